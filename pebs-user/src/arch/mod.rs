@@ -1,7 +1,7 @@
-//! All that depends on the processor's architecture, behind one interface: registers, instructions, calling conventions,
-//! and how the kernel runs an instruction under a probe.
+//! Everything that depends on the processor's architecture, behind one interface: registers, instructions, calling
+//! conventions, and how the kernel executes a probed instruction.
 //!
-//! Another architecture comes as a folder beside [`x86_64`] with the same items.
+//! Another architecture is added as a folder beside [`x86_64`] with the same items.
 
 mod x86_64;
 

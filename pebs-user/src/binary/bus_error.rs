@@ -1,8 +1,8 @@
-//! Survives files that are cut short while they are mapped.
+//! Handles files that are truncated while they are mapped.
 //!
-//! blazesym maps binaries. Whoever owns one that is no running program can cut it at any time; reading what was
-//! mapped behind its new end then raises `SIGBUS`, which would end the recording. The handler puts a page of
-//! zeros there and counts: what was read since the last look is not to be believed.
+//! blazesym maps binaries. The owner of a file that is not a running program can truncate it at any time; reading
+//! the mapping beyond the new end raises `SIGBUS`, which would end the recording. The handler maps a page of zeros
+//! there and counts it: data read since the last check is then discarded.
 #![expect(unsafe_code, reason = "signal handlers have no safe binding")]
 
 use std::cell::Cell;
@@ -11,8 +11,8 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 thread_local! {
-    /// Pages replaced so far, at reads of this thread: the signal goes to who reads. Without a constructor and a
-    /// destructor, so that a handler may use it.
+    /// Pages replaced so far by reads of this thread: the signal goes to the reading thread. Needs no constructor
+    /// and destructor, so that a handler may use it.
     static REPLACED: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -30,7 +30,7 @@ pub(crate) fn survive() {
     });
 }
 
-/// How many pages this thread found replaced so far.
+/// Number of pages replaced so far by reads of this thread.
 #[must_use]
 pub(crate) fn replaced() -> u64 {
     REPLACED.get()
@@ -61,7 +61,7 @@ extern "C" fn on_bus_error(signal: libc::c_int, info: *mut libc::siginfo_t, _: *
     unsafe { libc::signal(signal, libc::SIG_DFL) };
 }
 
-/// Maps a page of zeros over one that can't be read any more.
+/// Maps a page of zeros over one that can't be read.
 fn put_zeros(start: usize, page: usize) -> bool {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
     // SAFETY: the page is mapped from a file that no longer reaches there: nobody can have read anything

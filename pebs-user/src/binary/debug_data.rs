@@ -17,8 +17,8 @@ pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Finds and reads the debug file: by build id, then by `.gnu_debuglink` beside the binary, then what debuginfod gave.
-/// One that belongs to another build is not taken.
+/// Finds and reads the debug file: by build id, then by `.gnu_debuglink` beside the binary, then in debuginfod's
+/// cache. A file of another build is not used.
 pub(crate) fn find(binary: &Path, file: &Elf<'_>) -> Option<(PathBuf, Vec<u8>)> {
     let build_id = file.build_id().ok().flatten();
     let by_id = build_id.and_then(|id| {
@@ -63,7 +63,7 @@ fn link_candidates(binary: &Path, name: &[u8]) -> Vec<PathBuf> {
     ]
 }
 
-/// Whether a debug file is that of the build: same build id, or, where either has none, the checksum.
+/// Whether a debug file belongs to the build: by build id, or, if either has none, by checksum.
 fn belongs(data: &[u8], build_id: Option<&[u8]>, crc: Option<u32>) -> bool {
     let Ok(debug) = Elf::parse(data) else {
         return false;

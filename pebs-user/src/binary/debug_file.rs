@@ -1,7 +1,7 @@
 //! The separate file with a binary's DWARF and full symbol table.
 //!
-//! Found by ourselves, as blazesym would follow a debug link blindly: into a pipe that a traced program left beside its
-//! binary, and hang. A debug file counts only if it has the binary's build id.
+//! We search for it ourselves, as blazesym would follow any debug link, even to a pipe that a traced program left
+//! beside its binary, and hang. A debug file counts only if it has the binary's build id.
 
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
@@ -30,7 +30,7 @@ impl DebugFile {
 /// Who put a file where it was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Origin {
-    /// A package, or whoever named the directory to us: it may refer to further files.
+    /// A package, or the user who gave us the directory: it may refer to further files.
     DebugDir,
     /// Perhaps the traced program.
     BesideBinary,
@@ -45,7 +45,7 @@ pub(crate) struct DebugDirs {
 }
 
 impl DebugDirs {
-    /// Those given, or the usual ones and what debuginfod's client has fetched.
+    /// Searches the given directories; without any the usual ones and debuginfod's cache.
     #[must_use]
     pub(crate) fn new(dirs: Option<&[PathBuf]>) -> Self {
         let usual = || USUAL_DIRS.map(PathBuf::from).to_vec();
@@ -55,8 +55,9 @@ impl DebugDirs {
         }
     }
 
-    /// The debug file of a binary: by build id, `DIR/.build-id/ab/cdef.debug`, else by the name in its debug link, beside
-    /// it, in `.debug` beside it, or under its folder's path in one of the directories, else what debuginfod gave.
+    /// Finds the debug file of a binary: by build id, `DIR/.build-id/ab/cdef.debug`; else by the name in its debug
+    /// link, beside it, in `.debug` beside it, or under its folder's path in one of the directories; else in
+    /// debuginfod's cache.
     #[must_use]
     pub(crate) fn find(&self, binary: &Path, head: &ElfHead) -> Option<DebugFile> {
         let build_id = head.build_id?;

@@ -1,8 +1,8 @@
-//! Debug files from debuginfod servers, fetched by the client of elfutils.
+//! Fetches debug files from debuginfod servers with the client of elfutils.
 //!
-//! `debuginfod-find` knows the user's servers, cache and limits. It is asked before anything is attached: a recording
-//! starts no program once it has given up root's rights, and waits for no network. What it fetched lies in its cache,
-//! and that is one more place where debug files are looked for.
+//! `debuginfod-find` knows the user's servers, cache and limits. It runs before anything is attached: a recording
+//! starts no program after giving up root's rights, and never waits for the network. Fetched files are in its
+//! cache, which is searched like other places of debug files.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -20,16 +20,16 @@ pub(crate) const CLIENT: &str = "debuginfod-find";
 pub(crate) const INSTALL: &str =
     "sudo apt-get install debuginfod (Fedora: elfutils-debuginfod-client)";
 
-/// Servers, separated by spaces; unset or empty: none is asked.
+/// Servers, separated by spaces; unset or empty: none is used.
 pub(crate) const URLS: &str = "DEBUGINFOD_URLS";
 
-/// Seconds that the client may take for a file.
+/// Maximum seconds of the client for a file.
 const MOST_SECONDS: &str = "DEBUGINFOD_MAXTIME";
 
-/// What it may take unless the user says otherwise.
+/// The limit unless the user sets one.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What a client gets on top before it is killed.
+/// Additional time before the client is killed.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// Clients that run at once.
@@ -38,19 +38,19 @@ const AT_ONCE: usize = 8;
 /// Between two looks at a client.
 const POLL: Duration = Duration::from_millis(10);
 
-/// Whether debug files can be asked for.
+/// Availability of debuginfod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Debuginfod {
     /// No servers are named.
     Off,
-    /// There are, but no client to ask them with.
+    /// Servers are configured, but there is no client.
     NoClient,
     /// By this program.
     Client(PathBuf),
 }
 
 impl Debuginfod {
-    /// As the environment says.
+    /// Reads the environment.
     #[must_use]
     pub fn here() -> Self {
         if !is_configured() {
@@ -65,9 +65,9 @@ impl Debuginfod {
 pub(crate) enum Missing {
     /// No server has it.
     Nowhere,
-    /// It did not come in time.
+    /// The time limit was reached.
     Late,
-    /// Something else, in the client's words.
+    /// Another error, in the client's words.
     Failed(String),
 }
 
@@ -75,7 +75,8 @@ fn is_configured() -> bool {
     env::var_os(URLS).is_some_and(|urls| !urls.as_bytes().trim_ascii().is_empty())
 }
 
-/// Where the client keeps the debug file of a build, whether it is there or not; `None`: no servers are named.
+/// Path of a build's debug file in the client's cache, whether it exists or not; `None` if no servers are
+/// configured.
 #[must_use]
 pub(crate) fn cached(build_id: &str) -> Option<PathBuf> {
     let cache = is_configured().then(|| cache(|name| env::var_os(name)))??;
@@ -98,9 +99,9 @@ fn cache(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
         .or_else(|| Some(home?.join(".cache/debuginfod_client")))
 }
 
-/// Has the client fetch the debug files of these builds (build ids in hex) into its cache.
+/// Fetches the debug files of these builds (build ids in hex) into the client's cache.
 ///
-/// Cost: what the network takes; for all together 32 s at most, or `DEBUGINFOD_MAXTIME` and 2 s.
+/// Cost: network time; for all files together at most 32 s, or `DEBUGINFOD_MAXTIME` plus 2 s.
 #[must_use]
 pub(crate) fn fetch(client: &Path, build_ids: &[&str]) -> Vec<Result<(), Missing>> {
     let patience = patience(env::var_os(MOST_SECONDS).as_deref());
@@ -117,7 +118,7 @@ pub(crate) fn fetch(client: &Path, build_ids: &[&str]) -> Vec<Result<(), Missing
 fn patience(typed: Option<&OsStr>) -> Duration {
     let seconds = typed.and_then(|text| text.to_str()?.trim().parse().ok());
     let seconds = seconds.filter(|seconds| *seconds > 0);
-    // More than a day is no bound.
+    // More than a day counts as no limit.
     seconds.map_or(PATIENCE, |seconds: u64| {
         Duration::from_secs(seconds.min(86_400))
     })
@@ -155,7 +156,7 @@ impl Request {
         }
     }
 
-    /// What a client that has ended said.
+    /// Error message of a client that has ended.
     fn reason(&mut self) -> Missing {
         let mut said = Vec::new();
         if let Some(stderr) = &mut self.0.stderr {
@@ -167,13 +168,13 @@ impl Request {
 
 impl Drop for Request {
     fn drop(&mut self) {
-        // One that has ended can't be killed, and was waited for.
+        // Fails only if the client has ended and was waited for.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// What the client's message means: `Server query failed: ` and the system's words for an error number.
+/// Parses the client's message: `Server query failed: ` and the system's text for an error number.
 fn reason(said: &str) -> Missing {
     let line = said.lines().rev().find(|line| !line.trim().is_empty());
     let line = line.unwrap_or("it did not say why");
@@ -191,7 +192,7 @@ mod tests {
 
     use super::*;
 
-    /// The cache is where the client's manual says, in its order.
+    /// The cache is at the places documented by the client, in this order.
     #[test]
     fn cache_folder() {
         let with = |set: &[(&str, &str)]| {
@@ -236,13 +237,13 @@ mod tests {
         assert_eq!(patience(None), PATIENCE);
     }
 
-    /// A client that fails is heard, and one that hangs is ended.
+    /// A failing client's message is reported, and a hanging client is ended.
     #[test]
     fn clients_that_do_not_find() {
         let dir = tempfile::tempdir().unwrap();
         let client = dir.path().join("client");
-        // Not written by ourselves: what another test starts meanwhile has our descriptors for a moment, and what is
-        // open for writing can't be executed.
+        // Not written by ourselves: a process forked meanwhile by another test inherits our descriptor for a
+        // moment, and a file open for writing can't be executed.
         let make = "printf '#!/bin/sh\n%s\n' \"$1\" > \"$0\" && chmod 700 \"$0\"";
         let run = |script: &str, patience: Duration| {
             let mut sh = Command::new("sh");

@@ -1,20 +1,20 @@
-//! Names as their authors wrote them, and whether a typed name means a symbol.
+//! Demangles names, and matches typed names with symbols.
 //!
-//! [`demangle`] is our own, as blazesym's tries every name as a C++ type too: a C function `f` comes out as `float`.
+//! [`demangle`] is our own, as blazesym also tries every name as a C++ type: a C function `f` becomes `float`.
 
 use std::fmt::{self, Write as _};
 
 use cpp_demangle::{DemangleOptions, Symbol};
 
-/// Longest name kept, in bytes. Template instances reach some KiB; beyond is hostile or useless.
+/// Maximum length of a name, in bytes. Template instances reach some KiB; longer names are hostile or useless.
 pub(crate) const NAME_MAX: usize = 4096;
 
-/// Nesting of a C++ name at most; a hostile one would overflow the stack.
+/// Maximum nesting of a C++ name; a hostile one would overflow the stack.
 const MAX_NESTING: u32 = 160;
 
-/// The name that a symbol stands for: C++ and Rust names demangled (without Rust's hash), any other as it is.
+/// Demangles C++ and Rust names (without Rust's hash); other names are returned unchanged.
 ///
-/// What comes out is cut at 4 KiB: a short mangled name can stand for one of any length.
+/// The result is cut at 4 KiB: a short mangled name can expand to any length.
 #[must_use]
 pub(crate) fn demangle(name: &str) -> String {
     if !is_mangled(name) {
@@ -25,13 +25,13 @@ pub(crate) fn demangle(name: &str) -> String {
         .unwrap_or_else(|| name.to_string())
 }
 
-/// The name without what the linker put behind `@` (`memcpy@@GLIBC_2.14`).
+/// The name without the version that the linker added after `@` (`memcpy@@GLIBC_2.14`).
 #[must_use]
 pub(crate) fn without_version(name: &str) -> &str {
     name.split_once('@').map_or(name, |(name, _)| name)
 }
 
-/// The readable name of a symbol that may have a version; the symbol itself if it is not mangled.
+/// The demangled name of a symbol that may have a version; unchanged if it is not mangled.
 #[must_use]
 pub(crate) fn symbol_name(raw: &str) -> String {
     let bare = without_version(raw);
@@ -39,8 +39,8 @@ pub(crate) fn symbol_name(raw: &str) -> String {
     if name == bare { raw.to_owned() } else { name }
 }
 
-/// Whether `typed` names the symbol `raw`: as it is, demangled, without the parameters (C++), with or
-/// without the hash (Rust). Blanks do not matter.
+/// Whether `typed` names the symbol `raw`: mangled, demangled, without the parameters (C++), with or without the
+/// hash (Rust). Blanks are ignored.
 #[must_use]
 pub(crate) fn names(typed: &str, raw: &str) -> bool {
     if typed == raw || typed == without_version(raw) {
@@ -58,8 +58,8 @@ pub(crate) fn names(typed: &str, raw: &str) -> bool {
         .any(|options| cpp_form(raw, options).is_some_and(|name| squeeze(&name) == wanted))
 }
 
-/// The last identifier of a typed name. Every mangled form of the name holds it as it is, so that
-/// symbols without it need not be demangled. `None` for operators and the like.
+/// The last identifier of a typed name. Every mangled form of the name contains it, so symbols without it need not
+/// be demangled. `None` for operators and the like.
 #[must_use]
 pub(crate) fn key(typed: &str) -> Option<&str> {
     if typed.contains("operator") || typed.contains('{') {
@@ -81,7 +81,7 @@ fn is_mangled(name: &str) -> bool {
 fn rust(name: &str) -> Option<String> {
     let demangled = rustc_demangle::try_demangle(name).ok()?;
     let mut out = Bounded(String::new());
-    // An error says that the name was cut.
+    // An error only means that the name was cut.
     let _ = write!(out, "{demangled:#}");
     Some(out.0)
 }
@@ -112,7 +112,7 @@ fn squeeze(name: &str) -> String {
     name.chars().filter(|c| !c.is_whitespace()).collect()
 }
 
-/// Rust's own mangling, and its older one, which is C++'s with a hash at the end.
+/// Rust's v0 mangling, and its legacy one, which is C++'s with a hash at the end.
 fn rust_form(raw: &str) -> Option<rustc_demangle::Demangle<'_>> {
     let name = rustc_demangle::try_demangle(raw).ok()?;
     let legacy = raw.starts_with("_ZN");
@@ -139,7 +139,7 @@ fn cpp_form(raw: &str, options: DemangleOptions) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// The forms in which people type a name all mean its symbol.
+    /// All usual forms of a name match its symbol.
     #[test]
     fn typed_forms() {
         let raw = "_ZN2ns5Class6methodEiRKSt6vectorIiSaIiEE";
@@ -208,7 +208,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Any name, mangled or broken, comes out without a panic.
+        /// Any name, mangled or malformed, is handled without a panic.
         #[test]
         fn any_name(name in "_{0,4}[ZR][A-Za-z0-9_$.]{0,60}") {
             proptest::prop_assert!(demangle(&name).len() <= NAME_MAX);

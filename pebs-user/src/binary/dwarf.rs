@@ -1,4 +1,4 @@
-//! Debug information of a binary, loaded when it is asked for.
+//! Debug information of a binary, loaded on demand.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -22,7 +22,7 @@ pub(crate) struct DebugInfo {
 }
 
 impl DebugInfo {
-    /// Loads them; `None` if the binary has none.
+    /// Loads the debug information; `None` if the binary has none.
     pub(crate) fn load(binary: &Binary) -> Option<Self> {
         let file = binary.elf()?;
         if let Some(info) = Self::of(&file) {
@@ -61,10 +61,9 @@ pub(crate) struct Lacking {
     pub build_id: String,
 }
 
-/// Those among the binaries, and the libraries that they need, which have no debug information here but a build id to
-/// ask for it by.
+/// The binaries, and libraries they need, that have a build id but no debug information on this machine.
 ///
-/// Cost: every file is read, with its debug file.
+/// Cost: reads every file, and its debug file.
 #[must_use]
 pub(crate) fn lacking(binaries: Vec<PathBuf>) -> Vec<Lacking> {
     let mut waiting = binaries;
@@ -84,7 +83,7 @@ pub(crate) fn lacking(binaries: Vec<PathBuf>) -> Vec<Lacking> {
             lacking.push(Lacking { path, build_id });
         }
     }
-    // A file may have been named by several paths.
+    // The same file may have several paths.
     lacking.sort_by(|a, b| (&a.build_id, &a.path).cmp(&(&b.build_id, &b.path)));
     lacking.dedup_by(|b, a| a.build_id == b.build_id);
     lacking.sort_by(|a, b| a.path.cmp(&b.path));

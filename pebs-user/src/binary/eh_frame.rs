@@ -1,4 +1,4 @@
-//! Where functions begin and end, from unwind tables.
+//! Function boundaries from unwind tables.
 //!
 //! Stripped binaries keep `.eh_frame`: exceptions and backtraces need it. Each frame description covers one
 //! function (or one part of a function that the compiler split).
@@ -6,7 +6,7 @@
 use gimli::{BaseAddresses, CieOrFde, EhFrame, EndianSlice, RunTimeEndian, UnwindSection as _};
 use rustc_hash::FxHashMap;
 
-/// Frame descriptions kept of one file: 16 bytes each.
+/// Maximum number of frame descriptions kept per file: 16 bytes each.
 const FRAMES_MAX: usize = 1 << 22;
 
 /// A half-open range of virtual addresses.
@@ -19,7 +19,7 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// The span among sorted, disjoint ones that an address is in.
+    /// The span that contains an address, among sorted, disjoint spans.
     #[must_use]
     pub(crate) fn find(spans: &[Self], address: u64) -> Option<Self> {
         let behind = spans.partition_point(|span| span.start <= address);
@@ -43,9 +43,9 @@ pub(crate) struct Section<'data> {
     pub endian: RunTimeEndian,
 }
 
-/// The functions that frame descriptions tell of, sorted and disjoint.
+/// The functions covered by frame descriptions, sorted and disjoint.
 ///
-/// What comes behind a malformed entry is left out. Cost: about 100 ns an entry.
+/// Stops at a malformed entry. Cost: about 100 ns per entry.
 /// Source: LSB core specification, "DWARF extensions".
 #[must_use]
 pub(crate) fn function_spans(section: &Section<'_>) -> Vec<Span> {

@@ -17,7 +17,7 @@ use crate::arch::calls;
 use crate::failure::Hint;
 use crate::files::read_regular;
 
-/// Why a file can't be probed at all.
+/// Errors that make a file unusable for probing.
 #[derive(Debug, thiserror::Error)]
 pub enum BinaryError {
     /// The file can't be read.
@@ -33,19 +33,19 @@ pub enum BinaryError {
     NotElf {
         /// The file.
         path: PathBuf,
-        /// What it looks like.
+        /// What kind of file it seems to be.
         looks: String,
         /// Interpreter of a script.
         interpreter: Option<String>,
     },
-    /// An ELF for something else.
+    /// An ELF file for another architecture.
     #[error("{path} is {found}, only x86-64 binaries can be probed")]
     Architecture {
         /// The file.
         path: PathBuf,
         found: String,
     },
-    /// Headers that contradict one another.
+    /// Inconsistent headers.
     #[error("cannot read {path} as ELF: {what}")]
     Damaged {
         /// The file.
@@ -73,7 +73,7 @@ impl Hint for BinaryError {
     }
 }
 
-/// What a binary is to the loader.
+/// Kind of a binary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A program, position independent or not.
@@ -85,13 +85,13 @@ pub(crate) enum Kind {
 /// Which conventions the code follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Language {
-    /// System V calls: C, C++, Rust and most others.
+    /// System V calling convention: C, C++, Rust and most others.
     SysV,
-    /// Go: own registers, stacks that move.
+    /// Go: its own registers, and stacks that move.
     Go,
 }
 
-/// One mapped part of the file.
+/// A mapped part of the file.
 #[derive(Clone, Debug)]
 struct Load {
     address: u64,
@@ -100,14 +100,14 @@ struct Load {
     executable: bool,
 }
 
-/// Where the names came from.
+/// Source of the names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tables {
-    /// Functions in `.symtab`, of the file itself or of its debug file; `None`: neither has one.
+    /// Functions in `.symtab`, of the file itself or of its debug file; `None` if neither has one.
     pub symtab: Option<usize>,
     /// Functions in `.dynsym`.
     pub dynsym: usize,
-    /// Functions in Go's own table, which is read where the other has none.
+    /// Functions in Go's pclntab, which is read if there is no `.symtab`.
     pub pclntab: usize,
     /// The debug file that was found.
     pub debug_file: Option<PathBuf>,
@@ -124,7 +124,7 @@ impl Tables {
 /// A binary that was read. Holds the file's bytes.
 #[derive(Debug)]
 pub(crate) struct Binary {
-    /// The file: no symlinks, as this process can open it.
+    /// The file: symlinks resolved, as this process can open it.
     pub path: PathBuf,
     /// Program or library.
     pub kind: Kind,
@@ -132,11 +132,11 @@ pub(crate) struct Binary {
     pub language: Language,
     /// Function symbols, by address, then name.
     pub functions: Vec<Function>,
-    /// Functions that it takes from other libraries.
+    /// Functions imported from other libraries.
     pub imports: Vec<String>,
     /// Libraries it needs (`DT_NEEDED`).
     pub needed: Vec<String>,
-    /// Where the names came from.
+    /// Source of the names.
     pub tables: Tables,
     /// Unwind table.
     pub frames: Frames,
@@ -144,9 +144,9 @@ pub(crate) struct Binary {
     loads: Vec<Load>,
     /// Executable sections.
     sections: Vec<Range<u64>>,
-    /// Those among them that only pass calls on to other libraries.
+    /// Executable sections that contain only PLT stubs.
     stubs: Vec<Range<u64>>,
-    /// Where direct calls go to; looked for when neither symbols nor frames tell of an address.
+    /// Targets of direct calls; computed when neither symbols nor frames cover an address.
     called: OnceCell<Vec<u64>>,
 }
 
@@ -232,20 +232,20 @@ impl Binary {
         self.functions = functions;
     }
 
-    /// Its headers again, for what is read on demand (DWARF, notes).
+    /// Parses its headers again, for data that is read on demand (DWARF, notes).
     #[must_use]
     pub(crate) fn elf(&self) -> Option<Elf<'_>> {
         Elf::parse(&*self.data).ok()
     }
 
-    /// Offset in the file of a virtual address; `None` if no part of the file is mapped there.
+    /// File offset of a virtual address; `None` if no part of the file is mapped there.
     #[must_use]
     pub(crate) fn file_offset(&self, address: u64) -> Option<u64> {
         let load = self.loads.iter().find(|load| load.holds(address))?;
         (address - load.address).checked_add(load.offset)
     }
 
-    /// Virtual address of an offset in the file; `None` if it is not mapped.
+    /// Virtual address of a file offset; `None` if it is not mapped.
     #[must_use]
     pub(crate) fn address_of(&self, offset: u64) -> Option<u64> {
         self.loads.iter().find_map(|load| {
@@ -261,7 +261,7 @@ impl Binary {
             && (self.sections.is_empty() || self.sections.iter().any(|s| s.contains(&address)))
     }
 
-    /// Whether an address lies in the table of calls to other libraries.
+    /// Whether an address is in a PLT.
     #[must_use]
     pub(crate) fn is_stub(&self, address: u64) -> bool {
         self.stubs.iter().any(|s| s.contains(&address))
@@ -357,7 +357,7 @@ impl Binary {
         })
     }
 
-    /// A function's addresses by its own jumps, and at most up to the next one that is known.
+    /// Extent of a function determined from its own jumps, at most up to the next known function.
     fn called_extent(
         &self,
         address: u64,
@@ -372,7 +372,7 @@ impl Binary {
         (address < end).then_some(address..end)
     }
 
-    /// A symbol that starts at an address, global ones first.
+    /// A symbol that starts at an address, preferably a global one.
     #[must_use]
     pub(crate) fn symbol_at(&self, address: u64) -> Option<&Function> {
         let first = self.functions.partition_point(|f| f.address < address);
@@ -383,7 +383,7 @@ impl Binary {
     }
 }
 
-/// A symbol of `.symtab` and its copy in `.dynsym`, which may know the version.
+/// Merges a symbol of `.symtab` with its copy in `.dynsym`, which may have the version.
 fn same_function(a: &mut Function, b: &mut Function) -> bool {
     let same =
         super::demangle::without_version(&a.name) == super::demangle::without_version(&b.name);
@@ -403,7 +403,7 @@ impl Load {
     }
 }
 
-/// Whether the first bytes are those of an x86-64 program or library.
+/// Checks for the header of an x86-64 program or library.
 fn check_header(path: &Path, data: &[u8]) -> Result<(), BinaryError> {
     if !data.starts_with(b"\x7fELF") {
         let (looks, interpreter) = looks_like(data);
@@ -446,7 +446,7 @@ fn check_header(path: &Path, data: &[u8]) -> Result<(), BinaryError> {
     }
 }
 
-/// What a file that is no ELF seems to be, and a script's interpreter.
+/// Describes a file that is no ELF, with a script's interpreter.
 fn looks_like(data: &[u8]) -> (String, Option<String>) {
     if let Some(rest) = data.strip_prefix(b"#!") {
         let line = rest.split(|b| *b == b'\n').next().unwrap_or_default();
@@ -523,7 +523,7 @@ fn loads(file: &Elf<'_>) -> Vec<Load> {
         .collect()
 }
 
-/// Executable sections whose names start so.
+/// Ranges of executable sections whose names start with `prefix`.
 fn executable_sections(file: &Elf<'_>, prefix: &str) -> Vec<Range<u64>> {
     let table = file.elf_section_table();
     let named = |section: &elf::SectionHeader64<LittleEndian>| {
@@ -558,7 +558,7 @@ mod tests {
         Binary::open(&path).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// A stock server: its functions come from .dynsym and lie in its code.
+    /// A stock server: its functions come from .dynsym and are in its code.
     #[test]
     fn stock_server() {
         let redis = open("/usr/bin/redis-server");
@@ -575,7 +575,7 @@ mod tests {
         assert!(redis.imports.iter().any(|name| name == "write"));
     }
 
-    /// The C library is a library, although it can be run, and its names carry versions.
+    /// The C library is a library, although it can be executed, and its names carry versions.
     #[test]
     fn c_library() {
         let libc = open("/lib/x86_64-linux-gnu/libc.so.6");
@@ -592,7 +592,7 @@ mod tests {
         );
     }
 
-    /// What is no binary is named for what it is.
+    /// Other kinds of files are named in the error.
     #[test]
     fn other_files() {
         let error = |path: &str| Binary::open(Path::new(path)).expect_err(path);
@@ -612,7 +612,7 @@ mod tests {
     /// A small program, to be broken.
     const SMALL: &str = "int f(int a) { return a * 3; } void _start(void) { f(2); for (;;); }";
 
-    /// With any word of a file made huge or zero, nothing that is asked about it panics.
+    /// With any word of a file set to a huge value or zero, no query panics.
     #[test]
     fn every_word_broken() {
         let flags = [
@@ -633,7 +633,7 @@ mod tests {
         }
     }
 
-    /// A compressed section that says it holds more than it can counts as empty, and is not made room for.
+    /// A compressed section with an impossible size counts as empty, and nothing is allocated for it.
     #[test]
     fn section_that_lies() {
         let program = compile("gcc", SMALL, &["-O1", "-g", "-gz", "-nostdlib", "-static"]);

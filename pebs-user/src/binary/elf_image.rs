@@ -1,7 +1,7 @@
-//! The parts of an ELF file that say where functions are.
+//! Function boundaries and headers of an ELF file.
 //!
-//! Files are read, not mapped, so that one cut short under our hands is an error and not a signal.
-//! Sizes are checked before anything is read: a sparse file costs its author nothing and can claim any size.
+//! Files are read, not mapped, so that a file truncated meanwhile gives an error, not a signal. Sizes are checked
+//! before anything is read: a sparse file costs its author nothing and can claim any size.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -26,10 +26,10 @@ const TABLE_MAX: u64 = 512 << 20;
 /// Largest file whose DWARF is used.
 const DEBUG_FILE_MAX: u64 = 16 << 30;
 
-/// Most that the compressed sections of a file may say they hold.
+/// Maximum total size that a file's compressed sections may claim.
 const INFLATED_MAX: u64 = 4 << 30;
 
-/// How much larger a compressed section may be than it is in the file: deflate can do no better.
+/// Maximum ratio of a compressed section's size to its size in the file: deflate can do no better.
 ///
 /// Source: <https://zlib.net/zlib_tech.html>, "Maximum Compression Factor".
 const INFLATE_RATIO: u64 = 1032;
@@ -45,15 +45,15 @@ pub(crate) struct Segment {
     pub address: u64,
 }
 
-/// What is known of a file as soon as it is opened.
+/// Properties of a file known when it is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ElfHead {
     /// Executable segments.
     pub segments: Vec<Segment>,
     pub build_id: Option<BuildId>,
-    /// Whether its symbol tables are of a size that may be loaded.
+    /// Whether its symbol tables are small enough to be loaded.
     pub symbols: bool,
-    /// Whether its DWARF is of a size that may be loaded.
+    /// Whether its DWARF is small enough to be loaded.
     pub sane_debug: bool,
     /// Name of the file that has its DWARF.
     pub debug_link: Option<PathBuf>,
@@ -62,7 +62,7 @@ pub(crate) struct ElfHead {
 }
 
 impl ElfHead {
-    /// Whether a symbolizer may look for DWARF in the file itself: that makes it open what the file refers to.
+    /// Whether a symbolizer may look for DWARF in the file itself, which makes it open files referred to there.
     #[must_use]
     pub(crate) const fn own_debug(&self) -> bool {
         self.sane_debug && self.debug_link.is_none() && !self.supplement
@@ -87,14 +87,14 @@ impl ElfHead {
     }
 }
 
-/// The shape of a file's functions: what symbols alone do not say.
+/// Function boundaries that symbols alone do not show.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Layout {
     /// Functions by frame descriptions; sorted, disjoint.
     pub frames: Vec<Span>,
-    /// Functions that lie within another one, as hand-written assembly has them; sorted, disjoint.
+    /// Functions within another one, as in hand-written assembly; sorted, disjoint.
     pub nested: Vec<Span>,
-    /// Functions that have such ones in them; sorted, disjoint.
+    /// Functions that contain such functions; sorted, disjoint.
     pub enclosing: Vec<Span>,
     /// Functions of `.symtab` without a size, each up to the next symbol; sorted, disjoint.
     pub unsized_functions: Vec<Span>,
@@ -102,7 +102,7 @@ pub(crate) struct Layout {
     pub go: Vec<GoFunction>,
 }
 
-/// Reads through the file, refusing what is too large.
+/// Reads the file, refusing too large ranges.
 #[derive(Clone, Copy)]
 struct Bounded<'a>(&'a ReadCache<&'a File>);
 
@@ -130,7 +130,7 @@ fn parse<'a>(cache: &'a ReadCache<&'a File>) -> Option<Parsed<'a>> {
     (file.format() == BinaryFormat::Elf).then_some(file)
 }
 
-/// Reads the head of a file; `None` if it is no ELF file.
+/// Reads the headers of a file; `None` if it is no ELF file.
 ///
 /// Cost: about 50 us.
 #[must_use]
@@ -165,9 +165,9 @@ pub(crate) fn read_head(file: &File) -> Option<ElfHead> {
     })
 }
 
-/// Reads the table that tells where callers are found; empty if there is none.
+/// Reads the table of unwind rules; empty if there is none.
 ///
-/// Cost: about 100 ns a function.
+/// Cost: about 100 ns per function.
 #[must_use]
 pub(crate) fn read_unwind_table(file: &File) -> Frames {
     let cache = ReadCache::new(file);
@@ -175,7 +175,7 @@ pub(crate) fn read_unwind_table(file: &File) -> Frames {
     parsed.map_or_else(Frames::default, |parsed| Frames::read(&parsed))
 }
 
-/// Virtual address of a symbol of the full symbol table; `None` if there is none of that name.
+/// Virtual address of a symbol of the full symbol table; `None` if there is no such symbol.
 #[must_use]
 pub(crate) fn symbol_address(file: &File, name: &[u8]) -> Option<u64> {
     let cache = ReadCache::new(file);
@@ -186,7 +186,7 @@ pub(crate) fn symbol_address(file: &File, name: &[u8]) -> Option<u64> {
     Some(symbol.address())
 }
 
-/// The name in the debug link; an unreadable one counts, as it too would be followed.
+/// The name in the debug link; an unreadable one counts as one, as it would be followed, too.
 fn debug_link(parsed: &Parsed<'_>) -> Option<PathBuf> {
     parsed.section_by_name(".gnu_debuglink")?;
     let link = parsed.gnu_debuglink().ok().flatten();
@@ -195,7 +195,7 @@ fn debug_link(parsed: &Parsed<'_>) -> Option<PathBuf> {
     }))
 }
 
-/// Whether every table that a symbolizer would load is of a size that it may load.
+/// Whether all tables that a symbolizer would load are within their limits.
 fn sizes_are_sane(parsed: &Parsed<'_>) -> bool {
     let mut inflated = 0u64;
     for section in parsed.sections() {
@@ -219,10 +219,9 @@ fn sizes_are_sane(parsed: &Parsed<'_>) -> bool {
     inflated <= INFLATED_MAX
 }
 
-/// Reads where functions lie.
+/// Reads the function boundaries.
 ///
-/// Cost: about 30 ns a symbol and 100 ns a frame description; the memory for the tables is given back
-/// but for the spans kept.
+/// Cost: about 30 ns per symbol and 100 ns per frame description; only the resulting spans stay in memory.
 #[must_use]
 pub(crate) fn read_layout(file: &File) -> Layout {
     let cache = ReadCache::new(file);
@@ -275,7 +274,7 @@ fn frames(parsed: &Parsed<'_>) -> Vec<Span> {
     })
 }
 
-/// All function symbols as (start, end), sorted; those without a size have end = start.
+/// All function symbols as (start, end), sorted; without a size, end = start.
 fn functions(parsed: &Parsed<'_>) -> Vec<Span> {
     let mut spans: Vec<Span> = parsed
         .symbols()
@@ -291,7 +290,7 @@ fn functions(parsed: &Parsed<'_>) -> Vec<Span> {
     spans
 }
 
-/// Functions that begin inside another one that goes on behind them, and those others.
+/// Functions that begin inside another one that continues after them, and the enclosing functions.
 fn nested(functions: &[Span]) -> (Vec<Span>, Vec<Span>) {
     let (mut nested, mut enclosing) = (Vec::<Span>::new(), Vec::new());
     let mut outer = Span { start: 0, end: 0 };
@@ -310,8 +309,8 @@ fn nested(functions: &[Span]) -> (Vec<Span>, Vec<Span>) {
     (nested, disjoint(enclosing))
 }
 
-/// `.symtab` names every function, so that one without a size reaches to the next symbol.
-/// `.dynsym` names few: there this would be a guess, and usually a wrong one.
+/// `.symtab` names every function, so a function without a size extends to the next symbol. `.dynsym` names few:
+/// there this would be a guess, and usually wrong.
 fn unsized_functions(parsed: &Parsed<'_>, functions: &[Span]) -> Vec<Span> {
     let spans = parsed
         .symbols()
@@ -351,7 +350,7 @@ mod tests {
         assert!(layout.frames.len() > 1000);
     }
 
-    /// A section of 114 bytes that says it holds 4 GiB: the DWARF of such a file is not loaded.
+    /// A section of 114 bytes that claims 4 GiB: the DWARF of such a file is not loaded.
     #[test]
     fn section_that_lies() {
         let mut file = tempfile::tempfile().unwrap();
@@ -362,7 +361,7 @@ mod tests {
         assert!(!read_head(&file).unwrap().own_debug());
     }
 
-    /// A function inside another is distinguished; one that shares its start or end is not nested.
+    /// A function inside another is nested; one that shares its start or end is not.
     #[test]
     fn nesting() {
         let span = |start, end| Span { start, end };

@@ -1,4 +1,4 @@
-//! What `.eh_frame` knows: where functions lie, and where the return address is at an address.
+//! Data of `.eh_frame`: function boundaries, and the location of the return address at an address.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use object::{Object, ObjectSection};
 use super::object_file::content;
 use crate::arch::unwind;
 
-/// Functions that `.eh_frame` describes, as virtual addresses in the file, sorted, without empty ones.
+/// Functions covered by `.eh_frame`, as virtual addresses in the file, sorted, without empty ones.
 ///
 /// Works on stripped binaries. A function split by the compiler (`f.cold`) gives two ranges.
 #[cfg(test)]
@@ -46,7 +46,7 @@ type Row = UnwindTableRow<usize>;
 type Slice<'a> = EndianSlice<'a, LittleEndian>;
 
 impl Frames {
-    /// Reads the table; a binary without one gives an empty one. What can't be parsed ends it.
+    /// Reads the table; empty if the binary has none. Stops at the first entry that can't be parsed.
     #[must_use]
     pub(crate) fn read<'data>(file: &impl Object<'data>) -> Self {
         let Some(section) = file.section_by_name(".eh_frame") else {
@@ -121,9 +121,9 @@ impl Frames {
         entry.range.contains(&address).then_some(entry)
     }
 
-    /// Bytes between the stack pointer and the top of the frame just before the instruction at
-    /// `address` runs: 8 where the return address is on top of the stack, as at a function's entry
-    /// and its `ret`. `None` if unknown or counted from another register.
+    /// Bytes between the stack pointer and the top of the frame just before the instruction at `address` runs: 8 if
+    /// the return address is on top of the stack, as at a function's entry and its `ret`. `None` if unknown or
+    /// relative to another register.
     #[must_use]
     pub(crate) fn depth_at(&self, address: u64) -> Option<Depth> {
         self.with_row(address, |row| match row.cfa() {
@@ -136,7 +136,7 @@ impl Frames {
         })
     }
 
-    /// What the table says just before the instruction at `address` runs.
+    /// Reads the table's row for the state just before the instruction at `address` runs.
     fn with_row<T>(&self, address: u64, read: impl FnOnce(&Row) -> T) -> Option<T> {
         let entry = self.entry_of(address)?;
         let table = self.table();
@@ -153,8 +153,8 @@ impl Frames {
 }
 
 impl Frames {
-    /// How to find the caller of the function at `address`, before the instruction there runs; `None` if the table
-    /// does not say, or in a way that is not followed.
+    /// Rule to find the caller before the instruction at `address` runs; `None` if the table has none, or one of a
+    /// kind that is not supported.
     #[must_use]
     pub(crate) fn rule_at(&self, address: u64) -> Option<CallerRule> {
         self.with_row(address, rule_of).flatten()
@@ -192,20 +192,21 @@ fn rule_of(row: &Row) -> Option<CallerRule> {
 pub enum CallerRule {
     /// The frame ends so many bytes above the stack pointer, with the return address as its last word.
     Above {
-        /// How many.
+        /// Distance from the stack pointer to the frame's end.
         bytes: i64,
-        /// Where the frame pointer is kept that the caller had, bytes from the frame's end; `None`: it is still there.
+        /// Location of the caller's saved frame pointer, bytes from the frame's end; `None` if it is still in its
+        /// register.
         saved_frame_pointer: Option<i64>,
     },
     /// The frame pointer leads there.
     FramePointer,
-    /// There is none.
+    /// There is no caller.
     Outermost,
-    /// It is not code of the program's, but what a uretprobe has put in the place of a return address.
+    /// Code put in place of a return address by a uretprobe, not the program's own.
     Uretprobe,
 }
 
-/// How far the top of the frame is, see [`Frames::depth_at`].
+/// Distance to the top of the frame, see [`Frames::depth_at`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Depth {
     /// That many bytes above the stack pointer.
@@ -223,8 +224,8 @@ impl Depth {
 mod tests {
     use super::*;
 
-    /// At the begin of a function the return address is on top of the stack, and the caller's frame pointer in its
-    /// register; within one with a frame pointer, that leads on.
+    /// At the start of a function the return address is on top of the stack, and the caller's frame pointer in its
+    /// register; within a function that keeps a frame pointer, it leads to the caller.
     #[test]
     fn rules_of_callers() {
         let data = std::fs::read("/bin/ls").expect("ls is there");

@@ -1,4 +1,4 @@
-//! What a Go program says about its runtime: its version, and where a goroutine's number is.
+//! Go runtime data of a program: the version, and the offset of a goroutine's number.
 
 use std::ops::Range;
 
@@ -8,22 +8,21 @@ use super::dwarf::DebugInfo;
 use super::elf::Binary;
 use super::units::{Node, Units};
 
-/// How the build information begins. Source: src/debug/buildinfo/buildinfo.go of Go.
+/// Start of the build information. Source: src/debug/buildinfo/buildinfo.go of Go.
 const MAGIC: &[u8] = b"\xff Go buildinf:";
 
-/// Set in its flags where the version stands in it, since Go 1.18; else a pointer to it does.
+/// Flag: the version is stored inline, since Go 1.18; else a pointer to it.
 const INLINE: u8 = 2;
 
 /// Longest version that is read, bytes.
 const VERSION_MAX: u64 = 256;
 
-/// Offsets of `goid` in `runtime.g` on 64-bit machines, by the minor versions of Go 1 that have it there. Go 1.23 put
-/// `syscallbp` before it, Go 1.25 took `ret` out of `gobuf`.
+/// Offsets of `goid` in `runtime.g` on 64-bit machines, by minor versions of Go 1. Go 1.23 inserted `syscallbp`
+/// before it, Go 1.25 removed `ret` from `gobuf`.
 /// Source: src/runtime/runtime2.go.
 const GOID: [(Range<u32>, u64); 3] = [(17..23, 152), (23..25, 160), (25..27, 152)];
 
-/// Offset in `runtime.g` of the number of the goroutine; `None` if the program is stripped and of a version that is not
-/// known.
+/// Offset of the goroutine's number in `runtime.g`; `None` if the program is stripped and its version is unknown.
 pub(crate) fn goid_offset(binary: &Binary) -> Option<u64> {
     by_debug_information(binary).or_else(|| {
         let minor = minor_version(&version(binary)?)?;
@@ -36,7 +35,7 @@ fn by_debug_information(binary: &Binary) -> Option<u64> {
     let info = DebugInfo::load(binary)?;
     let dwarf = info.dwarf();
     let units = Units::new(&dwarf);
-    // One for the Go code of the package, and one for each file of assembly.
+    // There is one unit for the Go code of the package, and one per assembly file.
     let g = units.iter().find_map(|unit| {
         let name = unit.name.map(|name| name.to_string_lossy());
         if name.as_deref() != Some("runtime") {
@@ -67,7 +66,7 @@ pub(crate) fn version(binary: &Binary) -> Option<String> {
     let at = data.windows(MAGIC.len()).position(|it| it == MAGIC)?;
     let data = &data[at..];
     let text = if data.get(15)? & INLINE != 0 {
-        // A length of one byte: versions are shorter than 128.
+        // The length is one byte: versions are shorter than 128.
         let length = usize::from(*data.get(32)?);
         data.get(33..33_usize.checked_add(length)?)?
     } else {
@@ -96,7 +95,7 @@ mod tests {
 
     use super::*;
 
-    /// The version in all forms that a release may have.
+    /// The version in all forms of releases.
     #[test]
     fn versions() {
         assert_eq!(minor_version("go1.19.8"), Some(19));
@@ -105,7 +104,7 @@ mod tests {
         assert_eq!(minor_version("devel +abc"), None);
     }
 
-    /// Debug information and the table of versions say the same, and a stripped program has its functions' names.
+    /// Debug information and the table of versions agree, and a stripped program has its functions' names.
     #[test]
     fn go_programs() {
         let folder = tempfile::tempdir().expect("folder");
@@ -148,7 +147,7 @@ mod tests {
             if flags.len() == 1 {
                 assert_eq!(Some(work), place(&whole, "main.work"));
             }
-            // What the entry of every function begins with: the check of the stack's limit in r14.
+            // Every function starts with the check of the stack's limit in r14.
             let code = stripped.bytes(&(work..work + 64));
             assert!(!code.is_empty());
         }

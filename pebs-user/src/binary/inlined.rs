@@ -1,4 +1,4 @@
-//! Functions without code of their own: the compiler put it into their callers.
+//! Functions without code of their own: the compiler inlined them into their callers.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -11,9 +11,9 @@ use super::units::{Kind, Node, Units};
 /// Callers named at most.
 const MAX_CALLERS: usize = 3;
 
-/// The functions that a function's code was put into, as a SPEC names them. Empty: nothing is known of such a function.
+/// Names of the functions that a function was inlined into, as for a SPEC. Empty if nothing is known of it.
 ///
-/// Cost: reads the entries of all debug information, twice.
+/// Cost: reads all entries of the debug information, twice.
 #[must_use]
 pub(crate) fn callers(binary: &Binary, typed: &str) -> Vec<String> {
     let Some(info) = DebugInfo::load(binary) else {
@@ -36,7 +36,7 @@ pub(crate) fn callers(binary: &Binary, typed: &str) -> Vec<String> {
     named.take(MAX_CALLERS).collect()
 }
 
-/// The functions of that name of which the debug information says that they were inlined.
+/// The functions of that name marked as inlined in the debug information.
 fn meant<'a>(units: &Units<'_, 'a>, typed: &str) -> HashSet<Kind> {
     let key = key(typed);
     let is_meant = |node: &Node<'a>| match units.linkage_name(node) {
@@ -61,7 +61,7 @@ fn meant<'a>(units: &Units<'_, 'a>, typed: &str) -> HashSet<Kind> {
     found
 }
 
-/// First addresses of the functions that hold code of others.
+/// First addresses of the functions that contain inlined code.
 fn holders(units: &Units<'_, '_>, inlined: &HashSet<Kind>) -> BTreeSet<u64> {
     let mut found = BTreeSet::new();
     for unit in units.iter() {
@@ -93,8 +93,8 @@ mod tests {
     use super::super::testing::compile;
     use super::callers;
 
-    /// Callers are those that hold the code, also through another inlined function; a function that nobody calls, or
-    /// that is in no debug information, has none.
+    /// Callers are those that contain the code, also through another inlined function; a function that is never
+    /// called, or is not in the debug information, has none.
     #[test]
     fn who_holds_it() {
         let source = "volatile long sink;\n\

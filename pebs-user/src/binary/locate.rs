@@ -27,7 +27,7 @@ const LIBRARY_FOLDERS: [&str; 7] = [
 /// Why no file was found.
 #[derive(Debug, thiserror::Error)]
 pub enum LocateError {
-    /// A path that leads nowhere.
+    /// A path to a missing file.
     #[error("cannot find binary {path}")]
     Path {
         /// As looked for.
@@ -68,8 +68,8 @@ impl Hint for LocateError {
     }
 }
 
-/// The file, without symlinks, as this process can open it. With a process, paths are those of its
-/// root folder, and names are looked for among the files it has mapped first.
+/// Finds a file: symlinks resolved, as this process can open it. With a process, paths are relative to its root
+/// folder, and bare names are first searched among its mapped files.
 ///
 /// # Errors
 /// [`LocateError`].
@@ -100,7 +100,7 @@ fn path(typed: &Path, pid: Option<Pid>) -> Result<PathBuf, LocateError> {
             path: root.join(typed.strip_prefix("/").unwrap_or(typed)),
             source,
         })?;
-        // Services with a /tmp of their own see most files as we do.
+        // Services with a private /tmp share most files with us.
         let ours = fs::canonicalize(typed).ok();
         let same = ours.filter(|ours| FileId::of(ours) == FileId::of(&theirs));
         return Ok(same.unwrap_or(theirs));
@@ -111,7 +111,7 @@ fn path(typed: &Path, pid: Option<Pid>) -> Result<PathBuf, LocateError> {
     })
 }
 
-/// The root folder of a process as a path, if it is not ours or has other file systems below it.
+/// Path of a process's root folder, if it differs from ours or has other file systems mounted below.
 fn foreign_root(pid: Pid) -> Option<PathBuf> {
     let root = PathBuf::from(format!("/proc/{}/root", pid.0));
     let theirs = FileId::of(&root.join("."))?;
@@ -150,7 +150,7 @@ fn follow(root: &Path, path: &Path) -> io::Result<PathBuf> {
     fs::metadata(&found).map(|_| found)
 }
 
-/// Names of a path, the last one first.
+/// Names of a path's components, the last one first.
 fn parts(path: &Path) -> Vec<PathBuf> {
     path.components()
         .rev()
@@ -171,7 +171,7 @@ fn mapped(name: &str, pid: Pid) -> Option<PathBuf> {
     if let Some(direct) = direct.filter(|path| FileId::of(path) == Some(mapping.file)) {
         return Some(direct);
     }
-    // The file was deleted or replaced: the kernel still has the one that the process runs.
+    // The file was deleted or replaced: the kernel still has the running one.
     let kept = format!(
         "/proc/{}/map_files/{:x}-{:x}",
         pid.0, mapping.start, mapping.end
@@ -180,7 +180,7 @@ fn mapped(name: &str, pid: Pid) -> Option<PathBuf> {
     kept.exists().then_some(kept)
 }
 
-/// Whether a file is what a bare name means: itself, or `libc` for `libc.so.6`.
+/// Whether a bare name matches a file: equal, or `libc` for `libc.so.6`.
 fn is_named(file: &str, name: &str) -> bool {
     file == name
         || file.strip_prefix(name).is_some_and(|rest| {
@@ -188,7 +188,7 @@ fn is_named(file: &str, name: &str) -> bool {
         })
 }
 
-/// The command as the shell would find it.
+/// Searches a command in `PATH`, as the shell does.
 #[must_use]
 pub(crate) fn command(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
@@ -242,7 +242,7 @@ fn is_elf(path: &Path) -> bool {
         .is_ok_and(|()| head == *b"\x7fELF")
 }
 
-/// Folders of /etc/ld.so.conf and what it includes.
+/// Folders of /etc/ld.so.conf and the files it includes.
 fn configured() -> Vec<PathBuf> {
     let mut folders = Vec::new();
     read_configuration(Path::new("/etc/ld.so.conf"), &mut folders, 0);
@@ -303,7 +303,7 @@ mod tests {
         assert!(locate("/no/such/path", None).is_err());
     }
 
-    /// With a process, its own libraries come first.
+    /// With a process, its own libraries are found first.
     #[test]
     fn of_a_process() {
         let me = Pid(std::process::id());
@@ -311,8 +311,8 @@ mod tests {
         assert!(process::maps(me, FileId::of(&libc).expect("file")));
     }
 
-    /// The root of a process may be ours and have other file systems below it: files are those that it sees, and
-    /// those that both see are called as we call them.
+    /// A process may have our root with other file systems mounted: files are those that it sees, and shared ones
+    /// have our paths.
     #[test]
     fn other_mounts() {
         let dir = tempfile::tempdir().expect("dir");

@@ -1,4 +1,4 @@
-//! From a typed name to one function of a binary.
+//! Finds the function of a binary for a typed name.
 
 use super::demangle::{key, names, symbol_name, without_version};
 use super::elf::Binary;
@@ -19,16 +19,16 @@ pub(crate) struct Found {
     pub name: String,
 }
 
-/// Why a name does not mean exactly one function.
+/// Why a name does not match exactly one function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unknown {
-    /// No such symbol; the nearest ones.
+    /// No such symbol; the most similar ones.
     NotFound(Vec<String>),
-    /// It has no code of its own: these functions hold it.
+    /// It was inlined everywhere; the functions that contain it.
     Inlined(Vec<String>),
     /// It is taken from another library.
     Imported,
-    /// An indirect function: its address is its resolver's. The functions it may choose.
+    /// An indirect function, whose address is that of its resolver; its possible targets.
     Indirect(Vec<String>),
     /// Several: address and readable name of each.
     Ambiguous(Vec<(u64, String)>),
@@ -48,7 +48,7 @@ pub(crate) fn function(binary: &Binary, typed: &str) -> Result<Found, Unknown> {
             Unknown::NotFound(nearest(binary, typed))
         });
     }
-    // An old version may be a plain function, but it is not what programs call today.
+    // An old version may be a plain function, but current programs don't call it.
     if matches.iter().any(|f| f.ifunc) {
         return Err(Unknown::Indirect(implementations(binary, typed)));
     }
@@ -67,8 +67,8 @@ pub(crate) fn function(binary: &Binary, typed: &str) -> Result<Found, Unknown> {
     }
 }
 
-/// Functions whose name, mangled or readable, matches a pattern, in which `*` stands for any text: each address
-/// once, in order. Parts of functions that the compiler moved away (`.cold`) and indirect functions are none.
+/// Addresses of functions whose name, mangled or demangled, matches a pattern with `*` for any text; sorted,
+/// without duplicates. Excludes parts that the compiler moved away (`.cold`) and indirect functions.
 #[must_use]
 pub(crate) fn matches(binary: &Binary, pattern: &str) -> Vec<u64> {
     let fits = |f: &&Function| {
@@ -83,7 +83,7 @@ pub(crate) fn matches(binary: &Binary, pattern: &str) -> Vec<u64> {
     addresses
 }
 
-/// Whether a text matches a pattern: `*` stands for any text, everything else for itself.
+/// Whether a text matches a pattern, in which only `*` is special: any text.
 fn glob(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(mut rest) = parts.next().and_then(|first| text.strip_prefix(first)) else {
@@ -120,7 +120,7 @@ fn matching<'a>(binary: &'a Binary, typed: &str) -> Vec<&'a Function> {
         .collect()
 }
 
-/// What an indirect function may choose from: glibc calls them `__memcpy_avx_unaligned`.
+/// Possible targets of an indirect function: glibc names them `__memcpy_avx_unaligned`.
 fn implementations(binary: &Binary, typed: &str) -> Vec<String> {
     let prefix = format!("__{}_", without_version(typed));
     let found = binary.functions.iter().filter(|f| !f.ifunc);
@@ -132,7 +132,7 @@ fn implementations(binary: &Binary, typed: &str) -> Vec<String> {
         .collect()
 }
 
-/// Names like the typed one, the nearest first.
+/// Names similar to the typed one, the most similar first.
 #[must_use]
 pub(crate) fn nearest(binary: &Binary, typed: &str) -> Vec<String> {
     let wanted = typed.to_lowercase();
@@ -156,8 +156,7 @@ pub(crate) fn nearest(binary: &Binary, typed: &str) -> Vec<String> {
     scored.into_iter().map(|(_, name)| name).collect()
 }
 
-/// Edits between two texts, if no more than `limit`: one letter put in, left out, changed, or two
-/// swapped.
+/// Edit distance of two texts, if at most `limit`: letters inserted, deleted, changed, or swapped.
 #[must_use]
 pub(crate) fn distance(a: &str, b: &str, limit: usize) -> Option<usize> {
     let a: Vec<char> = a.chars().collect();
@@ -188,7 +187,7 @@ mod tests {
 
     use super::*;
 
-    /// Edits count letters put in, left out, changed or swapped.
+    /// Edits count letters inserted, deleted, changed or swapped.
     #[test]
     fn edits() {
         assert_eq!(distance("abc", "abc", 2), Some(0));
@@ -198,7 +197,7 @@ mod tests {
         assert_eq!(distance("kitten", "sitting", 3), Some(3));
     }
 
-    /// `*` is any text, the empty one as well.
+    /// `*` is any text, including the empty one.
     #[test]
     fn patterns() {
         for (pattern, text, fits) in [

@@ -1,10 +1,10 @@
-//! What an executable mapping of a process is.
+//! Description of a process's executable mapping.
 
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Longest build id that is kept; linkers write 16 or 20 bytes.
+/// Maximum length of a build id; linkers write 16 or 20 bytes.
 const BUILD_ID_MAX: usize = 32;
 
 /// The build id of a binary: bytes that its linker derived from its content.
@@ -15,7 +15,7 @@ pub struct BuildId {
 }
 
 impl BuildId {
-    /// From the bytes of an ELF note or a perf record; `None` if empty or longer than 32 bytes.
+    /// Build id from the bytes of an ELF note or a perf record; `None` if empty or longer than 32 bytes.
     #[must_use]
     pub fn new(bytes: &[u8]) -> Option<Self> {
         if bytes.is_empty() || bytes.len() > BUILD_ID_MAX {
@@ -49,9 +49,9 @@ impl fmt::Debug for BuildId {
     }
 }
 
-/// Device and inode of a mapped file, as `/proc/PID/maps` and `PERF_RECORD_MMAP2` say them.
+/// Device and inode of a mapped file, as in `/proc/PID/maps` and `PERF_RECORD_MMAP2`.
 ///
-/// On some file systems (btrfs, older overlayfs) the device is not the one `stat` says.
+/// On some file systems (btrfs, older overlayfs) the device differs from that of `stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileIdentity {
     /// Major number of the device.
@@ -65,15 +65,15 @@ pub struct FileIdentity {
 pub struct MappedFile {
     /// Its path, without the kernel's ` (deleted)`: in the process's mount namespace; from our root where that is ours too.
     pub path: Arc<Path>,
-    /// Device and inode; `None` where a perf record carried the build id in their place.
+    /// Device and inode; `None` if a perf record has the build id instead.
     pub identity: Option<FileIdentity>,
-    /// Build id, if the kernel said it.
+    /// Build id, if reported by the kernel.
     pub build_id: Option<BuildId>,
-    /// The file had no name any more when the mapping was seen.
+    /// The file had been deleted when the mapping was seen.
     pub deleted: bool,
 }
 
-/// What is behind a mapping.
+/// Kind of memory behind a mapping.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Backing {
     /// A file, memfds included.
@@ -86,11 +86,11 @@ pub enum Backing {
     Vsyscall,
     /// Slots in which the kernel single-steps probed instructions.
     Uprobes,
-    /// What five-byte nops that are probed become calls of, since Linux 6.18.
+    /// Trampoline called in place of probed five-byte nops, since Linux 6.18.
     UprobesTrampoline,
 }
 
-/// One executable mapping.
+/// An executable mapping.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
     /// First address.
@@ -99,7 +99,7 @@ pub struct Mapping {
     pub end: u64,
     /// Offset in the file of `start`.
     pub offset: u64,
-    /// What is behind it.
+    /// Memory behind it.
     pub backing: Backing,
 }
 
@@ -127,7 +127,7 @@ impl Backing {
             b"[vdso]" => return Self::Vdso,
             b"[vsyscall]" => return Self::Vsyscall,
             b"[uprobes]" => return Self::Uprobes,
-            // The second one: records have 15 bytes of such a name (perf_event_mmap_event).
+            // The second form: records have only 15 bytes of such a name (perf_event_mmap_event).
             b"[uprobes-trampoline]" | b"[uprobes-trampo" => return Self::UprobesTrampoline,
             _ => {}
         }
@@ -152,7 +152,7 @@ impl Backing {
     }
 }
 
-/// What the kernel said about a mapped file beside its name.
+/// Data of the kernel about a mapped file, without its name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileFacts {
     /// Device and inode.

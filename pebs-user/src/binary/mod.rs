@@ -1,9 +1,9 @@
-//! What binaries and processes say about themselves: ELF, DWARF and unwind tables, debug files, names, `/proc`.
+//! Readers of binaries and processes: ELF, DWARF and unwind tables, debug files, names, `/proc`.
 //!
-//! Two readers lie side by side. Probes are placed by whole files in memory ([`elf`], [`dwarf`], [`debug_data`]); samples
-//! are named from open files of which only what is needed is read ([`elf_image`], [`debug_file`], [`eh_frame`]).
+//! There are two readers. Placing probes reads whole files into memory ([`elf`], [`dwarf`], [`debug_data`]); naming
+//! samples reads only the needed parts of open files ([`elf_image`], [`debug_file`], [`eh_frame`]).
 //!
-//! Nothing here is trusted: no bytes make a reader panic or hang.
+//! All input is untrusted: no bytes make a reader panic or hang.
 
 pub(crate) mod locate;
 pub(crate) mod mapping;

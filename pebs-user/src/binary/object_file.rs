@@ -10,14 +10,13 @@ pub(crate) const MAX_FILE: u64 = 4 << 30;
 /// Parsed headers of a 64-bit little-endian ELF.
 pub(crate) type Elf<'data> = ElfFile<'data, FileHeader64<LittleEndian>>;
 
-/// What a compressed section holds at most, as a multiple of its size in the file: compilers reach 10.
+/// Maximum ratio of a compressed section's size to its size in the file: compilers reach 10.
 const MAX_RATIO: u64 = 64;
 
-/// What any compressed section may hold, bytes.
+/// Size that any compressed section may have, bytes.
 const ALWAYS: u64 = 1 << 20;
 
-/// The bytes of a section, uncompressed. One that says it holds far more than it can
-/// counts as empty.
+/// The bytes of a section, uncompressed. A section that claims an implausible size counts as empty.
 pub(crate) fn content<'data>(section: &impl ObjectSection<'data>) -> object::Result<Vec<u8>> {
     let data = section.compressed_data()?;
     let most = (data.data.len() as u64)

@@ -1,8 +1,8 @@
-//! Opening the file behind a mapping.
+//! Opens the file behind a mapping.
 //!
-//! The path of a mapping is the target's word in the target's own root: it may be deleted, replaced,
-//! a symbolic link out of a container, or a pipe that would block us. The kernel's own link to the mapped
-//! file is tried first; a path only counts if what it leads to is the mapped file.
+//! The path of a mapping is controlled by the target, in the target's own root: it may be deleted, replaced, a
+//! symbolic link out of a container, or a pipe that would block us. The kernel's own link to the mapped file is
+//! tried first; a path counts only if it leads to the mapped file.
 
 use std::fs::{File, Metadata};
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
@@ -20,14 +20,14 @@ pub(crate) struct Opened {
     /// The file, read only.
     pub file: File,
     pub metadata: Metadata,
-    /// Whether it is certain to be the mapped file; otherwise its build id has to be compared.
+    /// Whether it is certainly the mapped file; otherwise its build id has to be compared.
     pub certain: bool,
 }
 
-/// Files that are or may be the mapped one, the surest first; opened as they are asked for.
+/// Files that are or may be the mapped one, the most certain first; opened lazily.
 ///
-/// In this order: `/proc/PID/map_files` (needs `CAP_SYS_ADMIN` or `CAP_CHECKPOINT_RESTORE`), the path in the process's
-/// root, the path in ours, `/proc/PID/exe`. Files that can't be the mapped one are left out.
+/// In this order: `/proc/PID/map_files` (needs `CAP_SYS_ADMIN` or `CAP_CHECKPOINT_RESTORE`), the path in the
+/// process's root, the path in ours, `/proc/PID/exe`. Files that can't be the mapped one are skipped.
 pub(crate) fn candidates<'a>(
     pid: Pid,
     mapping: &'a Mapping,
@@ -37,7 +37,7 @@ pub(crate) fn candidates<'a>(
         let (start, end) = (mapping.start, mapping.end);
         let link = format!("/proc/{}/map_files/{start:x}-{end:x}", pid.0);
         let opened = open_link(&link)?;
-        // The range may have been mapped anew since: where the kernel said a build id, that decides.
+        // The range may have been remapped since: if the kernel reported a build id, that decides.
         match fits(&opened.1, mapped) {
             Fit::No => None,
             Fit::Yes => Some(opened_as(opened, true)),
@@ -64,18 +64,18 @@ fn checked(opened: Option<(File, Metadata)>, mapped: &MappedFile) -> Option<Open
     }
 }
 
-/// Opens a regular file by one of the kernel's own links.
+/// Opens a regular file by one of the kernel's links.
 fn open_link(link: &str) -> Option<(File, Metadata)> {
     open_regular(CWD, Path::new(link), OFlags::empty(), ResolveFlags::empty())
 }
 
-/// Opens a regular file below a root directory, symbolic links resolved as the process would.
+/// Opens a regular file below a root directory, resolving symbolic links as the process does.
 #[must_use]
 pub(crate) fn open_in_root(root: &str, path: &Path) -> Option<(File, Metadata)> {
     open_below(&open_root(root)?, path, OFlags::empty())
 }
 
-/// As [`open_in_root`], for a root that is open and a path whose last name is no symbolic link.
+/// Like [`open_in_root`], for an open root and a path whose last component is no symbolic link.
 #[must_use]
 pub(crate) fn open_not_link(root: &OwnedFd, path: &Path) -> Option<(File, Metadata)> {
     open_below(root, path, OFlags::NOFOLLOW)
@@ -93,8 +93,8 @@ fn open_below(root: &OwnedFd, path: &Path, flags: OFlags) -> Option<(File, Metad
     open_regular(root.as_fd(), path, flags, resolve)
 }
 
-/// Opens without side effects first, and for reading only once it is known to be a regular file: a pipe
-/// would block, a device might act.
+/// Opens the file without side effects first, and for reading only if it is a regular file: a pipe would block, a
+/// device might act.
 fn open_regular(
     dir: BorrowedFd<'_>,
     path: &Path,
@@ -116,7 +116,7 @@ fn open_regular(
     Some((file, metadata))
 }
 
-/// A file that may be the mapped one by its path.
+/// Opens a file that may be the mapped one by its path.
 pub(crate) fn at_path(path: &Path, certain: bool) -> Option<Opened> {
     let opened = open_regular(CWD, path, OFlags::empty(), ResolveFlags::empty())?;
     Some(opened_as(opened, certain))
@@ -148,7 +148,7 @@ fn fits(metadata: &Metadata, mapped: &MappedFile) -> Fit {
         minor: rustix::fs::minor(device),
         inode: metadata.ino(),
     };
-    // btrfs and overlayfs have devices without a major number, and not the same one in all places.
+    // btrfs and overlayfs have devices without a major number, and report different ones in different places.
     let without_device = opened.major == 0 && identity.major == 0;
     if opened == identity || (without_device && opened.inode == identity.inode) {
         Fit::Yes

@@ -13,7 +13,7 @@ use crate::arch::Register;
 /// Types behind types followed at most (`const char * const *`).
 const MAX_TYPES: u32 = 12;
 
-/// What a function is made from: a declaration, the function as it is inlined elsewhere.
+/// Maximum number of origins followed: a declaration, the function as inlined elsewhere.
 const MAX_ORIGINS: usize = 3;
 
 /// Vector registers that arguments go into.
@@ -26,7 +26,7 @@ pub(crate) struct Parameter {
     pub name: String,
     /// Its type in the source.
     pub r#type: String,
-    /// What reads it in a SPEC (`arg1`); null where it is in no integer register or on the stack.
+    /// Expression that reads it in a SPEC (`arg1`); null if it is in no integer register.
     pub read: Option<String>,
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn parameters(binary: &Binary, wanted: &BTreeSet<u64>) -> HashMap<u64
             units: &units,
             unit,
         };
-        // A unit that can't be read to its end has given what came before.
+        // A unit that can't be read completely has returned the entries before.
         let _ = reader.scan(wanted, &mut found);
     }
     found
@@ -57,12 +57,12 @@ pub(crate) struct Reader<'u, 'a> {
     pub unit: Rc<Unit<Slice<'a>>>,
 }
 
-/// An argument with what the debug information says about it.
+/// An argument with its type and location from the debug information.
 pub(crate) struct Typed {
     pub parameter: Parameter,
     pub kind: Option<Kind>,
     pub held: Held,
-    /// Where the calling convention has it; `None`: in no integer register.
+    /// Location by the calling convention; `None` if it is in no integer register.
     pub convention: Option<Convention>,
 }
 
@@ -71,9 +71,9 @@ pub(crate) struct Typed {
 pub(crate) enum Convention {
     /// In this integer register.
     One(u32),
-    /// Two words, in this one and the next.
+    /// Two words, in this register and the next.
     Pair(u32),
-    /// At the address in this one.
+    /// In memory at the address in this register.
     At(u32),
 }
 
@@ -85,7 +85,7 @@ pub(crate) enum Held {
     Pair([Register; 2]),
     /// At the address in this register and so far behind it.
     At(Register, i64),
-    /// Nothing is said: where the calling convention has it.
+    /// Not given: the location is that of the calling convention.
     ByConvention,
     /// In no register: optimised away, or passed in another way.
     Nowhere,
@@ -94,7 +94,7 @@ pub(crate) enum Held {
 /// How an argument is passed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Class {
-    /// In an integer register, or in 8 bytes of the stack once those are used up.
+    /// In an integer register, or in 8 bytes of the stack once the registers are used up.
     Integer,
     /// In two integer registers: pointer and length of Rust.
     Pair,
@@ -102,7 +102,7 @@ enum Class {
     Indirect,
     /// In a vector register.
     Float,
-    /// By rules that are not worked out here: what follows is unknown too.
+    /// By rules that are not implemented: the location of later arguments is unknown too.
     Other,
 }
 
@@ -147,7 +147,7 @@ impl<'a> Reader<'_, 'a> {
         self.of_function(self.subprogram_at(address)?, address)
     }
 
-    /// First address of a function; one with parts that were moved away lists ranges, its own first.
+    /// First address of a function; a function with parts moved away lists ranges, the main one first.
     pub(crate) fn address(&self, entry: &Entry<'a>) -> gimli::Result<Option<u64>> {
         let low = entry.attr_value(gimli::DW_AT_low_pc);
         match low {
@@ -159,10 +159,10 @@ impl<'a> Reader<'_, 'a> {
         }
     }
 
-    /// Words of integers and addresses that the function which starts at an address is called with, so that the last
-    /// one is that `argN`; `None` if it may be called with more.
+    /// Number of integer and address words passed to the function at an address, so that its last argument is
+    /// `argN`; `None` if it may get more.
     ///
-    /// Of C and C++ only: others have ways of their own.
+    /// Only for C and C++: other languages have other conventions.
     pub(crate) fn words(&self, address: u64) -> Option<u32> {
         if !self.is_c() {
             return None;
@@ -179,7 +179,7 @@ impl<'a> Reader<'_, 'a> {
                 return None;
             }
         }
-        // An optimised function may say less than the one it was made from.
+        // An optimised function may have fewer attributes than its origin.
         let node = Node::of(&self.unit, function)?;
         let nodes = std::iter::successors(Some(node), |node| self.units.origin(node));
         let lists: Vec<_> = nodes
@@ -205,7 +205,7 @@ impl<'a> Reader<'_, 'a> {
             (Held::Register(register), Some(Convention::One(n))) => {
                 Register::SYSV.get(n as usize - 1) != Some(&register)
             }
-            // Others are in no integer register anyway.
+            // Other arguments are in no integer register anyway.
             (held, convention) => held == Held::Nowhere && convention.is_some(),
         };
         let floats = classes.iter().filter(|class| **class == Class::Float);
@@ -218,7 +218,7 @@ impl<'a> Reader<'_, 'a> {
         let mut list = Vec::new();
         let mut classes = Vec::new();
         if self.returns_in_memory(function) {
-            // A pointer to where the result goes comes first.
+            // A pointer to the result comes first.
             classes.push(Class::Integer);
         }
         let function = Node::of(&self.unit, function)?;
@@ -252,7 +252,7 @@ impl<'a> Reader<'_, 'a> {
     /// Where an argument lies when its function starts.
     fn held(&self, entry: &Entry<'a>, address: u64) -> Held {
         let Some(value) = entry.attr_value(gimli::DW_AT_location) else {
-            // Of an optimised function it says that the argument is not there at all.
+            // For an optimised function this means that the argument does not exist.
             let optimised = entry.attr_value(gimli::DW_AT_abstract_origin).is_some();
             return if optimised {
                 Held::Nowhere
@@ -261,7 +261,7 @@ impl<'a> Reader<'_, 'a> {
             };
         };
         if let AttributeValue::Exprloc(_) = value {
-            // One place for the whole function is its frame, which the entry has yet to make.
+            // A single location for the whole function is in its frame, which does not exist at the entry yet.
             return Held::ByConvention;
         }
         let Ok(Some(mut places)) = self.units.dwarf.attr_locations(&self.unit, value) else {
@@ -275,7 +275,7 @@ impl<'a> Reader<'_, 'a> {
         Held::Nowhere
     }
 
-    /// The type of a function's result; `None`: it has none, or nothing is said.
+    /// Type of a function's result; `None` if it has none or it is not given.
     pub(crate) fn result_of(&self, function: UnitOffset) -> Option<Kind> {
         self.units.type_of(&Node::of(&self.unit, function)?)
     }
@@ -341,7 +341,7 @@ impl<'a> Reader<'_, 'a> {
         c || self.is_cpp()
     }
 
-    /// What the unit was written in.
+    /// Source language of the unit.
     fn language(&self) -> Option<gimli::DwLang> {
         let root = self
             .unit
@@ -356,7 +356,7 @@ impl<'a> Reader<'_, 'a> {
         }
     }
 
-    /// How a structure is passed by value. Of Rust those of pointer and length are known, and large ones.
+    /// How a structure is passed by value. For Rust only pointer-and-length pairs and large structures are known.
     fn structure_class(&self, structure: &Node<'a>) -> Class {
         if !self.is_rust() {
             return Class::Other;
@@ -371,7 +371,7 @@ impl<'a> Reader<'_, 'a> {
         }
     }
 
-    /// A type as C writes it, and how a value of it is passed.
+    /// A type in C syntax, and how a value of it is passed.
     fn type_name(&self, kind: Kind, depth: u32) -> (String, Class) {
         let unknown = || ("?".to_owned(), Class::Other);
         let Some(entry) = self.units.node(kind) else {
@@ -440,7 +440,7 @@ pub(crate) const fn is_structure(tag: gimli::DwTag) -> bool {
     )
 }
 
-/// Where a DWARF expression says that a value is, if it is one of the simple ones.
+/// Location given by a DWARF expression, if it is a simple one.
 fn held_by(expression: &[u8]) -> Option<Held> {
     const PIECE: u8 = gimli::DW_OP_piece.0;
     match *expression {
@@ -478,7 +478,7 @@ fn convention(classes: &[Class]) -> Option<Convention> {
 mod tests {
     use super::*;
 
-    /// Registers, pairs of them, and memory that one points to; no other expression.
+    /// Registers, register pairs, and memory pointed to by a register; no other expression.
     #[test]
     fn places_of_arguments() {
         let register = |name| Register::from_name(name).expect("known");
@@ -494,7 +494,7 @@ mod tests {
         assert_eq!(held_by(&[]), None);
     }
 
-    /// Two words take two registers, and what does not fit or is not known has none.
+    /// Two words take two registers; arguments that do not fit or are not known have none.
     #[test]
     fn registers_are_counted() {
         use Class::{Float, Indirect, Integer, Other, Pair};

@@ -1,4 +1,4 @@
-//! Go's own table of functions (`.gopclntab`), which stripping does not remove.
+//! Go's table of functions (`.gopclntab`), which stripping does not remove.
 //!
 //! Source: src/debug/gosym/pclntab.go of Go 1.2, 1.16, 1.18 and 1.20.
 
@@ -6,19 +6,19 @@ use object::{Object, ObjectSection};
 
 use super::object_file::content;
 
-/// The sections that may hold the table; the second in position-independent programs.
+/// Sections that may contain the table; the second in position-independent programs.
 const SECTIONS: [&str; 2] = [".gopclntab", ".data.rel.ro.gopclntab"];
 
 /// First word of the table, by the version of Go that introduced it.
 const GO_1_2: u32 = 0xffff_fffb;
-/// See [`GO_1_2`].
+/// As [`GO_1_2`].
 const GO_1_16: u32 = 0xffff_fffa;
 /// See [`GO_1_2`].
 const GO_1_18: u32 = 0xffff_fff0;
 /// See [`GO_1_2`].
 const GO_1_20: u32 = 0xffff_fff1;
 
-/// Longest name that is kept, bytes.
+/// Maximum length of a name, bytes.
 const NAME_MAX: usize = 4 << 10;
 
 /// A function of the table.
@@ -26,15 +26,15 @@ const NAME_MAX: usize = 4 << 10;
 pub(crate) struct GoFunction {
     /// Virtual address in the file.
     pub start: u64,
-    /// Address behind it: where the next one starts.
+    /// End address: start of the next function.
     pub end: u64,
     /// As Go names it: `main.(*server).handle`.
     pub name: Box<str>,
 }
 
-/// The functions of a Go program, by address; empty if there is no table, or one of an unknown form.
+/// The functions of a Go program, by address; empty if there is no table, or one of an unknown version.
 ///
-/// Cost: about 50 ns a function.
+/// Cost: about 50 ns per function.
 #[must_use]
 pub(crate) fn functions<'data>(file: &impl Object<'data>) -> Vec<GoFunction> {
     let section = SECTIONS.iter().find_map(|name| file.section_by_name(name));
@@ -45,7 +45,7 @@ pub(crate) fn functions<'data>(file: &impl Object<'data>) -> Vec<GoFunction> {
         return Vec::new();
     };
     let text = || {
-        // The linker may leave the place of the code to the loader.
+        // The linker may leave the code address to be relocated by the loader.
         let word = section.address() + 8 + 2 * 8;
         let moved = file.dynamic_relocations().into_iter().flatten();
         let mut moved = moved.filter(|(at, _)| *at == word);
@@ -62,11 +62,11 @@ struct Table<'a> {
     names: usize,
     /// Of the first entry, to which functions are relative as well.
     entries: usize,
-    /// Entries, the last one aside, which is where the code ends.
+    /// Entries, without the last one, which marks the end of the code.
     count: usize,
     /// Bytes of each of the two fields of an entry.
     width: usize,
-    /// What code addresses are relative to.
+    /// Base of code addresses.
     text: u64,
 }
 
@@ -95,7 +95,7 @@ fn read(data: &[u8], text: impl FnOnce() -> Option<u64>) -> Option<Vec<GoFunctio
 impl<'a> Table<'a> {
     fn of(data: &'a [u8], text: impl FnOnce() -> Option<u64>) -> Option<Self> {
         let magic = u32::try_from(number(data, 0, 4)?).ok()?;
-        // Pointers of 8 bytes; the smallest instruction of x86 has one.
+        // Pointers of 8 bytes; the smallest x86 instruction has one byte.
         if data.get(4..8)? != [0, 0, 1, 8] {
             return None;
         }
@@ -181,7 +181,7 @@ mod tests {
         word(&mut data, 2);
         match magic {
             GO_1_2 => {
-                // Three entries of which the last has an address only, then two functions, then names.
+                // Three entries, the last with an address only, then two functions, then names.
                 let functions = 16 + 5 * 8;
                 let names_at = functions + 2 * 16;
                 for (n, start) in [0x1000u64, 0x1020].into_iter().enumerate() {
@@ -236,7 +236,7 @@ mod tests {
         data
     }
 
-    /// Every version of the table gives the same functions; a table cut anywhere gives none or some of them.
+    /// Every version of the table gives the same functions; a table truncated anywhere gives none or some of them.
     #[test]
     fn versions() {
         let expect = |start, end, name: &str| GoFunction {

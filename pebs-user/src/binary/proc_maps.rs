@@ -6,10 +6,10 @@ use std::io::Read as _;
 use super::mapping::{Backing, FileFacts, FileIdentity, Mapping};
 use crate::units::Pid;
 
-/// Most that is read, bytes. Long paths make a mapping's line 4 KiB, and a process may have 65,530 of them.
+/// Maximum read, bytes. A line may have 4 KiB because of long paths, and a process may have 65,530 mappings.
 const TEXT_MAX: u64 = 32 << 20;
 
-/// The executable mappings of a process, in order of address; `None` if it has gone or is not ours to see.
+/// The executable mappings of a process, in order of address; `None` if it is gone or may not be read.
 ///
 /// Cost: one read of `/proc/PID/maps`, about 10 us for 30 mappings.
 #[must_use]
@@ -17,11 +17,11 @@ pub(crate) fn proc_maps(pid: Pid) -> Option<Vec<Mapping>> {
     let file = File::open(format!("/proc/{}/maps", pid.0)).ok()?;
     let mut text = Vec::new();
     file.take(TEXT_MAX).read_to_end(&mut text).ok()?;
-    // A process that is exiting has no address space left but a readable, empty file.
+    // An exiting process has a readable, but empty file.
     (!text.is_empty()).then(|| parse_maps(&text))
 }
 
-/// The executable mappings among the lines of a `maps` file; lines that are not understood are left out.
+/// The executable mappings in a `maps` file; malformed lines are skipped.
 ///
 /// Source: proc_pid_maps(5).
 #[must_use]
@@ -64,7 +64,7 @@ fn parse_line(line: &[u8]) -> Option<Mapping> {
     })
 }
 
-/// The next word, and what follows its blank.
+/// The next word, and the text after its blank.
 fn field(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let text = text.trim_ascii_start();
     let end = text
@@ -83,7 +83,7 @@ fn hex(text: &[u8]) -> Option<u64> {
     u64::from_str_radix(std::str::from_utf8(text).ok()?, 16).ok()
 }
 
-/// The kernel writes a newline in a name as `\012`; nothing else is escaped.
+/// Unescapes `\012`, the kernel's form of a newline in a name; nothing else is escaped.
 fn unescape(name: &[u8]) -> std::borrow::Cow<'_, [u8]> {
     const ESCAPED: &[u8] = b"\\012";
     if !name.windows(ESCAPED.len()).any(|bytes| bytes == ESCAPED) {
@@ -122,7 +122,7 @@ garbage
 ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0  [vsyscall]
 ";
 
-    /// Executable mappings only, with names as they are; garbage lines are left out.
+    /// Executable mappings only, with their names; malformed lines are skipped.
     #[test]
     fn lines() {
         let maps = parse_maps(TEXT);
@@ -143,7 +143,7 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0  [vsyscall]
         assert_eq!(maps[5].backing, Backing::Vsyscall);
     }
 
-    /// The test's own process has its own code mapped; a pid that can't exist gives nothing.
+    /// The test's own process has its own code mapped; a pid that can't exist gives `None`.
     #[test]
     fn own_process() {
         let maps = proc_maps(Pid(std::process::id())).unwrap();

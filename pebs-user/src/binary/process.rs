@@ -1,4 +1,4 @@
-//! Processes as /proc shows them. Everything here races with their exit: `None` means gone.
+//! Reads /proc. Everything here races with the exit of processes: `None` means gone.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,7 +10,7 @@ use crate::units::{Pid, Tid};
 /// Listings of the threads at most, for a process that starts threads all the time.
 const MAX_ROUNDS: usize = 16;
 
-/// A file as the kernel knows it.
+/// Identity of a file in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct FileId {
     /// Device, major and minor.
@@ -31,10 +31,10 @@ impl FileId {
     }
 }
 
-/// One mapped part of a file.
+/// A mapped part of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mapping {
-    /// First address and the one behind the last.
+    /// First address and end.
     pub start: u64,
     /// End address.
     pub end: u64,
@@ -42,9 +42,9 @@ pub(crate) struct Mapping {
     pub offset: u64,
     /// Holds code.
     pub executable: bool,
-    /// The file; inode 0: none.
+    /// The file; inode 0 if there is none.
     pub file: FileId,
-    /// Its path as the process sees it, with ` (deleted)` behind if it is.
+    /// Its path as the process sees it, with ` (deleted)` appended if it is deleted.
     pub path: String,
 }
 
@@ -52,7 +52,7 @@ fn proc_path(pid: Pid, name: &str) -> PathBuf {
     PathBuf::from(format!("/proc/{}/{name}", pid.0))
 }
 
-/// Whether the process exists. A zombie does until its parent asked for its exit.
+/// Whether the process exists. A zombie exists until its parent waits for it.
 #[must_use]
 pub(crate) fn exists(pid: Pid) -> bool {
     proc_path(pid, "stat").exists()
@@ -72,8 +72,7 @@ pub(crate) fn has_thread(pid: Pid, tid: Tid) -> bool {
     proc_path(pid, &format!("task/{}", tid.0)).exists()
 }
 
-/// Whether the process has ended and only its parent does not know yet. One whose first thread ended before others is
-/// none.
+/// Whether the process has ended and its parent has not waited for it. False if only its first thread has ended.
 #[must_use]
 pub(crate) fn is_zombie(pid: Pid) -> bool {
     let stat = fs::read_to_string(proc_path(pid, "stat")).unwrap_or_default();
@@ -92,9 +91,9 @@ pub(crate) fn start_stack(pid: Pid) -> Option<u64> {
     behind.split_whitespace().nth(PLACE)?.parse().ok()
 }
 
-/// Every thread of a process, listed again until a listing shows no new one.
+/// Every thread of a process, listed repeatedly until no new one appears.
 ///
-/// A thread started while this runs is found if it is there at the last listing.
+/// A thread started meanwhile is included if it exists at the last listing.
 #[must_use]
 pub(crate) fn threads(pid: Pid) -> Option<Vec<Tid>> {
     let mut known = BTreeSet::new();
@@ -160,13 +159,13 @@ pub(crate) fn all() -> Vec<Pid> {
         .collect()
 }
 
-/// Path of the program as it was started; it may have been replaced since.
+/// Path of the program as it was started; the file may have been replaced since.
 #[must_use]
 pub(crate) fn exe(pid: Pid) -> Option<PathBuf> {
     fs::read_link(proc_path(pid, "exe")).ok()
 }
 
-/// The program's file, as this process can open it: where it was started, if it is still there.
+/// The program's file, as this process can open it: at its original path, if it is still there.
 #[must_use]
 pub(crate) fn exe_file(pid: Pid) -> Option<PathBuf> {
     let link = proc_path(pid, "exe");
@@ -175,7 +174,7 @@ pub(crate) fn exe_file(pid: Pid) -> Option<PathBuf> {
     Some(path.unwrap_or(link))
 }
 
-/// What the process has mapped.
+/// The mappings of a process.
 #[must_use]
 pub(crate) fn mappings(pid: Pid) -> Option<Vec<Mapping>> {
     let text = fs::read(proc_path(pid, "maps")).ok()?;
@@ -183,7 +182,7 @@ pub(crate) fn mappings(pid: Pid) -> Option<Vec<Mapping>> {
     Some(text.lines().filter_map(mapping).collect())
 }
 
-/// One line of /proc/PID/maps.
+/// Parses a line of /proc/PID/maps.
 fn mapping(line: &str) -> Option<Mapping> {
     let mut rest = line;
     let mut word = || {

@@ -1,7 +1,7 @@
 //! The name by which a process runs its executable.
 //!
-//! A file can have several names (`redis-server` is a symbolic link to `redis-check-rdb`), of which the kernel's mappings
-//! show one: the one that links lead to. The one that was asked for is on the process's stack.
+//! A file can have several names (`redis-server` is a symbolic link to `redis-check-rdb`); the kernel's mappings
+//! show only the target of the links. The path used to start the program is on the process's stack.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
@@ -15,10 +15,10 @@ const AT_EXECFN: u64 = 31;
 /// Longest path, `PATH_MAX`.
 const PATH_BYTES: usize = 4096;
 
-/// The path by which the process runs its executable, if that is the file mapped and it is another name of it.
+/// The path by which the process runs its executable, if `mapped` is that file and this is another name of it.
 ///
-/// `None` too where it can't be determined: the process has gone, or its path now leads to another file. Cost: for a
-/// file that is not its executable, reading one link.
+/// Also `None` if unknown: the process is gone, or its path now leads to another file. Cost: for a file that is not
+/// its executable, reading one link.
 pub(crate) fn run_as(pid: Pid, mapped: &Path) -> Option<PathBuf> {
     let of_process = |what: &str| PathBuf::from(format!("/proc/{}/{what}", pid.0));
     let exe = of_process("exe");
@@ -52,7 +52,7 @@ fn executed(auxv: &Path, mem: &Path) -> Option<PathBuf> {
         (word(kind)? == AT_EXECFN).then(|| word(value))?
     })?;
     let mut bytes = vec![0; PATH_BYTES];
-    // It lies at the very end of the stack: fewer may be readable.
+    // The string is at the very end of the stack: fewer bytes may be readable.
     let read = File::open(mem).ok()?.read_at(&mut bytes, pointer).ok()?;
     let length = bytes[..read].iter().position(|it| *it == 0)?;
     bytes.truncate(length);
@@ -75,12 +75,11 @@ mod tests {
         }
     }
 
-    /// A symbolic link and a relative path to it are names of their own; the file's own name is none, nor is
-    /// a library's.
+    /// A symbolic link and a relative path to it are other names; the file's own name and a library's are not.
     #[test]
     fn names_of_one_file() {
         let dir = tempfile::tempdir().unwrap();
-        // Of temporary files the folder may be a link itself.
+        // The folder of temporary files may be a link itself.
         let dir = dir.path().canonicalize().unwrap();
         let file = dir.join("check");
         fs::copy("/bin/sleep", &file).unwrap();
@@ -88,7 +87,7 @@ mod tests {
         let start = |program: &str| {
             let mut command = Command::new(program);
             let child = Killed(command.current_dir(&dir).arg("60").spawn().unwrap());
-            // A parent goes on before the new program's stack is made.
+            // The parent continues before the new program's stack exists.
             let of = |what: &str| PathBuf::from(format!("/proc/{}/{what}", child.0.id()));
             while executed(&of("auxv"), &of("mem")).is_none_or(|it| it != Path::new(program)) {
                 std::thread::sleep(std::time::Duration::from_millis(1));

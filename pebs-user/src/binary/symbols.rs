@@ -31,11 +31,11 @@ pub(crate) struct Function {
     pub ifunc: bool,
 }
 
-/// Longest name that is kept, bytes. C++ templates reach some KiB.
+/// Maximum length of a name, bytes. C++ templates reach some KiB.
 const NAME_MAX: usize = 64 << 10;
 
-/// Takes names out of a file. All symbols may share one long name, which costs the file nothing: so the sum of
-/// what is taken is limited.
+/// Copies names out of a file. All symbols may share one long name, which costs the file nothing: so the total size
+/// is limited.
 pub(crate) struct Names {
     left: usize,
 }
@@ -48,7 +48,8 @@ impl Names {
         }
     }
 
-    /// A name, with control characters as escapes: it ends up in messages. `None` if it is too long, or too much.
+    /// A name with control characters escaped, for messages. `None` if it is too long, or the total limit is
+    /// reached.
     fn take(&mut self, bytes: &[u8]) -> Option<String> {
         if bytes.len() > NAME_MAX {
             return None;
@@ -114,7 +115,7 @@ fn versions<'data>(file: &Elf<'data>, which: Table) -> Option<Versions<'data>> {
     sections.versions(LittleEndian, file.data()).ok().flatten()
 }
 
-/// `name@@VERSION` for the default version, `name@VERSION` for one that only old programs use.
+/// `name@@VERSION` for the default version, `name@VERSION` for one used only by old programs.
 fn with_version(
     versions: Option<&Versions<'_>>,
     index: SymbolIndex,
@@ -134,7 +135,7 @@ fn with_version(
     }
 }
 
-/// Functions that a file takes from others.
+/// Functions that a file imports.
 pub(crate) fn imports(file: &Elf<'_>, names: &mut Names) -> Vec<String> {
     let table = table(file, Table::Dynamic);
     table
@@ -177,7 +178,8 @@ pub(crate) fn dynamic_strings(file: &Elf<'_>, tag: DynamicTag, names: &mut Names
 mod tests {
     use super::*;
 
-    /// Symbols that share a long name get only as much of it as the file could hold; one that is too long is left out.
+    /// Symbols that share a long name get only as many bytes as the file could contain; one that is too long is
+    /// skipped.
     #[test]
     fn shared_names() {
         let mut names = Names { left: 1000 };

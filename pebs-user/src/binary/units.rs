@@ -1,4 +1,4 @@
-//! Entries of the debug information, which refer to one another within a unit and across units.
+//! Entries of the debug information, which refer to each other within and across units.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -12,7 +12,7 @@ use gimli::{
 use super::dwarf::Slice;
 use crate::terminal::shown;
 
-/// Entries that one was made from, and types behind a type, that are followed at most.
+/// Maximum number of origins and nested types followed.
 const MAX_DEPTH: u32 = 16;
 
 /// Where an entry is: of a type, the type.
@@ -20,7 +20,7 @@ pub(crate) type Kind = DebugInfoOffset;
 
 pub(crate) type Entry<'a> = DebuggingInformationEntry<Slice<'a>>;
 
-/// All units, read when an entry of theirs is asked for.
+/// All units, read on demand.
 pub(crate) struct Units<'d, 'a> {
     pub dwarf: &'d Dwarf<Slice<'a>>,
     headers: Vec<UnitHeader<Slice<'a>>>,
@@ -51,7 +51,7 @@ impl<'a> Node<'a> {
         })
     }
 
-    /// What an attribute refers to.
+    /// Target of a reference attribute.
     pub(crate) fn reference(&self, name: gimli::DwAt) -> Option<Kind> {
         match self.entry.attr_value(name)? {
             AttributeValue::UnitRef(offset) => offset.to_debug_info_offset(&self.unit.header),
@@ -60,12 +60,12 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// What a pointer, array, typedef or enumeration is of.
+    /// Target type of a pointer, array, typedef or enumeration.
     pub(crate) fn target(&self) -> Option<Kind> {
         self.reference(gimli::DW_AT_type)
     }
 
-    /// The entries within it, up to the first that can't be read.
+    /// Its child entries, up to the first that can't be read.
     pub(crate) fn children(&self) -> Vec<Self> {
         let mut found = Vec::new();
         if let Ok(mut tree) = self.unit.entries_tree(Some(self.entry.offset()))
@@ -98,7 +98,7 @@ impl<'d, 'a> Units<'d, 'a> {
         }
     }
 
-    /// Every unit that can be read, one after another.
+    /// All readable units.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Rc<Unit<Slice<'a>>>> + '_ {
         let units = self.headers.iter();
         units.filter_map(|header| self.dwarf.unit(*header).ok().map(Rc::new))
@@ -123,13 +123,13 @@ impl<'d, 'a> Units<'d, 'a> {
         Node::of(&unit, offset)
     }
 
-    /// The entry that one was made from.
+    /// The origin of an entry (abstract origin or specification).
     pub(crate) fn origin(&self, node: &Node<'a>) -> Option<Node<'a>> {
         let origin = node.reference(gimli::DW_AT_abstract_origin);
         self.node(origin.or_else(|| node.reference(gimli::DW_AT_specification))?)
     }
 
-    /// What an entry or one that it was made from says.
+    /// An attribute of an entry or of its origins.
     fn said<T>(&self, node: &Node<'a>, what: impl Fn(&Node<'a>) -> Option<T>) -> Option<T> {
         let mut node = node.clone();
         for _ in 0..MAX_DEPTH {
@@ -146,7 +146,7 @@ impl<'d, 'a> Units<'d, 'a> {
         self.said(node, Node::target)
     }
 
-    /// The name of an entry, as it can be shown.
+    /// The name of an entry, made safe for display.
     pub(crate) fn name(&self, node: &Node<'a>) -> Option<String> {
         self.said(node, |node| {
             let value = node.entry.attr_value(gimli::DW_AT_name)?;

@@ -7,8 +7,8 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl};
 
 /// Targets of the direct calls in some code, sorted.
 ///
-/// What is no code (tables between functions) is passed over byte by byte.
-/// Cost: about 10 ns a byte.
+/// Bytes that are no code (tables between functions) are skipped one by one.
+/// Cost: about 10 ns per byte.
 pub(crate) fn targets(code: &[u8], address: u64) -> Vec<u64> {
     let mut decoder = Decoder::with_ip(64, code, address, DecoderOptions::NONE);
     let mut found = Vec::new();
@@ -16,7 +16,7 @@ pub(crate) fn targets(code: &[u8], address: u64) -> Vec<u64> {
         let (at, ip) = (decoder.position(), decoder.ip());
         let instruction = decoder.decode();
         if instruction.is_invalid() {
-            // There is a byte behind: one was decoded.
+            // In range: at least one byte was decoded.
             let _ = decoder.set_position(at + 1);
             decoder.set_ip(ip + 1);
             continue;
@@ -30,8 +30,8 @@ pub(crate) fn targets(code: &[u8], address: u64) -> Vec<u64> {
     found
 }
 
-/// Where a function ends that starts with `code` at an address and reaches no further than `code` does: behind the last
-/// instruction that its jumps lead to. `None` if a jump by a table or a pointer leaves that open.
+/// End of the function whose code starts at `address`, at most the end of `code`: the end of the last instruction
+/// that its jumps reach. `None` if a jump through a table or a pointer leaves that open.
 pub(crate) fn end_of(code: &[u8], address: u64) -> Option<u64> {
     let bounds = address..address.saturating_add(code.len() as u64);
     let (mut waiting, mut seen) = (vec![address], BTreeSet::new());
@@ -55,7 +55,7 @@ pub(crate) fn end_of(code: &[u8], address: u64) -> Option<u64> {
                 }
                 FlowControl::UnconditionalBranch => {
                     let target = instruction.near_branch_target();
-                    // A tail call goes back, or to where another function starts.
+                    // A tail call goes backwards, or to the start of another function.
                     waiting.extend(jumps_within(target).then_some(target));
                     break;
                 }

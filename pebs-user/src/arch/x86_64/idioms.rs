@@ -1,4 +1,4 @@
-//! What compilers make of a `switch`, of a call through a pointer, and of a stack protector.
+//! Recognizes compiled `switch` statements, calls through pointers, and stack protectors.
 
 use iced_x86::{Mnemonic, OpKind, Register as Iced};
 
@@ -7,33 +7,33 @@ use super::instruction::{Flow, Instruction};
 /// Offset of the stack protector's value in the thread's block. Source: gcc and clang for x86-64 Linux.
 const STACK_PROTECTOR: u64 = 0x28;
 
-/// Instructions before an indirect jump in which the load from its table is looked for.
+/// Number of instructions before an indirect jump that are searched for the load from its table.
 const TABLE_WINDOW: usize = 12;
 
-/// What an indirect jump is.
+/// Kind of an indirect jump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IndirectJump {
     /// A `switch`: it stays in the function.
     Switch,
     /// A call through a pointer in place of a return.
     TailCall,
-    /// One of the two, by what the table of addresses there holds.
+    /// Either, depending on the content of the table of addresses there.
     Table(u64),
     /// Either.
     Unclear,
 }
 
-/// Tells a `switch` from a call through a pointer, at `code[index]`.
+/// Distinguishes a `switch` from a call through a pointer, at `code[index]`.
 pub(crate) fn indirect_jump(code: &[Instruction], index: usize, bytes: &[u8]) -> IndirectJump {
     let jump = &code[index].0;
-    // `notrack`: a jump table is the only thing that compilers use it for.
+    // `notrack`: compilers use it only for jump tables.
     if bytes.first() == Some(&0x3e) {
         return IndirectJump::Switch;
     }
     if jump.op0_kind() != OpKind::Memory {
         return through_register(code, index);
     }
-    // `jmp *8(%rax)` is a call through a pointer; `jmp *table(,%rax,8)` needs a look into the table.
+    // `jmp *8(%rax)` is a call through a pointer; for `jmp *table(,%rax,8)` the table decides.
     if jump.memory_index() == Iced::None {
         return IndirectJump::TailCall;
     }
@@ -72,7 +72,7 @@ fn through_register(code: &[Instruction], index: usize) -> IndirectJump {
             _ => IndirectJump::Unclear,
         };
     }
-    // Made further away, or on several paths: a switch needs a table somewhere.
+    // Loaded further away, or on several paths: a switch needs a table somewhere.
     if code.iter().any(|it| may_be_table_load(it, wanted)) {
         IndirectJump::Unclear
     } else {
@@ -80,7 +80,7 @@ fn through_register(code: &[Instruction], index: usize) -> IndirectJump {
     }
 }
 
-/// Whether an instruction could make the register from an entry of a jump table.
+/// Whether an instruction may load the register from an entry of a jump table.
 fn may_be_table_load(instruction: &Instruction, wanted: Iced) -> bool {
     let it = &instruction.0;
     let writes = it.op0_kind() == OpKind::Register && it.op0_register().full_register() == wanted;
@@ -92,7 +92,7 @@ fn may_be_table_load(instruction: &Instruction, wanted: Iced) -> bool {
         }
 }
 
-/// Addresses that code takes of what lies near it: jump tables are among them.
+/// Nearby addresses that code takes, including those of jump tables.
 pub(crate) fn addresses_taken(code: &[Instruction]) -> impl Iterator<Item = u64> + '_ {
     let taken = code
         .iter()
@@ -100,12 +100,12 @@ pub(crate) fn addresses_taken(code: &[Instruction]) -> impl Iterator<Item = u64>
     taken.map(|it| it.0.ip_rel_memory_address())
 }
 
-/// Whether an indirect jump goes where a register says.
+/// Whether an indirect jump goes through a register.
 pub(crate) fn is_through_register(jump: &Instruction) -> bool {
     jump.0.op0_kind() == OpKind::Register
 }
 
-/// The table of addresses of eight bytes that `jmp *table(,%rax,8)` goes by.
+/// Address of the table of 8-byte addresses used by `jmp *table(,%rax,8)`.
 pub(crate) fn absolute_table(jump: &Instruction) -> Option<u64> {
     let is_plain = jump.0.memory_base() == Iced::None && jump.0.memory_index_scale() == 8;
     is_plain.then(|| jump.0.memory_displacement64())
@@ -133,7 +133,7 @@ pub(crate) fn checks_stack(instruction: &Instruction) -> bool {
         && matches!(it.mnemonic(), Mnemonic::Sub | Mnemonic::Xor | Mnemonic::Cmp)
 }
 
-/// Whether code begins with the call that reports a smashed stack, behind what aligns it.
+/// Whether code begins with the call that reports a smashed stack, after padding.
 pub(crate) fn begins_with_call(code: &[Instruction]) -> bool {
     let aligns =
         |it: &&Instruction| !matches!(it.0.mnemonic(), Mnemonic::Nop | Mnemonic::Vzeroupper);

@@ -1,4 +1,4 @@
-//! One instruction.
+//! A decoded instruction.
 
 use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Formatter, InstructionInfoFactory, IntelFormatter,
@@ -11,7 +11,7 @@ use super::register::Register;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Instruction(pub(super) iced_x86::Instruction);
 
-/// Where control goes.
+/// Where control goes after an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flow {
     /// To the next instruction.
@@ -20,7 +20,7 @@ pub(crate) enum Flow {
     Jump(u64),
     /// To an address or to the next instruction.
     Branch(u64),
-    /// To where a register or memory says.
+    /// To an address in a register or in memory.
     IndirectJump,
     /// To a function, and back.
     Call,
@@ -30,14 +30,14 @@ pub(crate) enum Flow {
     Return,
     /// Into the kernel, and back.
     SystemCall,
-    /// Begin or end of a transaction, which may go back to an address.
+    /// Begin or end of a transaction, which may go back to an abort handler.
     Transaction,
-    /// Nowhere: an instruction that stops the program.
+    /// Nowhere: the instruction stops the program.
     Trap,
 }
 
 impl Flow {
-    /// Whether control may go on behind it.
+    /// Whether control may continue with the next instruction.
     pub(crate) const fn falls_through(self) -> bool {
         !matches!(
             self,
@@ -108,7 +108,7 @@ impl Instruction {
         text
     }
 
-    /// Whether it returns and does nothing else, not even take arguments off the stack.
+    /// Whether it only returns, without removing arguments from the stack.
     pub(crate) fn is_plain_return(&self) -> bool {
         self.0.mnemonic() == Mnemonic::Ret
     }
@@ -117,7 +117,7 @@ impl Instruction {
         self.0.mnemonic() == Mnemonic::Nop
     }
 
-    /// Whether it is what compilers put where nothing runs.
+    /// Whether it is padding that compilers put between code.
     pub(crate) fn is_filler(&self) -> bool {
         matches!(self.0.mnemonic(), Mnemonic::Nop | Mnemonic::Int3)
     }
@@ -126,7 +126,7 @@ impl Instruction {
         self.0.mnemonic() == Mnemonic::Int3
     }
 
-    /// Whether it does nothing at a function's entry: a nop, or the landing place of indirect branches.
+    /// Whether it has no effect at a function's entry: a nop, or `endbr64`.
     pub(crate) fn is_landing(&self) -> bool {
         matches!(self.0.mnemonic(), Mnemonic::Endbr64 | Mnemonic::Nop)
     }
@@ -144,7 +144,7 @@ impl Instruction {
         used.iter().any(|it| writes(it.access()))
     }
 
-    /// Whether it changes one of these registers. Of the stack pointer [`Self::stack_change`] says more.
+    /// Whether it changes one of these registers. For the stack pointer see [`Self::stack_change`].
     pub(crate) fn changes(&self, registers: &[Register]) -> bool {
         self.written().iter().any(|it| {
             let full = it.register().full_register();
@@ -152,7 +152,7 @@ impl Instruction {
         })
     }
 
-    /// What it adds to the stack pointer, bytes; `None` if that is no constant.
+    /// Change of the stack pointer, bytes; `None` if it is not constant.
     pub(crate) fn stack_change(&self) -> Option<i64> {
         let mut written = self.written().into_iter();
         if !written.any(|it| it.register().full_register() == Iced::RSP) {
@@ -179,7 +179,7 @@ impl Instruction {
         }
     }
 
-    /// Whether it does one thing, once: a string instruction may be taken up again in the middle.
+    /// Whether it completes in one step: a string instruction may be resumed in the middle.
     pub(crate) fn is_one_step(&self) -> bool {
         !self.0.is_string_instruction()
     }
@@ -191,7 +191,7 @@ impl Instruction {
     }
 }
 
-/// Whether something may be changed by that access.
+/// Whether an access may write.
 const fn writes(access: OpAccess) -> bool {
     matches!(
         access,

@@ -31,7 +31,7 @@ impl Register {
     pub const RAX: Self = Self(0);
     /// The stack pointer.
     pub const RSP: Self = Self(7);
-    /// The frame pointer, where a function keeps one.
+    /// The frame pointer, if a function keeps one.
     pub const RBP: Self = Self(6);
     /// Integer and pointer arguments 1 to 6. Source: System V ABI for x86-64, 3.2.3.
     pub const SYSV: [Self; 6] = [Self(5), Self(4), Self(3), Self(2), Self(8), Self(9)];
@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(numbers, [0, 8, 16, 23]);
     }
 
-    /// Offsets are those of the C structure as libc declares it.
+    /// Offsets match libc's declaration of the C structure.
     #[test]
     fn offsets_are_those_of_pt_regs() {
         use std::mem::offset_of;

@@ -1,11 +1,11 @@
-//! How the kernel runs an instruction under a uprobe: emulated, single-stepped, or not at all.
+//! How the kernel executes a probed instruction: emulated, single-stepped, or not at all.
 //!
 //! Source: arch/x86/kernel/uprobes.c (`uprobe_init_insn`, `branch_setup_xol_ops`, `push_setup_xol_ops`,
 //! `can_optimize`), Linux 6.1 to 6.18.
 
 use serde::{Deserialize, Serialize};
 
-/// What the probed instruction costs, by the way in which the kernel runs it.
+/// Cost class of a probed instruction, by the way in which the kernel executes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EntryClass {
@@ -18,7 +18,7 @@ pub enum EntryClass {
 }
 
 impl EntryClass {
-    /// Cost beside that of other classes.
+    /// Cost relative to other classes.
     pub(crate) const fn relative_cost(self) -> u64 {
         match self {
             Self::Nop5 => 30,
@@ -31,15 +31,15 @@ impl EntryClass {
 /// Page size of x86-64: the kernel patches no nop across a page's end.
 const PAGE: u64 = 4096;
 
-/// What the running kernel does beyond what all do.
+/// Features of the running kernel that not all kernels have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kernel {
-    /// Emulates nops longer than one byte and turns five-byte ones into calls (6.18).
+    /// Emulates nops longer than one byte, and replaces five-byte nops by calls (6.18).
     pub long_nops: bool,
-    /// Returns by uretprobe are a system call that seccomp filters do not know (6.11 to 6.13).
+    /// Uretprobes return through a system call unknown to seccomp filters (6.11 to 6.13).
     ///
-    /// Whatever such a filter does about it, the program ends. Source: the kernel's commits ff474a78cef5 (the call)
-    /// and cf6cb56ef244 (filters let it pass).
+    /// The program ends with any such filter. Source: the kernel's commits ff474a78cef5 (the call) and cf6cb56ef244
+    /// (filters let it pass).
     pub filtered_returns: bool,
 }
 
@@ -66,7 +66,7 @@ impl Kernel {
     /// Cost class of the instruction `bytes` at `address`.
     ///
     /// # Errors
-    /// Why it can't be probed: the kernel refuses it, or would run it wrongly.
+    /// Why it can't be probed: the kernel refuses it, or would execute it incorrectly.
     pub(crate) fn class(self, address: u64, bytes: &[u8]) -> Result<EntryClass, &'static str> {
         let instruction = Parts::split(bytes).ok_or("it is no instruction")?;
         if instruction
@@ -109,7 +109,7 @@ impl Kernel {
     }
 }
 
-/// Instructions with an opcode of one byte.
+/// Class of instructions with a one-byte opcode.
 fn one_byte(bytes: &[u8], parts: &Parts<'_>) -> Result<EntryClass, &'static str> {
     let opcode = parts.opcode;
     let word = parts.prefixes.contains(&0x66);
@@ -135,8 +135,8 @@ fn one_byte(bytes: &[u8], parts: &Parts<'_>) -> Result<EntryClass, &'static str>
 /// `es`, `cs`, `ss`, `ds` (also `notrack`) and `lock`.
 const REFUSED_PREFIXES: [u8; 5] = [0x26, 0x2e, 0x36, 0x3e, 0xf0];
 
-/// Opcodes of one byte that the kernel does not step in 64-bit programs: invalid ones, port I/O,
-/// software interrupts, far jumps, `hlt`, `cli`, `sti`.
+/// One-byte opcodes that the kernel does not step in 64-bit programs: invalid ones, port I/O, software interrupts,
+/// far jumps, `hlt`, `cli`, `sti`.
 fn refused_opcode(opcode: u8) -> bool {
     matches!(
         opcode,
@@ -166,8 +166,8 @@ fn refused_opcode(opcode: u8) -> bool {
     )
 }
 
-/// Vector instructions: the kernel checks their opcode as if it were one of one byte, so those that
-/// look like a branch, a push or a nop would be emulated as such.
+/// Class of vector instructions. The kernel checks their opcode as if it were a one-byte one, so those that look
+/// like a branch, a push or a nop would be emulated as such.
 fn vector(opcode: u8) -> Result<EntryClass, &'static str> {
     match opcode {
         0x50..=0x57 | 0x70..=0x7f | 0x90 | 0xe8 | 0xe9 | 0xeb => {
@@ -198,7 +198,7 @@ struct Parts<'a> {
     rex: Option<u8>,
     /// VEX or EVEX encoded.
     vector: bool,
-    /// Opcode of two or more bytes: the one behind 0f.
+    /// Two-byte opcode: it follows 0f.
     escape: bool,
     opcode: u8,
 }
@@ -280,7 +280,7 @@ mod tests {
         assert!(Kernel::from_release("10.2").long_nops);
     }
 
-    /// What the kernel refuses or would run wrongly is never probed.
+    /// Instructions that the kernel refuses or would execute incorrectly are never probed.
     #[test]
     fn refused() {
         for bytes in [
