@@ -1,9 +1,9 @@
-//! The one place that calls blazesym.
+//! Wrapper of blazesym; no other code calls it.
 //!
-//! blazesym maps files into memory and trusts much of what is in them. So it is asked only about files whose
-//! tables were found to be of a sane size (`elf_image`), and a panic in it costs the names of that file, not the run.
-//! So does a file that is cut short while it is mapped (`bus_error`): the kernel refuses writes to a running
-//! executable, not to a library in use.
+//! blazesym maps files into memory and trusts much of their content. So it is used only for files whose tables have
+//! a sane size (`elf_image`), and a panic in it loses the names of that file, not the run. The same holds for a
+//! file that is truncated while it is mapped (`bus_error`): the kernel refuses writes to a running executable, not
+//! to a library in use.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -14,20 +14,20 @@ use blazesym::symbolize::{Builder, Input, Sym, Symbolized, Symbolizer};
 use crate::binary::bus_error;
 use crate::binary::demangle::demangle;
 
-/// What one query gave.
+/// Result of a query.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Symbol {
-    /// Demangled name; `None` where DWARF has a function without one.
+    /// Demangled name; `None` if DWARF has a function without one.
     pub name: Option<String>,
     /// Its first address.
     pub start: u64,
-    /// Its size; `None` if the symbol has none, or the function lies in several pieces.
+    /// Its size; `None` if the symbol has none, or the function has several pieces.
     pub size: Option<u64>,
-    /// Source file of the address asked for; where something is inlined, of its call in this function.
+    /// Source file of the address; with inlined functions, of the call in this function.
     pub file: Option<String>,
     /// Line in `file`.
     pub line: Option<u32>,
-    /// The functions inlined at the address asked for, each into the one before it.
+    /// The functions inlined at the address, each into the one before it.
     pub inlined: Vec<Inner>,
 }
 
@@ -49,16 +49,16 @@ impl Symbol {
     }
 }
 
-/// blazesym could not use the source.
+/// blazesym could not use the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
-    /// It said that the source is broken.
+    /// It reported that the file is malformed.
     Refused,
-    /// It panicked, or the file was cut short: never to be asked about that source again.
+    /// It panicked, or the file was truncated: never to be used for that file again.
     Panicked,
 }
 
-/// Which parts of an ELF file may be read.
+/// Parts of an ELF file that may be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Depth {
     /// Symbol tables.
@@ -67,19 +67,19 @@ pub(super) enum Depth {
     Debug,
 }
 
-/// A blazesym symbolizer, with what it keeps per file.
+/// A blazesym symbolizer, with its per-file caches.
 ///
-/// Not `Send`: lives on the thread that made it.
+/// Not `Send`: lives on the thread that created it.
 pub(super) struct Blaze {
     symbolizer: Symbolizer,
 }
 
 impl Blaze {
-    /// `debug_dirs`: where debug files are; `None`: blazesym's own `/usr/lib/debug` and `/lib/debug`.
+    /// `debug_dirs`: directories of debug files; `None`: blazesym's defaults `/usr/lib/debug` and `/lib/debug`.
     #[must_use]
     pub(super) fn new(debug_dirs: Option<&[PathBuf]>) -> Self {
         bus_error::survive();
-        // Sources are named by an fd of ours: what is behind one never changes.
+        // Files are named by our open descriptors, so the file behind a name never changes.
         let mut builder = Builder::default()
             .enable_auto_reload(false)
             .enable_code_info(true)
@@ -98,7 +98,7 @@ impl Blaze {
     /// Cost: about 1 us from symbol tables, 6 us from DWARF once it is loaded; loading takes from 1 ms to some 100 ms.
     ///
     /// # Errors
-    /// If the file can't be used to that depth.
+    /// The file can't be used to that depth.
     pub(super) fn elf(
         &self,
         path: &Path,
@@ -113,7 +113,7 @@ impl Blaze {
     /// The symbol at a kernel address.
     ///
     /// # Errors
-    /// If neither kallsyms nor vmlinux can be used.
+    /// Neither kallsyms nor vmlinux can be used.
     pub(super) fn kernel(&self, source: Kernel, address: u64) -> Result<Option<Symbol>, Failure> {
         self.ask(&Source::Kernel(source), Input::AbsAddr(address))
     }

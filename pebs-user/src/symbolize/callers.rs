@@ -1,9 +1,10 @@
-//! Callers of functions that keep no frame pointer, where a thread went to wait: mostly those of the C library, whose
-//! callers frame pointers do not lead to.
+//! Finds callers of functions without frame pointers at which a thread waits: mostly functions of the C library,
+//! whose callers can't be found by frame pointers.
 //!
-//! Such a function's caller is a fixed distance from its stack pointer at a given instruction, which its unwind table
-//! (`.eh_frame`) says. So each address is looked up once, and a stack is followed by some reads of the words that came
-//! with it, up to the first function with a frame pointer: from there on the kernel has followed it.
+//! Such a function's caller is at a fixed distance from the stack pointer at a given instruction, as its unwind
+//! table (`.eh_frame`) specifies. So each address is looked up once, and a stack is unwound with a few reads of the
+//! copied stack words, up to the first function with a frame pointer: from there the kernel has already followed
+//! it.
 
 use rustc_hash::FxHashMap;
 
@@ -21,7 +22,8 @@ const MOST_FRAMES: usize = 48;
 /// Length of a word.
 const WORD: u64 = 8;
 
-/// Finds them. Memory: some 32 bytes an address at which a thread went to wait, and its callers'.
+/// The unwinder and its cache. Memory: some 32 bytes for each address at which a thread waits, and for its
+/// callers'.
 #[derive(Debug, Default)]
 pub(crate) struct Callers {
     rules: FxHashMap<(Pid, u64), Option<CallerRule>>,
@@ -32,7 +34,7 @@ pub(crate) struct Callers {
 }
 
 impl Callers {
-    /// All frames of a stack, in the kernel and in user space, and whether outer ones are missing.
+    /// All frames of a stack, of the kernel and of user space, and whether outer ones are missing.
     pub(crate) fn frames(
         &mut self,
         pid: Pid,
@@ -75,7 +77,7 @@ impl Callers {
         symbolizer: &mut Symbolizer,
     ) -> Rest {
         let (mut at, mut sp) = (first, words.sp);
-        // The frame pointer, once a function has used its register for something else.
+        // Restored frame pointer, once a function has saved it and used its register otherwise.
         let mut restored: Option<Option<u64>> = None;
         for _ in 0..MOST_FRAMES {
             let gone = match restored {
@@ -102,7 +104,7 @@ impl Callers {
                     (pointer.wrapping_add(2 * WORD), Some(below_return))
                 }
             };
-            // A frame lies above the one that it called.
+            // A caller's frame is above the callee's.
             let caller = (end > sp)
                 .then(|| words.at(end.wrapping_sub(WORD)))
                 .flatten();
@@ -117,7 +119,7 @@ impl Callers {
                 restored = Some(words.at(end.wrapping_add_signed(saved)));
             }
             self.frames.push(caller);
-            // Of the call, not of what comes behind it.
+            // An address in the call instruction, not after it.
             at = caller - 1;
             sp = end;
         }
@@ -131,23 +133,23 @@ impl Callers {
         if let Some(rule) = self.rules.get(&(pid, at)) {
             return *rule;
         }
-        // Mappings may be reported later.
+        // `None` is not cached: mappings may be reported later.
         let rule = symbolizer.caller_rule(pid, at)?;
-        // Of now: the look-up may have read mappings.
+        // Read again: the look-up may have read mappings.
         self.changes = symbolizer.changes();
         self.rules.insert((pid, at), rule);
         rule
     }
 }
 
-/// What is known behind the frames found.
+/// Frames beyond those found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rest {
-    /// What frame pointers led to.
+    /// As followed by frame pointers.
     ByFramePointers,
-    /// There is none.
+    /// None.
     Nothing,
-    /// Not known.
+    /// Unknown.
     Unknown,
 }
 
@@ -177,7 +179,7 @@ mod tests {
     /// Where the stack begins.
     const SP: u64 = 1000;
 
-    /// An address in the kernel, then what frame pointers lead to from function 100 on.
+    /// An address in the kernel, then the frames found by frame pointers from function 100 on.
     const FRAMES: [u64; 4] = [1 << 63, 100, 301, 401];
 
     const fn above(bytes: i64, saved_frame_pointer: Option<i64>) -> CallerRule {
@@ -208,7 +210,8 @@ mod tests {
         (frames[1..].to_vec(), is_cut)
     }
 
-    /// Callers are found up to one with a frame pointer, which leads on, or whose file says nothing.
+    /// Callers are found up to one with a frame pointer, from which the kernel's frames follow, or one whose file
+    /// has no rule.
     #[test]
     fn up_to_a_frame_pointer() {
         let words = [0, 201, 0, 0, 251];
@@ -223,8 +226,8 @@ mod tests {
         assert_eq!(frames(&words, &[]), (FRAMES[1..].to_vec(), false));
     }
 
-    /// Where a function has used the frame pointer's register, the saved one leads on as far as there are words:
-    /// what the kernel followed was none.
+    /// If a function has used the frame pointer's register, the saved value is followed as far as stack words were
+    /// copied; the kernel's frames are wrong then.
     #[test]
     fn saved_frame_pointers() {
         let rules = [
@@ -237,8 +240,8 @@ mod tests {
         assert_eq!(frames(&words[..3], &rules), (vec![100, 201], true));
     }
 
-    /// The outermost function has no caller; a frame that does not lie above the one before is none; what a
-    /// uretprobe left is no caller.
+    /// The outermost function has no caller; a frame that is not above the previous one is invalid; an address put
+    /// there by a uretprobe is no caller.
     #[test]
     fn ends() {
         let words = [201, 0];

@@ -7,10 +7,10 @@ use crate::binary::demangle::NAME_MAX;
 use crate::store::schema::{FunctionRow, OWN_MODULE};
 use crate::units::FunctionId;
 
-/// What is known about a function before it has its number.
+/// A function without its number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Description {
-    /// Name; `None`: unresolved.
+    /// Name; `None` if unresolved.
     pub name: Option<String>,
     pub module: Option<String>,
     /// Build id in hex.
@@ -31,13 +31,13 @@ pub(super) struct Description {
     pub system_call: Option<String>,
 }
 
-/// Gives functions their numbers, from 0 without gaps, and keeps the rows until they are taken.
+/// Assigns numbers to functions, from 0 without gaps, and keeps their rows until they are taken.
 #[derive(Debug, Default)]
 pub(super) struct Functions {
     resolved: Vec<bool>,
-    /// Those of the kernel's that switch to another thread; few.
+    /// Kernel functions that switch to another thread; few.
     scheduling: Vec<FunctionId>,
-    /// Those of the kernel's with a name, pebs-trace's own work aside.
+    /// Named kernel functions, except pebs-trace's own work.
     kernel: FxHashMap<FunctionId, Description>,
     /// The same in system calls, by number.
     calling: FxHashMap<(FunctionId, u16), FunctionId>,
@@ -75,7 +75,7 @@ impl Functions {
         function_id
     }
 
-    /// A function of the kernel's as it runs in a system call; any other function is itself.
+    /// The function that stands for a kernel function within a system call; other functions are returned unchanged.
     pub(super) fn in_system_call(&mut self, function: FunctionId, number: u16) -> FunctionId {
         if let Some(found) = self.calling.get(&(function, number)) {
             return *found;
@@ -103,7 +103,7 @@ impl Functions {
             .unwrap_or(false)
     }
 
-    /// Whether the function is one by which a thread of the kernel gives up the CPU.
+    /// Whether the kernel calls the function only to give up the CPU.
     #[must_use]
     pub(super) fn is_scheduling(&self, function: FunctionId) -> bool {
         self.scheduling.contains(&function)
@@ -121,7 +121,7 @@ fn system_call(number: u16) -> String {
     known.map_or_else(|| format!("call {number}"), |it| it.name().to_owned())
 }
 
-/// Whether a function of the kernel's does nothing but give up the CPU: what called it is why.
+/// Whether a kernel function only gives up the CPU: its caller is then the reason.
 fn is_scheduling(name: &str) -> bool {
     let name = name.trim_start_matches('_');
     let name = name.strip_prefix("io_").unwrap_or(name);
@@ -141,7 +141,8 @@ fn cut(mut text: String) -> String {
 mod tests {
     use super::*;
 
-    /// A function of the kernel's is one row more for each system call that it runs in; others, and own work, are not.
+    /// A kernel function has one more row for each system call in which it runs; other functions, and own work,
+    /// have not.
     #[test]
     fn system_calls() {
         let mut functions = Functions::default();
@@ -178,7 +179,7 @@ mod tests {
         assert_eq!((&of(read).name, of(read).kernel), (&of(copy).name, true));
     }
 
-    /// Rows come out once, numbered in order; only a name makes a function resolved.
+    /// Rows are taken once, in order of number; only functions with a name are resolved.
     #[test]
     fn rows_once() {
         let mut functions = Functions::default();
@@ -197,7 +198,7 @@ mod tests {
         assert_eq!(ids, [FunctionId(0), FunctionId(1)]);
     }
 
-    /// Functions that give up the CPU are known by their names, if they are the kernel's.
+    /// Functions that give up the CPU are recognised by name, in the kernel only.
     #[test]
     fn schedulers() {
         let mut functions = Functions::default();

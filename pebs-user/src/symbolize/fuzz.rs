@@ -16,7 +16,7 @@ use crate::binary::elf_image::{read_head, read_layout};
 use crate::binary::{demangle, eh_frame, proc_maps};
 use crate::stream::sideband::SidebandKind;
 
-/// Keeps address spaces as the symbolizer does.
+/// Updates address spaces like the symbolizer.
 pub fn follow(spaces: &mut Spaces, event: SidebandKind) {
     let _ = match event {
         SidebandKind::Mapped { pid, mapping, .. } => spaces.on_mapping(pid, mapping),

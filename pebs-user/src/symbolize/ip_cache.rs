@@ -4,20 +4,21 @@ use rustc_hash::FxHashMap;
 
 use crate::units::{FunctionId, Ip, Pid, Slot, spread};
 
-/// Places of the table. 16 bytes each: 1 MiB, of which only the cache lines are busy that an address lies in.
+/// Entries of the table. 16 bytes each: 1 MiB, of which only cache lines with addresses in use are touched.
 const PLACES: usize = 1 << 16;
 
-/// Addresses remembered at most. Of a table that is half empty or more, the first place looked at is mostly the one.
+/// Maximum number of cached addresses. The table is at most half full, so that the first probed entry mostly
+/// matches.
 const ADDRESSES: usize = Slot::COUNT;
 
 const _: () = assert!(ADDRESSES == PLACES / 2 && PLACES == 1 << u16::BITS);
 
-/// An address and whose it is, in one number: addresses in user space leave the upper 16 bits to their owner's number,
-/// those of the kernel, which are the same in every process, set them all. 0 is no address's.
+/// An address and its process in one number: user space addresses have the owner's number in the upper 16 bits,
+/// kernel addresses, the same in all processes, have all of them set. 0 is unused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Key(u64);
 
-/// Bits of an address. Nothing is remembered of one that needs more (five levels of page tables, in user space).
+/// Bits of an address. Larger ones (user space with five levels of page tables) are not cached.
 const ADDRESS_BITS: u32 = 48;
 
 impl Key {
@@ -43,12 +44,12 @@ impl Key {
 /// The upper bits of the kernel's addresses.
 const KERNEL: u64 = 0xffff;
 
-/// A process's number above an address's bits. A process that is forgotten and comes again is another owner.
+/// A process's number, shifted above the address bits. A process that is forgotten and seen again gets a new one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Owner(u64);
 
 impl Owner {
-    /// A process of which nothing is remembered.
+    /// A process without cached addresses.
     const UNKNOWN: Self = Self::new(KERNEL - 1);
     /// Owners at most: from 1 on.
     const COUNT: u64 = KERNEL - 2;
@@ -73,18 +74,18 @@ impl Entry {
     };
 }
 
-/// Remembers which function an address of a process is in.
+/// Cache of the functions of addresses by process.
 ///
-/// A table with open addressing: an address lies at its place or, if that is taken, at the next free one. When too many
-/// are remembered, all are forgotten. Cost: mostly 1 cache line a look-up.
+/// A table with open addressing: an address is at its hashed entry or the next free one. When the table is full,
+/// all addresses are dropped. Cost: mostly one cache line per look-up.
 pub(super) struct IpCache {
     places: Box<[Entry; PLACES]>,
-    /// Addresses remembered, those of forgotten processes included.
+    /// Number of cached addresses, including those of forgotten processes.
     len: usize,
     owners: FxHashMap<Pid, Owner>,
-    /// Owners that there were, the forgotten ones included.
+    /// Number of owners so far, including forgotten ones.
     owners_met: u64,
-    /// The process asked for last.
+    /// The process of the last look-up.
     last: (Pid, Owner),
 }
 
@@ -105,7 +106,7 @@ impl IpCache {
         }
     }
 
-    /// The function of an address in a process, if it is remembered, and in which slot.
+    /// The cached function of an address in a process, and its slot; `None` if it is not cached.
     #[inline]
     #[must_use]
     pub(super) fn get(&mut self, pid: Pid, ip: Ip) -> Option<(FunctionId, Slot)> {
@@ -114,8 +115,8 @@ impl IpCache {
         (entry.key == key).then_some((entry.function, entry.slot))
     }
 
-    /// The same of many, up to one that is not found at once: says how many. Of that one it is not said whether it is
-    /// remembered.
+    /// Looks up many addresses, and returns the number found before the first that does not match its first entry.
+    /// That one may be cached or not.
     #[inline(never)]
     pub(super) fn get_all(
         &mut self,
@@ -185,7 +186,7 @@ impl IpCache {
         self.last = (pid, owner.copied().unwrap_or(Owner::UNKNOWN));
     }
 
-    /// The owner that a process is, which it becomes if it is none.
+    /// The owner number of a process; assigns one if it has none.
     fn own(&mut self, pid: Pid) -> Owner {
         let next = Owner::new(self.owners_met + 1);
         let owner = *self.owners.entry(pid).or_insert(next);
@@ -228,8 +229,8 @@ mod tests {
         cache.get(Pid(pid), Ip(ip)).map(|(function, _)| function)
     }
 
-    /// An answer is for its process and address alone, and goes when its process is forgotten; the kernel's are for
-    /// all processes.
+    /// A result is valid only for its process and address, and is dropped when the process is forgotten; results
+    /// for kernel addresses are shared by all processes.
     #[test]
     fn remembers_exactly() {
         let mut cache = IpCache::new();
@@ -238,7 +239,7 @@ mod tests {
         for ip in mine.into_iter().chain([KERNEL_SPACE]) {
             cache.put(Pid(1), Ip(ip), function);
         }
-        // Of addresses that look like another owner's nothing is remembered.
+        // Addresses that collide with the owner's bits are not cached.
         let odd = [
             USER | 1 << ADDRESS_BITS,
             USER | 2 << ADDRESS_BITS,
@@ -270,7 +271,8 @@ mod tests {
         assert_eq!(found(&mut cache, 1, 0), None);
     }
 
-    /// Of many, some are found, as one by one; the next one is nearly always one that is not remembered.
+    /// A batch finds a prefix, with the same results as single look-ups; the next address is nearly always
+    /// uncached.
     #[test]
     fn many_at_once() {
         let mut cache = IpCache::new();
@@ -295,7 +297,7 @@ mod tests {
         }
     }
 
-    /// All addresses are found until there are too many, each in a slot of its own; then all are forgotten.
+    /// All addresses are found until the table is full, each in a distinct slot; then all are dropped.
     #[test]
     fn slots_are_their_own() {
         let mut cache = IpCache::new();
@@ -314,7 +316,7 @@ mod tests {
         assert_eq!(cache.get(Pid(1), ip(0)), None);
     }
 
-    /// However many processes come and go, none has another's answers.
+    /// With any number of processes, none gets results of another.
     #[test]
     fn owners_without_end() {
         let mut cache = IpCache::new();

@@ -1,7 +1,8 @@
-//! Jit dumps: `jit-PID.dump`, which a compiler writes as it compiles, and of which it maps a page so that it is found.
+//! Jit dumps: `jit-PID.dump`, which a JIT compiler writes while it compiles; it maps one page of it, by which it is
+//! found.
 //!
-//! A header, then records: code was made (its address, size and name, then the code itself), or went to another address.
-//! What else there is (lines, unwinding) is passed over. Numbers are in the byte order of the machine.
+//! A header, then records: code was created (its address, size and name, then the code itself), or moved to another
+//! address. Other records (lines, unwinding) are skipped. Numbers are in the machine's byte order.
 //! Source: tools/perf/Documentation/jitdump-specification.txt.
 
 use std::io::{self, BufReader, Read as _, Seek as _, SeekFrom};
@@ -13,13 +14,13 @@ use crate::binary::demangle::NAME_MAX;
 /// `JiTD`.
 const MAGIC: u32 = 0x4A69_5444;
 
-/// Bytes of the header that are read; its own field says how long it is.
+/// Bytes of the header that are read; a field in it gives its real length.
 const HEADER: u64 = 12;
 
 /// Bytes of a record before its fields: kind, size, time.
 const PREFIX: u64 = 16;
 
-/// Bytes of the fields of a record of code before its name, and of one of code that moved.
+/// Size of a code record's fields before the name, and of a move record, bytes.
 const CODE: u64 = 40;
 const MOVED: u64 = 48;
 
@@ -34,7 +35,7 @@ pub(super) fn is_dump(path: &Path) -> bool {
     pid.is_some_and(|pid| !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// Takes in whole records until the table has `most` functions.
+/// Reads complete records until the table has `most` functions.
 pub(super) fn read_records(
     source: &mut Source,
     table: &mut JitTable,
@@ -152,7 +153,7 @@ mod tests {
         Source::new(file, 0)
     }
 
-    /// Code is named, also once it has moved; other records are passed over.
+    /// Code is named, also after it has moved; other records are skipped.
     #[test]
     fn records() {
         let bytes = [
@@ -171,7 +172,7 @@ mod tests {
         assert_eq!(name(&mut table, 0x301f).as_deref(), Some("first"));
     }
 
-    /// A file that grows is read on, from the first record that was not whole.
+    /// A growing file is read on from the first incomplete record.
     #[test]
     fn grows() {
         let first = [header(), code(0x1000, 0x20, "first")].concat();
@@ -186,7 +187,8 @@ mod tests {
         assert_eq!(name(&mut table, 0x2000).as_deref(), Some("second"));
     }
 
-    /// What is no dump, or of another byte order, is given up, as is a record without a size; the table has its limit.
+    /// Files that are no dump, or of another byte order, are given up, as are records without a size; the table is
+    /// limited.
     #[test]
     fn garbage() {
         let mut swapped = header();

@@ -1,7 +1,7 @@
-//! Names of just-in-time compiled code, from a file that its compiler writes: a map or a dump.
+//! Names of just-in-time compiled code, from a file written by its compiler: a perf map or a jit dump.
 //!
-//! The file grows while the process runs. Anyone can write to `/tmp`, so a file is believed only if it belongs to the process's
-//! user or to root, and is no link to such a file.
+//! The file grows while the process runs. Anyone can write to `/tmp`, so a file is used only if it belongs to the
+//! process's user or to root, and is not a link.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -18,13 +18,13 @@ use super::{jit_dump, perf_map};
 use crate::binary::open::{open_not_link, open_root};
 use crate::units::{FunctionId, Pid};
 
-/// Functions kept of all files together; what comes behind is not read. About 100 bytes each.
+/// Maximum number of functions of all files together; further ones are not read. About 100 bytes each.
 pub(super) const ENTRIES_MAX: usize = 1 << 20;
 
-/// Most that is read of a file at one look, bytes: some 100 ms of work.
+/// Maximum bytes of a file read at once: some 100 ms of work.
 pub(super) const READ_AT_ONCE: u64 = 64 << 20;
 
-/// Most that is read of a file in all, bytes: a file with holes costs its author nothing.
+/// Maximum bytes of a file in total: a sparse file costs its author nothing.
 const READ_MAX: u64 = 1 << 30;
 
 /// Shortest time between two looks at the file's size.
@@ -79,7 +79,7 @@ impl JitTable {
         );
     }
 
-    /// The code at this address went to another one.
+    /// Records that the code at an address has moved to another.
     pub(super) fn moved(&mut self, from: u64, to: u64) {
         if let Some(old) = self.by_start.remove(&from) {
             self.push(to, to.saturating_add(old.end - from), old.name.into());
@@ -103,10 +103,10 @@ impl JitTable {
     }
 }
 
-/// Takes in what is new in a file, until the table has so many functions.
+/// Reads the new part of a file, until the table has a given number of functions.
 type ReadOn = fn(&mut Source, &mut JitTable, usize) -> io::Result<()>;
 
-/// The map or the dump of one process.
+/// The perf map or jit dump of one process.
 #[derive(Debug)]
 pub(super) struct JitFile {
     path: PathBuf,
@@ -118,7 +118,7 @@ pub(super) struct JitFile {
     table: JitTable,
     file: Option<Source>,
     looked: Option<Instant>,
-    /// Functions that all maps may still take in.
+    /// Number of functions that all files may still add.
     left: Rc<Cell<usize>>,
 }
 
@@ -127,9 +127,9 @@ pub(super) struct JitFile {
 pub(super) struct Source {
     pub file: File,
     inode: u64,
-    /// Up to here it has been read: whole lines or records only.
+    /// Bytes read so far: complete lines or records only.
     pub read: u64,
-    /// It is something else, or too much.
+    /// The file has another format, or is too large.
     pub given_up: bool,
 }
 
@@ -145,10 +145,10 @@ impl Source {
 }
 
 impl JitFile {
-    /// The map of a process, where it would be; `None` if the process has gone. Reads nothing yet.
+    /// The perf map of a process, by its path; `None` if the process is gone. Reads nothing yet.
     ///
-    /// Works on after the end of the process, as long as the file is there. `left` is the number of functions that
-    /// all files together may still take in, [`ENTRIES_MAX`] at first.
+    /// Usable after the end of the process, as long as the file exists. `left` is the number of functions that all
+    /// files together may still add, initially [`ENTRIES_MAX`].
     #[must_use]
     pub(super) fn map(pid: Pid, left: Rc<Cell<usize>>) -> Option<Self> {
         let path = format!("/tmp/perf-{}.map", own_pid(pid).0);
@@ -194,7 +194,7 @@ impl JitFile {
 
     /// The function at an address; `None` if the file has none.
     ///
-    /// Cost: O(log functions), a `stat` every 50 ms, and reading what the file has grown by.
+    /// Cost: O(log functions), a `stat` every 50 ms, and reading the new part of the file.
     pub(super) fn function(
         &mut self,
         address: u64,
@@ -215,7 +215,7 @@ impl JitFile {
         Some(function)
     }
 
-    /// Reads what is new in the file, at most every [`LOOK_AGAIN`].
+    /// Reads the new part of the file, at most every [`LOOK_AGAIN`].
     fn refresh(&mut self) {
         let now = Instant::now();
         if self
@@ -256,7 +256,7 @@ impl JitFile {
         };
         let before = self.table.len();
         let most = before + self.left.get();
-        // A failed read is the end of what there is.
+        // A failed read is treated as the end of the file.
         let _ = (self.read_on)(source, &mut self.table, most);
         source.given_up |= source.read > READ_MAX;
         self.left.set(most - self.table.by_start.len());
@@ -278,7 +278,7 @@ fn same_file(one: &fs::Metadata, other: &fs::Metadata) -> bool {
     (one.dev(), one.ino()) == (other.dev(), other.ino())
 }
 
-/// The pid that a process has in its own, innermost pid namespace; the pid itself if that can't be read.
+/// The pid of a process in its innermost pid namespace; the given pid if that can't be read.
 fn own_pid(pid: Pid) -> Pid {
     let status = fs::read_to_string(format!("/proc/{}/status", pid.0)).unwrap_or_default();
     status
@@ -302,7 +302,7 @@ mod tests {
         Rc::new(Cell::new(ENTRIES_MAX))
     }
 
-    /// A map that is a link, a pipe, or another user's is not read; functions of maps that went make room.
+    /// A map that is a link, a pipe, or another user's is not read; functions of retired maps make room.
     #[test]
     fn maps_of_others() {
         let me = Pid(std::process::id());
@@ -337,7 +337,7 @@ mod tests {
         assert_eq!(left.get(), ENTRIES_MAX);
     }
 
-    /// Code compiled over older code takes its place, whole.
+    /// Code compiled over older code replaces all of it.
     #[test]
     fn newer_code_wins() {
         let mut table = JitTable::default();

@@ -1,10 +1,9 @@
 //! Functions of the running kernel, its modules and BPF programs.
 //!
-//! `/proc/kallsyms` says where functions begin, what they are called, and which module they are of. It is read once, as
-//! the kernel takes tens of ms to write it; where the kernel's debug file is, blazesym knows more. A function reaches up
-//! to the next symbol: kallsyms has no sizes.
-//! What was found once is not looked up again: a BPF program or module loaded where an older one was seen, in the same
-//! run, keeps the older one's names.
+//! `/proc/kallsyms` has the start, name and module of functions. It is read once, as the kernel takes tens of ms to
+//! write it; if the kernel's debug file exists, blazesym knows more. A function extends to the next symbol:
+//! kallsyms has no sizes. Functions found are cached: a BPF program or module loaded where an older one was seen in
+//! the same run keeps the older one's names.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -25,10 +24,10 @@ use crate::units::FunctionId;
 /// Name of the module for the kernel proper.
 pub(super) const KERNEL_MODULE: &str = "[kernel]";
 
-/// Furthest that a symbol reaches if no other one follows sooner.
+/// Maximum extent of a symbol if no other one follows earlier.
 const FUNCTION_MAX: u64 = 1 << 20;
 
-/// Shortest time between two readings of kallsyms, about 50 ms each: BPF programs and modules come and go.
+/// Minimum time between two readings of kallsyms, about 50 ms each: BPF programs and modules come and go.
 const READ_AGAIN: Duration = Duration::from_secs(5);
 
 /// Most symbols that are taken in; a kernel with all modules has some 250,000.
@@ -37,7 +36,7 @@ const SYMBOLS_MAX: usize = 1 << 22;
 /// Why kernel addresses have no names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KernelSymbolsMissing {
-    /// The file can't be read, as in some containers, or the kernel is built without.
+    /// The file can't be read, as in some containers, or the kernel is built without it.
     #[error("cannot read kernel symbols from /proc/kallsyms")]
     Unreadable,
     /// All addresses read as zero.
@@ -78,9 +77,9 @@ pub fn breakpoint_function() -> Option<[u64; 2]> {
 /// Where functions begin.
 #[derive(Debug, Default)]
 struct Starts {
-    /// Sorted; of symbols at one address, the first.
+    /// Sorted; for symbols at the same address, the first.
     starts: Vec<Start>,
-    /// Their names, one behind the other.
+    /// Their names, concatenated.
     names: Vec<u8>,
     modules: Vec<Box<str>>,
 }
@@ -88,12 +87,12 @@ struct Starts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Start {
     address: u64,
-    /// Where its name begins, and how many bytes it has.
+    /// Offset and length of its name.
     name: (u32, u16),
     module: u16,
 }
 
-/// What kallsyms says about a function.
+/// A function as listed in kallsyms.
 struct Known<'a> {
     start: u64,
     end: u64,
@@ -153,7 +152,7 @@ fn read_starts(mut reader: impl BufRead) -> Result<Starts, KernelSymbolsMissing>
         }
         line.clear();
     }
-    // They come nearly sorted. Of those at one address the first has the first name.
+    // They are nearly sorted. Of symbols at the same address, the first in alphabetical order is kept.
     starts.starts.sort();
     starts.starts.dedup_by_key(|start| start.address);
     match (starts.starts.is_empty(), hidden) {
@@ -179,7 +178,7 @@ fn parse_line(line: &[u8]) -> Option<Line<'_>> {
     matches!(kind, b"t" | b"T" | b"w" | b"W").then(|| (address, name, words.next()))
 }
 
-/// Symbols come module by module, so that the last one is nearly always the one.
+/// Symbols are listed module by module, so the last one nearly always matches.
 fn module_number(modules: &mut Vec<Box<str>>, name: Option<&[u8]>) -> u16 {
     let Some(name) = name else { return 0 };
     let known = modules.iter().rposition(|module| module.as_bytes() == name);
@@ -207,7 +206,7 @@ pub(super) struct KernelSymbols {
     debug_dirs: Option<Vec<PathBuf>>,
     starts: Starts,
     blaze: Blaze,
-    /// The kernel's debug file, if there is one and it fits.
+    /// The kernel's debug file, if there is one and it matches.
     vmlinux: Option<PathBuf>,
     ranges: RangeTable,
     unresolved: Option<FunctionId>,
@@ -226,7 +225,7 @@ impl KernelSymbols {
         }
     }
 
-    /// Of a kernel that is not known: nothing has a name.
+    /// Symbols of an unknown kernel: no function has a name.
     #[must_use]
     pub(super) fn unknown() -> Self {
         Self::from_file(PathBuf::from("/dev/null"), None)
@@ -247,7 +246,7 @@ impl KernelSymbols {
         }
     }
 
-    /// Tells the work of programs with such symbols, and what runs for them, from the kernel's.
+    /// Distinguishes the work of programs with these symbols, and of the kernel for them, from other kernel work.
     #[must_use]
     pub(super) fn with_own(self, programs: Option<Vec<String>>) -> Self {
         Self {
@@ -261,7 +260,7 @@ impl KernelSymbols {
         self.own.function(functions)
     }
 
-    /// Why names are missing, if they are, once one was asked for.
+    /// Why kernel functions have no names; set once a function was looked up without success.
     #[must_use]
     pub(super) const fn missing(&self) -> Option<KernelSymbolsMissing> {
         self.missing
@@ -269,7 +268,7 @@ impl KernelSymbols {
 
     /// The function at a kernel address.
     ///
-    /// Cost: O(log functions) once the function is known; the first call reads kallsyms, about 50 ms.
+    /// Cost: O(log functions) for a known function; the first call reads kallsyms, about 50 ms.
     pub(super) fn function(&mut self, address: u64, functions: &mut Functions) -> FunctionId {
         if let Some(function) = self.ranges.get(address) {
             return function;
@@ -316,10 +315,10 @@ impl KernelSymbols {
         }
     }
 
-    /// Whether kallsyms should be read before an address is looked up in what was read.
+    /// Whether kallsyms should be read again before an address is looked up.
     ///
-    /// The kernel proper does not change. Where code comes and goes, a new function may lie where an
-    /// older one or nothing was known.
+    /// The kernel proper does not change. In the area of modules and BPF programs, a new function may be at a
+    /// formerly used or unknown address.
     fn is_stale(&self, address: u64) -> bool {
         let is_fixed = || {
             let found = self.starts.find(address);
@@ -338,14 +337,14 @@ impl KernelSymbols {
             Ok(starts) => {
                 self.starts = starts;
                 self.missing = None;
-                // What blazesym has read of the old file must go as well.
+                // Drops blazesym's data of the old file, too.
                 self.blaze = Blaze::new(self.debug_dirs.as_deref());
             }
             Err(missing) => self.missing = Some(missing),
         }
     }
 
-    /// What the kernel's debug file says about a function.
+    /// Symbol of a function in the kernel's debug file.
     fn debug_symbol(&mut self, start: u64) -> Option<Symbol> {
         let source = KernelSource {
             kallsyms: MaybeDefault::Some(self.path.clone()),
@@ -400,7 +399,7 @@ nonsense
         (rows, ids)
     }
 
-    /// Functions reach up to the next one, variables do not cut them, modules keep their names.
+    /// Functions extend to the next one, variables do not cut them, and modules keep their names.
     #[test]
     fn functions_and_modules() {
         let addresses = [

@@ -1,4 +1,4 @@
-//! Which function an instruction pointer is in.
+//! Finds the function of an instruction pointer.
 //!
 //! ```text
 //! (pid, ip) -> ip cache -> mapping of the process -> module, offset -> range table -> function id
@@ -6,16 +6,16 @@
 //!                               /proc/PID/maps, perf map                 blazesym, .eh_frame: once a function
 //! ```
 //!
-//! Invariant: a sample always gets a function. What has no name gets its module's one unresolved row, so that
-//! the `functions` table is bounded by what the binaries hold, not by the addresses sampled.
+//! Invariant: a sample always gets a function. Addresses without a name get their module's single unresolved row,
+//! so the size of the `functions` table is bounded by the binaries, not by the addresses sampled.
 //!
-//! Invariant: no name is guessed. An address that no symbol covers is `module+fn@0xADDR` (ADDR: virtual address in the
-//! file) if unwind tables say where its function begins, else unresolved.
+//! Invariant: no name is guessed. An address that no symbol covers is `module+fn@0xADDR` (ADDR: virtual address in
+//! the file) if unwind tables give the start of its function, else unresolved.
 //!
-//! Files come from the traced processes and are not trusted: see `open`, `elf_image`, `debug_file` and `blaze` for what
-//! is checked. Memory: per sampled function about 200 bytes; per binary its spans (16 bytes a frame description)
-//! and blazesym's index (8 bytes a symbol, plus parsed DWARF units); tables over 512 MiB are not read. Binaries held
-//! open, modules and functions of compiled code are limited in number: see `modules` and `jitted`.
+//! Files come from the traced processes and are not trusted: see `open`, `elf_image`, `debug_file` and `blaze` for
+//! the checks. Memory: per sampled function about 200 bytes; per binary its spans (16 bytes per frame description)
+//! and blazesym's index (8 bytes per symbol, plus parsed DWARF units); tables over 512 MiB are not read. The
+//! numbers of open binaries, modules and functions of compiled code are limited: see `modules` and `jitted`.
 
 pub(crate) mod callers;
 pub(crate) mod space;
@@ -64,38 +64,38 @@ use crate::store::schema::FunctionRow;
 use crate::stream::sideband::SidebandKind;
 use crate::units::{FunctionId, Ip, Pid, Slot};
 
-/// First address of the kernel's legacy page, one page long, in the upper half of all address spaces.
+/// Address of the kernel's legacy page, one page long, in the upper half of all address spaces.
 const VSYSCALL: u64 = 0xffff_ffff_ff60_0000;
 const VSYSCALL_LEN: u64 = 4096;
 
-/// The kernel's pages in user space that are one function each to us.
+/// The kernel's pages in user space, each treated as one function.
 const PAGES: [&str; 3] = ["[vsyscall]", "[uprobes]", "[uprobes-trampoline]"];
 
-/// Shortest time between two readings of one process's mappings.
+/// Minimum time between two readings of one process's mappings.
 const MAPS_AGAIN: Duration = Duration::from_millis(100);
 
-/// To which function a sample in inlined code goes.
+/// Function to which a sample in inlined code is attributed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Inlining {
-    /// To the function whose code it is: what a debugger calls the frame.
+    /// The function that contains the code: a debugger's physical frame.
     #[default]
     Physical,
-    /// To the innermost function that was inlined there. Needs DWARF; costs a query an address, not a function.
-    /// The same inlined function in two outer ones gets two ids.
+    /// The innermost inlined function. Needs DWARF; costs one query per address, not per function. The same
+    /// function inlined into two functions has two ids.
     Innermost,
 }
 
-/// How to symbolize.
+/// Options of symbolizing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SymbolizeOptions {
-    /// What to do with inlined functions.
+    /// Attribution of inlined functions.
     pub inlined: Inlining,
     /// Directories with debug files (by build id, by debug link); `None`: `/usr/lib/debug` and `/lib/debug`.
     pub debug_dirs: Option<Vec<PathBuf>>,
-    /// Set if the processes are those of a recording, perhaps of another machine: nothing is asked of
-    /// processes here, and binaries are looked for as it says.
+    /// Set if the processes are those of a recording, perhaps of another machine: no process here is read, and
+    /// binaries are searched as it specifies.
     pub recorded: Option<Recorded>,
-    /// Beginnings of the symbols of the programs that record; `None`: what they do is no work of pebs-trace's own.
+    /// Prefixes of the symbols of the recording programs; `None`: no work is attributed to pebs-trace.
     pub own_programs: Option<Vec<String>>,
 }
 
@@ -110,11 +110,11 @@ pub struct Symbolizer {
     blaze: Blaze,
     functions: Functions,
     kernel: KernelSymbols,
-    /// The file of a recorded kernel, and how far from its addresses the kernel lay.
+    /// The file of a recorded kernel, and the offset of the kernel's addresses from those in the file.
     vmlinux: Option<(Module, u64)>,
     perf_maps: FxHashMap<Pid, JitFile>,
     jit_dumps: FxHashMap<Pid, JitFile>,
-    /// Functions that all of these together may still take in.
+    /// Number of functions that all of these may still add.
     jitted_left: Rc<Cell<usize>>,
     /// Processes whose binaries are opened as soon as they are mapped.
     announced: FxHashSet<Pid>,
@@ -124,7 +124,7 @@ pub struct Symbolizer {
     /// Of each of [`PAGES`].
     pages: [Option<FunctionId>; PAGES.len()],
     innermost: bool,
-    /// The processes are here, and can be asked.
+    /// The processes run on this machine and can be read.
     is_live: bool,
     changes: u64,
 }
@@ -137,7 +137,7 @@ enum Page {
     UprobesTrampoline,
 }
 
-/// What a mapping leads to.
+/// Target of a mapping.
 enum Place {
     Module(ModuleId, u64),
     Page(Page),
@@ -192,10 +192,10 @@ impl Symbolizer {
         }
     }
 
-    /// The function that an address of a process is in.
+    /// The function of an address in a process.
     ///
-    /// Cost: some ns for an address seen lately, no allocation; about 50 ns for a function seen before; a miss reads
-    /// files. Compiled-at-run-time code is never remembered by address, as it moves.
+    /// Cost: some ns for a recently seen address, no allocation; about 50 ns for a known function; a miss reads
+    /// files. Addresses of JIT-compiled code are never cached, as it moves.
     #[inline]
     pub fn function(&mut self, pid: Pid, ip: Ip) -> FunctionId {
         match self.cache.get(pid, ip) {
@@ -204,7 +204,7 @@ impl Symbolizer {
         }
     }
 
-    /// The same of many addresses, and the slot that each answer is remembered in; [`Slot::any`] if it is not.
+    /// Looks up many addresses, with the cache slot of each result; [`Slot::any`] if it is not cached.
     pub fn functions(
         &mut self,
         pid: Pid,
@@ -226,16 +226,16 @@ impl Symbolizer {
         }
     }
 
-    /// A function of the kernel's as it runs in a system call, which is another function; pebs-trace's own work and any
-    /// other function are themselves.
+    /// The function that stands for a kernel function within a system call; pebs-trace's own work and other
+    /// functions are returned unchanged.
     pub fn in_system_call(&mut self, function: FunctionId, number: u16) -> FunctionId {
         self.functions.in_system_call(function, number)
     }
 
-    /// The functions of an address as frames: the one whose code it is, and before it, if samples go to inlined
-    /// functions, those inlined there, the innermost first. The first is [`Symbolizer::function`]'s.
+    /// The functions of an address as frames: with [`Inlining::Innermost`] the inlined ones, the innermost first,
+    /// then the function that contains the code. The first is [`Symbolizer::function`]'s.
     ///
-    /// Cost: as [`Symbolizer::function`], of inlined functions some 100 ns for an address seen before.
+    /// Cost: as [`Symbolizer::function`]; with inlined functions some 100 ns for a known address.
     pub fn frames(&mut self, pid: Pid, ip: Ip, mut take: impl FnMut(FunctionId)) {
         let function = self.function(pid, ip);
         let place = (self.innermost && !ip.is_kernel()).then(|| self.place(pid, ip.0));
@@ -251,7 +251,7 @@ impl Symbolizer {
             }
             _ => None,
         };
-        // What is remembered of an address may have been found before the mappings changed.
+        // The cached function may be older than the last change of the mappings.
         match frames.filter(|frames| frames.first() == Some(&function)) {
             Some(frames) => frames.iter().for_each(|frame| take(*frame)),
             None => take(function),
@@ -268,18 +268,19 @@ impl Symbolizer {
         }
     }
 
-    /// Moves the rows of functions found since the last call to the end of `out`; each id comes once.
+    /// Moves the rows of functions found since the last call to the end of `out`; each id is returned once.
     pub fn take_new_functions(&mut self, out: &mut Vec<FunctionRow>) {
         self.functions.take_new(out);
     }
 
-    /// Changes so far of what addresses mean: an answer may differ from one that was given before the last of them.
+    /// Number of changes of addresses' meaning so far: a result may differ from one returned before the last
+    /// change.
     #[must_use]
     pub const fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// Whether a process has code compiled at run time, whose addresses change their meaning unseen.
+    /// Whether a process has JIT-compiled code, whose addresses change their meaning unnoticed.
     #[must_use]
     pub fn has_jitted(&self, pid: Pid) -> bool {
         let files = [self.perf_maps.get(&pid), self.jit_dumps.get(&pid)];
@@ -292,29 +293,30 @@ impl Symbolizer {
         self.functions.is_resolved(function)
     }
 
-    /// Whether the function is one by which a thread of the kernel gives up the CPU.
+    /// Whether the kernel calls the function only to give up the CPU.
     #[must_use]
     pub fn is_scheduling(&self, function: FunctionId) -> bool {
         self.functions.is_scheduling(function)
     }
 
-    /// The function of pebs-trace's own work, to which what runs during a mark belongs as well.
+    /// The function of pebs-trace's own work; everything that runs during a mark is attributed to it, too.
     pub fn own_function(&mut self) -> FunctionId {
         self.kernel.own_function(&mut self.functions)
     }
 
-    /// Why kernel functions have no names, if they have none and one was asked for.
+    /// Why kernel functions have no names, once one was looked up without success.
     #[must_use]
     pub const fn kernel_symbols_missing(&self) -> Option<KernelSymbolsMissing> {
         self.kernel.missing()
     }
 
-    /// Reads the kernel's symbols now, about 50 ms, and not when the first kernel address comes.
+    /// Reads the kernel's symbols now, about 50 ms, instead of at the first kernel address.
     pub fn prepare_kernel(&mut self) {
         self.kernel.prepare();
     }
 
-    /// A process is traced: reads its mappings and opens its binaries, so that it can be symbolized after its end.
+    /// Starts tracing a process: reads its mappings and opens its binaries, so that it can be symbolized after its
+    /// end.
     pub fn announce(&mut self, pid: Pid) {
         self.announced.insert(pid);
         self.read_maps(pid);
@@ -333,7 +335,7 @@ impl Symbolizer {
         }
     }
 
-    /// The process made another one, or a thread (parent = child).
+    /// The process created another one, or a thread (parent = child).
     pub fn on_fork(&mut self, parent: Pid, child: Pid) {
         if parent == child {
             return;
@@ -363,16 +365,16 @@ impl Symbolizer {
         }
     }
 
-    /// No more samples of the process will come.
+    /// No more samples of the process will be looked up.
     pub fn retire(&mut self, pid: Pid) {
         self.spaces.retire(pid);
         self.drop_process(pid);
     }
 
-    /// Any of the above, as the kernel's records tell it.
+    /// Handles any of these events, from the kernel's records.
     ///
-    /// A process counts as ended when its first thread has; should others go on, it is still symbolized, but no
-    /// longer asked for mappings that the records did not tell of.
+    /// A process counts as ended when its first thread has; if other threads go on, it is still symbolized, but
+    /// unreported mappings are no longer read from it.
     pub fn on_event(&mut self, event: SidebandKind) {
         match event {
             SidebandKind::Mapped { pid, mapping, .. } => self.on_mapping(pid, mapping),
@@ -402,7 +404,7 @@ impl Symbolizer {
         }
     }
 
-    /// What addresses of the process meant is no longer so.
+    /// Drops what is cached for a process, as its addresses have changed their meaning.
     fn forget(&mut self, pid: Pid) {
         self.cache.forget(pid);
         self.changes += 1;
@@ -433,7 +435,7 @@ impl Symbolizer {
         match self.place_now(pid, address) {
             Place::Module(module, offset) => self.module_function(pid, address, module, offset),
             Place::Page(page) => self.page(page),
-            // A compiler may have made the page executable only while it is not writing to it.
+            // A JIT compiler may have made the page executable only between its writes.
             Place::Unmapped => match self.jitted(pid, address) {
                 Some(function) => function,
                 None => self.unmapped(),
@@ -441,8 +443,8 @@ impl Symbolizer {
         }
     }
 
-    /// How to find the caller of the code at an address in user space, if its file says; `None` if it is not known
-    /// what is mapped there.
+    /// Rule to find the caller of the code at a user space address, `Some(None)` if its file has none; `None` if
+    /// the mapping there is unknown.
     pub fn caller_rule(&mut self, pid: Pid, address: u64) -> Option<Option<CallerRule>> {
         match self.place_now(pid, address) {
             Place::Module(module, offset) => Some(self.modules.get_mut(module).caller_rule(offset)),
@@ -518,7 +520,7 @@ impl Symbolizer {
         }
     }
 
-    /// What is at an address now, where mappings may be missing.
+    /// The place of an address now, reading the process's mappings if some may be missing.
     fn place_now(&mut self, pid: Pid, address: u64) -> Place {
         match self.place(pid, address) {
             Place::Unmapped if self.maps_are_stale(pid) => {
@@ -529,7 +531,7 @@ impl Symbolizer {
         }
     }
 
-    /// What is at an address; opens the module there if that has not been done.
+    /// The place of an address; opens its module if necessary.
     fn place(&mut self, pid: Pid, address: u64) -> Place {
         let Some(mapped) = self.spaces.find(pid, address) else {
             return Place::Unmapped;
@@ -601,7 +603,7 @@ impl Symbolizer {
     }
 }
 
-/// A page of the kernel's that is one function to us: its name says all there is to know.
+/// A page of the kernel's, treated as one function that has the page's name.
 fn special(name: &str) -> Description {
     Description {
         name: Some(name.into()),

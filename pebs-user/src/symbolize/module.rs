@@ -16,7 +16,7 @@ use crate::binary::elf_image::{self, ElfHead, Layout};
 use crate::binary::frames::{CallerRule, Frames};
 use crate::units::FunctionId;
 
-/// What a module needs of the rest while it looks something up.
+/// Shared data that a module needs for a look-up.
 pub(super) struct Context<'a> {
     /// The symbolizer.
     pub blaze: &'a Blaze,
@@ -26,14 +26,14 @@ pub(super) struct Context<'a> {
     pub innermost: bool,
 }
 
-/// An ELF file, held open so that it can be read after the processes that map it have gone.
+/// An ELF file, held open so that it can be read after its processes are gone.
 struct Image {
     file: File,
     head: ElfHead,
     debug_file: Option<DebugFile>,
     /// Read when the first function is looked up.
     layout: Option<Layout>,
-    /// How far blazesym may still be asked; lowered as it fails.
+    /// How deep blazesym may read the file; lowered when it fails.
     depth: Option<Depth>,
 }
 
@@ -53,8 +53,8 @@ pub(super) struct Module {
     image: Option<Image>,
     ranges: RangeTable,
     by_start: FxHashMap<u64, FunctionId>,
-    /// Innermost only: the functions at an address, the innermost first and last the one whose code it is, as inlined
-    /// code lies in many small pieces.
+    /// With [`super::Inlining::Innermost`] only: the functions at an address, from the innermost to the one that
+    /// contains the code. By address, as inlined code is in many small pieces.
     by_address: FxHashMap<u64, Rc<[FunctionId]>>,
     by_inlined: FxHashMap<(FunctionId, String), FunctionId>,
     /// Addresses known to be in no function.
@@ -64,7 +64,7 @@ pub(super) struct Module {
     unwind_table: Option<Frames>,
 }
 
-/// Answers kept per single address; at the bound all are forgotten and found anew.
+/// Maximum number of results cached per address; at the limit all are dropped.
 const ADDRESSES_KEPT: usize = 1 << 18;
 
 /// A function's place and name.
@@ -114,7 +114,7 @@ impl Module {
         module
     }
 
-    /// Something mapped in which nothing has a name.
+    /// A mapping without symbols.
     #[must_use]
     pub(super) fn without_symbols(name: String) -> Self {
         Self {
@@ -132,13 +132,13 @@ impl Module {
         }
     }
 
-    /// Whether the file can be looked into.
+    /// Whether the file can be read as ELF.
     #[must_use]
     pub(super) const fn is_elf(&self) -> bool {
         self.image.is_some()
     }
 
-    /// How to find the caller of the code at an offset of the file; `None` if the file does not say.
+    /// Rule to find the caller of the code at an offset of the file; `None` if the file has none.
     ///
     /// Cost: some us; the first call reads the table.
     pub(super) fn caller_rule(&mut self, offset: u64) -> Option<CallerRule> {
@@ -150,7 +150,7 @@ impl Module {
 
     /// The function at an offset of the file.
     ///
-    /// Cost: O(log functions) once the function is known.
+    /// Cost: O(log functions) for a known function.
     pub(super) fn function(&mut self, offset: u64, context: &mut Context<'_>) -> FunctionId {
         let address = self
             .image
@@ -163,7 +163,7 @@ impl Module {
         }
     }
 
-    /// The function whose code the address is in.
+    /// The function that contains the address's code.
     fn physical(&mut self, address: u64, context: &mut Context<'_>) -> FunctionId {
         if let Some(function) = self.ranges.get(address) {
             return function;
@@ -181,7 +181,7 @@ impl Module {
         }
     }
 
-    /// The function whose source line the address is from.
+    /// The innermost inlined function at the address.
     fn innermost(&mut self, address: u64, context: &mut Context<'_>) -> FunctionId {
         match self.at(address, context).first() {
             Some(function) => *function,
@@ -189,10 +189,9 @@ impl Module {
         }
     }
 
-    /// The functions at an offset of the file that were inlined into one another, the innermost first; last the one
-    /// whose code it is.
+    /// The functions inlined at an offset of the file, the innermost first; last the one that contains the code.
     ///
-    /// Cost: a query of the debug information for an address not seen lately.
+    /// Cost: a query of the debug information for an address that is not cached.
     pub(super) fn frames(&mut self, offset: u64, context: &mut Context<'_>) -> Rc<[FunctionId]> {
         let image = self.image.as_ref();
         match image.and_then(|image| image.head.address(offset)) {
@@ -240,7 +239,7 @@ impl Module {
         function
     }
 
-    /// The module's one row for all that has no name.
+    /// The module's single row for addresses without a name.
     pub(super) fn unresolved(&mut self, context: &mut Context<'_>) -> FunctionId {
         *self.unresolved.get_or_insert_with(|| {
             context.functions.add(Description {
@@ -277,12 +276,12 @@ impl Module {
         function
     }
 
-    /// Place and name of the function at an address.
+    /// Range and name of the function at an address.
     ///
-    /// Place, in this order: a symbol that covers the address; the frame description that does; a symbol without a
-    /// size of the full symbol table. Never the nearest symbol below: in stripped binaries that is usually
-    /// another function. Name: that of the file's own symbol at the start, else DWARF's: so it is the name that a
-    /// probe can be put on, and does not depend on whether debug files are installed.
+    /// Range, in this order: of a symbol that covers the address; of a frame description that does; of a symbol
+    /// without a size in the full symbol table. Never of the nearest symbol below, which in stripped binaries is
+    /// usually another function. Name: of the file's own symbol at the start, else DWARF's: so it is the name by
+    /// which the function can be probed, with or without installed debug files.
     fn find(&mut self, address: u64, blaze: &Blaze) -> Option<Found> {
         let symbol = self.ask(blaze, address);
         let (span, name) = match symbol {
@@ -361,7 +360,7 @@ impl Module {
         }
     }
 
-    /// `module+fn@0xADDR`: the function is known to begin there, its name is not.
+    /// `module+fn@0xADDR`: the start of the function is known, its name is not.
     fn anonymous_name(&self, start: u64) -> String {
         let file_name = Path::new(&self.name).file_name();
         let module = file_name.map_or(self.name.as_str().into(), |name| name.to_string_lossy());
@@ -382,7 +381,7 @@ impl Module {
         self.ask_to(blaze, Depth::Debug, address)
     }
 
-    /// Asks blazesym, no deeper than still works for this file.
+    /// Queries blazesym, at most to the depth that still works for this file.
     fn ask_to(&mut self, blaze: &Blaze, at_most: Depth, address: u64) -> Option<Symbol> {
         let image = self.image.as_mut()?;
         loop {
@@ -396,7 +395,7 @@ impl Module {
             };
             match (answer, depth) {
                 (Ok(symbol), _) => return symbol,
-                // A broken debug file says nothing about the binary.
+                // A broken debug file does not mean that the binary is broken.
                 (Err(_), Depth::Debug) if image.debug_file.take().is_some() => {
                     let own = image.head.own_debug();
                     image.depth = Some(if own { Depth::Debug } else { Depth::Symbols });
@@ -424,14 +423,14 @@ fn named(symbol: Symbol) -> (Span, Option<String>) {
     (span, symbol.name)
 }
 
-/// The name of a function that DWARF says lies in several pieces: blazesym then gives neither start nor size.
+/// The name of a function that has several pieces in DWARF: blazesym then returns neither start nor size.
 fn scattered_name(symbol: Symbol) -> Option<String> {
     (symbol.start == 0 && symbol.size.is_none())
         .then_some(symbol.name)
         .flatten()
 }
 
-/// The part of a span around an address that none of the nested functions takes.
+/// The part of a span around an address that no nested function covers.
 fn around(nested: &[Span], address: u64, span: Span) -> Span {
     let mut piece = span;
     let behind = nested.partition_point(|inner| inner.start <= address);

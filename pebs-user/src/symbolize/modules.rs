@@ -22,16 +22,16 @@ use crate::units::Pid;
 /// Largest vdso that is copied; it has 2 pages.
 const VDSO_MAX: u64 = 1 << 20;
 
-/// Modules known at once; beyond, what is new has the name of no file. A process may map ever new ones.
+/// Maximum number of modules; further files have no name. A process may map ever new ones.
 const MODULES_MAX: usize = 1 << 16;
 
-/// Binaries held open at most; those beyond are known by name, and so are not looked into.
+/// Maximum number of open binaries; further ones have only their file name and no symbols.
 const IMAGES_MAX: u64 = 4096;
 
 /// Descriptors that a binary may take: its own, its debug file's, and blazesym's of each.
 const DESCRIPTORS: u64 = 4;
 
-/// Content of a file, as far as it is known without reading it.
+/// Identity of a file's content without reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Stamp {
     dev: u64,
@@ -54,7 +54,7 @@ impl Stamp {
 /// Another name of the file, by which a process runs it.
 type Alias = Option<Arc<Path>>;
 
-/// All modules, found again by build id, or by inode and time of change without one.
+/// All modules, by build id, or by inode and time of change without one.
 ///
 /// Files with the same build id but another size are kept apart: one of them is stripped, or an impostor.
 pub(super) struct Modules {
@@ -66,18 +66,18 @@ pub(super) struct Modules {
     /// Files that could not be opened, or are no ELF files.
     by_path: FxHashMap<Arc<Path>, ModuleId>,
     anonymous: Option<ModuleId>,
-    /// Binaries that may still be held open.
+    /// Number of binaries that may still be opened.
     images_left: u64,
     /// Where binaries of a recording are looked for.
     recorded: Option<Recorded>,
-    /// What was found for a path and build id of a recording: a file is looked at once, not for each process.
+    /// Module of a path and build id of a recording: a file is searched once, not for each process.
     by_recorded: FxHashMap<(Arc<Path>, Option<BuildId>), ModuleId>,
     /// The same of vdsos, by their length.
     recorded_vdsos: FxHashMap<u64, ModuleId>,
 }
 
 impl Modules {
-    /// None known yet. `debug_dirs`: where debug files are; `None`: where distributions put them.
+    /// Empty. `debug_dirs`: directories of debug files; `None`: those of distributions.
     #[must_use]
     pub(super) fn new(debug_dirs: Option<&[PathBuf]>) -> Self {
         Self {
@@ -95,7 +95,7 @@ impl Modules {
         }
     }
 
-    /// Of the processes of a recording, if one is given.
+    /// With the binaries of a recording, if one is given.
     #[must_use]
     pub(super) fn with_recorded(self, recorded: Option<Recorded>) -> Self {
         Self { recorded, ..self }
@@ -106,12 +106,12 @@ impl Modules {
         &self.modules[id.0 as usize]
     }
 
-    /// A module, to look something up in.
+    /// The module with this id, for look-ups.
     pub(super) fn get_mut(&mut self, id: ModuleId) -> &mut Module {
         &mut self.modules[id.0 as usize]
     }
 
-    /// The module behind a mapping, opened if it is new.
+    /// The module of a mapping, opened if it is new.
     ///
     /// Cost: about 10 us for a known file, 100 us for a new one.
     pub(super) fn of_mapping(&mut self, pid: Pid, mapping: &Mapping) -> ModuleId {
@@ -215,7 +215,7 @@ impl Modules {
         id
     }
 
-    /// The kernel's shared object has no file: its pages are copied from the process, else from our own.
+    /// The vdso has no file: its pages are copied from the process, or from our own.
     fn of_vdso(&mut self, pid: Pid, mapping: &Mapping) -> ModuleId {
         if self.recorded.is_none() {
             return self.copied_vdso(pid, mapping);
@@ -225,7 +225,7 @@ impl Modules {
             return *known;
         }
         let id = self.copied_vdso(pid, mapping);
-        // Lengths of a damaged recording may be any.
+        // A damaged recording may have any lengths.
         if self.recorded_vdsos.len() < MODULES_MAX {
             self.recorded_vdsos.insert(size, id);
         }
@@ -277,14 +277,14 @@ impl Modules {
     }
 }
 
-/// Half of the descriptors that we may have are left to all else.
+/// Half of the descriptors allowed are left for other uses.
 fn images_max() -> u64 {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     let limit = limit.unwrap_or(u64::MAX);
     (limit / 2 / DESCRIPTORS).min(IMAGES_MAX)
 }
 
-/// A copy of our own vdso, for a process that has gone. One of another size is another one (32-bit).
+/// A copy of our own vdso, for a process that is gone; `None` if the size differs (32-bit).
 fn copy_own_vdso(mapping: &Mapping) -> Option<(File, ElfHead)> {
     let me = Pid(std::process::id());
     let own = proc_maps(me)?
@@ -314,7 +314,7 @@ mod tests {
     use super::*;
     use crate::binary::mapping::FileIdentity;
 
-    /// Ever new binaries take no more descriptors than their share; those beyond are known by name.
+    /// With ever new binaries, descriptors stay limited; further binaries are known by name.
     #[test]
     fn images_are_limited() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,8 +1,9 @@
-//! pebs-trace's own work in the kernel, all of which is one function of the module [`OWN_MODULE`].
+//! pebs-trace's own work in the kernel, represented by one function of the module [`OWN_MODULE`].
 //!
-//! Its programs are known by their symbols, which begin with the hash of what was loaded. What else runs for probes, for
-//! tracing programs and for counting software events is known by name, also where another tool traces the same thread;
-//! what runs for other reasons as well (entering and leaving the kernel) is recognised by when it ran, where marks are.
+//! Its programs are known by their symbols, which begin with the hash of the loaded code. Other kernel functions
+//! for probes, for tracing programs and for counting software events are known by name, even if another tool traces
+//! the same thread; functions that also run for other reasons (entering and leaving the kernel) are recognised by
+//! their time, near marks.
 
 use super::functions::{Description, Functions};
 use crate::store::schema::OWN_MODULE;
@@ -37,10 +38,10 @@ const NAMES: [&str; 22] = [
     "copy_from_kernel_nofault",
 ];
 
-/// What is pebs-trace's own.
+/// Recognises pebs-trace's own work.
 #[derive(Debug, Default)]
 pub(super) struct Own {
-    /// Beginnings of the symbols of its programs; `None`: nothing is its own, as another tool recorded.
+    /// Prefixes of its programs' symbols; `None`: nothing is own work, as another tool recorded.
     programs: Option<Vec<String>>,
     function: Option<FunctionId>,
 }
@@ -53,7 +54,7 @@ impl Own {
         }
     }
 
-    /// Whether a symbol of the kernel's is of its own work.
+    /// Whether a kernel symbol belongs to own work.
     pub(super) fn is(&self, symbol: &str) -> bool {
         self.programs.as_ref().is_some_and(|programs| {
             let begins = |name: &str| symbol.starts_with(name);
@@ -77,7 +78,7 @@ impl Own {
 mod tests {
     use super::*;
 
-    /// Programs are known by their hash, the kernel's part by name; of another tool's recording nothing is own.
+    /// Programs are known by their hash, kernel functions by name; in another tool's recording nothing is own work.
     #[test]
     fn what_is_own() {
         let own = Own::new(Some(vec!["bpf_prog_fe1c64a6f4681aea_".to_owned()]));

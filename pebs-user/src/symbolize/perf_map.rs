@@ -1,19 +1,19 @@
-//! Perf maps: `/tmp/perf-PID.map` in the process's own root, PID as its own pid namespace counts. A line a function,
-//! `START SIZE NAME`, numbers in hex. Source: tools/perf/Documentation/jit-interface.txt.
+//! Perf maps: `/tmp/perf-PID.map` in the process's root, with the PID of its own pid namespace. One line per
+//! function, `START SIZE NAME`, numbers in hex. Source: tools/perf/Documentation/jit-interface.txt.
 
 use std::io::{self, BufReader, Read as _, Seek as _, SeekFrom};
 
 use super::jitted::{JitTable, READ_AT_ONCE, Source};
 use crate::binary::demangle::NAME_MAX;
 
-/// Takes in a line; one that is not understood is left out.
+/// Adds the function of a line; malformed lines are skipped.
 pub(super) fn push_line(table: &mut JitTable, line: &[u8]) {
     if let Some((start, end, name)) = parse_line(line) {
         table.push(start, end, name);
     }
 }
 
-/// `START SIZE NAME`; the name may hold blanks.
+/// Parses `START SIZE NAME`; the name may contain blanks.
 fn parse_line(line: &[u8]) -> Option<(u64, u64, String)> {
     let line = std::str::from_utf8(line).ok()?.trim();
     let (start, rest) = line.split_once(' ')?;
@@ -29,7 +29,7 @@ fn hex(text: &str) -> Option<u64> {
     u64::from_str_radix(digits, 16).ok()
 }
 
-/// Takes in whole lines until the table has `most` functions.
+/// Reads complete lines until the table has `most` functions.
 pub(super) fn read_lines(source: &mut Source, table: &mut JitTable, most: usize) -> io::Result<()> {
     source.file.seek(SeekFrom::Start(source.read))?;
     let limited = (&source.file).take(READ_AT_ONCE);
@@ -39,7 +39,7 @@ pub(super) fn read_lines(source: &mut Source, table: &mut JitTable, most: usize)
     while table.len() < most {
         let (len, whole) = read_line(&mut reader, &mut line)?;
         if !whole {
-            // A line longer than what is read at once is ignored.
+            // A line longer than one read is refused.
             source.given_up = len == READ_AT_ONCE;
             break;
         }
@@ -50,8 +50,8 @@ pub(super) fn read_lines(source: &mut Source, table: &mut JitTable, most: usize)
     Ok(())
 }
 
-/// Reads up to the next newline, keeping no more of the line than a name can need.
-/// Returns the bytes read and whether there was a newline.
+/// Reads up to the next newline, keeping no more of the line than a name can need. Returns the bytes read and
+/// whether there was a newline.
 fn read_line(reader: &mut impl io::BufRead, line: &mut Vec<u8>) -> io::Result<(u64, bool)> {
     const KEPT: usize = NAME_MAX + 64;
     line.clear();
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
     use crate::symbolize::jitted::{ENTRIES_MAX, name};
 
-    /// A file with holes of any size is given up soon, one with more functions than there is room for in time.
+    /// A sparse file of any size is soon given up, and a file with too many functions is read only up to the limit.
     #[test]
     fn garbage_without_end() {
         let garbage = |size: u64| {
@@ -103,7 +103,7 @@ mod tests {
         assert_eq!(table.len(), 7);
     }
 
-    /// Garbage lines are left out, the others count.
+    /// Malformed lines are skipped, the others count.
     #[test]
     fn lines() {
         let mut table = JitTable::default();

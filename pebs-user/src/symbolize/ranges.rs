@@ -24,10 +24,10 @@ impl RangeTable {
         (address < range.end).then_some(range.function)
     }
 
-    /// Enters the range around an address, cut where it would cover what is already there.
+    /// Inserts the range around an address, cut where it overlaps existing ranges.
     ///
-    /// `address` must lie in the range and have no function yet; otherwise nothing happens.
-    /// Cost: O(functions), once a function.
+    /// Does nothing unless `address` is in the range and has no function yet.
+    /// Cost: O(functions), once per function.
     pub(super) fn insert(&mut self, address: u64, start: u64, end: u64, function: FunctionId) {
         if address < start || end <= address || self.get(address).is_some() {
             return;
@@ -59,7 +59,7 @@ mod tests {
 
     use super::*;
 
-    /// A range answers from its first address up to but not with its end.
+    /// A range is half-open: it includes its start and excludes its end.
     #[test]
     fn half_open() {
         let mut table = RangeTable::default();
@@ -71,7 +71,7 @@ mod tests {
     }
 
     proptest! {
-        /// The first to claim an address keeps it, whatever overlaps come after.
+        /// The first function at an address keeps it, whatever overlaps are inserted later.
         #[test]
         fn first_keeps(ranges in prop::collection::vec((0u64..80, 1u64..20, 0u64..20), 1..40)) {
             let mut table = RangeTable::default();

@@ -1,7 +1,7 @@
-//! Binaries of processes that were recorded, perhaps on another machine.
+//! Finds binaries of recorded processes, perhaps of another machine.
 //!
-//! Whether a file is the one that was mapped, its build id says. Where the recording has none for it, a file that was
-//! given by name counts, and no other.
+//! The build id decides whether a file is the mapped one. If the recording has none for it, only a file given by
+//! the user counts, by its name.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -27,7 +27,7 @@ pub struct Recorded {
     pub symbols: Arc<[PathBuf]>,
     /// A copy of the recorded machine's file system: paths lead there, and not into ours.
     pub symfs: Option<Arc<Path>>,
-    /// The kernel that was recorded; `None`: the recording does not say.
+    /// The recorded kernel; `None` if the recording does not identify it.
     pub kernel: Option<RecordedKernel>,
 }
 
@@ -52,27 +52,27 @@ impl RecordedKernel {
 pub(super) struct Vmlinux {
     /// The file.
     pub opened: Opened,
-    /// What is known of it.
+    /// Its headers.
     pub head: ElfHead,
-    /// How far from the addresses in the file the kernel lay.
+    /// Offset of the kernel's addresses from those in the file.
     pub slide: u64,
 }
 
 impl Recorded {
-    /// Whether what the kernel that runs here says about itself holds for the recording.
+    /// Whether the recorded kernel is the one running here, so that its /proc files apply.
     pub(super) fn has_our_kernel(&self) -> bool {
         let kernel = self.kernel.as_ref();
         self.symfs.is_none() && kernel.is_some_and(RecordedKernel::is_ours)
     }
 
-    /// Files that may be the mapped one: those given, then that of its path here.
+    /// Files that may be the mapped one: those given, then the one at its path here.
     pub(super) fn candidates(&self, mapped: &MappedFile) -> impl Iterator<Item = Opened> + use<> {
         let id = mapped.build_id;
         let given = self.given(&mapped.path, id);
         let given = given
             .into_iter()
             .filter_map(move |path| at_path(&path, id.is_none()));
-        // Without a build id, what is at the path here may be anything.
+        // Without a build id, the file at the path here may be any other.
         let ours = id.is_some() && self.symfs.is_none();
         let here = ours.then(|| Arc::clone(&mapped.path));
         given.chain(here.into_iter().filter_map(|path| at_path(&path, false)))
@@ -106,7 +106,7 @@ impl Recorded {
         let relative = path.strip_prefix("/").unwrap_or(path);
         for place in &*self.symbols {
             if !place.is_dir() {
-                // A file is that of the same name, or of the same build id.
+                // Matches by file name, or by build id.
                 let named = place.file_name() == path.file_name();
                 given.extend((named || id.is_some()).then(|| place.clone()));
                 continue;
@@ -237,7 +237,7 @@ mod tests {
         }
     }
 
-    /// Processes that map the same file share what was found: it is looked at once.
+    /// Processes that map the same file share the result of one search.
     #[test]
     fn looked_at_once() {
         let dir = tempfile::tempdir().unwrap();
@@ -278,8 +278,8 @@ mod tests {
         }
     }
 
-    /// A kernel's file is found by its build id, and names what lay elsewhere when it ran. This test's own
-    /// program stands for it.
+    /// A kernel's file is found by its build id, and names addresses of a relocated kernel. This test's own program
+    /// stands for it.
     #[test]
     fn moved_kernel() {
         let program = std::env::current_exe().unwrap();

@@ -1,6 +1,6 @@
 //! The executable mappings of each process, kept up to date from events.
 //!
-//! Pure: no I/O. What a process had mapped before the first event is given to [`Spaces::replace`].
+//! Pure: no I/O. Mappings from before the first event are passed to [`Spaces::replace`].
 //!
 //! ```text
 //! fork(p -> c)   c shares p's mappings until either changes
@@ -17,15 +17,15 @@ use rustc_hash::FxHashMap;
 use crate::binary::mapping::Mapping;
 use crate::units::Pid;
 
-/// Processes that have ended and are still kept; beyond, the one that ended first goes.
+/// Maximum number of ended processes kept; beyond it the one that ended first is dropped.
 pub(crate) const EXITED_KEPT: usize = 4096;
 
-/// Executable mappings kept of one process. The kernel reports no unmapping, so that a process that
-/// maps and unmaps code at ever new addresses would fill memory: at the bound its mappings are forgotten,
-/// and whoever asks reads them anew.
+/// Maximum executable mappings kept per process. The kernel does not report unmapping, so a process that maps and
+/// unmaps code at ever new addresses would fill memory: at the limit its mappings are dropped, and the next look-up
+/// reads them again.
 pub(crate) const MAPPINGS_KEPT: usize = 1 << 16;
 
-/// Processes known at once; a new one beyond is not taken in.
+/// Maximum number of processes; further ones are ignored.
 pub(crate) const SPACES_KEPT: usize = 1 << 16;
 
 /// Number of a module, given by the symbolizer.
@@ -36,23 +36,23 @@ pub(crate) struct ModuleId(pub u32);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mapped {
     pub mapping: Mapping,
-    /// The module; `None`: not looked for yet.
+    /// The module; `None` if not looked up yet.
     pub module: Option<ModuleId>,
 }
 
-/// Whether a change can have made earlier answers about a process wrong.
+/// Whether a change may invalidate earlier results for a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Change {
-    /// Earlier answers hold: addresses were added, or nothing changed.
+    /// Earlier results are valid: addresses were added, or nothing changed.
     Added,
-    /// Addresses that had an answer now mean something else.
+    /// Addresses with results now have another meaning.
     Replaced,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Space {
-    /// Sorted by start, disjoint. Shared with a parent or child until one of them changes.
+    /// Sorted by start, disjoint. Shared with a parent or child until either changes.
     mapped: Arc<Vec<Mapped>>,
     exited: bool,
 }
@@ -63,12 +63,12 @@ struct Space {
 #[derive(Debug, Default)]
 pub(crate) struct Spaces {
     spaces: FxHashMap<Pid, Space>,
-    /// Ended processes, in order of their end; may hold pids that were retired or used again.
+    /// Ended processes, in order of their end; may contain pids that were retired or reused.
     exited: VecDeque<Pid>,
 }
 
 impl Spaces {
-    /// None known yet.
+    /// Empty.
     #[must_use]
     pub(crate) fn new() -> Self {
         Self::default()
@@ -111,7 +111,7 @@ impl Spaces {
         }
     }
 
-    /// A mapping was made, or an existing one made executable.
+    /// A mapping was created, or an existing one made executable.
     pub(crate) fn on_mapping(&mut self, pid: Pid, mapping: Mapping) -> Change {
         let Some(space) = self.entry(pid) else {
             return Change::Added;
@@ -155,14 +155,14 @@ impl Spaces {
         }
     }
 
-    /// A process was made: it has its parent's mappings. Threads (parent = child) change nothing.
+    /// A process was created, with its parent's mappings. Threads (parent = child) change nothing.
     pub(crate) fn on_fork(&mut self, parent: Pid, child: Pid) -> Change {
         if parent == child {
             return Change::Added;
         }
         let inherited = self.spaces.get(&parent).map(|space| space.mapped.clone());
         let Some(mapped) = inherited else {
-            // The pid may have been another process's.
+            // The pid may have belonged to another process.
             return self.forget(child);
         };
         match self.entry(child) {
@@ -185,10 +185,10 @@ impl Spaces {
         }
     }
 
-    /// The process has ended. Its mappings stay until [`Spaces::retire`], or until
-    /// [`EXITED_KEPT`] others have ended after it.
+    /// The process has ended. Its mappings are kept until [`Spaces::retire`], or until [`EXITED_KEPT`] others have
+    /// ended after it.
     ///
-    /// Returns the processes that were dropped for it.
+    /// Returns a process that was dropped for it.
     pub(crate) fn on_exit(&mut self, pid: Pid) -> Option<Pid> {
         let space = self.spaces.get_mut(&pid)?;
         if !space.exited {
@@ -205,7 +205,7 @@ impl Spaces {
         })
     }
 
-    /// No more samples of the process will come.
+    /// No more samples of the process will be looked up.
     pub(crate) fn retire(&mut self, pid: Pid) {
         if self.spaces.remove(&pid).is_some_and(|space| space.exited) {
             self.exited.retain(|exited| *exited != pid);
@@ -230,7 +230,7 @@ impl Spaces {
     }
 }
 
-/// Whether two mappings that begin alike show the same bytes of the same file.
+/// Whether two mappings with the same start show the same bytes of the same file.
 fn same_content(old: &Mapping, new: &Mapping) -> bool {
     old.start == new.start && old.offset == new.offset && old.backing == new.backing
 }
@@ -242,7 +242,7 @@ fn position(mapped: &[Mapped], address: u64) -> Option<usize> {
     mapped[index].mapping.contains(address).then_some(index)
 }
 
-/// Puts a mapping in, cutting away what it covers of others.
+/// Inserts a mapping, cutting away the parts of others that it covers.
 fn insert(mapped: &mut Vec<Mapped>, mapping: Mapping) -> Change {
     let first = mapped.partition_point(|entry| entry.mapping.end <= mapping.start);
     let last = mapped.partition_point(|entry| entry.mapping.start < mapping.end);
@@ -319,7 +319,7 @@ mod tests {
         assert_eq!(spaces.find(P, 140).unwrap().mapping.file_offset(140), 140);
     }
 
-    /// A child has its parent's mappings, and its own changes stay its own.
+    /// A child has its parent's mappings, and its own changes do not affect the parent.
     #[test]
     fn fork_then_exec() {
         let mut spaces = Spaces::new();
@@ -333,7 +333,7 @@ mod tests {
         assert!(spaces.find(P, 100).is_some());
     }
 
-    /// A child whose pid was another process's must not keep that one's mappings.
+    /// A child with a reused pid does not keep the mappings of the pid's former process.
     #[test]
     fn pid_used_again() {
         let mut spaces = Spaces::new();
@@ -343,7 +343,7 @@ mod tests {
         assert!(spaces.find(C, 100).is_none());
     }
 
-    /// Ended processes still answer; the bound drops the one that ended first.
+    /// Ended processes can still be looked up; at the limit the one that ended first is dropped.
     #[test]
     fn exit_is_bounded() {
         let mut spaces = Spaces::new();
@@ -374,7 +374,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is mapped over whatever, the newest mapping of an address answers.
+        /// The newest mapping of an address is found, however they overlap.
         #[test]
         fn newest_wins(ranges in prop::collection::vec((0u64..60, 1u64..30), 1..40)) {
             let mut spaces = Spaces::new();

@@ -1,15 +1,15 @@
-//! Call stacks by function.
+//! Numbers call stacks by their functions.
 //!
-//! A stack of addresses is looked up once, at the first sample that is written with it, and again only after mappings
-//! have changed or where code is compiled at run time. Stacks of the same functions are one, whatever their addresses
-//! and processes.
+//! A stack of addresses is resolved once, at the first sample written with it, and again only after mappings have
+//! changed or if its code is compiled at run time. Stacks of the same functions share a number, independent of
+//! addresses and processes.
 
 use super::Symbolizer;
 use crate::store::schema::StackRow;
 use crate::stream::stacks::{Chain, Chains, Lists, StackKey};
 use crate::units::{FunctionId, Pid, StackId};
 
-/// What was found for a stack of addresses.
+/// The cached result for a stack of addresses.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     stack: StackId,
@@ -17,7 +17,7 @@ struct Known {
     changes: u64,
 }
 
-/// What a stack is of.
+/// Kind of a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Of {
     /// A sample: its innermost function is the sample's.
@@ -31,18 +31,18 @@ enum Of {
 pub(crate) struct Stacks {
     /// Of samples and of waits, by [`StackKey::index`].
     known: [Vec<Option<Known>>; 2],
-    /// Functions of each, the innermost first; behind them [`CUT`] or [`WHOLE`].
+    /// Functions of each stack, the innermost first, followed by [`CUT`] or [`WHOLE`].
     lists: Lists<u32>,
     /// The stack at hand.
     functions: Vec<u32>,
-    /// Stacks whose rows were taken.
+    /// Number of stacks whose rows were taken.
     taken: u32,
 }
 
-/// Last word of a stack that has outer frames that are not known.
+/// Last word of a stack whose outer frames are unknown.
 const CUT: u32 = 1;
 
-/// Last word of others.
+/// Last word of a complete stack.
 const WHOLE: u32 = 0;
 
 impl Stacks {
@@ -56,10 +56,10 @@ impl Stacks {
         self.find(Of::Sample, key, chains, symbolizer)
     }
 
-    /// The number of a stack of a process that ran an earlier program then, as which its addresses mean what they did;
-    /// `is_wait`: as of [`Stacks::wait`].
+    /// The number of a stack from before an exec: `program` is the pid under which the process's earlier program is
+    /// kept; `is_wait`: as in [`Stacks::wait`].
     ///
-    /// Cost: a look-up each time: nothing is remembered.
+    /// Cost: resolved at each call, without a cache.
     pub(crate) fn of_program(
         &mut self,
         (key, is_wait): (StackKey, bool),
@@ -72,7 +72,8 @@ impl Stacks {
         Some(self.follow(of, (program, chain), symbolizer))
     }
 
-    /// The number of a wait's stack, which begins with the function that called the scheduler; `None` if it has none.
+    /// The number of a wait's stack, which begins with the function that called the scheduler; `None` if it has
+    /// none.
     pub(crate) fn wait(
         &mut self,
         key: StackKey,
@@ -113,7 +114,7 @@ impl Stacks {
             }
             known[index] = Some(Known {
                 stack,
-                // Of now: the look-up may have read mappings.
+                // Read again: the look-up may have read mappings.
                 changes: symbolizer.changes(),
             });
         }
@@ -144,7 +145,7 @@ impl Stacks {
         StackId(self.lists.number(&self.functions).0)
     }
 
-    /// Gives the rows of stacks numbered since the last call; each comes once.
+    /// Passes on the rows of stacks numbered since the last call, each once.
     pub(crate) fn take_new(&mut self, mut take: impl FnMut(&StackRow)) {
         let mut row = StackRow::default();
         while (self.taken as usize) < self.lists.len() {

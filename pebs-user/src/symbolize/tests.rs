@@ -1,4 +1,4 @@
-//! The symbolizer on real programs, compiled here, against what `nm` and the programs themselves say.
+//! The symbolizer on real programs, compiled here, compared with `nm` and the programs' own output.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -94,7 +94,7 @@ impl Drop for Running {
     }
 }
 
-/// Compiles [`PROGRAM`]; the folder goes with the test.
+/// Compiles [`PROGRAM`]; the folder is removed with the test.
 fn compile(flags: &[&str]) -> (TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let source = dir.path().join("program.c");
@@ -117,7 +117,7 @@ fn run(command: &mut Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// A symbolizer that keeps the rows it was given.
+/// A symbolizer that keeps the rows it returned.
 struct Probe {
     symbolizer: Symbolizer,
     rows: Vec<FunctionRow>,
@@ -159,7 +159,7 @@ impl Probe {
     }
 }
 
-/// With DWARF: names, the line where the function begins, its place in the file; one id all over the function.
+/// With DWARF: names, source line of the function's start, its address in the file; one id for the whole function.
 #[test]
 fn c_with_debug() {
     let (_dir, program) = compile(&["-O2", "-g"]);
@@ -169,7 +169,7 @@ fn c_with_debug() {
     assert_eq!(row.name.as_deref(), Some("outer"));
     assert!(row.module.unwrap().ends_with("/program"));
     assert!(row.file.unwrap().ends_with("program.c"));
-    // The inlined function's body is what the first instruction is from: what counts is its call.
+    // The first instruction is from the inlined function's body: the line is that of its call.
     let line = PROGRAM
         .lines()
         .position(|line| line.contains("inlined_work(n);"))
@@ -195,7 +195,7 @@ fn c_with_debug() {
     );
 }
 
-/// Inlined code belongs to the function it was inlined into, unless asked otherwise.
+/// Inlined code belongs to the function it was inlined into, unless requested otherwise.
 #[test]
 fn inlined_functions() {
     let (_dir, program) = compile(&["-O2", "-g"]);
@@ -243,7 +243,7 @@ fn inlined_functions() {
     }
 }
 
-/// Stripped: exported functions keep their names, others are known by where they begin.
+/// Stripped: exported functions keep their names, others are named by their start address.
 #[test]
 fn stripped() {
     let (_dir, program) = compile(&["-O2", "-rdynamic"]);
@@ -257,7 +257,7 @@ fn stripped() {
     assert_eq!(name.as_deref(), Some("outer"));
     let row = probe.row(running.pid(), running.address("hidden") + 3);
     assert_eq!(row.name, Some(format!("program+fn@{hidden:#x}")));
-    // Without symbol or frame: nothing is known, and the exported function before is not the answer.
+    // Without symbol or frame nothing is known, and the exported function before it is not returned.
     let row = probe.row(running.pid(), running.address("unsized_asm"));
     assert_eq!(row.name, None);
     assert!(row.module.unwrap().ends_with("/program"));
@@ -292,7 +292,8 @@ fn assembly() {
 fn shared_ids() {
     let (dir, program) = compile(&["-O2", "-no-pie"]);
     let copy = dir.path().join("copy");
-    // Not by ourselves: it could still be open for writing in what another test starts, and then can't be executed.
+    // Not copied by ourselves: a process forked meanwhile by another test could hold it open for writing, and then
+    // it can't be executed.
     run(Command::new("cp").args([&program, &copy]));
     let (one, two) = (Running::start(&program), Running::start(&copy));
     let mut probe = Probe::new();
@@ -311,7 +312,7 @@ fn libc_function() {
     assert!(row.module.unwrap().contains("libc.so"));
 }
 
-/// Our own code, kernel, vdso and nothing at all.
+/// Our own code, kernel, vdso and an unmapped address.
 #[test]
 fn own_process() {
     let me = Pid(std::process::id());
@@ -337,7 +338,7 @@ fn own_process() {
     assert_eq!(probe.name(me, VSYSCALL).as_deref(), Some("[vsyscall]"));
 }
 
-/// Kernel addresses, against what /proc/kallsyms says.
+/// Kernel addresses, compared with /proc/kallsyms.
 #[test]
 fn kernel_function() {
     let kallsyms = std::fs::read_to_string("/proc/kallsyms").unwrap();
@@ -394,7 +395,7 @@ int main(void) {
     assert_eq!(name.as_deref(), Some("js:f(a, b)"), "after its end");
 }
 
-/// C++ and Rust names are demangled; a C++ function split by the compiler keeps its name in both parts.
+/// C++ and Rust names are demangled; a C++ function split by the compiler has its name in both parts.
 #[test]
 fn demangled() {
     let dir = tempfile::tempdir().unwrap();
@@ -431,8 +432,8 @@ int main(int argc, char **) {
     }
 }
 
-/// A stock server without debug information: every function of its symbol table is named as `nm` names it,
-/// and no address between functions gets the name of the one before.
+/// A stock server without debug information: every function of its symbol table has its name from `nm`, and no
+/// address between functions has the name of the one before.
 #[test]
 fn stock_binary() {
     let program = Path::new("/usr/bin/redis-check-rdb");
@@ -482,7 +483,7 @@ fn stock_binary() {
     assert!(wrong.is_empty(), "{wrong:?}");
 }
 
-/// Prints what a look-up costs; nothing is asserted, as test machines are noisy and tests not optimized.
+/// Prints the cost of look-ups; asserts nothing, as test machines are noisy and tests not optimized.
 #[test]
 fn cost() {
     let me = Pid(std::process::id());
@@ -511,7 +512,7 @@ fn cost() {
     println!("scattered: {:?} an address", begin.elapsed() / 100_000);
 }
 
-/// A mapping of a whole file at 1 MiB, as if a process had it.
+/// A mapping of a whole file at 1 MiB.
 fn whole_file(path: &Path) -> Mapping {
     use std::os::unix::fs::MetadataExt as _;
     let metadata = std::fs::metadata(path).unwrap();

@@ -1,4 +1,4 @@
-//! Events about processes, in place of what can be read from them.
+//! Processes known only from events, without reading them.
 
 use super::*;
 
@@ -24,8 +24,7 @@ fn events() {
     assert_eq!(probe.name(child, address).as_deref(), Some("outer"));
 }
 
-/// The kernel's pages for probes are functions of their own, by the names that its records give them, and
-/// distinguished.
+/// The kernel's pages for probes are distinct functions with the names from the kernel's records.
 #[test]
 fn pages_of_probes() {
     let mut probe = Probe::new();
@@ -46,7 +45,7 @@ fn pages_of_probes() {
     }
 }
 
-/// A program that was never announced and has ended before anyone looked: the kernel's records are enough.
+/// A program that was never announced and ended before it was looked up: the kernel's records are enough.
 #[test]
 fn kernel_records() {
     use crate::collect::sideband::Sideband;

@@ -1,4 +1,4 @@
-//! Where a binary's names are found: in debug files, below other roots, and in files that are broken or change.
+//! Sources of a binary's names: debug files, other roots, and files that are broken or change.
 
 use super::*;
 use crate::binary::bus_error;
@@ -29,7 +29,7 @@ fn debug_file() {
     assert!(row.name.unwrap().starts_with("program+fn@0x"));
 }
 
-/// A debug link is followed to a file of the same build only, and never into a pipe.
+/// A debug link is followed only to a file of the same build, and never into a pipe.
 #[test]
 fn debug_link() {
     let (dir, program) = compile(&["-O2", "-g"]);
@@ -56,7 +56,7 @@ fn debug_link() {
     assert!(row.name.unwrap().starts_with("program+fn@0x"));
 }
 
-/// In a root of its own: the binary by its mapping, the perf map inside that root, also after the end.
+/// In a root of its own: the binary is found by its mapping, the perf map inside that root, also after the end.
 #[test]
 fn own_root() {
     let (dir, program) = compile(&["-O2", "-static"]);
@@ -80,7 +80,7 @@ fn own_root() {
     assert_eq!(probe.name(pid, 0x7010).as_deref(), Some("compiled"));
 }
 
-/// In a mount namespace of its own, where alone its binary can be seen.
+/// In a mount namespace of its own, in which alone its binary is visible.
 #[test]
 fn own_mounts() {
     let (dir, program) = compile(&["-O2"]);
@@ -104,7 +104,7 @@ fn own_mounts() {
     assert!(!dir.path().join("inner/only").exists());
 }
 
-/// A file that claims to be a program and is not, or is cut short, costs its names and nothing else.
+/// A file that only claims to be a program, or is truncated, loses its names and nothing else.
 #[test]
 fn broken_binary() {
     let (dir, program) = compile(&["-O2"]);
@@ -158,7 +158,7 @@ fn cut_while_mapped() {
         bus_error::replaced() > before,
         "nothing was read of what was cut"
     );
-    // Others are named as before.
+    // Others are still named.
     probe
         .symbolizer
         .on_mapping(Pid(pid.0 - 1), whole_file(&program));
@@ -185,7 +185,7 @@ fn exited_and_deleted() {
     );
 }
 
-/// A binary that was replaced on disk while it runs is symbolized from what runs.
+/// A binary replaced on disk while it runs is symbolized from the running file.
 #[test]
 fn deleted_while_running() {
     let (_dir, program) = compile(&["-O2"]);
