@@ -152,7 +152,7 @@ fn read_starts(mut reader: impl BufRead) -> Result<Starts, KernelSymbolsMissing>
         }
         line.clear();
     }
-    // They are nearly sorted. Of symbols at the same address, the first in alphabetical order is kept.
+    // They are nearly sorted. Of symbols at the same address, the first one listed is kept.
     starts.starts.sort();
     starts.starts.dedup_by_key(|start| start.address);
     match (starts.starts.is_empty(), hidden) {
