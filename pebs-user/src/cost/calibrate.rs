@@ -1,13 +1,12 @@
-//! What a mark, a page fault and a sample cost on this machine, measured on ourselves before a
-//! recording.
+//! Measures the cost of a mark, a page fault and a sample on this machine, in this process, before a recording.
 //!
-//! Marks: a function of this program that does nothing is called with and without a probe on it.
-//! Samples: a loop of known work, which uses its first level cache as programs do, runs with and without sampling, or
-//! with and without its page faults being counted. All take the real programs, with
-//! rings of their own. The whole takes well below a second and touches nobody else.
+//! Marks: an empty function of this program is called with and without a probe on it. Samples: a loop of known
+//! work, which uses the first-level cache as programs do, runs with and without sampling, or with and without its
+//! page faults being counted. All use the real programs, with rings of their own. The whole takes well below a
+//! second and affects no other process.
 //!
-//! Assumption: what a mark or sample costs here is what it costs the target; of caches that it pushes
-//! out of the target only the first level is counted.
+//! Assumption: a mark or sample costs the target as much as it does here; of the target's cache lines that it
+//! evicts, only those of the first level are counted.
 #![expect(
     unsafe_code,
     reason = "calls functions written in assembly, to know their instructions"
@@ -50,7 +49,7 @@ use with_options::{ExtraCosts, Extras};
 
 /// Calls in a round: their marks fit into the ring.
 const CALLS: u32 = 100;
-/// Rounds; the fastest counts, as all disturbance makes a round slower. Short ones, so that some are
+/// Rounds, of which the faster ones count, as any disturbance makes a round slower. Short, so that some are
 /// undisturbed on a busy machine.
 const ROUNDS: u32 = 12;
 /// Times that the pause of a sample is measured.
@@ -59,13 +58,13 @@ const PAUSE_ROUNDS: u32 = 3;
 const RING_BYTES: u32 = 64 << 10;
 /// Pages that are touched in a round.
 const PAGES: usize = 256;
-/// Samples below which their cost is not known.
+/// Minimum samples for their cost to be known.
 const LEAST_SAMPLES: f64 = 10.0;
 /// The largest reset value of clocks with which there are enough samples in a short time, ns.
 const SHORT_CLOCK: u64 = 20_000;
-/// Work between two marks that are not next to one another; their number in a round; words that it uses.
+/// Work between two marks that are apart; number of marks per round; words that the work uses.
 const APART: (Duration, u32, usize) = (Duration::from_micros(25), 40, 32 << 10);
-/// Words that a loop of known work uses: as many as the first level cache of any CPU has room for.
+/// Words used by a loop of known work: they fit the first-level cache of any CPU.
 const TABLE_WORDS: usize = 4096;
 /// Work in a round of sampling.
 const WORK: Duration = Duration::from_millis(1);
@@ -113,7 +112,7 @@ unsafe extern "C" {
     fn pebs_calibrate_returns();
 }
 
-/// Costs in ns; `None` where one could not be measured.
+/// Unit costs, ns; `None` if not measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct UnitCosts {
     /// A mark at a five-byte nop.
@@ -124,25 +123,25 @@ pub struct UnitCosts {
     pub single_step_ns: Option<f64>,
     /// A mark by a uretprobe, without its entry.
     pub uretprobe_ns: Option<f64>,
-    /// What any of these takes more where the target works between two marks, on memory that the first level cache has no
-    /// room for.
+    /// Extra cost of any of these if the target works between two marks, on more memory than the first-level cache
+    /// holds.
     pub apart_ns: Option<f64>,
-    /// What reading the counters of events that are counted for each visit adds to it.
+    /// Cost of reading the counters of events that are counted for each visit.
     pub count_ns: Option<f64>,
-    /// What counting a page fault adds to it.
+    /// Cost of counting a page fault.
     pub page_fault_ns: Option<f64>,
-    /// What recording a switch adds to it.
+    /// Cost of recording a switch.
     pub switch_ns: Option<f64>,
-    /// A sample of the run's first event, if that is a clock, an event that goes on all the time while
-    /// code runs, or page faults.
+    /// Cost of a sample of the run's first event, if that is a clock, an event that occurs all the time while code
+    /// runs, or page faults.
     pub sample_ns: Option<f64>,
     /// How long a sample of it stops the code, and when its time is read.
     pub pause: Option<Pause>,
-    /// What is recorded beside.
+    /// Costs of the `--with` data.
     pub extras: ExtraCosts,
 }
 
-/// What has to be known.
+/// The costs to measure.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted<'a> {
     /// Classes of the instructions that are probed.
@@ -153,20 +152,20 @@ pub(crate) struct Wanted<'a> {
     pub page_faults: bool,
     /// Whether switches are recorded.
     pub switches: bool,
-    /// The event that is sampled: how long a sample stops the code is measured.
+    /// The sampled event, to measure how long a sample stops the code.
     pub event: Option<&'a ResolvedEvent>,
-    /// Whether what its samples cost is, too.
+    /// Whether to measure the cost of its samples, too.
     pub sample: bool,
-    /// Frames of their call stacks at most; 0: they have none.
+    /// Maximum frames of their call stacks; 0: no call stacks.
     pub stack_frames: u32,
-    /// What is recorded beside.
+    /// The `--with` data.
     pub extras: Extras,
 }
 
-/// What measuring takes, being loaded on a thread of its own.
+/// The programs needed for measuring, being loaded on a thread of their own.
 pub(crate) struct Preparing(JoinHandle<Option<Bench>>);
 
-/// Loads what measuring takes: a good part of the time that it takes, and nothing that is measured.
+/// Loads the programs needed for measuring, which takes much of the total time and is not measured itself.
 #[must_use]
 pub(crate) fn prepare(pmu: &UprobePmu, stack_frames: u32, extras: Extras) -> Preparing {
     let pmu = pmu.clone();
@@ -174,13 +173,13 @@ pub(crate) fn prepare(pmu: &UprobePmu, stack_frames: u32, extras: Extras) -> Pre
     Preparing(std::thread::spawn(load))
 }
 
-/// Measures what is wanted; what fails stays unknown.
+/// Measures the wanted costs; those that fail are `None`.
 #[must_use]
 pub(crate) fn measure(pmu: &UprobePmu, wanted: Wanted<'_>) -> UnitCosts {
     measure_with(prepare(pmu, wanted.stack_frames, wanted.extras), wanted)
 }
 
-/// The same with what was prepared for the same call stacks and extras.
+/// The same with prepared programs, for the same call stacks and extra data.
 #[must_use]
 pub(crate) fn measure_with(prepared: Preparing, wanted: Wanted<'_>) -> UnitCosts {
     // A thread that panicked has loaded nothing.
@@ -219,7 +218,7 @@ impl Bench {
 }
 
 impl UnitCosts {
-    /// Puts what is known here in place of what is there.
+    /// Replaces `costs` where they are known here.
     pub fn fill(&self, costs: &mut Self) {
         SavedMarks::from(self).apply(costs);
         costs.switch_ns = self.switch_ns.or(costs.switch_ns);
@@ -235,7 +234,7 @@ impl UnitCosts {
         Some(self.next_to_another(class, uretprobe)? + more)
     }
 
-    /// Cost of a mark at a site that comes right after another one, ns.
+    /// Cost of a mark right after another one, ns.
     const fn next_to_another(&self, class: EntryClass, uretprobe: bool) -> Option<f64> {
         match class {
             _ if uretprobe => self.uretprobe_ns,
@@ -245,10 +244,10 @@ impl UnitCosts {
         }
     }
 
-    /// Cost of a mark at a site until its time is read, and from there on, ns.
+    /// Cost of a mark before and after its time is read, ns.
     ///
-    /// It is the least: that of a mark right after another one. The time is read about half way through what a mark takes where nothing has to be done afterwards; stepping over
-    /// an instruction comes behind all of that.
+    /// The minimum: that of a mark right after another one. The time is read about half way through a mark without
+    /// single step; single-stepping an instruction comes after all of that.
     /// Source: `handle_swbp`, kernel/events/uprobes.c.
     #[must_use]
     pub fn parts_of_mark(&self, class: EntryClass, uretprobe: bool) -> Option<(f64, f64)> {
@@ -265,14 +264,14 @@ impl UnitCosts {
 
 type Function = unsafe extern "C" fn();
 
-/// Programs and a ring of our own.
+/// Our own programs and ring.
 pub(crate) struct Bench {
     pmu: UprobePmu,
     programs: Programs,
     ring: std::cell::RefCell<crate::collect::ring::Ring>,
-    /// Probes on functions that nobody calls any more.
+    /// Probes on functions that are not called any more.
     probes: std::cell::RefCell<Vec<(BpfLink, PerfEvent)>>,
-    /// Who places them.
+    /// The process that places them.
     keeper: std::cell::RefCell<Keeper>,
 }
 
@@ -281,7 +280,7 @@ impl Bench {
         Self::with(pmu, ring_bytes, (stack_frames, &[]), extras)
     }
 
-    /// One whose marks read the counters of these events.
+    /// A bench whose marks read the counters of these events.
     fn counting(pmu: &UprobePmu, counted: &[CountedEvent]) -> Option<Self> {
         Self::with(pmu, RING_BYTES, (0, counted), Extras::default())
     }
@@ -335,7 +334,7 @@ impl Bench {
             programs.map("RINGS").ok()?,
             programs.map("SAMPLE_RINGS").ok()?,
         );
-        // One ring serves whatever CPU we run on.
+        // One ring serves whichever CPU we run on.
         let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as u32;
         let all: Vec<_> = (0..cpus.clamp(64, MAX_CPUS))
             .map(|cpu| (cpu, fd.as_fd()))
@@ -352,12 +351,13 @@ impl Bench {
         })
     }
 
-    /// Loads programs for samples without call stacks, and a ring of so many bytes; `None` if the kernel refuses one.
+    /// Loads programs for samples without call stacks, and a ring of `ring_bytes`; `None` if the kernel refuses
+    /// one.
     pub(crate) fn load(pmu: &UprobePmu, ring_bytes: u32) -> Option<Self> {
         Self::new(pmu, ring_bytes, 0, Extras::default())
     }
 
-    /// The program that sees the samples of an event, to be attached to it.
+    /// The program for the samples of an event, to be attached to it.
     pub(crate) fn sample_program(&self) -> Option<BorrowedFd<'_>> {
         self.programs.sample(EventId(0)).ok()
     }
@@ -389,7 +389,7 @@ impl Bench {
         Some((probed - plain).max(0.0))
     }
 
-    /// ns that a mark takes more between pieces of work than right after another one.
+    /// Extra cost of a mark between pieces of work, compared with one right after another, ns.
     fn apart(&self) -> Option<f64> {
         let (work, calls, words) = APART;
         let table: Vec<AtomicU64> = (0..words as u64).map(AtomicU64::new).collect();
@@ -425,13 +425,14 @@ impl Bench {
         Some((link, event))
     }
 
-    /// ns of a call, by the quartile of the faster rounds: the median is that of a busy moment where half of them were disturbed.
+    /// Time of a call, ns: the lower quartile of the rounds, as the median is that of a disturbed round if half of
+    /// them were disturbed.
     fn call_ns(&self, function: Function) -> f64 {
         // SAFETY: the function is ours, takes nothing, and returns.
         self.rounds(CALLS, || unsafe { black_box(function)() })
     }
 
-    /// ns of one of so many calls a round.
+    /// Time of one of `calls` calls in a round, ns.
     fn rounds(&self, calls: u32, call: impl Fn()) -> f64 {
         let round = || {
             self.empty();
@@ -442,8 +443,8 @@ impl Bench {
         rounds[rounds.len() / 4].as_nanos() as f64 / f64::from(calls)
     }
 
-    /// ns of a sample, by the fastest rounds with and without sampling. What a sample costs does
-    /// not follow from the reset value, so a small one serves, for many samples.
+    /// Cost of a sample, ns, from the fastest rounds with and without sampling. It does not depend on the reset
+    /// value, so a small one is used, for many samples.
     fn sample(&self, event: &ResolvedEvent) -> Option<f64> {
         let work = Work::of(event)?;
         let reset = event.reset.0.get().min(work.largest_reset());
@@ -506,7 +507,7 @@ enum Work {
 }
 
 impl Work {
-    /// What makes this event happen; `None` if nothing known does.
+    /// Work that makes this event occur; `None` if there is none.
     fn of(event: &ResolvedEvent) -> Option<Self> {
         match event.class {
             EventClass::Clock | EventClass::Hardware { steady: true, .. } => {
@@ -533,7 +534,7 @@ impl Work {
     }
 }
 
-/// Touches [`PAGES`] pages for the first time; without memory for them, none.
+/// Touches [`PAGES`] pages for the first time; none if there is no memory for them.
 fn touch() {
     use rustix::mm;
     let page = rustix::param::page_size();
@@ -556,7 +557,7 @@ fn touch() {
 }
 
 impl Bench {
-    /// What a sample does to the code that it falls into.
+    /// The pause that a sample causes.
     fn pause(&self, event: &ResolvedEvent) -> Option<Pause> {
         if event.class != EventClass::Clock || event.perf_clock {
             return None;
@@ -650,7 +651,7 @@ fn procfs_maps() -> Option<String> {
 mod tests {
     use super::*;
 
-    /// What probes are made with; `None`, and it is said, where that can't be done.
+    /// The PMU for the probes; `None` if not possible here, with a message.
     pub(super) fn uprobes() -> Option<UprobePmu> {
         if !rustix::process::geteuid().is_root() {
             println!("SKIP not root");
@@ -663,7 +664,7 @@ mod tests {
         pmu
     }
 
-    /// Every cost can be measured on this machine, and a single step is the dearest mark.
+    /// Every cost can be measured on this machine, and a single-stepped mark costs most.
     #[test]
     fn all_costs() {
         let Some(pmu) = uprobes() else { return };

@@ -1,10 +1,11 @@
-//! What it costs a program to count its own events: start, stop and read, by each way there is.
+//! Cost to a program of counting its own events: start, stop and read, by each way there is.
 //!
-//! Each round opens a group anew in every way, starts it, reads it ten times and stops it, with the time taken between the
-//! calls, so that all ways see the same state of the machine. The group, its kernel structures and its page are new each time,
-//! so the first read costs what it costs a program that reads once. In this process the code has run before, as in a program that
-//! counts now and then. New processes, as in the paper, run everything for the first time: they are built with the machine's
-//! C compiler, since what the dynamic linker does at the first call depends on how a program is linked.
+//! Each round opens a new group in every way, starts it, reads it ten times and stops it, taking the time between
+//! the calls, so that all ways see the same state of the machine. The group, its kernel structures and its page are
+//! new each time, so the first read costs as much as for a program that reads once. In this process the code has
+//! run before, as in a program that counts now and then. New processes, as in the paper, run everything for the
+//! first time: they are built with the machine's C compiler, since the work of the dynamic linker at the first call
+//! depends on how a program is linked.
 //!
 //! Source: Weaver 2015, sections III and IV; Figures 1 and 3 (ways), 5 (repeated reads), 6 (start), 7 (stop), 8 (events).
 
@@ -58,9 +59,9 @@ pub(crate) enum Way {
     RdpmcTouch,
     /// An eBPF program at a mark.
     Mark,
-    /// In a new process: the C library's `read()`, whose address is found by its first call.
+    /// In a new process: the C library's `read()`, resolved at its first call.
     NewLazy,
-    /// In a new process: the C library's `read()`, whose address was found when the program started.
+    /// In a new process: the C library's `read()`, resolved at the start of the program.
     NewBound,
     /// In a new process: the C library's `read()`, in a static program.
     NewStatic,
@@ -100,7 +101,7 @@ impl Way {
         }
     }
 
-    /// How a group's pages are mapped for it, if `rdpmc` is what reads.
+    /// How a group's pages are mapped, if it is read by `rdpmc`.
     const fn mapping(self) -> Option<Mapping> {
         match self {
             Self::Rdpmc => Some(Mapping::OnDemand),
@@ -111,7 +112,7 @@ impl Way {
     }
 }
 
-/// What the calls of one round took, ns.
+/// Times of the calls in one round, ns.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Round {
     pub start: f64,
@@ -121,7 +122,7 @@ pub(crate) struct Round {
 }
 
 impl Round {
-    /// Start, one read, stop: the least that a measurement costs.
+    /// Start, one read, stop: the minimum cost of a measurement.
     #[must_use]
     pub(crate) const fn total(&self) -> f64 {
         self.start + self.reads[0] + self.stop
@@ -131,7 +132,7 @@ impl Round {
 /// Costs of groups of a number of events.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct OfEvents {
-    /// How many.
+    /// Number of events.
     pub events: usize,
     pub start: Spread,
     /// To read, for the first time and again.
@@ -172,7 +173,7 @@ impl OfEvents {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct OfWay {
     pub way: Way,
-    /// Why there are none; `None` if there are.
+    /// Why there are no costs; `None` if there are.
     pub not_measured: Option<String>,
     /// By the number of events, from 1 on.
     pub by_events: Vec<OfEvents>,
@@ -181,22 +182,22 @@ pub(crate) struct OfWay {
 /// All ways on this machine.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Counters {
-    /// What was counted; a group of n has the first n.
+    /// The counted events; a group of n has the first n.
     pub events: Vec<String>,
     /// Whether these are counted by a PMU.
     pub is_hardware: bool,
-    /// What the clock itself takes, ns; subtracted from each cost.
+    /// Time of reading the clock, ns; subtracted from each cost.
     pub clock_ns: f64,
     pub ways: Vec<OfWay>,
 }
 
-/// Events of a type as the kernel numbers it, each with its number: the first of a group, then those that join it.
+/// Events of a kernel event type, with their numbers: the group leader, then its members.
 struct Events {
     kind: u32,
     events: [(&'static str, u64); MOST_EVENTS],
 }
 
-/// `PERF_TYPE_HARDWARE`. Those that most CPUs have come first.
+/// `PERF_TYPE_HARDWARE`, the most widely supported ones first.
 const HARDWARE: Events = Events {
     kind: 0,
     events: [
@@ -211,7 +212,7 @@ const HARDWARE: Events = Events {
     ],
 };
 
-/// `PERF_TYPE_SOFTWARE`. Those of one PMU of the kernel's: clocks have their own.
+/// `PERF_TYPE_SOFTWARE`, without clocks, which have PMUs of their own.
 const SOFTWARE: Events = Events {
     kind: 1,
     events: [
@@ -247,10 +248,10 @@ impl Events {
     }
 }
 
-/// Measures until all rounds are done or the time is over; at least one.
+/// Measures until all rounds are done or the time is over; at least one round.
 ///
 /// # Errors
-/// If this user may not count at all.
+/// This user may not count events.
 pub(crate) fn measure(most: Duration, mut progress: impl FnMut(usize)) -> Result<Counters, Error> {
     let events = match HARDWARE.group(1, Mapping::Never) {
         Ok(_) => &HARDWARE,
@@ -281,7 +282,7 @@ pub(crate) fn measure(most: Duration, mut progress: impl FnMut(usize)) -> Result
     })
 }
 
-/// Ticks between two readings of the clock with nothing between: the median.
+/// Median ticks between two readings of the clock with nothing between.
 fn clock_ticks() -> u64 {
     let mut taken: Vec<u64> = (0..1_001)
         .map(|_| {
@@ -338,11 +339,12 @@ impl Run {
         }
     }
 
-    /// Measures groups of each size once. What fails now and then, as a group does whose turn it is not, is left out.
+    /// Measures groups of each size once. Occasional failures, as of a group that is not scheduled, are skipped.
     fn round(&mut self, events: &Events) {
         for (n, rounds) in self.rounds.iter_mut().enumerate() {
             let calls = match &self.means {
-                // The first finds what ran before it in the caches, the second its own code and the kernel's.
+                // The first round warms up the caches, which the second one finds filled with its own code and the
+                // kernel's.
                 Means::Here => {
                     here(self.way, events, n + 1).and_then(|_| here(self.way, events, n + 1))
                 }
@@ -388,7 +390,7 @@ fn round_of(calls: &Calls, ns: &impl Fn(u64) -> f64) -> Round {
     }
 }
 
-/// Reading counters in an eBPF program at a mark: the cost of a mark with them less that of one without.
+/// Reads counters in an eBPF program at a mark: the cost of a mark with them minus that of one without.
 /// Source: `bpf_perf_event_read_value`, kernel/trace/bpf_trace.c.
 fn at_a_mark(number: usize) -> Means {
     let host = Host::probe(Path::new("/"));
@@ -416,7 +418,7 @@ fn at_a_mark(number: usize) -> Means {
     }
 }
 
-/// Events that are read at a mark, as those of the other ways.
+/// Events that are read at a mark, the same as for the other ways.
 const AT_MARKS_HARDWARE: [&str; MOST_EVENTS] = [
     "instructions",
     "cycles",
@@ -440,8 +442,8 @@ const AT_MARKS_SOFTWARE: [&str; MOST_EVENTS] = [
     "page-faults:k",
 ];
 
-/// A round of marks: counting needs no start and no stop. The difference of two marks has no time of the clock in it, which is
-/// subtracted from each call.
+/// A round of marks: counting needs no start and no stop. The difference of two marks does not contain the time of
+/// the clock, which is subtracted from each call, so it is added here.
 fn at_marks(marks: &CountingMarks, set: usize, clock: u64) -> Option<Calls> {
     let mut calls = [0; CALLS];
     for call in &mut calls[1..CALLS - 1] {
@@ -469,7 +471,7 @@ fn no_rdpmc(events: &Events) -> Option<String> {
     }
 }
 
-/// One round in this process; `None` if a call failed or `rdpmc` was not what read.
+/// One round in this process; `None` if a call failed or `rdpmc` could not be used.
 fn here(way: Way, events: &Events, number: usize) -> Option<Calls> {
     let mapping = way.mapping();
     let mut group = events

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
     pub samples: f64,
-    /// Time that the work took, ns.
+    /// Elapsed time of the work, ns.
     pub elapsed_ns: f64,
 }
 
@@ -52,9 +52,9 @@ fn t_95(degrees: usize) -> f64 {
     Z + second + third
 }
 
-/// Fits the line by least squares; `None` with fewer than three points, or if all have as many samples.
+/// Fits a line by least squares; `None` with fewer than three points, or if all have the same number of samples.
 ///
-/// The interval assumes that the errors of the points are independent and alike.
+/// The interval assumes that the errors of the points are independent with the same variance.
 /// *Worked number*: (0, 10), (1, 12), (2, 15), (3, 17) have the slope 2.4 and the base 9.9; residuals 0.1, -0.3,
 /// 0.3, -0.1 leave a variance of 0.2/2 and the slope an error of sqrt(0.1/5) = 0.141, times 4.303 = 0.609.
 #[must_use]
@@ -119,21 +119,21 @@ mod tests {
         assert!((fit.r2 - (1.0 - 0.2 / 29.0)).abs() < 1e-9, "{fit:?}");
     }
 
-    /// Too few points, or no two that differ, say nothing.
+    /// Too few points, or all at the same number of samples, give no fit.
     #[test]
     fn nothing_to_fit() {
         assert_eq!(fit(&points(&[(0.0, 1.0), (1.0, 2.0)])), None);
         assert_eq!(fit(&points(&[(5.0, 1.0), (5.0, 2.0), (5.0, 3.0)])), None);
     }
 
-    /// The table goes over into the expansion without a step, and that to the normal's quantile.
+    /// The table continues into the expansion without a step, and that into the normal's quantile.
     #[test]
     fn quantiles() {
         assert!((t_95(30) - t_95(31)).abs() < 0.005);
         assert!((t_95(100_000) - 1.96).abs() < 0.001);
     }
 
-    /// With errors like the assumed ones the interval holds the truth 95 times of 100.
+    /// With errors as assumed, the interval contains the truth in 95 of 100 cases.
     #[test]
     fn interval_covers() {
         let mut rng = SplitMix64::new(3);
@@ -161,7 +161,7 @@ mod tests {
     }
 
     proptest! {
-        /// Points on a line give that line, and nothing to doubt.
+        /// Points on a line give that line, with no error.
         #[test]
         fn finds_a_line(
             alpha in 1.0..10_000.0f64, base in 1e5..1e9f64, steps in prop::collection::vec(1u32..9_999, 3..20),

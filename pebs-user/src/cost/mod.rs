@@ -1,8 +1,9 @@
-//! What sampling costs: how much a sample costs, and what follows for a run with another reset value.
+//! Cost of sampling: the cost of a sample, and its effect on a run with another reset value.
 //!
-//! The elapsed time of fixed work grows by the same amount with each sample taken, so the slope of elapsed
-//! time over samples is the cost of one, `alpha` ([`mod@fit`]). Counting the events of a program without sampling
-//! it then predicts what any reset value would cost it ([`predict`]). Pure, but for [`calibrate`] and [`counters`], which measure.
+//! The elapsed time of fixed work grows by the same amount with each sample taken, so the slope of elapsed time
+//! over samples is the cost of one, `alpha` ([`mod@fit`]). Counting the events of a program without sampling it
+//! then predicts the cost of any reset value ([`predict`]). Pure, except [`calibrate`] and [`counters`], which
+//! measure.
 //!
 //! Source: Akiyama and Hirofuchi 2017, sections 4.2 (alpha), 4.4 (prediction, error E) and 4.5 (by core).
 
@@ -22,15 +23,15 @@ use overhead::Counts;
 /// A program as it runs without sampling.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Native {
-    /// Time on the CPU, ns. Of several cores: of one, or the sum if they are alike.
+    /// Time on the CPU, ns. With several cores: of one, or the sum if they are alike.
     pub elapsed_ns: f64,
     /// Events counted meanwhile; for clocks the same time in ns.
     pub events: f64,
-    /// What marks and counted page faults would add, ns: the reset value does not change it.
+    /// Cost of marks and counted page faults, ns, which does not depend on the reset value.
     pub fixed_ns: f64,
 }
 
-/// What a reset value would make of it.
+/// Prediction of a run with a reset value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Predicted {
     pub samples: f64,
@@ -42,9 +43,9 @@ pub(crate) struct Predicted {
 
 /// Predicts a run; `None` if samples would take all of the time, or if nothing ran.
 ///
-/// Events that count work: N = events/R and T = T0 + fixed + alpha N. A clock ticks on while a sample is
-/// taken, so N = T/R and T = (T0 + fixed)/(1 - alpha/R).
-/// Assumption: what a sample costs does not follow from the program.
+/// Events that count work: N = events/R and T = T0 + fixed + alpha N. A clock advances while a sample is taken, so
+/// N = T/R and T = (T0 + fixed)/(1 - alpha/R).
+/// Assumption: the cost of a sample does not depend on the program.
 /// *Worked number*: one second, alpha 2,500 ns, R = 16,000 ns of a clock: T = 1 s/(1 - 0.15625) = 1.185 s and
 /// N = 74,074.
 #[must_use]
@@ -81,8 +82,8 @@ pub(crate) fn predict(
     })
 }
 
-/// The smallest reset value whose predicted overhead is at most `most`; `None` if what is fixed costs that
-/// much alone.
+/// The smallest reset value whose predicted overhead is at most `most`; `None` if the fixed cost alone exceeds
+/// that.
 ///
 /// The inverse of [`predict`], rounded up.
 #[must_use]
@@ -141,7 +142,7 @@ mod tests {
         assert!((error(1.02e9, 1.0e9) - 0.02).abs() < 1e-12);
     }
 
-    /// A clock whose samples last longer than its interval leaves nothing to run in.
+    /// A clock whose samples last longer than its interval leaves no time to run.
     #[test]
     fn no_time_left() {
         assert_eq!(predict(&SECOND, 2_500, 2_500.0, Counts::Time), None);
@@ -154,7 +155,7 @@ mod tests {
     }
 
     proptest! {
-        /// The reset value for a bound keeps to it, and no smaller one does by more than rounding.
+        /// The reset value for a bound keeps it, and no smaller one does, except by rounding.
         #[test]
         fn bound_is_kept(
             elapsed_ns in 1e6..1e11f64,

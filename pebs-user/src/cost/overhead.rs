@@ -1,26 +1,26 @@
-//! Which reset value keeps the slow-down of the target below a bound. Pure.
+//! Finds the reset value that keeps the target's slow-down below a bound. Pure.
 //!
-//! What marks and page faults cost is fixed by the target; what samples cost follows from the reset
-//! value. A *window* is the time on the CPU within visits over which both were counted, and its
-//! overhead their cost over what the visits would have taken without it.
+//! The cost of marks and page faults is determined by the target; that of samples depends on the reset value. A
+//! *window* is the time on the CPU within visits over which both were counted, and its overhead the ratio of their
+//! cost to the time of the visits without it.
 //!
-//! Above the bound the reset value grows at once to where the overhead is expected at [`AIM`] of the
-//! bound. Below [`CALM`] of the bound it falls, by no more than half a time, and only after
-//! several windows agree; each time that it then has to grow again, more have to agree. In between it
-//! stays. The first window says what marks cost, so that the reset value may fall at once and by as much as that asks for. A window is judged once it holds enough samples to tell, or enough time to tell that
-//! there are few.
+//! Above the bound the reset value is raised at once so that the expected overhead is [`AIM`] of the bound. Below
+//! [`CALM`] of the bound it is lowered, at most by half, and only after several windows agree; each time that it
+//! has to be raised again, more windows must agree. In between it stays. The first window shows the cost of marks,
+//! so after it the reset value may be lowered at once and without limit. A window is judged once it has enough
+//! samples, or enough time to show that there are few.
 //!
-//! *Expected.* An event that counts work (instructions) has as many samples for the same work,
-//! so the cost of samples goes with 1/R. A clock ticks on while a sample is taken: with B the work,
-//! m the marks and s the samples of a window of B + m + s, another reset value R' has samples
-//! that cost s' = s (R/R') (B + m + s')/(B + m + s), which is solved for R'.
+//! *Expected.* An event that counts work (instructions) has the same number of samples for the same work, so the
+//! cost of samples is proportional to 1/R. A clock advances while a sample is taken: with B the work, m the marks
+//! and s the samples of a window of B + m + s, another reset value R' has samples that cost s' = s (R/R') (B + m +
+//! s')/(B + m + s), which is solved for R'.
 //! *Worked number*: samples of 13 us every 16 us: s = 13/16 of the window and B = 3/16, the overhead
 //! is 433 %. For 1.5 % of B, s' = 0.015 B: R' = 16 us x (13/3 / 0.015) x (1.015 x 3/16) = 880 us.
 
 /// Part of the bound that a change aims at: the rest is for chance.
 pub(crate) const AIM: f64 = 0.75;
 
-/// Part of the bound below which the reset value may fall.
+/// Fraction of the bound below which the reset value may be lowered.
 pub(crate) const CALM: f64 = 0.5;
 
 /// Samples with which a window is judged: chance alone makes its cost uncertain by an eighth.
@@ -29,33 +29,34 @@ pub(crate) const ENOUGH: u64 = 64;
 /// A reset value falls to this part of itself at most.
 const LARGEST_FALL: f64 = 0.5;
 
-/// A reset value that has to grow does so by this part of itself at least.
+/// Minimum relative change when the reset value is raised.
 const LEAST_CHANGE: f64 = 0.05;
 
-/// By what the reset value grows where samples seem to take all there was.
+/// Factor by which the reset value is raised if samples seem to take all of the time.
 const BEYOND_MEASURE: f64 = 8.0;
 
 /// Calm windows in a row before the first fall, and at most.
 const PATIENCE: (u32, u32) = (2, 1 << 12);
 
-/// What the reset value has to keep to.
+/// Bounds of the slow-down and of the reset value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Bounds {
     /// Slow-down at most, 0.02 = 2 %.
     pub overhead: f64,
-    /// Smallest reset value: the one that was asked for.
+    /// Smallest reset value: the requested one.
     pub least: u64,
     /// Largest reset value.
     pub most: u64,
-    /// What samples may cost where marks leave them less of the bound, 0.02 = 2 %; 0: nothing.
+    /// Slow-down by samples allowed even if marks use up the bound, 0.02 = 2 %; 0: none.
     pub extra: f64,
 }
 
 impl Bounds {
-    /// The reset value to begin with: where marks are expected to cost `fixed`, and a sample costs `sample_ns`, of
-    /// an event that comes `rate` times in a ns.
+    /// The initial reset value, if marks are expected to cost `fixed`, and a sample costs `sample_ns`, for an event
+    /// that occurs `rate` times in a ns.
     ///
-    /// *Worked number*: samples of 13 us, 5 % asked for, marks of 1 %: 13 us / (0.75 x 5 % - 1 %) x 1.0375 = 490 us.
+    /// *Worked number*: samples of 13 us, a bound of 5 %, marks of 1 %: 13 us / (0.75 x 5 % - 1 %) x 1.0375 = 490
+    /// us.
     #[must_use]
     pub(crate) fn first(&self, fixed: f64, sample_ns: f64, rate: f64) -> u64 {
         let room = (AIM * self.overhead - fixed).max(AIM * self.extra);
@@ -66,40 +67,41 @@ impl Bounds {
         (wanted.ceil() as u64).clamp(self.least, self.most)
     }
 
-    /// What samples may cost where marks cost `fixed`, both as parts of the undisturbed time.
+    /// Allowed cost of samples if marks cost `fixed`, both relative to the undisturbed time.
     const fn room(&self, part: f64, fixed: f64) -> f64 {
         (part * self.overhead - fixed).max(part * self.extra)
     }
 }
 
-/// What the event counts while a sample of it is taken.
+/// What the event counts while a sample is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Counts {
-    /// Time: it goes on.
+    /// Time: the count advances.
     Time,
-    /// Work of the target: it stands still.
+    /// Work of the target: the count stands still.
     Work,
 }
 
-/// What was counted within visits.
+/// Counts and costs within visits.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Window {
     /// Time on the CPU, all cost included, ns.
     pub oncpu_ns: f64,
-    /// What marks and page faults cost of it, ns.
+    /// Cost of marks and page faults, ns.
     pub fixed_ns: f64,
-    /// What samples cost of it, ns.
+    /// Cost of samples, ns.
     pub samples_ns: f64,
     pub samples: u64,
 }
 
-/// Part of the time below which what the cost leaves of it is not known: unit costs differ by as much from run to run.
+/// Fraction of the time below which the remainder without the cost is unknown: unit costs vary as much from run to
+/// run.
 const REST: f64 = 0.1;
 
 impl Window {
-    /// What was counted in visits: their time on the CPU from mark to mark; what their marks cost, and how much of that
-    /// lies outside of them (what is done before a begin mark reads its time, and after an end mark has); what counted
-    /// page faults and samples cost, ns, and the number of samples.
+    /// A window of visits: their time on the CPU between marks, ns; the cost of marks and the part of it outside of
+    /// visits (before a begin mark reads its time, and after an end mark has), ns; the cost of counted page faults
+    /// and of samples, ns; the number of samples.
     ///
     /// *Worked number*: calls of 0.6 us with two marks of 0.5 us seem to take 1.1 us. They take 1.6 us, of which
     /// the marks are 1 us: 167 %.
@@ -118,29 +120,29 @@ impl Window {
         }
     }
 
-    /// What the visits would have taken without the cost, ns.
+    /// Time of the visits without the cost, ns.
     #[must_use]
     pub(crate) fn undisturbed_ns(&self) -> f64 {
         self.oncpu_ns - self.fixed_ns - self.samples_ns
     }
 
-    /// The slow-down, 0.02 = 2 %; `None` if it is beyond measure: nothing ran, or no more than the
-    /// cost.
+    /// The slow-down, 0.02 = 2 %; `None` if it can't be computed: nothing ran, or the cost is all of the time or
+    /// more.
     #[must_use]
     pub(crate) fn overhead(&self) -> Option<f64> {
         let undisturbed = self.undisturbed_ns();
         (undisturbed > 0.0).then(|| (self.fixed_ns + self.samples_ns) / undisturbed)
     }
 
-    /// What the slow-down is at least, where the cost is nearly all of the time, or what is known of it even more: the
-    /// rest is then no larger than the error of both. `None`: it is not, or nothing ran.
+    /// A lower bound of the slow-down, if the cost seems to be nearly all of the time or more: the remainder is
+    /// then within the error of both. `None` if it is not, or nothing ran.
     #[must_use]
     pub(crate) fn least(&self) -> Option<f64> {
         let least = REST * self.oncpu_ns;
         (self.oncpu_ns > 0.0 && self.undisturbed_ns() < least).then_some(1.0 / REST - 1.0)
     }
 
-    /// The part of the slow-down that the reset value does not change; `None` as above.
+    /// The part of the slow-down that does not depend on the reset value; `None` as above.
     #[must_use]
     pub(crate) fn fixed(&self) -> Option<f64> {
         let undisturbed = self.undisturbed_ns();
@@ -151,7 +153,7 @@ impl Window {
     #[must_use]
     pub(crate) fn is_fixed_above(&self, bound: f64) -> bool {
         let undisturbed = self.undisturbed_ns();
-        // Where samples seem to take all there was, they are the ones to blame.
+        // If samples seem to take all of the time, they are the cause.
         let base = if undisturbed > 0.0 {
             undisturbed
         } else {
@@ -174,21 +176,21 @@ impl Window {
     }
 }
 
-/// What a window says about the reset value.
+/// Result of judging a window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Verdict {
-    /// Too little was seen to tell.
+    /// Too few samples to decide.
     Unknown,
-    /// It can stay.
+    /// The reset value stays.
     Stay,
     Grow(u64),
-    /// It can fall to this.
+    /// The reset value can be lowered to this.
     Fall(u64),
 }
 
-/// Judges a window in which `reset` was in force. `sample_ns` is the cost of a sample.
+/// Judges a window in which `reset` was used. `sample_ns` is the cost of a sample.
 ///
-/// The reset value that comes out is within the bounds and another one.
+/// A resulting reset value is within the bounds and differs from `reset`.
 #[must_use]
 pub(crate) fn judge(
     window: &Window,
@@ -228,12 +230,12 @@ pub(crate) fn judge(
     Verdict::Stay
 }
 
-/// By what to multiply the reset value for the overhead to be where it should.
+/// Factor for the reset value that brings the overhead to its aim.
 fn factor(window: &Window, bounds: &Bounds, counts: Counts) -> f64 {
     let undisturbed = window.undisturbed_ns();
     let room = match bounds.extra > 0.0 {
         true => {
-            // Where the cost seems to be all there was, some of it is left nevertheless.
+            // If the cost seems to be all of the time, some of the time is assumed to be left.
             let base = undisturbed.max(REST * window.oncpu_ns);
             bounds.room(AIM, window.fixed_ns / base) * base
         }
@@ -257,11 +259,11 @@ fn factor(window: &Window, bounds: &Bounds, counts: Counts) -> f64 {
 pub(crate) struct Change {
     /// The reset value from now on.
     pub reset: u64,
-    /// The overhead that led to it; `None` if it was beyond measure.
+    /// The overhead that caused it; `None` if it could not be computed.
     pub overhead: Option<f64>,
 }
 
-/// Gathers what was counted into windows, and keeps to the bounds.
+/// Collects counts into windows, and keeps the bounds.
 #[derive(Clone, Debug)]
 pub(crate) struct Controller {
     bounds: Bounds,
@@ -281,7 +283,7 @@ pub(crate) struct Controller {
 }
 
 impl Controller {
-    /// A controller of an event whose reset value is `first`, and a sample of which costs `sample_ns`.
+    /// A controller for an event with the initial reset value `first` and the cost `sample_ns` of a sample.
     #[must_use]
     pub(crate) fn new(bounds: Bounds, counts: Counts, sample_ns: f64, first: u64) -> Self {
         Self {
@@ -306,26 +308,26 @@ impl Controller {
         self.reset
     }
 
-    /// Overhead of the last window that could be judged.
+    /// Overhead of the last window that was judged.
     #[must_use]
     pub(crate) const fn overhead(&self) -> Option<f64> {
         self.last
     }
 
-    /// What of it marks and page faults cost.
+    /// The part of it due to marks and page faults.
     #[must_use]
     pub(crate) const fn fixed(&self) -> Option<f64> {
         self.fixed
     }
 
-    /// Whether these alone cost more than the bound in that window.
+    /// Whether these alone exceeded the bound in that window.
     #[must_use]
     pub(crate) const fn is_fixed_above(&self) -> bool {
         self.is_fixed_above
     }
 
-    /// Takes in what was counted since the last time, all of it with the reset value in force;
-    /// gives the change to be made, if there is one. [`Controller::changed`] says that it was.
+    /// Adds the counts since the last call, all made with the current reset value; returns the change to make, if
+    /// any. [`Controller::changed`] confirms it.
     pub(crate) fn push(&mut self, counted: &Window) -> Option<Change> {
         self.window.add(counted);
         let window = self.window;
@@ -366,7 +368,7 @@ impl Controller {
         }
     }
 
-    /// The reset value was changed, to that of the change or one close to it.
+    /// Confirms that the reset value was changed, to that of the change or one close to it.
     pub(crate) fn changed(&mut self, reset: u64) {
         self.has_fallen = reset < self.reset;
         self.reset = reset;
@@ -381,13 +383,13 @@ mod tests {
     use crate::rng::SplitMix64;
     use proptest::prelude::*;
 
-    /// Half of what marks cost lies outside of the visits: without it marks of short calls would seem to cost more
-    /// than there was.
+    /// Half of the cost of marks is outside of visits: otherwise marks of short calls would seem to cost more than
+    /// the whole time.
     #[test]
     fn marks_of_short_calls() {
         let window = Window::of_visits(1_100.0, (1_000.0, 500.0), (0.0, 0.0), 0);
         assert_eq!(window.least(), None);
-        // Of nearly nothing, or less.
+        // With almost no remainder, or a negative one.
         for left in [100.0, 0.0, -700.0] {
             let window = Window::of_visits(1_100.0 + left - 600.0, (1_000.0, 500.0), (0.0, 0.0), 0);
             assert_eq!(window.least(), Some(9.0), "{left}");
@@ -421,13 +423,13 @@ mod tests {
     }
 
     impl Target {
-        /// What is counted between two looks; a uniform part of a sample is left to chance.
+        /// Counts between two looks; the fractional part of a sample is random.
         fn run(&self, reset: u64, rng: &mut SplitMix64) -> Window {
             let fixed_ns = self.fixed * self.work_ns;
             let per_ns = self.rate / reset as f64;
             let expected = match self.counts {
                 Counts::Work => self.work_ns * per_ns,
-                // A clock that ticks every R ns, c of which are its own.
+                // A clock that ticks every R ns, of which a sample takes c.
                 Counts::Time => {
                     let share = (self.sample_ns * per_ns).min(0.95);
                     (self.work_ns + fixed_ns) * per_ns / (1.0 - share)
@@ -460,7 +462,7 @@ mod tests {
         (controller, changes)
     }
 
-    /// The worked number of the page, and that one change is enough for it.
+    /// The worked number of the module's page: one change is enough for it.
     #[test]
     fn dear_samples() {
         let target = Target {
@@ -480,7 +482,7 @@ mod tests {
         assert!((0.012..0.018).contains(&overhead), "{overhead}");
     }
 
-    /// Where the reset value asked for is cheap enough, it stays, and so it does without visits.
+    /// A cheap enough initial reset value stays, also without visits.
     #[test]
     fn nothing_to_do() {
         let cheap = Target {
@@ -499,7 +501,7 @@ mod tests {
         assert_eq!((idle.overhead(), idle.is_fixed_above()), (None, false));
     }
 
-    /// Marks that cost more than the bound alone are said to, and the reset value is the largest.
+    /// Marks that alone exceed the bound are reported, and the reset value is the largest.
     #[test]
     fn marks_alone() {
         let target = Target {
@@ -516,8 +518,8 @@ mod tests {
         assert!((fixed - 0.08).abs() < 1e-9, "{fixed}");
     }
 
-    /// Where marks cost more than the goal, samples still get a share of their own, from the first reset value on; one
-    /// that was too large at first falls at once.
+    /// If marks exceed the goal, samples still get a share of their own, from the first reset value on; one that
+    /// was too large at first is lowered at once.
     #[test]
     fn samples_on_top_of_marks() {
         let bounds = Bounds {
@@ -536,7 +538,7 @@ mod tests {
         assert!(controller.is_fixed_above());
         let on_top = controller.overhead().unwrap() - 0.4;
         assert!((0.01..0.021).contains(&on_top), "{on_top}");
-        // 13 us / 1.5 % of what is undisturbed, which is 1 / 1.415 of the time.
+        // 13 us / 1.5 % of the undisturbed time, which is 1 / 1.415 of the time.
         let first = bounds.first(0.4, 13_000.0, 1.0);
         assert!((1_220_000..1_230_000).contains(&first), "{first}");
         let free = bounds.first(0.0, 13_000.0, 1.0);
@@ -552,8 +554,8 @@ mod tests {
         assert!((330_000..400_000).contains(&reset), "{reset}");
     }
 
-    /// Cost that seems to be more than there was: of marks, or of samples that cost a little less
-    /// than was measured beforehand.
+    /// The cost seems to exceed the time: because of marks, or of samples that cost a little less than was measured
+    /// before.
     #[test]
     fn beyond_measure() {
         let judged = |window: &Window| {
@@ -584,7 +586,7 @@ mod tests {
         assert_eq!(judged(&samples), Verdict::Grow(128_000));
     }
 
-    /// Cost that goes away lets the reset value fall again, not below what was asked for.
+    /// When the cost decreases the reset value is lowered again, not below the requested one.
     #[test]
     fn falls_again() {
         let mut controller = Controller::new(BOUNDS, Counts::Work, 1_000.0, 0);
@@ -633,7 +635,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the windows say, the reset value stays within its bounds.
+        /// For any windows, the reset value stays within its bounds.
         #[test]
         fn within_bounds(
             windows in prop::collection::vec(
@@ -657,7 +659,7 @@ mod tests {
             }
         }
 
-        /// A steady target is soon below the bound, if that can be, and then left alone.
+        /// With a steady target the overhead is soon below the bound, if possible, and then the reset value stays.
         #[test]
         fn converges(
             sample_ns in 50.0..20_000f64,

@@ -1,10 +1,9 @@
-//! What taking a sample does to the code that it falls into, measured on ourselves.
+//! Measures how long a sample stops the interrupted code, in this process.
 //!
-//! A loop that does nothing but read the clock sees each interrupt as a jump. The sample taken in
-//! it says when, inside the jump, its time was read. The medians over some dozens are the pause.
+//! A loop that only reads the clock sees each interrupt as a jump in time. The sample taken in it shows when,
+//! within the jump, its time was read. The pause is the median of some dozens.
 //!
-//! Assumption: what stops this loop stops the target for as long. Interrupts that took no sample
-//! are left out, for no sample falls into them.
+//! Assumption: what stops this loop stops the target for as long. Interrupts without a sample are left out.
 
 use std::time::Duration;
 
@@ -15,13 +14,13 @@ use crate::units::KtimeNs;
 /// A jump of the clock above this is an interrupt, ns: between two readings lie 25..150.
 const JUMP_NS: u64 = 400;
 
-/// Samples to look at, at least; from fewer nothing is concluded.
+/// Minimum number of samples for a result.
 const ENOUGH: u32 = 24;
 
 /// An interquartile range over the standard deviation, of a normal distribution.
 const QUARTILES: f64 = 1.349;
 
-/// How long to watch at least and at most.
+/// Minimum and maximum time of watching.
 const WATCH: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(40));
 
 /// A jump of the clock: the last instant before it and the first after it.
@@ -31,10 +30,10 @@ pub(super) struct Jump {
     to: KtimeNs,
 }
 
-/// How long to watch a clock that ticks so often.
+/// Time to watch a clock with this interval.
 pub(super) fn time_to_watch(interval: Duration) -> Duration {
     let (least, most) = WATCH;
-    // Twice as long as it takes undisturbed: the watcher may be taken off the CPU.
+    // Twice the undisturbed time, as the watcher may be switched out.
     (interval * ENOUGH * 2).clamp(least, most)
 }
 
@@ -57,7 +56,7 @@ pub(super) fn watch(time: Duration) -> Vec<Jump> {
     jumps
 }
 
-/// The pause, from jumps and the times of samples, both in order; `None` if too few belong together.
+/// The pause, from jumps and the times of samples, both in order; `None` if too few match.
 pub(super) fn pause(jumps: &[Jump], samples: &[KtimeNs]) -> Option<Pause> {
     let (mut before, mut after) = (Vec::new(), Vec::new());
     for time in samples {
@@ -101,7 +100,7 @@ mod tests {
         }
     }
 
-    /// Samples are matched with the jumps that hold them; other jumps and samples do not count.
+    /// Samples are matched with the jumps that contain them; other jumps and samples do not count.
     #[test]
     fn matched() {
         let mut jumps: Vec<Jump> = (0..50).map(|n| jump(n * 1000, n * 1000 + 30)).collect();
@@ -118,8 +117,8 @@ mod tests {
         assert_eq!(pause(&[], &samples), None);
     }
 
-    /// Pauses of different length: the spread of the middle between the end of one and the begin of
-    /// the next. `before` is spread evenly over 0..=40: quartiles 10 and 30; `after` does not differ.
+    /// Pauses of different length: the spread is that of the middle between the end of one and the start of the
+    /// next. `before` is uniform over 0..=40: quartiles 10 and 30; `after` is constant.
     #[test]
     fn spread() {
         let jumps: Vec<Jump> = (0..41)
@@ -131,7 +130,7 @@ mod tests {
         assert_eq!(found.spread, (20.0_f64 / 1.349 / 2.0).round() as i64);
     }
 
-    /// Watching sees time pass, in order, and ends.
+    /// Watching returns jumps in order of time, and ends.
     #[test]
     fn jumps_are_in_order() {
         let jumps = watch(Duration::from_millis(5));

@@ -1,4 +1,4 @@
-//! Which reset value a goal asks for, from what was counted without sampling.
+//! Finds the reset value for a goal, from counts made without sampling.
 
 use serde::Serialize;
 
@@ -8,7 +8,7 @@ use crate::cost::overhead::Counts;
 /// Samples with which a function's time is worth showing.
 pub(crate) const SHOWN: f64 = 5.0;
 
-/// What was counted while marks were made and no samples taken.
+/// Counts of a run with marks but without samples.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Counted {
     /// Length of the counting, ns.
@@ -19,26 +19,26 @@ pub(crate) struct Counted {
     pub events: f64,
     /// Time on the CPU within visits, ns.
     pub oncpu_ns: f64,
-    /// What marks and counted page faults cost of it, ns.
+    /// Cost of marks and counted page faults, ns.
     pub fixed_ns: f64,
     pub visits: u64,
-    /// Items whose time on the CPU is known.
+    /// Number of items with known time on the CPU.
     pub items: u64,
     /// Their median time on the CPU, ns.
     pub item_ns: f64,
 }
 
-/// What a sample of the event costs.
+/// Cost of a sample of the event.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Price {
     pub alpha_ns: f64,
-    /// Upper end of its interval, ns: what a bound is kept with.
+    /// Upper end of its confidence interval, ns, used to keep bounds.
     pub alpha_at_most_ns: f64,
-    /// What the event counts meanwhile.
+    /// What the event counts while a sample is taken.
     pub counts: Counts,
 }
 
-/// What the plan has to keep to.
+/// The goal of a plan.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Goal {
     /// Slow-down of items at most, 0.02 = 2 %.
@@ -49,47 +49,47 @@ pub(crate) struct Goal {
     pub least: u64,
 }
 
-/// What a reset value would give. `None`: it would take all of the time.
+/// Prediction for a reset value. `None`: samples would take all of the time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Row {
     /// The reset value.
     pub reset: u64,
     /// Slow-down of items, 0.02 = 2 %.
     pub overhead: Option<f64>,
-    /// CPU time that a second of all the traced threads' work would take, s: the same on each core that they
-    /// share evenly.
+    /// CPU time that one second of the traced threads' work would take, s: the same on each core if they share the
+    /// work evenly.
     pub second_takes_s: Option<f64>,
     /// Samples a second of all threads, as they ran.
     pub samples_per_s: Option<f64>,
     /// Samples in the median item.
     pub samples_per_item: Option<f64>,
-    /// Shortest function of which an item has [`SHOWN`] samples on average, ns without sampling.
+    /// Shortest function with [`SHOWN`] samples per item on average, ns without sampling.
     pub shortest_ns: Option<f64>,
 }
 
-/// What comes of the goal.
+/// Result of a goal.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "is")]
 pub(crate) enum Verdict {
-    /// This reset value keeps to both.
+    /// This reset value keeps both bounds.
     Met { reset: u64 },
     /// With the smallest reset value for the overhead, items have too few samples.
     FewSamples {
         reset: u64,
-        /// The largest reset value for the samples; null: none that the machine takes.
+        /// The largest reset value with enough samples; null if the machine allows none.
         wanted: Option<u64>,
         /// Its overhead; null if that is beyond measure.
         overhead: Option<f64>,
     },
     /// Marks and page faults alone cost more than the bound.
     MarksAbove {
-        /// What they cost; infinite if it is beyond measure.
+        /// Their cost; infinite if it can't be computed.
         overhead: f64,
     },
 }
 
 impl Counted {
-    /// The whole of the threads, without marks.
+    /// All work of the threads, without marks.
     #[must_use]
     pub(crate) fn whole(&self) -> Native {
         Native {
@@ -99,7 +99,7 @@ impl Counted {
         }
     }
 
-    /// What of it lies within visits. Events are taken to be spread evenly.
+    /// The part of it within visits. Events are assumed to be spread evenly.
     #[must_use]
     pub(crate) fn within(&self) -> Native {
         Native {
@@ -115,7 +115,7 @@ impl Counted {
         self.events / self.cpu_ns
     }
 
-    /// What a reset value would give.
+    /// Predicts the effect of a reset value.
     #[must_use]
     pub(crate) fn row(&self, reset: u64, price: &Price) -> Row {
         let of = |native| predict(native, reset, price.alpha_ns, price.counts);
@@ -134,13 +134,13 @@ impl Counted {
         }
     }
 
-    /// What comes of a goal.
+    /// Finds the reset value for a goal.
     #[must_use]
     pub(crate) fn judge(&self, goal: &Goal, price: &Price) -> Verdict {
         let within = self.within();
         let alpha = price.alpha_at_most_ns;
         let Some(cheap) = smallest_reset(&within, alpha, price.counts, goal.overhead) else {
-            // Marks of very short visits seem to cost more than there was.
+            // Marks of very short visits seem to cost more than the whole time.
             let overhead = match within.elapsed_ns > 0.0 {
                 true => within.fixed_ns / within.elapsed_ns,
                 false => f64::INFINITY,
@@ -175,7 +175,7 @@ impl Counted {
     }
 }
 
-/// Reset values for a table: doubling from the smallest, until the goal is met or nothing is left to see.
+/// Reset values for a table: doubling from the smallest, until the goal is met or too few samples are left.
 #[must_use]
 pub(crate) fn resets(first: u64, enough: u64) -> Vec<u64> {
     const LEAST: usize = 8;
@@ -222,7 +222,7 @@ mod tests {
         }
     }
 
-    /// Worked numbers: at 50 us a clock's sample takes 5 % of the time, so that items take 1/0.95 of theirs.
+    /// Worked numbers: at 50 us a clock's sample takes 5 % of the time, so items take 1/0.95 of theirs.
     #[test]
     fn worked_row() {
         let row = COUNTED.row(50_000, &CLOCK);
@@ -244,7 +244,7 @@ mod tests {
         assert_eq!(COUNTED.row(2_500, &CLOCK).overhead, None);
     }
 
-    /// A goal that can be met, one with too many samples for it, and one that marks alone miss.
+    /// A goal that can be met, one that needs too many samples, and one that marks alone exceed.
     #[test]
     fn verdicts() {
         let Verdict::Met { reset } = COUNTED.judge(&goal(0.06, 10.0), &CLOCK) else {
@@ -273,7 +273,7 @@ mod tests {
             matches!(marks, Verdict::MarksAbove { overhead } if overhead > 0.001),
             "{marks:?}"
         );
-        // However cheap, no reset value below what the machine takes.
+        // Even if it were cheap enough, the reset value is not below the machine's minimum.
         assert_eq!(
             COUNTED.judge(&goal(0.9, 1.0), &CLOCK),
             Verdict::Met { reset: 10_000 }
@@ -291,7 +291,7 @@ mod tests {
     }
 
     proptest! {
-        /// A goal that is said to be met is: by the row of the reset value, for events of both kinds.
+        /// A goal reported as met is met according to the row of the reset value, for events of both kinds.
         #[test]
         fn met_is_met(
             rate in 0.01..4.0f64, item_ns in 1e4..1e7f64, fixed in 0.0..0.05f64,

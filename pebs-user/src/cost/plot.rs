@@ -1,36 +1,36 @@
-//! Lines and points over two axes from 0, as SVG that suits light and dark pages.
+//! Plots lines and points over two axes from 0, as SVG for light and dark pages.
 //!
-//! Stands alone: the development tasks draw with the same file.
+//! Has no dependencies: the development tasks use the same file.
 
 use std::fmt::Write as _;
 
 pub(crate) struct Panel {
-    /// What it says above.
+    /// Title above the plot.
     pub title: String,
     /// Name of the axis to the right.
     pub across: String,
     /// Name of the axis upwards.
     pub up: String,
-    /// What is drawn, in this order.
+    /// Series, in drawing order.
     pub series: Vec<Series>,
 }
 
-/// Things of one colour.
+/// Elements of one colour.
 pub(crate) struct Series {
-    /// What the legend says; nothing if it is empty.
+    /// Text in the legend; no entry if empty.
     pub name: String,
-    /// How it looks.
+    /// Style of the series.
     pub look: Look,
     /// Where.
     pub points: Vec<(f64, f64)>,
 }
 
-/// How a series looks.
+/// Style of a series.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Look {
-    /// Dots: what was measured.
+    /// Dots, for measured values.
     Dots,
-    /// A line: what is expected.
+    /// A line, for expected values.
     Line,
 }
 
@@ -38,7 +38,7 @@ pub(crate) enum Look {
 const WIDTH: f64 = 270.0;
 /// Height of a panel's plot.
 const HEIGHT: f64 = 170.0;
-/// Room left of a plot, for its numbers.
+/// Room for numbers, left of the plot.
 const LEFT: f64 = 66.0;
 /// Room above a plot, for its title and legend.
 const ABOVE: f64 = 48.0;
@@ -48,10 +48,10 @@ const BELOW: f64 = 46.0;
 const COLUMNS: usize = 3;
 /// Room for the title at the top.
 const HEAD: f64 = 36.0;
-/// Part of the axis upwards that is left free above what is highest.
+/// Fraction of the vertical axis left free above the highest value.
 const FREE: f64 = 0.05;
 
-/// Colours are written out, not as variables: some viewers know none.
+/// Colours are literal, as some viewers do not support variables.
 pub(crate) const STYLE: &str = "
   text { font: 12px system-ui, 'DejaVu Sans', sans-serif; fill: #1f2328; }
   .title { font-size: 15px; font-weight: 600; }
@@ -272,7 +272,7 @@ fn legend(svg: &mut String, series: &Series, x: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Round steps, also below zero and where nothing is.
+    /// Round steps, also below zero and for an empty range.
     #[test]
     fn axes() {
         let of = |values: &[f64]| Axis::over(values.iter().copied());
@@ -299,7 +299,7 @@ mod tests {
             series: vec![series(Look::Line, ""), series(Look::Dots, "measured")],
         };
         let svg = draw("cost", &[panel]);
-        // One is the legend's.
+        // One is in the legend.
         assert_eq!(svg.matches("<circle").count(), 3, "{svg}");
         assert!(
             svg.contains("a&lt;b &amp; c") && !svg.contains("NaN"),

@@ -1,9 +1,9 @@
-//! How large a ring should be: large enough not to overflow, no larger than the caches can spare.
+//! Recommends the size of a ring: large enough not to overflow, but not too large for the caches.
 //!
-//! The kernel programs write round and round through a ring, so that a ring beyond the caches pushes a line of the
-//! target's data out with each line written, and a small one hardly any. Whether that matters depends on the rate: a
-//! line written costs the target one miss at most ([`pollution`]). Clocks stay far below a rate that could be seen;
-//! PEBS at a reset value of some thousand does not.
+//! The eBPF programs write cyclically through a ring, so with a ring larger than the caches each line written
+//! evicts a line of the target's data, with a small one hardly any. Whether that matters depends on the rate: a
+//! line written costs the target at most one miss ([`pollution`]). Clocks stay far below a visible rate; PEBS at a
+//! reset value of some thousand does not.
 //!
 //! Source: Akiyama and Hirofuchi 2017, sections 4.3, 4.6 and 5.
 
@@ -12,35 +12,35 @@ use serde::Serialize;
 /// Longest time between two looks of the draining thread into a ring, ns.
 const DRAIN_NS: f64 = 8e6;
 
-/// How many times longer it may take on a busy machine, until the thread gets a CPU.
+/// Factor by which that may be longer on a busy machine, until the thread gets a CPU.
 const MARGIN: f64 = 16.0;
 
-/// Part of a ring that samples may fill.
+/// Fraction of a ring that samples may fill.
 const SAMPLE_SHARE: f64 = 0.75;
 
 /// Smallest and largest ring that is recommended, bytes.
 const SIZES: (u64, u64) = (64 << 10, 64 << 20);
 
-/// The most a ring may take: a part of the cache it is to fit into.
+/// Divisor of the cache size that gives the largest ring.
 const SENSITIVE_PART: u64 = 4;
 const OBLIVIOUS_PART: u64 = 1;
 
-/// What a miss costs, ns: 56 to 88 on the machines of the paper.
+/// Cost of a miss, ns: 56 to 88 on the machines of the paper.
 const MISS_NS: f64 = 80.0;
 
 /// Bytes of a cache line.
 const LINE: f64 = 64.0;
 
-/// LLC misses in a ns on the CPU above which a target may be sensitive: they take 5 % of its time.
+/// LLC misses per ns on the CPU above which a target may be sensitive: they take 5 % of its time.
 const MANY_MISSES: f64 = 0.05 / MISS_NS;
 
-/// Part of the target's time below which misses that a ring makes are no reason to keep it small.
+/// Fraction of the target's time below which misses caused by a ring do not limit its size.
 const NEGLIGIBLE: f64 = 0.005;
 
 /// The caches of a CPU, bytes; `None` if unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Caches {
-    /// Its own L2.
+    /// L2 of the CPU.
     pub l2: Option<u64>,
     /// Its share of the last level: the size by the CPUs that share it.
     pub llc_share: Option<u64>,
@@ -60,8 +60,8 @@ pub enum Sensitivity {
 }
 
 impl Sensitivity {
-    /// From cache misses counted natively. A target that streams has many as well and would lose nothing: that
-    /// misses tell the two apart is not claimed.
+    /// Sensitivity from cache misses counted without sampling. A streaming target also has many misses, although it
+    /// would lose nothing: misses do not distinguish the two.
     #[must_use]
     pub fn of_misses(misses: f64, cpu_ns: f64) -> Self {
         if misses > MANY_MISSES * cpu_ns {
@@ -72,23 +72,23 @@ impl Sensitivity {
     }
 }
 
-/// A size, and what it came from.
+/// A recommended size, and its reasons.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Advice {
     /// Bytes of each CPU's ring, a power of two.
     pub bytes: u64,
-    /// What the rate of records alone asks for.
+    /// Size needed for the rate of records alone.
     pub wanted: u64,
-    /// The most that the caches can spare; null if they are unknown, or if the rate is too low to matter.
+    /// Maximum size for the caches; null if they are unknown, or if the rate is too low to matter.
     pub cache_limit: Option<u64>,
     /// See [`pollution`].
     pub pollution: f64,
-    /// How long the draining thread may stand still until samples are refused, ns; null if nothing comes.
+    /// How long the draining thread may be delayed until samples are refused, ns; null without records.
     pub stands_still_ns: Option<f64>,
 }
 
-/// The part of a target's time that misses caused by a ring may take, however large the ring is: one miss for each
-/// line written, at so many bytes in a second.
+/// Upper bound of the fraction of a target's time taken by misses due to a ring of any size: one miss for each line
+/// written, at `rate` bytes per second.
 ///
 /// *Worked number*: 2.5 MB/s are 39,000 lines, 80 ns each: 0.3 %.
 #[must_use]
@@ -96,7 +96,7 @@ pub(crate) fn pollution(rate: f64) -> f64 {
     rate / LINE * MISS_NS / 1e9
 }
 
-/// Recommends a ring for a rate of records on the busiest CPU, bytes in a second.
+/// Recommends a ring for a rate of records on the busiest CPU, bytes per second.
 ///
 /// *Worked number*: 62,500 samples/s of 40 bytes are 2.5 MB/s, which is 320 kB in 16 times 8 ms, three quarters of
 /// 427 kB: 512 KiB. PEBS records of 200 bytes at 200,000 a second are 40 MB/s, which could take 5 % of the time: beside
@@ -135,7 +135,7 @@ mod tests {
         llc_share: Some(16 << 20),
     };
 
-    /// The worked number, and a rate that needs more than the caches spare.
+    /// The worked number, and a rate that needs a larger ring than the caches allow.
     #[test]
     fn sizes() {
         let of = |rate, sensitivity| advise(rate, CACHES, sensitivity);
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!((unknown.bytes, unknown.cache_limit), (64 << 20, None));
     }
 
-    /// One miss in a thousand ns takes 8 % of the time.
+    /// One miss per thousand ns takes 8 % of the time.
     #[test]
     fn misses() {
         assert_eq!(Sensitivity::of_misses(1e6, 1e9), Sensitivity::Sensitive);

@@ -1,5 +1,5 @@
-//! What reading counters in eBPF adds to a mark: functions that do nothing, with a mark that reads some and with one that reads
-//! none.
+//! Cost of reading counters in eBPF at a mark: empty functions, with a mark that reads some counters and with one
+//! that reads none.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use crate::pmu::counted::{self, CountedEvent};
 use crate::pmu::host::Host;
 use crate::pmu::open::{UprobeAt, UprobePmu};
 
-/// Functions: one for marks that read nothing, one for each set of counters.
+/// Number of functions: one for marks that read nothing, one for each set of counters.
 const FUNCTIONS: usize = 9;
 
-/// Bytes from one to the next.
+/// Distance of the functions, bytes.
 const APART: usize = 16;
 
 std::arch::global_asm!(
@@ -43,7 +43,7 @@ fn function(number: usize) -> Function {
     unsafe { std::mem::transmute::<usize, Function>(first as usize + number * APART) }
 }
 
-/// Marks that read counters, beside marks that read none.
+/// Marks that read counters, and marks that read none.
 pub(crate) struct CountingMarks {
     plain: Bench,
     /// By set of counters.
@@ -52,7 +52,7 @@ pub(crate) struct CountingMarks {
 
 struct Counting {
     bench: Bench,
-    /// Below what reads them.
+    /// Declared after the programs that read them.
     _counters: CountedCounters,
 }
 
@@ -99,8 +99,8 @@ impl CountingMarks {
         Some((quartile(read) - quartile(plain)).max(0.0))
     }
 
-    /// Makes a mark that reads nothing and one that reads a set, with `clock` read around each; gives what the second took
-    /// more.
+    /// Makes a mark that reads nothing and one that reads a set, reading `clock` around each; returns the
+    /// difference.
     pub(crate) fn once(&self, set: usize, clock: impl Fn() -> u64) -> Option<u64> {
         let counting = &self.counting.get(set)?.bench;
         self.plain.empty();
@@ -111,16 +111,16 @@ impl CountingMarks {
             unsafe { black_box(function(number))() };
             clock() - before
         };
-        // The first one finds the caches as whatever ran before left them.
+        // The first call warms up the caches.
         taken(0);
         let plain = taken(0);
         Some(taken(set + 1).saturating_sub(plain))
     }
 }
 
-/// ns that reading the counters of these events adds to a mark; `None` if there are none, or if that can't be measured.
+/// Cost of reading the counters of these events at a mark, ns; `None` if there are none, or it can't be measured.
 ///
-/// In place of breakpoints, of which there are few, others are read that cost as much: the kernel counts both itself.
+/// Breakpoints, of which there are few, are replaced by others that cost as much: the kernel counts both itself.
 pub(crate) fn reading_ns(pmu: &UprobePmu, counted: &[CountedEvent], host: &Host) -> Option<f64> {
     let spec = ["page-faults".to_owned()];
     let other = counted::resolve_all(&counted::parse(&spec).ok()?, host).ok()?;
@@ -156,8 +156,8 @@ mod tests {
     use super::*;
     use crate::cost::calibrate::tests::uprobes;
 
-    /// Reading counters costs something, more of them more; where there are none it costs nothing. The time itself is what
-    /// the machine makes of it.
+    /// Reading counters costs something, and more of them more; no counters cost nothing. The times themselves
+    /// depend on the machine.
     #[test]
     fn reading() {
         let Some(pmu) = uprobes() else { return };

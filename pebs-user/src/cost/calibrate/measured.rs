@@ -1,10 +1,10 @@
-//! What recordings measured before they began, kept beside calibrations and used by the next ones: measuring takes
-//! longer than all else before the first mark.
+//! Costs measured by earlier recordings, saved beside calibrations and reused: measuring takes longer than
+//! everything else before the first mark.
 //!
-//! It holds for the same machine, kernel, event and version of pebs-trace, and for `LASTS`, as a virtual machine may
-//! have moved. Costs are scaled by what the machine's speed is now beside what it was then, so that those measured
-//! beside a busy neighbour do no harm once it is gone. Whatever is not so, damaged, or of another speed altogether counts
-//! as not there.
+//! They are valid for the same machine, kernel, event and version of pebs-trace, and for `LASTS`, as a virtual
+//! machine may have moved. Costs are scaled by the ratio of the machine's speed now to that when they were
+//! measured, so that those measured beside a busy neighbour do no harm later. Files that do not match, are damaged,
+//! or were measured at a very different speed are ignored.
 
 use std::io;
 use std::time::{Duration, SystemTime};
@@ -17,20 +17,20 @@ use super::speed::Speed;
 use crate::estimate::Pause;
 use crate::pmu::host::Host;
 
-/// What the figures mean, and how they are measured.
+/// Version of the figures' meaning and of the way they are measured.
 const VERSION: u32 = 4;
 
-/// What measured: loops run at another speed where they were not optimized.
+/// Build profile: the loops run at another speed when not optimized.
 const BUILD: &str = if cfg!(debug_assertions) {
     concat!(env!("CARGO_PKG_VERSION"), " debug")
 } else {
     env!("CARGO_PKG_VERSION")
 };
 
-/// How long it is used.
+/// Time for which a file is used.
 const LASTS: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// Costs in ns; null where one was not asked for, or could not be measured.
+/// Costs in ns; null if not wanted, or not measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Measured {
     version: u32,
@@ -48,7 +48,7 @@ pub(crate) struct Measured {
 }
 
 impl Measured {
-    /// Costs that were measured now for samples known by this key.
+    /// The costs measured now for samples with this key.
     #[must_use]
     pub(crate) fn new(host: &Host, key: &str, costs: &UnitCosts) -> Self {
         let pause = |it: Pause| [it.before, it.after, it.spread];
@@ -67,7 +67,7 @@ impl Measured {
         }
     }
 
-    /// What a folder has for these samples.
+    /// Loads the costs for these samples from a folder.
     #[must_use]
     pub(crate) fn load(folder: &Folder, host: &Host, key: &str) -> Option<Self> {
         let data = folder.read(&folder.named("measured", host, key)).ok()?;
@@ -90,17 +90,17 @@ impl Measured {
             && pauses.all(|ns| (0..MOST_NS as i64).contains(&ns))
     }
 
-    /// Keeps it in a folder.
+    /// Saves it in a folder.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub(crate) fn save(&self, folder: &Folder, host: &Host) -> io::Result<()> {
         let text = serde_json::to_vec_pretty(self)?;
         folder.write(&folder.named("measured", host, &self.event), &text)
     }
 
-    /// Puts what is known here in place of what was measured, as it is at the speed of the machine just now; false, and
-    /// nothing happens, if that is another one altogether.
+    /// Replaces `costs` where they are known here, scaled to the machine's current speed. Returns false, without a
+    /// change, if that differs too much.
     #[must_use]
     pub(crate) fn apply(&self, costs: &mut UnitCosts) -> bool {
         self.apply_at(&Speed::now(self.speed.interrupt_ns.is_some()), costs)
@@ -146,8 +146,8 @@ mod tests {
     use super::*;
     use crate::pmu::host::fixtures;
 
-    /// What was kept is found again for the same samples of the same machine, and not once it is old, of another version or
-    /// no cost at all.
+    /// Saved costs are found for the same samples of the same machine, and ignored once they are old, of another
+    /// version or invalid.
     #[test]
     fn kept_and_found() {
         let dir = tempfile::tempdir().unwrap();
@@ -170,7 +170,7 @@ mod tests {
         let kept = Measured::load(&folder, &host, "cpu-clock").unwrap();
         assert!(kept.apply_at(&good.speed, &mut found));
         assert_eq!(found, costs);
-        // What was measured beside a busy neighbour is less once it is gone: interrupts more so than code.
+        // Costs measured beside a busy neighbour are scaled down once it is gone: interrupts more than code.
         let then = Speed {
             loop_ns: 100.0,
             interrupt_ns: Some(2_000.0),

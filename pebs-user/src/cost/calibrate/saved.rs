@@ -1,8 +1,8 @@
-//! What calibrating found, kept in the cache directory of the user: one file per machine and event.
+//! Saved calibrations, in the user's cache directory: one file per machine and event.
 //!
-//! Under sudo it is the invoking user's directory, and everything there is read and written as that user: a
-//! link that leads elsewhere leads no further than the user could go. A file is replaced whole. One that is
-//! damaged, or not of this machine, kernel and event, is ignored, which is said.
+//! Under sudo it is the invoking user's directory, and everything there is read and written as that user: a link
+//! leads no further than the user could go. A file is replaced as a whole. A file that is damaged, or for another
+//! machine, kernel or event, is ignored with a message.
 #![expect(unsafe_code, reason = "setfsuid has no safe binding")]
 
 use std::fs;
@@ -28,10 +28,10 @@ const MOST_BYTES: u64 = 64 << 10;
 /// Largest result of validating that is read.
 const MOST_VALIDATION_BYTES: u64 = 16 << 20;
 
-/// Samples and marks that cost more are none, ns.
+/// Costs of samples and marks above this are invalid, ns.
 pub(super) const MOST_NS: f64 = 1e8;
 
-/// What calibrations are kept by: the event, and how its samples come if not by a program.
+/// Key of a calibration: the event, and the transport of its samples if no program sees them.
 #[must_use]
 pub(crate) fn key(event: &str, transport: Transport) -> String {
     match transport {
@@ -61,9 +61,9 @@ pub struct Calibration {
     pub refused: u64,
     /// The line: its slope is the cost of a sample.
     pub fit: Fit,
-    /// What it was drawn through.
+    /// The points of the fit.
     pub points: Vec<SavedPoint>,
-    /// What marks and counted page faults cost.
+    /// Costs of marks and counted page faults.
     pub marks: SavedMarks,
 }
 
@@ -89,7 +89,7 @@ impl SavedPoint {
     }
 }
 
-/// Cost of a mark by the class of the probed instruction, ns; null where it could not be measured.
+/// Cost of a mark by the class of the probed instruction, ns; null if not measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SavedMarks {
     /// A five-byte nop.
@@ -100,10 +100,10 @@ pub struct SavedMarks {
     pub single_step_ns: Option<f64>,
     /// A uretprobe, without its entry.
     pub uretprobe_ns: Option<f64>,
-    /// What any of these takes more where the target works between two marks.
+    /// Extra cost of any of these if the target works between two marks.
     #[serde(default)]
     pub apart_ns: Option<f64>,
-    /// What counting a page fault adds to it.
+    /// Cost of counting a page fault.
     pub page_fault_ns: Option<f64>,
 }
 
@@ -118,7 +118,7 @@ impl SavedMarks {
         }
     }
 
-    /// Puts what is known here in place of what was measured.
+    /// Replaces `costs` where they are known here.
     pub(super) fn apply(&self, costs: &mut UnitCosts) {
         for (cost, saved) in [
             (&mut costs.nop5_ns, self.nop5_ns),
@@ -204,13 +204,13 @@ impl Calibration {
         day_of(self.taken_s)
     }
 
-    /// Puts what is known here in place of what was measured.
+    /// Replaces `costs` where they are known here.
     pub fn apply(&self, costs: &mut UnitCosts) {
         costs.sample_ns = Some(self.fit.alpha_ns);
         self.marks.apply(costs);
     }
 
-    /// Why it is not to be used on this machine for that event; `None` if it is.
+    /// Why it can't be used on this machine for this event; `None` if it can.
     fn fault(&self, host: &Host, event: &str) -> Option<&'static str> {
         let cost = |ns: f64| (0.0..MOST_NS).contains(&ns);
         let numbers = cost(self.fit.alpha_ns)
@@ -240,12 +240,12 @@ pub(super) fn day_of(seconds: u64) -> String {
     text.get(..10).unwrap_or_default().to_owned()
 }
 
-/// What there is for an event.
+/// Result of loading a calibration.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Found {
     /// A calibration.
     Good(Box<Calibration>),
-    /// None.
+    /// There is none.
     Nothing,
     /// A file that is ignored, and why.
     Ignored(String),
@@ -255,13 +255,13 @@ pub(crate) enum Found {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Folder {
     path: PathBuf,
-    /// Whom files there belong to, if not to us.
+    /// Owner of files there, if it is not us.
     user: Option<(u32, u32)>,
 }
 
 impl Folder {
-    /// The one of the user who runs us, or who invoked sudo: `$XDG_CACHE_HOME/pebs-trace`, else
-    /// `~/.cache/pebs-trace`; `None` where nothing says where that is.
+    /// The folder of the user who runs us, or who invoked sudo: `$XDG_CACHE_HOME/pebs-trace`, else
+    /// `~/.cache/pebs-trace`; `None` if it is unknown.
     #[must_use]
     pub(crate) fn of_user() -> Option<Self> {
         let absolute = |name| {
@@ -287,7 +287,7 @@ impl Folder {
         self.named("calibration", host, event)
     }
 
-    /// A file of an event: its name, and a checksum of what else it holds for.
+    /// Path of an event's file, with a checksum of the machine and kernel in its name.
     pub(super) fn named(&self, kind: &str, host: &Host, event: &str) -> PathBuf {
         let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
         let name: String = event.chars().take(40).map(plain).collect();
@@ -296,17 +296,17 @@ impl Folder {
         self.path.join(format!("{kind}-{name}-{sum:08x}.json"))
     }
 
-    /// What validating this machine found last, as it was written; `None` where nothing is kept.
+    /// The saved result of the last validation of this machine; `None` if there is none.
     pub(crate) fn validation(&self, host: &Host) -> Option<Vec<u8>> {
         let path = self.named("validation", host, "");
         self.as_user(|| files::read_regular(&path, MOST_VALIDATION_BYTES))
             .ok()
     }
 
-    /// Keeps what validating this machine found.
+    /// Saves the result of a validation of this machine.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub(crate) fn keep_validation(&self, host: &Host, text: &[u8]) -> io::Result<()> {
         self.write(&self.named("validation", host, ""), text)
     }
@@ -316,7 +316,7 @@ impl Folder {
         self.as_user(|| files::read_regular(path, MOST_BYTES))
     }
 
-    /// Writes a file of the user's in place of the one that there is.
+    /// Replaces a file of the user.
     pub(super) fn write(&self, path: &Path, text: &[u8]) -> io::Result<()> {
         self.as_user(|| {
             fs::DirBuilder::new()
@@ -327,7 +327,7 @@ impl Folder {
         })
     }
 
-    /// Reads what there is for an event of this machine.
+    /// Loads the calibration of an event on this machine.
     #[must_use]
     pub(crate) fn load(&self, host: &Host, event: &str) -> Found {
         let path = self.file(host, event);
@@ -337,7 +337,7 @@ impl Folder {
             Ok(data) => data,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Found::Nothing,
             Err(error) => {
-                // Our own say more than their kind.
+                // Our own errors have a message, not just a kind.
                 let own = error.get_ref().map(ToString::to_string);
                 return ignored(&own.unwrap_or_else(|| error.kind().to_string()));
             }
@@ -351,10 +351,10 @@ impl Folder {
         }
     }
 
-    /// Writes a calibration in place of the one that there is; gives its file.
+    /// Saves a calibration, replacing an old one; returns its path.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub(crate) fn save(&self, host: &Host, calibration: &Calibration) -> io::Result<PathBuf> {
         let path = self.file(host, &calibration.event);
         let mut text = serde_json::to_vec_pretty(calibration)?;
@@ -363,7 +363,7 @@ impl Folder {
         Ok(path)
     }
 
-    /// Does something with files as the user whose folder it is, on a thread that ends with it.
+    /// Accesses files as the folder's user, on a thread that ends afterwards.
     fn as_user<T: Send>(&self, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
         let Some((uid, gid)) = self.user else {
             return work();
@@ -374,7 +374,7 @@ impl Folder {
                 libc::setfsgid(gid);
                 libc::setfsuid(uid);
             }
-            // Neither call says whether it worked; asking for nobody leaves what is.
+            // Neither call reports whether it worked; an invalid user returns the current one.
             // SAFETY: as above.
             let is = unsafe { libc::setfsuid(u32::MAX) };
             if is.cast_unsigned() != uid {
@@ -389,7 +389,7 @@ impl Folder {
     }
 }
 
-/// Writes a file beside its place and moves it there.
+/// Writes a temporary file beside `path` and renames it.
 fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     let new = path.with_extension(format!("{}.new", std::process::id()));
     let written = || {
@@ -444,7 +444,7 @@ mod tests {
         }
     }
 
-    /// What was saved is found again, for the same machine and event only.
+    /// A saved calibration is found for the same machine and event only.
     #[test]
     fn saved_and_found() {
         let dir = tempfile::tempdir().unwrap();
@@ -468,7 +468,7 @@ mod tests {
         assert_eq!(saved.day(), "2026-11-21");
     }
 
-    /// A file that is none, or another's, is ignored with the reason.
+    /// An invalid file, or one of another machine, is ignored with a reason.
     #[test]
     fn damaged_and_foreign() {
         let dir = tempfile::tempdir().unwrap();
@@ -501,7 +501,7 @@ mod tests {
         }
     }
 
-    /// Known costs take the place of measured ones; what is not known stays.
+    /// Known costs replace measured ones; unknown ones stay.
     #[test]
     fn applied() {
         let mut costs = UnitCosts {
@@ -516,7 +516,7 @@ mod tests {
         );
     }
 
-    /// Under sudo files are the invoking user's, and a link into what is not theirs leads nowhere.
+    /// Under sudo files belong to the invoking user, and a link to other users' files is not followed.
     #[test]
     fn theirs_under_sudo() {
         if !rustix::process::geteuid().is_root() {
@@ -542,7 +542,7 @@ mod tests {
         assert!(fs::write(ours.path().join("file"), "").is_ok());
     }
 
-    /// Homes come from the right line; what is no home is none.
+    /// Home directories come from the right line of passwd; invalid ones are refused.
     #[test]
     fn homes() {
         let passwd = "root:x:0:0:root:/root:/bin/sh\nbad\nann:x:1000:1000::/home/ann:/bin/sh\nx:x:7:7::rel:\n";

@@ -1,7 +1,7 @@
-//! How fast the machine is just now: what code of our own, and an interrupt of a clock, take.
+//! Current speed of the machine: the time of our own code, and of a clock's interrupt.
 //!
-//! Machines run at different speeds at different times, most of all virtual ones with neighbours, and interrupts more so
-//! than code: beside a busy neighbour one takes twice as long as it does alone.
+//! Machines run at different speeds at different times, most of all virtual ones with neighbours, and interrupts
+//! vary more than code: beside a busy neighbour an interrupt takes twice as long as alone.
 
 use std::time::Duration;
 
@@ -11,16 +11,16 @@ use super::{TABLE, fastest, own_thread, spin, timed, work_for};
 use crate::pmu::attr::calibrator;
 use crate::pmu::open::PerfEvent;
 
-/// Steps of the loop whose time is the speed of code.
+/// Steps of the loop that measures the speed of code.
 const STEPS: u64 = 30_000;
 
-/// Work in a round with interrupts, their interval, ns, and the rounds, of which the fastest counts.
+/// Work in a round with interrupts; their interval, ns; number of rounds, of which the fastest counts.
 const INTERRUPTED: (Duration, u64, usize) = (Duration::from_micros(500), 20_000, 6);
 
-/// Changes of speed beyond which a cost measured at one says nothing of the other.
+/// Ratios of speeds between which a cost measured at one is valid for the other.
 const COMPARABLE: std::ops::RangeInclusive<f64> = 0.4..=2.5;
 
-/// What pieces of known work take.
+/// Times of known work.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Speed {
     /// A loop, ns.
@@ -29,7 +29,7 @@ pub(super) struct Speed {
     pub interrupt_ns: Option<f64>,
 }
 
-/// How many times as dear things are as they were at another speed.
+/// Ratio of costs to those at another speed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Change {
     /// Marks, and whatever else is no interrupt.
@@ -47,7 +47,7 @@ impl Speed {
         }
     }
 
-    /// What changed since another one; `None` if that is too much to go by, or a speed is unknown.
+    /// The change since `then`; `None` if it is too large, or a speed is unknown.
     pub(super) fn since(&self, then: &Self) -> Option<Change> {
         let code = self.loop_ns / then.loop_ns;
         let interrupts = match then.interrupt_ns {
@@ -82,7 +82,7 @@ fn interrupt_ns() -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// A speed compares with itself, and not with one that is far off or unknown.
+    /// A speed compares with itself, and not with a very different or unknown one.
     #[test]
     fn compared() {
         let then = Speed {

@@ -1,8 +1,8 @@
-//! The busy loop at many reset values: elapsed time against samples, for the cost of a sample with its error.
+//! Runs the busy loop at many reset values: elapsed time against samples gives the cost of a sample with its error.
 //!
-//! Every round runs the same work once without sampling and once with each reset value, so that a slow spell
-//! meets all of them; of each the median round counts. Time is the thread's own on the CPU. Samples are counted
-//! in the ring, which holds all of a run; what was refused is counted too.
+//! Every round runs the same work once without sampling and once with each reset value, so that a slow period
+//! affects all of them; for each the median round counts. Time is the thread's own CPU time. Samples are counted in
+//! the ring, which holds all of a run; refused samples are counted too.
 //!
 //! Source: Akiyama and Hirofuchi 2017, section 4.2.
 
@@ -24,16 +24,16 @@ use crate::pmu::attr::{EventClass, ResolvedEvent};
 use crate::pmu::open::{BpfLink, PerfEvent, UprobePmu};
 use crate::units::ResetValue;
 
-/// Bytes of the ring. A clock whose samples last longer than its interval takes them one after the other: in
-/// a virtual machine that can be 30,000 in a run.
+/// Bytes of the ring. A clock whose samples last longer than its interval takes them back to back: in a virtual
+/// machine that can be 30,000 in a run.
 const RING_BYTES: u32 = 8 << 20;
 /// Time of the work without samples.
 const WORK: Duration = Duration::from_millis(20);
 /// Rounds wanted.
 pub(crate) const ROUNDS: u32 = 15;
-/// Rounds without which nothing is known.
+/// Minimum number of rounds for a result.
 pub(crate) const LEAST_ROUNDS: u32 = 3;
-/// Reset values: each is twice the one before.
+/// Number of reset values: each is twice the previous one.
 const RESETS: u32 = 7;
 
 /// The smallest reset value of each kind of event that is tried.
@@ -41,10 +41,10 @@ const FIRST_CLOCK_NS: u64 = 10_000;
 const FIRST_STEADY: u64 = 2_000;
 const FIRST_FAULT: u64 = 1;
 
-/// What was found at one reset value.
+/// Result for one reset value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Swept {
-    /// The reset value; `None`: without sampling.
+    /// The reset value; `None` for the run without sampling.
     pub reset: Option<u64>,
     /// Medians over the rounds.
     pub point: Point,
@@ -61,7 +61,7 @@ pub(crate) struct Sweep {
     pub rounds: u32,
 }
 
-/// What keeps an event from being calibrated.
+/// Errors of calibrating an event.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SweepError {
     /// There is no work that makes it happen.
@@ -96,7 +96,7 @@ impl Hint for SweepError {
     }
 }
 
-/// Reset values to be tried, largest first; `None` for events that no work makes happen.
+/// Reset values to try, largest first; `None` for events that no known work causes.
 #[must_use]
 pub(crate) fn resets(event: &ResolvedEvent) -> Option<Vec<u64>> {
     let first = match event.class {
@@ -108,10 +108,10 @@ pub(crate) fn resets(event: &ResolvedEvent) -> Option<Vec<u64>> {
     Some((0..RESETS).rev().map(|n| first << n).collect())
 }
 
-/// Bytes of a perf ring: each reset value has its own, of records of 40 bytes.
+/// Size of a perf ring, bytes: each reset value has its own, with records of 40 bytes.
 const PERF_RING_BYTES: u32 = 2 << 20;
 
-/// What takes the samples.
+/// Transport of the samples.
 enum Taker {
     /// A program, for as long as the link lives.
     Program { _link: BpfLink },
@@ -119,7 +119,7 @@ enum Taker {
     Kernel(Box<RefCell<PerfRing>>),
 }
 
-/// One reset value's counter, attached and stopped.
+/// The counter of one reset value, attached and stopped.
 struct Setting {
     reset: Option<u64>,
     counter: Option<(Taker, PerfEvent)>,
@@ -128,7 +128,8 @@ struct Setting {
     refused: u64,
 }
 
-/// Runs the work at all reset values, for at most so long; `after_round` is told how many are done.
+/// Runs the work at all reset values, for at most a given time; calls `after_round` with the number of finished
+/// rounds.
 ///
 /// # Errors
 /// See [`SweepError`].
@@ -171,7 +172,7 @@ pub(crate) fn sweep(
     Ok(Sweep { points, rounds })
 }
 
-/// Work that takes [`WORK`], or touches as many pages as take some such time.
+/// Work that takes [`WORK`], or touches as many pages as take about that time.
 fn work_of(event: &ResolvedEvent) -> Option<(Work, u32)> {
     const TOUCHES: u32 = 40;
     match Work::of(event)? {
@@ -190,7 +191,7 @@ impl Setting {
             let mut attr = event.attr_for(own_thread());
             if transport == Transport::Bulk {
                 attr = event.bulk_attr(own_thread(), PERF_RING_BYTES);
-                // What children inherit has no ring; there are none.
+                // Inherited counters have no ring; there are no children.
                 attr.set_inherit(0);
             }
             attr.__bindgen_anon_1.sample_period = reset.0.get();
@@ -240,7 +241,7 @@ impl Setting {
         };
         self.refused += refused;
         self.elapsed.push(elapsed.as_nanos() as f64);
-        // What was refused cost nearly as much.
+        // A refused sample costs nearly as much.
         self.samples.push((samples + refused) as f64);
         Some(())
     }
@@ -271,7 +272,7 @@ impl Bench {
     }
 }
 
-/// Takes the records out of a perf ring: samples, and how many the kernel says it had no room for.
+/// Reads a perf ring: number of samples, and of those that the kernel lost for want of room.
 fn taken(ring: &mut PerfRing) -> Option<(u64, u64)> {
     let (mut samples, mut lost) = (0, 0);
     ring.drain(|record| match record.kind {

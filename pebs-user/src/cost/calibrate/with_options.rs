@@ -1,8 +1,8 @@
-//! What it costs to record with `--with`: how long the programs run for what this thread does to meet them, as the
-//! kernel counts it.
+//! Cost of recording with `--with`: run time of the programs, as counted by the kernel, for events that this thread
+//! causes.
 //!
-//! Some of the programs see the whole machine while this goes on: for some ten ms, and what they cost others is
-//! what the recording itself will.
+//! Some of the programs see the whole machine meanwhile: for some ten ms, at the same cost to others as the
+//! recording itself.
 
 use std::io::{Read as _, Write as _};
 use std::net::UdpSocket;
@@ -22,39 +22,39 @@ use crate::stream::decode::Interferences;
 const TICK_NS: u64 = 20_000;
 /// Time of the work that they interrupt.
 const WORK: Duration = Duration::from_millis(5);
-/// Times that a thread is woken, and wakes the other.
+/// Number of times that a thread is woken, and wakes the other.
 const WAKES: u32 = 300;
 /// Rounds of messages.
 const ROUNDS: u32 = 4;
 /// A reset value so large that no sample is taken.
 const SELDOM: u64 = 1 << 40;
-/// Runs of a program from which on it is known how long one takes.
+/// Minimum runs of a program for its run time to be known.
 const LEAST_RUNS: u64 = 50;
 
-/// What is recorded beside.
+/// The `--with` data that is recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Extras {
-    /// Who wakes and who displaces threads.
+    /// Wake-ups and preemptions.
     pub encounters: bool,
-    /// What comes between them and their work.
+    /// Interruptions (interrupts, page faults).
     pub interference: Interferences,
 }
 
-/// What it costs, ns; `None` where it is not recorded, or could not be measured.
+/// Costs, ns; `None` if not recorded, or not measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ExtraCosts {
     /// An interrupt.
     pub interrupt_ns: Option<f64>,
-    /// What interrupts left for later.
+    /// A softirq.
     pub softirq_ns: Option<f64>,
     /// A page fault, counted and timed.
     pub fault_ns: Option<f64>,
-    /// A wake-up; who takes the CPU from a thread is told by as much.
+    /// A wake-up; recording a preemption costs as much.
     pub encounter_ns: Option<f64>,
 }
 
 impl Bench {
-    /// Measures what is recorded.
+    /// Measures the costs of the recorded data.
     pub(super) fn extras(&mut self, wanted: Extras) -> ExtraCosts {
         if wanted == Extras::default() {
             return ExtraCosts::default();
@@ -88,8 +88,8 @@ impl Bench {
         }
     }
 
-    /// What recording a switch adds to it, with what the kernel does there for the events of a thread: its counters are
-    /// stopped and started, and a clock's timer is set, which takes far longer than the record.
+    /// Cost of recording a switch, ns, with the kernel's work for the events of a thread: it stops and starts
+    /// counters and sets a clock's timer, which takes far longer than the record.
     pub(super) fn switch(&mut self, event: Option<&ResolvedEvent>) -> Option<f64> {
         let fastest = |bench: &Self| (0..ROUNDS).map(|_| timed(|| bench.wakes())).min();
         let plain = fastest(self)?;
@@ -108,7 +108,7 @@ impl Bench {
         let recorded = fastest(self);
         self.programs.detach_tracepoints();
         let more = recorded?.saturating_sub(plain).as_nanos() as f64;
-        // Each wake takes this thread off the CPU and lets it come back.
+        // Each wake switches this thread out and in again.
         Some(more / f64::from(2 * WAKES))
     }
 
@@ -129,7 +129,7 @@ impl Bench {
         }
     }
 
-    /// Messages to ourselves, each of which the kernel delivers in a softirq.
+    /// Sends messages to ourselves, each of which the kernel delivers in a softirq.
     fn softirqs(&self) {
         let socket = || {
             let socket = UdpSocket::bind("127.0.0.1:0")?;
@@ -141,7 +141,7 @@ impl Bench {
         for _ in 0..ROUNDS {
             self.empty();
             for _ in 0..CALLS {
-                // One that is lost was delivered in a softirq, too.
+                // A lost message was delivered in a softirq, too.
                 let _ = socket.send(&[0]);
                 let _ = socket.recv(&mut [0]);
             }
@@ -167,7 +167,7 @@ impl Bench {
         });
     }
 
-    /// How long the end of a page fault takes to be told.
+    /// Run time of the program at the end of a page fault.
     fn faults(&self) -> Option<RunTime> {
         let open = |which: Faults| {
             let attr = page_faults(which, own_thread());
@@ -190,7 +190,7 @@ mod tests {
     use crate::cost::calibrate::RING_BYTES;
     use crate::cost::calibrate::tests::uprobes;
 
-    /// Everything that is recorded can be measured here, and nothing else is.
+    /// Everything that is recorded can be measured here, and other costs are `None`.
     #[test]
     fn extra_costs() {
         let Some(pmu) = uprobes() else { return };
@@ -207,7 +207,7 @@ mod tests {
         };
         let costs = measured(all);
         println!("{costs:?}");
-        // Where the kernel traces no interrupts of the clock there are none.
+        // The kernel may trace no interrupts of the clock.
         let known = [costs.softirq_ns, costs.fault_ns, costs.encounter_ns];
         let sane = |ns: Option<f64>| ns.is_some_and(|ns| ns > 0.0 && ns < 1e6);
         assert!(known.into_iter().all(sane), "{costs:?}");

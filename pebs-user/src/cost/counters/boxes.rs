@@ -1,4 +1,4 @@
-//! Box plots, as text and as SVG: box, median, one standard deviation, outliers; on an axis of powers of ten.
+//! Box plots, as text and as SVG: box, median, one standard deviation, outliers; on a logarithmic axis.
 
 use std::fmt::Write as _;
 
@@ -9,23 +9,23 @@ use crate::present::human::time;
 /// A box and its name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row<'a> {
-    /// What stands before it.
+    /// Label of the row.
     pub name: &'a str,
-    /// What is drawn.
+    /// The costs to draw.
     pub spread: &'a Spread,
 }
 
 /// Columns of text for the boxes at least, however narrow the terminal.
 const LEAST_COLUMNS: usize = 20;
 
-/// An axis of ns, from a value that is not above any to one that is not below.
+/// A logarithmic axis of ns that covers all values.
 struct Axis {
     from: f64,
     to: f64,
 }
 
 impl Axis {
-    /// From 1 ns at least: what took less was not measured.
+    /// Starts at 1 ns or more: smaller costs are not measurable.
     fn over(rows: &[Row<'_>]) -> Self {
         let lowest = rows
             .iter()
@@ -44,7 +44,7 @@ impl Axis {
         ((ns.max(1.0).log10() - self.from) / (self.to - self.from)).clamp(0.0, 1.0)
     }
 
-    /// Values and what stands at them: 1, 2 and 5 times each power of ten, or both ends where there is less than two.
+    /// Tick values and labels: 1, 2 and 5 times each power of ten, or both ends if there are fewer than two.
     fn ticks(&self) -> Vec<(f64, String)> {
         let powers = self.from.floor() as i32..=self.to.ceil() as i32;
         let all = powers.flat_map(|power| [1.0, 2.0, 5.0].map(|times| times * 10_f64.powi(power)));
@@ -113,7 +113,7 @@ pub(crate) fn text(rows: &[Row<'_>], width: usize) -> String {
     text
 }
 
-/// Room for names, left of the boxes.
+/// Room for labels, left of the boxes.
 const LEFT: f64 = 190.0;
 /// Width of the boxes.
 const WIDTH: f64 = 640.0;
@@ -134,7 +134,7 @@ pub(crate) fn size(panels: &[(&str, Vec<Row<'_>>)]) -> (f64, f64) {
     (LEFT + WIDTH + 24.0, height)
 }
 
-/// Panels below each other, each with its title: elements to be put into an `svg`.
+/// SVG elements of panels below each other, each with its title.
 #[must_use]
 pub(crate) fn svg(panels: &[(&str, Vec<Row<'_>>)]) -> String {
     let mut svg = format!(
@@ -212,7 +212,7 @@ fn draw_panel(svg: &mut String, title: &str, rows: &[Row<'_>]) {
 mod tests {
     use super::*;
 
-    /// Boxes lie where their values are, and the axis says which.
+    /// Boxes are at their values on the axis.
     #[test]
     fn drawn_as_text() {
         let fast = Spread::of((1..=99).map(|n| 100.0 + f64::from(n))).unwrap();
@@ -231,7 +231,7 @@ mod tests {
         let lines: Vec<&str> = drawn.lines().collect();
         assert_eq!(lines.len(), 4, "{drawn}");
         assert!(lines[0].starts_with("fast    "), "{drawn}");
-        // Its bars end where its box does, as far as columns can tell; the other's box is no wider than its median.
+        // The error bars end at the box, within a column's width; the other box is only as wide as its median.
         assert!(lines[0].contains("▒▒│▒▒"), "{drawn}");
         assert!(
             lines[1].contains("│──") && lines[1].contains("─┤ "),
@@ -243,7 +243,7 @@ mod tests {
             "{drawn}"
         );
         let place = |line: &str, what: char| line.chars().position(|c| c == what);
-        // 150 ns is before the tick of 200 ns, 1 us at its own.
+        // 150 ns is left of the tick of 200 ns, 1 us at its own.
         assert!(
             lines[3].contains("200 ns") && lines[3].contains("1 us"),
             "{drawn}"

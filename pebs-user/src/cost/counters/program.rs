@@ -1,4 +1,4 @@
-//! Programs of their own that count, built with the C compiler of the machine.
+//! Separate programs that count, built with the machine's C compiler.
 
 use std::process::{Command, Stdio};
 
@@ -18,9 +18,9 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// Builds it, linked in this way.
+    /// Builds the program, linked in this way.
     ///
-    /// `how` is what it reads by: `read` or `syscall`. An error is a reason in words.
+    /// `how` is the way of reading: `read` or `syscall`. An error is a reason in words.
     pub(super) fn build(how: &'static str, link: &str) -> Result<Self, String> {
         let io = |error: std::io::Error| format!("cannot build a program: {error}");
         let folder = tempfile::tempdir().map_err(io)?;
@@ -50,7 +50,7 @@ impl Program {
             .arg(self.how)
             .arg(kind.to_string())
             .args(configs.map(|config| config.to_string()))
-            // It would bind all functions at the start.
+            // It would resolve all functions at the start.
             .env_remove("LD_BIND_NOW")
             .stdin(Stdio::null())
             .output()

@@ -1,4 +1,4 @@
-//! Reading the clock and a file with nothing around it.
+//! Reads the clock and a file without any overhead.
 #![expect(
     unsafe_code,
     reason = "the time stamp counter and read() have no safe binding"
@@ -6,7 +6,7 @@
 
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
-/// Ticks now, with all before done and nothing behind begun; a tick is about a cycle.
+/// Ticks now, serialized with the instructions before and after; a tick is about a cycle.
 #[cfg(target_arch = "x86_64")]
 pub(super) fn ticks() -> u64 {
     use std::arch::x86_64::{_mm_lfence, _rdtsc};
@@ -26,7 +26,7 @@ pub(super) fn ticks() -> u64 {
     (now.tv_sec * 1_000_000_000 + now.tv_nsec).cast_unsigned()
 }
 
-/// Reads by the C library's `read()`; whether there was something.
+/// Reads by the C library's `read()`; returns whether there was data.
 pub(super) fn read_by_libc(file: BorrowedFd<'_>, into: &mut [u8]) -> bool {
     // SAFETY: writes within the slice.
     let read = unsafe { libc::read(file.as_raw_fd(), into.as_mut_ptr().cast(), into.len()) };

@@ -1,4 +1,4 @@
-//! How costs are spread: what a box plot shows.
+//! Distribution of costs, as shown by a box plot.
 
 use serde::Serialize;
 
@@ -23,12 +23,12 @@ pub(crate) struct Spread {
     pub mean: f64,
     /// Standard deviation: half of the error bars.
     pub deviation: f64,
-    /// Costs more than 1.5 heights of the box beyond it, sorted.
+    /// Costs further than 1.5 heights of the box from it, sorted.
     pub outliers: Vec<f64>,
 }
 
 impl Spread {
-    /// Of these costs; `None` if there are none.
+    /// Distribution of these costs; `None` if there are none.
     #[must_use]
     pub(crate) fn of(costs: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut costs: Vec<f64> = costs.into_iter().collect();
@@ -53,7 +53,7 @@ impl Spread {
         })
     }
 
-    /// Both ends of the error bars: one standard deviation from the mean, within what was seen.
+    /// Both ends of the error bars: one standard deviation from the mean, limited to the observed range.
     #[must_use]
     pub(crate) fn error_bars(&self) -> (f64, f64) {
         let low = (self.mean - self.deviation).clamp(self.min, self.p25);
@@ -62,7 +62,7 @@ impl Spread {
     }
 }
 
-/// Between two neighbours where it falls between them. Not empty, sorted.
+/// Quantile of a non-empty, sorted list, interpolated between neighbours.
 fn quantile(sorted: &[f64], part: f64) -> f64 {
     let place = part * (sorted.len() - 1) as f64;
     let below = sorted[place as usize];
