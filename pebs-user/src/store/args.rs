@@ -1,4 +1,4 @@
-//! Named arguments of visits, as they are read.
+//! Reads the named arguments of visits.
 
 use arrow::array::{Int64Array, RecordBatch, StringArray, UInt64Array};
 
@@ -13,7 +13,7 @@ pub(crate) enum ArgView<'a> {
     Str(Nullables<'a, StringArray>),
 }
 
-/// An argument where it lies.
+/// A borrowed argument value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum ArgRef<'a> {
     U64(u64),

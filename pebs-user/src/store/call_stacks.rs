@@ -1,4 +1,4 @@
-//! The call stacks of a trace, for those who read it.
+//! Reads the call stacks of a trace.
 
 use rustc_hash::FxHashMap;
 
@@ -9,7 +9,7 @@ use super::schema::stacks;
 /// missing.
 ///
 /// # Errors
-/// If the trace can't be read.
+/// The trace can't be read.
 pub(crate) fn read_stacks(
     trace: &Trace,
     mut take: impl FnMut(u32, &[u32], bool),
@@ -19,17 +19,17 @@ pub(crate) fn read_stacks(
     })
 }
 
-/// Every call stack of a trace; none if it was recorded without.
+/// Every call stack of a trace; empty if it has none.
 ///
-/// Memory: in proportion to the table.
+/// Memory: proportional to the table.
 #[derive(Debug, Default)]
 pub struct CallStacks(FxHashMap<u32, Box<[u32]>>);
 
 impl CallStacks {
-    /// Reads them.
+    /// Reads the call stacks.
     ///
     /// # Errors
-    /// If the trace can't be read.
+    /// The trace can't be read.
     pub fn read(trace: &Trace) -> Result<Self, ReadError> {
         let mut stacks = FxHashMap::default();
         read_stacks(trace, |stack, frames, _| {
@@ -38,7 +38,7 @@ impl CallStacks {
         Ok(Self(stacks))
     }
 
-    /// Functions from the outermost to the one at hand: all that is known to be on the stack.
+    /// The known functions on the stack, from the outermost to `function`.
     pub fn path(&self, stack: Option<u32>, function: Option<u32>) -> Vec<Option<u32>> {
         match self.frames(stack) {
             Some(frames) if frames.first().copied() == function => self.wait_path(stack, function),
@@ -46,8 +46,8 @@ impl CallStacks {
         }
     }
 
-    /// Functions from the outermost to the one of the kernel's that went to wait; the one in user space that did, if
-    /// no more is known.
+    /// The functions from the outermost to the kernel function that waited; up to the one in user space if no more
+    /// is known.
     pub fn wait_path(&self, stack: Option<u32>, function: Option<u32>) -> Vec<Option<u32>> {
         match self.frames(stack) {
             Some(frames) => frames.iter().rev().copied().map(Some).collect(),
@@ -55,7 +55,8 @@ impl CallStacks {
         }
     }
 
-    /// The functions of a call stack, the innermost first; `None` if there is none of that number, or it is empty.
+    /// The functions of a call stack, the innermost first; `None` if there is none with this number, or it is
+    /// empty.
     pub fn frames(&self, stack: Option<u32>) -> Option<&[u32]> {
         let frames: &[u32] = self.0.get(&stack?)?;
         Some(frames).filter(|frames| !frames.is_empty())
@@ -66,7 +67,7 @@ impl CallStacks {
 mod tests {
     use super::*;
 
-    /// What a path shows ends in the function it is asked for: a stack that ends elsewhere is not its.
+    /// A path ends in the requested function: a stack that ends elsewhere is not used.
     #[test]
     fn paths() {
         let stacks = CallStacks([(7, Box::from([3, 2, 1]))].into_iter().collect());

@@ -1,7 +1,7 @@
-//! The columns of a row group, encoded as rows are pushed.
+//! The columns of a row group, encoded while rows are pushed.
 //!
-//! Nothing is allocated per row, and after the first row groups nothing at all but their metadata.
-//! Invariant: all columns of a table hold the same number of rows.
+//! Nothing is allocated per row, and after the first row groups only their metadata.
+//! Invariant: all columns of a table have the same number of rows.
 
 mod coded;
 mod real;
@@ -37,7 +37,7 @@ pub(super) use text::{NullableText, Text};
 /// A column chunk, ready to be written.
 #[derive(Debug)]
 pub struct Chunk<'a> {
-    /// The dictionary's page, if there is one.
+    /// The dictionary page, if there is one.
     pub(super) dictionary: Option<&'a Pages>,
     /// Data pages.
     pub(super) pages: &'a Pages,
@@ -45,7 +45,7 @@ pub struct Chunk<'a> {
     pub(super) encodings: &'static [Encoding],
     /// Of the values.
     pub(super) statistics: Statistics,
-    /// Number of values, if it is not that of the rows.
+    /// Number of values, if it differs from that of the rows.
     pub(super) values: Option<u64>,
 }
 
@@ -67,7 +67,7 @@ impl<'a> Chunk<'a> {
         pages.flat_map(Pages::slices)
     }
 
-    /// What a footer says of a chunk of `rows` rows that begins at `at`.
+    /// Footer metadata of a chunk of `rows` rows that begins at `at`.
     pub(super) fn metadata(
         &self,
         column: &ColumnDescPtr,
@@ -89,14 +89,14 @@ impl<'a> Chunk<'a> {
     }
 }
 
-/// What the writer needs from a column of any type.
+/// Operations of the writer on a column of any type.
 pub trait Column {
     /// The column's Arrow field.
     fn field(name: &str) -> Field
     where
         Self: Sized;
 
-    /// Whether the row group should end before more rows come.
+    /// Whether the row group should end before further rows.
     #[inline]
     fn is_full(&self) -> bool {
         false
@@ -105,18 +105,18 @@ pub trait Column {
     /// Ends the last page and shows the chunk.
     fn end(&mut self) -> Chunk<'_>;
 
-    /// Forgets the rows, keeps the room and what row groups of a segment share.
+    /// Drops the rows, but keeps the memory and the data shared by the row groups of a segment.
     fn clear(&mut self);
 
-    /// Forgets what row groups of a segment share. The column has no rows.
+    /// Drops the data shared by the row groups of a segment. The column has no rows.
     fn end_segment(&mut self) {}
 }
 
-/// A column whose values are known by type.
+/// A column with its value types.
 pub trait Typed: Column {
     /// A value on its way into the column.
     type Cell<'a>;
-    /// How it is read.
+    /// Type by which it is read.
     type View<'a>: View<'a>;
 }
 
@@ -150,7 +150,7 @@ const DELTA: &[Encoding] = &[Encoding::RLE, Encoding::DELTA_BINARY_PACKED];
 const PLAIN: &[Encoding] = &[Encoding::RLE, Encoding::PLAIN];
 const DICTIONARY: &[Encoding] = &[Encoding::RLE, Encoding::PLAIN, Encoding::RLE_DICTIONARY];
 
-/// An Arrow type of whole numbers.
+/// An Arrow type of integers.
 pub trait WholeType: ArrowPrimitiveType<Native: Whole> {
     /// Statistics of numbers of this type.
     fn statistics(range: Option<(Self::Native, Self::Native)>, nulls: u64) -> Statistics;
@@ -175,7 +175,7 @@ whole_type! {
     Int64Type => int64 as i64;
 }
 
-/// Whole numbers, none of them null.
+/// Integers without null.
 #[derive(Debug)]
 pub struct Required<T: WholeType> {
     deltas: Deltas<T::Native>,
@@ -232,7 +232,7 @@ impl<T: WholeType> Column for Required<T> {
     }
 }
 
-/// Whole numbers, some of them null.
+/// Integers with null.
 #[derive(Debug)]
 pub struct Nullable<T: WholeType> {
     deltas: Deltas<T::Native>,
@@ -261,7 +261,7 @@ impl<T: WholeType> Nullable<T> {
         }
     }
 
-    /// Pushes a value of each row: nearly always all of them have one, or none.
+    /// Pushes a value of each row. Optimized for rows that all have a value, or all have none.
     #[inline(always)]
     pub(super) fn extend<'a, R>(
         &mut self,
@@ -330,7 +330,7 @@ impl<T: WholeType> Column for Nullable<T> {
     }
 }
 
-/// Addresses, none of them null.
+/// Addresses without null.
 #[derive(Debug, Default)]
 pub struct Addresses {
     addresses: AddressPages,
@@ -393,7 +393,7 @@ impl Column for Addresses {
     }
 }
 
-/// Truth values, none of them null.
+/// Booleans without null.
 #[derive(Debug, Default)]
 pub struct Truth {
     bits: Bits,
@@ -485,13 +485,13 @@ impl Column for NullableTruth {
     }
 }
 
-/// Lists of whole numbers, none of them null. For tables of few rows: the numbers stand as they are.
+/// Lists of integers without null. For tables with few rows: the numbers are stored plain.
 #[derive(Debug)]
 pub struct Lists<T: WholeType> {
     plain: Plain,
     levels: ListLevels,
     pages: Pages,
-    /// Entries of the chunk: numbers, and lists without one.
+    /// Entries of the chunk: numbers, and empty lists.
     entries: u64,
     kind: PhantomData<T>,
 }
@@ -522,7 +522,7 @@ impl<T: WholeType<Native: Into<i128>>> Lists<T> {
                 self.plain.push(value as u32)
             };
         }
-        // A page holds whole lists.
+        // A page contains complete lists.
         if full {
             self.end_page();
         }

@@ -1,7 +1,8 @@
 //! The thread that compacts closed segments.
 //!
-//! That costs about what writing them did; the thread that drains the rings must not wait for it. If this thread falls behind, segments stay as they are: larger, and as readable. Only where nothing is being
-//! recorded ([`WriterOptions::compact_all`]) it is waited for.
+//! Compacting costs about as much as writing; the thread that drains the rings must not wait for it. If this thread
+//! falls behind, segments are not compacted: larger, but as readable. The writer waits for it only if nothing is
+//! being recorded ([`WriterOptions::compact_all`]).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,13 +22,13 @@ use super::writer::WriterOptions;
 /// Segments that wait for the thread at most.
 const QUEUE: usize = 64;
 
-/// The same where the writer waits: no more on disk than it takes to keep the thread at work.
+/// The same if the writer waits: just enough to keep the thread busy.
 const QUEUE_WAITING: usize = 2;
 
 /// Bytes of segments that wait at most: some seconds of work, which the end of a run waits for.
 const BACKLOG_BYTES: u64 = 256 << 20;
 
-/// Niceness of the thread: it runs beside the traced program.
+/// Niceness of the thread: it runs on the machine of the traced program.
 const NICE: i32 = 10;
 
 /// A segment to close.
@@ -50,7 +51,7 @@ impl Job {
             .map_err(|error| WriteError::segment(&path, error))
     }
 
-    /// Compacts the closed segment; returns by how many bytes the trace grew.
+    /// Compacts the closed segment; returns the change of the trace's size, bytes.
     fn compact(&self, owner: Owner, costs: &SampleCosts) -> Result<i64, WriteError> {
         let path = closed_path(&self.folder, self.number);
         let schema = of_segment(&self.schema, self.number);
@@ -63,22 +64,22 @@ impl Job {
 /// Handle of the thread.
 #[derive(Debug)]
 pub(super) struct Compactor {
-    /// None: nothing is compacted.
+    /// `None`: nothing is compacted.
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
-    /// Whether the writer waits rather than leave a segment as it is.
+    /// Whether the writer waits for the thread instead of leaving a segment uncompacted.
     all: bool,
     done: Arc<Done>,
-    /// What samples take of items, by when it was known.
+    /// Costs of a sample for items, by the visit from which they were known.
     pub(super) costs: SampleCosts,
     /// Bytes of segments handed to the thread.
     submitted: u64,
 }
 
-/// What the thread did.
+/// Totals of the thread.
 #[derive(Debug, Default)]
 struct Done {
-    /// By how many bytes the trace grew, mostly less than 0.
+    /// Change of the trace's size, bytes; mostly negative.
     growth: AtomicI64,
     /// Bytes of the segments.
     bytes: AtomicU64,
@@ -108,7 +109,7 @@ impl Compactor {
                     Ok(bytes) => {
                         total.growth.fetch_add(bytes, Ordering::Relaxed);
                     }
-                    // The segment is as it was, and whole.
+                    // The segment is unchanged, and complete.
                     Err(error) => tracing::debug!("a segment stays as it is: {error}"),
                 }
                 total.bytes.fetch_add(job.bytes, Ordering::Relaxed);
@@ -153,7 +154,7 @@ impl Compactor {
         }
     }
 
-    /// By how many bytes compacting changed the size of the trace so far.
+    /// Change of the trace's size by compacting so far, bytes.
     pub(super) fn growth(&self) -> i64 {
         self.done.growth.load(Ordering::Relaxed)
     }
@@ -173,7 +174,7 @@ impl Drop for Compactor {
     }
 }
 
-/// Lets everything else run first. On Linux niceness is a thread's own.
+/// Lowers the thread's priority. On Linux niceness is per thread.
 fn be_nice() {
     let thread = rustix::thread::gettid();
     if let Err(error) = rustix::process::setpriority_process(Some(thread), NICE) {

@@ -1,4 +1,4 @@
-//! `tables!`: the one declaration of a table, and how values of rows become values of columns.
+//! `tables!`: the only declaration of a table, and the conversions between row and column values.
 
 use arrow::array::{Array as _, ArrayRef, PrimitiveArray};
 use arrow::datatypes::{Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type};
@@ -11,7 +11,7 @@ use super::pages::coded::{Code, Small};
 use super::view::View;
 use crate::units::{Cpu, EventId, FunctionId, Pid, ProbeId, StackId, Tid, TraceNs};
 
-/// A type of a row's values that goes to a column of this kind, unless it is declared `as` another.
+/// Default kind of column for a type of row values, unless it is declared `as` another.
 pub trait Usual {
     /// The column.
     type Column: Typed;
@@ -19,10 +19,10 @@ pub trait Usual {
 
 /// A value of a row, in a column of a kind.
 pub(super) trait Stored<'a, C: Typed>: Sized {
-    /// What the column takes.
+    /// Converts a row value for the column.
     fn cell(&'a self) -> C::Cell<'a>;
 
-    /// What was read from it.
+    /// Converts a value read from the column.
     fn read(item: <C::View<'a> as View<'a>>::Item) -> Self;
 }
 
@@ -78,7 +78,7 @@ usual! {
     Vec<i64>: Lists<Int64Type>, |it| it, |it| list::<Int64Type>(&it);
 }
 
-/// Values in a kind of column that is not the usual one of their type, or borrowed ones.
+/// Values in a kind of column that is not the default of their type, or borrowed values.
 macro_rules! unusual {
     ($($type:ty as $column:ty, |$value:ident| $cell:expr, |$item:ident| $read:expr;)+) => {$(
         impl<'a> Stored<'a, $column> for $type {
@@ -127,24 +127,24 @@ fn list<T: WholeType>(array: &ArrayRef) -> Vec<T::Native> {
     numbers.map_or_else(Vec::new, |it| it.values().to_vec())
 }
 
-/// What is said of a column.
+/// Description of a column.
 #[derive(Clone, Copy, Debug)]
 pub struct Described {
     /// Its name.
     pub name: &'static str,
-    /// What its values are, in the words of the declaration.
+    /// Description of its values, from the declaration's comment.
     pub words: &'static str,
 }
 
 /// Declares the tables of a trace. For each:
 ///
-/// * a variant of `Table`, whose first paragraph says what a row is;
-/// * the row, a struct with a field for each column; `(Copy)`: what it derives beside the usual;
-/// * the columns that rows are written to, of the kind that is usual for the type, or the one after `as`; `in`: what
-///   takes rows in their place, where rows have more than these columns or come in blocks;
+/// * a variant of `Table`, whose first paragraph describes a row;
+/// * the row, a struct with a field for each column; `(Copy)`: further traits to derive;
+/// * the columns that rows are written to, of the default kind for the type, or the one after `as`; `in`: the type
+///   that takes rows instead, if rows have further columns or come in blocks;
 /// * a module with a type for each column, by which it is read ([`columns!`](crate::columns)), and `All` of them.
 ///
-/// The words of the reference (`guide/trace.md`) are the comments; nothing else lists tables or columns.
+/// The text of the reference (`guide/trace.md`) is made of the comments; nothing else lists tables or columns.
 macro_rules! tables {
     ($(
         $(#[doc = $about:literal])+
@@ -174,7 +174,7 @@ macro_rules! tables {
                 }
             }
 
-            /// What a row is, in the words of the declaration.
+            /// Description of a row, from the declaration's comment.
             #[must_use]
             pub const fn words(self) -> &'static str {
                 match self {
@@ -232,7 +232,7 @@ macro_rules! tables {
             $(writer.extend(&(0..rows).map($row::numbered).collect::<Vec<_>>()).unwrap();)+
         }
 
-        /// Fails if they are not what [`write_all`] wrote.
+        /// Fails unless the rows are those of [`write_all`].
         #[cfg(test)]
         pub(in crate::store) fn check_all(trace: &Trace, rows: u64) {
             $(
@@ -400,7 +400,7 @@ macro_rules! flags {
 
             $($(#[doc = $words])+ pub const $flag: u32 = 1 << $bit;)+
 
-            /// What is said of each, lowest first.
+            /// Description of each, lowest first.
             pub const ALL: &[Described] = &[
                 $(Described { name: $name, words: concat!($($words, "\n"),+) },)+
             ];

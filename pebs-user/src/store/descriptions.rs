@@ -1,8 +1,8 @@
-//! What a compacted segment says about its columns: their units, and the first segment of a table what they are.
+//! Column metadata of a compacted segment: units, and in a table's first segment descriptions.
 //!
-//! Both are metadata of the Arrow fields (pyarrow: `read_schema(file).field(column).metadata`). The descriptions are also
-//! key-value metadata of the file, one a column (DuckDB: `parquet_kv_metadata(file)`). They take 28 kB of a trace, so
-//! that later segments go without; the units take 0.1 to 0.7 kB of each segment.
+//! Both are metadata of the Arrow fields (pyarrow: `read_schema(file).field(column).metadata`). The descriptions
+//! are also key-value metadata of the file, one per column (DuckDB: `parquet_kv_metadata(file)`). They take 28 kB
+//! of a trace, so later segments have none; the units take 0.1 to 0.7 kB per segment.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ impl Described {
         }
     }
 
-    /// The words without line ends and without what leads to other items of the code.
+    /// The description on one line, without links to other items of the code.
     #[must_use]
     pub fn plain(&self) -> String {
         plain(self.words)
@@ -45,7 +45,7 @@ impl Described {
     }
 }
 
-/// The sentences of a comment, without what leads to other items of the code; constants as reports show them.
+/// The text of a comment without links to other items of the code, with constants as reports show them.
 #[must_use]
 pub fn plain(comment: &str) -> String {
     let text: Vec<&str> = comment.lines().map(str::trim).collect();
@@ -69,7 +69,7 @@ pub fn plain(comment: &str) -> String {
     plain.trim().to_owned()
 }
 
-/// A field with what is said of its column.
+/// Adds a column's description and unit to its field.
 pub(super) fn described(field: Field, column: &Described) -> Field {
     let unit = column.unit().map(|unit| (UNIT.to_owned(), unit.to_owned()));
     let words = (DESCRIPTION.to_owned(), column.summary());
@@ -89,7 +89,7 @@ pub(super) fn of_segment(schema: &SchemaRef, number: u32) -> SchemaRef {
     Arc::new(Schema::new(brief.collect::<Vec<_>>()))
 }
 
-/// The descriptions as a file's own metadata, with units in parentheses.
+/// The descriptions as the file's own metadata, with units in parentheses.
 pub(super) fn key_values(schema: &Schema) -> Option<Vec<KeyValue>> {
     let of_field = |field: &Arc<Field>| {
         let mut value = field.metadata().get(DESCRIPTION)?.clone();

@@ -11,21 +11,21 @@ pub(crate) const BLOCK_ROWS: usize = 128;
 /// Rows that are worth ordering: 2 MiB.
 pub(crate) const ORDERED_ROWS: usize = 32 * 1024;
 
-/// Rows whose room a block keeps though it does not need it.
+/// Maximum rows of unneeded memory that a block keeps.
 const KEPT_ROWS: usize = 2 * ORDERED_ROWS;
 
-/// Estimates of visits. First those that are rows of `visit_functions` to be, then those of the visit at hand, of
-/// which that is not known yet.
+/// Estimates of visits: first the rows of `visit_functions`, then the estimates of the current visit, which may
+/// become rows.
 #[derive(Debug, Default)]
 pub struct EstimateBlock {
     estimates: Vec<FunctionEstimate>,
-    /// For each of them, the events that its samples stand for; 0: unknown.
+    /// Number of events that each estimate's samples stand for; 0: unknown.
     events: Vec<u64>,
-    /// Of how many it is known that they are rows.
+    /// Number of estimates that are rows.
     rows: usize,
-    /// Threads of the rows, and where those of each end.
+    /// Threads of the rows, and the end of each thread's rows.
     turns: Vec<(Tid, usize)>,
-    /// Which visits those are of.
+    /// Visits of the rows.
     visit_ids: Repeated,
     item_ids: Repeated,
 }
@@ -40,8 +40,8 @@ pub(super) struct Parts<'a> {
 }
 
 impl EstimateBlock {
-    /// Has `estimate` append the estimates of a visit, in the place of those that were at hand, unless these were
-    /// kept. `events` appends for each of them the events that its samples stand for; 0: unknown.
+    /// Calls `estimate` to append the estimates of a visit; they replace those of the previous visit, unless those
+    /// were kept. `events` appends for each the number of events that its samples stand for; 0: unknown.
     #[inline]
     pub fn fill(
         &mut self,
@@ -89,8 +89,8 @@ impl EstimateBlock {
         }
     }
 
-    /// All rows thread after thread, some at a time, as those of
-    /// [`SampleBlock`](super::samples::SampleBlock::ordered_parts) are. `room` is for those at hand.
+    /// Passes all rows on thread by thread, in parts, like
+    /// [`SampleBlock`](super::samples::SampleBlock::ordered_parts). `room` holds the current part.
     pub(super) fn ordered_parts(&self, room: &mut Self, mut take: impl FnMut(&Parts<'_>)) {
         if self.turns.is_sorted() {
             return take(&self.parts());
@@ -133,7 +133,7 @@ impl EstimateBlock {
         self.rows = to.end;
     }
 
-    /// Forgets all rows, and the visit at hand; keeps the room, unless that of a very large visit.
+    /// Drops all rows, and the current visit; keeps the memory, unless a very large visit needed it.
     pub fn clear(&mut self) {
         if self.estimates.len() > KEPT_ROWS {
             *self = Self::default();
@@ -151,12 +151,12 @@ const AT_ONCE: usize = 8;
 /// A column of numbers that are the same for the rows of a visit: a few at a time.
 #[derive(Debug, Default)]
 struct Repeated {
-    /// As long as it ever was: what lies behind the rows is of no meaning.
+    /// Never shrinks: the content after the rows is meaningless.
     numbers: Vec<u64>,
 }
 
 impl Repeated {
-    /// Gives a number to rows, which follow those that have one. May write beyond them.
+    /// Sets the number of the next rows. May write beyond them.
     #[inline]
     fn set(&mut self, rows: Range<usize>, number: u64) {
         let end = rows.end + AT_ONCE;
@@ -169,7 +169,7 @@ impl Repeated {
         }
     }
 
-    /// Gives rows, which follow those that have one, a number each.
+    /// Sets the numbers of the next rows.
     fn copy(&mut self, rows: Range<usize>, numbers: &[u64]) {
         if rows.end > self.numbers.len() {
             self.make_room(rows.end);
@@ -216,7 +216,8 @@ pub(super) mod tests {
         assert_eq!(block.at_hand().len(), functions as usize);
     }
 
-    /// A block, and what it holds: visit, events and estimate of each row. An item has ten times its visit's number.
+    /// A block, and the expected visit, events and estimate of each row. An item's id is ten times its visit's
+    /// number.
     pub fn visits() -> (Vec<(u64, u64, FunctionEstimate)>, EstimateBlock) {
         let (mut block, mut rows) = (EstimateBlock::default(), Vec::new());
         for (visit_id, functions) in [3, 0, 200, 5, 1, 170].into_iter().enumerate() {
@@ -232,7 +233,7 @@ pub(super) mod tests {
         (rows, block)
     }
 
-    /// Estimates that are kept are rows, each with its events and visit; of those that are not nothing is left.
+    /// Kept estimates are rows, each with its events and visit; others leave no trace.
     #[test]
     fn kept_and_left_out() {
         let (expected, mut block) = visits();

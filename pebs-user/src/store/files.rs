@@ -1,8 +1,8 @@
-//! Files of a trace: made new, private, owned by the person who ran the tool.
+//! Creates files of a trace: new, private, owned by the user who ran the tool.
 //!
-//! Nothing here follows a symlink at the last component or overwrites: as root the tool writes into
-//! a directory that belongs to someone else, who may put a link in place of any directory on the way. So directories
-//! are held open, and paths begin at them ([`Held`]).
+//! Nothing here follows a symlink at the last component or overwrites a file: as root the tool writes into a
+//! directory that belongs to another user, who may replace any directory on the way by a link. So directories are
+//! held open, and paths begin at them ([`Held`]).
 
 use std::error::Error;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
@@ -21,7 +21,7 @@ pub(super) const INFO_FILE: &str = "trace.json";
 /// Held with `flock` by whoever writes the trace.
 pub(super) const LOCK_FILE: &str = "trace.lock";
 
-/// Room kept free for the end of the trace.
+/// File that reserves room for the end of the trace.
 const RESERVE_FILE: &str = ".reserve";
 
 /// Size of [`RESERVE_FILE`], bytes: enough for `trace.json` and a few small segments.
@@ -30,7 +30,7 @@ const RESERVE_BYTES: u64 = 1 << 20;
 /// Where the open files of this process are.
 const DESCRIPTORS: &str = "/proc/self/fd";
 
-/// A directory that is held open: what is made at [`Held::path`] is made in it, whatever becomes of its name.
+/// An open directory: files created at [`Held::path`] are in it, even if its name now leads elsewhere.
 #[derive(Debug)]
 pub(super) struct Held(File);
 
@@ -40,7 +40,7 @@ impl Held {
         Self::with(path, libc::O_DIRECTORY)
     }
 
-    /// Opens a directory that no symlink stands for.
+    /// Opens a directory, refusing a symlink in its place.
     pub(super) fn open_itself(path: &Path) -> io::Result<Self> {
         Self::with(path, libc::O_DIRECTORY | libc::O_NOFOLLOW)
     }
@@ -57,7 +57,7 @@ impl Held {
     }
 }
 
-/// What a path below [`Held::path`] is called; any other as it is.
+/// The name of a path below [`Held::path`]; other paths are unchanged.
 pub(super) fn named(path: &Path) -> PathBuf {
     let name = || {
         let rest = path.strip_prefix(DESCRIPTORS).ok()?;
@@ -72,7 +72,7 @@ pub(super) fn named(path: &Path) -> PathBuf {
     name().unwrap_or_else(|| path.to_owned())
 }
 
-/// Who owns what is written: the invoking user under sudo, else the process.
+/// Owner of the files: the invoking user under sudo, else the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Owner {
     ids: Option<(u32, u32)>,
@@ -86,7 +86,7 @@ impl Owner {
         }
     }
 
-    /// The owner of a directory, if the process is root and so can give files to them.
+    /// The owner of a directory, if the process is root and so can change the owner of files.
     pub(super) fn of_dir(dir: &Path) -> io::Result<Self> {
         if !rustix::process::geteuid().is_root() {
             return Ok(Self::default());
@@ -97,8 +97,7 @@ impl Owner {
         })
     }
 
-    /// Gives a file away. Where the file system has no owners (FAT, some network mounts) it stays
-    /// as it is.
+    /// Changes the owner of a file. Without effect on file systems without owners (FAT, some network mounts).
     fn give(self, file: &File) {
         if let Some((uid, gid)) = self.ids
             && let Err(error) = fchown(file, Some(uid), Some(gid))
@@ -110,7 +109,7 @@ impl Owner {
     /// Makes a directory of mode 0700. Its parent must exist and it must not.
     pub(super) fn make_dir(self, path: &Path) -> io::Result<Held> {
         DirBuilder::new().mode(0o700).create(path)?;
-        // Whoever owns the parent may have put a symlink or a directory of their own there by now.
+        // The parent's owner may have replaced it by a symlink or another directory.
         let made = Held::open_itself(path)?;
         if made.0.metadata()?.uid() != rustix::process::geteuid().as_raw() {
             return Err(io::Error::other("another user put a directory there"));
@@ -130,11 +129,11 @@ impl Owner {
         Ok(file)
     }
 
-    /// Makes a file that is complete or not there: `write` fills `PATH.tmp`, which is synced and
-    /// renamed to `path`. A failure leaves nothing behind.
+    /// Creates a file that is complete or missing: `write` fills `PATH.tmp`, which is synced and renamed to `path`.
+    /// A failure leaves nothing behind.
     ///
     /// # Errors
-    /// Those of `write`, and I/O errors.
+    /// Errors of `write`, and I/O errors.
     pub(super) fn make_whole<T, E: From<io::Error>>(
         self,
         path: &Path,
@@ -156,7 +155,7 @@ impl Owner {
         made
     }
 
-    /// Writes `trace.json`, replacing the one there at once.
+    /// Writes `trace.json`, replacing an existing one atomically.
     pub(super) fn write_info(self, dir: &Path, info: &impl Serialize) -> io::Result<()> {
         let mut text = serde_json::to_vec_pretty(info)?;
         text.push(b'\n');
@@ -177,7 +176,7 @@ impl Owner {
     }
 }
 
-/// Gives the room back that [`Owner::make_reserve`] took.
+/// Frees the room reserved by [`Owner::make_reserve`].
 pub(super) fn free_reserve(dir: &Path) -> io::Result<()> {
     remove_if_there(&dir.join(RESERVE_FILE))
 }
@@ -211,7 +210,7 @@ impl TraceLock {
         let file = match owner.make_file(&path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => OpenOptions::new()
                 .write(true)
-                // A pipe would block.
+                // Opening a pipe would block.
                 .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
                 .open(&path)?,
             other => other?,
@@ -239,7 +238,7 @@ impl TraceLock {
     }
 }
 
-/// The I/O error at the root of an error, if there is one.
+/// The I/O error that caused an error, if there is one.
 pub(super) fn io_cause<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a io::Error> {
     let mut next = Some(error);
     while let Some(error) = next {
@@ -265,7 +264,7 @@ mod tests {
 
     use super::*;
 
-    // What is made belongs to the invoking user and nobody else can read it.
+    // Created files belong to the invoking user, and other users can't read them.
     #[test]
     fn files_are_private() {
         if !rustix::process::geteuid().is_root() {
@@ -287,7 +286,7 @@ mod tests {
         }
     }
 
-    // What is made goes into the directory that was made, not to what stands in its place.
+    // Files are created in the opened directory, not in one that has replaced it.
     #[test]
     fn directories_are_held() {
         let parent = tempfile::tempdir().unwrap();
@@ -306,7 +305,7 @@ mod tests {
         assert!(Held::open(&at("trace")).is_ok());
     }
 
-    // A pipe in place of the lock's file is refused at once, and nobody waits for it.
+    // A pipe in place of the lock file is refused at once, without blocking.
     #[test]
     fn lock_is_no_pipe() {
         let dir = tempfile::tempdir().unwrap();
@@ -332,7 +331,7 @@ mod tests {
         assert_eq!(fs::read_to_string(dir.path().join("x")).unwrap(), "new");
     }
 
-    // A file that could not be finished is not there, nor is its temporary.
+    // A failed file does not exist, nor does its temporary.
     #[test]
     fn failure_leaves_nothing() {
         let dir = tempfile::tempdir().unwrap();
@@ -343,7 +342,7 @@ mod tests {
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 
-    // The lock is seen by others while it is held, and only then.
+    // Others see the lock while it is held, and only then.
     #[test]
     fn lock_is_exclusive() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Traces for tests: items whose every part is known.
+//! Traces for tests, made of known items.
 
 pub(in crate::store) mod rows;
 pub(crate) mod stacks;
@@ -24,9 +24,9 @@ pub(crate) enum Did {
     Called(u32, i64),
     /// In a function (0: unknown) and a state.
     Waited(u32, &'static str, i64),
-    /// Nothing: its thread slept.
+    /// No function: its thread slept.
     Idled(i64),
-    /// Nothing: its thread worked on another item.
+    /// No function: its thread worked on another item.
     Yielded(i64),
 }
 
@@ -34,13 +34,13 @@ pub(crate) enum Did {
 #[derive(Clone, Debug)]
 pub(crate) struct Made {
     probe: u16,
-    /// `None`: numbered.
+    /// Item id; `None`: numbered.
     item: Option<u64>,
     tid: u32,
     args: Vec<Option<ArgValue>>,
     pub flags: u32,
     pub did: Vec<Did>,
-    /// Items that it serves together; empty: one.
+    /// Items that it serves together; empty: a single one.
     batch: Vec<u64>,
 }
 
@@ -194,7 +194,7 @@ pub(crate) struct Maker {
     stacks: Vec<u32>,
 }
 
-/// The kernel's function that goes to wait, see [`Maker::extras`].
+/// The kernel function that waits, see [`Maker::extras`].
 const BLOCKING: u32 = 3;
 
 /// The function that calls those that wait.
@@ -227,7 +227,7 @@ impl Maker {
         }
     }
 
-    /// Writes any other row.
+    /// Writes a row of any other table.
     pub(crate) fn add<R: Row>(&mut self, row: R) {
         self.writer.extend(&[row]).unwrap();
     }
@@ -445,7 +445,7 @@ pub(crate) fn begin_of(function: u32) -> u64 {
     u64::from(function) * 0x1000
 }
 
-/// Adds a function to the rows of a visit, which has one of each.
+/// Adds a function to the rows of a visit, which has one row per function.
 fn merge(rows: &mut Vec<VisitFunctionRow>, row: VisitFunctionRow) {
     let Some(known) = rows.iter_mut().find(|it| it.function_id == row.function_id) else {
         return rows.push(row);

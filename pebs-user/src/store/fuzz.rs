@@ -27,7 +27,7 @@ fn run_info() -> RunInfo {
     }
 }
 
-/// Makes `dir` a trace without segments. `None` if the disk does not allow it.
+/// Creates a trace without segments in `dir`. `None` on an I/O error.
 fn empty_trace(dir: &Path) -> Option<()> {
     for table in Table::ALL {
         let folder = dir.join(table.name());
@@ -55,7 +55,7 @@ fn scan(dir: &Path) {
     }
 }
 
-/// The table that the first byte of an input chooses, and the other bytes.
+/// The table selected by the first byte of an input, and the other bytes.
 fn chosen(data: &[u8]) -> Option<(Table, &[u8])> {
     let (first, rest) = data.split_first()?;
     Some((Table::ALL[usize::from(*first) % Table::ALL.len()], rest))

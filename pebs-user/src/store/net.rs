@@ -1,4 +1,4 @@
-//! `visits.net_ns` and its error, which are written with what is known by then and finished when a segment is compacted.
+//! `visits.net_ns` and its error: written with the costs known by then, and recomputed when a segment is compacted.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,8 +16,8 @@ use super::segment::SegmentError;
 use super::view::{Named, Select as _, View as _, columns};
 use crate::estimate::net::SampleCost;
 
-/// What a sample was taken to take of items over the run. Shared: the writer's owner learns it, the thread that compacts
-/// segments uses it.
+/// Costs of a sample for items over the run. Shared: the trace writer's owner adds them, the compacting thread uses
+/// them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SampleCosts(Arc<Mutex<Vec<(u64, SampleCost)>>>);
 
@@ -32,9 +32,10 @@ impl SampleCosts {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Brings the chunks of a row group of `visits` up to the cost that is known now. `read` reads the group.
+    /// Recomputes the chunks of a row group of `visits` with the costs known now. `read` reads the group.
     ///
-    /// Chunks of other tables stay as they are. Visits that overlap others stay: how many samples others had meanwhile is not in their row.
+    /// Chunks of other tables are unchanged. Visits that overlap others are unchanged, too: their rows do not have
+    /// the number of the others' samples.
     pub(super) fn finish(
         &self,
         chunks: &mut [ChunkPages],

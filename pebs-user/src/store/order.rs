@@ -1,10 +1,10 @@
-//! The order in which a compacted segment has its rows.
+//! Order of the rows in a compacted segment.
 //!
-//! The rings are drained thread after thread, again and again, so times fall back every few hundred rows. Packed
-//! differences pay for each fall with a block of wide ones. Here the rows of a batch are brought into an order
-//! in which times seldom fall: thread after thread, or where rows have no thread, along chains of visits.
+//! The rings are drained thread by thread, again and again, so times decrease every few hundred rows, and delta
+//! encoding needs a wide block for each decrease. Here the rows of a batch are reordered so that times seldom
+//! decrease: thread by thread, or without threads along chains of visits.
 //!
-//! Invariant: rows of a thread keep their order, and rows of a visit stand together where they did.
+//! Invariant: rows of a thread keep their order, and adjacent rows of a visit stay adjacent.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -15,9 +15,9 @@ use arrow::datatypes::{Int64Type, UInt32Type, UInt64Type};
 /// Rows that stay together.
 type Run = Range<u32>;
 
-/// Numbers of a batch's rows in the order in which they are small; `None`: as they are.
+/// The order of a batch's rows that compresses well, as row numbers; `None` if it is the existing order.
 ///
-/// Cost: a look at each row, and O(log n) for each of n runs.
+/// Cost: O(1) for each row, and O(log n) for each of n runs.
 pub(super) fn order(batch: &RecordBatch) -> Option<UInt32Array> {
     let runs = by_thread(batch).or_else(|| by_time(batch))?;
     let is_kept = runs.is_sorted_by_key(|run| run.start);
@@ -38,7 +38,7 @@ fn by_thread(batch: &RecordBatch) -> Option<Vec<Run>> {
     Some(runs)
 }
 
-/// Chains of visits: each run of visits whose times rise follows the run that ended last before it began.
+/// Chains of visits: each run of visits with rising times follows the run that ended last before its begin.
 fn by_time(batch: &RecordBatch) -> Option<Vec<Run>> {
     let visits = batch
         .column_by_name("visit_id")?
@@ -69,7 +69,7 @@ fn by_time(batch: &RecordBatch) -> Option<Vec<Run>> {
     Some(chains.into_iter().flatten().collect())
 }
 
-/// Divides rows into runs: one starts at each row that is another run's than the row before it.
+/// Divides rows into runs: a run starts at each row for which `is_other` is true.
 fn runs(rows: usize, is_other: impl Fn(usize) -> bool) -> Vec<Run> {
     let mut runs = Vec::new();
     let mut start = 0;
@@ -95,7 +95,7 @@ mod tests {
         RecordBatch::try_from_iter(columns).unwrap()
     }
 
-    /// The rows' numbers in their new order, `None` if it is the old one.
+    /// The row numbers in their new order, `None` if it is the old one.
     fn ordered(columns: Vec<(&str, ArrayRef)>) -> Option<Vec<u32>> {
         order(&batch(columns)).map(|order| order.values().to_vec())
     }
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(ordered(vec![tids(rounds)]).unwrap(), [2, 3, 5, 0, 1, 4, 6]);
     }
 
-    // Rows that are in order, of unknown threads, or of no thread and no time stay as they are.
+    // Rows that are in order, of unknown threads, or without thread and time are not reordered.
     #[test]
     fn others_stay_as_they_are() {
         assert_eq!(ordered(vec![tids(vec![5_u32, 5, 7])]), None);
@@ -132,16 +132,16 @@ mod tests {
         assert_eq!(ordered(visit_functions(&[(1, 10), (1, 20), (2, 20)])), None);
     }
 
-    // A run follows the one that ended last before it; where times fall within a visit, it stays whole.
+    // A run follows the one that ended last before it; a visit within which times decrease stays together.
     #[test]
     fn visits_are_chained() {
         let rows = [
-            // A round of one thread,
+            // A turn of one thread,
             (1, 100),
             (1, 300),
             (1, 200),
             (2, 400),
-            // one of another, the first one's next, and one that began before either ended.
+            // one of another thread, the next one of the first, and one that began before either ended.
             (3, 150),
             (4, 650),
             (5, 410),

@@ -1,6 +1,6 @@
-//! The tables of a trace on disk while it is written: open segments, and what becomes of them.
+//! The tables of a trace on disk while it is written: open and closed segments.
 //!
-//! Invariant: after the first failure nothing more is written but what finishing needs.
+//! Invariant: after the first failure nothing more is written, except to finish the trace.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ struct TableFiles {
 }
 
 impl TableFiles {
-    /// Writes the rows in memory; returns the bytes they took.
+    /// Writes the rows in memory; returns their size in the file, bytes.
     fn write(&mut self, columns: &mut dyn RowColumns, owner: Owner) -> Result<u64, WriteError> {
         let Self { folder, schema, .. } = self;
         let at_folder = |error| WriteError::segment(folder, error);
@@ -55,7 +55,7 @@ impl TableFiles {
         Ok(open.bytes - before)
     }
 
-    /// Whether the open segment is as large as one may be.
+    /// Whether the open segment has reached its maximum size.
     fn is_large(&self) -> bool {
         let is_large =
             |it: &OpenSegment| it.groups() >= SEGMENT_GROUPS || it.bytes >= SEGMENT_BYTES;
@@ -74,7 +74,7 @@ impl TableFiles {
     }
 }
 
-/// What is remembered of the first failure.
+/// The first failure, kept to be reported again.
 #[derive(Clone, Debug)]
 enum Failure {
     DiskFull { path: PathBuf },
@@ -121,7 +121,7 @@ pub(super) struct Output {
 }
 
 impl Output {
-    /// For a trace whose directories are made.
+    /// Starts with the directories of a trace, which must exist.
     pub(super) fn start(
         (dir, held, folders): (&Path, Held, Vec<Held>),
         info: &RunInfo,
@@ -169,15 +169,15 @@ impl Output {
         self.tables[table as usize].rows
     }
 
-    /// Rows of a table that could not be written.
+    /// Number of rows of a table that could not be written.
     pub(super) fn lost(&self, table: Table) -> u64 {
         self.tables[table as usize].lost
     }
 
-    /// Says whether writing has failed.
+    /// Checks that writing has not failed.
     ///
     /// # Errors
-    /// The first failure since the trace began, again and again.
+    /// The first failure since the trace began, at every call.
     pub(super) fn check(&self) -> Result<(), WriteError> {
         self.failed.as_ref().map_or(Ok(()), |f| Err(f.to_error()))
     }
@@ -231,7 +231,7 @@ impl Output {
 
     /// Closes every segment and replaces `trace.json` by `info`; returns the bytes of the tables.
     ///
-    /// After a failure `trace.json` says `complete: false`; the room for it was kept.
+    /// After a failure `trace.json` has `complete: false`; room for it was reserved.
     ///
     /// # Errors
     /// The first failure since the trace began.
@@ -270,8 +270,8 @@ impl Output {
             .map_err(|error| WriteError::io(&self.dir.join(INFO_FILE), error))
     }
 
-    /// Gives each table without a segment an empty one, so that it can be read like the others.
-    /// Returns their bytes.
+    /// Creates an empty segment for each table without one, so that it can be read like the others. Returns their
+    /// bytes.
     fn write_empty_tables(&self) -> Result<u64, WriteError> {
         let mut bytes = 0;
         for files in &self.tables {

@@ -1,4 +1,4 @@
-//! The whole part of a Parquet file that grows by row groups and may end anywhere.
+//! The complete part of a Parquet file that grows by row groups and may end anywhere.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek as _, SeekFrom, Take};
@@ -12,7 +12,7 @@ use parquet::file::reader::{ChunkReader, Length};
 
 use super::thrift::is_footer;
 
-/// What a footer ends with: its length, and the format's magic.
+/// End of a footer: its length, and the format's magic.
 const TAIL: u64 = 8;
 
 /// Bytes of a footer at most: ours have 32 row groups at most.
@@ -29,7 +29,7 @@ pub(super) struct Prefix {
 }
 
 impl Prefix {
-    /// A file up to the last footer in it that makes sense; `None` without one.
+    /// The file up to its last valid footer; `None` without one.
     pub(super) fn whole_parquet(file: File) -> io::Result<Option<Self>> {
         let file = Arc::new(file);
         let mut end = file.metadata()?.len();
@@ -47,7 +47,7 @@ impl Prefix {
             if start == 0 {
                 break;
             }
-            // A magic that the window's begin cuts is found in the next one.
+            // A magic cut by the start of the window is found in the next one.
             end = start + 3;
         }
         Ok(None)
@@ -57,13 +57,13 @@ impl Prefix {
         &self.file
     }
 
-    /// How many bytes there are.
+    /// Number of bytes.
     pub(super) const fn bytes(&self) -> u64 {
         self.bytes
     }
 }
 
-/// Whether the bytes before `end` are a footer whose row groups all lie before it.
+/// Whether the bytes before `end` are a footer whose row groups are all before it.
 fn has_footer_at(file: &File, end: u64) -> io::Result<bool> {
     let Some(tail) = end.checked_sub(TAIL) else {
         return Ok(false);
@@ -86,8 +86,7 @@ fn has_footer_at(file: &File, end: u64) -> io::Result<bool> {
     Ok(matches!(decoded, Ok(Ok(metadata)) if lies_before(&metadata, begin) && adds_up(&metadata)))
 }
 
-/// Whether what a footer says twice is the same: if not, a disk has turned bytes of it, and an earlier footer
-/// knows better.
+/// Whether redundant data of a footer agree: if not, bits have flipped on the disk, and an earlier footer is used.
 fn adds_up(metadata: &ParquetMetaData) -> bool {
     let rows = metadata.row_groups().iter().map(|group| group.num_rows());
     let all_rows = rows.fold(0, i64::saturating_add);
@@ -97,7 +96,7 @@ fn adds_up(metadata: &ParquetMetaData) -> bool {
             .iter()
             .filter(|it| it.column_descr().max_rep_level() == 0)
             .all(|it| it.num_values() == group.num_rows());
-        // They stand one behind the other.
+        // They are adjacent.
         let joined = columns.windows(2).all(|pair| {
             let (start, length) = pair[0].byte_range();
             pair[1].byte_range().0 == start.saturating_add(length)

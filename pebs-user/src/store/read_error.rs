@@ -1,4 +1,4 @@
-//! Why a trace can't be read.
+//! Errors of reading a trace.
 
 use crate::failure::Hint;
 use std::io;
@@ -9,21 +9,21 @@ use thiserror::Error;
 
 use super::schema::{OLDEST_SCHEMA, SCHEMA_VERSION, Table};
 
-/// Why a trace can't be read.
+/// An error of reading a trace.
 #[derive(Debug, Error)]
 pub enum ReadError {
-    /// Nothing is there.
+    /// The path does not exist.
     #[error("cannot read trace {}: no such directory", path.display())]
     Missing {
         /// The trace's directory.
         path: PathBuf,
     },
-    /// Something is there that this program did not write.
+    /// The path is not a trace of this program.
     #[error("cannot read {}: not a trace ({reason})", path.display())]
     Foreign {
-        /// What was given as a trace.
+        /// Path given as a trace.
         path: PathBuf,
-        /// How that shows.
+        /// Reason for that.
         reason: String,
     },
     /// `trace.json` is malformed.
@@ -31,9 +31,9 @@ pub enum ReadError {
     Info {
         /// Path of `trace.json`.
         path: PathBuf,
-        /// A table that can be read without it; `None`: no segment is closed.
+        /// A table that can be read without `trace.json`; `None`: no segment is closed.
         readable: Option<Table>,
-        /// What the parser met.
+        /// The parser's error.
         source: serde_json::Error,
     },
     /// A later version wrote the trace.
@@ -60,12 +60,12 @@ pub enum ReadError {
         tool: String,
         schema: u32,
     },
-    /// A segment is not whole, or not of its table.
+    /// A segment is incomplete, or not of its table.
     #[error("cannot read {}: truncated or damaged", path.display())]
     Damaged {
         /// The segment's file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reader's error.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The trace has no such column.
@@ -74,15 +74,15 @@ pub enum ReadError {
         /// The trace's directory.
         path: PathBuf,
         table: Table,
-        /// The column asked for.
+        /// The requested column.
         column: String,
         /// The columns that there are.
         known: Vec<String>,
     },
-    /// A column is not among those that were read.
+    /// A column was not among those read.
     #[error("column '{column}' was not read")]
     NotRead { column: String },
-    /// A column has another type than the schema says.
+    /// A column has another type than in the schema.
     #[error("column '{column}' is {found}")]
     Type { column: String, found: DataType },
     /// Permission or disk.

@@ -1,7 +1,6 @@
 //! Reads a trace.
 //!
-//! Only closed segments are read: what is in them never changes, so a trace can be read while it is
-//! being written.
+//! Only closed segments are read: they never change, so a trace can be read while it is being written.
 
 use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
@@ -23,7 +22,7 @@ use super::view::{Select as _, View as _, columns};
 use crate::files::read_regular;
 use crate::watch::Watch;
 
-/// An open segment of a trace whose writer died or still runs: not read.
+/// An open segment of a trace whose writer died or still runs; it is not read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreadSegment {
     /// The table that it belongs to.
@@ -34,14 +33,14 @@ pub struct UnreadSegment {
     pub bytes: u64,
 }
 
-/// How a trace ended.
+/// State of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TraceState {
     /// In good order.
     Complete,
     /// Not at all: it is being written.
     Live,
-    /// Its writer died or could not write on.
+    /// Its writer died or could not continue.
     Unfinished,
 }
 
@@ -52,7 +51,7 @@ pub struct Trace {
     pub dir: PathBuf,
     /// `trace.json`.
     pub info: RunInfo,
-    /// Told how far its reading has come.
+    /// Progress reporting.
     pub watch: Watch,
     state: TraceState,
     closed: [Vec<PathBuf>; Table::ALL.len()],
@@ -63,14 +62,14 @@ pub struct Trace {
 impl Trace {
     /// Opens a trace: reads `trace.json` and lists the segments.
     ///
-    /// Segments that are closed later by a running writer are not seen. Segments are opened, and
-    /// found damaged, by [`Trace::scan`] and [`Trace::rows`].
+    /// Segments closed later by a running writer are not included. Segments are opened, and errors found, by
+    /// [`Trace::scan`] and [`Trace::rows`].
     ///
     /// # Errors
-    /// If there is no trace, or it is one that this version can't read.
+    /// There is no trace, or this version can't read it.
     pub fn open(dir: &Path) -> Result<Self, ReadError> {
         let info = read_info(dir)?;
-        // Before the segments are listed: a writer that ends in between leaves none open.
+        // Checked before the segments are listed: if the writer ends in between, no segment is open.
         let state = if TraceLock::is_held(dir) {
             TraceState::Live
         } else if info.is_closed() {
@@ -93,9 +92,9 @@ impl Trace {
         Ok(trace)
     }
 
-    /// Opens a trace as [`Trace::open`] does; if it is being written, with its open segments, up to what is flushed.
+    /// Opens a trace like [`Trace::open`]; if it is being written, including the flushed part of open segments.
     ///
-    /// What the writer does meanwhile may make reading fail: then it is to be opened anew.
+    /// Reading may fail because of the writer: then open it again.
     ///
     /// # Errors
     /// As [`Trace::open`].
@@ -113,10 +112,10 @@ impl Trace {
         Ok(trace)
     }
 
-    /// The function that stands for pebs-trace's own work, which is part of no profile; `None`: no sample fell on it.
+    /// The function that represents pebs-trace's own work, which profiles exclude; `None` if it has no samples.
     ///
     /// # Errors
-    /// If `functions` can't be read, the first time.
+    /// `functions` can't be read; only at the first call.
     pub fn own_function(&self) -> Result<Option<u32>, ReadError> {
         if let Some(known) = self.own_function.get() {
             return Ok(*known);
@@ -160,7 +159,7 @@ impl Trace {
         Ok(())
     }
 
-    /// How the trace ended.
+    /// State of the trace.
     #[must_use]
     pub const fn state(&self) -> TraceState {
         self.state
@@ -173,8 +172,7 @@ impl Trace {
         &self.open
     }
 
-    /// What to tell the reader of any result of this trace, if it is not whole: a remark and a
-    /// hint.
+    /// Remark and hint for the results of an incomplete trace; `None` if it is complete.
     #[must_use]
     pub fn remark(&self) -> Option<(String, String)> {
         let dir = self.dir.display();
@@ -224,14 +222,14 @@ impl Trace {
         Ok(rows)
     }
 
-    /// Reads columns of a table, in the order asked for, segment after segment.
+    /// Reads columns of a table, in the given order, segment by segment.
     ///
-    /// Within a segment rows are in the order written or, if it is compacted, thread after thread in parts: rows of
-    /// a thread, and those of a visit, are in order either way. A segment that fails ends the scan with its
-    /// error. Without columns the batches still have their numbers of rows.
+    /// Within a segment rows are in the order written or, if it is compacted, grouped by thread in parts: rows of a
+    /// thread, and those of a visit, are in order either way. A failing segment ends the scan with its error.
+    /// Without columns the batches still have their numbers of rows.
     ///
     /// # Errors
-    /// If the table has no such column.
+    /// The table has no such column.
     pub fn scan(&self, table: Table, columns: &[&str]) -> Result<Scan, ReadError> {
         let schema = self.schema(table);
         let mut fields = Vec::with_capacity(columns.len());
@@ -365,7 +363,7 @@ mod tests {
         Ok(rows)
     }
 
-    // Every table can be scanned with all its columns; without columns the rows still count.
+    // Every table can be scanned with all its columns; without columns the rows are still counted.
     #[test]
     fn every_table_scans() {
         let parent = tempfile::tempdir().unwrap();
@@ -382,7 +380,7 @@ mod tests {
         }
     }
 
-    // A column that is not there is named, with those that are; a type that it has not, too.
+    // The error for a missing column names it, and the existing ones; so does that for a wrong type.
     #[test]
     fn wrong_columns_are_told() {
         let parent = tempfile::tempdir().unwrap();
@@ -446,7 +444,7 @@ mod tests {
         assert_eq!(hint.as_deref(), Some("read it with pebs-trace 0.0.9"));
     }
 
-    // Without its trace.json a trace can be queried where segments are closed, and only there.
+    // Without trace.json, the hint to query the trace is given only if segments are closed.
     #[test]
     fn hint_without_info() {
         let parent = tempfile::tempdir().unwrap();
@@ -495,7 +493,7 @@ mod tests {
         );
     }
 
-    // Cut anywhere, a segment is an error that names its file, never fewer rows.
+    // A segment truncated anywhere gives an error with its file, never fewer rows.
     #[test]
     fn truncated_segments_are_refused() {
         let parent = tempfile::tempdir().unwrap();
@@ -520,7 +518,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        // Bytes turned by a bad disk end in an error or in rows, never in a panic.
+        // Flipped bits of a bad disk give an error or rows, never a panic.
         #[test]
         fn turned_bytes(places in prop::collection::vec((0.0..1.0, 1_u8..), 1..4)) {
             let parent = tempfile::tempdir().unwrap();

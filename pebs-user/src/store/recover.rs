@@ -1,6 +1,6 @@
-//! Finishes a trace whose writer died: open segments are closed up to their last whole row group.
+//! Completes a trace whose writer died: open segments are closed up to their last complete row group.
 //!
-//! Invariant: running it again, or after it was itself killed, changes nothing that is whole.
+//! Invariant: running it again, or after it was killed, does not change complete files.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,10 +17,10 @@ use super::writer::WriteError;
 use crate::failure::Hint;
 use crate::watch::Watch;
 
-/// How the remark begins that a recovered trace carries in `trace.json`.
+/// Prefix of the remark in a recovered trace's `trace.json`.
 const NOTE: &str = "recovered:";
 
-/// Why a trace can't be recovered.
+/// Errors of recovering a trace.
 #[derive(Debug, Error)]
 pub enum RecoverError {
     /// Its writer is alive.
@@ -29,10 +29,10 @@ pub enum RecoverError {
         /// The trace's directory.
         path: PathBuf,
     },
-    /// It is no trace, or not one that this version knows.
+    /// Not a trace, or not of a known version.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// What was saved can't be written.
+    /// The recovered files can't be written.
     #[error(transparent)]
     Write(#[from] WriteError),
 }
@@ -58,7 +58,7 @@ impl Hint for RecoverError {
     }
 }
 
-/// What was done to a table.
+/// Result for a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecoveredTable {
     pub table: Table,
@@ -66,11 +66,11 @@ pub struct RecoveredTable {
     pub segments: u32,
     /// Rows saved from them.
     pub rows: u64,
-    /// Bytes at their ends that made no whole row group: the rows in them are lost.
+    /// Bytes at the segments' ends after the last complete row group: their rows are lost.
     pub lost_bytes: u64,
 }
 
-/// What was done to a trace.
+/// Result for a trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
     /// The tables that had open segments.
@@ -84,31 +84,31 @@ impl Recovered {
         self.tables.iter().map(|table| table.rows).sum()
     }
 
-    /// Bytes that could not be saved.
+    /// Number of bytes that could not be recovered.
     #[must_use]
     pub fn lost_bytes(&self) -> u64 {
         self.tables.iter().map(|table| table.lost_bytes).sum()
     }
 }
 
-/// Finishes the trace in `dir`. `trace.json` still says `complete: false` afterwards, and a note
-/// what was saved; a trace that needs nothing is left as it is.
+/// Completes the trace in `dir`. `trace.json` keeps `complete: false`, and gets a note on the result; a complete
+/// trace is unchanged.
 ///
-/// What is made belongs to the owner of the directory.
+/// Created files belong to the owner of the directory.
 ///
 /// # Errors
-/// If the trace is being written, is none, or can't be written to. What was saved by then stays
-/// saved, what was not stays open.
+/// The trace is being written, is not a trace, or can't be written to. Segments recovered until then stay closed,
+/// others stay open.
 pub fn recover(dir: &Path) -> Result<Recovered, RecoverError> {
     recover_watched(dir, &Watch::default())
 }
 
-/// As [`recover`], and tells how far it is.
+/// As [`recover`], with progress reports.
 ///
 /// # Errors
 /// As [`recover`].
 pub fn recover_watched(dir: &Path, watch: &Watch) -> Result<Recovered, RecoverError> {
-    // First of all, so that nothing is made in a directory that is no trace.
+    // First, so that no file is created in a directory that is not a trace.
     if read_info(dir)?.is_closed() && unfinished(dir)?.is_empty() {
         return Ok(Recovered::default());
     }
@@ -122,7 +122,7 @@ pub fn recover_watched(dir: &Path, watch: &Watch) -> Result<Recovered, RecoverEr
             path: name.to_owned(),
         });
     };
-    // Again: the writer may have ended in good order before the lock was taken.
+    // Again: the writer may have completed the trace before the lock was taken.
     let mut info = read_info(dir)?;
     let recovered = finish_tables(dir, &info, (owner, watch))?;
     let noted = info.notes.iter().any(|note| note.starts_with(NOTE));
@@ -179,7 +179,7 @@ fn finish_tables(
         let what = format!("recovering {}", table.name());
         watch.tell(&what, number, Table::ALL.len() as u64);
         let folder = dir.join(table.name());
-        // A link that stands for it would lead out of the trace.
+        // A link in its place would lead out of the trace.
         let held = Held::open_itself(&folder).map_err(|error| at(&folder, error))?;
         let folder = held.path();
         let files = list(&folder)?;
@@ -253,7 +253,7 @@ mod tests {
     use super::super::writer::{TraceWriter, WriterOptions};
     use super::*;
 
-    /// A trace of 30 visits whose writer dies: 20 flushed, 10 not.
+    /// A trace of 30 visits whose writer died: 20 flushed, 10 not.
     fn abandoned(dir: &Path) {
         let mut writer = TraceWriter::create(dir, &info(), WriterOptions::default()).unwrap();
         rows::write(&mut writer, 0, 10).unwrap();
@@ -277,8 +277,7 @@ mod tests {
         found
     }
 
-    // What was flushed is saved, the trace stays incomplete and says so, and a second run changes
-    // no file.
+    // Flushed rows are recovered, the trace stays marked incomplete, and a second run changes no file.
     #[test]
     fn flushed_rows_are_saved() {
         let parent = tempfile::tempdir().unwrap();
@@ -341,7 +340,7 @@ mod tests {
         assert_eq!(listing(&dir), before);
     }
 
-    // While its writer lives a trace is not recovered; nothing of it changes.
+    // A trace with a live writer is not recovered, and not changed.
     #[test]
     fn live_trace_is_refused() {
         let parent = tempfile::tempdir().unwrap();
@@ -359,7 +358,7 @@ mod tests {
         assert_eq!(listing(&dir), before);
     }
 
-    // In a directory that is no trace nothing is made.
+    // No file is created in a directory that is not a trace.
     #[test]
     fn foreign_directory_is_left_alone() {
         let dir = tempfile::tempdir().unwrap();
@@ -388,7 +387,7 @@ mod tests {
         assert_eq!(Trace::open(&dir).unwrap().rows(Table::Visits).unwrap(), 20);
     }
 
-    // An open segment whose columns are not the trace's is an error, and kept.
+    // An open segment with other columns than the trace's is an error, and kept.
     #[test]
     fn foreign_segment_is_kept() {
         let parent = tempfile::tempdir().unwrap();
@@ -405,7 +404,7 @@ mod tests {
         Arc::new(Schema::new(vec![Required::<Int64Type>::field("n")]))
     }
 
-    /// An open segment of the given row groups and, for each, where it ends.
+    /// Writes an open segment of these row groups; returns for each its end.
     fn segment_of(folder: &Path, groups: &[usize]) -> Vec<(u64, u64)> {
         let schema = one_column();
         let mut open = OpenSegment::create(folder, 0, &schema, Owner::default()).unwrap();
@@ -433,7 +432,7 @@ mod tests {
         closed
     }
 
-    // Cut at every single byte, an open segment gives exactly its whole row groups.
+    // Truncated at any byte, an open segment gives exactly its complete row groups.
     #[test]
     fn every_cut_gives_the_whole_groups() {
         let dir = tempfile::tempdir().unwrap();
@@ -453,7 +452,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        // Any batches, any cut, then zeros, as a file system may leave them after a power cut.
+        // Any batches, truncated anywhere, then zeros, which a file system may leave after a power cut.
         #[test]
         fn cut_and_zeros(batches in prop::collection::vec(1_usize..50, 1..6), cut in 0.0..1.0, zeros in 0_usize..64) {
             let dir = tempfile::tempdir().unwrap();
@@ -467,7 +466,7 @@ mod tests {
             prop_assert_eq!(close_cut(dir.path(), &bytes).rows, rows);
         }
 
-        // Bytes turned by a bad disk: batches before them are saved, nothing panics.
+        // Flipped bits of a bad disk: batches before them are recovered, nothing panics.
         #[test]
         fn turned_bytes(batches in prop::collection::vec(1_usize..50, 1..6), place in 0.0..1.0, turn in 1_u8..) {
             let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! `trace.json`: how the trace came to be.
+//! `trace.json`: description of the run.
 
 use perf_event_open_sys::bindings as sys;
 use serde::{Deserialize, Serialize};
@@ -26,18 +26,18 @@ pub struct RunInfo {
     pub tool_version: String,
     /// Arguments as typed, the program's name first.
     pub command_line: Vec<String>,
-    /// False until the run ended in good order, and if a traced process died of what a probe can cause or ran a copy of
-    /// probed code.
+    /// False until the run was completed, and if a traced process died of a signal that a probe can cause or ran a
+    /// copy of probed code.
     pub complete: bool,
     /// Traced processes that died of a signal that a probe can cause: `pid 12 died of SIGTRAP`.
     #[serde(default)]
     pub crashes: Vec<String>,
-    /// Traced processes that copied probed code, whose items are missing from then on.
+    /// Traced processes that copied probed code; their items are missing from then on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub copied: Vec<String>,
     /// The machine.
     pub host: HostInfo,
-    /// `CLOCK_REALTIME` of ns 0, in ns since 1970. Of an imported trace see [`ImportInfo::wall_clock_known`].
+    /// `CLOCK_REALTIME` of ns 0, in ns since 1970. For an imported trace see [`ImportInfo::wall_clock_known`].
     pub wall_clock_ns: i64,
     /// `CLOCK_MONOTONIC` of ns 0; of an imported trace, on the recording's clock.
     pub monotonic_ns: u64,
@@ -59,7 +59,7 @@ pub struct RunInfo {
     /// Probes that marked when a thread turned to an item (`--resume`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub resumes: Vec<ProbeInfo>,
-    /// Length of the intervals of `interval_counts`; null: it has none.
+    /// Length of the intervals of `interval_counts`; null without that table.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count_interval_ns: Option<u64>,
     /// Argument columns of `visits`.
@@ -69,63 +69,63 @@ pub struct RunInfo {
     /// Whether page faults were recorded.
     #[serde(default)]
     pub page_faults: bool,
-    /// How call stacks were taken: `fp` or `lbr`; `recorded`, of a recording that has them; null if samples have none.
+    /// Kind of call stacks: `fp` or `lbr`; `recorded` if imported; null if samples have none.
     #[serde(default)]
     pub call_graph: Option<String>,
-    /// Whose details were kept; null: those of every visit, and there is no `function_stats`.
+    /// Which visits kept their details; null: all, and there is no `function_stats`.
     #[serde(default)]
     pub keep: Option<KeepInfo>,
     /// The account of every record; null until the run ended.
     pub ledger: Option<Ledger>,
-    /// What the run cost; null until it ended.
+    /// Cost of the run; null until it ended.
     pub cost: Option<CostInfo>,
-    /// Where the cost of a mark and of a sample comes from: `calibrated DATE` or `measured before the run`; null
-    /// if it is unknown.
+    /// Source of the costs of a mark and of a sample: `calibrated DATE`, `measured DATE` or `measured before the
+    /// run`; null if unknown.
     #[serde(default)]
     pub unit_costs: Option<String>,
-    /// What pebs-trace takes of an item's time, as `visits.net_ns` leaves out; null: not known.
+    /// Time that pebs-trace adds to items, which `visits.net_ns` excludes; null if unknown.
     #[serde(default)]
     pub own_time: Option<OwnTime>,
-    /// How the overhead was to be bounded; null if it was not.
+    /// Bound on the overhead; null if there was none.
     #[serde(default)]
     pub max_overhead: Option<OverheadInfo>,
     /// Changes of reset values, in order of time. Before the first of an event its reset value is
     /// that in `events`.
     #[serde(default)]
     pub resets: Vec<ResetChange>,
-    /// Remarks that a reader of the numbers should see.
+    /// Remarks for readers of the numbers.
     pub notes: Vec<String>,
     /// The recording that the trace was made from; null if pebs-trace recorded it.
     #[serde(default)]
     pub import: Option<ImportInfo>,
 }
 
-/// What pebs-trace takes of the items in which it records something.
+/// Time that pebs-trace adds to the items in which it records something.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OwnTime {
     /// Marks, by probe.
     pub marks: Vec<OwnMarks>,
-    /// A sample; null if its cost is not known. What followed from the run itself is in place of what was measured before.
+    /// A sample; null if its cost is unknown. Estimated from the run itself if possible, else as measured before.
     pub sample: Option<OwnCost>,
-    /// How far what one sample takes is from what another does, as a standard deviation, ns.
+    /// Standard deviation of the cost among samples, ns.
     pub sample_spread_ns: Option<f64>,
-    /// A record of the thread leaving or taking the CPU; null: not recorded or not known.
+    /// A record of a thread switched out or in; null if not recorded or unknown.
     pub switch: Option<OwnCost>,
-    /// What counting a page fault adds; null: not counted or not known.
+    /// Counting a page fault; null if not counted or unknown.
     pub page_fault: Option<OwnCost>,
 }
 
-/// What the marks of a probe take.
+/// Time added by the marks of a probe.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OwnMarks {
     pub probe_id: ProbeId,
-    /// Of its own visits: what comes behind the begin mark's time and before the end mark's; null if not known.
+    /// To its own visits: between the begin mark's time and the end mark's; null if unknown.
     pub inside: Option<OwnCost>,
-    /// Of a visit that one of its visits lies in: both marks whole; null if not known.
+    /// To a visit that contains one of its visits: both marks completely; null if unknown.
     pub whole: Option<OwnCost>,
 }
 
-/// What something takes.
+/// A cost with its error and source.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OwnCost {
     /// ns each time.
@@ -145,15 +145,15 @@ pub struct ImportInfo {
     pub bytes: u64,
     /// It was written as a stream.
     pub piped: bool,
-    /// Version of perf; null if the file does not say it.
+    /// Version of perf; null if the file does not have it.
     pub perf_version: Option<String>,
     /// Clock of its times: `monotonic`, or `perf` (the kernel's own, in ns since some time near the boot).
     pub clock: String,
-    /// Time of day is known, and so is what `wall_clock_ns` says.
+    /// Whether the time of day is known, and so `wall_clock_ns` is valid.
     pub wall_clock_known: bool,
     /// Where its records ended too soon, and why; null if they did not.
     pub cut: Option<String>,
-    /// What became of its events, in its order.
+    /// Use of its events, in the file's order.
     pub events: Vec<ImportedEvent>,
 }
 
@@ -161,18 +161,18 @@ pub struct ImportInfo {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImportedEvent {
     pub name: String,
-    /// What it was used for: `samples`, `begin`, `end`, `switches`, or `nothing`.
+    /// Use of the event: `samples`, `begin`, `end`, `switches`, or `nothing`.
     pub used_for: String,
     /// Samples in the file.
     pub samples: u64,
-    /// Those that the kernel said the exact ip of.
+    /// Samples whose ip the kernel marked as exact.
     pub exact: u64,
 }
 
 /// A change of an event's reset value during the run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ResetChange {
-    /// From when on samples were taken with the new one.
+    /// Time from which samples were taken with the new one.
     pub time_ns: TraceNs,
     pub event: EventId,
     /// Reset value before.
@@ -195,14 +195,14 @@ impl ResetChange {
     }
 }
 
-/// A bound on the slow-down, and what came of it.
+/// A bound on the slow-down, and the result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OverheadInfo {
     /// The event whose reset value is changed.
     pub event: EventId,
-    /// Slow-down of items asked for at most, 0.02 = 2 %.
+    /// Maximum slow-down of items, 0.02 = 2 %.
     pub most: f64,
-    /// Whether nobody asked: it is the goal by default, and samples cost some where marks alone cost more.
+    /// Whether it is the default bound, with which samples get a share even if marks alone exceed it.
     #[serde(default)]
     pub by_default: bool,
     /// Smallest reset value.
@@ -211,8 +211,7 @@ pub struct OverheadInfo {
     pub most_reset: u64,
     /// Reset value at the end.
     pub reset: u64,
-    /// Slow-down in the last window that could be judged; null if none could, or if it was beyond
-    /// measure.
+    /// Slow-down in the last window that was judged; null if there was none, or if it could not be computed.
     pub last: Option<f64>,
     /// The part of it that is the cost of marks and page faults, which the reset value does not
     /// change; null where `last` is.
@@ -222,7 +221,7 @@ pub struct OverheadInfo {
 }
 
 impl OverheadInfo {
-    /// Whether the last window that was judged is what led to the last change: too little ran after it.
+    /// Whether the last judged window is the one that caused the last change: too little ran after it.
     #[must_use]
     pub fn is_of_before(&self, resets: &[ResetChange]) -> bool {
         let mut changes = resets.iter().rev();
@@ -250,26 +249,26 @@ pub struct HostInfo {
 pub struct EventInfo {
     /// Its number in the tables.
     pub id: EventId,
-    /// As typed, or what `auto` chose.
+    /// As given, or the event chosen for `auto`.
     pub name: String,
-    /// Reset value; 1 if there was none, as the kernel kept to a frequency.
+    /// Reset value; 1 if there was none, as the kernel adjusted it to a frequency.
     pub reset: u64,
-    /// What the reset value counts: `ns` for clocks, else `events`; `samples` if there was none.
+    /// Unit of the reset value: `ns` for clocks, else `events`; `samples` if there was none.
     pub unit: String,
-    /// Samples a second that the kernel kept to; null if there was a reset value.
+    /// Samples per second that the kernel aimed at; null if there was a reset value.
     #[serde(default)]
     pub frequency: Option<u64>,
-    /// Time that its counters were meant to count, summed over them, ns; null if it is not known.
+    /// Time for which its counters were enabled, summed over them, ns; null if unknown.
     #[serde(default)]
     pub enabled_ns: Option<u64>,
-    /// Time that they did count: less where events took turns on a counter, or were throttled.
+    /// Time for which they counted, ns: less if events were multiplexed or throttled.
     #[serde(default)]
     pub running_ns: Option<u64>,
     /// `perf_event_attr.type`.
     pub r#type: u32,
     /// `perf_event_attr.config`.
     pub config: u64,
-    /// Precise level asked for.
+    /// Requested precise level.
     pub precise_requested: u8,
     /// Precise level granted.
     pub precise_granted: u8,
@@ -278,8 +277,8 @@ pub struct EventInfo {
 }
 
 impl EventInfo {
-    /// Whether its reset value is a time, ns. A clock that is blind in user space has one too, though its samples
-    /// count as events.
+    /// Whether its reset value is a time, ns. This includes clocks without user mode, though their samples count as
+    /// events.
     #[must_use]
     pub fn is_clock(&self) -> bool {
         let clocks = [sys::PERF_COUNT_SW_CPU_CLOCK, sys::PERF_COUNT_SW_TASK_CLOCK];
@@ -294,9 +293,9 @@ impl EventInfo {
 pub struct CountedInfo {
     /// Its number in `counts`.
     pub id: EventId,
-    /// As typed, or what `auto` chose.
+    /// As given, or the event chosen for `auto`.
     pub name: String,
-    /// What is counted: `ns` of clocks, else `events`.
+    /// Unit of the count: `ns` for clocks, else `events`.
     pub unit: String,
     /// Number of its group: events of a group are counted at the same time.
     pub group: u32,
@@ -304,7 +303,7 @@ pub struct CountedInfo {
     pub source: String,
 }
 
-/// How the marks of a probe make visits.
+/// How the marks of a probe form visits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum VisitRule {
@@ -320,7 +319,7 @@ pub enum VisitRule {
     SameId,
 }
 
-/// How ids were read, in `trace.json`.
+/// How ids were read, for `trace.json`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ItemInfo {
     /// `register`, `memory` or `tls`.
@@ -343,14 +342,14 @@ pub struct ProbeInfo {
     pub spec: String,
     /// Rule that makes visits.
     pub rule: VisitRule,
-    /// Where it is attached.
+    /// The places it is attached to.
     pub sites: Vec<SiteInfo>,
     /// How samples read item ids, if items are not marked; else null.
     #[serde(default)]
     pub item: Option<ItemInfo>,
 }
 
-/// One place that a probe is attached to.
+/// A place that a probe is attached to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SiteInfo {
     /// Binary.
@@ -368,27 +367,27 @@ pub struct SiteInfo {
     pub class: EntryClass,
 }
 
-/// Whose details were kept.
+/// Which visits kept their details.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeepInfo {
     /// `slow` or `none`.
     pub keep: String,
     /// The rule for `slow`, as typed: `p99`, `3x`, `500us`.
     pub slow: Option<String>,
-    /// Visits of a probe that were kept until there was a baseline.
+    /// Number of visits of a probe that were kept until there was a baseline.
     pub warm_up: u64,
-    /// The visits that were kept; null until the run ended.
+    /// Number of kept visits; null until the run ended.
     pub visits: Option<KeptVisits>,
 }
 
-/// Visits whose details were kept, by reason.
+/// Number of visits whose details were kept, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptVisits {
     /// Their duration was beyond the limit.
     pub slow: u64,
     /// It was not, but the time of a function was.
     pub slow_function: u64,
-    /// Too few visits came before to tell.
+    /// Too few earlier visits to decide.
     pub warm_up: u64,
     /// They overlap a loss, or their end is unknown.
     pub unknown: u64,
@@ -408,7 +407,7 @@ impl KeptVisits {
     }
 }
 
-/// What a run cost.
+/// Cost of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CostInfo {
     /// Marks made.
@@ -417,44 +416,44 @@ pub struct CostInfo {
     pub samples: u64,
     /// CPU time of pebs-trace itself, user and system.
     pub tool_cpu_ns: u64,
-    /// Estimated CPU time that marks took from the target.
+    /// Estimated CPU time of marks in the target, ns.
     pub marks_ns: Option<f64>,
-    /// Estimated CPU time that samples took from the target.
+    /// Estimated CPU time of samples in the target, ns.
     pub samples_ns: Option<f64>,
     /// Page faults counted within visits.
     #[serde(default)]
     pub page_faults: u64,
-    /// Estimated CPU time that counting them took from the visits.
+    /// Estimated CPU time of counting them in visits, ns.
     #[serde(default)]
     pub page_faults_ns: Option<f64>,
-    /// Interrupts, and what they left for later, recorded within visits (`--with irq`).
+    /// Interrupts and softirqs recorded within visits (`--with irq`).
     #[serde(default)]
     pub interrupts: u64,
-    /// Estimated CPU time that recording them took from the visits; null if it is not known, or they were not recorded.
+    /// Estimated CPU time of recording them in visits, ns; null if unknown, or not recorded.
     #[serde(default)]
     pub interrupts_ns: Option<f64>,
     /// Wake-ups and preemptions recorded within visits (`--with waits`).
     #[serde(default)]
     pub encounters: u64,
-    /// Estimated CPU time that recording them took, as of `interrupts_ns`.
+    /// Estimated CPU time of recording them, as for `interrupts_ns`.
     #[serde(default)]
     pub encounters_ns: Option<f64>,
-    /// How long a sample stops the target until its time is read; null if it was not measured.
+    /// How long a sample stops the target before its time is read, ns; null if not measured.
     #[serde(default)]
     pub pause_before_ns: Option<i64>,
-    /// How long from there until the target goes on.
+    /// How long it stops the target after that, ns.
     #[serde(default)]
     pub pause_after_ns: Option<i64>,
     /// On-CPU time of all visits, the base of the slow-down.
     pub visits_oncpu_ns: Option<f64>,
-    /// Slow-down of items: what their marks, the samples in them and what else is recorded in them took, over the time
-    /// that they take without it, both on the CPU; 0.02 = 2 %. Null if the base is unknown.
+    /// Slow-down of items: CPU time of their marks, samples and other records, relative to the CPU time of items
+    /// without them; 0.02 = 2 %. Null if the base is unknown.
     pub slowdown: Option<f64>,
-    /// What it is at least, where what the recording cost is nearly all of the visits' time; else null.
+    /// Lower bound of the slow-down, if the cost of recording is nearly all of the visits' time; else null.
     #[serde(default)]
     pub slowdown_least: Option<f64>,
-    /// CPU of the target: all that the recording took from traced processes, in items and outside, over the CPU time that
-    /// they took without it. Null if that is unknown.
+    /// CPU time of the target: all that recording took from traced processes, within and outside of items, relative
+    /// to the CPU time that they took without it. Null if that is unknown.
     #[serde(default)]
     pub target_cpu: Option<f64>,
     /// CPU time of the traced processes, the recording's cost included; null if it is unknown.
@@ -463,7 +462,7 @@ pub struct CostInfo {
     /// Switches and the like that were recorded of traced threads.
     #[serde(default)]
     pub switches: u64,
-    /// Estimated CPU time that recording them took from the target.
+    /// Estimated CPU time of recording them in the target, ns.
     #[serde(default)]
     pub switches_ns: Option<f64>,
 }

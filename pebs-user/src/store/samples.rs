@@ -17,10 +17,10 @@ pub const ORDERED_ROWS: usize = 128 * 1024;
 /// Rows of a [`Part`] at most.
 const PART_ROWS: usize = 16 * 1024;
 
-/// Rows whose room a block keeps though it does not need it.
+/// Maximum rows of unneeded memory that a block keeps.
 const KEPT_ROWS: usize = 2 * ORDERED_ROWS;
 
-/// What samples that follow one another have in common.
+/// Properties shared by consecutive samples.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Common {
     pub visit_id: Option<u64>,
@@ -31,16 +31,16 @@ pub(super) struct Common {
     pub stack_id: Option<StackId>,
 }
 
-/// Rows of `samples` that lie in the same visit, or in none, of one thread.
+/// Rows of `samples` of one thread in the same visit, or in none.
 #[derive(Clone, Copy, Debug)]
 pub struct SamplesOf<'a> {
     /// The visit; null: in no visit.
     pub visit_id: Option<u64>,
     /// Thread.
     pub tid: Tid,
-    /// The samples; their functions are given beside them.
+    /// The samples; their functions are passed separately.
     pub samples: Samples<'a>,
-    /// Whether the samples are known to be like one another (of one [`SampleKind`]).
+    /// Whether all samples are known to have the same [`SampleKind`].
     pub alike: bool,
     /// Begin and end of the visit, and the distance from them below which a sample is flagged
     /// [`sample_flag::NEAR_BOUNDARY`], ns; null: no sample is.
@@ -48,7 +48,7 @@ pub struct SamplesOf<'a> {
 }
 
 impl SamplesOf<'_> {
-    /// [`sample_flag`] of one of the samples.
+    /// [`sample_flag`] of a sample.
     #[must_use]
     pub fn flags(&self, sample: &BareSample) -> u32 {
         let mut flags = 0;
@@ -68,22 +68,21 @@ impl SamplesOf<'_> {
     }
 }
 
-/// Samples in columns. First those that are rows of the table to be, then those of the visit at hand, of which
-/// that is not known yet.
+/// Samples in columns: first the rows of the table, then the samples of the current visit, which may become rows.
 ///
-/// Memory: 24 bytes a sample.
+/// Memory: 24 bytes per sample.
 #[derive(Debug, Default)]
 pub struct SampleBlock {
-    // Columns are as long as they ever were: what is in use ends where `end` says.
+    // Columns never shrink: their used part ends at `end`.
     times: Vec<TraceNs>,
     ips: Vec<Ip>,
     functions: Vec<FunctionId>,
     slots: Vec<Slot>,
-    /// Of the samples at hand; empty if they are of one event.
+    /// Events of the current samples; empty if they are all of one event.
     events: Vec<EventId>,
     rows: usize,
     end: usize,
-    /// What rows have in common, and how many of them. Some run ends at each multiple of [`PART_ROWS`].
+    /// Shared properties of rows, and the number of these rows. A run ends at each multiple of [`PART_ROWS`].
     runs: Vec<(Common, usize)>,
 }
 
@@ -97,8 +96,8 @@ pub(super) struct Part<'a> {
 }
 
 impl SampleBlock {
-    /// Takes samples in the place of those that were at hand, unless these were kept. `find`: the functions of
-    /// addresses, and where each is remembered. Says whether they are like one another (of one [`SampleKind`]).
+    /// Takes the samples of a visit; they replace those of the previous one, unless those were kept. `find` looks
+    /// up the functions of addresses, and their cache slots. Returns whether all have the same [`SampleKind`].
     #[inline(always)]
     pub fn name(
         &mut self,
@@ -145,19 +144,19 @@ impl SampleBlock {
         &self.functions[self.rows..self.end]
     }
 
-    /// Gives one of the samples at hand another function.
+    /// Changes the function of one of the current samples.
     pub fn rename(&mut self, at: usize, function: FunctionId) {
         self.functions[self.rows..self.end][at] = function;
     }
 
-    /// Their events; empty if they are of one event.
+    /// Events of the current samples; empty if they are all of one event.
     #[must_use]
     pub fn events(&self) -> &[EventId] {
         &self.events
     }
 
-    /// Makes rows of the samples at hand, which are those of `of`. `stacks`: their call stacks, one a sample; empty: none
-    /// has one.
+    /// Makes rows of the current samples, which are those of `of`. `stacks`: the call stack of each; empty if there
+    /// are none.
     #[inline]
     pub fn keep(&mut self, of: &SamplesOf<'_>, stacks: &[Option<StackId>]) {
         let at_hand = self.rows..self.end;
@@ -240,10 +239,10 @@ impl SampleBlock {
         })
     }
 
-    /// All rows thread after thread, some at a time. `room` is for those at hand.
+    /// Passes all rows on thread by thread, in parts. `room` holds the current part.
     ///
-    /// The rings are drained thread after thread, again and again: times fall back at each turn, and packed differences
-    /// pay for each fall with a block of wide ones. Rows of a thread keep their order.
+    /// The rings are drained thread by thread, again and again: times decrease at each turn, and delta encoding
+    /// needs a wide block for each decrease. Rows of a thread keep their order.
     pub(super) fn ordered_parts(&self, room: &mut Self, mut take: impl FnMut(&Part<'_>)) {
         if self.runs.is_sorted_by_key(|(common, _)| common.tid) {
             return self.parts().for_each(|part| take(&part));
@@ -290,7 +289,7 @@ impl SampleBlock {
         (self.rows, self.end) = (end, end);
     }
 
-    /// Forgets all rows, and the samples at hand; keeps the room, unless that of a very large visit.
+    /// Drops all rows, and the current samples; keeps the memory, unless a very large visit needed it.
     pub fn clear(&mut self) {
         if self.times.len() > KEPT_ROWS {
             *self = Self::default();
@@ -317,8 +316,8 @@ mod tests {
     }
 
     proptest! {
-        /// Samples that are kept are rows, in order and whole, however many there are at once; of those that are
-        /// not kept nothing is left.
+        /// Kept samples are rows, in order and complete, for any number of samples at a time; others leave no
+        /// trace.
         #[test]
         fn kept_and_left_out(
             visits in prop::collection::vec((0_usize..3 * PART_ROWS / 2, any::<bool>(), any::<bool>()), 1..8),

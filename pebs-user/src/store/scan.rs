@@ -27,7 +27,7 @@ pub struct Scan {
     current: Option<SegmentScan>,
     /// Segments that were begun, and all.
     begun: (u64, u64),
-    /// What to report about them, and to whom.
+    /// Label and receiver of progress reports.
     watch: (String, Watch),
 }
 
@@ -35,9 +35,9 @@ pub struct Scan {
 struct SegmentScan {
     path: PathBuf,
     reader: ParquetRecordBatchReader,
-    /// For each column asked for, its place in the reader's batches; none if the file is older than the column.
+    /// For each requested column, its index in the reader's batches; `None` if the file is older than the column.
     order: Vec<Option<usize>>,
-    /// The columns asked for.
+    /// The requested columns.
     schema: SchemaRef,
     /// Rows that were read, and all.
     rows: (u64, u64),
@@ -102,7 +102,7 @@ impl SegmentScan {
     }
 }
 
-/// The columns asked for, in their order; what the file lacks is null.
+/// The requested columns in their order; columns missing in the file are null.
 fn arranged(
     batch: &RecordBatch,
     order: &[Option<usize>],
@@ -167,7 +167,7 @@ impl Scan {
         }
     }
 
-    /// Tells how far it is, in thousandths of a segment.
+    /// Reports progress, in thousandths of a segment.
     fn tell(&self) {
         let rows = self.current.as_ref().map_or((0, 0), |it| it.rows);
         let part = (rows.0 * 1000).checked_div(rows.1).unwrap_or(0);
@@ -191,9 +191,9 @@ pub(super) fn open_parquet(
     guarded(path, || ParquetRecordBatchReaderBuilder::try_new(file))
 }
 
-/// Runs a step of the decoder, whose panics are damage too: it has some left on turned bits.
+/// Runs a step of the decoder and turns a panic into an error: some panics on flipped bits remain in it.
 ///
-/// What the step used must not be used again after an error.
+/// Objects used in the step must not be used again after an error.
 fn guarded<T, E>(path: &Path, step: impl FnOnce() -> Result<T, E>) -> Result<T, ReadError>
 where
     E: std::error::Error + Send + Sync + 'static,

@@ -1,9 +1,8 @@
-//! Segments: a table's rows in files.
+//! Segments: the files with a table's rows.
 //!
-//! `TABLE/NNNNNN.parquet.open` grows by whole row groups, each with a footer of its own behind it that
-//! knows all groups so far: whenever the writer dies, the file is whole up to the last such footer.
-//! `TABLE/NNNNNN.parquet` is whole whenever it exists: the open file by another name, and after some time
-//! a compacted one in its place.
+//! `TABLE/NNNNNN.parquet.open` grows by complete row groups, each followed by a footer that covers all groups so
+//! far: whenever the writer dies, the file is complete up to the last footer. `TABLE/NNNNNN.parquet` is always
+//! complete: it is the open file renamed, and later a compacted one in its place.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -45,7 +44,7 @@ const CLOSED: &str = ".parquet";
 /// First and last bytes of a Parquet file.
 const MAGIC: &[u8; 4] = b"PAR1";
 
-/// Version of the format as a footer says it.
+/// Version of the format in a footer.
 const FORMAT: i32 = 2;
 
 /// A failure below the writer; the caller adds which file it was.
@@ -72,7 +71,7 @@ pub(super) struct SegmentFiles {
     pub(super) closed: BTreeMap<u32, PathBuf>,
     /// Files of segments that are open.
     pub(super) open: BTreeMap<u32, PathBuf>,
-    /// Left by a writer that died: unfinished temporaries, open files of closed segments.
+    /// Files left by a writer that died: unfinished temporaries, open files of closed segments.
     pub(super) leftover: Vec<PathBuf>,
 }
 
@@ -159,7 +158,7 @@ impl OpenSegment {
                 Ok(())
             }
             Err(error) => {
-                // A reader would stop before the broken group anyway; this gives its room back.
+                // A reader would stop before the broken group anyway; this frees its room.
                 let _ = self.file.set_len(self.bytes);
                 Err(error)
             }
@@ -206,7 +205,7 @@ impl OpenSegment {
     }
 }
 
-/// Describes a row group whose chunks stand one behind the other from `begin` on.
+/// Metadata of a row group whose chunks are adjacent from `begin` on.
 fn group_metadata(
     columns: &SchemaDescPtr,
     chunks: &[Chunk<'_>],
@@ -242,12 +241,12 @@ fn write_slices(file: &mut File, mut rest: &mut [IoSlice<'_>]) -> io::Result<u64
     Ok(bytes)
 }
 
-/// What became of an open segment whose writer died.
+/// Result of recovering an open segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Closed {
     /// Rows in the Parquet file.
     pub(super) rows: u64,
-    /// Bytes at the end of the open file that belong to no whole row group.
+    /// Bytes at the end of the open file that belong to no complete row group.
     pub(super) unread_bytes: u64,
 }
 
@@ -289,12 +288,13 @@ pub(super) fn compact(
     Ok(fs::metadata(path)?.len())
 }
 
-/// Closes a segment whose writer died: its whole row groups are written anew, and the open file removed.
+/// Closes a segment whose writer died: its complete row groups are written to a new file, and the open file is
+/// removed.
 ///
-/// A segment without a whole row group becomes no file at all.
+/// No file is created for a segment without a complete row group.
 ///
 /// # Errors
-/// I/O errors. The open file is then still there, no closed one is.
+/// I/O errors. The open file then still exists, and no closed one does.
 pub(super) fn recover(
     folder: &Path,
     number: u32,
@@ -336,7 +336,7 @@ fn write_all(
     Ok(rows)
 }
 
-/// Writes a closed segment without rows, so that a table can be read though nothing happened.
+/// Writes a closed segment without rows, so that an empty table can be read.
 pub(super) fn write_empty(
     folder: &Path,
     number: u32,
@@ -351,7 +351,7 @@ pub(super) fn write_empty(
     Ok(fs::metadata(&path)?.len())
 }
 
-/// Whether the columns of a file are these, whatever is said of them.
+/// Whether a file has these columns, ignoring their metadata.
 fn has_columns(file: &Schema, expected: &Schema) -> bool {
     let columns = |schema: &Schema| -> Vec<_> {
         let fields = schema.fields().iter();
@@ -362,16 +362,16 @@ fn has_columns(file: &Schema, expected: &Schema) -> bool {
     columns(file) == columns(expected)
 }
 
-/// A whole row group.
+/// A complete row group.
 struct Group {
     chunks: Vec<ChunkPages>,
     rows: u64,
 }
 
-/// Whole row groups of an open segment's file, which may end anywhere.
+/// The complete row groups of an open segment's file, which may end anywhere.
 struct Groups {
     file: Option<(Prefix, ArrowReaderMetadata)>,
-    /// Those not begun.
+    /// Groups not yet read.
     left: Range<usize>,
     file_bytes: u64,
     whole_bytes: u64,
@@ -386,7 +386,7 @@ impl Groups {
             file_bytes: file.metadata()?.len(),
             whole_bytes: 0,
         };
-        // Without a footer there is no whole row group.
+        // Without a footer there is no complete row group.
         let Some(whole) = Prefix::whole_parquet(file)? else {
             return Ok(groups);
         };
@@ -402,15 +402,15 @@ impl Groups {
         Ok(groups)
     }
 
-    /// The next row group, `None` at the first that is not whole. `costs`: what samples take, if visits are to be
-    /// brought up to it.
+    /// The next row group, `None` at the first incomplete one. `costs`: costs of a sample, if visits are to be
+    /// recomputed with them.
     fn next_whole(&mut self, costs: Option<&SampleCosts>) -> Result<Option<Group>, SegmentError> {
         let (Some((file, metadata)), Some(index)) = (&self.file, self.left.next()) else {
             return Ok(None);
         };
         let group = whole_group(file, metadata.metadata().row_group(index))?;
         let Some(mut group) = group else {
-            // After a panic or an error nothing is read any more.
+            // Nothing more is read after a panic or an error.
             self.file = None;
             return Ok(None);
         };
@@ -424,7 +424,7 @@ impl Groups {
     }
 }
 
-/// Reads a row group; `None` if it is not whole.
+/// Reads a row group; `None` if it is incomplete or damaged.
 fn whole_group(file: &Prefix, group: &RowGroupMetaData) -> Result<Option<Group>, SegmentError> {
     match check_group(file.file(), group, 0..group.num_columns()) {
         Ok(()) => {}
@@ -441,8 +441,7 @@ fn whole_group(file: &Prefix, group: &RowGroupMetaData) -> Result<Option<Group>,
     })
 }
 
-/// Runs a step of the Parquet reader, which panics on some turned bits: `None` then, and where bytes make
-/// no sense.
+/// Runs a step of the Parquet reader; `None` if it panics, as on some flipped bits, or the bytes are invalid.
 fn guarded<T>(step: impl FnOnce() -> Result<T, ParquetError>) -> Result<Option<T>, SegmentError> {
     match panic::catch_unwind(AssertUnwindSafe(step)) {
         Ok(result) => readable(result),
@@ -450,7 +449,7 @@ fn guarded<T>(step: impl FnOnce() -> Result<T, ParquetError>) -> Result<Option<T
     }
 }
 
-/// `None` if bytes make no sense or end early; an error if the disk does not give them.
+/// `None` if the bytes are invalid or end early; an error if the disk fails.
 fn readable<T>(result: Result<T, ParquetError>) -> Result<Option<T>, SegmentError> {
     match result {
         Ok(value) => Ok(Some(value)),
@@ -505,7 +504,7 @@ mod tests {
         }
     }
 
-    // A time costs less than two bytes, where it would be eight.
+    // A time costs less than two bytes, instead of eight.
     #[test]
     fn times_are_small() {
         let chunks = chunks(Table::Samples);
@@ -514,7 +513,7 @@ mod tests {
         assert!(times.compressed_size() < 2 * 10_000);
     }
 
-    // Segments sort by number, not by name, and files of other programs are left out.
+    // Segments are sorted by number, not by name, and files of other programs are ignored.
     #[test]
     fn folders_are_listed_by_number() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
 //! Checks the Thrift structures of a Parquet file before they are decoded.
 //!
-//! The decoder believes the lengths of lists: a list of some bytes that says it has 2^31 elements costs it seconds,
-//! and such lists within one another hours. Here every list must fit into the bytes that are left.
+//! The decoder trusts the lengths of lists: a list of a few bytes that claims 2^31 elements costs it seconds, and
+//! nested ones hours. Here every list must fit the remaining bytes.
 //! Source: Thrift compact protocol; parquet-format, `PageHeader`.
 
 use std::fs::File;
@@ -10,10 +10,10 @@ use std::os::unix::fs::FileExt as _;
 
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 
-/// Structures within one another at most; Parquet has 7.
+/// Maximum nesting of structures; Parquet has 7.
 const DEPTH: u32 = 24;
 
-/// Largest footer, bytes: that of 10^9 rows is 10 MiB.
+/// Maximum size of a footer, bytes: that of 10^9 rows is 10 MiB.
 const FOOTER_MAX: u64 = 256 << 20;
 
 /// Largest header of a page, bytes: it holds two values of the column, cut to 64 bytes.
@@ -22,13 +22,13 @@ const PAGE_HEADER_MAX: usize = 16 << 10;
 /// Length of the footer and magic number, at the end of a file.
 const TAIL: u64 = 8;
 
-/// Most rows of a row group: they may be a few bytes, if all are alike. Writers make up to 2^20.
+/// Maximum rows of a row group: they may be a few bytes, if all are equal. Writers make up to 2^20.
 const GROUP_ROWS_MAX: i64 = 1 << 22;
 
-/// Checks the footer of a file. A file that has none is left to the decoder.
+/// Checks the footer of a file. A file without one is left to the decoder.
 ///
 /// # Errors
-/// I/O errors; `InvalidData` for a footer that can't be.
+/// I/O errors; `InvalidData` for an invalid footer.
 pub(super) fn check_footer(file: &File) -> io::Result<()> {
     let length = file.metadata()?.len();
     let mut tail = [0; TAIL as usize];
@@ -53,14 +53,14 @@ pub(super) fn check_footer(file: &File) -> io::Result<()> {
     }
 }
 
-/// Whether bytes can be decoded as a footer without harm.
+/// Whether bytes can be safely decoded as a footer.
 pub(super) fn is_footer(bytes: &[u8]) -> bool {
     bytes.len() as u64 <= FOOTER_MAX && Walk::new(bytes).structure(0).is_some()
 }
 
-/// Checks the headers of all pages of some columns, and that no row group has more rows than one can.
+/// Checks the headers of all pages of some columns, and that no row group has too many rows.
 ///
-/// Cost: a read of some hundred bytes a page.
+/// Cost: a read of some hundred bytes per page.
 ///
 /// # Errors
 /// As [`check_footer`].
@@ -73,7 +73,7 @@ pub(super) fn check_pages(
     groups.try_for_each(|group| check_group(file, group, columns.iter().copied()))
 }
 
-/// As [`check_pages`], of one row group.
+/// As [`check_pages`], for one row group.
 ///
 /// # Errors
 /// As [`check_footer`].
@@ -93,7 +93,7 @@ pub(super) fn check_group(
         if chunk.num_values() > GROUP_ROWS_MAX {
             return Err(wrong("column"));
         }
-        // What the file says may lie anywhere; the decoder says so if it does.
+        // The offset may be out of range; the decoder reports that.
         let first = chunk
             .dictionary_page_offset()
             .unwrap_or(chunk.data_page_offset());
@@ -126,7 +126,7 @@ fn wrong(what: &str) -> io::Error {
     )
 }
 
-/// Walks over structures and keeps nothing but the size of a page.
+/// Walks over structures and keeps only the size of a page.
 struct Walk<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -134,7 +134,7 @@ struct Walk<'a> {
     page_size: Option<u64>,
 }
 
-/// Field of the outermost structure that is kept.
+/// The field of the outermost structure that is kept.
 const COMPRESSED_PAGE_SIZE: i64 = 3;
 
 impl<'a> Walk<'a> {
@@ -178,7 +178,7 @@ impl<'a> Walk<'a> {
         Some((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
-    /// A structure: fields up to a zero byte. `None` if it can't be.
+    /// A structure: fields up to a zero byte. `None` if invalid.
     fn structure(&mut self, depth: u32) -> Option<()> {
         if depth > DEPTH {
             return None;
@@ -204,7 +204,7 @@ impl<'a> Walk<'a> {
 
     fn value(&mut self, kind: u8, depth: u32) -> Option<()> {
         match kind {
-            // In a field; in a list decoders do not agree how long they are, and none here has any.
+            // In a field; in a list decoders disagree on their length, and no list here has any.
             TRUE | FALSE => Some(()),
             BYTE => self.skip(1),
             I16 | I32 | I64 => self.varint().map(drop),
@@ -257,7 +257,7 @@ mod tests {
         walk.structure(0).map(|()| walk.page_size)
     }
 
-    /// Fields of every kind are walked over; lists and texts must fit into what is left.
+    /// Fields of every kind are walked over; lists and texts must fit the remaining bytes.
     #[test]
     fn structures() {
         assert_eq!(walk(&[0]), Some(None));
@@ -275,7 +275,7 @@ mod tests {
             assert_eq!(walk(&[0x19, kind, 0xff, 0xff, 0xff, 0xff, 7, 0, 0]), None);
         }
         assert_eq!(walk(&[0x18, 0xff, 0xff, 0xff, 0xff, 7, 0, 0]), None);
-        // Structures within one another without end.
+        // Endlessly nested structures.
         assert_eq!(walk(&[0x1c; 100]), None);
     }
 }

@@ -14,7 +14,7 @@ use super::schema::Table;
 
 /// A column of a table, as declared in [`super::schema`].
 pub trait Named {
-    /// How it is read.
+    /// Type by which it is read.
     type View<'a>: View<'a>;
     const NAME: &'static str;
 }
@@ -24,14 +24,14 @@ pub trait View<'a>: Sized {
     /// A value.
     type Item;
 
-    /// Views an array; `None` if it is of another type.
+    /// The array as this view; `None` if it is of another type.
     fn of(array: &'a dyn Array) -> Option<Self>;
 
     /// The value in a row.
     fn get(&self, row: usize) -> Self::Item;
 }
 
-/// Values, none of them null; of whole numbers a slice.
+/// Values without null; integers as a slice.
 #[derive(Clone, Copy, Debug)]
 pub struct Values<'a, A>(&'a A);
 
@@ -81,7 +81,7 @@ impl<T: ArrowPrimitiveType> Deref for Values<'_, PrimitiveArray<T>> {
 }
 
 impl<A: Array> Nullables<'_, A> {
-    /// Whether any value is known.
+    /// Whether any value is not null.
     #[must_use]
     pub fn has_some(&self) -> bool {
         self.0.null_count() < self.0.len()
@@ -96,7 +96,7 @@ pub fn view<N: Named>(batch: &RecordBatch) -> Result<N::View<'_>, ReadError> {
     view_of(batch, N::NAME)
 }
 
-/// Finds a column of a batch by a name that only the trace knows.
+/// Finds a column of a batch by a name that is not declared, such as an argument's.
 pub(super) fn view_of<'a, V: View<'a>>(batch: &'a RecordBatch, name: &str) -> Result<V, ReadError> {
     let column = || name.to_owned();
     let array = batch.column_by_name(name);
@@ -113,10 +113,10 @@ pub trait Select<'a>: Sized {
     /// Names of the columns.
     const NAMES: &'static [&'static str];
 
-    /// Finds the columns in a batch, which may have more.
+    /// Finds the columns in a batch, which may have others.
     ///
     /// # Errors
-    /// If the batch lacks one.
+    /// The batch lacks one.
     fn of(batch: &'a RecordBatch) -> Result<Self, ReadError>;
 
     /// Reads these columns, as [`Trace::scan`] does.
@@ -128,7 +128,8 @@ pub trait Select<'a>: Sized {
     }
 }
 
-/// Declares a struct of some columns of a table, by their names: numbers without null are slices, others have `get(row)`.
+/// Declares a struct of some columns of a table, by their names: numbers without null are slices, others have
+/// `get(row)`.
 ///
 /// ```
 /// use pebs_user::store::view::{Select as _, View as _};
@@ -182,7 +183,7 @@ pub use crate::columns;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Cell<'a> {
-    /// Not known.
+    /// Unknown.
     Null,
     /// Unsigned number.
     Unsigned(u64),

@@ -1,4 +1,4 @@
-//! Why a trace can't be written.
+//! Errors of writing a trace.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use crate::failure::Hint;
 use crate::limits;
 use crate::terminal::quoted;
 
-/// Why a trace can't be written.
+/// An error of writing a trace.
 #[derive(Debug, Error)]
 pub enum WriteError {
-    /// The directory is there already: nothing is ever overwritten.
+    /// The directory exists: nothing is ever overwritten.
     #[error("cannot create trace {}: it exists", path.display())]
     Exists {
         /// The trace's directory.
@@ -32,15 +32,15 @@ pub enum WriteError {
     /// The file system or its permissions do not allow it.
     #[error("cannot write to {}", path.display())]
     Unwritable {
-        /// What was to be written.
+        /// File that was being written.
         path: PathBuf,
         /// Why not.
         source: io::Error,
     },
-    /// No room left on the disk, or in the user's quota.
+    /// No room on the disk, or in the user's quota.
     #[error("cannot write to {}: disk full", path.display())]
     DiskFull {
-        /// What was to be written.
+        /// File that was being written.
         path: PathBuf,
     },
     /// Another process holds the trace's lock.
@@ -58,7 +58,7 @@ pub enum WriteError {
         /// Index into the trace's argument columns.
         index: usize,
     },
-    /// Any other failure to write a file.
+    /// Other I/O errors.
     #[error("cannot write {}", path.display())]
     Io {
         /// The file.
@@ -66,7 +66,7 @@ pub enum WriteError {
         /// Why not.
         source: io::Error,
     },
-    /// Rows could not be encoded, or not be read back.
+    /// Rows could not be encoded, or could not be read back.
     #[error("cannot encode {}", path.display())]
     Encode {
         /// The file.
@@ -132,7 +132,7 @@ impl Hint for WriteError {
                 } else {
                     ""
                 };
-                // What was begun may be gone again.
+                // Files created before the error may be gone again.
                 let there = path.ancestors().find(|it| it.exists());
                 Some(format!(
                     "{kept}'df -h {}' shows the disk; free room, or choose another place with -o",
@@ -154,7 +154,7 @@ impl Hint for WriteError {
 mod tests {
     use super::*;
 
-    /// Hints can be pasted into a shell, whatever the trace is called.
+    /// Commands in hints can be pasted into a shell, for any name of the trace.
     #[test]
     fn commands_to_paste() {
         let path = PathBuf::from("my traces/t");
@@ -165,7 +165,8 @@ mod tests {
         assert_eq!(missing.hint().unwrap(), "mkdir -p 'my traces'");
     }
 
-    /// Where the disk was too full for anything to stay, nothing is said to be kept, and the disk is named by what is there.
+    /// If the disk was too full to keep anything, the message does not claim it, and names the disk by an existing
+    /// path.
     #[test]
     fn nothing_kept() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Columns of numbers of which many are equal.
+//! Columns of numbers with many equal values.
 
 use arrow::array::ArrowPrimitiveType;
 use arrow::datatypes::{Field, Float64Type, Int64Type, UInt32Type, UInt64Type};
@@ -15,7 +15,7 @@ pub trait Codable: Number {
     /// Its Arrow type.
     type Arrow: ArrowPrimitiveType<Native = Self>;
 
-    /// Statistics of such numbers.
+    /// Statistics of these numbers.
     fn statistics(range: Option<(Self, Self)>, nulls: u64) -> Statistics;
 }
 
@@ -68,7 +68,7 @@ impl<C: Code<Number: Codable>> CodedPages<C> {
         self.coded.end_page(&mut self.pages, levels);
     }
 
-    /// The chunk, whose last page has been ended.
+    /// The chunk, after its last page was ended.
     fn chunk(&mut self, nulls: u64) -> Chunk<'_> {
         let statistics = C::Number::statistics(self.coded.range(), nulls);
         let mut chunk = Chunk::new(&self.pages, PLAIN, statistics);
@@ -86,7 +86,7 @@ impl<C: Code<Number: Codable>> CodedPages<C> {
     }
 }
 
-/// Numbers of which many are equal, none of them null.
+/// Numbers with many equal values, without null.
 #[derive(Debug)]
 pub struct RequiredCoded<C: Code>(CodedPages<C>);
 
@@ -133,7 +133,7 @@ impl<C: Code<Number: Codable>> Column for RequiredCoded<C> {
     }
 }
 
-/// Numbers of which many are equal, some of them null.
+/// Numbers with many equal values, with null.
 #[derive(Debug)]
 pub struct NullableCoded<C: Code> {
     coded: CodedPages<C>,

@@ -13,7 +13,7 @@ use super::super::segment::{OpenSegment, open_path};
 use super::*;
 use crate::rng::SplitMix64;
 
-/// Writes a row group for each slice and reads the file as any reader would.
+/// Writes a row group for each slice and reads the file with the standard reader.
 fn through_a_file<C: Column, V: Copy>(
     column: &mut C,
     groups: &[&[V]],
@@ -24,7 +24,7 @@ fn through_a_file<C: Column, V: Copy>(
     let owner = Owner::default();
     let mut segment = OpenSegment::create(dir.path(), 0, &schema, owner).unwrap();
     for group in groups {
-        // As rows come: a few at a time.
+        // A few rows at a time, as in a recording.
         group.chunks(37).for_each(|rows| extend(column, rows));
         segment.append(&[column.end()], group.len() as u64).unwrap();
         column.clear();
@@ -40,7 +40,7 @@ fn through_a_file<C: Column, V: Copy>(
     (concat(&arrays).unwrap(), statistics)
 }
 
-/// Numbers of a type come back, null or not, in pages and row groups of any length.
+/// Numbers of a type survive, with and without null, in pages and row groups of any length.
 fn numbers_survive<T: WholeType<Native: Debug>>(values: &[T::Native], cut: usize) {
     let (a, b) = values.split_at(cut % values.len());
     let groups: Vec<&[T::Native]> = [a, b].into_iter().filter(|g| !g.is_empty()).collect();
@@ -119,13 +119,13 @@ where
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    // Lists of any length come back, the empty ones too, over pages and row groups.
+    // Lists of any length survive, including empty ones, across pages and row groups.
     #[test]
     fn lists_survive(
         lists in prop::collection::vec(prop::collection::vec(any::<u64>(), 0..40), 1..60),
         cut: usize,
     ) {
-        // One that does not fit into a page.
+        // A list that does not fit a page.
         let mut lists = lists;
         lists.push((0..70_000).collect());
         lists.extend([vec![], vec![7]]);
@@ -178,7 +178,7 @@ proptest! {
     }
 }
 
-// More values than a page of any column holds, with runs of the same one.
+// More values than fit a page of any column, with runs of equal ones.
 #[test]
 fn many_pages_survive() {
     let values: Vec<u64> = (0..200_000).map(|n| n / 1000 * 7919 % 1_000_003).collect();
@@ -245,8 +245,8 @@ fn many_pages_survive() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
-    // Numbers that have places, numbers that have none and nulls come back to the bit, over pages, row groups and the end
-    // of the dictionary.
+    // Numbers in the dictionary, numbers outside of it, and nulls survive bit for bit, across pages, row groups and
+    // the end of the dictionary.
     #[test]
     fn coded_numbers_survive(seed: u64, kinds in 1_u64..7, spread in 1_u32..40, cut: usize) {
         let mut rng = SplitMix64::new(seed);

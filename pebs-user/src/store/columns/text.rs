@@ -36,7 +36,7 @@ impl NullableText {
         rows.iter().for_each(|row| self.push(value(row)));
     }
 
-    /// Bytes of text held, those of the page at hand aside.
+    /// Bytes of text in memory, without the current page.
     pub(in crate::store) fn text_bytes(&self) -> usize {
         self.pages.bytes()
     }
@@ -73,7 +73,7 @@ impl Column for NullableText {
     }
 }
 
-/// Strings, none of them null.
+/// Strings without null.
 #[derive(Debug, Default)]
 pub struct Text {
     plain: Plain,

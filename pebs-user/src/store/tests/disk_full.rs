@@ -18,7 +18,7 @@ struct Disk {
 }
 
 impl Disk {
-    /// `None`, with the reason printed, where mounting is not allowed.
+    /// `None`, with the reason printed, if mounting is not allowed.
     fn mount(size: &str) -> Option<Self> {
         let parent = tempfile::tempdir().unwrap();
         let disk = Self { parent };
@@ -98,7 +98,7 @@ fn check(size: &str) {
     let error = writer.finish(&last).unwrap_err();
     assert!(matches!(error, WriteError::DiskFull { .. }), "{error}");
 
-    // What is closed can be read, and trace.json is the last one but for `complete`.
+    // Closed segments can be read, and trace.json is the final one except for `complete`.
     let trace = Trace::open(&dir).unwrap();
     assert_eq!(trace.state(), TraceState::Unfinished);
     assert_eq!(trace.info.duration_ns, Some(1));
@@ -109,7 +109,7 @@ fn check(size: &str) {
         trace.info.notes
     );
 
-    // With room again every row that the writer says it wrote is there.
+    // With room again, every row reported as written can be read.
     disk.resize("64m");
     recover(&dir).unwrap();
     assert_eq!(rows_on_disk(&dir), written);
@@ -127,7 +127,7 @@ fn after_some_segments() {
     check("4m");
 }
 
-// A disk without room for the reserve: nothing is left of the trace.
+// A disk without room for the reserve: the trace is removed.
 #[test]
 fn at_once() {
     let Some(disk) = Disk::mount("256k") else {
@@ -139,7 +139,7 @@ fn at_once() {
     assert!(!dir.exists());
 }
 
-// Recovery on a full disk keeps what it could not save.
+// Recovery on a full disk keeps the files that it could not recover.
 #[test]
 fn while_recovering() {
     let Some(disk) = Disk::mount("2m") else {

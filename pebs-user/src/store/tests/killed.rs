@@ -13,7 +13,7 @@ use crate::store::schema::Table;
 use crate::store::schema::visits;
 use crate::store::writer::{TraceWriter, WriterOptions};
 
-/// Set in the process that is to be killed: where it writes.
+/// Set in the process to be killed: its output directory.
 const DIR: &str = "PEBS_TRACE_TEST_KILLED";
 
 /// Rows of a flush.
@@ -43,7 +43,7 @@ fn writer(dir: &Path) -> Child {
         .unwrap()
 }
 
-/// Waits until the trace has a closed segment and a whole open one.
+/// Waits until the trace has a closed segment and a complete row group in an open one.
 fn wait_for_segments(dir: &Path) {
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(30) {
@@ -68,8 +68,8 @@ fn visit_ids(dir: &Path) -> Vec<u64> {
     ids
 }
 
-// Killed at any time, a writer loses at most what it had not flushed: after recovery the visits are
-// 1, 2, 3 and so on, without a gap or a repetition, whole flushes of them.
+// Killed at any time, a writer loses at most unflushed rows: after recovery the visits are 1, 2, 3 and so on,
+// without gap or repetition, in complete flushes.
 #[test]
 fn flushed_rows_survive() {
     if let Some(dir) = env::var_os(DIR) {

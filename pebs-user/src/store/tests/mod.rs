@@ -1,4 +1,4 @@
-//! Tests of the trace as a whole: full disks, killed writers, other programs that read it.
+//! Tests of complete traces: full disks, killed writers, other programs that read them.
 
 mod disk_full;
 mod killed;

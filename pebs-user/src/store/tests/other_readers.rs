@@ -1,4 +1,4 @@
-//! The trace as other programs read it: DuckDB, pandas and pyarrow with stock files.
+//! The trace read by other programs: DuckDB, pandas and pyarrow as installed.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,12 +15,12 @@ use crate::store::writer::{TraceWriter, WriterOptions};
 /// Rows of `visits`; enough for a second page of the ten times as many samples.
 const VISITS: u64 = 12_000;
 
-/// The interpreter; it needs the modules that a test names.
+/// The interpreter; it needs the modules named by the test.
 fn python() -> String {
     env::var("PEBS_TRACE_PYTHON").unwrap_or_else(|_| "python3".to_owned())
 }
 
-/// Whether a module can be imported; if not, says so.
+/// Whether a module can be imported; prints a message if not.
 fn has(module: &str) -> bool {
     let import = Command::new(python())
         .args(["-c", &format!("import {module}")])
@@ -68,7 +68,7 @@ fn write(dir: &Path, compact: bool) {
     );
 }
 
-/// Counts and sums of what was written, from the rows themselves. Sums of 64-bit ids as text.
+/// Counts and sums of the written rows. Sums of 64-bit ids as text.
 fn truth() -> Value {
     let visits: Vec<_> = (0..VISITS).map(rows::visit).collect();
     let samples: Vec<_> = (0..VISITS * 10).map(rows::sample).collect();
@@ -155,7 +155,7 @@ print(json.dumps({
 }))
 "#;
 
-/// What the programs say about `visits.oncpu_ns`.
+/// Metadata of `visits.oncpu_ns` as the programs see it.
 const SAID: &str = r#"
 import sys, json, duckdb, pyarrow.parquet
 file = sys.argv[1] + '/visits/000000.parquet'
@@ -182,7 +182,7 @@ fn columns_are_described() {
     assert_eq!(run(SAID, &dir), said);
 }
 
-// DuckDB counts and sums what was written, in compacted segments and in those as they were encoded.
+// DuckDB counts and sums the written rows, in compacted segments and in uncompacted ones.
 #[test]
 fn duckdb_reads_the_same() {
     if !has("duckdb") {
