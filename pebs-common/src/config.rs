@@ -1,9 +1,9 @@
-//! What user space tells the kernel programs before they run.
+//! Configuration that user space writes for the eBPF programs before they run.
 
-/// Probes at most in one run: a mark's head has eight bits for the probe.
+/// Maximum number of probes in a run: a mark's head has eight bits for the probe.
 pub const MAX_PROBES: usize = 256;
 
-/// Events at most in one run: each has its own copy of the sample program.
+/// Maximum number of events in a run: each has its own copy of the sample program.
 pub const MAX_EVENTS: usize = 8;
 
 /// Events at most that are counted for each visit.
@@ -21,10 +21,10 @@ pub const MAX_CPUS: u32 = 1024;
 /// Processes at most in the table of traced processes.
 pub const MAX_PROCESSES: u32 = 65_536;
 
-/// Threads at most that are traced without the others of their processes.
+/// Maximum number of threads traced without the other threads of their processes.
 pub const MAX_THREADS: u32 = 1024;
 
-/// In the place of a register's offset: there is none, and the value starts from 0.
+/// Used instead of a register's offset: the value starts from 0, without a register.
 pub const NO_REGISTER: u16 = u16::MAX;
 
 /// How the last value of an argument is read and extended to 64 bits.
@@ -47,31 +47,30 @@ pub enum ArgKind {
     IdsBehind = 6,
 }
 
-/// What [`SiteConfig::has_id`] says.
+/// Values of [`SiteConfig::has_id`].
 pub mod id_source {
     /// Items are numbered.
     pub const NONE: u8 = 0;
     /// `id` reads the item's id.
     pub const ONE: u8 = 1;
-    /// `id` reads the address of the ids of a batch, `count` how many there are.
+    /// `id` reads the address of a batch's ids, `count` their number.
     pub const BATCH: u8 = 2;
 }
 
-/// Bytes that reading a short string takes in the payload, its length word included: one with a capacity of up to 56.
+/// Bytes written for a short string in the payload, including its length word: one with a capacity of up to 56.
 pub const STR_SHORT: usize = 64;
 
-/// Bytes that reading any other string takes. What of it is beyond the string's capacity is overwritten by the next
-/// argument.
+/// Bytes written for any other string. The part beyond the string's capacity is overwritten by the next argument.
 pub const STR_LONG: usize = 256;
 
-/// In the length word of a string: it goes on behind what was kept.
+/// Flag in the length word of a string: it was cut.
 pub const STR_CUT: u64 = 1 << 63;
 
-/// Ids of a batch that are read at most. What is beyond is counted, not read.
+/// Maximum number of ids of a batch that are read. Further ones are counted, not read.
 pub const MAX_BATCH: usize = 256;
 
-/// How to read one argument: take a register, follow up to [`MAX_DEREFS`] pointers, keep the
-/// last `width` bytes.
+/// How to read an argument: start from a register, follow up to [`MAX_DEREFS`] pointers, keep the last `width`
+/// bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ArgProgram {
@@ -79,19 +78,18 @@ pub struct ArgProgram {
     pub reg_offset: u16,
     /// An [`ArgKind`].
     pub kind: u8,
-    /// Number: bytes kept, 1, 2, 4 or 8.
+    /// Number: its size, 1, 2, 4 or 8 bytes.
     pub width: u8,
-    /// How many of `derefs` are used. Each reads 8 bytes at value + offset, the last one of a
-    /// number `width` bytes. A string or an array is read at the value that is left after all of them, to
-    /// which the next of `derefs` is added, if there is one.
+    /// Number of `derefs` used. Each reads 8 bytes at value + offset, the last one of a number `width` bytes. A
+    /// string or an array is read at the value after all of them, plus the next of `derefs`, if there is one.
     pub steps: u8,
     /// [`ArgKind::IdsBehind`]: 1: the ids are signed. Else zero.
     pub pad: u8,
-    /// Where the value goes in the record's payload, bytes; a multiple of 8. Ignored for the id.
+    /// Offset of the value in the record's payload, bytes; a multiple of 8. Ignored for the id.
     pub offset: u16,
-    /// String: bytes kept at most. [`ArgKind::IdsBehind`]: how far behind each pointer the id is, signed. Else zero.
+    /// String: maximum bytes kept. [`ArgKind::IdsBehind`]: offset of the id from each pointer, signed. Else zero.
     pub capacity: u32,
-    /// Added to the value before anything else (also when `steps` is 0).
+    /// Added to the start value (also when `steps` is 0).
     pub add: i32,
     /// Offsets of the pointer steps.
     pub derefs: [i32; MAX_DEREFS],
@@ -112,7 +110,7 @@ impl ArgProgram {
     };
 }
 
-/// What a mark program does at one site. Indexed by the attach cookie.
+/// Configuration of a site for the mark program. Indexed by the attach cookie.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SiteConfig {
@@ -145,7 +143,7 @@ const _: () = assert!(size_of::<SiteConfig>() == 16 + 2 * 32 + 2 * 32 * MAX_ARGS
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ItemSource {
-    /// Nowhere: items are marked.
+    /// No source: items are marked.
     None = 0,
     /// A register of user space.
     Register = 1,
@@ -157,7 +155,7 @@ pub enum ItemSource {
     Library = 4,
 }
 
-/// Libraries at most whose place is known at once, each in one program.
+/// Maximum number of known library addresses, one per program.
 pub const MAX_LIBRARIES: usize = 4096;
 
 /// A run of a program: the address at which its stack began, which is by chance, and which forks have in common.
@@ -179,13 +177,13 @@ impl Program {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ItemConfig {
-    /// What to read. A register's is as at a mark; else its register does not count, and it starts
-    /// from the variable's address.
+    /// How to read the id. For a register as at a mark; else its register is ignored, and it starts from the
+    /// variable's address.
     pub program: ArgProgram,
-    /// The variable's address: of memory, less that of the executable's first code
-    /// (`mm_struct::start_code`); of a thread-local one, less the thread pointer; of a library, in its file.
+    /// The variable's address: in memory, minus that of the executable's first code (`mm_struct::start_code`);
+    /// thread-local, minus the thread pointer; in a library, in its file.
     pub offset: u64,
-    /// Address in the library's file of the instruction that tells where it lies.
+    /// Address in the library's file of the instruction at which its load address is found.
     pub entry: u64,
     /// Inode number of the executable that has the variable.
     pub inode: u64,
@@ -193,7 +191,7 @@ pub struct ItemConfig {
     pub size: u64,
     /// The id that means no item.
     pub none: u64,
-    /// Where the kernel has what this takes.
+    /// Kernel offsets needed for this.
     pub offsets: ItemOffsets,
 }
 
@@ -219,29 +217,29 @@ pub struct ItemOffsets {
     pub inode_size: u32,
     /// `start_stack` in `struct mm_struct`.
     pub mm_start_stack: u32,
-    /// Keep zero.
+    /// Must be zero.
     pub pad: u32,
 }
 
 const _: () = assert!(size_of::<ItemConfig>() == 32 + 5 * 8 + 10 * 4);
 
-/// Probed places at most whose breakpoints are looked for in copies of code.
+/// Maximum number of probed places whose breakpoints are searched in copies of code.
 pub const MAX_COPY_PLACES: u32 = 64;
 
 /// Bytes of code by which a copy of a place is recognised.
 pub const COPY_WINDOW: usize = 16;
 
-/// What a probed place looks like in a copy of its page: code is copied to the same place in a page.
+/// Pattern of a probed place in a copy of its page: code is copied to the same offset in a page.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CopyPlace {
     /// Where the window begins, in the page.
     pub offset: u32,
-    /// Places in all; 0: there is none here.
+    /// Total number of places; 0: no place here.
     pub places: u32,
     /// The window with a breakpoint, and with the call that the kernel makes of a five-byte nop.
     pub expected: [[u64; COPY_WINDOW / 8]; 2],
-    /// Bits that count. Where all are 0, there is no such form.
+    /// Bits to compare. If all are 0, this form does not exist.
     pub mask: [[u64; COPY_WINDOW / 8]; 2],
 }
 
@@ -253,7 +251,7 @@ const _: () = assert!(size_of::<CopyPlace>() == 8 + 4 * COPY_WINDOW);
 pub struct Copied {
     /// Process; it was sent a SIGSTOP.
     pub pid: u32,
-    /// Keep zero.
+    /// Must be zero.
     pub pad: u32,
     /// The memory.
     pub start: u64,
@@ -263,17 +261,18 @@ pub struct Copied {
 /// Bytes of the ring for [`Copied`].
 pub const COPIED_RING: usize = 1 << 16;
 
-/// Sites at most in one run (entries, returns and ends of all probes).
+/// Maximum number of sites in a run (entries, returns and ends of all probes).
 pub const MAX_SITES: u32 = 4096;
 
 /// Which processes a run traces.
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// Every process that makes a mark; it is added to the table at its first one.
+    /// Every process that makes a mark; it is added to the table at its first mark.
     Everyone = 0,
     /// The processes in the table, and their children from the fork on.
     Table = 1,
-    /// Every process of a cgroup, or of one below it, that makes a mark; it is added to the table at its first one.
+    /// Every process of a cgroup, or of one below it, that makes a mark; it is added to the table at its first
+    /// mark.
     Cgroup = 2,
 }

@@ -1,10 +1,10 @@
-//! One counter per thing that can happen to a record inside the kernel programs.
+//! One counter for each possible outcome of a record in the eBPF programs.
 //!
-//! Counters live in one memory-mapped array with a row of [`Counter::COUNT`] slots per CPU, so
-//! that reading them costs user space no system call. "Emitted" counters make the ledger
-//! balance: records emitted on a CPU are the records decoded from that CPU's rings.
+//! Counters are in one memory-mapped array with a row of [`Counter::COUNT`] slots per CPU, so that user space reads
+//! them without a system call. "Emitted" counters balance the ledger: the records emitted on a CPU equal the
+//! records decoded from that CPU's rings.
 
-/// What a kernel-side counter counts.
+/// Counters of the eBPF programs.
 ///
 /// Units: records, per CPU, since the programs were loaded.
 #[repr(u32)]
@@ -12,7 +12,7 @@
 pub enum Counter {
     /// Samples put into a ring.
     SampleEmitted = 0,
-    /// Samples refused because the ring kept its last room for marks, or was full.
+    /// Samples refused because the rest of the ring was reserved for marks, or the ring was full.
     SampleDropped = 1,
     /// Samples of processes that are not traced. Not a loss.
     SampleFiltered = 2,
@@ -31,22 +31,22 @@ pub enum Counter {
     TaskEmitted = 8,
     /// Switch, fork, exec, exit, interference, throttle and clock records refused because the ring was full.
     TaskDropped = 9,
-    /// Processes that could not be added to the table of traced processes because it was full.
+    /// Processes not traced because the table of traced processes was full.
     ProcessTableFull = 10,
-    /// Samples, on a CPU that had no ring (one that was added to the machine during the run).
+    /// Samples on a CPU without a ring (one added to the machine during the run).
     SampleNoRing = 11,
-    /// Samples whose own time stamp was not filled in by the kernel.
+    /// Samples without a time stamp of their own from the kernel.
     SampleNoTime = 12,
     /// Marks, on a CPU that had no ring.
     MarkNoRing = 13,
     /// Switch, fork, exec, exit, interference, throttle and clock records, on a CPU that had no ring.
     TaskNoRing = 14,
-    /// Marks at a site that nobody configured. Not seen unless a probe outlives its recording.
+    /// Marks at a site without configuration. Zero unless a probe outlives its recording.
     MarkNoSite = 15,
     /// Clock pairs without the perf clock's time.
     ClockNoTime = 16,
-    /// Samples whose item id could not be read (the page was not there, or another program ran). The
-    /// sample itself is emitted, in no item.
+    /// Samples whose item id could not be read (the page was not in memory, or another program ran). The sample
+    /// itself is emitted, in no item.
     ItemFault = 17,
 }
 

@@ -4,11 +4,11 @@
 //! mark take 32 bytes; the CPU is not in the record because it is the ring's. All values are in
 //! host byte order.
 
-/// What a record is.
+/// Kind of a record.
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// [`Counts`]: what was counted since the thread's last mark, or since it took the CPU.
+    /// [`Counts`]: event counts since the thread's last mark, or since it was switched in.
     Counts = 0,
     /// A [`Sample`].
     Sample = 1,
@@ -38,12 +38,12 @@ pub enum Kind {
     SampleStack = 13,
     /// An [`Encounter`]: a traced thread that waits is woken.
     Wake = 14,
-    /// An [`Encounter`]: another thread takes the CPU from a traced one that could have gone on.
+    /// An [`Encounter`]: a traced thread that could have gone on is preempted by another one.
     Displace = 15,
 }
 
 impl Kind {
-    /// The kind with that number, or `None` for one this version does not know.
+    /// The kind with this number, or `None` if this version does not know it.
     #[must_use]
     pub const fn from_u8(value: u8) -> Option<Self> {
         Some(match value {
@@ -112,14 +112,14 @@ impl Head {
         (self.0 >> 8) as u8
     }
 
-    /// Process id as user space says it.
+    /// Process id as in user space.
     #[inline(always)]
     #[must_use]
     pub const fn pid(self) -> u32 {
         ((self.0 >> 16) & 0xff_ffff) as u32
     }
 
-    /// Thread id as user space says it.
+    /// Thread id as in user space.
     #[inline(always)]
     #[must_use]
     pub const fn tid(self) -> u32 {
@@ -129,7 +129,7 @@ impl Head {
 
 /// Flags of a [`Sample`].
 pub mod sample_flag {
-    /// The kernel said that the ip is exact (`PERF_EFLAGS_EXACT`): the proof of precision.
+    /// The kernel marked the ip as exact (`PERF_EFLAGS_EXACT`): the proof of precision.
     pub const EXACT_IP: u8 = 1;
     /// Taken in kernel mode.
     pub const KERNEL: u8 = 2;
@@ -139,7 +139,7 @@ pub mod sample_flag {
     pub const ITEM: u8 = 8;
 }
 
-/// One sample. 32 bytes.
+/// A sample. 32 bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
@@ -149,16 +149,16 @@ pub struct Sample {
     pub time_ns: u64,
     /// Instruction pointer.
     pub ip: u64,
-    /// User stack pointer; in kernel mode the number of the system call that the thread is in and 1, or 0: none, or not
-    /// known. With [`sample_flag::ITEM`] the item id.
+    /// User stack pointer; in kernel mode the number of the thread's system call plus 1, or 0: none, or unknown.
+    /// With [`sample_flag::ITEM`] the item id.
     pub sp: u64,
 }
 
 /// Numbers of system calls are below this. Linux 6.18 has 470.
 pub const MAX_SYSTEM_CALLS: u64 = 511;
 
-/// A sample with what the hardware said of its memory access, as the kernel has it in
-/// `struct perf_sample_data`; 0 is not said. 56 bytes.
+/// A sample with the hardware's data about its memory access, as in the kernel's `struct perf_sample_data`; 0 means
+/// unknown. 56 bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SampleAccess {
@@ -172,19 +172,19 @@ pub struct SampleAccess {
     pub data_src: u64,
 }
 
-/// A sample with its call stack. The header of 40 bytes is followed by the frames, a word each: those
-/// in the kernel, then those in user space, each from the innermost on. The first of each is where the
-/// thread was, the others are return addresses. What stands behind them means nothing.
+/// A sample with its call stack. The header of 40 bytes is followed by the frames, a word each: those in the
+/// kernel, then those in user space, each from the innermost on. The first of each is the current instruction, the
+/// others are return addresses. Words after the frames are undefined.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SampleStack {
     /// The sample itself.
     pub sample: Sample,
-    /// How many frames there are.
+    /// Number of frames.
     pub depth: StackDepth,
 }
 
-/// Frames in the kernel (16 bits), in user space (16), and whether outer ones were cut off (1).
+/// Number of frames in the kernel (16 bits) and in user space (16), and whether outer ones were cut off (1).
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StackDepth(pub u64);
@@ -223,7 +223,7 @@ pub const MAX_FRAMES: usize = 127;
 /// Frames that the size classes of [`SampleStack`] and [`SwitchStack`] have room for.
 pub const STACK_CLASSES: [usize; 4] = [16, 40, 96, 2 * MAX_FRAMES];
 
-/// What a mark says about its item. Two bits of a mark's flags.
+/// Effect of a mark on its item. Two bits of a mark's flags.
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
@@ -233,7 +233,7 @@ pub enum Role {
     End = 1,
     /// The function that was entered at a begin mark returns from the same frame.
     Return = 2,
-    /// The thread starts an item, which also finishes the one before (`START..`).
+    /// The thread starts an item, which also finishes the previous one (`START..`).
     Next = 3,
 }
 
@@ -253,13 +253,13 @@ impl Role {
 
 /// Flags of a [`Mark`] above the two bits of its [`Role`].
 pub mod mark_flag {
-    /// The mark's `id` was asked for and could be read.
+    /// The mark's `id` was requested and could be read.
     pub const ID_VALID: u8 = 4;
-    /// The probed instruction is single-stepped: the mark costs many times what others do.
+    /// The probed instruction is single-stepped: the mark costs many times as much as others.
     pub const STEPPED: u8 = 8;
 }
 
-/// One mark without named arguments. 32 bytes.
+/// A mark without named arguments. 32 bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
@@ -270,7 +270,7 @@ pub struct Mark {
     /// Stack pointer as it was at the function's first instruction (where the return address
     /// is), whatever instruction the probe sits on.
     pub sp: u64,
-    /// Item id, if the flags say that it is valid.
+    /// Item id, if valid according to the flags.
     pub id: u64,
 }
 
@@ -296,13 +296,13 @@ pub mod batch {
 
     /// Where the number of items is: a word. Named arguments are before it.
     pub const COUNT: usize = super::ARG_CLASSES[1];
-    /// Where the ids begin, each as wide as it is in the target.
+    /// Offset of the ids, each as wide as in the target.
     pub const IDS: usize = COUNT + 8;
     /// Payload bytes of the size classes: for 16, 64 and all ids of 8 bytes.
     pub const CLASSES: [usize; 3] = [IDS + 16 * 8, IDS + 64 * 8, IDS + MAX_BATCH * 8];
     /// Bit of [`super::MarkArgs::valid`]: the number of items could be read.
     pub const COUNT_VALID: u32 = 1 << MAX_ARGS;
-    /// Bit of [`super::MarkArgs::valid`]: so could their ids, [`MAX_BATCH`] at most.
+    /// Bit of [`super::MarkArgs::valid`]: their ids could be read, at most [`MAX_BATCH`].
     pub const IDS_VALID: u32 = 2 << MAX_ARGS;
 }
 
@@ -332,42 +332,43 @@ pub struct Switch {
     pub state: u64,
 }
 
-/// A traced thread leaves the CPU, with its call stack. The header of 48 bytes is followed by [`STACK_WORDS`] words
-/// of user memory from the stack pointer on, and by the frames as in [`SampleStack`]; but the innermost ones in the
-/// kernel are those of the switch itself.
+/// A traced thread is switched out, with its call stack. The header of 48 bytes is followed by [`STACK_WORDS`]
+/// words of user memory from the stack pointer on, and by the frames as in [`SampleStack`]; but the innermost ones
+/// in the kernel are those of the switch itself.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SwitchStack {
     /// The switch itself.
     pub switch: Switch,
-    /// How many frames there are.
+    /// Number of frames.
     pub depth: StackDepth,
-    /// User stack pointer with which the thread entered the kernel; 0: the words could not be read.
+    /// User stack pointer at the kernel entry; 0 if the words could not be read.
     pub sp: u64,
 }
 
-/// Words of user memory in a [`SwitchStack`]: the frames of some functions that keep no frame pointer.
+/// Words of user memory in a [`SwitchStack`]: they cover the frames of some functions without frame pointer.
 pub const STACK_WORDS: usize = 48;
 
 /// Flags of [`Counts`].
 pub mod count_flag {
-    /// There are three words for each event: count, time enabled and time running, ns; both 0: it is not counted on this
-    /// CPU. Else there is one, and each event was counted all the time.
+    /// There are three words for each event: count, time enabled and time running, ns; both 0 if it is not counted
+    /// on this CPU. Without the flag there is one, and each event was counted all the time.
     pub const TIMES: u8 = 1;
-    /// It is of a tick that ends an interval: the thread goes on, and made no mark.
+    /// Made by a tick that ends an interval: the thread goes on, and made no mark.
     pub const TICK: u8 = 2;
 }
 
-/// What was counted of a thread up to a mark, a tick, or its leaving the CPU, since the one before or its taking of the CPU.
-/// The header of 24 bytes is followed by a word for each event, or three. It comes before what it leads up to.
+/// Event counts of a thread up to a mark, a tick, or its switch-out, since the previous one or its switch-in. The
+/// header of 24 bytes is followed by a word for each event, or three. It precedes the record of that mark or
+/// switch.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counts {
-    /// Index: how many events there are. Flags: [`count_flag`].
+    /// Index: number of events. Flags: [`count_flag`].
     pub head: Head,
     /// ns on `CLOCK_MONOTONIC`.
     pub time_ns: u64,
-    /// How long was counted, ns.
+    /// Length of the counted time, ns.
     pub ns: u64,
 }
 
@@ -380,17 +381,17 @@ pub const COUNT_CLASSES: [usize; 3] = [2, 6, crate::config::MAX_COUNTS];
 pub enum Interference {
     /// A page fault, which is counted.
     PageFault = 0,
-    /// A page fault, which is timed, whose page was in memory.
+    /// A timed page fault whose page was in memory.
     MinorFault = 1,
-    /// A page fault, which is timed, whose page had to be read.
+    /// A timed page fault whose page had to be read.
     MajorFault = 2,
     Interrupt = 3,
-    /// Work that interrupts left for later.
+    /// A softirq.
     SoftInterrupt = 4,
 }
 
 impl Interference {
-    /// The one with that number, or `None` for one this version does not know.
+    /// The interference with this number, or `None` if this version does not know it.
     #[must_use]
     pub const fn from_u8(value: u8) -> Option<Self> {
         Some(match value {
@@ -404,27 +405,28 @@ impl Interference {
     }
 }
 
-/// Something happened to a traced thread or process. 24 bytes.
+/// An event of a traced thread or process. 24 bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Task {
-    /// The thread it happened to. Exit: index: the signal that ended it, 0 if none. Interference: index: which. Throttle: the thread that ran; index: the event.
+    /// The thread concerned. Exit: index: the signal that ended it, 0 if none. Interference: index: its kind.
+    /// Throttle: the running thread; index: the event.
     pub head: Head,
     /// ns on `CLOCK_MONOTONIC`.
     pub time_ns: u64,
-    /// Fork: the child's pid in the low half, its tid in the high half. Exec: the tid that the
-    /// thread had before. Exit: 1 if it was the process's last thread, else 0. Interference: how long it took up to
-    /// then, ns; 0 of a page fault that is counted. Throttle: 0.
+    /// Fork: the child's pid in the low half, its tid in the high half. Exec: the previous tid of the thread. Exit:
+    /// 1 if it was the process's last thread, else 0. Interference: its duration, ns; 0 for a counted page fault.
+    /// Throttle: 0.
     pub other: u64,
 }
 
 /// Flags of an [`Encounter`].
 pub mod encounter_flag {
-    /// It was an interrupt and no thread: the fields that say which are 0.
+    /// Caused by an interrupt, not a thread: the fields of the other thread are 0.
     pub const INTERRUPT: u8 = 1;
 }
 
-/// What another thread did to a traced one. 40 bytes.
+/// Another thread's effect on a traced one: it wakes or preempts it. 40 bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Encounter {
@@ -432,7 +434,7 @@ pub struct Encounter {
     pub head: Head,
     /// ns on `CLOCK_MONOTONIC`.
     pub time_ns: u64,
-    /// The other one: its pid in the low half, its tid in the high half.
+    /// The other thread: its pid in the low half, its tid in the high half.
     pub other: u64,
     /// Its name, NUL behind it, in memory order.
     pub comm: [u64; 2],
@@ -467,7 +469,7 @@ const _: () = assert!(size_of::<ClockPair>() == 24);
 mod tests {
     use super::*;
 
-    /// A head gives back what was packed, at the limits of every field.
+    /// A head returns the packed values, at the limits of every field.
     #[test]
     fn head_round_trip() {
         let head = Head::new(Kind::SwitchOut, 0xf, 255, (1 << 22) - 1, 1 << 22);

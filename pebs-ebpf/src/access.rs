@@ -1,4 +1,4 @@
-//! What a sample says of its memory access.
+//! Memory access of a sample.
 
 use aya_ebpf::EbpfContext;
 use aya_ebpf::helpers::bpf_probe_read_kernel;
@@ -16,7 +16,7 @@ const WEIGHT: u64 = 1 << 14 | 1 << 24;
 /// See [`ADDR`].
 const DATA_SRC: u64 = 1 << 15;
 
-/// Members of `struct perf_sample_data`; 0 if they hold nothing.
+/// Members of `struct perf_sample_data`; 0 if not set.
 #[derive(Clone, Copy, Default)]
 pub struct Access {
     pub addr: u64,
@@ -24,7 +24,7 @@ pub struct Access {
     pub data_src: u64,
 }
 
-/// What the sample at hand says.
+/// Memory access of the current sample.
 #[inline(always)]
 pub fn of(ctx: &PerfEventContext) -> Access {
     // SAFETY: the helper checks the address.

@@ -1,4 +1,4 @@
-//! Reading arguments of the probed function, as [`ArgProgram`] says.
+//! Reads arguments of the probed function according to an [`ArgProgram`].
 
 use core::arch::asm;
 
@@ -19,8 +19,8 @@ pub fn value(registers: &Registers, program: &ArgProgram) -> Option<u64> {
     is_known.then_some(value)
 }
 
-/// The same, and whether it could be read. For values that are kept for later: the verifier refuses to keep that of a
-/// `None`, which was never set.
+/// The same, and whether it could be read. For values that are kept for later: the verifier refuses to keep the
+/// uninitialized value of a `None`.
 #[inline(always)]
 pub fn value_or_zero(registers: &Registers, program: &ArgProgram) -> (u64, bool) {
     let mut value = 0;
@@ -28,11 +28,11 @@ pub fn value_or_zero(registers: &Registers, program: &ArgProgram) -> (u64, bool)
     (value, is_known)
 }
 
-/// Reads it into `value`; 0 if it can't be read.
+/// Reads an argument into `value`; returns 1, or 0 if it can't be read.
 ///
-/// Functions that have a name in the object are verified once, by the types of their arguments; those that are inlined, along
-/// each path to them. With eight arguments in six sizes of room these were more than the million instructions that Linux
-/// 6.1 follows.
+/// Functions with a name in the object are verified once, by the types of their arguments; inlined ones along each
+/// path to them. With eight arguments in six sizes of room these exceeded the million instructions that Linux 6.1
+/// verifies.
 ///
 /// Source: `do_check_subprogs`, kernel/bpf/verifier.c.
 #[unsafe(no_mangle)]
@@ -43,7 +43,7 @@ extern "C" fn argument_value(
     value: *mut u64,
 ) -> u64 {
     if registers.is_null() || program.is_null() || value.is_null() {
-        // It is never so, which the verifier does not know.
+        // Never the case, but the verifier needs the check.
         return 0;
     }
     // SAFETY: they are not null, and the verifier makes sure that callers hand over as many bytes as the types have.
@@ -60,7 +60,7 @@ extern "C" fn argument_value(
     1
 }
 
-/// What a program makes of what its register holds.
+/// Evaluates a program, starting from the value of its register.
 #[inline(always)]
 pub fn value_from(register: u64, program: &ArgProgram) -> Option<u64> {
     let mut value = register.wrapping_add(program.add as i64 as u64);
@@ -79,7 +79,7 @@ pub fn value_from(register: u64, program: &ArgProgram) -> Option<u64> {
     Some(extend(value, program))
 }
 
-/// A number that the verifier is told the bounds of, whatever the compiler knows.
+/// Limits a number in a way that the verifier sees, even if the compiler knows that it is smaller.
 #[inline(always)]
 pub fn at_most(number: u64, most: u64) -> u64 {
     let mut number = number;
@@ -88,7 +88,7 @@ pub fn at_most(number: u64, most: u64) -> u64 {
     number.min(most)
 }
 
-/// Whether what is read lies at the value, which is not a number itself.
+/// Whether the value is the address of the data, not a number itself.
 #[inline(always)]
 const fn is_address(program: &ArgProgram) -> bool {
     program.kind >= ArgKind::Str as u8
@@ -103,7 +103,7 @@ pub fn follow(value: u64, step: usize, program: &ArgProgram) -> Option<u64> {
     let failed =
         unsafe { bpf_probe_read_user((&raw mut value).cast(), 8, address as *const _) } != 0;
     if failed {
-        // The number may be the last thing on its page.
+        // The number may be at the end of its page.
         let last = step + 1 == program.steps as usize;
         // SAFETY: as above, at most 4 bytes.
         let failed =
@@ -115,7 +115,7 @@ pub fn follow(value: u64, step: usize, program: &ArgProgram) -> Option<u64> {
     Some(value)
 }
 
-/// The last bytes of a number, as its program says.
+/// Extends the last bytes of a number according to its program.
 #[inline(always)]
 pub fn extend(value: u64, program: &ArgProgram) -> u64 {
     widen(value, program.width, program.kind == ArgKind::Signed as u8)
@@ -151,7 +151,7 @@ pub fn number(address: u64, width: u64) -> Option<u64> {
 
 pub use pebs_common::config::{STR_CUT, STR_LONG, STR_SHORT};
 
-/// Reads a text of a known length, of which at most `SIZE - 8` bytes and `capacity` are kept, behind a length word at
+/// Reads a text of known length, keeping at most `SIZE - 8` bytes and at most `capacity`, after a length word at
 /// `room`.
 #[inline(always)]
 pub fn bytes<const SIZE: usize>(
@@ -173,8 +173,8 @@ pub fn bytes<const SIZE: usize>(
     true
 }
 
-/// Reads a string of at most `SIZE - 8` bytes, its NUL included, of which `capacity` are kept, behind a length word at
-/// `room`.
+/// Reads a string of at most `SIZE - 8` bytes, including its NUL, keeping at most `capacity`, after a length word
+/// at `room`.
 #[inline(always)]
 pub fn string<const SIZE: usize>(room: *mut u8, address: u64, capacity: u64) -> bool {
     let bytes = room.wrapping_add(8);
@@ -186,7 +186,7 @@ pub fn string<const SIZE: usize>(room: *mut u8, address: u64, capacity: u64) -> 
     }
     let length = read as u64 - 1;
     let kept = length.min(capacity);
-    // What fills the room may end there, or go on.
+    // A string that fills the room may end there, or go on.
     let is_full = read as usize == SIZE - 8;
     let goes_on = is_full && number(address.wrapping_add(length), 1).is_some_and(|next| next != 0);
     let cut = if length > kept || goes_on { STR_CUT } else { 0 };

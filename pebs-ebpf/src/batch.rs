@@ -10,16 +10,16 @@ use crate::emit::{MARKS, count, emit};
 use crate::maps::IDS_BEHIND;
 use crate::mark::{Room, Target, fill};
 
-/// How many items a batch has, and how many bytes their ids take, as far as they are read.
+/// Number of items in a batch, and size of the ids that are read, bytes.
 #[derive(Clone, Copy)]
 struct Size {
     items: u64,
-    /// Whether that could be read.
+    /// Whether the number could be read.
     is_known: bool,
     bytes: u64,
 }
 
-/// Bytes of a pointer, and in the payload of an id behind one.
+/// Bytes of a pointer, and of an id behind a pointer in the payload.
 const WORD: u64 = 8;
 
 /// Whether the array holds pointers to where the ids are.
@@ -32,7 +32,7 @@ fn is_behind(program: &ArgProgram) -> bool {
 #[inline(always)]
 pub fn mark(target: &Target, site: &SiteConfig) {
     let (items, is_known) = arg::value_or_zero(&target.registers, &site.count);
-    // Less than none is none.
+    // A negative number counts as 0.
     let read = if items as i64 > 0 { items } else { 0 };
     let each = if is_behind(&site.id) {
         WORD
@@ -120,7 +120,7 @@ extern "C" fn ids_large(
     u64::from(ids(address, bytes, program, room))
 }
 
-/// Reads so many bytes of ids at an address, or behind the pointers there; whether all could be read.
+/// Reads `bytes` bytes of ids at an address, or behind the pointers there; returns whether all could be read.
 #[inline(always)]
 fn ids<const ROOM: usize>(
     address: u64,
@@ -129,7 +129,7 @@ fn ids<const ROOM: usize>(
     room: *mut [u8; ROOM],
 ) -> bool {
     if program.is_null() || room.is_null() {
-        // It is never so, which the verifier does not know.
+        // Never the case, but the verifier needs the check.
         return false;
     }
     // SAFETY: it is not null, and the verifier makes sure that callers hand over as many bytes as the type has.
@@ -143,7 +143,7 @@ fn ids<const ROOM: usize>(
     unsafe { bpf_probe_read_user(room.cast(), bytes as u32, address as *const _) == 0 }
 }
 
-/// Reads the ids behind an array of pointers of so many bytes; all of them, or none counts.
+/// Reads the ids behind an array of pointers of `bytes` bytes; returns whether all could be read.
 #[inline(always)]
 fn behind<const ROOM: usize>(room: *mut u8, array: u64, bytes: u64, program: &ArgProgram) -> bool {
     for index in 0..ROOM / WORD as usize {
@@ -159,12 +159,13 @@ fn behind<const ROOM: usize>(room: *mut u8, array: u64, bytes: u64, program: &Ar
     true
 }
 
-/// Reads the id behind the pointer at an address; 0 if it can't be read. Verified once, not for each of up to 256 ids.
+/// Reads the id behind the pointer at an address; returns 0 if it can't be read. Verified once, not for each of up
+/// to 256 ids.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn id_behind(address: u64, program: *const ArgProgram, id: *mut u64) -> u64 {
     if program.is_null() || id.is_null() {
-        // It is never so, which the verifier does not know.
+        // Never the case, but the verifier needs the check.
         return 0;
     }
     // SAFETY: they are not null, and the verifier makes sure that callers hand over as many bytes as the types have.

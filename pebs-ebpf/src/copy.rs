@@ -1,7 +1,7 @@
-//! Copies of probed code that are about to be run: each breakpoint in them would kill the process.
+//! Finds copies of probed code that are about to be executed: each breakpoint in them would kill the process.
 //!
-//! This program only tells that there is one, and stops the process before it can run it; user space restores what
-//! was copied, and lets the process go on. Writing to it from here is refused by kernels that are locked down.
+//! This program only reports a copy, and stops the process before it can execute it; user space restores the code
+//! and continues the process. Kernels that are locked down refuse writing to it from here.
 
 use core::ffi::c_void;
 
@@ -18,7 +18,7 @@ use pebs_common::config::{COPIED_RING, COPY_WINDOW, Copied, CopyPlace, MAX_COPY_
 use crate::maps::SCOPE;
 use crate::task;
 
-/// What probed places look like in copies.
+/// Patterns of probed places in copies.
 #[btf_map]
 static COPY_PLACES: Array<CopyPlace, { MAX_COPY_PLACES as usize }> = Array::new();
 
@@ -39,18 +39,18 @@ const MPROTECT: [u64; 2] = [10, 329];
 /// Size of a page.
 const PAGE: u64 = 4096;
 
-/// Looks at places in pages at most for one mapping: 64 MiB at [`MAX_COPY_PLACES`]. A look takes about 75 ns.
+/// Maximum looks at places in pages for one mapping: 64 MiB at [`MAX_COPY_PLACES`]. A look takes about 75 ns.
 const MOST_LOOKS: u64 = 1 << 20;
 
-/// What the loop over places in pages knows.
+/// State of the loop over places in pages.
 struct Search {
     /// The first page.
     start: u64,
     /// Places in each.
     places: u64,
-    /// A page that was never written; 0: none is known.
+    /// A page that is not mapped in; 0: none found.
     missing: u64,
-    /// A page with a copy; 0: none yet.
+    /// A page with a copy; 0: none found yet.
     found: u64,
 }
 
@@ -96,7 +96,7 @@ pub fn becomes_executable(_ctx: BtfTracePointContext) -> i32 {
             start: search.found,
             end,
         };
-        // Only who is told can let it go on.
+        // Stop the process only if user space gets the record, as only user space continues it.
         if COPIES.output(copied, 0).is_ok() {
             // SAFETY: the helper takes no pointer.
             unsafe { bpf_send_signal(SIGSTOP) };
@@ -105,7 +105,7 @@ pub fn becomes_executable(_ctx: BtfTracePointContext) -> i32 {
     0
 }
 
-/// What the running thread makes executable, if it does.
+/// Range of memory that the running thread is making executable; `None` if it is not.
 #[inline(always)]
 fn range() -> Option<(u64, u64)> {
     // SAFETY: the helpers take no pointer but the running thread's structure, and give a kernel pointer, which the read
@@ -127,7 +127,8 @@ fn range() -> Option<(u64, u64)> {
 
 /// Looks at one place in a page; 1 ends the loop.
 ///
-/// One loop and none within: a verifier has 700 instructions to follow, where a loop over places in one over pages has 31,000.
+/// A single loop: the verifier follows 700 instructions, but 31,000 with a loop over places nested in one over
+/// pages.
 extern "C" fn look(index: u32, search: *mut c_void) -> i64 {
     // SAFETY: the helper passes on the search that it was given.
     let search = unsafe { &mut *search.cast::<Search>() };

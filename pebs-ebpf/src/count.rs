@@ -1,13 +1,14 @@
-//! Events that are counted for each visit: read where a traced thread takes the CPU, makes a mark and leaves the CPU; and of each
-//! interval: also at the ticks that end them.
+//! Events that are counted for each visit: read when a traced thread is switched in, makes a mark and is switched
+//! out. With intervals, also at the ticks that end them.
 //!
-//! Counters are the CPU's. What they count between two of these places, on one CPU, is the thread's; each thread keeps what
-//! they were at the last one, in storage of its own, so that nothing is allocated but at its first mark.
+//! Counters belong to a CPU. Counts between two of these points on one CPU belong to the thread; each thread keeps
+//! the last reading in task storage, so that memory is allocated only at its first mark.
 //!
-//! The program at a switch may interrupt the one at a mark, never the other way round. So a mark reads into a second place and
-//! makes it the current one by one instruction, which fails if the thread was off the CPU meanwhile: then it
-//! reads again, as the switch has put what came before into the ring. A tick, too, may interrupt a mark, and no switch: they are
-//! made with interrupts off. It leaves the second place to the mark, and copies what it read to the first.
+//! The program at a switch may interrupt the one at a mark, never the other way round. So a mark reads into the
+//! second reading and makes it the current one with one instruction, which fails if the thread was switched out
+//! meanwhile: then it reads again, as the switch has put the counts before it into the ring. A tick, too, may
+//! interrupt a mark, but no switch: switches run with interrupts off. A tick leaves the second reading to the mark,
+//! and copies its own to the first.
 
 use core::arch::asm;
 use core::ptr::{from_ref, null, null_mut};
@@ -30,15 +31,15 @@ use crate::emit::{TASKS, emit_if};
 use crate::maps::{COUNT_ALWAYS, COUNT_EVENTS, COUNT_INTERVALS};
 use crate::task::Ids;
 
-/// Counters: of each event a map with one for each CPU, which user space puts there.
+/// Counters: for each event a map with one counter per CPU, which user space puts there.
 #[btf_map]
 static COUNTED: ArrayOfMaps<PerfEventArray, MAX_COUNTS> = ArrayOfMaps::new();
 
-/// What counters were when a thread was last looked at.
+/// Counters at the last reading of a thread.
 #[btf_map]
 static COUNTS: TaskStorage<State> = TaskStorage::new();
 
-/// A value for each thread, which the kernel keeps with it.
+/// A value per thread, stored with it by the kernel.
 #[repr(C)]
 struct TaskStorage<T> {
     r#type: *const [i32; BPF_MAP_TYPE_TASK_STORAGE as usize],
@@ -63,10 +64,11 @@ impl<T> TaskStorage<T> {
     }
 }
 
-/// What is known of a thread.
+/// Counting state of a thread.
 #[repr(C)]
 struct State {
-    /// Bit 0: which of the readings counts; [`VALID`]; [`ENDED`]; and from [`SWITCH`] on how often the thread left or took the CPU.
+    /// Bit 0: index of the current reading; [`VALID`]; [`ENDED`]; and from [`SWITCH`] on the number of switches of
+    /// the thread.
     word: u64,
     readings: [Reading; 2],
 }
@@ -88,10 +90,10 @@ const ENDED: u64 = 4;
 /// Added to a state's word at a switch or a tick.
 const SWITCH: u64 = 8;
 
-/// How often a mark reads at most.
+/// Maximum number of attempts of a mark.
 const TRIES: usize = 3;
 
-/// In place of the time enabled: there is no such counter on this CPU.
+/// Used instead of the time enabled: there is no such counter on this CPU.
 const MISSING: u64 = u64::MAX;
 
 /// Source: `MAX_ERRNO`, include/linux/err.h.
@@ -104,10 +106,9 @@ struct Room<const WORDS: usize> {
     words: [u64; WORDS],
 }
 
-/// The running thread makes a mark: puts into the ring what was counted up to now. Gives the time, ns; 0: it is not known what was
-/// counted.
+/// The running thread makes a mark: emits its counts up to now. Returns the time, ns; 0 if the counts are unknown.
 ///
-/// `ids` has the process in its high half. A function that is verified once, whatever marks have beside.
+/// `ids` has the process in its high half. Verified once as a function of its own, for all kinds of marks.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn count_at_mark(ids: u64) -> u64 {
@@ -132,12 +133,12 @@ pub extern "C" fn count_at_mark(ids: u64) -> u64 {
             }
         }
     }
-    // What comes next would have what this one lacks.
+    // The next counts would include those that this one lacks, so they are dropped.
     set_word(state, (get_word(state) + SWITCH) & !VALID);
     0
 }
 
-/// The running thread leaves the CPU: puts into the ring what was counted up to now. Interrupts are off.
+/// The running thread is switched out: emits its counts up to now. Interrupts are off.
 #[inline(always)]
 pub fn leaves(ids: Ids) {
     if !is_counting() {
@@ -157,7 +158,7 @@ pub fn leaves(ids: Ids) {
     }
 }
 
-/// The running thread ends: puts into the ring what was counted up to now. What it does from now on is not counted.
+/// The running thread ends: emits its counts up to now. It is not counted any more.
 #[inline(always)]
 pub fn ends(ids: Ids) {
     if !is_counting() {
@@ -172,7 +173,7 @@ pub fn ends(ids: Ids) {
     }
 }
 
-/// An interval ends: puts into the ring what was counted of the running thread up to now. In an interrupt.
+/// An interval ends: emits the counts of the running thread up to now. In an interrupt.
 #[inline(always)]
 pub fn ticks(ids: Ids) {
     // SAFETY: the helper takes no pointer.
@@ -250,7 +251,7 @@ fn set_word(state: *mut State, word: u64) {
     unsafe { (&raw mut (*state).word).write_volatile(word) }
 }
 
-/// Sets the word if it is still what it was; says whether it was.
+/// Sets the word if it is unchanged; returns whether it was.
 #[inline(always)]
 fn replace(state: *mut State, old: u64, new: u64) -> bool {
     let found: u64;
@@ -267,7 +268,7 @@ fn replace(state: *mut State, old: u64, new: u64) -> bool {
     found == old
 }
 
-/// One of the readings.
+/// One of the two readings.
 #[inline(always)]
 fn reading(state: *mut State, which: u64) -> *mut Reading {
     // SAFETY: the state is a map value, and there are two.
@@ -303,9 +304,9 @@ fn read(state: *mut State, which: u64) {
     }
 }
 
-/// A count of which the times are not asked for, which takes less than half as long.
+/// A count without its times, which takes less than half as long to read.
 ///
-/// An error is among the largest of numbers, which the kernel's own counts do not reach.
+/// An error is one of the largest numbers, which real counts do not reach.
 #[inline(always)]
 const fn count_alone(read: u64) -> bpf_perf_event_value {
     let is_error = read > u64::MAX - LARGEST_ERROR;
@@ -316,7 +317,7 @@ const fn count_alone(read: u64) -> bpf_perf_event_value {
     }
 }
 
-/// Says that a reading is of now, and when that is, ns.
+/// Sets the time of a reading to now, and returns it, ns.
 #[inline(always)]
 fn now(state: *mut State, which: u64) -> u64 {
     // SAFETY: the helper takes no pointer.
@@ -326,7 +327,7 @@ fn now(state: *mut State, which: u64) -> u64 {
     time_ns
 }
 
-/// Puts into the ring what was counted from the current reading to the other one, if `commit` says so; gives the time, ns.
+/// Emits the counts from the current reading to the other one, if `commit` returns true; returns the time, ns.
 #[inline(always)]
 fn put(
     state: *mut State,
@@ -373,12 +374,12 @@ fn is_whole(state: *mut State, current: u64) -> bool {
     missed == 0
 }
 
-/// What is put into a ring.
+/// Source of a counts record.
 struct Of {
     state: *mut State,
     current: u64,
     ids: u64,
-    /// Those that are set in any case.
+    /// Flags that are always set.
     flags: u8,
 }
 

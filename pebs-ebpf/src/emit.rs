@@ -9,7 +9,7 @@ use pebs_common::counter::Counter;
 
 use crate::maps::{COUNTERS, RINGS, Ring, SAMPLE_LIMIT, SAMPLE_RINGS};
 
-/// The counters of one kind of record.
+/// Counters of one kind of record.
 #[derive(Clone, Copy)]
 pub struct Tally {
     /// Counts records put into a ring.
@@ -54,7 +54,7 @@ pub fn count(counter: Counter) {
     }
 }
 
-/// Puts one record into this CPU's main ring. `fill` runs after the room was reserved.
+/// Puts a record into this CPU's main ring. `fill` runs after the room was reserved.
 #[inline(always)]
 pub fn emit<T: 'static>(tally: Tally, fill: impl FnOnce(&mut MaybeUninit<T>)) {
     // SAFETY: the helper takes no pointer.
@@ -65,7 +65,7 @@ pub fn emit<T: 'static>(tally: Tally, fill: impl FnOnce(&mut MaybeUninit<T>)) {
     }
 }
 
-/// The same, unless `fill` says that it is not to be.
+/// The same, but discards the record if `fill` returns false.
 #[inline(always)]
 pub fn emit_if<T: 'static>(tally: Tally, fill: impl FnOnce(&mut MaybeUninit<T>) -> bool) {
     // SAFETY: the helper takes no pointer.
@@ -84,7 +84,7 @@ pub fn emit_if<T: 'static>(tally: Tally, fill: impl FnOnce(&mut MaybeUninit<T>) 
     }
 }
 
-/// Puts one sample into this CPU's sample ring, unless that would take the room kept for marks.
+/// Puts a sample into this CPU's sample ring, unless that would take the room reserved for marks.
 #[inline(always)]
 pub fn emit_sample<T: 'static>(fill: impl FnOnce(&mut MaybeUninit<T>)) {
     // SAFETY: the helper takes no pointer.
@@ -101,8 +101,8 @@ pub fn emit_sample<T: 'static>(fill: impl FnOnce(&mut MaybeUninit<T>)) {
     put(ring, SAMPLES, fill);
 }
 
-/// Puts one record into this CPU's sample ring, whatever room is left: for programs that run where
-/// samples are taken.
+/// Puts a record into this CPU's sample ring, regardless of the room reserved for marks: for programs that run
+/// where samples are taken.
 #[inline(always)]
 pub fn emit_beside_samples<T: 'static>(tally: Tally, fill: impl FnOnce(&mut MaybeUninit<T>)) {
     // SAFETY: the helper takes no pointer.

@@ -1,4 +1,4 @@
-//! Page faults: one small record for each, so that they can be counted by item; and one for its time, if wanted.
+//! Page faults: a small record for each, to count them by item; and one with its duration, if requested.
 
 use aya_ebpf::bindings::BPF_ANY;
 use aya_ebpf::btf_maps::HashMap;
@@ -14,8 +14,7 @@ use crate::{sched, task};
 #[btf_map]
 static SINCE: HashMap<u32, u64, 65_536> = HashMap::new();
 
-/// On a software event of period 1, which the kernel raises in the thread that took the fault, before it is dealt
-/// with.
+/// On a software event of period 1, which the kernel raises in the faulting thread, before the fault is handled.
 /// Source: arch/x86/mm/fault.c (`do_user_addr_fault`).
 #[perf_event]
 pub fn page_fault(_ctx: PerfEventContext) -> u32 {
@@ -25,14 +24,14 @@ pub fn page_fault(_ctx: PerfEventContext) -> u32 {
         if FAULT_TIMES.load() != 0 {
             // SAFETY: the helper takes no pointer.
             let now = unsafe { bpf_ktime_get_ns() };
-            // If there is no room, this one's time is not known.
+            // Without room, the duration of this fault is unknown.
             let _ = SINCE.insert(ids.tid, now, u64::from(BPF_ANY));
         }
     }
     0
 }
 
-/// On the event that is raised once a fault was dealt with whose page was in memory.
+/// On the event raised after a minor fault (page in memory) was handled.
 /// Source: mm/memory.c (`mm_account_fault`).
 #[perf_event]
 pub fn minor_fault(_ctx: PerfEventContext) -> u32 {

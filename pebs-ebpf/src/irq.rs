@@ -1,7 +1,7 @@
-//! Interrupts between a traced thread and its work: how long each took.
+//! Interrupts of a traced thread, with their durations.
 //!
-//! An interrupt is seen from where the kernel has found its handler until this returns. Where handlers are not
-//! traced by the kernel (of hypervisors, of non-maskable interrupts), it is not seen.
+//! An interrupt is timed from when the kernel calls its handler until the handler returns. Handlers that the kernel
+//! does not trace (of hypervisors, of non-maskable interrupts) are not seen.
 
 use aya_ebpf::btf_maps::PerCpuArray;
 use aya_ebpf::helpers::bpf_ktime_get_ns;
@@ -11,14 +11,14 @@ use pebs_common::record::Interference;
 
 use crate::{sched, task};
 
-/// What a CPU is in.
+/// Interrupt state of a CPU.
 #[repr(C)]
 struct State {
     /// Since when it handles an interrupt, ns; 0: it does not.
     hard_since: u64,
-    /// Since when it does what interrupts left for later.
+    /// Start of the current softirq.
     soft_since: u64,
-    /// How long interrupts took since then.
+    /// Time of interrupts since then.
     hard_within: u64,
     /// Not 0: the interrupt took a sample.
     sampled: u64,

@@ -31,7 +31,7 @@ pub fn library(ctx: ProbeContext) -> u32 {
     0
 }
 
-/// Address that what is in the library's file at 0 has in a process; `None` if it is not known there.
+/// Load address of the library in a process (of file address 0); `None` if unknown.
 #[inline(always)]
 pub fn base(mm: *const u8, config: &ItemConfig) -> Option<u64> {
     let program = program(mm, config)?;

@@ -1,10 +1,10 @@
 //! eBPF programs of pebs-trace.
 //!
-//! A program turns its context into one wire record and hands it to the CPU's ring; it decides
-//! nothing about items, and it counts every record that it can't hand over.
+//! A program turns its context into one wire record and puts it into the CPU's ring; it makes no decisions about
+//! items, and counts every record that it can't emit.
 //!
-//! Invariant: a record's `CLOCK_MONOTONIC` time is read after its room was reserved, so once user
-//! space saw a ring without reserved records, no earlier record can still appear in it.
+//! Invariant: a record's `CLOCK_MONOTONIC` time is read after its room was reserved, so once user space saw a ring
+//! without reserved records, no earlier record can still appear in it.
 #![no_std]
 #![no_main]
 #![feature(asm_experimental_arch)]

@@ -8,7 +8,7 @@ use pebs_common::config::{
 };
 use pebs_common::counter::Counter;
 
-/// Stands for the real rings, whose size user space chooses.
+/// Placeholder of the real rings, whose size user space chooses.
 pub type Ring = RingBuf<u8, 4096>;
 
 /// One ring per CPU.
@@ -21,8 +21,8 @@ const MMAPABLE: usize = 1 << 10;
 #[btf_map]
 pub static RINGS: Rings = ArrayOfMaps::new();
 
-/// Rings for samples: the same ones, or separate ones where samples come by NMI, which must not
-/// wait for the lock of a ring that a mark holds.
+/// Rings for samples: the same ones, or separate ones if samples are taken in NMIs, which must not wait for the
+/// lock of a ring held by a mark.
 #[btf_map]
 pub static SAMPLE_RINGS: Rings = ArrayOfMaps::new();
 
@@ -38,29 +38,29 @@ pub static TRACED: HashMap<u32, u32, { MAX_PROCESSES as usize }> = HashMap::new(
 #[btf_map]
 pub static THREADS: HashMap<u32, u32, { MAX_THREADS as usize }> = HashMap::new();
 
-/// The cgroup whose processes are traced, under [`pebs_common::config::Scope::Cgroup`].
+/// The cgroup whose processes are traced, with [`pebs_common::config::Scope::Cgroup`].
 #[btf_map]
 pub static CGROUP: CgroupArray<1> = CgroupArray::new();
 
-/// What to read at each site, by attach cookie.
+/// Configuration of each site, by attach cookie.
 #[btf_map]
 pub static SITES: Array<SiteConfig, { MAX_SITES as usize }> = Array::new();
 
-/// How to read the item id at a sample, if [`ITEM_SOURCE`] names a place.
+/// How to read the item id at a sample, unless [`ITEM_SOURCE`] is none.
 #[btf_map]
 pub static ITEM: Array<ItemConfig, 1> = Array::new();
 
-/// Whether some marks read ids behind an array of pointers. Where none does, the verifier need not follow how: it would
-/// take longer than over all else.
+/// Whether some marks read ids behind an array of pointers. If none does, the verifier skips that code, which would
+/// take it longer than everything else.
 #[unsafe(no_mangle)]
 pub static IDS_BEHIND: Global<u32> = Global::new(0);
 
-/// Where the library with the variable lies: by [`pebs_common::config::Program::key`] the whole of it, and the address of
-/// what is in the file at 0.
+/// Library with the variable: by [`pebs_common::config::Program::key`] the full key, and the load address (of file
+/// address 0).
 #[btf_map]
 pub static LIBRARIES: HashMap<u32, [u64; 2], { MAX_LIBRARIES }> = HashMap::new();
 
-/// Where the kernel's function that deals with breakpoints begins and ends; 0: not known.
+/// Start and end of the kernel's breakpoint handler; 0: unknown.
 #[btf_map]
 pub static BREAKPOINTS: Array<[u64; 2], 1> = Array::new();
 
@@ -76,11 +76,11 @@ pub static SCOPE: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
 pub static ONLY_THREADS: Global<u32> = Global::new(0);
 
-/// Bit n: samples of event n in kernel mode are left out (for events that can't be told to).
+/// Bit n: samples of event n in kernel mode are dropped (for events on which the kernel can't exclude it).
 #[unsafe(no_mangle)]
 pub static EXCLUDE_KERNEL: Global<u32> = Global::new(0);
 
-/// Bit n: samples of event n in user mode are left out.
+/// Bit n: samples of event n in user mode are dropped.
 #[unsafe(no_mangle)]
 pub static EXCLUDE_USER: Global<u32> = Global::new(0);
 
@@ -88,16 +88,15 @@ pub static EXCLUDE_USER: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
 pub static PERF_CLOCK_EVENTS: Global<u32> = Global::new(0);
 
-/// Bit n: samples of event n say something of their memory access.
+/// Bit n: samples of event n carry their memory access.
 #[unsafe(no_mangle)]
 pub static ACCESS_EVENTS: Global<u32> = Global::new(0);
-/// Frames that a call stack has at most in the kernel, and in user space: what the kernel is set to, and
-/// [`pebs_common::record::MAX_FRAMES`] at most. 0: samples have no call stack.
+/// Maximum frames of a call stack in the kernel, and in user space: the kernel's limit, and at most
+/// [`pebs_common::record::MAX_FRAMES`]. 0: no call stacks.
 #[unsafe(no_mangle)]
 pub static STACK_FRAMES: Global<u32> = Global::new(0);
 
-/// Samples are refused while more than this many bytes of the sample ring are unread, so that
-/// marks always find room.
+/// Samples are refused while more than this many bytes of the sample ring are unread, to leave room for marks.
 #[unsafe(no_mangle)]
 pub static SAMPLE_LIMIT: Global<u64> = Global::new(0);
 
@@ -117,8 +116,8 @@ pub static SAMPLE_WEIGHT_OFFSET: Global<u64> = Global::new(0);
 #[unsafe(no_mangle)]
 pub static SAMPLE_DATA_SRC_OFFSET: Global<u64> = Global::new(0);
 
-/// Offset of `sample_flags` in `struct perf_sample_data`: which members hold something; -1 before
-/// Linux 6.1, where all that are used always do.
+/// Offset of `sample_flags` in `struct perf_sample_data`, which tells the members that are set; -1 before Linux
+/// 6.1, where all that are used always are.
 #[unsafe(no_mangle)]
 pub static SAMPLE_FLAGS_OFFSET: Global<u64> = Global::new(0);
 
@@ -146,7 +145,7 @@ pub static TASK_MM_OFFSET: Global<u64> = Global::new(0);
 #[unsafe(no_mangle)]
 pub static TASK_STACK_OFFSET: Global<u64> = Global::new(0);
 
-/// Events that are counted by counters of their own; 0: none is read.
+/// Number of events counted by counters of their own; 0: none is read.
 #[unsafe(no_mangle)]
 pub static COUNT_EVENTS: Global<u32> = Global::new(0);
 
@@ -154,15 +153,15 @@ pub static COUNT_EVENTS: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
 pub static COUNT_INTERVALS: Global<u32> = Global::new(0);
 
-/// Bit n: event n of these never shares a counter: it is counted all the time.
+/// Bit n: event n of these is never multiplexed: it is counted all the time.
 #[unsafe(no_mangle)]
 pub static COUNT_ALWAYS: Global<u32> = Global::new(0);
 
-/// Not 0: who wakes and who displaces traced threads is recorded.
+/// Not 0: wake-ups and preemptions of traced threads are recorded.
 #[unsafe(no_mangle)]
 pub static ENCOUNTERS: Global<u32> = Global::new(0);
 
-/// Not 0: the interrupts that samples are taken in are recorded otherwise, and have to be told from others.
+/// Not 0: interrupts that take samples are recorded separately, and must be distinguished from others.
 #[unsafe(no_mangle)]
 pub static SAMPLES_INTERRUPT: Global<u32> = Global::new(0);
 

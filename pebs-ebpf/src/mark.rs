@@ -1,5 +1,5 @@
-//! Marks: at a function's entry or return, or at an address. What a site's marks mean and carry
-//! is in its [`SiteConfig`].
+//! Marks: at a function's entry or return, or at an address. The meaning and content of a site's marks are given by
+//! its [`SiteConfig`].
 
 use core::mem::MaybeUninit;
 
@@ -56,7 +56,7 @@ pub fn mark(ctx: ProbeContext) -> u32 {
     0
 }
 
-/// Who is at a mark.
+/// The thread at a mark.
 pub struct Target {
     ids: task::Ids,
     /// Stack pointer.
@@ -97,7 +97,7 @@ fn plain(target: &Target, site: &SiteConfig, kind: Kind) -> Mark {
     }
 }
 
-/// The time of the mark, ns. Where events are counted, what was up to it is put into the ring, right before it by their times.
+/// The time of the mark, ns. If events are counted, emits the counts up to it, timed 1 ns before the mark.
 #[inline(always)]
 fn time(ids: task::Ids) -> u64 {
     let counted = match COUNT_EVENTS.load() {
@@ -116,8 +116,8 @@ fn with_args<const SIZE: usize>(target: &Target, site: &SiteConfig) {
     emit::<Room<SIZE>>(MARKS, |room| fill(target, site, room, |_| 0));
 }
 
-/// Fills a room with a mark, its named arguments, and what `more` adds to the payload: the bits of what it could
-/// read.
+/// Fills a record with a mark, its named arguments, and the additional payload of `more`, which returns its valid
+/// bits.
 #[inline(always)]
 pub fn fill<const SIZE: usize>(
     target: &Target,
@@ -136,7 +136,7 @@ pub fn fill<const SIZE: usize>(
     unsafe { header.write(MarkArgs { mark, valid }) };
 }
 
-/// Reads every named argument into the payload; gives the bits of those that could be read.
+/// Reads every named argument into the payload; returns the bits of those that could be read.
 #[inline(always)]
 fn read_args<const SIZE: usize>(regs: &Registers, site: &SiteConfig, payload: *mut u8) -> u64 {
     let mut valid = 0;
@@ -149,7 +149,7 @@ fn read_args<const SIZE: usize>(regs: &Registers, site: &SiteConfig, payload: *m
         } else if SIZE == ARG_CLASSES[2] {
             argument_large(regs, site, index as u64, payload.cast())
         } else {
-            // In a batch it is what comes before the number of items.
+            // In a batch the named arguments precede the number of items.
             argument_middle(regs, site, index as u64, payload.cast())
         };
         valid |= read << index;
@@ -195,7 +195,7 @@ extern "C" fn argument_large(
     argument(regs, site, index, payload)
 }
 
-/// Reads one named argument into the payload; 1 if it could be read, else 0.
+/// Reads a named argument into the payload; returns 1, or 0 if it can't be read.
 #[inline(always)]
 fn argument<const SIZE: usize>(
     regs: *const Registers,
@@ -204,7 +204,7 @@ fn argument<const SIZE: usize>(
     payload: *mut [u8; SIZE],
 ) -> u64 {
     if regs.is_null() || site.is_null() || payload.is_null() {
-        // It is never so, which the verifier does not know.
+        // Never the case, but the verifier needs the check.
         return 0;
     }
     // SAFETY: they are not null, and the verifier makes sure that callers hand over as many bytes as the types have.
@@ -215,7 +215,7 @@ fn argument<const SIZE: usize>(
     }
     let program = &site.named[index];
     if program.kind == ArgKind::None as u8 {
-        // Can't be read at this place; it stays unknown.
+        // Can't be read here; it stays unknown.
         return 0;
     }
     let payload = payload.cast::<u8>();
@@ -245,7 +245,7 @@ fn number(payload: *mut u8, size: usize, offset: usize, value: u64) -> bool {
     true
 }
 
-/// Payload, its size, and what goes where in it.
+/// Payload, its size, and the program of an argument in it.
 type Slot<'a> = (*mut u8, usize, &'a ArgProgram);
 
 #[inline(always)]

@@ -1,4 +1,4 @@
-//! Samples: one program per event, alike but for the event's number.
+//! Samples: one program per event, which differ only in the event's number.
 
 use aya_ebpf::EbpfContext;
 use aya_ebpf::helpers::{bpf_ktime_get_ns, bpf_probe_read_kernel};
@@ -19,11 +19,11 @@ use crate::{irq, item, stack, task};
 /// `PERF_EFLAGS_EXACT`: the ip is exact. Source: arch/x86/include/asm/perf_event.h.
 const EFLAGS_EXACT: u64 = 1 << 3;
 
-/// `hw.interrupts` of an event that the kernel stops until the next tick, for it came too often.
-/// Set before the program runs. Source: `MAX_INTERRUPTS`, kernel/events/core.c.
+/// `hw.interrupts` of an event that the kernel stops until the next tick, because it came too often. Set before the
+/// program runs. Source: `MAX_INTERRUPTS`, kernel/events/core.c.
 const MAX_INTERRUPTS: u64 = u64::MAX;
 
-/// What a perf_event program's context really is.
+/// Real type of a perf_event program's context.
 /// Source: `struct bpf_perf_event_data_kern`, include/linux/bpf_perf_event.h.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -66,8 +66,8 @@ fn is_throttled(ctx: &PerfEventContext) -> bool {
     interrupts == Ok(MAX_INTERRUPTS)
 }
 
-/// Says that the counter stops, whoever runs: it may be the CPU's, and a traced thread may run
-/// before the next tick. Behind the sample, which would else seem to be the first one after it.
+/// Reports that the counter stops, whichever thread runs: the counter may be the CPU's, and a traced thread may run
+/// before the next tick. Emitted after the sample, which would otherwise seem to be the first one after the stop.
 #[inline(always)]
 fn throttle<const EVENT: u8>() {
     emit_beside_samples::<Task>(TASKS, |room| {

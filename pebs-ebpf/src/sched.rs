@@ -82,7 +82,7 @@ fn record_of(kind: Kind, flags: u8, ids: Ids, ip: u64, state: u64) -> Switch {
     }
 }
 
-/// Where the running thread left user space; 0 if unknown.
+/// User space address at which the running thread entered the kernel; 0 if unknown.
 #[inline(always)]
 fn user_ip() -> u64 {
     // SAFETY: both helpers return kernel pointers, which the read helper checks.
@@ -164,7 +164,7 @@ fn record(kind: Kind, ids: Ids, other: u64) {
     put(kind, 0, ids, other);
 }
 
-/// Puts into the ring what came between a thread and its work, up to now, and how long it took.
+/// Emits an interference of a thread that ends now, with its duration, ns.
 #[inline(always)]
 pub fn interference(which: Interference, ids: Ids, ns: u64) {
     put(Kind::Interference, which as u8, ids, ns);

@@ -1,9 +1,10 @@
-//! Call stacks of samples, and of threads that go to wait, by frame pointers.
+//! Call stacks of samples, and of threads that start to wait, by frame pointers.
 //!
-//! The frames go into the record that they are of: so no table in the kernel can be full, no two stacks can be taken for
-//! one another, and what is lost is lost with its record. User space keeps each stack once.
+//! The frames are stored in their record: so no table in the kernel can be full, no two stacks can be confused, and
+//! a lost stack is lost with its record. User space stores each distinct stack once.
 //!
-//! Bounded: the kernel follows [`MAX_FRAMES`] frame pointers at most, in user space without ever waiting for a page.
+//! Bounded: the kernel follows at most [`MAX_FRAMES`] frame pointers, in user space without ever waiting for a
+//! page.
 
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
@@ -24,20 +25,20 @@ use crate::maps::{BREAKPOINTS, STACK_FRAMES};
 /// Bytes of a frame.
 const WORD: u64 = 8;
 
-/// Frames of the kernel's among which the one that deals with breakpoints is, where a thread waits within a mark.
+/// Number of innermost kernel frames that contain the breakpoint handler, if a thread waits within a mark.
 const MARK_FRAMES: usize = 16;
 
-/// Bytes of the frames of one mode, at most.
+/// Maximum bytes of the frames of one mode.
 const MODE_BYTES: u64 = MAX_FRAMES as u64 * WORD;
 
 /// A stack in the making, with room behind it: no size class reaches beyond.
 type Frames = [u64; 256];
 
-/// Where a CPU's stacks are put together: sample programs on one CPU never interrupt one another.
+/// Buffer of a CPU's stacks: sample programs on one CPU never interrupt each other.
 #[btf_map]
 static FRAMES: PerCpuArray<Frames, 1> = PerCpuArray::new();
 
-/// The same for threads that go to wait: a sample may be taken meanwhile.
+/// The same for threads that start to wait: they may be interrupted by a sample.
 #[btf_map]
 static WAIT_FRAMES: PerCpuArray<Frames, 1> = PerCpuArray::new();
 
@@ -48,7 +49,7 @@ struct Room<H, const SIZE: usize> {
     frames: [u64; SIZE],
 }
 
-/// What comes before the frames of a thread that goes to wait.
+/// Header before the frames of a thread that starts to wait.
 #[repr(C)]
 struct Waiting {
     switch: SwitchStack,
@@ -89,7 +90,7 @@ pub fn walk_waiting(ctx: &BtfTracePointContext) -> Option<Walked> {
     Some(Walked::new(frames, in_kernel, in_user))
 }
 
-/// Whether the running thread, which goes to wait, is in the kernel for a breakpoint.
+/// Whether the running thread waits within the kernel's breakpoint handler.
 #[inline(always)]
 pub fn is_in_mark(ctx: &BtfTracePointContext) -> bool {
     let Some([begin, end]) = BREAKPOINTS.get(0).copied() else {
@@ -102,7 +103,7 @@ pub fn is_in_mark(ctx: &BtfTracePointContext) -> bool {
     written > 0 && frames.iter().any(|it| (begin..end).contains(it))
 }
 
-/// Bytes of the frames of one mode, which are put at `frames`; 0 if there are none.
+/// Writes the frames of one mode to `frames`; returns their bytes, 0 if there are none.
 #[inline(always)]
 fn mode(ctx: *mut c_void, frames: *mut u64, flags: u64) -> u64 {
     // SAFETY: the helper writes no more than the size, for which there is room.
@@ -113,8 +114,8 @@ fn mode(ctx: *mut c_void, frames: *mut u64, flags: u64) -> u64 {
     bytes as u64
 }
 
-/// Has the stack begin where the sample was taken: the kernel may have walked it from where the interrupt came,
-/// some instructions later.
+/// Sets the innermost frame to the sample's ip: the kernel may have walked the stack from the interrupt, some
+/// instructions later.
 #[inline(always)]
 fn innermost(frames: *mut u64, ip: u64, bytes: u64) -> u64 {
     // SAFETY: the first word of the map's value.

@@ -50,8 +50,8 @@ pub fn ids_of(task: *const u8) -> Option<Ids> {
     })
 }
 
-/// The number of the system call that the running thread is in and 1; 0: it is in none, or in an exception or interrupt.
-/// Calls of 32-bit code, which have other numbers, are none.
+/// The number of the running thread's system call plus 1; 0 if it is in none, or in an exception or interrupt.
+/// Calls of 32-bit code, which have other numbers, count as none.
 #[inline(always)]
 pub fn system_call() -> u64 {
     // SAFETY: both helpers return kernel pointers, which the read helper checks.
@@ -67,7 +67,7 @@ pub fn system_call() -> u64 {
     }
 }
 
-/// The `TASK_*` state bits of a thread; 0, which is running, if they can't be read.
+/// The `TASK_*` state bits of a thread; 0, which means running, if they can't be read.
 #[inline(always)]
 pub fn state_of(task: *const u8) -> u32 {
     let state = task
@@ -77,7 +77,7 @@ pub fn state_of(task: *const u8) -> u32 {
     unsafe { bpf_probe_read_kernel(state) }.unwrap_or(0)
 }
 
-/// Whether no thread of the task's process is left.
+/// Whether the task's process has no live thread left.
 #[inline(always)]
 pub fn is_last_thread(task: *const u8) -> bool {
     let signal = task
@@ -126,14 +126,14 @@ pub fn is_traced_at_mark(ids: Ids) -> bool {
     }
     let is_wanted = match SCOPE.load() {
         scope if scope == Scope::Everyone as u32 => true,
-        // Of the cgroup itself, or of one below it.
+        // In the cgroup itself, or in one below it.
         scope if scope == Scope::Cgroup as u32 => CGROUP.current_task_under_cgroup(0) == Ok(true),
         _ => false,
     };
     is_wanted && trace(ids.pid)
 }
 
-/// Adds a process to the traced ones.
+/// Adds a process to the traced ones; returns whether there was room.
 #[inline(always)]
 pub fn trace(pid: u32) -> bool {
     let added = TRACED.insert(pid, 1u32, u64::from(BPF_ANY)).is_ok();

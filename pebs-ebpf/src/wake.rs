@@ -1,4 +1,4 @@
-//! Who wakes a traced thread, and who takes the CPU from it.
+//! Records which thread wakes a traced thread, and which preempts it.
 
 use aya_ebpf::EbpfContext;
 use aya_ebpf::bindings::pt_regs;
@@ -30,27 +30,27 @@ pub fn sched_waking(ctx: BtfTracePointContext) -> i32 {
     0
 }
 
-/// Another thread takes the CPU from a traced one.
+/// Another thread preempts a traced one.
 #[inline(always)]
 pub fn displace(ids: Ids, next: *const u8) {
     put(Kind::Displace, ids, Some(next));
 }
 
-/// What the thread's registers say in place of a system call's number if it entered the kernel otherwise.
+/// Value of the system call number in the thread's registers if it entered the kernel in another way.
 /// Source: arch/x86/entry/entry_64.S (`idtentry`).
 const NO_CALL: u64 = u64::MAX;
 
-/// Whether no thread asked for the wake-up: the tracepoint was met in an interrupt, or (rarely) a fault.
+/// Whether the wake-up comes from an interrupt, or (rarely) a fault, not from a thread.
 ///
-/// Interrupts of the kernel have a stack of their own, and the context lies on the stack. Those of a program use the
-/// thread's, whose registers then say that it made no system call.
+/// Interrupts of the kernel have a stack of their own, and the context is on the stack. Interrupts of user code use
+/// the thread's stack; then its registers show that it made no system call.
 #[inline(always)]
 fn in_interrupt(ctx: &BtfTracePointContext, current: *const u8) -> bool {
     let stack = current
         .wrapping_add(TASK_STACK_OFFSET.load() as usize)
         .cast::<u64>();
     let here = ctx.as_ptr() as u64;
-    // A pointer to the verifier: what is read back from the stack is a number.
+    // The verifier sees a pointer: a value read back from the stack is a number.
     // SAFETY: the helper checks the addresses.
     unsafe {
         let Ok(here) = bpf_probe_read_kernel(&raw const here) else {
