@@ -6,19 +6,19 @@ pub const MAX_PROBES: usize = 256;
 /// Maximum number of events in a run: each has its own copy of the sample program.
 pub const MAX_EVENTS: usize = 8;
 
-/// Events at most that are counted for each visit.
+/// Maximum number of events counted for each visit.
 pub const MAX_COUNTS: usize = 16;
 
-/// Named arguments at most per site, the item id included.
+/// Maximum number of named arguments per site, including the item id.
 pub const MAX_ARGS: usize = 8;
 
-/// Memory reads at most per argument.
+/// Maximum number of memory reads per argument.
 pub const MAX_DEREFS: usize = 4;
 
-/// CPUs at most: the size of the outer ring maps.
+/// Maximum number of CPUs: the size of the outer ring maps.
 pub const MAX_CPUS: u32 = 1024;
 
-/// Processes at most in the table of traced processes.
+/// Maximum number of processes in the table of traced processes.
 pub const MAX_PROCESSES: u32 = 65_536;
 
 /// Maximum number of threads traced without the other threads of their processes.
@@ -124,7 +124,7 @@ pub struct SiteConfig {
     pub has_id: u8,
     /// Payload bytes used, 0 if there are no named arguments.
     pub payload: u32,
-    /// Added to the stack pointer to give its value at the function's first instruction.
+    /// Added to the stack pointer, gives its value at the function's first instruction.
     pub sp_adjust: i64,
     /// How to read the item id.
     pub id: ArgProgram,
@@ -139,7 +139,7 @@ pub struct SiteConfig {
 const _: () = assert!(size_of::<ArgProgram>() == 32);
 const _: () = assert!(size_of::<SiteConfig>() == 16 + 2 * 32 + 2 * 32 * MAX_ARGS);
 
-/// Where the item id of a thread that makes no marks is read, at each sample.
+/// Source of the item id of a thread without marks, read at each sample.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ItemSource {
@@ -166,7 +166,7 @@ pub struct Program(
 );
 
 impl Program {
-    /// Its key in a map: stacks are aligned to 16 bytes.
+    /// Key in a map: stacks are aligned to 16 bytes.
     #[must_use]
     pub const fn key(self) -> u32 {
         (self.0 >> 4) as u32
@@ -187,7 +187,7 @@ pub struct ItemConfig {
     pub entry: u64,
     /// Inode number of the executable that has the variable.
     pub inode: u64,
-    /// Its size in bytes: inode numbers are unique within a file system only.
+    /// Size in bytes: inode numbers are unique only within a file system.
     pub size: u64,
     /// The id that means no item.
     pub none: u64,
@@ -233,7 +233,7 @@ pub const COPY_WINDOW: usize = 16;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CopyPlace {
-    /// Where the window begins, in the page.
+    /// Offset of the window in the page.
     pub offset: u32,
     /// Total number of places; 0: no place here.
     pub places: u32,

@@ -1,4 +1,4 @@
-//! The records that the kernel programs put into the rings.
+//! Records written to the rings by the eBPF programs.
 //!
 //! Every record starts with a [`Head`]; its kind decides the rest. A plain sample and a plain
 //! mark take 32 bytes; the CPU is not in the record because it is the ring's. All values are in
@@ -229,7 +229,7 @@ pub const STACK_CLASSES: [usize; 4] = [16, 40, 96, 2 * MAX_FRAMES];
 pub enum Role {
     /// The thread starts an item.
     Begin = 0,
-    /// The thread finishes an item, at a place of its own (`START..END`).
+    /// The thread finishes an item, at a separate place (`START..END`).
     End = 1,
     /// The function that was entered at a begin mark returns from the same frame.
     Return = 2,
@@ -294,7 +294,7 @@ pub const ARG_CLASSES: [usize; 3] = [24, 88, 472];
 pub mod batch {
     use crate::config::{MAX_ARGS, MAX_BATCH};
 
-    /// Where the number of items is: a word. Named arguments are before it.
+    /// Offset of the number of items: a word. Named arguments are before it.
     pub const COUNT: usize = super::ARG_CLASSES[1];
     /// Offset of the ids, each as wide as in the target.
     pub const IDS: usize = COUNT + 8;
@@ -317,7 +317,7 @@ pub mod switch_flag {
     pub const IN_MARK: u8 = 4;
 }
 
-/// A traced thread leaves or takes a CPU. 32 bytes.
+/// A traced thread is switched out or in. 32 bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Switch {
@@ -436,7 +436,7 @@ pub struct Encounter {
     pub time_ns: u64,
     /// The other thread: its pid in the low half, its tid in the high half.
     pub other: u64,
-    /// Its name, NUL behind it, in memory order.
+    /// Its name in memory order, followed by NUL.
     pub comm: [u64; 2],
 }
 

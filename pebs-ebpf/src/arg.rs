@@ -138,7 +138,7 @@ pub fn widen(value: u64, width: u8, is_signed: bool) -> u64 {
     }
 }
 
-/// A number of at most 8 bytes in the target.
+/// Reads a number of at most 8 bytes from the target.
 #[inline(always)]
 pub fn number(address: u64, width: u64) -> Option<u64> {
     let mut value = 0u64;

@@ -81,10 +81,10 @@ struct Reading {
     values: [bpf_perf_event_value; MAX_COUNTS],
 }
 
-/// Of a state's word: the reading that counts is of the CPU that the thread is on.
+/// Bit of a state's word: the current reading is of the CPU that the thread is on.
 const VALID: u64 = 2;
 
-/// Of a state's word: the thread has ended.
+/// Bit of a state's word: the thread has ended.
 const ENDED: u64 = 4;
 
 /// Added to a state's word at a switch or a tick.
@@ -205,7 +205,7 @@ fn is_counting() -> bool {
     COUNT_EVENTS.load() != 0 || COUNT_INTERVALS.load() != 0
 }
 
-/// A thread takes the CPU.
+/// A thread is switched in.
 #[inline(always)]
 pub fn takes(task: *mut task_struct) {
     if !is_counting() {
@@ -423,7 +423,7 @@ impl Of {
                     let missing = now.enabled == MISSING || base.enabled == MISSING;
                     let enabled = now.enabled.wrapping_sub(base.enabled);
                     let running = now.running.wrapping_sub(base.running);
-                    // Of these the times are not read.
+                    // Their times are not read.
                     let always = COUNT_ALWAYS.load() & (1 << n) != 0;
                     let [enabled, running] = if always { [ns; 2] } else { [enabled, running] };
                     (*words)[n * each + 1] = if missing { 0 } else { enabled };

@@ -47,7 +47,7 @@ pub fn count(counter: Counter) {
     // SAFETY: the helper takes no pointer.
     let cpu = unsafe { bpf_get_smp_processor_id() };
     if let Some(slot) = COUNTERS.get_ptr_mut(cpu * Counter::COUNT + counter as u32) {
-        // Programs on one CPU interrupt one another, so the addition has to be atomic; `core`
+        // Programs on one CPU interrupt each other, so the addition has to be atomic; `core`
         // has no `fetch_add` for this target.
         // SAFETY: the slot is an aligned u64 inside a map value.
         unsafe { asm!("lock *(u64 *)({0} + 0) += {1}", in(reg) slot, in(reg) 1u64) };

@@ -38,7 +38,7 @@ pub fn minor_fault(_ctx: PerfEventContext) -> u32 {
     ended(Interference::MinorFault)
 }
 
-/// The same where the page had to be read.
+/// The same after a major fault (page had to be read).
 #[perf_event]
 pub fn major_fault(_ctx: PerfEventContext) -> u32 {
     ended(Interference::MajorFault)

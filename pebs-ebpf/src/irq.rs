@@ -39,7 +39,7 @@ fn now() -> u64 {
     unsafe { bpf_ktime_get_ns() }
 }
 
-/// The running interrupt takes a sample: it is there for this recording.
+/// The running interrupt takes a sample, so it is due to this recording.
 #[inline(always)]
 pub fn sampled() {
     if let Some(state) = state() {
@@ -65,7 +65,7 @@ pub fn irq_begins(_ctx: RawTracePointContext) -> i32 {
     0
 }
 
-/// It ends.
+/// A handler ends.
 #[raw_tracepoint]
 pub fn irq_ends(_ctx: RawTracePointContext) -> i32 {
     if let Some(state) = state()

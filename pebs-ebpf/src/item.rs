@@ -84,7 +84,7 @@ fn runs(mm: *const u8, config: &ItemConfig) -> bool {
     })
 }
 
-/// The number at the end of the pointers. There is no item behind a null pointer.
+/// The number at the end of the pointers; `None` for a null pointer.
 #[inline(always)]
 fn follow(mut value: u64, config: &ItemConfig) -> Option<u64> {
     let program = &config.program;

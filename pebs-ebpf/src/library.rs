@@ -1,4 +1,4 @@
-//! Where a library lies in the processes that load it.
+//! Load addresses of a library in the processes that use it.
 
 use aya_ebpf::helpers::generated::bpf_get_current_task_btf;
 use aya_ebpf::macros::uprobe;

@@ -72,7 +72,7 @@ pub static ITEM_SOURCE: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
 pub static SCOPE: Global<u32> = Global::new(0);
 
-/// Not 0: of the traced processes only the threads in [`THREADS`] are traced.
+/// Not 0: only the threads in [`THREADS`] of the traced processes are traced.
 #[unsafe(no_mangle)]
 pub static ONLY_THREADS: Global<u32> = Global::new(0);
 
@@ -149,7 +149,7 @@ pub static TASK_STACK_OFFSET: Global<u64> = Global::new(0);
 #[unsafe(no_mangle)]
 pub static COUNT_EVENTS: Global<u32> = Global::new(0);
 
-/// Not 0: events are also counted in intervals, of every thread that is traced, whether it makes marks or not.
+/// Not 0: events are also counted in intervals, for every traced thread, even without marks.
 #[unsafe(no_mangle)]
 pub static COUNT_INTERVALS: Global<u32> = Global::new(0);
 

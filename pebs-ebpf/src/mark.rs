@@ -61,7 +61,7 @@ pub struct Target {
     ids: task::Ids,
     /// Stack pointer.
     sp: u64,
-    /// A copy: a function that is verified by itself does not take the program's context on every kernel.
+    /// A copy: not all kernels let separately verified functions take the program's context.
     pub registers: Registers,
 }
 

@@ -92,7 +92,7 @@ fn user_ip() -> u64 {
     }
 }
 
-/// Its stack pointer there; 0 if unknown.
+/// The stack pointer there; 0 if unknown.
 #[inline(always)]
 fn user_sp() -> u64 {
     // SAFETY: both helpers return kernel pointers, which the read helper checks.

@@ -31,7 +31,7 @@ const MARK_FRAMES: usize = 16;
 /// Maximum bytes of the frames of one mode.
 const MODE_BYTES: u64 = MAX_FRAMES as u64 * WORD;
 
-/// A stack in the making, with room behind it: no size class reaches beyond.
+/// A stack being built, with enough room for the largest size class.
 type Frames = [u64; 256];
 
 /// Buffer of a CPU's stacks: sample programs on one CPU never interrupt each other.
@@ -56,7 +56,7 @@ struct Waiting {
     words: [u64; STACK_WORDS],
 }
 
-/// The stack at hand.
+/// The current stack.
 pub struct Walked {
     frames: *const u64,
     depth: StackDepth,
@@ -124,7 +124,7 @@ fn innermost(frames: *mut u64, ip: u64, bytes: u64) -> u64 {
 }
 
 impl Walked {
-    /// So many bytes of frames in the kernel, and behind them in user space.
+    /// Bytes of frames in the kernel, and after them in user space.
     #[inline(always)]
     fn new(frames: *const u64, in_kernel: u64, in_user: u64) -> Self {
         let most = u64::from(STACK_FRAMES.load()) * WORD;

@@ -102,7 +102,7 @@ pub fn fatal_signal(task: *const u8) -> u8 {
         .cast::<u32>();
     // SAFETY: the helper checks the address.
     let code = unsafe { bpf_probe_read_kernel(code) }.unwrap_or(0);
-    // As wait(2) has it: the signal, and whether memory was dumped.
+    // As in wait(2): the signal, and whether core was dumped.
     (code & 0x7f) as u8
 }
 

@@ -19,7 +19,7 @@ thread_local! {
 /// Size of a page, for the handler.
 static PAGE: AtomicUsize = AtomicUsize::new(4096);
 
-/// From now on reading a file that was cut gives zeros. Once is enough for the process.
+/// Installs the handler: from now on reading a truncated file gives zeros. Called once per process.
 pub(crate) fn survive() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
@@ -56,7 +56,7 @@ extern "C" fn on_bus_error(signal: libc::c_int, info: *mut libc::siginfo_t, _: *
         REPLACED.set(REPLACED.get() + 1);
         return;
     }
-    // Not a file that was cut: the access is made again, and ends the process as without us.
+    // Not a truncated file: the access is repeated, and ends the process as without the handler.
     // SAFETY: the default action is always valid.
     unsafe { libc::signal(signal, libc::SIG_DFL) };
 }

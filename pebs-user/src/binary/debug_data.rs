@@ -10,7 +10,7 @@ use super::debuginfod;
 use super::object_file::{Elf, MAX_FILE};
 use crate::files::read_regular;
 
-/// Where distributions put debug files.
+/// Directory of debug files in distributions.
 const DEBUG_ROOT: &str = "/usr/lib/debug";
 
 pub(super) fn hex(bytes: &[u8]) -> String {

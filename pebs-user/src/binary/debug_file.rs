@@ -12,7 +12,7 @@ use super::elf_image::{ElfHead, read_head};
 use super::mapping::BuildId;
 use super::open::open_in_root;
 
-/// Where distributions put debug files.
+/// Directories of debug files in distributions.
 const USUAL_DIRS: [&str; 2] = ["/usr/lib/debug", "/lib/debug"];
 
 /// A debug file, held open.
@@ -27,7 +27,7 @@ impl DebugFile {
     }
 }
 
-/// Who put a file where it was found.
+/// Origin of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Origin {
     /// A package, or the user who gave us the directory: it may refer to further files.

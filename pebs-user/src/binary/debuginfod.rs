@@ -35,7 +35,7 @@ const GRACE: Duration = Duration::from_secs(2);
 /// Clients that run at once.
 const AT_ONCE: usize = 8;
 
-/// Between two looks at a client.
+/// Interval of checking a client.
 const POLL: Duration = Duration::from_millis(10);
 
 /// Availability of debuginfod.
@@ -45,7 +45,7 @@ pub enum Debuginfod {
     Off,
     /// Servers are configured, but there is no client.
     NoClient,
-    /// By this program.
+    /// The client to use.
     Client(PathBuf),
 }
 
@@ -63,7 +63,7 @@ impl Debuginfod {
 /// Why there is no debug file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Missing {
-    /// No server has it.
+    /// No server has the file.
     Nowhere,
     /// The time limit was reached.
     Late,

@@ -71,7 +71,7 @@ pub(crate) fn key(typed: &str) -> Option<&str> {
         .find(|part| !part.is_empty())
 }
 
-/// Whether a name is of a form that a compiler gives, and a C programmer does not.
+/// Whether a name looks mangled by a compiler.
 fn is_mangled(name: &str) -> bool {
     let bare = name.trim_start_matches('_');
     let underscores = name.len() - bare.len();
@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(symbol_name("main"), "main");
     }
 
-    /// Each language's names, and C names that look like C++ types.
+    /// Names of each language, and C names that look like C++ types.
     #[test]
     fn names() {
         let check = |mangled: &str, expect: &str| assert_eq!(demangle(mangled), expect);

@@ -14,7 +14,7 @@ const FRAMES_MAX: usize = 1 << 22;
 pub(crate) struct Span {
     /// First address.
     pub start: u64,
-    /// First address behind it.
+    /// End address.
     pub end: u64,
 }
 

@@ -1,4 +1,4 @@
-//! A binary: its functions, its code, where an address lies in the file.
+//! A binary: its functions, its code, and the file offsets of addresses.
 
 use std::cell::OnceCell;
 use std::ops::Range;
@@ -163,7 +163,7 @@ impl Binary {
         Self::parse(path, data)
     }
 
-    /// As [`Binary::open`], of a file that was read.
+    /// As [`Binary::open`], for a file already read.
     pub(crate) fn parse(path: &Path, data: Vec<u8>) -> Result<Self, BinaryError> {
         check_header(path, &data)?;
         let damaged = |error: object::Error| BinaryError::Damaged {

@@ -13,7 +13,7 @@ use crate::arch::unwind;
 
 /// Functions covered by `.eh_frame`, as virtual addresses in the file, sorted, without empty ones.
 ///
-/// Works on stripped binaries. A function split by the compiler (`f.cold`) gives two ranges.
+/// Works on stripped binaries. A function split by the compiler (`f.cold`) has two ranges.
 #[cfg(test)]
 #[must_use]
 pub fn eh_frame_functions(file: &object::File<'_>) -> Vec<Range<u64>> {
@@ -24,7 +24,7 @@ pub fn eh_frame_functions(file: &object::File<'_>) -> Vec<Range<u64>> {
         .collect()
 }
 
-/// One entry (FDE).
+/// An entry (FDE).
 #[derive(Clone, Debug)]
 struct Entry {
     range: Range<u64>,
@@ -187,10 +187,10 @@ fn rule_of(row: &Row) -> Option<CallerRule> {
     }
 }
 
-/// Where a function's caller is found.
+/// Rule to find a function's caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallerRule {
-    /// The frame ends so many bytes above the stack pointer, with the return address as its last word.
+    /// The frame ends `bytes` above the stack pointer, with the return address as its last word.
     Above {
         /// Distance from the stack pointer to the frame's end.
         bytes: i64,
@@ -209,9 +209,9 @@ pub enum CallerRule {
 /// Distance to the top of the frame, see [`Frames::depth_at`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Depth {
-    /// That many bytes above the stack pointer.
+    /// This number of bytes above the stack pointer.
     Known(i64),
-    /// Counted from another register: within the body of a function with a frame.
+    /// Relative to another register: within the body of a function with a frame.
     FramePointer,
 }
 

@@ -8,7 +8,7 @@ use super::elf::Binary;
 use super::parameters::Reader;
 use super::units::{Kind, Node, Units};
 
-/// Callers named at most.
+/// Maximum number of callers named.
 const MAX_CALLERS: usize = 3;
 
 /// Names of the functions that a function was inlined into, as for a SPEC. Empty if nothing is known of it.

@@ -10,7 +10,7 @@ use super::process::{self, FileId};
 use crate::failure::Hint;
 use crate::units::Pid;
 
-/// Symlinks followed at most, as the kernel does.
+/// Maximum number of symlinks followed, as in the kernel.
 const MAX_LINKS: u32 = 40;
 
 /// Folders that the dynamic loader searches by default.
@@ -30,7 +30,7 @@ pub enum LocateError {
     /// A path to a missing file.
     #[error("cannot find binary {path}")]
     Path {
-        /// As looked for.
+        /// The path that was searched.
         path: PathBuf,
         /// The system's reason.
         #[source]
@@ -39,7 +39,7 @@ pub enum LocateError {
     /// A name that is neither a command nor a library.
     #[error("cannot find binary '{name}': no such command in PATH, no such library")]
     Name {
-        /// As typed.
+        /// The name as given.
         name: String,
         /// A file of that name in the current folder.
         here: bool,
@@ -121,7 +121,7 @@ fn foreign_root(pid: Pid) -> Option<PathBuf> {
     (!is_ours).then_some(root)
 }
 
-/// Follows a path within another root, so that symlinks stay in it.
+/// Resolves a path within another root, so that symlinks stay in it.
 fn follow(root: &Path, path: &Path) -> io::Result<PathBuf> {
     let mut done = PathBuf::new();
     let mut links = 0;

@@ -4,13 +4,13 @@ use super::demangle::{key, names, symbol_name, without_version};
 use super::elf::Binary;
 use super::symbols::Function;
 
-/// Names suggested at most.
+/// Maximum number of names suggested.
 const MAX_SUGGESTIONS: usize = 5;
 
 /// Symbols above which names are not compared letter by letter for suggestions.
 const MAX_COMPARED: usize = 200_000;
 
-/// The function that was meant.
+/// The function found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     /// Virtual address in the file.
@@ -26,7 +26,7 @@ pub enum Unknown {
     NotFound(Vec<String>),
     /// It was inlined everywhere; the functions that contain it.
     Inlined(Vec<String>),
-    /// It is taken from another library.
+    /// It is imported from another library.
     Imported,
     /// An indirect function, whose address is that of its resolver; its possible targets.
     Indirect(Vec<String>),
@@ -34,7 +34,7 @@ pub enum Unknown {
     Ambiguous(Vec<(u64, String)>),
 }
 
-/// Looks a function up by its name as typed: mangled or readable, with or without version.
+/// Looks up a function by name: mangled or demangled, with or without version.
 ///
 /// # Errors
 /// [`Unknown`].

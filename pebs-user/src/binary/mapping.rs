@@ -63,7 +63,7 @@ pub struct FileIdentity {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MappedFile {
-    /// Its path, without the kernel's ` (deleted)`: in the process's mount namespace; from our root where that is ours too.
+    /// Path without the kernel's ` (deleted)`: in the process's mount namespace; from our root if that is the same.
     pub path: Arc<Path>,
     /// Device and inode; `None` if a perf record has the build id instead.
     pub identity: Option<FileIdentity>,
@@ -78,7 +78,7 @@ pub struct MappedFile {
 pub enum Backing {
     /// A file, memfds included.
     File(MappedFile),
-    /// Memory of the process itself: where just-in-time compilers put their code.
+    /// Memory of the process itself: JIT-compiled code is there.
     Anonymous,
     /// The kernel's shared object.
     Vdso,
@@ -95,7 +95,7 @@ pub enum Backing {
 pub struct Mapping {
     /// First address.
     pub start: u64,
-    /// First address behind it.
+    /// End address.
     pub end: u64,
     /// Offset in the file of `start`.
     pub offset: u64,
@@ -118,7 +118,7 @@ impl Mapping {
 }
 
 impl Backing {
-    /// From the name that the kernel gives a mapping.
+    /// Parses the kernel's name of a mapping.
     ///
     /// `file` makes the identity lazily, only for names that are files.
     #[must_use]

@@ -10,7 +10,7 @@ use super::elf::Binary;
 use super::units::{Entry, Kind, Node, Units};
 use crate::arch::Register;
 
-/// Types behind types followed at most (`const char * const *`).
+/// Maximum nesting of types followed (`const char * const *`).
 const MAX_TYPES: u32 = 12;
 
 /// Maximum number of origins followed: a declaration, the function as inlined elsewhere.
@@ -19,7 +19,7 @@ const MAX_ORIGINS: usize = 3;
 /// Vector registers that arguments go into.
 const VECTORS: usize = 8;
 
-/// One argument of a function.
+/// An argument of a function.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct Parameter {
     /// Its name in the source.
@@ -66,7 +66,7 @@ pub(crate) struct Typed {
     pub convention: Option<Convention>,
 }
 
-/// Where the calling convention has an argument. Registers count from 1.
+/// Location of an argument by the calling convention. Registers count from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Convention {
     /// In this integer register.
@@ -77,13 +77,13 @@ pub(crate) enum Convention {
     At(u32),
 }
 
-/// Where an argument lies when its function starts.
+/// Location of an argument when its function starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Held {
     Register(Register),
     /// Two words, in these registers.
     Pair([Register; 2]),
-    /// At the address in this register and so far behind it.
+    /// At the address in this register plus an offset.
     At(Register, i64),
     /// Not given: the location is that of the calling convention.
     ByConvention,
@@ -107,7 +107,7 @@ enum Class {
 }
 
 impl Class {
-    /// Integer registers, or words of the stack, that it takes.
+    /// Number of integer registers, or stack words, that it takes.
     const fn words(self) -> u32 {
         match self {
             Self::Integer | Self::Indirect => 1,
@@ -249,7 +249,7 @@ impl<'a> Reader<'_, 'a> {
         Some(list)
     }
 
-    /// Where an argument lies when its function starts.
+    /// Location of an argument when its function starts.
     fn held(&self, entry: &Entry<'a>, address: u64) -> Held {
         let Some(value) = entry.attr_value(gimli::DW_AT_location) else {
             // For an optimised function this means that the argument does not exist.
@@ -460,7 +460,7 @@ fn held_by(expression: &[u8]) -> Option<Held> {
     }
 }
 
-/// Where the calling convention has the last of these arguments.
+/// Location of the last of these arguments by the calling convention.
 fn convention(classes: &[Class]) -> Option<Convention> {
     let used: u32 = classes.iter().map(|class| class.words()).sum();
     if classes.contains(&Class::Other) || used as usize > Register::SYSV.len() {
@@ -487,7 +487,7 @@ mod tests {
         let pair = [0x55, 0x93, 8, 0x54, 0x93, 8];
         assert_eq!(held_by(&pair), Some(Held::Pair([rdi, rsi])));
         assert_eq!(held_by(&[0x74, 0x70]), Some(Held::At(rsi, -16)));
-        // Its pointer is gone.
+        // Its pointer is not available.
         assert_eq!(held_by(&[0x93, 8, 0x54, 0x93, 8]), None);
         assert_eq!(held_by(&[0x74, 0, 6]), None);
         assert_eq!(held_by(&[0x74]), None);

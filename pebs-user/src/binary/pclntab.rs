@@ -28,7 +28,7 @@ pub(crate) struct GoFunction {
     pub start: u64,
     /// End address: start of the next function.
     pub end: u64,
-    /// As Go names it: `main.(*server).handle`.
+    /// Go's name: `main.(*server).handle`.
     pub name: Box<str>,
 }
 
@@ -55,12 +55,12 @@ pub(crate) fn functions<'data>(file: &impl Object<'data>) -> Vec<GoFunction> {
     read(&data, text).unwrap_or_default()
 }
 
-/// Where the parts of a table are.
+/// Offsets of the parts of a table.
 struct Table<'a> {
     data: &'a [u8],
-    /// Of the first name.
+    /// Offset of the first name.
     names: usize,
-    /// Of the first entry, to which functions are relative as well.
+    /// Offset of the first entry; function offsets are relative to it, too.
     entries: usize,
     /// Entries, without the last one, which marks the end of the code.
     count: usize,
@@ -159,7 +159,7 @@ impl<'a> Table<'a> {
     }
 }
 
-/// A number of so many bytes.
+/// Reads a number of `width` bytes.
 fn number(data: &[u8], at: usize, width: usize) -> Option<u64> {
     let bytes = data.get(at..at.checked_add(width)?)?;
     let mut number = [0; 8];

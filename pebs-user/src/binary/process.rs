@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::units::{Pid, Tid};
 
-/// Listings of the threads at most, for a process that starts threads all the time.
+/// Maximum number of listings of the threads, for a process that starts threads all the time.
 const MAX_ROUNDS: usize = 16;
 
 /// Identity of a file in the kernel.
@@ -81,7 +81,7 @@ pub(crate) fn is_zombie(pid: Pid) -> bool {
         && list_threads(pid).is_none_or(|threads| threads.len() <= 1)
 }
 
-/// Where the stack of the program that the process runs began.
+/// Start of the stack of the process's program.
 #[must_use]
 pub(crate) fn start_stack(pid: Pid) -> Option<u64> {
     /// Its place among the fields behind the name. Source: proc_pid_stat(5), (28) `startstack`.

@@ -26,7 +26,7 @@ pub(crate) fn run_as(pid: Pid, mapped: &Path) -> Option<PathBuf> {
         return None;
     }
     let typed = executed(&of_process("auxv"), &of_process("mem"))?;
-    // `fexecve` gives a descriptor's.
+    // `fexecve` uses the name of a descriptor.
     let is_name = !typed.starts_with("/dev/fd") && !typed.starts_with("/proc");
     if !is_name || typed.file_name()? == mapped.file_name()? {
         return None;

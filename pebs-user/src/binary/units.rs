@@ -15,7 +15,7 @@ use crate::terminal::shown;
 /// Maximum number of origins and nested types followed.
 const MAX_DEPTH: u32 = 16;
 
-/// Where an entry is: of a type, the type.
+/// Position of an entry, which identifies a type.
 pub(crate) type Kind = DebugInfoOffset;
 
 pub(crate) type Entry<'a> = DebuggingInformationEntry<Slice<'a>>;
@@ -164,7 +164,7 @@ impl<'d, 'a> Units<'d, 'a> {
         })
     }
 
-    /// The type behind typedefs and qualifiers.
+    /// The type without typedefs and qualifiers.
     pub(crate) fn stripped(&self, kind: Kind) -> Option<Node<'a>> {
         let mut kind = kind;
         for _ in 0..MAX_DEPTH {

@@ -39,7 +39,7 @@ const RESET: u64 = 16_000;
 /// Relative error of alpha above which the result is too inexact to be saved.
 const USELESS: f64 = 0.5;
 
-/// From this part on it is worth a remark.
+/// Relative error from which there is a remark.
 const WIDE: f64 = 0.1;
 
 /// Measure what a sample and a mark cost on this machine, and keep it

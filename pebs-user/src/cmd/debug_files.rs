@@ -14,7 +14,7 @@ use crate::pmu::reset::Warning;
 use crate::probe::spec::{End, Spec};
 use crate::terminal::say;
 
-/// Binaries named at most in a remark.
+/// Maximum number of binaries named in a remark.
 const NAMED: usize = 3;
 
 /// Result of asking the servers.

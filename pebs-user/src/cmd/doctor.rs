@@ -141,7 +141,7 @@ mod tests {
         );
     }
 
-    /// Programs get the same as people.
+    /// JSON has the same content as the text.
     #[test]
     fn json_has_the_same() {
         let checks = evaluate(&Facts::able(fixtures::skylake()));

@@ -116,10 +116,10 @@ const ARCHITECTURE: &str = "x86_64";
 /// Trace time after which a segment is closed. Importing again costs less than many small files.
 const SEGMENT: Duration = Duration::from_secs(60);
 
-/// Samples held for open visits at most: 1 GiB.
+/// Maximum number of samples held for open visits: 1 GiB.
 const SAMPLES_MAX: usize = 1 << 25;
 
-/// Bytes of different call stacks held at most: some 300,000 of them.
+/// Maximum bytes of distinct call stacks in memory: some 300,000 stacks.
 const STACK_BYTES_MAX: usize = 64 << 20;
 
 /// Imports a recording.
@@ -198,7 +198,7 @@ struct Import<'a> {
     origin: KtimeNs,
 }
 
-/// Where items begin and end, as typed.
+/// Source of the begins and ends of items, from the options.
 fn source(args: &ImportArgs) -> Result<MarkSource> {
     if let Some(path) = &args.marks {
         let bytes = std::fs::read(path).map_err(|error| {
@@ -227,7 +227,7 @@ fn source(args: &ImportArgs) -> Result<MarkSource> {
     })
 }
 
-/// Where items begin and end, for people.
+/// Description of the begins and ends of items.
 fn spec(args: &ImportArgs) -> String {
     match (&args.marks, &args.begin) {
         (Some(path), _) => path.display().to_string(),
@@ -363,7 +363,7 @@ impl Import<'_> {
         info.ledger = Some(outcome.ledger);
         let written = outcome.writer.finish(&info);
         let cut = outcome.write_error.or(written.err());
-        // The trace is there, whatever becomes of its report.
+        // The trace is complete even if its report fails.
         if let Err(error) = report::print(output, args.format, &[]) {
             say!("error: {error}");
         }

@@ -10,13 +10,13 @@ use crate::terminal;
 /// What to do if the result would go to a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnTerminal {
-    /// It is lines of text: show them, escaped.
+    /// Lines of text: show them, escaped.
     Show,
-    /// It is for programs.
+    /// Data for programs: refuse.
     Refuse,
 }
 
-/// Where to write.
+/// Destination of a result.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ResultFile {
     /// Write to this file, which must not exist

@@ -112,12 +112,12 @@ pub(super) struct Task {
     pub seconds: f64,
     /// Seed of the random choices.
     pub seed: u64,
-    /// As `--transport` has it.
+    /// Value of `--transport`.
     pub transport: &'static str,
 }
 
 impl Task {
-    /// Records the workload and compares; gives its log too.
+    /// Records the workload and compares the trace with its log; returns that, too.
     pub(super) fn measure(&self, dir: &Path) -> Result<(Findings, Truth)> {
         let Self {
             reset, transport, ..
@@ -149,7 +149,7 @@ impl Task {
         Ok((compare(&Recorded::read(&trace)?, &truth), truth))
     }
 
-    /// Runs the workload by itself; gives its log.
+    /// Runs the workload without recording; returns its log.
     pub(super) fn alone(&self, dir: &Path) -> Result<Truth> {
         let log = dir.join("log-alone");
         let words = self.command(&log)?;

@@ -1,4 +1,4 @@
-//! `pebs-trace view`: looks at a trace in the terminal.
+//! `pebs-trace view`: browses a trace in the terminal.
 
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;

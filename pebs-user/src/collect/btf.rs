@@ -23,7 +23,7 @@ pub(crate) enum BtfError {
     /// The bytes are not BTF of a known version.
     #[error("type information of the kernel is malformed: {0}")]
     Malformed(&'static str),
-    /// A member that every supported kernel has is not there.
+    /// A member that every supported kernel has is missing.
     #[error("struct {0} has no member '{1}' in the kernel's type information")]
     NoMember(&'static str, &'static str),
 }

@@ -28,7 +28,7 @@ const FLUSH: Duration = Duration::from_millis(20);
 /// Maximum delay from a sample's time until it is in the ring, ns: the CPU may be taken away in between.
 const LAG_NS: u64 = 2_000_000;
 
-/// Bytes that a record of a ring takes at most.
+/// Maximum size of a record, bytes.
 const LARGEST_RECORD: u64 = 192;
 
 /// How to open the counters of an event.
@@ -42,7 +42,7 @@ pub(super) struct Recipe<'a> {
     pub ring_bytes: u32,
     /// Whether the hardware has a buffer in front of the ring.
     pub buffered: bool,
-    /// Of processes, the threads to count alone; empty: all.
+    /// Threads of the processes to count; empty: all.
     pub only: &'a [Tid],
 }
 
@@ -151,7 +151,7 @@ struct Opening<'a> {
     recipe: &'a Recipe<'a>,
     counters: BulkCounters,
     rings: Vec<BulkRing>,
-    /// By ring: index of the counter that it was mapped from.
+    /// By ring: index of the counter by which it was mapped.
     owners: Vec<usize>,
 }
 

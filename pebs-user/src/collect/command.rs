@@ -24,13 +24,13 @@ use crate::failure::Hint;
 use crate::limits::Former;
 use crate::units::Pid;
 
-/// Between two looks at a command that is about to be stopped.
+/// Interval of checking whether the command has stopped.
 const GLANCE: Duration = Duration::from_millis(1);
 
 /// A command that could not be started.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CommandError {
-    /// It is not there.
+    /// It does not exist.
     #[error("command not found: {0}")]
     NotFound(String),
     /// It exists but may not be run, or running it failed.
@@ -176,7 +176,7 @@ fn supervise(
 fn spawn_stopped(arguments: &[OsString], limits: Former) -> io::Result<Child> {
     let (ours, theirs) = UnixStream::pair()?;
     let mut command = waiting(arguments, limits, ours.as_raw_fd(), theirs);
-    // It returns behind `execve`, before which the child waits for this thread.
+    // `spawn` returns only after `execve`, before which the child waits for this thread.
     let spawning = std::thread::spawn(move || command.spawn());
     let seized = seize(ours);
     while let Ok(id) = seized

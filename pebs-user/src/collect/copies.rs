@@ -83,9 +83,9 @@ impl fmt::Display for Copy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
     known_by: CopyPlace,
-    /// Where the instruction is in the page.
+    /// Offset of the instruction in the page.
     at: usize,
-    /// Its first bytes.
+    /// Original bytes of the instruction.
     original: [u8; CALL_BYTES],
     /// Number of bytes to restore, by form.
     lengths: [usize; 2],
@@ -130,7 +130,7 @@ impl Mender {
         Ok(mender)
     }
 
-    /// Copies that were found since the last look.
+    /// Copies found since the last call.
     #[must_use]
     pub(crate) fn take(&self) -> Vec<Copy> {
         let found = self.found.lock();
@@ -251,7 +251,7 @@ fn of_file(line: &str) -> Option<Range<u64>> {
 }
 
 impl Place {
-    /// As which of the forms a page has it.
+    /// Index of the form in which a page contains it; `None` if it does not.
     fn form_in(&self, page: &[u8; PAGE]) -> Option<usize> {
         let from = self.known_by.offset as usize;
         let there = words(page[from..].first_chunk()?);
@@ -289,7 +289,7 @@ fn places(probes: &ProbeSet) -> Vec<Place> {
     all
 }
 
-/// Bytes that the kernel changes at most.
+/// Maximum number of bytes that the kernel changes.
 fn probed_bytes(site: &Site) -> usize {
     match site.class {
         EntryClass::Nop5 => CALL_BYTES,
@@ -297,7 +297,7 @@ fn probed_bytes(site: &Site) -> usize {
     }
 }
 
-/// The page of the file that has the place; zeros behind its end.
+/// The page of the file that contains the place; zeros after the file's end.
 fn page_of(site: &Site) -> Option<[u8; PAGE]> {
     let mut page = [0; PAGE];
     let file = File::open(&site.path).ok()?;

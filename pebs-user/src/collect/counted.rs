@@ -37,7 +37,7 @@ impl CountedCounters {
         Ok(Self(all))
     }
 
-    /// Each with the number of its event, and its CPU.
+    /// Each counter with the number of its event, and its CPU.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, Cpu, BorrowedFd<'_>)> {
         self.0.iter().map(|it| (it.slot, it.cpu, it.event.as_fd()))
     }

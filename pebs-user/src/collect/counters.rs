@@ -27,7 +27,7 @@ pub(super) struct Recipe<'a> {
     pub program: BorrowedFd<'a>,
     /// Rings of the samples that the program does not see; `None`: it sees all.
     pub rest: Option<&'a RestRings>,
-    /// Of processes, the threads to count alone; empty: all.
+    /// Threads of the processes to count; empty: all.
     pub only: &'a [Tid],
 }
 
@@ -204,7 +204,7 @@ impl Counters {
         for pid in pids {
             match Self::on_processes(recipe, std::slice::from_ref(pid)) {
                 Ok(counters) => new.extend(counters),
-                // It ended in the meantime.
+                // It ended meanwhile.
                 Err(SessionError::Ended(_)) => {}
                 Err(error) => return Err(error),
             }
@@ -220,7 +220,7 @@ impl Counters {
 /// The threads of a process that are to be counted.
 pub(super) fn threads_of(pid: Pid, only: &[Tid]) -> Result<Vec<Tid>, SessionError> {
     let listed = process::threads(pid).ok_or_else(|| {
-        // Looking whether it is there takes no file, listing does.
+        // Checking its existence needs no descriptor, listing does.
         match std::fs::read_dir(format!("/proc/{}/task", pid.0)) {
             Err(source) if process::exists(pid) => SessionError::Threads { pid, source },
             _ => SessionError::Ended(pid),

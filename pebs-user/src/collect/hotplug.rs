@@ -16,7 +16,7 @@ use tokio::io::unix::AsyncFd;
 /// The group to which the kernel itself writes.
 const KERNEL_GROUP: u32 = 1;
 
-/// The kernel's messages are this long at most.
+/// Maximum length of the kernel's messages.
 #[doc(alias = "UEVENT_BUFFER_SIZE")]
 const LONGEST: usize = 4096;
 
@@ -70,7 +70,7 @@ impl CpuMessages {
     }
 }
 
-/// Whether a message, `ACTION@PATH` and more behind a 0, is about a CPU.
+/// Whether a message (`ACTION@PATH`, then NUL and more) is about a CPU.
 fn is_about_cpu(message: &[u8]) -> bool {
     let head = message.split(|byte| *byte == 0).next();
     let path = head.and_then(|head| head.split(|byte| *byte == b'@').nth(1));

@@ -83,8 +83,8 @@ pub(crate) fn create_ring(bytes: u32) -> io::Result<OwnedFd> {
     })
 }
 
-/// Creates a map with room for so many perf events. They are taken out again when the descriptor is closed by which they were
-/// put there.
+/// Creates a map with room for `entries` perf events. Events are removed when the descriptor through which they
+/// were added is closed.
 ///
 /// # Errors
 /// The kernel's, `ENOMEM` or `EPERM` above all.

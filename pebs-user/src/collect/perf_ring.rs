@@ -36,7 +36,7 @@ pub(crate) enum PerfRingError {
     /// An impossible record: the rest of the ring's content was discarded.
     #[error("perf ring holds a record of {size} bytes where {left} are left")]
     BadRecord {
-        /// Its size by its header.
+        /// Size in its header.
         size: usize,
         /// Bytes that the ring held from there on.
         left: u64,
@@ -66,7 +66,7 @@ pub(crate) struct PerfRing {
     page: usize,
     /// Bytes of data, a power of two.
     size: usize,
-    /// A record that wraps the end of the ring is put together here; at most 64 KiB, the largest record.
+    /// Buffer for a record that wraps at the end of the ring; at most 64 KiB, the largest record.
     scratch: Vec<u8>,
 }
 

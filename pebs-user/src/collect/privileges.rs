@@ -135,7 +135,7 @@ fn shrink(kept: CapabilitySet) -> io::Result<()> {
     if maker != NOBODY {
         make_files_as((maker >> 32) as u32, maker as u32);
     }
-    // Last, as another user for files takes the right to read them away for a moment.
+    // Last, as changing the user of files drops the capability to read them for a moment.
     let left = had.permitted & kept;
     set_capabilities(
         None,
@@ -148,7 +148,7 @@ fn shrink(kept: CapabilitySet) -> io::Result<()> {
     Ok(())
 }
 
-/// Has the calling thread make and open files as another user.
+/// Makes the calling thread create and open files as another user.
 fn make_files_as(uid: u32, gid: u32) {
     // SAFETY: changes no memory. A refusal leaves files to be made as before.
     unsafe {
@@ -220,7 +220,7 @@ mod tests {
             let child = command.spawn().unwrap();
             let stat = format!("/proc/{}/stat", child.id());
             let deadline = Instant::now() + Duration::from_secs(20);
-            // It has its name before it has its mappings.
+            // It has its new name before its mappings.
             while !fs::read_to_string(&stat).unwrap().contains("(sleep) S") {
                 assert!(Instant::now() < deadline, "it does not start");
                 std::thread::sleep(Duration::from_millis(5));

@@ -1,4 +1,4 @@
-//! The kernel programs: load them with the run's settings, and give out their descriptors.
+//! Loads the eBPF programs with the run's settings, and provides their descriptors.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -90,7 +90,8 @@ pub(crate) struct Programs {
     attached: Vec<(&'static str, BtfTracePointLinkId)>,
     /// Attachments of the programs that record interrupts and page faults.
     interference: Attachments,
-    /// By event that is counted its counters on each CPU: they are forgotten with the descriptor by which they were set.
+    /// Maps of counters by counted event: the kernel drops the counters with the descriptor through which they were
+    /// set.
     counters: Vec<OwnedFd>,
 }
 
@@ -101,7 +102,7 @@ const TRACEPOINTS: [&str; 3] = [
     "sched_process_exit",
 ];
 
-/// The program that looks for copies of probed places.
+/// The program that searches copies of probed places.
 const COPY_PROGRAM: &str = "becomes_executable";
 
 /// The tracepoint in whoever is about to change mappings.
@@ -596,7 +597,7 @@ impl Programs {
         Ok(pids.into_iter().map(Pid).collect())
     }
 
-    /// Beginnings of the symbols that the kernel gives the programs.
+    /// Prefixes of the programs' symbols in the kernel.
     #[must_use]
     pub(crate) fn symbols(&self) -> Vec<String> {
         let infos = self.ebpf.programs().filter_map(|(_, it)| it.info().ok());
@@ -614,7 +615,7 @@ impl Programs {
     }
 }
 
-/// The programs' own log.
+/// Logger of the programs' messages.
 pub(crate) type Log = aya_log::EbpfLogger<&'static dyn log::Log>;
 
 mod error;

@@ -125,7 +125,7 @@ pub(crate) struct Session {
     programs: Programs,
     log: Option<Log>,
     settings: Settings,
-    /// Where visits begin.
+    /// Probes that begin visits.
     begins: Vec<Probe>,
     /// Probes that do not begin visits.
     ends: Vec<Probe>,
@@ -137,14 +137,14 @@ pub(crate) struct Session {
     rests: Vec<RestRings>,
     /// Rings not yet passed to the draining thread.
     bulk_rings: Vec<BulkRing>,
-    /// By event: the reset value in force, once it was changed.
+    /// By event: the current reset value, if it was changed.
     resets: Vec<Option<ResetValue>>,
     counting: bool,
     faults: Counters,
     clocks: Counters,
-    /// Of events that are counted for each visit.
+    /// Counters of events that are counted for each visit.
     counted: CountedCounters,
-    /// Of the ends of intervals of counts.
+    /// Clocks that end the intervals of counts.
     ticks: Counters,
     /// CPUs that events were opened on.
     cpus: OpenCpus,
@@ -683,7 +683,7 @@ impl Session {
         by_program.chain(bulk).collect()
     }
 
-    /// Code with probes in it that traced processes copied since the last look.
+    /// Copies of probed code that traced processes made since the last call.
     #[must_use]
     pub(crate) fn copies(&self) -> Vec<CodeCopy> {
         self.mender.as_ref().map(Mender::take).unwrap_or_default()
@@ -764,7 +764,7 @@ impl Session {
         })
     }
 
-    /// Beginnings of the symbols that the kernel gives the programs.
+    /// Prefixes of the programs' symbols in the kernel.
     #[must_use]
     pub(crate) fn symbols(&self) -> Vec<String> {
         self.programs.symbols()
@@ -805,7 +805,8 @@ impl Probe {
     }
 }
 
-/// Threads that take programs off probes: for each the kernel waits until all that run are over, of many at once but once.
+/// Threads that detach programs: the kernel waits for running programs at each detachment, but only once for
+/// several at the same time.
 const DETACHING: usize = 16;
 
 /// Detaches the programs of probes.

@@ -23,7 +23,7 @@ pub(crate) enum SidebandError {
     /// The event was refused.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// Its ring was refused, or is broken.
+    /// A ring was refused, or is broken.
     #[error("cannot follow processes on cpu {}", cpu.0)]
     Ring {
         cpu: Cpu,

@@ -500,7 +500,7 @@ impl Bench {
 /// Work that makes events happen.
 #[derive(Clone, Copy, Debug)]
 enum Work {
-    /// So many steps.
+    /// A number of steps.
     Spin(u64),
     /// [`PAGES`] pages are touched for the first time.
     Touch,
@@ -518,7 +518,7 @@ impl Work {
         }
     }
 
-    /// The largest reset value with which it gives enough samples.
+    /// The largest reset value with enough samples.
     const fn largest_reset(self) -> u64 {
         match self {
             Self::Spin(_) => SHORT_CLOCK,
@@ -569,7 +569,7 @@ impl Bench {
         let _link = counter
             .attach(self.programs.sample(EventId(0)).ok()?, None)
             .ok()?;
-        // As with costs: all disturbance makes it longer.
+        // The minimum, as disturbance only makes it longer.
         let interval = Duration::from_nanos(interval);
         let rounds = (0..PAUSE_ROUNDS).filter_map(|_| self.pause_once(interval, &counter));
         rounds.min_by_key(|pause| pause.before + pause.after)
@@ -590,7 +590,7 @@ fn own_thread() -> Target {
     Target::Thread(Tid(rustix::thread::gettid().as_raw_nonzero().get() as u32))
 }
 
-/// CPU time of this thread that some work takes.
+/// CPU time of this thread for some work.
 fn timed(work: impl FnOnce()) -> Duration {
     let now = || {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
@@ -621,7 +621,7 @@ fn spin(steps: u64, table: &[AtomicU64]) {
     }
 }
 
-/// Steps of [`spin`] that take about that long.
+/// Steps of [`spin`] that take about this time.
 fn work_for(time: Duration, table: &[AtomicU64]) -> u64 {
     const TRIAL: u64 = 20_000;
     let trial = fastest(|| timed(|| spin(TRIAL, table))).as_nanos().max(1) as u64;

@@ -37,10 +37,10 @@ const CALLS: usize = READS + 2;
 pub(crate) const MOST_EVENTS: usize = 8;
 /// Rounds, if there is time: as many as in the paper.
 pub(crate) const ROUNDS: usize = 1_024;
-/// Bytes that a `read()` of the largest group gives: number, two times, value and id of each.
+/// Bytes returned by `read()` for the largest group: number, two times, value and id of each.
 const BYTES: usize = (3 + 2 * MOST_EVENTS) * size_of::<u64>();
 
-/// Where the kernel lists its PMUs.
+/// The kernel's list of PMUs.
 const PMUS: &str = "/sys/bus/event_source/devices";
 
 /// A way to read counters.
@@ -84,7 +84,7 @@ impl Way {
         Self::NewSyscall,
     ];
 
-    /// As tables have it.
+    /// Name in tables.
     #[must_use]
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -116,7 +116,7 @@ impl Way {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Round {
     pub start: f64,
-    /// Each read in turn.
+    /// Each read in order.
     pub reads: [f64; READS],
     pub stop: f64,
 }
@@ -301,11 +301,11 @@ type Calls = [u64; CALLS];
 enum Means {
     /// In this process.
     Here,
-    /// By a program that is run anew each time.
+    /// By a program that is started for each round.
     Program(Program),
     /// At a mark, and ticks of the clock between two readings.
     Mark(Box<CountingMarks>, u64),
-    /// Not at all.
+    /// Not measured, with the reason.
     None(String),
 }
 
@@ -430,7 +430,7 @@ const AT_MARKS_HARDWARE: [&str; MOST_EVENTS] = [
     "cpu-migrations",
 ];
 
-/// The same where there is no PMU.
+/// The same without a PMU.
 const AT_MARKS_SOFTWARE: [&str; MOST_EVENTS] = [
     "page-faults",
     "minor-faults",

@@ -101,7 +101,7 @@ pub(crate) fn smallest_reset(
         Counts::Work => alpha_ns * native.events / room,
         Counts::Time => alpha_ns * native.elapsed_ns * (1.0 + most) / room,
     };
-    // Beyond 2^63 the kernel takes no reset value.
+    // The kernel accepts no reset value beyond 2^63.
     (reset < i64::MAX as f64).then(|| (reset.ceil() as u64).max(1))
 }
 

@@ -26,7 +26,7 @@ pub(crate) const CALM: f64 = 0.5;
 /// Samples with which a window is judged: chance alone makes its cost uncertain by an eighth.
 pub(crate) const ENOUGH: u64 = 64;
 
-/// A reset value falls to this part of itself at most.
+/// The smallest fraction to which a reset value is lowered at once.
 const LARGEST_FALL: f64 = 0.5;
 
 /// Minimum relative change when the reset value is raised.
@@ -35,13 +35,13 @@ const LEAST_CHANGE: f64 = 0.05;
 /// Factor by which the reset value is raised if samples seem to take all of the time.
 const BEYOND_MEASURE: f64 = 8.0;
 
-/// Calm windows in a row before the first fall, and at most.
+/// Calm windows in a row before the first lowering, and their maximum.
 const PATIENCE: (u32, u32) = (2, 1 << 12);
 
 /// Bounds of the slow-down and of the reset value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Bounds {
-    /// Slow-down at most, 0.02 = 2 %.
+    /// Maximum slow-down, 0.02 = 2 %.
     pub overhead: f64,
     /// Smallest reset value: the requested one.
     pub least: u64,
@@ -418,7 +418,7 @@ mod tests {
         /// Events in an undisturbed ns.
         rate: f64,
         counts: Counts,
-        /// Undisturbed ns between two looks.
+        /// Undisturbed time between two looks, ns.
         work_ns: f64,
     }
 
@@ -447,7 +447,7 @@ mod tests {
         }
     }
 
-    /// Runs a controller until `looks` looks were taken; gives it and its changes.
+    /// Runs a controller for `looks` looks; returns it and its changes.
     fn control(bounds: Bounds, target: &Target, looks: u32) -> (Controller, Vec<(u32, u64)>) {
         let mut controller = Controller::new(bounds, target.counts, target.sample_ns, 0);
         let (mut rng, mut changes) = (SplitMix64::new(7), Vec::new());

@@ -11,7 +11,7 @@ use crate::collect::drain::now;
 use crate::estimate::Pause;
 use crate::units::KtimeNs;
 
-/// A jump of the clock above this is an interrupt, ns: between two readings lie 25..150.
+/// A jump of the clock above this is an interrupt, ns: two readings are normally 25..150 apart.
 const JUMP_NS: u64 = 400;
 
 /// Minimum number of samples for a result.
@@ -37,7 +37,7 @@ pub(super) fn time_to_watch(interval: Duration) -> Duration {
     (interval * ENOUGH * 2).clamp(least, most)
 }
 
-/// Watches the clock for a time, and gives its jumps.
+/// Watches the clock for a time, and returns its jumps.
 pub(super) fn watch(time: Duration) -> Vec<Jump> {
     let mut jumps = Vec::with_capacity(4096);
     let start = now();

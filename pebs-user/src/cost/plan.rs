@@ -41,11 +41,11 @@ pub(crate) struct Price {
 /// The goal of a plan.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Goal {
-    /// Slow-down of items at most, 0.02 = 2 %.
+    /// Maximum slow-down of items, 0.02 = 2 %.
     pub overhead: f64,
     /// Samples in the median item at least.
     pub samples: f64,
-    /// Smallest reset value that the machine takes.
+    /// Smallest reset value that the machine accepts.
     pub least: u64,
 }
 
@@ -78,7 +78,7 @@ pub(crate) enum Verdict {
         reset: u64,
         /// The largest reset value with enough samples; null if the machine allows none.
         wanted: Option<u64>,
-        /// Its overhead; null if that is beyond measure.
+        /// Its overhead; null if it can't be computed.
         overhead: Option<f64>,
     },
     /// Marks and page faults alone cost more than the bound.
@@ -121,7 +121,7 @@ impl Counted {
         let of = |native| predict(native, reset, price.alpha_ns, price.counts);
         let (within, whole) = (self.within(), self.whole());
         let (items, all) = (of(&within), of(&whole));
-        // Of the samples of all visits the median item has its share by time.
+        // The median item's share of all samples is that of its time.
         let share = self.item_ns / self.oncpu_ns;
         let samples_per_item = items.map(|it| it.samples * share);
         Row {
@@ -162,7 +162,7 @@ impl Counted {
         }
     }
 
-    /// The largest reset value that gives the median item so many samples.
+    /// The largest reset value with this number of samples in the median item.
     ///
     /// Work: R = events/samples of the item. A clock ticks on meanwhile: with T of the item, marks included,
     /// T/(R - alpha) samples, so R = T/samples + alpha.

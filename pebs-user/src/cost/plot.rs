@@ -21,7 +21,7 @@ pub(crate) struct Series {
     pub name: String,
     /// Style of the series.
     pub look: Look,
-    /// Where.
+    /// Coordinates.
     pub points: Vec<(f64, f64)>,
 }
 
@@ -75,7 +75,7 @@ fn columns(panels: usize) -> usize {
     panels.clamp(1, COLUMNS)
 }
 
-/// Width and height of a picture of so many panels.
+/// Width and height of a picture with this number of panels.
 #[must_use]
 pub(crate) fn size(panels: usize) -> (f64, f64) {
     let columns = columns(panels);
@@ -152,7 +152,7 @@ impl Axis {
         }
     }
 
-    /// Where a value lies, 0..=1.
+    /// Position of a value, 0..=1.
     fn place(&self, value: f64) -> f64 {
         (value - self.from) / (self.to - self.from)
     }
@@ -241,7 +241,7 @@ fn draw_series(svg: &mut String, look: Look, points: impl Iterator<Item = (f64, 
     }
 }
 
-/// Draws an entry and gives its width.
+/// Draws an entry and returns its width.
 fn legend(svg: &mut String, series: &Series, x: f64) -> f64 {
     if series.name.is_empty() {
         return 0.0;

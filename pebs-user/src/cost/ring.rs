@@ -9,7 +9,7 @@
 
 use serde::Serialize;
 
-/// Longest time between two looks of the draining thread into a ring, ns.
+/// Longest time between two reads of a ring by the draining thread, ns.
 const DRAIN_NS: f64 = 8e6;
 
 /// Factor by which that may be longer on a busy machine, until the thread gets a CPU.
@@ -42,7 +42,7 @@ const NEGLIGIBLE: f64 = 0.005;
 pub(crate) struct Caches {
     /// L2 of the CPU.
     pub l2: Option<u64>,
-    /// Its share of the last level: the size by the CPUs that share it.
+    /// Share of the last-level cache: its size divided by the number of CPUs that share it.
     pub llc_share: Option<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! From an event as typed and the machine's offer to the kernel's settings. Pure.
+//! Resolves an event on a machine to the kernel's settings. Pure.
 
 use std::fmt;
 
@@ -27,17 +27,17 @@ pub(crate) use internal_events::{Faults, calibrator, dummy, page_faults};
 /// An event that can be opened on any CPU or thread, with the meaning of its samples.
 #[derive(Clone)]
 pub struct ResolvedEvent {
-    /// Name for people and for the trace.
+    /// Name for messages and for the trace.
     pub name: String,
     /// Settings for one interrupt per sample; see [`ResolvedEvent::attr_for`].
     pub attr: perf_event_attr,
     /// Source of the samples.
     pub class: EventClass,
-    /// Reset value as granted so far: IBS rounds it, a `period=` term replaces it.
+    /// Reset value granted so far: IBS rounds it, a `period=` term replaces it.
     pub reset: ResetValue,
     /// What the reset value counts: `ns` or `events`.
     pub unit: &'static str,
-    /// Whether samples may come in NMI context: their ring must not be shared with marks.
+    /// Whether samples may be taken in NMI context: their ring must not be shared with marks.
     pub nmi: bool,
     /// Whether samples carry the kernel's time for them, which is on the perf clock; otherwise the
     /// program reads `CLOCK_MONOTONIC`.
@@ -205,7 +205,7 @@ impl ResolvedEvent {
         }
     }
 
-    /// Gives it another reset value.
+    /// Sets another reset value.
     pub fn set_reset(&mut self, reset: ResetValue) {
         self.reset = reset;
         self.attr.sample_period = reset.0.get();

@@ -10,7 +10,7 @@ use crate::units::ResetValue;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Candidate {
     pub spec: EventSpec,
-    /// Its name for people.
+    /// Name for messages.
     pub name: &'static str,
     /// Precise level without which the next candidate is better.
     pub min_precise: u8,

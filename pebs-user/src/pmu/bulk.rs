@@ -60,7 +60,7 @@ pub(crate) fn check(event: &ResolvedEvent, host: &Host) -> Result<(), NotBulk> {
     Ok(())
 }
 
-/// Whether the machine has it at all.
+/// Whether the machine supports it at all.
 ///
 /// # Errors
 /// Why not.

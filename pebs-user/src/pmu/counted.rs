@@ -32,7 +32,7 @@ pub(crate) use beside::serve_samples_first;
 pub(crate) struct CountedEvent {
     /// Source of its counts.
     pub source: CountSource,
-    /// Name for people and for the trace.
+    /// Name for messages and for the trace.
     pub name: String,
     /// Group number; the events of a group are counted at the same time or not at all.
     pub group: usize,
@@ -62,7 +62,7 @@ impl CountedEvent {
         }
     }
 
-    /// The same, to be changed.
+    /// The same, mutable.
     pub(crate) fn counter_mut(&mut self) -> Option<&mut ResolvedEvent> {
         match &mut self.source {
             CountSource::Counter(event) => Some(event),
@@ -98,7 +98,7 @@ pub(crate) enum CountError {
     /// An empty entry between commas.
     #[error("an event is missing in '{0}'")]
     Missing(String),
-    /// Not on this machine.
+    /// Not available on this machine.
     #[error("cannot count for each item: {0}")]
     Event(#[source] EventError),
     /// More events than programs can read.
@@ -304,7 +304,7 @@ fn resolve_one(spec: &EventSpec, group: usize, host: &Host) -> Result<CountedEve
     if spec.modifiers.precise != Precise::Level(0) {
         return Err(not_of_items("precision is a sample's", "leave out ':p'"));
     }
-    // It takes no samples, so any reset value does.
+    // It takes no samples, so the reset value does not matter.
     let any = ResetValue(std::num::NonZeroU64::MAX);
     let event = resolve(spec, host, any).map_err(CountError::Event)?;
     let has_modes = spec.modifiers.exclude_user() || spec.modifiers.exclude_kernel();

@@ -11,7 +11,7 @@ use crate::pmu::host::{CpuModel, Host, Vendor};
 use crate::pmu::sysfs::Pmu;
 use crate::pmu::table::{CpuList, EventTable, FIRST_FIXED};
 
-/// More events than the counters take.
+/// More events than there are counters.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{asked} events do not fit the counters of {place}: {fit} fit")]
 pub(crate) struct TooManyEvents {

@@ -57,7 +57,7 @@ impl std::fmt::Display for KernelVersion {
     }
 }
 
-/// Names that the kernel gives to the PMUs of cores.
+/// The kernel's names of core PMUs.
 /// Source: arch/x86/events/intel/core.c (`intel_hybrid_pmu_type_map`).
 const CORE_PMUS: [&str; 4] = ["cpu", "cpu_core", "cpu_atom", "cpu_lowpower"];
 

@@ -308,7 +308,7 @@ fn by_source(raw: &Raw<'_>, source: u64, data2: u64) -> Option<(Level, Distance)
     })
 }
 
-/// Whether another cache had changed the line that a load got from it.
+/// Whether another cache had modified the line that a load got from it.
 fn snoop(raw: &Raw<'_>, cpu: &CpuModel, data2: u64, data3: u64) -> Option<Snoop> {
     // Not valid in all of Zen 3.
     let tells = !(cpu.family == 0x19 && matches!(cpu.model, 0..=0xf | 0x20..=0x5f));

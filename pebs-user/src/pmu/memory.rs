@@ -505,7 +505,7 @@ mod tests {
         assert_eq!(place(hit), None);
         let snoop = |word: u64| DataSource::decode(word).snoop;
         assert_eq!(snoop(16 << 19), Some(Snoop::HitModified));
-        // As Sandy Bridge's loads have it.
+        // As for Sandy Bridge's loads.
         assert_eq!(snoop(10 << 19), Some(Snoop::NoneOrMiss));
         assert_eq!(snoop((2 << 19) | (1 << 38)), Some(Snoop::Forward));
         assert_eq!(snoop(2 << 38), Some(Snoop::Peer));

@@ -1,4 +1,4 @@
-//! Opening counters: the perf system calls behind safe types.
+//! Opens counters: safe types for the perf system calls.
 #![expect(
     unsafe_code,
     reason = "perf_event_open and its ioctls have no safe binding"
@@ -72,7 +72,7 @@ impl fmt::Display for Target {
 pub struct Times {
     /// Events counted (for clocks: ns), children included where the event is inherited.
     pub value: u64,
-    /// Time that the event was meant to count, ns.
+    /// Time for which the event was enabled, ns.
     pub enabled_ns: u64,
     /// Time that it did count, ns. Less than `enabled_ns` when events share a counter.
     pub running_ns: u64,
@@ -135,7 +135,7 @@ impl PerfEvent {
         }
     }
 
-    /// The same in the group of a leader, which is on the same CPU or thread.
+    /// The same in the group of a leader on the same CPU or thread.
     ///
     /// # Errors
     /// As [`PerfEvent::open`].
@@ -247,7 +247,7 @@ impl PerfEvent {
         self.checked("change the reset value of", result)
     }
 
-    /// Has the samples written into the ring of another counter, which is on the same CPU.
+    /// Writes the samples into the ring of another counter, on the same CPU.
     ///
     /// # Errors
     /// The kernel refused.

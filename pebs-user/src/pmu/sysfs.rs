@@ -17,7 +17,7 @@ pub(crate) const DEVICES: &str = "sys/bus/event_source/devices";
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pmu {
-    /// Its folder's name: `cpu`, `ibs_op`, ...
+    /// Name of its folder: `cpu`, `ibs_op`, ...
     pub name: String,
     /// `perf_event_attr.type`.
     pub kind: u32,

@@ -65,9 +65,9 @@ pub(crate) struct VendorEvent<'a> {
 pub(crate) enum Precision {
     /// Can be precise.
     Precise,
-    /// It counts right only when precise.
+    /// Counts correctly only when precise.
     OnlyPrecise,
-    /// It is not precise: samples skid, whatever level the kernel takes.
+    /// Not precise: samples skid at any level that the kernel accepts.
     NotPrecise,
 }
 

@@ -12,7 +12,7 @@ use crate::binary::units::Units;
 pub(super) struct Arity {
     /// The largest N.
     last: u32,
-    /// Its arguments, as a hint names them.
+    /// Its arguments, as named in hints.
     arguments: Vec<String>,
 }
 

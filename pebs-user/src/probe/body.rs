@@ -62,7 +62,7 @@ impl Body {
             .filter_map(|i| i.jump_target().map(|to| (i.address(), to)))
     }
 
-    /// Where in `code` an address is.
+    /// Index of an address in `code`.
     #[must_use]
     pub(crate) fn index_of(&self, address: u64) -> Option<usize> {
         self.code

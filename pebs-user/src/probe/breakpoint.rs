@@ -14,7 +14,7 @@ use crate::units::Pid;
 /// Why a breakpoint has no address.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BreakpointError {
-    /// The binary that was named is not there.
+    /// The given binary does not exist.
     #[error(transparent)]
     Locate(#[from] LocateError),
     /// The binary can't be read.
@@ -31,7 +31,7 @@ pub(crate) enum BreakpointError {
     /// No binary was named, and there is no probe that implies one.
     #[error("breakpoint 'mem:{0}' names no binary")]
     NoBinary(String),
-    /// The binary lies elsewhere in every process, and no process was named.
+    /// The binary has another address in every process, and no process was given.
     #[error("the address of '{0}' differs from process to process")]
     NoProcess(String),
     /// The process has not mapped the binary.

@@ -17,10 +17,10 @@ const CGROUP2: u64 = 0x6367_7270;
 /// Letters of a container's id that are needed at least; `docker ps` shows 12.
 const SHORTEST_ID: usize = 4;
 
-/// Directories looked at for a container's at most.
+/// Maximum number of directories searched for a container's.
 const MOST_DIRECTORIES: usize = 100_000;
 
-/// Containers named in a message at most.
+/// Maximum number of containers named in a message.
 const LISTED: usize = 4;
 
 /// A control group that exists.
@@ -41,9 +41,9 @@ pub(crate) enum CgroupError {
     /// No such directory.
     #[error("cannot find cgroup {path}")]
     NotFound {
-        /// As looked for.
+        /// The path that was searched.
         path: PathBuf,
-        /// Where the file system is mounted.
+        /// Mount point of the file system.
         root: PathBuf,
         /// The system's reason.
         #[source]
@@ -54,7 +54,7 @@ pub(crate) enum CgroupError {
     OtherKind {
         /// As typed.
         path: PathBuf,
-        /// Where version 2 is mounted.
+        /// Mount point of version 2.
         root: PathBuf,
     },
     /// No cgroup is named like that.
@@ -201,7 +201,7 @@ impl Cgroup {
     }
 }
 
-/// Where version 2 is mounted.
+/// Mount point of version 2.
 fn mount() -> Option<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
     mounts.lines().find_map(|line| {
@@ -271,7 +271,7 @@ fn with_version_one(id: &str) -> Option<Pid> {
 mod tests {
     use super::*;
 
-    /// The names that container engines give to cgroups.
+    /// Names that container engines give to cgroups.
     #[test]
     fn containers() {
         let id = "4f5e6d7c8b9a0f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c4b5a69788796";

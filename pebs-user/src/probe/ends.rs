@@ -27,7 +27,7 @@ const MAX_PARTS: usize = 16;
 /// All ends of a function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ends {
-    /// Where to probe, by address.
+    /// Places to probe, by address.
     pub sites: Vec<EndSite>,
     /// Targets of conditional jumps out of the function, to be marked at their entries.
     pub conditional: Vec<u64>,
@@ -189,7 +189,7 @@ impl<'a> Search<'a> {
         Ok(search)
     }
 
-    /// The ends, at the places that `choose` takes for the exits.
+    /// The ends, at the places chosen by `choose`.
     fn ends(
         &self,
         choose: impl FnOnce(Vec<Classed>) -> Result<Vec<EndSite>, Unclear>,
@@ -311,7 +311,7 @@ impl<'a> Search<'a> {
         if self.depth(to).is_some_and(|depth| depth != Depth::RETURN) {
             return Some(range);
         }
-        // Without names: a part jumps back behind the entry, another function does not.
+        // Without names: a part jumps back to after the entry, another function does not.
         let body = Body::read(self.binary, range.clone());
         let back = body
             .targets()
@@ -337,7 +337,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// By the first address of its table.
+    /// Decides by the first address of its table.
     fn by_table(&self, table: u64) -> IndirectJump {
         let bytes = self.binary.bytes(&(table..table.saturating_add(8)));
         match <[u8; 8]>::try_from(bytes).map(u64::from_le_bytes) {
@@ -433,7 +433,7 @@ int main(void) { return 0; }
         assert_eq!(counts("split"), (2, 0, 0));
     }
 
-    /// A tail call into another library leaves by its stub.
+    /// A tail call into another library leaves through its stub.
     #[test]
     fn library_calls() {
         let source = "#include <stdio.h>\nvolatile long s;\n__attribute__((noinline)) int f(int n) { if (n > 3) \

@@ -12,10 +12,10 @@ use super::body::{self, Body};
 use crate::arch::{EntryClass, Flow, Instruction, Kernel, Register};
 use crate::binary::elf::Binary;
 
-/// Instructions looked at, at most.
+/// Maximum number of instructions examined.
 const MAX_INSTRUCTIONS: usize = 16;
 
-/// Bytes looked at, at most.
+/// Maximum number of bytes examined.
 const MAX_BYTES: u64 = 64;
 
 /// Requirements of a probe on its instruction.
@@ -29,7 +29,7 @@ pub(crate) struct Needs<'a> {
     pub return_address: ReturnAddress,
 }
 
-/// Where the return address must be when the probe fires.
+/// Required location of the return address when the probe fires.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ReturnAddress {
     /// At any known place.
@@ -44,9 +44,9 @@ pub(crate) enum ReturnAddress {
 pub(crate) struct Entry {
     /// Its virtual address in the file.
     pub address: u64,
-    /// Bytes behind the function's first instruction.
+    /// Offset from the function's first instruction, bytes.
     pub offset: u64,
-    /// What it costs.
+    /// Cost class.
     pub class: EntryClass,
     /// Disassembled.
     pub text: String,
@@ -115,8 +115,8 @@ fn loops_between(body: &Body, start: u64, address: u64) -> bool {
     body.targets().any(|(_, to)| to > start && to <= address)
 }
 
-/// Whether an instruction is Go's check for room on the stack: a jump to a block that makes room, puts
-/// the argument registers back and starts the function again.
+/// Whether an instruction is Go's stack check: a jump to a block that grows the stack, restores the argument
+/// registers and starts the function again.
 fn grows_stack(body: &Body, instruction: &Instruction) -> bool {
     let Flow::Branch(to) = instruction.flow() else {
         return false;
@@ -165,7 +165,7 @@ impl Walk {
         }
     }
 
-    /// Steps over an instruction; false if the probe must not be behind it.
+    /// Advances over an instruction; false if the probe must not be after it.
     fn pass(&mut self, instruction: &Instruction, registers: &[Register]) -> bool {
         if instruction.flow() != Flow::Next
             || !instruction.is_one_step()

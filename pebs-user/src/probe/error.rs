@@ -100,7 +100,7 @@ pub struct FunctionError {
     pub tables: Tables,
     /// Why not.
     pub why: Unknown,
-    /// Library that has it, for an imported function.
+    /// Library that exports it, for an imported function.
     pub library: Option<String>,
 }
 
@@ -245,7 +245,7 @@ pub(crate) enum ItemError {
         /// Correct form.
         hint: String,
     },
-    /// The binary that was named is not there.
+    /// The given binary does not exist.
     #[error(transparent)]
     Locate(#[from] LocateError),
     /// The binary can't be read.
@@ -261,7 +261,7 @@ pub(crate) enum ItemError {
         /// Hint.
         hint: String,
     },
-    /// It is of another kind.
+    /// The symbol is of another kind.
     #[error("'{symbol}' in {} is {found}", path.display())]
     WrongKind {
         /// As typed.

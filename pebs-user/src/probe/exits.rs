@@ -22,10 +22,10 @@ use crate::arch::{EntryClass, Flow, Instruction, Kernel, Register, idioms};
 use crate::binary::elf::Binary;
 use crate::binary::frames::Depth;
 
-/// Instructions between a probe and the exit at most.
+/// Maximum number of instructions between a probe and the exit.
 const MAX_TAIL: usize = 14;
 
-/// Entries of a jump table at most.
+/// Maximum number of entries of a jump table.
 const MAX_TABLE: usize = 4096;
 
 /// Cost above all sums of valid costs: the kernel refuses the instruction.
@@ -37,7 +37,7 @@ const WRONG: u64 = 1 << 56;
 /// Weight of one pass through the tail.
 const PASS: f64 = 64.0;
 
-/// One place where visits end.
+/// A place where visits end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EndSite {
     /// Virtual address in the file.
@@ -109,7 +109,7 @@ impl Graph {
             }
         }
         let dead = dead_ends(&code, &next);
-        // Where a transaction is taken up again is not followed.
+        // The abort handler of a transaction is not followed.
         let transacts = |i: &Instruction| i.flow() == Flow::Transaction;
         let tables_known = tables.known && !code.iter().any(transacts);
         Self {
@@ -264,7 +264,7 @@ struct Node {
     class: Result<EntryClass, &'static str>,
     /// Instructions from here to the farthest exit.
     length: usize,
-    /// Added to the stack pointer here it gives that at the function's first instruction.
+    /// Added to the stack pointer here, gives that at the function's first instruction.
     sp_adjust: Option<i64>,
     /// A register that is read changes here or further on.
     changes: bool,
@@ -391,7 +391,7 @@ impl<'a> Tail<'a> {
         })
     }
 
-    /// A conditional jump to another function: its mark is made there.
+    /// Whether it is a conditional jump to another function, where its mark is made.
     fn leaves_unseen(&self, index: usize) -> bool {
         let instruction = &self.flow.code[index];
         let stays = match instruction.flow() {
@@ -556,7 +556,7 @@ impl Network {
         self.arcs.push((from, back));
     }
 
-    /// Which points lie behind the minimum cut that is nearest to the sink.
+    /// The points after the minimum cut that is nearest to the sink.
     ///
     /// By shortest augmenting paths (Edmonds and Karp, 1972): tails have a few dozen instructions.
     fn behind_cut(&mut self, source: usize, sink: usize) -> Vec<bool> {

@@ -9,15 +9,15 @@ use crate::arch::Register;
 pub(super) use parse::number;
 pub(crate) use parse::{parse, parse_ids};
 
-/// Bytes of a string at most: the largest payload less the length word.
+/// Maximum bytes of a string: the largest payload minus the length word.
 pub(crate) const STRING_MAX: u32 = 464;
 
 /// Type read by a dereference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Type {
-    /// Unsigned number of so many bytes.
+    /// Unsigned number of this many bytes.
     Unsigned(u8),
-    /// Signed number of so many bytes.
+    /// Signed number of this many bytes.
     Signed(u8),
     /// NUL-terminated string.
     Str,
@@ -142,7 +142,7 @@ pub struct Ids {
     pub array: Expr,
     /// Number of ids.
     pub count: Expr,
-    /// The array holds pointers, and the ids are behind them.
+    /// Set if the array holds pointers to the ids.
     pub behind: Option<Behind>,
     /// Type of an id; if missing, from the debug information, else `u64`.
     pub r#type: Option<Type>,
@@ -150,10 +150,10 @@ pub struct Ids {
     pub at: usize,
 }
 
-/// Where an id is, from the pointer in an array.
+/// Location of an id relative to the pointer in an array.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Behind {
-    /// So many bytes on.
+    /// At this offset, bytes.
     Offset(i64),
     /// In this field: the first after an arrow, the others after dots. Needs debug information.
     Field(Vec<Step>),

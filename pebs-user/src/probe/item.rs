@@ -67,7 +67,7 @@ pub(crate) struct Context<'a> {
 pub struct Item {
     /// Name of the probe: `reg:r13`, `mem:./app:current:u64`.
     pub spec: String,
-    /// Where.
+    /// Source of the id.
     pub source: ItemSource,
     /// The register, if the id is in one.
     pub register: Option<Register>,
@@ -165,7 +165,7 @@ fn number_type(word: &str) -> Result<Type, Fault> {
     }
 }
 
-/// A variable as typed.
+/// A parsed variable.
 #[derive(Debug, PartialEq, Eq)]
 struct Place<'a> {
     binary: Option<&'a str>,
@@ -425,7 +425,7 @@ mod tests {
         int main(void) { uintptr_t tp; __asm__(\"mov %%fs:0, %0\" : \"=r\"(tp));\
         printf(\"%ld %d\", (long)((uintptr_t)&mine - tp), pad[0]); return 0; }";
 
-    /// A thread-local variable of a program lies where the program itself finds it.
+    /// A thread-local variable is found where the program itself finds it.
     #[test]
     fn thread_locals_lie_where_the_program_has_them() {
         let source = SOURCE.replace("#include", "\n#include");

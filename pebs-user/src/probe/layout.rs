@@ -1,4 +1,4 @@
-//! Where the named arguments of a probe go: columns of the trace, bytes of the record.
+//! Layout of the named arguments of a probe: columns of the trace, bytes of the record.
 
 use pebs_common::config::{ArgProgram, MAX_ARGS, SiteConfig, id_source};
 use pebs_common::record::{ARG_CLASSES, Role, batch};

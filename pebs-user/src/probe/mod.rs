@@ -1,4 +1,4 @@
-//! From a SPEC to the instructions to probe.
+//! Resolves a SPEC to the instructions to probe.
 
 mod arity;
 mod body;

@@ -1,6 +1,6 @@
 //! Remarks on probes; functions with the same finding share one.
 
-/// Functions named in a remark at most.
+/// Maximum number of functions named in a remark.
 const NAMED: usize = 3;
 
 /// Remarks in the order of their creation.

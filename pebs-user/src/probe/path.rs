@@ -22,10 +22,10 @@ use crate::binary::parameters::{Convention, Held, Reader, Typed, is_structure};
 use crate::binary::units::{Kind, Node, Units};
 pub(super) use ids::lower_ids;
 
-/// Types behind types followed at most.
+/// Maximum nesting of types followed.
 const MAX_DEPTH: u32 = 16;
 
-/// Fields named in a hint at most.
+/// Maximum number of fields named in a hint.
 const LISTED: usize = 8;
 
 /// Names of an enumeration's values.
@@ -39,7 +39,7 @@ type Refusal = (String, Option<String>);
 pub(super) struct Scope {
     /// Address of the function, if there is one.
     pub function: Option<u64>,
-    /// It returns there: its arguments are gone, its result exists.
+    /// Whether it is at a return: the arguments are gone, the result exists.
     pub returning: bool,
 }
 
@@ -258,7 +258,7 @@ impl<'a> Types<'_, 'a> {
             })
         };
         let value = match (*held, *convention) {
-            // Where the compiler changed the arguments, the convention misleads.
+            // Where the compiler changed the arguments, the convention does not hold.
             (Held::Register(register), _) => found(Expr::Reg(register), false, None),
             (Held::Pair([first, second]), _) => {
                 found(Expr::Reg(first), false, Some(Expr::Reg(second)))
@@ -532,7 +532,7 @@ impl<'a> Types<'_, 'a> {
                     "its bits can be read: *(ADDRESS):u64",
                 );
             }
-            // Of an enumeration, the type behind it.
+            // For an enumeration, its underlying type.
             None => kind
                 .target()
                 .and_then(|inner| self.stripped(inner).ok())
@@ -577,14 +577,14 @@ impl<'a> Types<'_, 'a> {
         size == Some(1) && text && name.as_deref() == Some("char")
     }
 
-    /// The type behind typedefs and qualifiers.
+    /// The type without typedefs and qualifiers.
     fn stripped(&self, kind: Kind) -> Result<Node<'a>, Refusal> {
         let unknown = || ("its type is not in the debug information".to_owned(), None);
         self.reader.units.stripped(kind).ok_or_else(unknown)
     }
 }
 
-/// Where a member lies.
+/// Location of a member.
 enum Member {
     At(i64, Kind),
     Bits,

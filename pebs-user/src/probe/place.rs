@@ -24,10 +24,10 @@ use crate::binary::lookup::{self, Unknown};
 /// instruction.
 const URETPROBE_ADJUST: i64 = -8;
 
-/// Functions in a row that only jump on, at most.
+/// Maximum number of functions in a row that only jump on.
 const MOST_JUMPS: usize = 4;
 
-/// One instruction to probe.
+/// An instruction to probe.
 #[derive(Clone, Debug)]
 pub(super) struct Point {
     pub address: u64,
@@ -64,7 +64,7 @@ pub(super) struct Place {
     pub binary: Rc<Binary>,
     kernel: Kernel,
     what: What,
-    /// As people call it.
+    /// Name for messages.
     name: String,
 }
 
@@ -172,7 +172,7 @@ fn advise(mut error: ResolveError, text: &str) -> ResolveError {
 fn function(binary: &Binary, name: &str) -> Result<lookup::Found, ResolveError> {
     lookup::function(binary, name).map_err(|why| {
         let why = match why {
-            // A pattern is looked for in another way.
+            // Patterns are searched in another way.
             Unknown::NotFound(near) if !name.contains('*') => {
                 match inlined::callers(binary, name) {
                     callers if callers.is_empty() => Unknown::NotFound(near),
@@ -258,7 +258,7 @@ fn no_start(binary: &Binary, address: u64) -> ResolveError {
     }
 }
 
-/// That a function is at this offset of the file, and which its address is.
+/// Text that a function is at this offset of the file, with its address.
 fn at_offset(binary: &Binary, offset: u64, start: u64) -> String {
     let name = name_of(binary, start);
     format!("{name} is at offset {offset:#x} of the file, its address is {start:#x}")
@@ -492,7 +492,7 @@ impl Place {
         Ok(point)
     }
 
-    /// Where the returns of a function are marked.
+    /// The instructions that mark the returns of a function.
     fn returns(
         &self,
         start: u64,

@@ -64,7 +64,7 @@ impl Compiled {
         }
     }
 
-    /// Bytes that reading it takes there, from its place on.
+    /// Bytes written when reading it, from its offset on.
     #[must_use]
     pub(crate) fn reach(&self) -> u32 {
         let bytes = match self.r#type {
@@ -124,7 +124,7 @@ pub(crate) fn compile(
 /// The ids of a batch, ready to be laid out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Batch {
-    /// Where they are.
+    /// Address of the first id.
     pub array: Compiled,
     /// Number of ids.
     pub count: Compiled,
@@ -201,7 +201,7 @@ pub(crate) fn compile_ids(ids: &Ids, arguments: Arguments<'_>) -> Result<Batch, 
     })
 }
 
-/// A constant as the kernel side has it.
+/// A constant in the width of the eBPF program.
 fn small(value: i64) -> Result<i32, Refusal> {
     i32::try_from(value).map_err(|_| (format!("offset {value} is beyond 2 GiB"), None))
 }
@@ -255,7 +255,7 @@ fn operand(expr: &Expr, arguments: Arguments<'_>) -> Result<Operand, Refusal> {
     }
 }
 
-/// The same, for use as a pointer: a narrower value (of a USDT probe) has no right upper half.
+/// The same, for use as a pointer: a narrower value (of a USDT probe) has an undefined upper half.
 fn whole(expr: &Expr, arguments: Arguments<'_>) -> Result<Operand, Refusal> {
     let operand = operand(expr, arguments)?;
     if operand.r#type.width() == 8 {
@@ -275,7 +275,7 @@ fn plain(register: Register) -> Operand {
     }
 }
 
-/// Where argument `n` lies.
+/// Location of argument `n`.
 fn argument(n: u32, arguments: Arguments<'_>) -> Result<Operand, Refusal> {
     let index = n as usize - 1;
     match arguments {

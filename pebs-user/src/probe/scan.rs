@@ -74,7 +74,7 @@ pub(super) fn is_sensible(text: &str) -> bool {
     text.starts_with("usdt:") || is_line(text) || address(text).is_some() || plausible(text)
 }
 
-/// `FILE:LINE`: digits behind a single colon, a file's name before it.
+/// Whether it is `FILE:LINE`: a file's name, a single colon, digits.
 pub(super) fn is_line(text: &str) -> bool {
     text.rsplit_once(':').is_some_and(|(file, line)| {
         !line.is_empty()

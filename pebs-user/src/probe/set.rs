@@ -12,7 +12,7 @@ use crate::store::run::{EntryClass, VisitRule};
 use crate::store::schema::{ArgColumn, ArgType};
 use crate::units::ProbeId;
 
-/// One place to attach to.
+/// A place to attach to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Site {
     /// Binary, resolved (no symlink), as this process can open it.
@@ -37,7 +37,7 @@ pub struct Site {
     pub config: SiteConfig,
 }
 
-/// Where a named argument lies in a mark's payload.
+/// Location of a named argument in a mark's payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArgField {
     /// Index into the trace's argument columns.
@@ -74,7 +74,8 @@ pub struct Probe {
     pub spec: String,
     /// Rule by which its marks form visits.
     pub rule: VisitRule,
-    /// Its marks make no visits: from begin to end by the rule, its thread works on the item of this id (`--resume`).
+    /// Its marks form no visits: from begin to end by the rule, its thread works on the item of this id
+    /// (`--resume`).
     pub resumes: bool,
     /// Whether the item id is read from the target (else items are numbered).
     pub has_id: bool,

@@ -17,27 +17,27 @@ use super::scan::{
 pub struct Spec {
     /// As typed.
     pub text: String,
-    /// Where visits start.
+    /// Begin of visits.
     pub begin: Endpoint,
-    /// Where they end.
+    /// End of visits.
     pub end: End,
 }
 
 /// End of visits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
-    /// With the return of the function that started them.
+    /// At the return of the function that started them.
     Return,
     /// At a place of its own.
     At(Endpoint),
-    /// With the next start on the same thread.
+    /// At the next start on the same thread.
     Next,
 }
 
 /// A place and the values to read there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// Binary as typed: a path, a command, or a library's name.
+    /// Binary as given: a path, a command, or a library's name.
     pub binary: String,
     /// Place in it.
     pub location: Location,
@@ -329,7 +329,7 @@ impl<'a> Reader<'a> {
         Ok((part, None))
     }
 
-    /// Splits at the last colon behind which there is a sensible place.
+    /// Splits at the last colon that is followed by a sensible place.
     fn split(&self, part: Part, before: Option<&str>) -> Result<(String, Part), Fault> {
         let text = self.shape(part);
         let scope = text.find('(').unwrap_or(text.len());
@@ -411,7 +411,7 @@ impl<'a> Reader<'a> {
         self.function(part)
     }
 
-    /// A name in quotes, and `%return` or `+OFF` behind it.
+    /// Parses a quoted name, followed by `%return` or `+OFF`.
     fn quoted(&self, part: Part, name: &str, rest: &str) -> Result<Location, Fault> {
         let rest = rest.trim();
         if name.is_empty() {

@@ -19,7 +19,7 @@ use crate::store::run::EntryClass;
 /// Maximum number of functions for which DWARF is read; with more, arguments are left out.
 const MAX_WITH_ARGUMENTS: usize = 20_000;
 
-/// One function.
+/// A function.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Probeable {
     /// Readable name; `module+fn@0xADDR` where there is no symbol.

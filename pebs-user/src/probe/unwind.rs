@@ -16,7 +16,7 @@ use crate::binary::elf::{Binary, Kind, Language};
 /// How the returns of a function are marked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReturnMode {
-    /// Where the function's own code leaves, at the instruction that costs least.
+    /// At exits in the function's own code, at the cheapest instructions.
     #[default]
     Auto,
     /// Always a uretprobe.
@@ -28,7 +28,7 @@ pub enum ReturnMode {
 /// How the returns of a binary's functions are marked, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Choice {
-    /// By uretprobe; else on the `ret`s.
+    /// By uretprobe; else at the exits.
     pub uretprobe: bool,
     /// One clause for notes; empty if there is nothing to report.
     pub reason: String,

@@ -14,7 +14,7 @@ use crate::arch::Register;
 use crate::binary::elf::Binary;
 use crate::terminal::shown;
 
-/// One USDT probe of a binary, as in its note.
+/// A USDT probe of a binary, as in its note.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Note {
     pub provider: String,
@@ -35,7 +35,7 @@ pub(super) struct Site {
     pub semaphore_offset: u64,
 }
 
-/// Places of a USDT probe at which its arguments lie in the same registers.
+/// Sites of a USDT probe with the same operands.
 #[derive(Debug)]
 pub(super) struct Found {
     pub sites: Vec<Site>,

@@ -43,7 +43,7 @@ pub struct Chunk<'a> {
     pub(super) pages: &'a Pages,
     /// Encodings used.
     pub(super) encodings: &'static [Encoding],
-    /// Of the values.
+    /// Statistics of the values.
     pub(super) statistics: Statistics,
     /// Number of values, if it differs from that of the rows.
     pub(super) values: Option<u64>,
@@ -143,7 +143,7 @@ typed! {
     NullableText: Option<&'a str>, Nullables<'a, StringArray>;
 }
 
-/// Bytes of lists in a row group, give or take a page.
+/// Bytes of lists in a row group, within a page.
 const LIST_BYTES: usize = 8 << 20;
 
 const DELTA: &[Encoding] = &[Encoding::RLE, Encoding::DELTA_BINARY_PACKED];

@@ -19,13 +19,13 @@ use super::segment::{close, closed_path, compact, open_path};
 use super::write_error::WriteError;
 use super::writer::WriterOptions;
 
-/// Segments that wait for the thread at most.
+/// Maximum number of segments waiting for the thread.
 const QUEUE: usize = 64;
 
 /// The same if the writer waits: just enough to keep the thread busy.
 const QUEUE_WAITING: usize = 2;
 
-/// Bytes of segments that wait at most: some seconds of work, which the end of a run waits for.
+/// Maximum bytes of waiting segments: some seconds of work, for which the end of a run waits.
 const BACKLOG_BYTES: u64 = 256 << 20;
 
 /// Niceness of the thread: it runs on the machine of the traced program.

@@ -182,7 +182,7 @@ macro_rules! tables {
                 }
             }
 
-            /// Its columns, named arguments aside.
+            /// Its columns, without named arguments.
             #[must_use]
             pub const fn columns(self) -> &'static [Described] {
                 match self {
@@ -200,7 +200,7 @@ macro_rules! tables {
             }
         }
 
-        /// Where the rows of all tables are written to.
+        /// Rows of all tables, in columns.
         #[derive(Debug)]
         pub struct Columns {
             $(pub(super) $table: tables!(@writer $columns $(, $writer)?),)+

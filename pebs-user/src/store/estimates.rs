@@ -54,7 +54,7 @@ impl EstimateBlock {
         events(&self.estimates[self.rows..], &mut self.events);
     }
 
-    /// The estimates of the visit at hand.
+    /// The estimates of the current visit.
     #[must_use]
     pub fn at_hand(&self) -> &[FunctionEstimate] {
         &self.estimates[self.rows..]
@@ -73,7 +73,7 @@ impl EstimateBlock {
         self.rows = self.estimates.len();
     }
 
-    /// Rows, the visit at hand aside.
+    /// Number of rows, without the current visit.
     #[must_use]
     pub const fn rows(&self) -> usize {
         self.rows
@@ -194,7 +194,7 @@ pub(super) mod tests {
     use crate::estimate::{Estimator, SeriesBuf, TimedSample, VisitTimeline};
     use crate::units::{EventId, FunctionId, TraceNs};
 
-    /// Fills a block with a visit of so many functions, each with two samples.
+    /// Fills a block with a visit of this many functions, each with two samples.
     fn fill(block: &mut EstimateBlock, functions: u32) {
         let active = [(TraceNs(0), TraceNs(20 * i64::from(functions)))];
         let samples = (0..2 * functions).map(|n| TimedSample {

@@ -27,7 +27,7 @@ const RESERVE_FILE: &str = ".reserve";
 /// Size of [`RESERVE_FILE`], bytes: enough for `trace.json` and a few small segments.
 const RESERVE_BYTES: u64 = 1 << 20;
 
-/// Where the open files of this process are.
+/// Directory of this process's open files.
 const DESCRIPTORS: &str = "/proc/self/fd";
 
 /// An open directory: files created at [`Held::path`] are in it, even if its name now leads elsewhere.
@@ -188,7 +188,7 @@ pub(super) fn temporary(path: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Removes a file; that it is not there is no error.
+/// Removes a file, ignoring a missing one.
 pub(super) fn remove_if_there(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -231,7 +231,7 @@ impl TraceLock {
         remove_if_there(&self.path)
     }
 
-    /// Whether another process writes to the trace at this instant.
+    /// Whether another process is writing to the trace.
     pub(super) fn is_held(dir: &Path) -> bool {
         open_regular(&dir.join(LOCK_FILE))
             .is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
@@ -360,7 +360,7 @@ mod tests {
         assert!(!TraceLock::is_held(dir.path()));
     }
 
-    // The reserve takes room on the disk and gives it back; freeing it twice is no error.
+    // The reserve takes room on the disk and frees it again; freeing it twice is no error.
     #[test]
     fn reserve_takes_room() {
         let dir = tempfile::tempdir().unwrap();

@@ -232,7 +232,7 @@ impl Maker {
         self.writer.extend(&[row]).unwrap();
     }
 
-    /// Writes a call stack, the innermost function first; gives its number.
+    /// Writes a call stack, the innermost function first; returns its number.
     pub(crate) fn stack(&mut self, frames: &[u32], truncated: bool) -> u32 {
         let number = self.stacks.len() as u32;
         self.stacks.push(frames[0]);
@@ -325,7 +325,7 @@ impl Maker {
         self.writer.extend(&functions).unwrap();
     }
 
-    /// Runs a function from now on; gives its row, if it has a sample.
+    /// Runs a function from now on; returns its row, if it has a sample.
     fn run(
         &mut self,
         visit: &VisitRow,

@@ -22,7 +22,7 @@ use crate::estimate::net::SampleCost;
 pub(super) struct SampleCosts(Arc<Mutex<Vec<(u64, SampleCost)>>>);
 
 impl SampleCosts {
-    /// From this visit on it is taken to be that.
+    /// Sets the cost from this visit on.
     pub(super) fn change(&self, visit_id: u64, cost: SampleCost) {
         self.locked().push((visit_id, cost));
     }

@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(ordered(visit_functions(&rows)).unwrap(), expected);
     }
 
-    // However many threads take turns, times fall once a thread, not once a round; no row is lost.
+    // However many threads take turns, times decrease once per thread, not once per round; no row is lost.
     #[test]
     fn times_seldom_fall() {
         let (threads, rounds) = (16, 50);

@@ -18,10 +18,10 @@ use super::write_error::WriteError;
 use super::writer::WriterOptions;
 use crate::estimate::net::SampleCost;
 
-/// Row groups of a segment at most: each has a footer that names all before it.
+/// Maximum row groups of a segment: each has a footer that lists all before it.
 pub(super) const SEGMENT_GROUPS: usize = 32;
 
-/// Bytes of an open segment at most.
+/// Maximum bytes of an open segment.
 const SEGMENT_BYTES: u64 = 256 << 20;
 
 /// A table's place on disk.
@@ -105,7 +105,7 @@ impl Failure {
 
 /// The tables on disk.
 pub(super) struct Output {
-    /// As it was named.
+    /// Path as given.
     dir: PathBuf,
     held: Held,
     owner: Owner,

@@ -15,7 +15,7 @@ use super::thrift::is_footer;
 /// End of a footer: its length, and the format's magic.
 const TAIL: u64 = 8;
 
-/// Bytes of a footer at most: ours have 32 row groups at most.
+/// Maximum bytes of a footer: ours have at most 32 row groups.
 const FOOTER_MAX: u64 = 4 << 20;
 
 /// Bytes looked through at once for the end of a footer.

@@ -38,7 +38,7 @@ pub struct UnreadSegment {
 pub enum TraceState {
     /// In good order.
     Complete,
-    /// Not at all: it is being written.
+    /// It has not ended: it is being written.
     Live,
     /// Its writer died or could not continue.
     Unfinished,
@@ -470,7 +470,7 @@ mod tests {
         );
     }
 
-    // A missing table and a segment of another table are damage, and named.
+    // A missing table and a segment of another table are errors that name it.
     #[test]
     fn incomplete_copies_are_refused() {
         let parent = tempfile::tempdir().unwrap();

@@ -370,7 +370,7 @@ mod tests {
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 
-    // Killed between the rename and the removal of the open file: no row is there twice.
+    // Killed between the rename and the removal of the open file: no row is duplicated.
     #[test]
     fn closed_segment_is_not_closed_again() {
         let parent = tempfile::tempdir().unwrap();

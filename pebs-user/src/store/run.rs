@@ -24,7 +24,7 @@ pub struct RunInfo {
     pub schema_version: u32,
     /// Version of pebs-trace.
     pub tool_version: String,
-    /// Arguments as typed, the program's name first.
+    /// Arguments as given, the program's name first.
     pub command_line: Vec<String>,
     /// False until the run was completed, and if a traced process died of a signal that a probe can cause or ran a
     /// copy of probed code.
@@ -139,11 +139,11 @@ pub struct OwnCost {
 /// A recording of `perf record`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImportInfo {
-    /// The file, as typed.
+    /// The file, as given.
     pub path: String,
     /// Its size.
     pub bytes: u64,
-    /// It was written as a stream.
+    /// Whether it was written as a stream.
     pub piped: bool,
     /// Version of perf; null if the file does not have it.
     pub perf_version: Option<String>,
@@ -151,7 +151,7 @@ pub struct ImportInfo {
     pub clock: String,
     /// Whether the time of day is known, and so `wall_clock_ns` is valid.
     pub wall_clock_known: bool,
-    /// Where its records ended too soon, and why; null if they did not.
+    /// Where its records ended early, and why; null if they did not.
     pub cut: Option<String>,
     /// Use of its events, in the file's order.
     pub events: Vec<ImportedEvent>,
@@ -338,7 +338,7 @@ pub struct ItemInfo {
 pub struct ProbeInfo {
     /// Its number in the tables.
     pub id: ProbeId,
-    /// SPEC as typed.
+    /// SPEC as given.
     pub spec: String,
     /// Rule that makes visits.
     pub rule: VisitRule,
@@ -363,7 +363,7 @@ pub struct SiteInfo {
     pub kind: String,
     /// Instruction probed.
     pub instruction: String,
-    /// Its cost class.
+    /// Cost class.
     pub class: EntryClass,
 }
 
@@ -372,7 +372,7 @@ pub struct SiteInfo {
 pub struct KeepInfo {
     /// `slow` or `none`.
     pub keep: String,
-    /// The rule for `slow`, as typed: `p99`, `3x`, `500us`.
+    /// The rule for `slow`, as given: `p99`, `3x`, `500us`.
     pub slow: Option<String>,
     /// Number of visits of a probe that were kept until there was a baseline.
     pub warm_up: u64,
@@ -385,7 +385,7 @@ pub struct KeepInfo {
 pub struct KeptVisits {
     /// Their duration was beyond the limit.
     pub slow: u64,
-    /// It was not, but the time of a function was.
+    /// The visit was not slow, but the time of a function was.
     pub slow_function: u64,
     /// Too few earlier visits to decide.
     pub warm_up: u64,

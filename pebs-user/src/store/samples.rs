@@ -14,7 +14,7 @@ pub const BLOCK_ROWS: usize = 1024;
 /// Rows that are worth ordering: 3 MiB, and of 16 busy threads each has some thousand in a row.
 pub const ORDERED_ROWS: usize = 128 * 1024;
 
-/// Rows of a [`Part`] at most.
+/// Maximum number of rows of a [`Part`].
 const PART_ROWS: usize = 16 * 1024;
 
 /// Maximum rows of unneeded memory that a block keeps.
@@ -119,7 +119,7 @@ impl SampleBlock {
         alike
     }
 
-    /// Notes the events of the samples at hand, if they are of several.
+    /// Stores the events of the current samples, if there are several.
     #[cold]
     fn tell_events(&mut self, kinds: &[SampleKind]) {
         let events = || kinds.iter().map(|kind| kind.event());
@@ -138,7 +138,7 @@ impl SampleBlock {
         self.slots.resize(rows, Slot::default());
     }
 
-    /// Functions of the samples at hand.
+    /// Functions of the current samples.
     #[must_use]
     pub fn functions(&self) -> &[FunctionId] {
         &self.functions[self.rows..self.end]
@@ -211,7 +211,7 @@ impl SampleBlock {
         (self.rows, self.end) = (rows, rows);
     }
 
-    /// Rows, the samples at hand aside.
+    /// Number of rows, without the current samples.
     #[must_use]
     pub const fn rows(&self) -> usize {
         self.rows

@@ -17,7 +17,7 @@ use super::thrift::{check_footer, check_pages};
 use crate::files::open_regular;
 use crate::watch::Watch;
 
-/// Rows of a batch that [`Scan`] returns, at most.
+/// Maximum number of rows in a batch that [`Scan`] returns.
 const BATCH_ROWS: usize = 16 * 1024;
 
 /// Batches of a table's columns; made by [`super::reader::Trace::scan`].

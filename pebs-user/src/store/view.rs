@@ -91,7 +91,7 @@ impl<A: Array> Nullables<'_, A> {
 /// Finds a column of a batch.
 ///
 /// # Errors
-/// If the column was not read, or is of another type.
+/// The column was not read, or is of another type.
 pub fn view<N: Named>(batch: &RecordBatch) -> Result<N::View<'_>, ReadError> {
     view_of(batch, N::NAME)
 }

@@ -21,7 +21,7 @@ pub enum WriteError {
         /// The trace's directory.
         path: PathBuf,
     },
-    /// The directory above is not there.
+    /// The parent directory does not exist.
     #[error("cannot create trace {}: no directory {}", path.display(), parent.display())]
     MissingParent {
         /// The trace's directory.

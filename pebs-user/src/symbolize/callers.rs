@@ -13,10 +13,10 @@ use crate::binary::frames::CallerRule;
 use crate::stream::decode::WaitStack;
 use crate::units::Pid;
 
-/// Addresses remembered at most; beyond that all are looked up anew.
+/// Maximum number of cached rules; at the limit all are dropped.
 const RULES_KEPT: usize = 1 << 16;
 
-/// Frames followed at most: more don't fit into the words.
+/// Maximum number of frames followed: more don't fit the words.
 const MOST_FRAMES: usize = 48;
 
 /// Length of a word.
@@ -29,7 +29,7 @@ pub(crate) struct Callers {
     rules: FxHashMap<(Pid, u64), Option<CallerRule>>,
     /// [`Symbolizer::changes`] when the rules were found.
     changes: u64,
-    /// Frames of the stack at hand.
+    /// Frames of the current stack.
     frames: Vec<u64>,
 }
 
@@ -160,7 +160,7 @@ struct Words<'a> {
 }
 
 impl Words<'_> {
-    /// The word at an address, if it is there.
+    /// The word at an address, if it was copied.
     fn at(&self, address: u64) -> Option<u64> {
         let offset = address.checked_sub(self.sp)?;
         let index = usize::try_from(offset / WORD).ok()?;
@@ -176,7 +176,7 @@ mod tests {
 
     const PID: Pid = Pid(1);
 
-    /// Where the stack begins.
+    /// Address at which the stack begins.
     const SP: u64 = 1000;
 
     /// An address in the kernel, then the frames found by frame pointers from function 100 on.

@@ -25,7 +25,7 @@ pub(super) struct Description {
     pub line: Option<u32>,
     /// Kernel code.
     pub kernel: bool,
-    /// Inlined into another function.
+    /// Whether it was inlined into another function.
     pub inlined: bool,
     /// System call in which it runs.
     pub system_call: Option<String>,

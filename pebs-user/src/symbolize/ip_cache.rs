@@ -1,4 +1,4 @@
-//! A small cache in front of all look-ups.
+//! A small cache in front of all other look-ups.
 
 use rustc_hash::FxHashMap;
 
@@ -22,7 +22,7 @@ struct Key(u64);
 const ADDRESS_BITS: u32 = 48;
 
 impl Key {
-    /// Of no address.
+    /// Key of no address.
     const NONE: Self = Self(0);
 
     #[inline(always)]
@@ -34,7 +34,7 @@ impl Key {
         }
     }
 
-    /// The place to look at first.
+    /// The first entry to probe.
     #[inline(always)]
     const fn place(self) -> u16 {
         spread(self.0)
@@ -51,7 +51,7 @@ struct Owner(u64);
 impl Owner {
     /// A process without cached addresses.
     const UNKNOWN: Self = Self::new(KERNEL - 1);
-    /// Owners at most: from 1 on.
+    /// Maximum number of owners, numbered from 1.
     const COUNT: u64 = KERNEL - 2;
 
     const fn new(number: u64) -> Self {
@@ -195,7 +195,7 @@ impl IpCache {
         owner
     }
 
-    /// Where a key is, or is to be.
+    /// The entry with a key, or the free one for it.
     #[inline]
     fn place_of(&self, key: Key) -> u16 {
         let mut at = key.place();

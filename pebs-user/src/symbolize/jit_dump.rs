@@ -217,7 +217,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Any bytes behind a header are taken without a panic.
+        /// Any bytes after a header are handled without a panic.
         #[test]
         fn any_bytes(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..300)) {
             let mut source = source(&[header(), bytes].concat());

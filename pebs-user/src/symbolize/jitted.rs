@@ -27,7 +27,7 @@ pub(super) const READ_AT_ONCE: u64 = 64 << 20;
 /// Maximum bytes of a file in total: a sparse file costs its author nothing.
 const READ_MAX: u64 = 1 << 30;
 
-/// Shortest time between two looks at the file's size.
+/// Minimum time between two checks of the file's size.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// A compiled function.
@@ -38,7 +38,7 @@ struct Jitted {
     function: Option<FunctionId>,
 }
 
-/// Compiled functions by address; newer code takes the place of older.
+/// Compiled functions by address; newer code replaces older.
 #[derive(Clone, Debug, Default)]
 pub(super) struct JitTable {
     by_start: BTreeMap<u64, Jitted>,
@@ -111,7 +111,7 @@ type ReadOn = fn(&mut Source, &mut JitTable, usize) -> io::Result<()>;
 pub(super) struct JitFile {
     path: PathBuf,
     read_on: ReadOn,
-    /// The process's root, held open if it is not ours.
+    /// The process's root, held open if it differs from ours.
     root: Option<OwnedFd>,
     /// The process's user.
     owner: u32,
@@ -226,7 +226,7 @@ impl JitFile {
         }
         self.looked = Some(now);
         let Some((file, metadata)) = self.open() else {
-            // Its name is gone; the file that is open holds all.
+            // Its name is gone; the open file has all of it.
             self.read_on();
             return;
         };

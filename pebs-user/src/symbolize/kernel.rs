@@ -54,7 +54,7 @@ impl Hint for KernelSymbolsMissing {
     }
 }
 
-/// Where the kernel's function that deals with breakpoints begins and ends. Reads kallsyms up to there, about 30 ms.
+/// Address range of the kernel's breakpoint handler. Reads kallsyms up to there, about 30 ms.
 #[must_use]
 pub fn breakpoint_function() -> Option<[u64; 2]> {
     let lines = BufReader::with_capacity(64 << 10, File::open("/proc/kallsyms").ok()?).lines();
@@ -74,7 +74,7 @@ pub fn breakpoint_function() -> Option<[u64; 2]> {
     None
 }
 
-/// Where functions begin.
+/// Start addresses of functions.
 #[derive(Debug, Default)]
 struct Starts {
     /// Sorted; for symbols at the same address, the first.
@@ -191,7 +191,7 @@ fn module_number(modules: &mut Vec<Box<str>>, name: Option<&[u8]>) -> u16 {
     u16::try_from(number).unwrap_or(0)
 }
 
-/// The debug file of the running kernel, where distributions put it.
+/// The debug file of the running kernel, at the places used by distributions.
 fn vmlinux() -> Option<PathBuf> {
     let release = rustix::system::uname();
     let name = format!("vmlinux-{}", release.release().to_string_lossy());
@@ -216,7 +216,7 @@ pub(super) struct KernelSymbols {
 }
 
 impl KernelSymbols {
-    /// Of the kernel that runs.
+    /// Symbols of the running kernel.
     #[must_use]
     pub(super) fn new(debug_dirs: Option<Vec<PathBuf>>) -> Self {
         Self {
@@ -439,7 +439,7 @@ nonsense
         assert!(missing.hint().unwrap().contains("kptr_restrict"));
     }
 
-    /// An address far behind the last symbol is not that symbol's.
+    /// An address far after the last symbol does not belong to it.
     #[test]
     fn far_behind() {
         let (rows, _) = lookup(KALLSYMS, &[0xffff_ffff_d000_0000]);

@@ -102,7 +102,7 @@ pub struct SymbolizeOptions {
 /// Names the functions of samples.
 ///
 /// Events about processes ([`Symbolizer::on_mapping`] and so on) are given in order of time, between the samples.
-/// Not `Send`: made on the thread that uses it.
+/// Not `Send`: created on the thread that uses it.
 pub struct Symbolizer {
     cache: IpCache,
     spaces: Spaces,
@@ -121,7 +121,7 @@ pub struct Symbolizer {
     /// When the mappings of a process were last read from it.
     maps_read: FxHashMap<Pid, Instant>,
     unmapped: Option<FunctionId>,
-    /// Of each of [`PAGES`].
+    /// Functions of [`PAGES`].
     pages: [Option<FunctionId>; PAGES.len()],
     innermost: bool,
     /// The processes run on this machine and can be read.
@@ -351,7 +351,7 @@ impl Symbolizer {
         }
     }
 
-    /// The process runs another program now.
+    /// The process has executed another program.
     pub fn on_exec(&mut self, pid: Pid) {
         let change = self.spaces.on_exec(pid);
         self.after(change, pid);

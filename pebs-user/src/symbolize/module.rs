@@ -20,7 +20,7 @@ use crate::units::FunctionId;
 pub(super) struct Context<'a> {
     /// The symbolizer.
     pub blaze: &'a Blaze,
-    /// Where new functions are numbered.
+    /// Assigns numbers to new functions.
     pub functions: &'a mut Functions,
     /// Whether samples go to the innermost inlined function.
     pub innermost: bool,
@@ -47,7 +47,7 @@ impl Image {
 /// One binary. Addresses are virtual addresses of its file.
 pub(super) struct Module {
     name: String,
-    /// It is the kernel of a recording.
+    /// Whether it is the kernel of a recording.
     pub kernel: bool,
     build_id: Option<String>,
     image: Option<Image>,
@@ -76,7 +76,7 @@ struct Found {
 }
 
 impl Module {
-    /// As [`Module::function`], of a kernel: by virtual address, as its file has it.
+    /// As [`Module::function`], for a kernel: by virtual address in its file.
     pub(super) fn kernel_function(
         &mut self,
         address: u64,
@@ -303,7 +303,7 @@ impl Module {
         })
     }
 
-    /// As `find`, for an address that no symbol covers. `name` is DWARF's, for a function in several pieces.
+    /// As `find`, for an address that no symbol covers. `name` is DWARF's, for a function with several pieces.
     fn find_by_place(
         &mut self,
         address: u64,

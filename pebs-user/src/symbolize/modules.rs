@@ -68,11 +68,11 @@ pub(super) struct Modules {
     anonymous: Option<ModuleId>,
     /// Number of binaries that may still be opened.
     images_left: u64,
-    /// Where binaries of a recording are looked for.
+    /// Search paths of a recording's binaries.
     recorded: Option<Recorded>,
     /// Module of a path and build id of a recording: a file is searched once, not for each process.
     by_recorded: FxHashMap<(Arc<Path>, Option<BuildId>), ModuleId>,
-    /// The same of vdsos, by their length.
+    /// Modules of recorded vdsos, by their length.
     recorded_vdsos: FxHashMap<u64, ModuleId>,
 }
 
@@ -324,7 +324,7 @@ mod tests {
             .map(|n| {
                 let path = dir.path().join(n.to_string());
                 let mut bytes = std::fs::read("/bin/true").unwrap();
-                // Another size, so that it is another binary.
+                // Another size makes it another binary.
                 bytes.resize(bytes.len() + usize::from(n), 0);
                 std::fs::write(&path, bytes).unwrap();
                 let metadata = std::fs::metadata(&path).unwrap();

@@ -47,7 +47,7 @@ impl RangeTable {
         );
     }
 
-    /// Index of the first range that begins behind the address.
+    /// Index of the first range that begins after the address.
     fn behind(&self, address: u64) -> usize {
         self.ranges.partition_point(|range| range.start <= address)
     }

@@ -17,15 +17,15 @@ use crate::binary::elf_image::{ElfHead, read_head, symbol_address};
 use crate::binary::mapping::{BuildId, MappedFile};
 use crate::binary::open::{Opened, at_path};
 
-/// Where distributions put debug files.
+/// Directory of debug files in distributions.
 const DEBUG_DIR: &str = "/usr/lib/debug";
 
-/// Where the binaries of a recording are looked for.
+/// Search paths of a recording's binaries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recorded {
     /// Binaries, and directories with binaries in them.
     pub symbols: Arc<[PathBuf]>,
-    /// A copy of the recorded machine's file system: paths lead there, and not into ours.
+    /// A copy of the recorded machine's file system, in which paths are looked up instead of ours.
     pub symfs: Option<Arc<Path>>,
     /// The recorded kernel; `None` if the recording does not identify it.
     pub kernel: Option<RecordedKernel>,
@@ -36,7 +36,7 @@ pub struct RecordedKernel {
     /// Build id of its vmlinux.
     pub build_id: BuildId,
     pub symbol: Arc<[u8]>,
-    /// Where that symbol was: kernels move with every boot.
+    /// Address of that symbol: kernels move with every boot.
     pub address: u64,
 }
 
@@ -263,7 +263,7 @@ mod tests {
         assert!(modules.get(first).is_elf() && !modules.get(missing).is_elf());
     }
 
-    /// A kernel of another build id, or at another address, is not ours.
+    /// A kernel with another build id, or at another address, is not ours.
     #[test]
     fn other_kernels() {
         let kernel = |build_id, address| RecordedKernel {

@@ -32,7 +32,7 @@ pub(crate) const SPACES_KEPT: usize = 1 << 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ModuleId(pub u32);
 
-/// A mapping, and the module that was found to be behind it.
+/// A mapping, and its module once known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mapped {
     pub mapping: Mapping,
@@ -101,7 +101,7 @@ impl Spaces {
             .map_or(&[], |space| space.mapped.as_slice())
     }
 
-    /// Notes the module behind the mapping at an address.
+    /// Sets the module of the mapping at an address.
     pub(crate) fn set_module(&mut self, pid: Pid, address: u64, module: ModuleId) {
         let Some(space) = self.spaces.get_mut(&pid) else {
             return;
@@ -174,7 +174,7 @@ impl Spaces {
         }
     }
 
-    /// The process runs another program from now on.
+    /// The process has executed another program.
     pub(crate) fn on_exec(&mut self, pid: Pid) -> Change {
         match self.entry(pid) {
             Some(space) => {
@@ -299,7 +299,7 @@ mod tests {
         }
     }
 
-    /// A mapping over the middle of another leaves both ends, with their offsets right.
+    /// A mapping over the middle of another leaves both ends, with correct offsets.
     #[test]
     fn overlap_cuts() {
         let mut spaces = Spaces::new();

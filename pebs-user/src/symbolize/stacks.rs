@@ -33,7 +33,7 @@ pub(crate) struct Stacks {
     known: [Vec<Option<Known>>; 2],
     /// Functions of each stack, the innermost first, followed by [`CUT`] or [`WHOLE`].
     lists: Lists<u32>,
-    /// The stack at hand.
+    /// The current stack.
     functions: Vec<u32>,
     /// Number of stacks whose rows were taken.
     taken: u32,

@@ -1,4 +1,4 @@
-//! Where functions start that have neither a symbol nor an unwind table entry: where calls go to.
+//! Starts of functions that have neither a symbol nor an unwind table entry: call targets.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -71,7 +71,7 @@ pub(crate) fn end_of(code: &[u8], address: u64) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// Calls are found behind bytes that are no code; a function ends behind its last reachable instruction.
+    /// Calls are found after bytes that are no code; a function ends after its last reachable instruction.
     #[test]
     fn starts_and_ends() {
         // 0x1000: call 0x1010; ret; (06: no instruction); 0x1007: call 0x1011; ret

@@ -66,7 +66,7 @@ impl Instruction {
         self.0.ip()
     }
 
-    /// Address of the instruction behind it.
+    /// Address of the next instruction.
     pub(crate) const fn next(&self) -> u64 {
         self.0.next_ip()
     }
@@ -94,7 +94,7 @@ impl Instruction {
         }
     }
 
-    /// As debuggers show it (Intel syntax).
+    /// Text as in debuggers (Intel syntax).
     pub(crate) fn text(&self) -> String {
         let mut formatter = IntelFormatter::new();
         let options = formatter.options_mut();

@@ -27,7 +27,7 @@ const TABLE: [(&str, u16, iced_x86::Register); 17] = [
 ];
 
 impl Register {
-    /// Where a function leaves its result.
+    /// Register of a function's result.
     pub const RAX: Self = Self(0);
     /// The stack pointer.
     pub const RSP: Self = Self(7);

@@ -114,7 +114,7 @@ fn one_byte(bytes: &[u8], parts: &Parts<'_>) -> Result<EntryClass, &'static str>
     let opcode = parts.opcode;
     let word = parts.prefixes.contains(&0x66);
     match opcode {
-        // With REX.B this is `xchg %r8,%rax`, which the kernel takes for a nop.
+        // With REX.B this is `xchg %r8,%rax`, which the kernel treats as a nop.
         0x90 if parts.rex.is_some_and(|rex| rex & 1 == 1) => {
             Err("the kernel takes this exchange for a nop")
         }

@@ -11,7 +11,7 @@ use super::{files, kernel, limits, sampling};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
-    /// As it should be.
+    /// Nothing to fix.
     Ok,
     /// Recording works, with less precision, reach or comfort.
     Degraded,
@@ -29,7 +29,7 @@ impl fmt::Display for Status {
     }
 }
 
-/// One line of the doctor.
+/// One line of the doctor's output.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Check {
     /// Name of the feature.
@@ -41,7 +41,7 @@ pub struct Check {
 }
 
 impl Check {
-    /// As it should be.
+    /// A check with nothing to fix.
     pub(super) fn ok(name: &'static str, found: impl Into<String>) -> Self {
         Self {
             name,
@@ -178,7 +178,7 @@ mod tests {
         assert!(bad.is_empty(), "{bad:#?}");
     }
 
-    /// Without capabilities recording is not possible, whatever the sysctl says.
+    /// Recording needs capabilities, regardless of the sysctl.
     #[test]
     fn capabilities_are_needed() {
         let facts = with_limits(|limits| limits.capabilities = Some(Capabilities::default()));

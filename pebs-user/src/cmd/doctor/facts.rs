@@ -23,9 +23,9 @@ pub(super) const DEFAULT_RESET: u64 = 16_000;
 /// Whether the machine has a feature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It was tried and works.
+    /// Tested and works.
     Yes,
-    /// It was tried and does not, with the reason.
+    /// Tested and does not work, with the reason.
     No(String),
     /// Could not be tested, with the reason.
     Unknown(String),
@@ -42,7 +42,7 @@ pub struct Automatic {
     pub notes: Vec<String>,
 }
 
-/// Everything that the checks look at.
+/// All facts that the checks use.
 #[derive(Clone, Debug)]
 pub struct Facts {
     /// PMUs, kernel, CPU, limits.
@@ -73,9 +73,9 @@ pub struct Facts {
     pub calibration: String,
     /// Result of the last `pebs-trace validate` on this machine.
     pub validation: String,
-    /// Where tracefs is mounted.
+    /// Mount point of tracefs.
     pub tracefs: Option<String>,
-    /// Where the eBPF file system is mounted.
+    /// Mount point of the eBPF file system.
     pub bpffs: Option<String>,
     /// Whether a debuginfod client and servers are configured.
     pub debuginfod: Debuginfod,
@@ -289,7 +289,7 @@ fn automatic(host: &Host) -> Result<Automatic, String> {
         })
 }
 
-/// Where the first file system of a type is mounted.
+/// Mount point of the first file system of a type.
 fn mounted(mounts: &str, kind: &str) -> Option<String> {
     mounts.lines().find_map(|line| {
         let mut fields = line.split(' ').skip(1);

@@ -135,7 +135,7 @@ pub(super) fn fast_uprobes(facts: &Facts) -> Check {
     Check::ok("fast uprobes", found)
 }
 
-/// Whether a feature is there for sure.
+/// Whether a feature is certain to work.
 pub(super) fn is_yes(answer: &Answer) -> bool {
     *answer == Answer::Yes
 }

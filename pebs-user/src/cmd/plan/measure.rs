@@ -61,7 +61,7 @@ pub(super) struct Found {
 pub(super) enum Why {
     /// Given by `--cache`.
     Typed,
-    /// It was counted.
+    /// From counted cache misses.
     Misses {
         /// Misses in a us on the CPU.
         per_us: f64,

@@ -21,19 +21,19 @@ const TRACE_STACK: f64 = 2.0;
 /// Bytes per row of `memory`. Measured on the same: 4 (near addresses) to 8.
 const TRACE_ACCESS: f64 = 8.0;
 
-/// Bytes that a sample takes.
+/// Size of a sample, bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) struct SampleBytes {
-    /// Of a CPU's ring.
+    /// In a CPU's ring.
     pub ring: usize,
-    /// Of the trace, about.
+    /// In the trace, about.
     pub trace: f64,
     /// Assumed depth of its call stack; null if it has none.
     pub frames: Option<usize>,
 }
 
 impl SampleBytes {
-    /// Of an event, with call stacks or without.
+    /// Size of an event's samples, with call stacks or without.
     pub(super) fn of(event: &ResolvedEvent, stacks: bool) -> Self {
         match stacks {
             true => Self {

@@ -291,7 +291,7 @@ pub(super) struct Prices<'a> {
     extras: Extras,
     /// Whether the interrupt of each sample is recorded as an interrupt.
     samples_interrupt: bool,
-    /// Of several events only the first was measured.
+    /// Whether there is one event: of several, only the first was measured.
     one_event: bool,
 }
 
@@ -456,7 +456,7 @@ impl<'a> Prices<'a> {
                 std::array::from_fn(|role| roles[role] - then[role])
             })
             .collect();
-        // A visit that ends without its end in sight takes its samples along, and its time not.
+        // A visit whose end is unknown has counted samples, but no time.
         let samples = now.samples.saturating_sub(before.samples);
         let faults = now.page_faults.saturating_sub(before.page_faults);
         let oncpu_ns = (now.oncpu_ns - before.oncpu_ns).max(0.0);

@@ -387,7 +387,7 @@ pub(super) fn finish(plan: &Plan, recorded: Recorded) -> ExitCode {
         (&recorded.costs.units, recorded.command),
         recorded.target_cpu_ns,
     );
-    // The trace is there, whatever becomes of its report.
+    // The trace is complete even if its report fails.
     if let Err(error) = report::print(&plan.output, plan.format, &plan.notes) {
         say!("error: {error}");
     }

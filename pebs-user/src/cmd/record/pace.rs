@@ -29,7 +29,7 @@ const COUNT: Duration = Duration::from_millis(100);
 /// come late.
 pub(super) const LOOKS_NS: [f64; 5] = [5e7, 1e8, 2e8, 4e8, 8e8];
 
-/// Part of the target's CPU time that marks may take.
+/// Maximum share of the target's CPU time for marks.
 const MOST_MARKS: f64 = 0.5;
 
 /// Slow-down above which a given reset value is worth a remark.
@@ -145,7 +145,7 @@ impl Counted {
             return Some(0.0);
         }
         let marks = self.marks as f64;
-        // A place that is hit without end leaves some of the time, whatever counting is thought to cost.
+        // A very frequent mark leaves some of the time, even if counting seems to cost more.
         let own = self.cpu_ns - marks * Self::begin_ns(probes, costs)?;
         Some(marks * Self::item_ns(probes, costs)? / own.max(0.02 * self.cpu_ns))
     }

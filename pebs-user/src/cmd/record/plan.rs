@@ -39,7 +39,7 @@ use crate::terminal::say;
 use crate::units::{Pid, ResetValue, Tid};
 use pebs_common::record::MAX_FRAMES;
 
-/// Bytes that a sample of an open visit takes.
+/// Bytes of a sample of an open visit.
 const SAMPLE_BYTES: u64 = crate::stream::samples::SampleBuf::BYTES as u64;
 
 /// Bytes of a sample's memory access, with the table that finds it.
@@ -55,7 +55,7 @@ pub(super) enum Voice {
     /// To a person, on stderr.
     #[default]
     Aloud,
-    /// Not at all.
+    /// No output.
     Silent,
 }
 
@@ -83,7 +83,7 @@ pub(super) struct Plan {
     pub cgroup: Option<Arc<Cgroup>>,
     /// Command to start.
     pub command: Vec<OsString>,
-    /// Limits that it is to have.
+    /// Limits of the command's process.
     pub former_limits: limits::Former,
     /// Stop after this time.
     pub duration: Option<Duration>,
@@ -101,7 +101,7 @@ pub(super) struct Plan {
     pub ring_bytes: u32,
     /// Maximum bytes of records waiting for the pipeline.
     pub max_waiting_bytes: usize,
-    /// Samples held for open visits at most.
+    /// Maximum number of samples held for open visits.
     pub max_samples: usize,
     /// Kind of call stacks, if they are taken.
     pub call_graph: Option<CallGraph>,
@@ -119,7 +119,7 @@ pub(super) struct Plan {
     pub overhead: Option<Bounds>,
     /// Whether the reset value was given.
     pub reset_typed: bool,
-    /// Whether to record whatever marks cost.
+    /// Whether to record regardless of the cost of marks.
     pub force: bool,
     /// Form of the report.
     pub format: Format,
@@ -303,7 +303,7 @@ impl Plan {
         self.events.iter().map(|event| event.unit == "ns").collect()
     }
 
-    /// Where the counts of each event come from.
+    /// Source of each event's counts.
     #[must_use]
     pub(super) fn counted_from(&self) -> Vec<CountedFrom> {
         let each = self.counted.iter().map(|event| match event.source {
@@ -442,7 +442,7 @@ fn keep(args: &RecordArgs) -> Result<Keep> {
     ))
 }
 
-/// Frames of a call stack at most, by mode.
+/// Maximum frames of a call stack in each mode.
 fn stack_frames(host: &Host) -> u32 {
     let most = MAX_FRAMES as u32;
     let set = host.limits.max_stack.and_then(|set| set.try_into().ok());

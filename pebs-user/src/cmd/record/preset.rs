@@ -75,7 +75,7 @@ fn program(typed: &str, args: &RecordArgs, sees: Option<Pid>) -> Result<String> 
     }
 }
 
-/// Where the runtime of a Go program has the number of a goroutine.
+/// Offset of a goroutine's number in the Go program's runtime.
 fn goid(bin: &str, sees: Option<Pid>) -> Result<u64> {
     let path = locate(bin, sees)?;
     let binary = Binary::open(&path)?;

@@ -1,4 +1,4 @@
-//! Sets the session up, waits for its end, takes it down.
+//! Sets up the session, waits for its end, and tears it down.
 
 mod cpus;
 mod ending;
@@ -54,7 +54,7 @@ const GOVERN: Duration = Duration::from_millis(50);
 /// A wait before the start that is worth a word.
 const LONG: Duration = Duration::from_millis(300);
 
-/// Emptied cycles kept for the draining thread.
+/// Maximum number of empty cycles kept for the draining thread.
 const SPARE_CYCLES: usize = 4;
 
 /// Rows reach the open segment after this time.
@@ -337,7 +337,7 @@ struct Workers {
     stop: Arc<AtomicBool>,
     signals: Arc<Signals>,
     progress: Arc<Progress>,
-    /// Where rings go that are made later.
+    /// Sends rings that are created later to the draining thread.
     more_bulk: Sender<BulkRing>,
     /// Closed once symbols are loaded.
     is_ready: Receiver<()>,

@@ -1,4 +1,4 @@
-//! Which transport samples take, and why.
+//! Choice of the transport of samples, with the reason.
 
 use crate::cmd::record::args::{CallGraph, RecordArgs, TransportArg};
 use crate::collect::session::Transport;
@@ -91,7 +91,7 @@ fn one_by_one(events: &[ResolvedEvent]) -> &'static str {
     }
 }
 
-/// Why samples can't come in bulk, and what to do.
+/// Why samples can't come in bulk, with a hint.
 fn obstacle(args: &RecordArgs, events: &[ResolvedEvent], host: &Host) -> Option<(String, String)> {
     if args.item().is_some() {
         return Some((

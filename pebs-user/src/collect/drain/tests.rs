@@ -39,9 +39,9 @@ const THREADS: u64 = 2;
 const ON_THEIR_WAY: u64 = 2000;
 /// Marks made between two turns of the rings.
 const TURN: u64 = 200;
-/// Turns of every ring behind every CPU.
+/// Number of turns of every ring on every CPU.
 const ROUNDS: u16 = 2;
-/// No step takes so long.
+/// More than any step takes.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Where `pt_regs` holds the first argument. Source: arch/x86/include/uapi/asm/ptrace.h.
@@ -52,7 +52,7 @@ extern "C" fn marked(id: u64) -> u64 {
     std::hint::black_box(id) + 1
 }
 
-/// A mark with this id, if the probe is there.
+/// A mark with this id, if the probe is attached.
 fn mark(id: u64) {
     std::hint::black_box(marked as extern "C" fn(u64) -> u64)(id);
 }

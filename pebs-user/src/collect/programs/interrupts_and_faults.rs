@@ -35,7 +35,7 @@ const SOFT: &str = "softirq";
 /// Begin and end of a handler, by program.
 const HARD_PROGRAMS: (&str, &str) = ("irq_begins", "irq_ends");
 
-/// The same of [`SOFT`].
+/// Programs at the begin and end of [`SOFT`].
 const SOFT_PROGRAMS: (&str, &str) = ("softirq_begins", "softirq_ends");
 
 /// The program at page faults of a kind.

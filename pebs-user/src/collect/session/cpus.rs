@@ -79,7 +79,7 @@ impl Witness {
         }
     }
 
-    /// Whether the CPU was online all the time since the last look.
+    /// Whether the CPU was online since the last look.
     fn was_there(&mut self) -> bool {
         let Some(counter) = &self.counter else {
             return true;
@@ -123,7 +123,7 @@ mod tests {
         check(cpus.look(&here), &none, &none);
         check(cpus.look(&[]), &none, &here);
         check(cpus.look(&here), &here, &none);
-        // As the kernel leaves it.
+        // As after going offline.
         let witness = cpus.0[0].1.counter.as_ref();
         witness.unwrap().disable().unwrap();
         std::thread::sleep(Duration::from_nanos(2 * TICK_NS));

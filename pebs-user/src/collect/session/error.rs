@@ -54,7 +54,7 @@ pub(crate) enum SessionError {
         #[source]
         source: io::Error,
     },
-    /// A process ended between the first look at it and its tracing.
+    /// A process ended before it could be traced.
     #[error("process {} ended before it could be traced", .0.0)]
     Ended(Pid),
 }

@@ -79,7 +79,7 @@ pub struct SavedPoint {
 }
 
 impl SavedPoint {
-    /// As the fit takes it.
+    /// The point for the fit.
     #[must_use]
     pub const fn point(&self) -> Point {
         Point {
@@ -132,7 +132,7 @@ impl SavedMarks {
         }
     }
 
-    /// All of them so many times as dear.
+    /// All costs, scaled.
     pub(super) fn scaled(&self, scale: f64) -> Self {
         let times = |ns: Option<f64>| ns.map(|ns| ns * scale);
         Self {

@@ -60,7 +60,7 @@ impl Speed {
     }
 }
 
-/// CPU time that an interrupt takes of a loop, ns: by the fastest rounds with and without them.
+/// CPU time of an interrupt in a loop, ns: from the fastest rounds with and without interrupts.
 fn interrupt_ns() -> Option<f64> {
     let (work, interval, rounds) = INTERRUPTED;
     let steps = work_for(work, &TABLE);

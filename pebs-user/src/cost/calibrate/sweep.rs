@@ -153,7 +153,7 @@ pub(crate) fn sweep(
     let mut rounds = 0;
     while rounds < ROUNDS && (begin.elapsed() < most || rounds == 0) {
         for n in 0..settings.len() {
-            // Each begins a round once.
+            // Each setting is the first in one of the rounds.
             let at = (n + rounds as usize) % settings.len();
             settings[at].run(&bench, work).ok_or_else(refused)?;
         }
@@ -259,7 +259,7 @@ impl Setting {
 }
 
 impl Bench {
-    /// Samples refused so far, on all CPUs.
+    /// Number of samples refused so far, on all CPUs.
     pub(crate) fn refused(&self) -> Option<u64> {
         let map = self.programs.map("COUNTERS").ok()?;
         let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);

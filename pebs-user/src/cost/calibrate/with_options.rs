@@ -148,7 +148,7 @@ impl Bench {
         }
     }
 
-    /// Wakes a thread of ours that waits for us, and waits for it.
+    /// Wakes a waiting thread of ours, and waits for it.
     fn wakes(&self) {
         let Ok((mut ours, mut theirs)) = UnixStream::pair() else {
             return;

@@ -39,7 +39,7 @@ impl Axis {
         }
     }
 
-    /// Where a value lies, 0..=1.
+    /// Position of a value, 0..=1.
     fn place(&self, ns: f64) -> f64 {
         ((ns.max(1.0).log10() - self.from) / (self.to - self.from)).clamp(0.0, 1.0)
     }
@@ -123,7 +123,7 @@ const ROW: f64 = 22.0;
 const ABOVE: f64 = 34.0;
 /// Room below, for its axis.
 const BELOW: f64 = 40.0;
-/// Outliers drawn at most for each box, the furthest.
+/// Maximum number of outliers drawn for each box, the furthest ones.
 const OUTLIERS: usize = 60;
 
 /// Size of the panels drawn by [`svg`].

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// A cost that lies further from its box than so many heights of the box is an outlier.
+/// Distance from the box, in box heights, beyond which a cost is an outlier.
 const FAR: f64 = 1.5;
 
 /// Costs of one call over many rounds, ns.

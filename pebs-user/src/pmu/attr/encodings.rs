@@ -299,7 +299,7 @@ fn machines() -> Vec<Machine> {
     ]
 }
 
-/// Each name becomes exactly these words on each machine.
+/// Each name has exactly these words on each machine.
 #[test]
 fn names_become_words() {
     for (host, _, rows) in machines() {

@@ -30,7 +30,7 @@ const WITHOUT_BRANCHES: [u32; 11] = [
 /// Why there is no record of calls at samples of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum NoCallRecord {
-    /// The kernel, a breakpoint or another unit makes its samples.
+    /// Its samples are made by the kernel, a breakpoint or another unit.
     #[error("only events of the CPU's cores come with it")]
     NotCore,
     /// Only Intel CPUs have it.
@@ -41,7 +41,7 @@ pub enum NoCallRecord {
         "this machine offers none (no caps/branches of its PMU: too old, or a virtual machine)"
     )]
     NotOffered,
-    /// It holds calls in user space.
+    /// The records are of user space only.
     #[error("it holds calls in user space, which the event leaves out")]
     KernelOnly,
 }
@@ -134,7 +134,7 @@ mod tests {
         }
     }
 
-    /// From Ice Lake on PEBS writes them by itself; before, each sample interrupts.
+    /// From Ice Lake on PEBS writes them itself; before, each sample interrupts.
     #[test]
     fn who_is_buffered() {
         let buffered = |host: Host, name| recorded(&host, name).unwrap().is_buffered(&host);

@@ -1,4 +1,4 @@
-//! Counters that events share which take samples, and which are counted.
+//! Counters shared by sampling events and counted events.
 
 use super::{CountError, CountedEvent};
 use crate::pmu::attr::{EventClass, HardwareUnit, ResolvedEvent};

@@ -13,7 +13,7 @@ pub(crate) struct IbsFetch {
     pub physical: Option<u64>,
     /// Whether it completed; else it was aborted.
     pub completed: bool,
-    /// From its begin to its end, cycles.
+    /// Duration, cycles.
     pub latency: u16,
     /// Whether the instruction cache missed; `None` if not valid.
     pub l1_miss: Option<bool>,
@@ -65,7 +65,7 @@ impl IbsFetch {
     }
 }
 
-/// Erratum 1347: early Zen 3 counts the sizes another way.
+/// Erratum 1347: early Zen 3 encodes the sizes in another way.
 const fn page(number: u64, cpu: &CpuModel) -> Option<PageSize> {
     match (is_early_zen3(cpu), number) {
         (_, 0) => Some(PageSize::K4),

@@ -190,7 +190,7 @@ fn errata() {
     assert_eq!((memory.l2_miss, memory.open_misses), (Some(false), Some(3)));
 }
 
-/// Data 4 follows the branch target, where the CPU has it.
+/// Data 4 follows the branch target, if the CPU has it.
 #[test]
 fn data4() {
     let cpu = zen(0x15, 2);

@@ -11,7 +11,7 @@ use crate::units::Pid;
 pub(crate) struct Holder {
     /// The process.
     pub pid: Pid,
-    /// Its name, as `/proc` has it.
+    /// Name in `/proc`.
     pub name: String,
 }
 

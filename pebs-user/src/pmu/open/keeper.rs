@@ -137,12 +137,12 @@ impl Keeper {
         room.ok_or_else(|| io::Error::from_raw_os_error(libc::ENAMETOOLONG))?
             .copy_from_slice(bytes);
         let opened = self.0.ask(&request)?;
-        // It was passed on, and there was no room for it here.
+        // It was passed on, but there was no descriptor left for it here.
         let opened = opened.ok_or_else(|| io::Error::from_raw_os_error(libc::EMFILE))?;
         Ok((opened, Kept(Arc::clone(&self.0))))
     }
 
-    /// No uprobe will be placed any more: the process gives up its rights.
+    /// No more uprobes will be placed: the process drops its privileges.
     pub(crate) fn seal(&mut self) {
         if let Err(error) = self.0.ask(&Request::new(Wish::Seal)) {
             tracing::debug!("the process that places probes keeps its privileges: {error}");
@@ -261,7 +261,7 @@ impl Child {
 }
 
 impl Drop for Child {
-    /// Has it end, and waits for that: the kernel takes the probes away before.
+    /// Ends the process and waits for it; the kernel has then removed the probes.
     fn drop(&mut self) {
         // SAFETY: a system call on our descriptor, which tells the child also where another process has a copy of it.
         unsafe { libc::shutdown(self.socket.as_raw_fd(), libc::SHUT_RDWR) };

@@ -277,7 +277,7 @@ fn ids_differ() {
     assert_ne!(one.id().unwrap(), two.id().unwrap());
 }
 
-/// Where a function of this program is in its file.
+/// Place of a function of this program in its file.
 fn site(at: UprobeAt) -> UprobeSite {
     let address = watched as extern "C" fn(u64) -> u64 as usize as u64;
     let maps = fs::read_to_string("/proc/self/maps").unwrap();

@@ -51,7 +51,7 @@ pub(crate) enum UprobeAt {
     Return,
 }
 
-/// Where to probe.
+/// The place to probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct UprobeSite {
     /// Binary; processes that map this file are hit.
@@ -60,7 +60,7 @@ pub(crate) struct UprobeSite {
     pub file_offset: u64,
     /// Which hit.
     pub at: UprobeAt,
-    /// Offset in the file of a USDT semaphore that the kernel counts up while the probe is there.
+    /// File offset of a USDT semaphore, which the kernel increments while the probe exists.
     pub semaphore: Option<u64>,
 }
 

@@ -225,7 +225,7 @@ impl<'a> Parser<'a> {
     /// A value that starts with a word.
     fn named(&mut self, word: &str, at: usize) -> Result<Expr, Fault> {
         if word == RETVAL {
-            // By itself it is a register, with or without debug information.
+            // Alone it is a register, with or without debug information.
             return Ok(match self.path(word)? {
                 Expr::Path(path) if path.steps.is_empty() => Expr::Retval,
                 path => path,
@@ -258,7 +258,7 @@ impl<'a> Parser<'a> {
         ))
     }
 
-    /// `->OFFSET` or `->FIELD.FIELD` behind an array, if it is there.
+    /// Parses `->OFFSET` or `->FIELD.FIELD` after an array, if present.
     fn behind(&mut self) -> Result<Option<Behind>, Fault> {
         self.space();
         if !self.rest().starts_with("->") {
@@ -289,7 +289,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// The fields behind an argument's name.
+    /// Parses the fields after an argument's name.
     fn path(&mut self, root: &str) -> Result<Expr, Fault> {
         let mut path = Path {
             root: root.to_owned(),
@@ -384,7 +384,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// `:TYPE`, if it is there.
+    /// Parses `:TYPE`, if present.
     fn type_suffix(&mut self) -> Result<Option<Type>, Fault> {
         if !self.take(':') {
             return Ok(None);

@@ -31,7 +31,7 @@ pub(in crate::probe) fn lower_ids(
         };
         let r#type = match (ids.r#type.or(of_field), known) {
             (Some(given), _) => Some(given),
-            // The type behind a pointer is unknown.
+            // The target type of the pointer is unknown.
             (None, _) if behind.is_some() => None,
             (None, Some(Element::Number(known))) => Some(known),
             (None, Some(Element::Pointer(_))) => Some(Type::Unsigned(8)),

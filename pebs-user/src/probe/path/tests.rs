@@ -171,7 +171,7 @@ fn rust() {
         assert_eq!(shape(kind), (text, 104, 0, 56));
         assert_eq!(length("handle", "kind").reg_offset, 96, "rdx");
         assert_eq!(shape(at("handle", "str(kind, 100)")), (text, 104, 0, 100));
-        // By reference, behind the place of the result.
+        // By reference, after the address of the result.
         assert_eq!(shape(at("answer", "user")), (text, 96, 1, 56));
         assert_eq!(shape(at("answer", "id")), (1, 104, 0, 0));
         let error = |function: &str, expression: &str| {

@@ -5,7 +5,7 @@ use crate::binary::units::{Kind, Node};
 use crate::probe::expr::Expr;
 
 impl<'a> Types<'_, 'a> {
-    /// A string cut at so many bytes, whatever kind of string it is.
+    /// A string of any kind, cut at `most` bytes.
     pub(super) fn cut(&self, path: &Expr, most: u32) -> Result<Lowered, Refusal> {
         let Expr::Path(path) = path else {
             return refuse("a string is at an address", "write str(ADDRESS, LEN)");
@@ -42,7 +42,7 @@ impl<'a> Types<'_, 'a> {
             return None;
         }
         if let Some((offset, _)) = field("_M_dataplus") {
-            // It ends with a NUL.
+            // It is NUL-terminated.
             let pointer = Expr::Deref(Box::new(at(offset)), None);
             return Some(Expr::Str(Box::new(pointer), None));
         }

@@ -513,7 +513,7 @@ fn called_addresses() {
     assert!(hint.contains("not that of a process"), "{hint}");
 }
 
-/// A function that only jumps to another is probed there.
+/// A function that only jumps to another is probed at its target.
 #[test]
 fn bare_jumps() {
     let source = "volatile long sink;\n\

@@ -17,7 +17,7 @@ fn func(name: &str) -> Location {
     Location::Function(name.to_owned())
 }
 
-/// Each form of the grammar gives binary and place.
+/// Binary and place of each form of the grammar.
 #[test]
 fn forms() {
     assert_eq!(begin("./app:work"), ("./app".into(), func("work")));

@@ -196,7 +196,7 @@ fn duckdb_reads_the_same() {
     }
 }
 
-// So do pandas and pyarrow, which finds the pages' checksums right.
+// So do pandas and pyarrow, which verifies the pages' checksums.
 #[test]
 fn pandas_reads_the_same() {
     if !has("pandas") || !has("pyarrow") {

@@ -1,7 +1,7 @@
 //! Signals that end a recording.
 //!
-//! They are listened to from the first step on. SIGINT and SIGTERM end a recording also where they were ignored when it
-//! was started, as with `perf record`; SIGHUP does not (`nohup`).
+//! They are caught from the first step on. SIGINT and SIGTERM end a recording even if they were ignored at its
+//! start, as with `perf record`; SIGHUP does not (`nohup`).
 
 use std::time::Duration;
 
