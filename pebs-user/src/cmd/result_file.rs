@@ -16,7 +16,7 @@ pub enum OnTerminal {
     Refuse,
 }
 
-/// Destination of a result.
+/// Where to write.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ResultFile {
     /// Write to this file, which must not exist

@@ -12,8 +12,8 @@
 //!
 //! *Expected.* An event that counts work (instructions) has the same number of samples for the same work, so the
 //! cost of samples is proportional to 1/R. A clock advances while a sample is taken: with B the work, m the marks
-//! and s the samples of a window of B + m + s, another reset value R' has samples that cost s' = s (R/R') (B + m +
-//! s')/(B + m + s), which is solved for R'.
+//! and s the samples of a window of B + m + s, another reset value R' has samples that cost
+//! s' = s (R/R') (B + m + s')/(B + m + s), which is solved for R'.
 //! *Worked number*: samples of 13 us every 16 us: s = 13/16 of the window and B = 3/16, the overhead
 //! is 433 %. For 1.5 % of B, s' = 0.015 B: R' = 16 us x (13/3 / 0.015) x (1.015 x 3/16) = 880 us.
 
