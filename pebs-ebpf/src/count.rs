@@ -220,6 +220,9 @@ pub fn takes(task: *mut task_struct) {
         return;
     };
     let word = get_word(state);
+    if word & ENDED != 0 {
+        return;
+    }
     read(state, word & 1);
     now(state, word & 1);
     set_word(state, (word + SWITCH) | VALID);

@@ -17,7 +17,7 @@ pub(crate) struct Counted {
     pub cpu_ns: f64,
     /// Events in it; for clocks the same time in ns.
     pub events: f64,
-    /// Time on the CPU within visits, ns.
+    /// Time on the CPU within visits with all of their marks, ns.
     pub oncpu_ns: f64,
     /// Cost of marks and counted page faults, ns.
     pub fixed_ns: f64,

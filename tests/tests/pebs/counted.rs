@@ -313,18 +313,22 @@ fn groups_in_turn() {
     let (_kept, counts, trace) = record(&soft, &with_clock(&groups), &["100"]);
     let names = names(&trace);
     let mut states: HashMap<String, u32> = HashMap::new();
+    let mut torn = 0;
     for visit in &counts.visits {
         for group in names.chunks(3) {
             let rows = group.iter().map(|event| counts.row(visit, event));
             let rows: Vec<&Count> = rows.collect();
             // Counters of a group start and stop one after the other.
-            for row in &rows[1..] {
+            let is_apart = |row: &&Count| {
                 let apart = row.running_ns.unwrap_or(0) - rows[0].running_ns.unwrap_or(0);
-                assert!(apart.unsigned_abs() < APART, "{rows:?}");
-            }
+                apart.unsigned_abs() >= APART
+            };
+            torn += usize::from(rows[1..].iter().any(is_apart));
             *states.entry(rows[0].state.clone()).or_default() += 1;
         }
     }
+    // The events are read one after the other: a turn may begin or end between two of them.
+    assert!(torn * 20 <= counts.visits.len(), "{torn} groups were torn");
     assert!(
         states.contains_key("exact") && states.contains_key("no turn"),
         "{states:?}"

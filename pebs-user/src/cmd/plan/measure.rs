@@ -138,12 +138,18 @@ pub(super) fn look(counting: &Counting, trace: &Path, args: &PlanArgs) -> Result
         ));
     };
     let (items, item_ns) = items(trace)?;
+    let fixed_ns = marks_ns + faults_ns + extras_ns;
+    // Part of a mark is outside of its visit; without samples the slow-down is that of the fixed costs alone.
+    let with_marks_ns = match cost.slowdown {
+        Some(slowdown) if slowdown > 0.0 => fixed_ns / slowdown + fixed_ns,
+        _ => oncpu_ns,
+    };
     let counted = Counted {
         wall_ns: seconds * 1e9,
         cpu_ns: times.enabled_ns as f64,
         events,
-        oncpu_ns,
-        fixed_ns: marks_ns + faults_ns + extras_ns,
+        oncpu_ns: with_marks_ns,
+        fixed_ns,
         visits: counting.visits,
         items,
         item_ns,
