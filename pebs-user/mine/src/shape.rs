@@ -1,4 +1,4 @@
-//! What the values of an event are distributed like: a normal distribution, or one with a long tail.
+//! Distribution of an event's values: normal, or with a long tail.
 
 use statrs::function::erf::erfc;
 use statrs::function::gamma::gamma;
@@ -8,7 +8,7 @@ use crate::stats::moments;
 /// A distribution that fits the values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// There is one value only.
+    /// All values are equal.
     Constant,
     Normal,
     /// Generalised extreme value.
@@ -26,10 +26,10 @@ pub struct Fit {
     pub long_tail: f64,
 }
 
-/// Values from which a fit is made: of more, every so many-th.
+/// Largest number of values used for a fit; of more, every n-th.
 const MOST: usize = 20_000;
 
-/// Anderson-Darling's statistic above which values of unknown mean and variance are not normal, at 5 %.
+/// Critical value of the Anderson-Darling statistic for normality with unknown mean and variance, at 5 %.
 ///
 /// Source: Stephens (1986), table 4.7, with the factor for the number of values below.
 const CRITICAL: f64 = 0.752;

@@ -33,7 +33,7 @@ pub fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// The value below which a share of sorted values lies, between its neighbours; NaN of nothing.
+/// Quantile of sorted values, interpolated; NaN if there are none.
 #[must_use]
 pub fn quantile(sorted: &[f64], share: f64) -> f64 {
     let Some(last) = sorted.len().checked_sub(1) else {
@@ -72,7 +72,7 @@ pub fn ranks(values: &[f64]) -> Vec<f64> {
     ranks
 }
 
-/// Pearson's correlation; 0 where one of them does not vary.
+/// Pearson's correlation; 0 if either side is constant.
 #[must_use]
 pub fn correlation(a: &[f64], b: &[f64]) -> f64 {
     let (mean_a, std_a) = moments(a);

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicI64, AtomicU16, AtomicU32, AtomicU64, Ordering, fe
 
 use crate::Count;
 
-/// `cap_bit0_is_deprecated`: the other bits mean what they do here since Linux 3.12.
+/// `cap_bit0_is_deprecated`: set since Linux 3.12, when the other bits got their present meaning.
 pub(crate) const CAP_BITS_ARE_VALID: u64 = 1 << 1;
 /// `cap_user_rdpmc`: user space may read the counter.
 pub(crate) const CAP_USER_RDPMC: u64 = 1 << 2;
@@ -60,14 +60,14 @@ const _: () = {
     assert!(size_of::<UserPage>() == 96);
 };
 
-/// Why a page does not tell the count.
+/// Why a count can't be read from a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unreadable {
     /// The kernel does not let user space read it, or is older than 3.12.
     NotAllowed,
     /// It is on no hardware counter: stopped, others' turn, or no hardware event.
     NoCounter,
-    /// It took turns, and user space can't tell the time since its last.
+    /// The event is multiplexed, and user space can't compute the time since its last turn.
     NoTime,
     /// A width that no counter has.
     Width,
@@ -98,7 +98,7 @@ impl UserPage {
         Err(Unreadable::Busy)
     }
 
-    /// What the page says at this moment, which may be half of one state and half of the next.
+    /// Reads the page at this moment; the result may mix two states.
     fn read_unlocked(
         &self,
         pmc: impl Fn(u32) -> u64,

@@ -1,5 +1,5 @@
-//! Counts of the real kernel against what this program did. Software events and breakpoints are everywhere; what needs a
-//! PMU says SKIP without one.
+//! Compares the real kernel's counts with what this program did. Software events and breakpoints work everywhere; tests
+//! that need a PMU print SKIP without one.
 #![expect(
     clippy::unwrap_used,
     reason = "integration tests: a panic is the report"
@@ -42,7 +42,7 @@ fn has_pmu() -> bool {
     devices.join("cpu").exists() || devices.join("cpu_core").exists()
 }
 
-/// What is counted while `work` runs, from one read to the next.
+/// Counts while `work` runs, from one read to the next.
 fn during(group: &mut Group, work: impl FnOnce()) -> Vec<Count> {
     let before = group.read().unwrap().to_vec();
     work();
@@ -127,11 +127,11 @@ fn context_switches() {
 }
 
 mod usage {
-    //! What the kernel says about this thread.
+    //! The kernel's own statistics of this thread.
     #![expect(unsafe_code, reason = "getrusage has no safe binding")]
 
     pub fn of_thread() -> libc::rusage {
-        // SAFETY: a struct of integers, which the call fills.
+        // SAFETY: a struct of integers, which the call fills in.
         unsafe {
             let mut usage = std::mem::zeroed();
             assert_eq!(libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage), 0);
@@ -146,7 +146,7 @@ extern "C" fn counted(n: u64) -> u64 {
     black_box(n) + 1
 }
 
-/// Another with the same calls, which none counts.
+/// Another function with the same calls, not counted by any event.
 #[inline(never)]
 extern "C" fn not_counted(n: u64) -> u64 {
     black_box(n) + 2
@@ -162,7 +162,7 @@ fn call(times: u64) {
     }
 }
 
-/// Each execution counts once, and none while the group is stopped or in another thread.
+/// Each execution counts once; none counts while the group is stopped, or in another thread.
 #[test]
 fn breakpoints() {
     let mut group = open!(&format!("{},page-faults:u,task-clock:u", breakpoint()));
@@ -274,7 +274,7 @@ fn too_many_breakpoints() {
     }
 }
 
-/// The error for a thread without privileges names what it may count instead.
+/// The error of an unprivileged thread names what it may count instead.
 #[test]
 fn refused() {
     let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap();
@@ -314,7 +314,7 @@ mod rights {
     }
 }
 
-/// Hardware events without a PMU: refused by name, with what is there instead.
+/// Without a PMU hardware events are refused by name, with the available ones.
 #[test]
 fn without_pmu() {
     if has_pmu() {
@@ -335,7 +335,7 @@ fn without_pmu() {
     }
 }
 
-/// With a PMU: `rdpmc` reads while it runs, `read()` when it is stopped, and both count the same loop alike.
+/// With a PMU: `rdpmc` reads while the group runs, `read()` when it is stopped, and both count the same loop equally.
 #[test]
 fn with_pmu() {
     if !has_pmu() {

@@ -42,7 +42,7 @@ pub(super) fn number(text: &str, separator: char) -> Option<f64> {
     .ok()
 }
 
-/// Whether a field stands for a value that is not there.
+/// Whether a field stands for a missing value.
 pub(super) fn is_missing(text: &str) -> bool {
     text.is_empty()
         || [

@@ -7,7 +7,7 @@ use super::fields::{SEPARATORS, is_missing, number, split};
 use super::{CsvError, Lines, Table};
 use crate::series::{Event, Series};
 
-/// Names of columns that say which item it is.
+/// Column names that identify the item.
 const LABELS: [&str; 6] = ["id", "item", "item_id", "visit", "label", "name"];
 
 pub(super) fn read<R: BufRead>(lines: &mut Lines<'_, R>) -> Result<Table, CsvError> {

@@ -1,7 +1,7 @@
-//! What a comparison says, as plain data.
+//! Result of a comparison, as plain data.
 //!
-//! The JSON format of `pebs-trace diff` is this page: keys are field names, times are ns, shares are
-//! 0..1, what is unknown is null.
+//! The JSON format of `pebs-trace diff` is this page: keys are field names, times are ns, shares are 0..1,
+//! unknown values are null.
 
 use serde::Serialize;
 
@@ -20,7 +20,7 @@ pub(crate) struct Diff {
     pub before: String,
     /// Path of the trace after, as given.
     pub after: String,
-    /// Growth above which a figure fails, as a share; null: none does.
+    /// Relative growth above which a figure fails; null: no limit.
     pub fail_above: Option<f64>,
     /// Figures compared, all probes together: the number that intervals are corrected for.
     pub comparisons: u64,
@@ -28,7 +28,7 @@ pub(crate) struct Diff {
     pub probes: Vec<ProbeDiff>,
     /// Figures that fail, in words.
     pub failed: Vec<String>,
-    /// What makes the traces hard to compare, and remarks.
+    /// Reasons why the traces are hard to compare, and remarks.
     pub notes: Vec<String>,
 }
 
@@ -85,7 +85,7 @@ pub(crate) struct Change {
 pub(crate) struct DurationDiff {
     /// `mean`, `p50`, `p99`; `on_cpu`: the mean time on the CPU.
     pub figure: &'static str,
-    /// What became of it.
+    /// The change.
     #[serde(flatten)]
     pub change: Change,
 }
@@ -102,7 +102,7 @@ pub(crate) struct RowDiff {
     pub kernel: bool,
     /// State of the thread while off the CPU; null: on the CPU.
     pub state: Option<String>,
-    /// What became of it.
+    /// The change.
     #[serde(flatten)]
     pub change: Change,
     /// Samples before; waits if off the CPU.

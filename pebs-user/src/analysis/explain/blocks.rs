@@ -1,4 +1,4 @@
-//! Sums over items by block, from which replicates are drawn.
+//! Sums over items by block, for bootstrap replicates.
 //!
 //! A bootstrap over items draws as many items as there are, with replacement. To bound cost and
 //! memory for any number of items, they are put into [`BLOCKS`] blocks by a hash of their index, and
@@ -14,7 +14,7 @@ pub(in crate::analysis) const BLOCKS: usize = 256;
 /// Replicates: the ends of a 95 % interval are the 26th values from either end.
 pub(in crate::analysis) const REPLICATES: usize = 1000;
 
-/// Blocks with an item below which there is no interval.
+/// Least number of non-empty blocks for an interval.
 pub(in crate::analysis) const MIN_ITEMS: usize = 8;
 
 /// Seed of the resampling.
@@ -31,7 +31,7 @@ pub(in crate::analysis) const fn block_of(item: u32) -> usize {
 pub(in crate::analysis) struct Blocks(Option<Box<[f64; BLOCKS]>>);
 
 impl Blocks {
-    /// All of it in one block: a sum of which no replicates can be made.
+    /// Puts the whole sum into one block; it has no replicates.
     pub(in crate::analysis) fn fixed(sum: f64) -> Self {
         let mut blocks = Self::default();
         blocks.add(0, sum);
@@ -92,13 +92,12 @@ impl Blocks {
 #[derive(Clone, Debug)]
 pub(in crate::analysis) struct Draw(Vec<(usize, f64)>);
 
-/// Replicates of the items of a class; none if it has too few.
+/// Replicates of the items of a class; empty if it has too few.
 #[derive(Clone, Debug)]
 pub(in crate::analysis) struct Draws(pub Vec<Draw>);
 
 impl Draws {
-    /// Draws from the blocks in which there are items. A class that is fixed is the same in every
-    /// replicate.
+    /// Draws from the non-empty blocks. A class of a fixed sum is the same in every replicate.
     pub(in crate::analysis) fn of(items: &Blocks, stream: u64) -> Self {
         let filled = items.filled();
         let fixed = filled.len() == 1 && items.total() >= MIN_ITEMS as f64;
@@ -119,7 +118,7 @@ impl Draws {
     }
 }
 
-/// The middle 95 % of replicates; `None` if there are none, or one of forty is beyond measure.
+/// The middle 95 % of replicates; `None` if there are none, or more than one in forty is not finite.
 pub(in crate::analysis) fn interval(mut values: Vec<f64>) -> Option<(f64, f64)> {
     let all = values.len();
     values.retain(|value| value.is_finite());

@@ -67,7 +67,7 @@ impl Stages {
         }
     }
 
-    /// Tells of the items what is left out, and the waiting between stages.
+    /// Sets on the items what is left out, and the waits between stages.
     pub(super) fn tell(self, items: &mut Items) {
         for (passage, item) in self.passages.iter().zip(&self.items) {
             match item {
