@@ -289,7 +289,7 @@ impl Group {
 
     fn read_file(&mut self) -> io::Result<()> {
         let len = rustix::io::read(sys::file(&self.counters[0]), &mut self.buffer[..])?;
-        // A pinned group that lost its counters reads as 0 bytes.
+        // A group that could not be kept on its counters reads as 0 bytes.
         if len < self.buffer.len() {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }

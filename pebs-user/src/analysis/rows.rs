@@ -15,7 +15,7 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// What its samples stand for.
+    /// Number of events that its samples stand for.
     pub(crate) fn stands_for(&self) -> f64 {
         self.events.unwrap_or_else(|| self.samples.into()) as f64
     }
@@ -56,7 +56,8 @@ pub(crate) fn functions(
     Ok(())
 }
 
-/// Reads visit, function and call stack of every sample of an event that is in a visit, but for those of pebs-trace's own work.
+/// Reads visit, function and call stack of every sample of an event that is in a visit, except those of pebs-trace's
+/// own work.
 ///
 /// # Errors
 /// If the trace can't be read.

@@ -23,7 +23,7 @@ columns! {
     pub(super) struct WaitColumns of waits { visit_id, begin_ns, end_ns, function_id, state }
 }
 
-/// Names of the states met, by the order in which they were.
+/// Names of the states, in order of first occurrence.
 #[derive(Debug, Default)]
 pub(in crate::analysis) struct States(Vec<String>);
 

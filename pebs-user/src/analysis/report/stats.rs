@@ -1,4 +1,4 @@
-//! What a trace without all details says about all its visits: `function_stats`, read into sums.
+//! Sums over all visits of a trace without all details: reads `function_stats`.
 
 use arrow::array::RecordBatch;
 use rustc_hash::FxHashMap;

@@ -18,7 +18,7 @@ impl<T> Top<T> {
         }
     }
 
-    /// Offers a value, which is only made if it may be kept.
+    /// Offers a value, which is only computed if it may be kept.
     ///
     /// Cost: amortized O(log limit), nothing for most values of a long stream.
     pub(super) fn offer(&mut self, key: i64, value: impl FnOnce() -> T) {

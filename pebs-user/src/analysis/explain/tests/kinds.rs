@@ -1,4 +1,4 @@
-//! Kinds of slow items, of made-up traces whose truth is known.
+//! Kinds of slow items in synthetic traces with known truth.
 
 use super::FUNCTIONS;
 use crate::analysis::explain::model::{Group, Kind};
@@ -10,7 +10,7 @@ use crate::store::fixtures::{Made, Maker, info};
 
 const SPEC: &str = "/usr/bin/server:handle(n=arg2, key=str(arg1))";
 
-/// Items of 40 to 60 us with some samples each, and what `slow` does more.
+/// Items of 40 to 60 us with some samples each; `slow` adds to them.
 fn served(
     items: u64,
     seed: u64,
@@ -103,7 +103,7 @@ fn three_kinds_in_one_range() {
     assert!(group.kinds.iter().all(|it| it.items == 30), "{text}");
 }
 
-/// One cause is one kind, whatever it is mixed of in single items.
+/// One cause is one kind, whatever the mixture in single items.
 #[test]
 fn one_kind() {
     for seed in 0..4 {
@@ -122,7 +122,7 @@ fn one_kind() {
     }
 }
 
-/// Of items that are all alike the slowest 1 % are no kinds but the tail of all.
+/// Among similar items the slowest 1 % are no kinds but the tail of all.
 #[test]
 fn no_slow_items() {
     for seed in 10..13 {
@@ -157,7 +157,7 @@ fn tail_apart_from_the_slow() {
     assert!(group.kinds.iter().any(|it| it.ordinary), "{text}");
 }
 
-/// A function that most of every item is may be what slow items take longer for: these are not the tail of all.
+/// A function that is most of every item may also be what slow items take longer for: these are not ordinary.
 #[test]
 fn main_function_is_the_cause() {
     let (group, text) = served(4_000, 7, |i, random| {
