@@ -1,4 +1,4 @@
-//! How estimates divide among call stacks, by the samples that they are made from.
+//! Divides estimates among call stacks, by the samples that they come from.
 
 use std::hash::Hash;
 
@@ -8,7 +8,7 @@ use super::load::{self, Sample};
 use super::select::VisitSet;
 use crate::store::reader::{ReadError, Trace};
 
-/// How the samples of something divide among call stacks, so that an estimate made of them can be divided alike.
+/// For each key the shares of the call stacks in its samples, by which its estimate is divided.
 #[derive(Debug)]
 pub(super) struct Shares<K>(FxHashMap<K, Vec<Share>>);
 

@@ -1,6 +1,6 @@
-//! What is printed for people: numbers, names, lines and tables that fit the terminal.
+//! Output for people: numbers, names, lines and tables that fit the terminal.
 //!
-//! Renderers write to a [`Page`] of some width. Foreign text comes in through `human::safe`, `brief` or
+//! Renderers write to a [`Page`] of a given width. Foreign text goes through `human::safe`, `brief` or
 //! [`crate::terminal::shown`], which leave no control character in it; so the control characters that mark a [`Tone`]
 //! within a page are the renderer's own.
 
@@ -22,15 +22,15 @@ const LEAST_WIDTH: usize = 40;
 /// Columns of a heading in front of a line, with the blanks around it.
 const HEADING: usize = 12;
 
-/// How a piece of text stands out, where the terminal shows colours.
+/// Emphasis of a piece of text, where the terminal shows colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tone {
-    /// What the page says first.
+    /// The main statement.
     Strong,
     Slow,
-    /// What needs attention.
+    /// A warning.
     Warning,
-    /// What can be skipped.
+    /// Details that can be skipped.
     Faint,
 }
 
@@ -111,7 +111,7 @@ impl Page {
         self.hanging("", 2, text);
     }
 
-    /// A line with a heading in a column of its own; nothing if there is nothing to say.
+    /// Adds a line with its heading in a separate column; nothing if the text is empty.
     pub(crate) fn line(&mut self, heading: &str, text: &str) {
         if !text.is_empty() {
             self.hanging(&format!("  {heading:<9} "), HEADING, text);
@@ -189,7 +189,7 @@ impl Page {
     /// Foreign text in it is safe by the page's contract: on a terminal only the page's own sequences act.
     ///
     /// # Errors
-    /// Of stdout.
+    /// Those of stdout.
     pub fn print(&self) -> io::Result<()> {
         let out = io::stdout();
         let colored = anstream::AutoStream::choice(&out) != anstream::ColorChoice::Never;

@@ -29,7 +29,7 @@ impl Drop for TakenOver {
     }
 }
 
-/// Shows a trace until the user quits or a signal asks for the end, and what newer data come.
+/// Shows a trace, and newer data as they come, until the user quits or a signal asks for the end.
 ///
 /// # Errors
 /// If the terminal can't be read or written. It is given back whatever happens.
@@ -44,7 +44,7 @@ pub(crate) fn show(mut data: Data, news: Option<&Receiver<News>>) -> io::Result<
         terminal.draw(|frame| most = draw::screen(frame, &data, &state))?;
         state.hold(most);
         if !event::poll(Duration::ZERO)? {
-            // What is seen of it is seen at the next turn.
+            // The change is handled in the next turn.
             is_gone_after(PERIOD);
         } else if let Event::Key(event) = event::read()?
             && let Some(key) = key(event)
@@ -57,7 +57,7 @@ pub(crate) fn show(mut data: Data, news: Option<&Receiver<News>>) -> io::Result<
                 data = *newer;
             }
             Some(Ok(Err(why))) => data.remark = Some(safe(&why, usize::MAX)),
-            // Nothing new, or nothing any more.
+            // No news, or the sender is gone.
             Some(Err(_)) | None => {}
         }
     }
@@ -77,7 +77,7 @@ fn is_gone_after(most: Duration) -> bool {
     looked.is_ok() && terminal[0].revents().intersects(ended)
 }
 
-/// What becomes true when a signal asks for the end. The terminal's own Ctrl-C is a key.
+/// A flag that a signal for the end sets. The terminal's own Ctrl-C is a key.
 fn watch_signals() -> io::Result<Arc<AtomicBool>> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
@@ -104,7 +104,7 @@ fn watch_signals() -> io::Result<Arc<AtomicBool>> {
     Ok(is_asked)
 }
 
-/// What a key that was pressed means; `None` if nothing.
+/// Meaning of a pressed key; `None` if it has none.
 fn key(event: KeyEvent) -> Option<Key> {
     if event.kind == KeyEventKind::Release {
         return None;
