@@ -12,8 +12,8 @@ use crate::truth::{ItemTruth, Truth};
 /// Source: kernel/time/timekeeping.c, `ktime_get_mono_fast_ns`.
 pub const CLOCK_SLACK_NS: i64 = 1_000;
 
-/// Every account balances on every CPU: seen = written + each reason; and what is written is there,
-/// each table in line with the others.
+/// Every account balances on every CPU: seen = written + each reason; the written records exist,
+/// and the tables agree with each other.
 ///
 /// # Panics
 /// If not.
@@ -123,8 +123,8 @@ pub fn same_items(trace: &Trace, visits: &[Visit], items: &[u64]) {
     );
 }
 
-/// Every item of the truth has one visit, on its thread, that begins and ends where the truth says
-/// so, and none is left over. Whole visits only: none unwound or cut off.
+/// Every true item has exactly one visit, on its thread, that begins and ends within the true
+/// times, and there are no others. Complete visits only: none unwound or cut off.
 ///
 /// # Panics
 /// If not.

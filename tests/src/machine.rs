@@ -1,4 +1,4 @@
-//! What this machine offers to the tests.
+//! Requirements that tests check on this machine.
 
 use std::path::{Path, PathBuf};
 
@@ -35,7 +35,7 @@ pub fn profile_dir() -> PathBuf {
     }
 }
 
-/// Root, which recording needs.
+/// Root privileges, which recording needs.
 ///
 /// # Errors
 /// The reason to skip.

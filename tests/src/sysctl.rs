@@ -54,7 +54,7 @@ impl SampleRate {
 impl Drop for SampleRate {
     fn drop(&mut self) {
         let (rate, percent) = &self.before;
-        // The share last: it may be one with which the rate can't be changed.
+        // The share last: with some shares the rate can't be changed.
         for (path, value) in [(MAX_SAMPLE_RATE, rate), (CPU_TIME_MAX_PERCENT, percent)] {
             if let Err(error) = write(path, value) {
                 eprintln!("{error}");

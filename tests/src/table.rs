@@ -140,7 +140,7 @@ impl Table {
             )
         });
         let cast = cast(array, to).unwrap_or_else(|e| panic!("{}.{column}: {e}", self.name));
-        // A cast that does not fit gives null: that is not what the file says.
+        // A cast that does not fit gives null, not the value in the file.
         assert_eq!(
             cast.null_count(),
             array.null_count(),
@@ -152,7 +152,7 @@ impl Table {
     }
 }
 
-/// Rows of an open segment, up to the last footer that is whole: what a reader makes of the file
+/// Rows of an open segment, up to its last complete footer: those that a reader gets from the file
 /// cut there.
 ///
 /// # Panics
@@ -224,7 +224,7 @@ fn read(path: &Path) -> Vec<RecordBatch> {
     let mut batches: Vec<RecordBatch> = reader
         .map(|batch| batch.unwrap_or_else(|e| panic!("cannot read {}: {e}", path.display())))
         .collect();
-    // A segment without rows still says what its columns are.
+    // A segment without rows still has a schema.
     batches.push(RecordBatch::new_empty(schema));
     batches
 }

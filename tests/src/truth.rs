@@ -36,12 +36,12 @@ pub struct CallTruth {
     pub leave: u64,
 }
 
-/// All that a workload said.
+/// The whole log of a workload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Truth {
     /// Items handled to the end.
     pub items: Vec<ItemTruth>,
-    /// Ids of items begun whose end may never have come.
+    /// Ids of items that began, whether or not they ended.
     pub begun: Vec<u64>,
     /// Calls within items.
     pub calls: Vec<CallTruth>,
@@ -80,7 +80,7 @@ impl Truth {
     /// The item with that id.
     ///
     /// # Panics
-    /// If there is none.
+    /// If there is no such item.
     #[must_use]
     pub fn item(&self, id: u64) -> &ItemTruth {
         self.items

@@ -1,4 +1,4 @@
-//! Precise sampling, on a machine that has the hardware; and with a PMU in software, which an emulated guest has.
+//! Precise sampling, on hardware that supports it, and with a PMU in software, in an emulated guest.
 #![expect(
     clippy::expect_used,
     reason = "integration tests: a panic is the report"
@@ -31,8 +31,8 @@ const QUERY: &str = "process_query(id=*(arg1):u64)";
 /// the interrupt of its timer, and a function may have ended meanwhile.
 const ENTRY_NS: i64 = 5_000;
 
-/// Records so many rounds of that workload, which waits until all is attached. What the tool measures before is not
-/// tallied.
+/// Records this many rounds of that workload, which waits until everything is attached. The tool's measurements before
+/// that are not in the tally.
 fn record(soft: &SoftPmu, args: &[&str], rounds: &str) -> (Recording, Truth) {
     let workload = Workload::build("query");
     let mut target = workload.start(&[rounds]);

@@ -63,7 +63,7 @@ fn library() {
     }
 }
 
-/// Nothing says which process to trace.
+/// No process to trace is given.
 #[test]
 fn no_target() {
     need!(machine::root());

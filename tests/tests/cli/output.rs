@@ -1,4 +1,4 @@
-//! Where the trace goes, and what is said where.
+//! The trace's destination, and the distribution of messages on stdout and stderr.
 
 use std::fs;
 use std::path::Path;
@@ -71,8 +71,8 @@ impl Drop for Tmpfs {
     }
 }
 
-/// The disk runs full: the recording stops cleanly, keeps what is written, says so, exits 1; the
-/// target runs on.
+/// The disk becomes full: the recording stops cleanly, keeps the data written, reports it, exits 1; the target
+/// runs on.
 #[test]
 fn full() {
     need!(machine::root());
