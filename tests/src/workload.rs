@@ -232,7 +232,7 @@ impl Waiting {
         });
     }
 
-    /// Waits for the end of `answers`, and checks that every item was handled with the expected result. Returns the
+    /// Stops `answers`, and checks that every item was handled with the expected result. Returns the
     /// number of items.
     ///
     /// # Panics

@@ -1,7 +1,8 @@
 //! `cargo xtask exits`: how dear the exits of functions are to mark, in binaries as a distribution ships them.
 //!
-//! `pebs-trace probes` says about each function which instructions mark its exits, and whether the kernel emulates or
-//! single-steps them. A function whose exits are all emulated costs a fifth to a tenth of one that is single-stepped.
+//! `pebs-trace probes` lists for each function the instructions that mark its exits, and whether the kernel emulates
+//! or single-steps them. A function whose exits are all emulated costs a fifth to a tenth of one that is
+//! single-stepped.
 
 use std::path::PathBuf;
 use std::process::Command;

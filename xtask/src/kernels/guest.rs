@@ -1,7 +1,7 @@
 //! The inside of the guest: process 1, and the steps that it has a child take.
 //!
-//! The report goes to the second serial line: `#begin NAME`, what the step's command prints,
-//! `#end NAME HOW`; after the last step `#done`.
+//! The report goes to the second serial line: `#begin NAME`, the output of the step's command, `#end
+//! NAME HOW`; after the last step `#done`.
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
@@ -22,7 +22,7 @@ pub const INIT: &str = "/init";
 /// Place of the list of steps.
 pub const STEPS: &str = "/steps";
 
-/// Place of the module that is loaded before the first step, if there is one.
+/// Path of the module that is loaded before the first step, if there is one.
 pub const MODULE: &str = "/softpmu.ko";
 
 /// Name of the step that runs the doctor.
@@ -32,9 +32,9 @@ pub const RECORD: &str = "record";
 /// Name of the step that runs the tests.
 pub const TESTS: &str = "tests";
 
-/// How a step ended that took too long.
+/// Result of a step that took too long.
 pub const TIMEOUT: &str = "timeout";
-/// How a step ended that was not taken as the one before it failed.
+/// Result of a step that was skipped because the one before it failed.
 pub const PASSED_OVER: &str = "not run";
 
 /// Begins the line before a step's output.
@@ -54,7 +54,7 @@ const MOUNTS: [(&str, &str); 3] = [("proc", "/proc"), ("sysfs", "/sys"), ("devtm
 /// The second serial line.
 const REPORT: &str = "/dev/ttyS1";
 
-/// Where programs are.
+/// Search path of programs.
 const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Between two looks at a step.
@@ -74,7 +74,7 @@ pub struct Step {
 }
 
 impl Step {
-    /// The line that stands for it in the list.
+    /// The line of the step in the list.
     #[must_use]
     pub fn line(&self) -> String {
         let after = self.after.as_deref().unwrap_or_default();
@@ -105,7 +105,7 @@ pub fn init() -> ExitCode {
     if let Err(error) = live() {
         eprintln!("error: guest: {error:#}");
     }
-    // Nothing can be done about a machine that does not go off; its limit ends it.
+    // If power-off fails nothing can be done; the machine's time limit ends it.
     let _ = reboot(RebootCommand::PowerOff);
     ExitCode::FAILURE
 }
@@ -179,7 +179,7 @@ pub fn work() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs a step's command, and says how it ended.
+/// Runs a step's command; returns its result.
 fn take(step: &Step) -> Result<String> {
     let (program, args) = step
         .command
