@@ -8,7 +8,7 @@ use std::io;
 
 /// An error with advice for the user.
 pub trait Hint {
-    /// The value seen and the command to run; `None` where the message says it all.
+    /// The value seen and the command to run; `None` if the message suffices.
     fn hint(&self) -> Option<String>;
 }
 

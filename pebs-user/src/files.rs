@@ -30,7 +30,7 @@ pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
 /// Reads a regular file of at most `most` bytes.
 ///
 /// # Errors
-/// As [`open_regular`], and `FileTooLarge`: a file with holes costs its author nothing and can be of any size.
+/// As for [`open_regular`], and `FileTooLarge`: a sparse file costs its author nothing and can be of any size.
 pub(crate) fn read_regular(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let file = open_regular(path)?;
     let too_large = || {

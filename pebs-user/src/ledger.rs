@@ -1,7 +1,7 @@
 //! The account of every record: in = written + each reason.
 //!
-//! Invariant: [`Ledger::check`] holds at the end of every run. What a stage does not pass on it
-//! books here; nothing is lost without a reason.
+//! Invariant: [`Ledger::check`] succeeds at the end of every run. A stage books here every record that it does
+//! not pass on; nothing is lost without a reason.
 
 use std::collections::BTreeMap;
 
@@ -28,14 +28,14 @@ pub enum Reason {
     /// An end mark without an open visit: the item began before the trace, or its begin mark is
     /// itself among the dropped.
     UnmatchedMark,
-    /// Not lost: an end mark of an item that is known to have begun before the recording.
+    /// Not lost: an end mark of an item known to have begun before the recording.
     BeganBefore,
-    /// Not lost: an end mark of an item that began when the recording had ended. Probes on begins are taken away
-    /// first, so that items that are under way get their end.
+    /// Not lost: an end mark of an item that began after the end of the recording. Probes on begins are removed
+    /// first, so that items under way get their end.
     BeganAfter,
     /// A kernel ring of the perf subsystem was full (mappings, throttling and bulk samples).
     LostPerfRing,
-    /// Not lost: its visit was not slow (`--keep`), and so the sample is in `function_stats` only.
+    /// Not lost: its visit was not slow (`--keep`), so the sample is only in `function_stats`.
     NotKept,
 }
 
@@ -135,7 +135,7 @@ impl Account {
 /// Accounts of one CPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuLedger {
-    /// The CPU; 65535: of records that do not say theirs.
+    /// The CPU; 65535: records without a CPU.
     pub cpu: u16,
     pub samples: Account,
     pub marks: Account,

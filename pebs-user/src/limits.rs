@@ -360,7 +360,7 @@ mod tests {
         }
     }
 
-    /// Root's mask has everything; an ordinary user's nothing, and both gaps are named.
+    /// Root's mask has all capabilities; an ordinary user's has none, and both missing ones are named.
     #[test]
     fn capabilities_decide() {
         let root = parse_capabilities("Name:\tx\nCapEff:\t000001ffffffffff\n").unwrap();

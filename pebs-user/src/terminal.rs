@@ -81,7 +81,7 @@ pub fn print_message(text: &str) {
     let _ = writeln!(io::stderr(), "{}", shown_lines(text));
 }
 
-/// Prints lines to stderr, as `eprintln!` does, but nothing that a terminal would obey.
+/// Prints lines to stderr like `eprintln!`, but escapes everything that a terminal would obey.
 macro_rules! say {
     ($($arg:tt)*) => {
         $crate::terminal::print_message(&format!($($arg)*))

@@ -39,7 +39,7 @@ impl Ip {
 pub struct Slot(pub u16);
 
 impl Slot {
-    /// There are so many.
+    /// Number of slots.
     pub const COUNT: usize = 1 << 15;
 
     /// A slot for an address that is not cached: mostly different for different addresses.
@@ -57,14 +57,14 @@ pub(crate) const fn spread(number: u64) -> u16 {
     (number.wrapping_mul(GOLDEN) >> (u64::BITS - u16::BITS)) as u16
 }
 
-/// Process id as user space says it.
+/// Process id in the sense of user space.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(transparent)]
 pub struct Pid(pub u32);
 
-/// Thread id as user space says it.
+/// Thread id in the sense of user space.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-/// Ids of BPF objects. The kernel gives each id once before it starts again.
+/// Ids of BPF objects. The kernel assigns each id once before it wraps around.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Objects {
     pub programs: BTreeSet<u32>,

@@ -7,7 +7,8 @@ use crate::recording::Recording;
 use crate::trace::{Trace, Visit, flag};
 use crate::truth::{ItemTruth, Truth};
 
-/// The kernel's clock for marks may differ so much from `clock_gettime` while it is being adjusted.
+/// Largest difference of the kernel's clock for marks from `clock_gettime` while it is being
+/// adjusted.
 ///
 /// Source: kernel/time/timekeeping.c, `ktime_get_mono_fast_ns`.
 pub const CLOCK_SLACK_NS: i64 = 1_000;
@@ -31,7 +32,7 @@ pub fn ledger(trace: &Trace) {
     samples_of_visits(trace);
 }
 
-/// Every account balances on every CPU, and so many samples are there as were written: also where
+/// Every account balances on every CPU, and the number of samples is the number written: also where
 /// the tables end at different times, as on a disk that ran full.
 ///
 /// # Panics

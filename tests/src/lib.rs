@@ -43,7 +43,7 @@ pub fn say_skip(reason: std::fmt::Arguments<'_>) {
     let _ = writeln!(std::io::stderr(), "SKIP {reason} ({name})");
 }
 
-/// Leaves the test with `SKIP <reason>` if the `Result` is an `Err(reason)`, else gives its value.
+/// Ends the test with `SKIP <reason>` if the `Result` is an `Err(reason)`, else returns its value.
 #[macro_export]
 macro_rules! need {
     ($result:expr) => {

@@ -165,7 +165,7 @@ impl Running {
         }
     }
 
-    /// Sends a signal; nothing if it has already ended.
+    /// Sends a signal; does nothing if it has already ended.
     pub fn signal(&self, signal: Signal) {
         if let Some(pid) = i32::try_from(self.pid()).ok().and_then(Pid::from_raw) {
             let _ = rustix::process::kill_process(pid, signal);
@@ -274,7 +274,7 @@ impl Capture {
         String::from_utf8_lossy(&self.bytes.lock().unwrap()).into_owned()
     }
 
-    /// Waits for the end of the stream, but not for ever: a grandchild may hold it open.
+    /// Waits for the end of the stream, but not forever: a grandchild may hold it open.
     fn join(&self) {
         let deadline = Instant::now() + LEFT_OPEN;
         while !self.thread.is_finished() && Instant::now() < deadline {

@@ -93,7 +93,7 @@ impl Recorder {
         self
     }
 
-    /// Records under a lock that the test holds already.
+    /// Records under a lock that the test already holds.
     #[must_use]
     pub fn under(mut self, lock: Lock) -> Self {
         self.lock = Some(lock);
@@ -247,7 +247,7 @@ impl Live {
         self.tool.wait_for_line("recording");
     }
 
-    /// Returns once so many rows of a table are on disk: the tool has had its turn.
+    /// Returns once this many rows of a table are on disk, so that the tool has caught up.
     ///
     /// # Panics
     /// If they do not come within the time that any child may take.
@@ -292,7 +292,7 @@ impl Recording {
         Self { tool, place }
     }
 
-    /// Directory of the trace, whether it is there or not.
+    /// Directory of the trace, whether it exists or not.
     #[must_use]
     pub fn dir(&self) -> PathBuf {
         self.place.path().join("trace")

@@ -107,7 +107,7 @@ impl SoftPmu {
         self
     }
 
-    /// The lock that it holds, for recordings that are to be made with it.
+    /// Its lock, for recordings that use it.
     #[must_use]
     pub fn lock(&self) -> Lock {
         self.lock.clone()
@@ -144,7 +144,7 @@ impl Drop for SoftPmu {
     }
 }
 
-/// Takes the module out of the kernel, once nobody uses it any more, and puts it in again.
+/// Unloads the module, once it is unused, and loads it again.
 ///
 /// # Panics
 /// If the kernel refuses.

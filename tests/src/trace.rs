@@ -37,7 +37,7 @@ pub mod flag {
     pub const SAMPLED_BOUNDS: u64 = 1 << 11;
     /// Served several items.
     pub const SHARED: u64 = 1 << 12;
-    /// Not all of their ids are known.
+    /// Some of their ids are unknown.
     pub const IDS_MISSING: u64 = 1 << 13;
     /// Some of its time is not known to be its own.
     pub const TIME_SHARED: u64 = 1 << 14;
@@ -82,7 +82,7 @@ pub struct Visit {
     pub switches: Option<u64>,
     /// Times that it came back on another CPU.
     pub migrations: Option<u64>,
-    /// Page faults that it took.
+    /// Page faults of the thread.
     pub page_faults: Option<u64>,
     /// Time in interrupts.
     pub irq_ns: Option<i64>,
@@ -111,7 +111,7 @@ pub struct VisitFunction {
     /// The event's number.
     pub event: u64,
     pub samples: u64,
-    /// Events that they stand for.
+    /// Number of events that they stand for.
     pub events: u64,
     /// Last - first sample, ns.
     pub span_ns: i64,
@@ -291,7 +291,7 @@ impl Account {
         self.reasons.values().sum()
     }
 
-    /// Records lost: with a reason other than the missing partner of a mark that is there.
+    /// Records lost: with a reason other than the missing partner of a mark.
     #[must_use]
     pub fn lost(&self) -> u64 {
         let of = |reason| self.reasons.get(reason).copied().unwrap_or(0);

@@ -61,7 +61,7 @@ impl Truth {
         Self::parse(&text)
     }
 
-    /// Parses truth lines. A last line without its end (a workload that was killed) is left out.
+    /// Parses truth lines. An incomplete last line (of a workload that was killed) is ignored.
     ///
     /// # Panics
     /// If a line has an unknown form.
@@ -133,7 +133,7 @@ impl Truth {
 mod tests {
     use super::*;
 
-    /// Every kind of line is understood, 0 is "not known", and half a line is left out.
+    /// Every kind of line is parsed, 0 is "unknown", and half a line is ignored.
     #[test]
     fn lines() {
         let truth = Truth::parse(

@@ -34,7 +34,7 @@ enum Recipe {
     Sdt(&'static str),
 }
 
-/// Every function keeps a frame pointer, those that call nothing too.
+/// Every function keeps a frame pointer, also leaf functions.
 const FRAMES: &[&str] = &["-fno-omit-frame-pointer", "-DFRAMES"];
 
 /// As before, and one function is inlined.
@@ -221,7 +221,7 @@ impl Waiting {
         self.process.send("go\n");
     }
 
-    /// Returns once it has logged so many items: for one that logs each at once.
+    /// Returns once it has logged this many items: for a workload that flushes each one.
     ///
     /// # Panics
     /// If it does not within the time that any child may take.

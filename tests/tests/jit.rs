@@ -16,7 +16,7 @@ use pebs_tests::{machine, need};
 /// Items before the recording, for everything to be compiled; items in it.
 const ITEMS: (u32, usize) = (4_000, 800);
 
-/// One item in so many takes longer.
+/// One item in this many takes longer.
 const HEAVY: usize = 40;
 
 /// Between two samples, ns.
@@ -36,7 +36,7 @@ fn run(command: &mut Command) {
     assert!(ended.status.success(), "{ended}");
 }
 
-/// Every item that took longer is found, and the function that it took longer for has its name.
+/// Every item that took longer is found, and the function responsible has its name.
 #[test]
 fn compiled_code() {
     need!(machine::root());

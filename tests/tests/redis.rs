@@ -150,8 +150,8 @@ fn explanation_names_them(trace: &Path, typical: &str) {
     );
 }
 
-/// With the details of slow items only, every slow GET is there, whole, and few others; the report
-/// names the reason all the same.
+/// With the details of slow items only, every slow GET is recorded with its details, and few others;
+/// the report still names the reason.
 #[test]
 fn expired_keys_are_kept() {
     need!(machine::root());
@@ -183,9 +183,9 @@ fn expired_keys_are_kept() {
 /// Every GET of a big key is slow, slower than 99 % of the small ones, and no small one frees as much
 /// memory as the least of them.
 ///
-/// The odd small one is as slow on a busy machine, wherever it happened to be when the hypervisor or
-/// an interrupt took the CPU, and that may be in a function that frees. So nothing is asked of a
-/// single small one but that the reason sets the big ones apart from it.
+/// An occasional small one is as slow on a busy machine, wherever it was when the hypervisor or an
+/// interrupt took the CPU, which may be in a function that frees. So for a single small one the only
+/// requirement is that the reason separates the big ones from it.
 fn slow_are_the_big_ones(trace: &Trace, visits: &[Visit], keys: &[String]) {
     let freeing = samples_in_code_that_frees(trace);
     let freed = |visit: &Visit| freeing.get(&visit.visit_id).map_or(0, |n| n * RESET_NS);

@@ -81,7 +81,7 @@ fn checkpoints() {
     need!(machine::root());
     let shell = need!(machine::program("sqlite3"));
     let library = need!(library(&shell));
-    // On a disk: in memory there is nothing to wait for.
+    // On a disk: in memory there would be no wait.
     let dir = tempfile::tempdir_in(machine::profile_dir()).unwrap();
     let (load, database) = (dir.path().join("load.sql"), dir.path().join("a.db"));
     std::fs::write(&load, script()).unwrap();

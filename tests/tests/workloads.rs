@@ -1,4 +1,4 @@
-//! The workloads themselves: their truth is consistent, and nothing about them is left to chance.
+//! The workloads themselves: their truth is consistent and deterministic.
 
 use std::process::Command;
 

@@ -48,7 +48,7 @@ pub fn main() -> Result<()> {
     let program = dir.join("pebs-trace");
     copy(&release.join("pebs-trace"), &program)?;
     runs_on_old_systems(&program)?;
-    // Its debug information is four times as large as the program; names of functions stay.
+    // Its debug information is four times as large as the program; names of functions are kept.
     shell::run(Command::new("strip").arg("--strip-debug").arg(&program))?;
     for (from, name) in PAPERS {
         copy(&shell::workspace().join(from), &dir.join(name))?;
@@ -56,7 +56,7 @@ pub fn main() -> Result<()> {
     guide(&dir)?;
     shell::run(Command::new(release.join("examples/pages")).arg(&dir))?;
     let archive = dist.join(format!("{name}.tar.gz"));
-    // The same content gives the same archive, whoever packs it.
+    // The same content gives the same archive on any machine.
     let mut tar = Command::new("tar");
     tar.args([
         "--create",

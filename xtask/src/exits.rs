@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::{recorder, shell};
 
-/// Binaries of Debian: servers, interpreters, tools and libraries. Those that are not there are left out.
+/// Binaries of Debian: servers, interpreters, tools and libraries. Missing ones are left out.
 const BINARIES: [&str; 24] = [
     "redis-server",
     "nginx",

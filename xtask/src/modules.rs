@@ -202,7 +202,7 @@ impl Modules {
         text
     }
 
-    /// One line for each import, module and row of the table that is not as the table says or should be.
+    /// One line for each import, module and row of the table that violates the table or is superfluous.
     fn faults(&self, directions: &str) -> Vec<String> {
         const TABLE: &str = "DIRECTIONS in xtask/src/modules.rs";
         let mut faults = Vec::new();

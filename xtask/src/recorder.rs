@@ -18,7 +18,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// Begin of the line on stderr when every probe and event is attached.
 const RECORDING: &str = "recording";
 
-/// Builds `pebs-trace` with a cargo profile and gives its path.
+/// Builds `pebs-trace` with a cargo profile and returns its path.
 ///
 /// The debug build is made together with the tests: alone it would be built with other features of the common
 /// libraries, and so would these.
@@ -78,7 +78,7 @@ impl Recorder {
         }
     }
 
-    /// Sends Ctrl-C, waits for the end, and gives the report.
+    /// Sends Ctrl-C, waits for the end, and returns the report.
     pub fn stop(mut self) -> Result<String> {
         self.interrupt()?;
         let status = self.child.wait()?;
@@ -137,7 +137,7 @@ fn pass_on(stream: impl Read, ready: &std::sync::mpsc::Sender<()>) {
     for line in BufReader::new(stream).lines().map_while(Result::ok) {
         eprintln!("{line}");
         if line.starts_with(RECORDING) {
-            // Nobody listens after the first one.
+            // The receiver is dropped after the first one.
             let _ = ready.send(());
         }
     }

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// A median with its interval of 95 % (the whole range below six values), by ranks: nothing is assumed of how values are
-/// distributed, and a round that the machine spoilt does not count more than another.
+/// A median with its interval of 95 % (the whole range below six values), by ranks: it assumes no distribution of the
+/// values, and a round spoilt by the machine does not count more than another.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
     pub low: f64,

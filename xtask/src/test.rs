@@ -35,7 +35,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     })
 }
 
-/// Builds and runs the tests, prints the counts, and says whether all passed.
+/// Builds and runs the tests, prints the counts, and returns whether all passed.
 ///
 /// Everything is compiled as the user; only the test programs run as root, as the kernel requires.
 pub fn all(rest: &[String]) -> Result<bool> {
@@ -133,11 +133,11 @@ fn run(rest: &[&str]) -> Result<(bool, Counts)> {
     Ok((passed && counts.failed == 0, counts))
 }
 
-/// Passes stderr on; gives the reasons of tests that skipped themselves past the test runner.
+/// Passes stderr on; returns the reasons of skipped tests, which bypass the test runner.
 fn pass_on(stderr: impl Read, mut to: impl Write) -> Vec<String> {
     let mut skipped = Vec::new();
     for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-        // Nobody may be reading any more.
+        // The reader may be gone.
         let _ = writeln!(to, "{line}");
         if line.starts_with("SKIP ") {
             skipped.push(line);
@@ -165,15 +165,15 @@ pub struct Counts {
     pub skipped: Vec<String>,
     /// Names of the tests that failed.
     pub failures: Vec<String>,
-    /// Test programs that began and did not say their result: they died.
+    /// Number of test programs that began without reporting a result: they died.
     unfinished: i64,
     /// Inside the output of tests that passed.
     in_output: bool,
 }
 
 impl Counts {
-    /// Takes a line of a test program's output, and says whether it is worth showing: the output
-    /// of tests that passed is not, but for the reason why one was skipped.
+    /// Parses a line of a test program's output, and returns whether to show it: the output of passing tests is not
+    /// shown, except for the reason of a skip.
     pub fn read(&mut self, line: &str) -> bool {
         let trimmed = line.trim_start();
         let is_skip = trimmed.starts_with("SKIP ");
@@ -234,7 +234,7 @@ impl Counts {
     }
 }
 
-/// The name of the test that a line of a test program's output says failed.
+/// The name of the test that a line reports as failed.
 fn failure(line: &str) -> Option<String> {
     let name = line.strip_prefix("test ")?.strip_suffix(" ... FAILED")?;
     Some(name.trim_end_matches(" - should panic").to_owned())

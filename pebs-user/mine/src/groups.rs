@@ -1,4 +1,4 @@
-//! Events that say the same.
+//! Groups of equivalent events.
 
 use crate::series::Series;
 use crate::stats::{correlation, ranks};

@@ -59,7 +59,7 @@ pub struct Params {
     pub rate: f32,
     /// Splits from the root to a leaf at most; 1: no interactions.
     pub depth: usize,
-    /// Share of rows that a tree sees, drawn anew for each.
+    /// Share of rows that a tree sees, drawn separately for each tree.
     pub subsample: f32,
     /// Ranges of values that splits lie between.
     pub bins: u16,
@@ -67,7 +67,7 @@ pub struct Params {
     pub seed: u64,
 }
 
-/// Ranges of models that are compared with one another, not used: a third of the time, and an error larger by 3 %.
+/// Bins of models that are compared with each other, not used: a third of the time, with an error larger by 3 %.
 pub const COARSE: u16 = 64;
 
 impl Default for Params {
@@ -141,9 +141,9 @@ impl Model {
 
     /// The importance of each event, summing to 1 (equations 10 and 11); all 0 if nothing was split.
     ///
-    /// The squared improvement of a split is its gain, the squared error that it takes away; in each tree the sum is weighted by the number
-    /// of splits. The mean is over all trees: over those that use an event alone, one lucky split would count as
-    /// much as a hundred good ones.
+    /// The squared improvement of a split is its gain, the reduction of the squared error; in each tree the sum is
+    /// weighted by the number of splits. The mean is over all trees: over only those that use an event, one lucky split
+    /// would count as much as a hundred good ones.
     #[must_use]
     pub fn importance(&self) -> Vec<f64> {
         let mut sums = vec![0.0; self.columns];

@@ -89,7 +89,7 @@ pub enum Unusable {
 /// One event, or events that rank the rows in nearly the same order, with their importance.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ranked {
-    /// Their numbers in the series, the one that says most first.
+    /// Their numbers in the series, the most important first.
     pub events: Vec<usize>,
     /// Importance in the most accurate model, of 1 (equation 11).
     pub importance: f64,
@@ -100,7 +100,7 @@ pub struct Ranked {
     pub contribution: Interval,
     /// Correlation of count and contribution: above 0 if the outcome grows with the count.
     pub direction: f64,
-    /// Chance that noise does as well as they in as many resamples.
+    /// Chance that noise does at least as well in as many resamples.
     pub chance: f64,
     /// Whether they do no better than shuffled events.
     pub is_noise: bool,
@@ -108,7 +108,7 @@ pub struct Ranked {
     pub is_kept: bool,
 }
 
-/// A step of the refinement: a model of so many events.
+/// A step of the refinement: a model of these events.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
     /// The events, most important first.
@@ -144,13 +144,13 @@ pub struct Ranking {
 /// Why a series can't be ranked.
 #[derive(Debug, thiserror::Error)]
 pub enum RankError {
-    /// Not enough to hold out a quarter.
+    /// Too few rows to hold out a quarter.
     #[error("{rows} rows have an outcome, ranking takes {LEAST_ROWS} at least")]
     TooFewRows {
         /// Rows with an outcome.
         rows: usize,
     },
-    /// There is nothing to explain.
+    /// The outcome is constant.
     #[error("the outcome is the same in all {rows} rows")]
     ConstantOutcome {
         /// Rows with an outcome.
@@ -174,10 +174,10 @@ pub const LEAST_ROWS: usize = 40;
 /// Family-wise chance below which an event counts as more than noise.
 const LEVEL: f64 = 0.01;
 
-/// Shuffled events that stand for noise, at least.
+/// Least number of shuffled events that represent noise.
 const LEAST_SHADOWS: usize = 10;
 
-/// Shuffled events that stand for noise, at most.
+/// Largest number of shuffled events that represent noise.
 const MOST_SHADOWS: usize = 32;
 
 /// Rows of a resample, and rows that it is tested on, at most.
@@ -363,7 +363,7 @@ fn thin(rows: &mut Vec<usize>, options: &Options, rng: &mut Rng) {
     }
 }
 
-/// Chance of so many hits or more in so many tries.
+/// Chance of at least this many hits in this many tries.
 fn binomial_tail(tries: usize, hits: usize, chance: f64) -> f64 {
     let mut tail = 0.0;
     let mut term = (1.0 - chance).powi(tries as i32);

@@ -66,7 +66,8 @@ pub fn fit(values: &[f64]) -> Fit {
     }
 }
 
-/// Anderson-Darling's statistic of sorted values; `logs` gives the logarithms of the shares below and above a value.
+/// Anderson-Darling's statistic of sorted values; `logs` returns the logarithms of the shares below and above a
+/// value.
 ///
 /// Logarithms of shares, as the shares themselves are 0 or 1 far out in a tail.
 fn anderson_darling(sorted: &[f64], logs: impl Fn(f64) -> (f64, f64)) -> f64 {
@@ -180,7 +181,7 @@ mod tests {
         assert!(right[0] >= 90 && right[1] >= 99, "{right:?}");
     }
 
-    /// A sample of a known extreme value distribution gives its parameters back, and its statistic is small.
+    /// A fit to a sample of a known extreme value distribution recovers its parameters, and its statistic is small.
     #[test]
     fn fitted_parameters() {
         let mut rng = Rng::new(7);

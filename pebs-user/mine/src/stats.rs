@@ -24,7 +24,7 @@ pub fn moments(values: &[f64]) -> (f64, f64) {
     weighted_moments(values.iter().map(|&value| (value, 1.0)))
 }
 
-/// Arithmetic mean; 0 of nothing.
+/// Arithmetic mean; 0 if there are no values.
 #[must_use]
 pub fn mean(values: &[f64]) -> f64 {
     if values.is_empty() {
@@ -44,7 +44,7 @@ pub fn quantile(sorted: &[f64], share: f64) -> f64 {
     below + (above - below) * at.fract()
 }
 
-/// The middle value; NaN of nothing.
+/// Median; NaN if there are no values.
 #[must_use]
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_unstable_by(f64::total_cmp);

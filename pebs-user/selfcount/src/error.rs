@@ -80,7 +80,7 @@ impl Error {
         }
     }
 
-    /// Advice, with the values seen; `None` if there is none in general.
+    /// Advice, with the values seen; `None` if no general advice applies.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -165,7 +165,7 @@ mod tests {
         assert!(error.hint().is_some_and(|hint| hint.contains("ulimit -n")));
     }
 
-    /// The hint holds the value seen and the command to type.
+    /// The hint has the value seen and the command to type.
     #[test]
     fn refusals() {
         let hint = denied("page-faults:k", Some(2));

@@ -99,7 +99,7 @@ impl Options {
         let pages = pages.map_err(|_| SyscallReason::NotMapped)?;
         if self.mapping == Mapping::Touch {
             for page in &pages {
-                // Whatever it says now: it has been in the page table since.
+                // The result is irrelevant: the page is in the page table now.
                 let _ = page.read(|_| 0, || 0);
             }
         }
@@ -151,7 +151,7 @@ pub enum SyscallReason {
     Busy,
     /// Its pages are not mapped: [`Mapping::Never`], or `kernel.perf_event_mlock_kb` was exhausted.
     NotMapped,
-    /// Not x86-64.
+    /// The CPU is not x86-64.
     Architecture,
 }
 
@@ -182,7 +182,7 @@ impl From<Unreadable> for SyscallReason {
 
 /// Events of one thread that start, stop and take turns together.
 ///
-/// It stays in the thread that opened it: `rdpmc` in another would read that one's counters.
+/// It stays in the thread that opened it: in another thread `rdpmc` would read that thread's counters.
 pub struct Group {
     /// Name of its first event.
     name: String,
@@ -218,7 +218,7 @@ impl Group {
         started.map_err(|error| self.failed("start", error))
     }
 
-    /// Ends counting. Counts stay.
+    /// Ends counting. Counts are kept.
     ///
     /// # Errors
     /// The kernel's.
@@ -366,7 +366,7 @@ mod tests {
         };
         let dummy = || events("dummy:u").unwrap()[0].builder().build().unwrap();
         faults.start().unwrap();
-        // Whatever reading needs for the first time is there afterwards.
+        // Faults in everything that reading needs the first time.
         let first = Mapped::new(&dummy(), true).unwrap();
         assert_eq!(first.read(|_| 0, || 0), Err(Unreadable::NotAllowed));
         for populate in [true, false, true, false] {

@@ -43,8 +43,8 @@
 //!
 //! * Its groups allocate twice a read; this one reads into a buffer that it keeps.
 //! * Its groups start member by member. On Linux 6.18 a member of another PMU than the leader's (`task-clock` beside
-//!   `page-faults`) then counts nothing until the thread's next switch, and looks as if it had counted 0. Here members are
-//!   opened enabled and wait for their leader, as perf has them.
+//!   `page-faults`) then counts nothing until the thread's next switch, and looks as if it had counted 0. Here members
+//!   are opened enabled and wait for their leader, as in perf.
 //! * Its `Sampler::read_user` reads one counter by `rdpmc`, without a fallback where the counter is not on the CPU,
 //!   from a mapping that is never populated and always has room for samples. It may be sent to another thread, where it
 //!   reads another counter. Here a group stays in its thread.

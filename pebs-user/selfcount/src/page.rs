@@ -78,9 +78,9 @@ pub(crate) enum Unreadable {
 impl UserPage {
     /// The count, with `pmc` to read a counter and `tsc` to read the time stamp counter.
     ///
-    /// Must be called in the counted thread: `pmc` reads the register of the CPU that it runs on. The kernel then changes
-    /// the page only in interrupts of this very CPU, or with the thread off it. Acquire loads and the fence cost nothing on
-    /// x86 and make it right for a writer on another CPU, too.
+    /// Must be called in the counted thread: `pmc` reads the register of the CPU that it runs on. The kernel then
+    /// changes the page only in interrupts of this same CPU, or while the thread is off it. Acquire loads and the fence
+    /// cost nothing on x86 and make it correct for a writer on another CPU, too.
     pub(crate) fn read(
         &self,
         pmc: impl Fn(u32) -> u64,

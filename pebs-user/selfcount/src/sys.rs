@@ -59,15 +59,15 @@ impl Deref for Mapped {
     type Target = UserPage;
 
     fn deref(&self) -> &UserPage {
-        // SAFETY: mapped until `self` is dropped, a page long and aligned to one. The kernel writes to it meanwhile, and
-        // every field is an atomic that is only loaded.
+        // SAFETY: mapped until `self` is dropped, one page long and page-aligned. The kernel writes to it concurrently,
+        // and every field is an atomic that is only loaded.
         unsafe { self.page.as_ref() }
     }
 }
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        // SAFETY: nothing refers to the mapping any more. That it fails would only leave it mapped.
+        // SAFETY: nothing refers to the mapping any more. A failure would only leave it mapped.
         let _ = unsafe { munmap(self.page.as_ptr().cast(), self.len) };
     }
 }

@@ -36,7 +36,7 @@ macro_rules! open {
     };
 }
 
-/// Whether the CPU's counters are there.
+/// Whether the CPU's counters are available.
 fn has_pmu() -> bool {
     let devices = Path::new("/sys/bus/event_source/devices");
     devices.join("cpu").exists() || devices.join("cpu_core").exists()
@@ -57,7 +57,7 @@ mod memory {
 
     use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-    /// Maps so many pages and touches each.
+    /// Maps this many pages and touches each.
     pub fn touch(pages: usize) {
         let page = rustix::param::page_size();
         let len = pages * page;
@@ -85,7 +85,7 @@ mod memory {
 fn page_faults() {
     let mut group = open!("page-faults:u,minor-faults:u,major-faults:u");
     group.start().unwrap();
-    // The code itself is there when it has run once.
+    // Run once before, so that the code itself is mapped.
     during(&mut group, || memory::touch(1));
     assert_eq!(during(&mut group, || {})[0].scaled(), Some(0.0));
     for pages in [1, 64, 1_000] {
@@ -103,7 +103,7 @@ fn page_faults() {
 /// Context switches of a thread as getrusage counts them.
 #[test]
 fn context_switches() {
-    // Without leave for the kernel there is nothing to see: it switches.
+    // Without permission to count the kernel there is nothing to see: it does the switches.
     let mut group = open!("context-switches");
     let switches = || {
         let usage = usage::of_thread();
@@ -217,7 +217,7 @@ fn mixed_groups() {
         call(5);
         let mut counts = group.read().unwrap().to_vec();
         counts.rotate_right(leader);
-        // The code of a first run is there after it.
+        // The first run has mapped the code.
         assert!(counts[0].value >= 20, "{rotated:?}: {counts:?}");
         assert_eq!(counts[2].value, 5, "{rotated:?}: {counts:?}");
         for clock in [1, 3] {
@@ -265,7 +265,7 @@ fn too_many_breakpoints() {
     match Group::open(events(&names.join(",")).unwrap()) {
         Err(Error::Denied { .. }) => eprintln!("SKIP perf_event_open is not allowed"),
         Err(error @ Error::NoCounter { .. }) => {
-            // Other tests hold breakpoints, too.
+            // Other tests use breakpoints, too.
             let text = error.to_string();
             assert!(names.iter().any(|name| text.contains(name)), "{text}");
             assert!(error.hint().is_some());
@@ -378,7 +378,7 @@ fn with_pmu() {
     assert!(most < 1.01 * least, "{found:?}");
 }
 
-/// A group of nothing is refused.
+/// An empty group is refused.
 #[test]
 fn empty() {
     assert!(matches!(Group::open([]), Err(Error::NoEvent)));

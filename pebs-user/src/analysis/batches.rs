@@ -1,7 +1,7 @@
 //! Visits that serve several items: which items, and each item's share.
 //!
-//! A visit's time, samples and waits are shared out evenly, so that nothing counts twice. An id that a batch has
-//! twice has two shares.
+//! A visit's time, samples and waits are shared out evenly, so that nothing counts twice. An id that occurs twice in
+//! a batch has two shares.
 //!
 //! Memory: 32 bytes a visit that serves several items, and 24 for each of its items.
 

@@ -70,7 +70,7 @@ pub struct CountedVisits {
     pub exact: u64,
     /// Part of the time: scaled to the whole.
     pub scaled: u64,
-    /// Not at any time: left out.
+    /// None of the time: left out.
     pub no_turn: u64,
     /// It is not known: left out.
     pub unknown: u64,
@@ -86,7 +86,7 @@ impl CountedVisits {
         }
     }
 
-    /// In words: nothing where all were counted whole.
+    /// As text; empty if all were counted throughout.
     fn words(self) -> String {
         let Self {
             exact,
@@ -244,7 +244,7 @@ impl CountedSums {
         self.of(event).visits.add(state);
     }
 
-    /// Adds the count of a visit that is an item by itself.
+    /// Adds the count of a visit that is a whole item.
     pub(in crate::analysis) fn add_visit(&mut self, count: &VisitCount<'_>, class: Class) {
         self.add_state(count.event, count.state);
         if let Some(counted) = count.values() {
@@ -256,7 +256,8 @@ impl CountedSums {
         }
     }
 
-    /// All items of this beside all of another one, before it, by the names of their events: this one's are the slow ones.
+    /// Compares two traces, by the names of their events: `typical` is all items of `before`, `slow` all items of this
+    /// one.
     pub(in crate::analysis) fn change(
         &self,
         events: &[CountedInfo],
@@ -402,7 +403,7 @@ fn amount(unit: &str, value: f64) -> String {
     }
 }
 
-/// A number below 1,000: small ones with as many digits as they need.
+/// A number below 1,000, with as many digits as needed.
 fn small(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),

@@ -557,7 +557,7 @@ impl Explaining<'_> {
         })
     }
 
-    /// Whether no slow item had its thread to itself, or marks that say when it had.
+    /// Whether every slow item shared its thread with other open items, without marks of its turns.
     fn all_shared(&self, section: &Section) -> bool {
         let mut slow = section.slow().map(|it| &self.items.all[it as usize]);
         slow.all(|it| it.flags & visit_flag::TIME_SHARED != 0)

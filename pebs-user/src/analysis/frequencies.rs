@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 use crate::store::reader::{ReadError, Trace};
 use crate::store::schema::frequencies;
 
-/// A reading says nothing of instants further away than this, ns: two and a half periods.
+/// Largest distance of a reading from an instant it applies to, ns: two and a half periods.
 const REACH_NS: i64 = 250_000_000;
 
 /// All readings of a trace.

@@ -158,7 +158,7 @@ pub(crate) struct Weights {
 }
 
 impl Weights {
-    /// Reads them, as one event has them.
+    /// Reads the weights of one event.
     pub(crate) fn read(trace: &Trace, event: &EventInfo) -> Result<Self, ReadError> {
         // Without a reset value all samples have equal weight.
         let usual = match event.frequency {

@@ -26,8 +26,8 @@
 //! f: f took 20 % of 5 us = 1 us an item, with a sampling error of sqrt(0.2 x 0.8 / 6250) / 0.2 = 2.5 %, so
 //! the interval is about 0.95..1.05 us.
 //!
-//! Measured by simulation (items of 3..9 us, 10 us between samples): bias below 1 %; the interval
-//! holds the truth in 95 % of the trials with 50, 100 and 1,000 items, in 92 % with 20.
+//! Measured by simulation (items of 3..9 us, 10 us between samples): bias below 1 %; the interval contains
+//! the truth in 95 % of the trials with 50, 100 and 1,000 items, in 92 % with 20.
 //!
 //! Source: Akiyama 2018, section V.B.1 (T x n/N); Efron and Tibshirani, "An Introduction to the
 //! Bootstrap", chapter 13.
@@ -230,7 +230,7 @@ fn in_floats(events: &[u64; BLOCKS]) -> [f64; BLOCKS] {
     events.map(|events| events as f64)
 }
 
-/// Sum over the blocks, in as many parts as are reckoned at a time.
+/// Sum over the blocks, in as many parts as are computed at a time.
 fn weighted(weights: &Weights, values: &[f64; BLOCKS]) -> f64 {
     const PARTS: usize = 8;
     let mut sums = [0.0; PARTS];
@@ -251,7 +251,7 @@ struct Sums {
     events: [f64; BLOCKS],
 }
 
-/// One way to weight the blocks, with the sums that it gives.
+/// One weighting of the blocks, with the resulting sums.
 #[derive(Clone, Debug)]
 struct Resample {
     weights: Weights,
@@ -270,7 +270,7 @@ impl Resample {
         }
     }
 
-    /// Estimate of a function per item; `None` where there is nothing to divide by.
+    /// Estimate of a function per item; `None` where the divisor is 0.
     fn estimate(&self, events: &[f64; BLOCKS], quantity: Quantity) -> Option<f64> {
         let of_function = weighted(&self.weights, events);
         let per_item = match quantity {

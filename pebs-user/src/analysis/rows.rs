@@ -4,13 +4,13 @@ use crate::store::reader::{ReadError, Trace};
 use crate::store::view::{Select as _, View as _, columns};
 use crate::units::EventId;
 
-/// A function within a visit, as one event saw it.
+/// A function within a visit, as sampled by one event.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen {
     pub visit: u64,
     pub function: u32,
     pub samples: u32,
-    /// Events that these stand for; `None`: each for as much as any other, as there is no reset value.
+    /// Number of events that these stand for; `None`: no reset value, so all samples have equal weight.
     pub events: Option<u64>,
 }
 

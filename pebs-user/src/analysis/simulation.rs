@@ -209,7 +209,8 @@ fn short_stays_are_covered() {
     check(&shorter, 0.01, 0.90..=0.94);
 }
 
-/// A stay of half an interval at a visit's begin is given three quarters of its time, as documented.
+/// A stay of half an interval at a visit's begin is estimated at three quarters of its time, as
+/// documented.
 #[test]
 fn short_first_stay_is_biased() {
     let mut rng = SplitMix64::new(7);
@@ -278,8 +279,8 @@ fn pooled_over_short_items() {
     }
 }
 
-/// Means of the first, middle and last function's estimate over their truth, and the share of
-/// intervals that hold it, where every sample stops the code for `pause`.
+/// Means of the first, middle and last function's estimate over their truth, and the coverage of the
+/// intervals, where every sample stops the code for `pause`.
 ///
 /// Functions f, g and h do 4..7 intervals of work each; each sample comes an interval after the
 /// one before, wherever the code has got to by then.

@@ -1,4 +1,4 @@
-//! Why there is nothing to look at.
+//! Why a trace or item can't be exported.
 
 use std::io;
 

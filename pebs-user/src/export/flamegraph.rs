@@ -68,7 +68,7 @@ fn most(stacks: usize) -> f64 {
 
 /// Lines of a differential flame graph: weight per typical visit, weight per slow visit.
 ///
-/// Like is compared with like: of the typical visits each probe counts as much as it does among the slow.
+/// The mix of probes is made equal: among the typical visits each probe has the weight that it has among the slow.
 fn against(slow: &Sums, typical: &Sums) -> Vec<String> {
     let visits = |sums: &Sums, probe| sums.visits.get(&probe).copied().unwrap_or(0) as f64;
     let all = slow.all_visits().max(1) as f64;

@@ -51,7 +51,7 @@ impl<K: Eq + Hash> Shares<K> {
         Ok(Self(shares))
     }
 
-    /// Divides a weight and a number of samples; where nothing is known of stacks it stays one.
+    /// Divides a weight and a number of samples among call stacks; without known stacks it stays in one piece.
     pub(super) fn split(&self, key: &K, samples: u32, weight: f64) -> Vec<Share> {
         let Some(shares) = self.0.get(key) else {
             return vec![Share {

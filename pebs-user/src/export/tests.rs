@@ -1,5 +1,5 @@
-//! Every format of a small trace, against golden text: `BLESS=1 cargo test -p pebs-user export` writes it
-//! anew.
+//! Every format of a small trace, against golden text: `BLESS=1 cargo test -p pebs-user export` rewrites
+//! it.
 
 use crate::failure::Hint as _;
 use std::collections::BTreeMap;

@@ -181,8 +181,8 @@ mod tests {
         );
     }
 
-    /// Visits that overlap without nesting, as in an event loop, have lanes of their own, and so have
-    /// those beside one that never ended.
+    /// Visits that overlap without nesting, as in an event loop, have separate lanes, and so have those
+    /// beside one that never ended.
     #[test]
     fn overlapping() {
         let visits = vec![

@@ -360,7 +360,7 @@ fn browser_hangs_waits_under_what_blocked() {
     }
 }
 
-/// A flame graph by keyboard and mouse: arrow keys walk, Enter zooms, Escape shows all; a new selection draws it anew.
+/// A flame graph by keyboard and mouse: arrow keys walk, Enter zooms, Escape shows all; a new selection redraws it.
 #[test]
 fn browser_walks_the_flame_graph() {
     let page = with_callers();
@@ -410,7 +410,7 @@ fn browser_shows_stages_and_wakers() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// Whatever the times and numbers are, there are columns of one length, or an error.
+    /// For any times and numbers there are columns of equal length, or an error.
     #[test]
     fn strange_rows(rows in strange()) {
         let mut maker = maker();
@@ -437,7 +437,7 @@ proptest! {
     }
 }
 
-/// `pebs-trace html TRACE | head` is no failure: that nobody reads on is still known from the error.
+/// `pebs-trace html TRACE | head` is no failure: the error still shows that the pipe was closed.
 #[test]
 fn nobody_reads() {
     struct Closed;

@@ -189,7 +189,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a name has, it fits.
+        /// Any name fits.
         #[test]
         fn any_name(name in "[a<>(){} :….\\->o]{0,40}(operator)?[)>a ]{0,4}", width in 2_usize..30) {
             prop_assert!(columns(&function(&name, width)) <= width);

@@ -63,7 +63,7 @@ impl Tone {
 /// Ends a tone within a page.
 const END: char = '\u{5}';
 
-/// The text in a tone; nothing if it is empty.
+/// The text in a tone; empty text has none.
 pub(crate) fn toned(tone: Tone, text: &str) -> String {
     if text.is_empty() {
         return String::new();
@@ -92,7 +92,7 @@ pub struct Page {
 }
 
 impl Page {
-    /// An empty page of so many columns.
+    /// An empty page of this width.
     #[must_use]
     pub fn new(width: usize) -> Self {
         Self {
@@ -144,7 +144,7 @@ impl Page {
         self.text.push('\n');
     }
 
-    /// A table under its title; nothing if it has no rows.
+    /// Adds a table under its title, unless it has no rows.
     pub(crate) fn table(&mut self, title: &str, table: &Table) {
         if table.is_empty() {
             return;
@@ -212,7 +212,7 @@ impl Write for Page {
 /// Units that stay on the line of their number.
 const UNITS: [&str; 8] = ["%", "ns", "us", "ms", "s", "k", "M", "G"];
 
-/// The words of a text, a number with its unit as one.
+/// The words of a text; a number and its unit are one word.
 fn unbreakable(text: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     for word in text.split(' ') {

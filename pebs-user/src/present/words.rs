@@ -306,7 +306,7 @@ pub(crate) fn wait(state: &str, frames: &[Frame<'_>]) -> Told {
         },
     };
     let offset = kernel.len();
-    // The lock's own functions say no more than the words do.
+    // The lock's own functions add nothing to the text.
     let is_said = matches!(
         found,
         Some(Kind::Lock | Kind::Condition | Kind::Futex | Kind::Sleep)

@@ -1,8 +1,8 @@
 //! Functions with known time: each notes when it begins and ends, and works in between.
 //!
-//! They are written in assembly so that nothing but the work lies between the two readings of the
-//! clock, however the compiler is set. Each has its own multiplier, so that the compiler keeps them
-//! apart.
+//! They are written in assembly so that only the work lies between the two readings of the clock,
+//! whatever the compiler's settings. Each has a different multiplier, so that the compiler does not
+//! merge them.
 #![expect(unsafe_code, reason = "exported symbols, inline assembly")]
 
 use core::arch::asm;
@@ -150,7 +150,7 @@ pub(crate) extern "C" fn selftest_item(
 
 extern "C" fn handle(id: u64, stays: *mut Stay, count: usize, edges: &mut [Tsc; 2]) {
     edges[0] = now();
-    // SAFETY: the caller hands over `count` stays that are its own.
+    // SAFETY: the caller passes `count` stays that it owns.
     let stays = unsafe { std::slice::from_raw_parts_mut(stays, count) };
     for stay in stays {
         FUNCTIONS[stay.function].1(stay);
@@ -184,7 +184,7 @@ mod tests {
         assert_eq!((short.stops, long.longest), (0, 0));
     }
 
-    /// With a limit of nothing every round is too long, and the longest is kept.
+    /// With a limit of 0 every round is too long, and the longest is kept.
     #[test]
     fn interruptions_are_noted() {
         let mut stay = Stay {

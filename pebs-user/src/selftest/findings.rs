@@ -2,13 +2,13 @@
 
 use serde::Serialize;
 
-/// Functions of at least so many sample intervals in a visit are judged visit by visit.
+/// Functions of at least this many sample intervals in a visit are judged visit by visit.
 pub(crate) const LONG_INTERVALS: f64 = 5.0;
 
 /// Largest bias of the mean time of a long function, as a share of the truth.
 pub(crate) const MAX_BIAS: f64 = 0.01;
 
-/// Share of the 95 % intervals that may hold the truth: from, to.
+/// Accepted coverage of the 95 % intervals: from, to.
 pub(crate) const COVERAGE: (f64, f64) = (0.93, 0.97);
 
 /// Largest share of the time in samples' interrupts for a valid measurement.
@@ -170,7 +170,7 @@ pub(crate) struct Findings {
     pub kernel_share: f64,
     /// Duration of an interruption, mostly a sample's, in a function, ns; null: not in the log.
     pub stop_ns: Option<i64>,
-    /// Share of the functions' time that interrupts took; null: the log does not say.
+    /// Share of the functions' time in interrupts; null: not in the log.
     pub stopped_share: Option<f64>,
     /// Largest difference of the log's times from the marks' clock, ns.
     pub truth_clock_error_ns: i64,
@@ -194,7 +194,7 @@ impl Findings {
         self.of(length).max_by(|a, b| size(a).total_cmp(&size(b)))
     }
 
-    /// Share of the intervals of a length that hold the truth.
+    /// Share of the intervals of a length that contain the truth.
     #[must_use]
     pub(crate) fn coverage(&self, length: Length) -> Option<f64> {
         let sum = |of: fn(&FunctionFindings) -> u64| self.of(length).map(of).sum::<u64>();
@@ -412,7 +412,7 @@ mod tests {
         let found = misses(vec![function(Length::Long, -0.011, 950)]);
         assert!(found.contains("bias of f is -1.10 %"), "{found}");
         let covered = |rows| misses(vec![function(Length::Long, 0.0, rows)]);
-        // Chance makes it so large, or so small, ..
+        // This size is within chance, ..
         assert_eq!(covered(975) + &covered(920), "");
         // .. but not this.
         let found = covered(985);

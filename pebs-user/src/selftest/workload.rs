@@ -1,7 +1,7 @@
 //! The program that the self-test records: random items, logged as they are handled.
 //!
-//! Three kinds of items take turns (two of the first, one of each other), all measured in sample
-//! intervals g, so that each reset value meets the same task:
+//! Three kinds of items alternate (two of the first, one of each other), all measured in sample
+//! intervals g, so that each reset value has the same task:
 //!
 //! * `many`: 8..16 calls of four functions in random order, 2..8 g each;
 //! * `first`, `middle`, `last`: one call of each, 5..9 g, always in this order: effects at an item's
@@ -47,10 +47,10 @@ const WINDOW_NS: i64 = 5_000_000;
 /// the shortest interrupt some 500.
 const INTERRUPTED_NS: f64 = 300.0;
 
-/// An item that was stopped for longer than so many samples' interrupts take was disturbed.
+/// An item was disturbed if it was stopped for longer than this many samples' interrupts.
 const DISTURBED_COSTS: f64 = 2.0;
 
-/// And at least so long, ns.
+/// And at least for this long, ns.
 const DISTURBED_NS: f64 = 5_000.0;
 
 /// One item: planned, and as it came.
@@ -215,7 +215,7 @@ struct Line {
 }
 
 impl Line {
-    /// `None` if the pairs hold no two windows.
+    /// `None` if the pairs do not fill two windows.
     fn through(pairs: impl Iterator<Item = Pair>) -> Option<Self> {
         let mut knots: Vec<Pair> = Vec::new();
         let mut window = i64::MIN;
@@ -270,7 +270,7 @@ struct Stops {
     typical_ns: f64,
     /// Longest interruption by a sample, ns: longer ones have another cause.
     longest_ns: f64,
-    /// Share of the time of the functions that nothing else stopped.
+    /// Share of interrupts in the time of the functions that were stopped by nothing else.
     share: f64,
 }
 

@@ -90,7 +90,7 @@ pub(crate) fn run(host: &Host, quick: bool, bench: Option<&Bench>) -> Experiment
     Experiment::new(Name::Accuracy, rows)
 }
 
-/// Numbers of threads: 1, 2, 4 and so on, and as many as there are CPUs.
+/// Numbers of threads: 1, 2, 4 and so on, up to the number of CPUs.
 pub(crate) fn thread_counts(cpus: usize) -> Vec<usize> {
     let mut counts: Vec<usize> = std::iter::successors(Some(1), |n| Some(n * 2))
         .take_while(|&n| n < cpus)
@@ -169,7 +169,7 @@ fn row_of(offer: &Offer, event: &ResolvedEvent, case: String, counted: &Counted)
     judge(row, offer.basis, event, counted)
 }
 
-/// Judges counts: exact events that the kernel counts have to be equal, others near.
+/// Judges counts: exact events counted by the kernel have to be equal, others close.
 pub(crate) fn judge(row: Row, basis: Basis, event: &ResolvedEvent, counted: &Counted) -> Row {
     let bound = match basis {
         Basis::Exact if !is_hardware(event) => {
@@ -198,7 +198,7 @@ pub(crate) struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
-    /// Work for so many samples; of software events for fewer, where each event is slow.
+    /// Work for this many samples; for software events fewer, if each event is slow.
     pub(crate) fn new(
         host: &'a Host,
         offer: &'a Offer,
@@ -267,7 +267,7 @@ impl<'a> Plan<'a> {
                     Truth::Loads => self.events,
                     _ => self.events / chase.ratio().instructions(),
                 };
-                // Once before, so that nothing is missing while it counts.
+                // Run once before, so that all memory is mapped while it counts.
                 chase.run(1);
                 let (truth, taken) = take(cpu, &events, model, ready, || chase.run(loads))?;
                 let events = match self.offer.truth {
@@ -370,8 +370,8 @@ mod tests {
         assert_eq!(thread_counts(8), [1, 2, 4, 8]);
     }
 
-    /// Breakpoints and page faults are counted exactly on this machine, on one thread and on several; at no reset value is
-    /// there one sample more or less.
+    /// Breakpoints and page faults are counted exactly on this machine, on one thread and on several; at no reset value
+    /// is there one sample more or less.
     #[test]
     fn exact_events() {
         if let Some(missing) = crate::limits::missing_privileges() {

@@ -1,4 +1,4 @@
-//! Bias and attribution: four instructions of a loop make the same number of events; nothing else makes any.
+//! Bias and attribution: four instructions of a loop make equally many events; nothing else makes any.
 //!
 //! Source: section IV.C of the paper. Its reset value of 100,000 is a multiple of the four events of a round: a counter
 //! that overflows exactly then always hits the same instruction, however precise it is. So two values are tried: one

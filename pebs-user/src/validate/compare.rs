@@ -422,7 +422,7 @@ mod tests {
         assert!(references.note.contains("not named"));
     }
 
-    /// Two machines and the published ones: a cell each, empty where nothing is known.
+    /// Two machines and the published ones: a cell each, empty where unknown.
     #[test]
     fn side_by_side() {
         let ours = report();

@@ -28,7 +28,7 @@ const CLOCK_RESET: u64 = 100_000;
 /// Difference from the truth that scaled counts of events in turn may have.
 const TURNS_BOUND: f64 = 0.1;
 
-/// Pages that are touched beside the loop.
+/// Number of pages touched beside the loop.
 const PAGES: u64 = 256;
 
 /// Runs the experiment.
@@ -211,7 +211,7 @@ fn software(host: &Host, rounds: u64) -> Vec<Row> {
     (1..=offers.len()).map(run).collect()
 }
 
-/// The loop, and fresh pages; gives the ns that both took.
+/// Runs the loop, and touches fresh pages; returns the time of both, ns.
 fn software_run(
     host: &Host,
     wanted: &[Wanted],

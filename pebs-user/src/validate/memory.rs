@@ -104,7 +104,7 @@ impl Wanted {
             (Self::Cache(Level::L2), half(1)),
             (Self::Cache(Level::L3), half(2)),
             (Self::Cache(Level::Ram), last),
-            // A line of each of so many pages: more than any first TLB holds, and few enough for the cache.
+            // A line of each of this many pages: more than any first TLB has entries, and few enough for the cache.
             (Self::TlbMiss, Some((1_024 * (page + LINE), page + LINE))),
         ]
     }
@@ -458,7 +458,7 @@ mod tests {
         assert!(walk.contains(walk.first()));
     }
 
-    /// Sizes as sysfs says them, the code's cache left out.
+    /// Sizes from sysfs, without the instruction cache.
     #[test]
     fn caches() {
         let dir = tempfile::tempdir().unwrap();
@@ -480,7 +480,7 @@ mod tests {
         assert_eq!(sizes(Path::new("/nowhere")), [0; 0]);
     }
 
-    /// Without hardware that says it, levels are not on this machine.
+    /// Without hardware that reports levels, their rows say "not here".
     #[test]
     fn without_hardware() {
         let experiment = run(&fixtures::bare_guest(), true);

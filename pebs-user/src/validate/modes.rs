@@ -160,7 +160,7 @@ fn faults_by_mode(host: &Host, event: &ResolvedEvent, cpu: Cpu) -> Result<Confus
     filled.map_err(prepare)?;
     let mut confusion = Confusion::default();
     for sample in &taken[0].samples {
-        // Other pages are nobody's.
+        // Other pages belong to neither.
         let address = sample.access.and_then(|access| access.addr).unwrap_or(0);
         for (pages, is_kernel) in [(&user, false), (&kernel, true)] {
             if pages.contains(address) {
@@ -269,7 +269,7 @@ fn is_in_kernel(calls: &[(i64, i64)], [user, kernel]: [i64; 2], time: i64) -> Op
         let is_inside = time > begin + EDGE_NS && time < end - EDGE_NS;
         return (is_inside && end - begin <= kernel).then_some(true);
     }
-    // Before the first call and behind the last one nothing is known.
+    // Before the first call and behind the last one the mode is unknown.
     let (begin, end) = (before?.1, next?.0);
     let is_inside = time < end - EDGE_NS && end - begin <= user;
     is_inside.then_some(false)

@@ -151,7 +151,7 @@ impl Run<'_> {
             let events = [(self.event, delivery)];
             let (sampled_ns, taken) = take(cpu, &events, &self.host.cpu, || (), || timed(work))?;
             let samples = match delivery {
-                // The kernel took one each time that the counter ran over.
+                // The kernel took one at each overflow of the counter.
                 Delivery::Nowhere => taken[0].times.value / self.event.reset.0.get(),
                 Delivery::Bulk | Delivery::Bpf(_) => taken[0].samples.len() as u64 + taken[0].lost,
             };

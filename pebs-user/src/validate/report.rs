@@ -394,7 +394,7 @@ pub(crate) enum ReportError {
         /// Version of the pebs-trace that wrote it.
         tool: String,
     },
-    /// Not whole.
+    /// The file is incomplete.
     #[error("{} is damaged", path.display())]
     Damaged {
         /// The file.
@@ -506,7 +506,7 @@ impl Report {
     }
 }
 
-/// Somebody else's texts, safe for a terminal.
+/// Makes all foreign texts safe for a terminal.
 fn safe(value: Value) -> Value {
     match value {
         Value::String(text) => Value::String(shown(&text).into_owned()),

@@ -44,7 +44,7 @@ pub(crate) fn median(values: &[f64]) -> Option<f64> {
 pub(crate) struct ChiSquare {
     /// Sum of squared distances over expected counts.
     pub value: f64,
-    /// Probability that equal shares give such a value or a larger one.
+    /// Probability of such a value or a larger one under equal shares.
     pub p: f64,
 }
 

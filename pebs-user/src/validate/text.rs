@@ -118,7 +118,7 @@ fn absent(experiment: &Experiment) -> Vec<String> {
     reasons.into_iter().map(line).collect()
 }
 
-/// Whether a row holds.
+/// Verdict on a row.
 pub(crate) const fn judgement(row: &Row) -> &'static str {
     match row.holds {
         Some(true) => "holds",

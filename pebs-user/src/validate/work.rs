@@ -315,7 +315,7 @@ pub(crate) fn load_four(rounds: u64) {
     unsafe { pebs_validate_bias(rounds.max(1), &raw const word) };
 }
 
-/// Fresh pages that nothing has touched yet.
+/// Fresh pages that have not been touched yet.
 pub(crate) struct Pages {
     base: *mut c_void,
     count: usize,
@@ -398,7 +398,7 @@ pub(crate) struct Walk {
 }
 
 impl Walk {
-    /// Over so many bytes, with a pointer every `stride` bytes.
+    /// Memory of this many bytes, with a pointer every `stride` bytes.
     pub(crate) fn new(bytes: usize, stride: usize) -> Self {
         let apart = stride.max(8) / 8;
         let count = (bytes / 8 / apart).max(2);
@@ -433,7 +433,7 @@ impl Walk {
         (base..base + self.words.len() as u64 * 8).contains(&address)
     }
 
-    /// Follows so many pointers.
+    /// Follows this many pointers.
     pub(crate) fn run(&self, steps: u64) {
         // SAFETY: each pointer leads to another one in the same memory.
         unsafe { pebs_validate_walk(self.words.as_ptr(), steps.max(1)) };
@@ -480,7 +480,7 @@ impl Kind {
         }
     }
 
-    /// Events in so many rounds, the last return of the loop itself included.
+    /// Events in this many rounds, the last return of the loop itself included.
     pub(crate) const fn events(self, rounds: u64) -> u64 {
         match self {
             Self::Loads => 4 * rounds + 1,
@@ -493,7 +493,7 @@ impl Kind {
         }
     }
 
-    /// An instruction that makes one such event a round, for a breakpoint, and its executions in so many rounds.
+    /// An instruction that makes one such event a round, for a breakpoint, and its executions in this many rounds.
     pub(crate) fn site(self, rounds: u64) -> Option<(u64, u64)> {
         Some(match self {
             Self::Loads => (at(pebs_validate_many_load), rounds),

@@ -126,7 +126,7 @@ mod tests {
         assert_eq!((heights[0], heights[1], heights[10]), (32, 0, 1));
     }
 
-    /// No items, no columns, and items that all took as long.
+    /// No items, no columns, and items of equal duration.
     #[test]
     fn edges() {
         assert_eq!(bars(&[], 30), None);

@@ -18,7 +18,7 @@ const MOST_ROWS: usize = 10_000;
 /// Characters of an argument that are kept; one is seldom longer than the 64 that a probe reads.
 const ARG_WIDTH: usize = 200;
 
-/// Everything that can be looked at.
+/// All data of the view.
 #[derive(Clone, Debug)]
 pub(crate) struct Data {
     /// Path of the trace, safe to show.
@@ -61,7 +61,7 @@ pub(crate) struct Part<'a> {
     pub function: &'a FunctionName,
     /// State of the thread while off the CPU; `None`: on the CPU.
     pub state: Option<&'a str>,
-    /// Time in the item, ns; `None` if unknown, or if it did nothing of this.
+    /// Time in the item, ns; `None` if unknown, or if the item does not have this part.
     pub ns: Option<f64>,
     /// Standard error of that; `None` if unknown, and for waits, which are observed.
     pub stderr_ns: Option<f64>,

@@ -55,7 +55,7 @@ impl Source {
 /// Result of a reading: newer data, or the reason for their absence.
 pub(crate) type News = Result<Box<Data>, String>;
 
-/// Follows a trace until it has ended, or nobody takes the news any more.
+/// Follows a trace until it has ended, or the receiver is dropped.
 ///
 /// # Errors
 /// If no thread can be started.

@@ -66,8 +66,8 @@ pub(crate) fn show(mut data: Data, news: Option<&Receiver<News>>) -> io::Result<
     Ok(())
 }
 
-/// Waits for input for so long, or until a signal; says whether the terminal's other end is gone. `event::poll` would read
-/// on for ever then.
+/// Waits for input for this long, or until a signal; returns whether the terminal's other end is gone. `event::poll`
+/// would then read forever.
 fn is_gone_after(most: Duration) -> bool {
     let stdin = io::stdin();
     let mut terminal = [PollFd::new(&stdin, PollFlags::IN)];
@@ -133,7 +133,7 @@ fn key(event: KeyEvent) -> Option<Key> {
 mod tests {
     use super::*;
 
-    /// Ctrl-C ends whatever is on the screen, other keys with Ctrl mean nothing, and a key counts once.
+    /// Ctrl-C exits from any screen, other keys with Ctrl have no meaning, and a key counts once.
     #[test]
     fn keys() {
         let ctrl = |c| key(KeyEvent::new(KeyCode::Char(c), KeyModifiers::CONTROL));

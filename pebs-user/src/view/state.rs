@@ -88,7 +88,7 @@ pub(crate) enum Page {
     /// Items.
     #[default]
     List,
-    /// The item selected, scrolled down by so many lines.
+    /// The selected item, scrolled down by this many lines.
     Item(usize),
 }
 
@@ -227,7 +227,7 @@ impl State {
         self.selected = moved(self.selected, key, self.rows.len().saturating_sub(1));
     }
 
-    /// Lists the items anew, and stays on the one selected if it is still there.
+    /// Rebuilds the list, and keeps the selected item if it is still there.
     fn list(&mut self, data: &Data) {
         let before = self.rows.get(self.selected).copied();
         let text = self.text.to_lowercase();

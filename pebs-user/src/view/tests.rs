@@ -325,7 +325,7 @@ fn walking() {
     assert!(state.is_ended, "Ctrl-C ends while a text is typed, too");
 }
 
-/// A trace without items is shown as one.
+/// A trace without items is shown as such.
 #[test]
 fn nothing_recorded() {
     let trace = Maker::new(info(&SPECS[..1])).finish(&[]);
@@ -340,7 +340,8 @@ fn nothing_recorded() {
     assert!(text.contains("there are no items that ended"), "{text}");
 }
 
-/// Newer data: the item looked at stays, also where others come before it; one that is gone leaves the list.
+/// Newer data: the selected item stays selected, also if others come before it; one that is gone leaves the
+/// list.
 #[test]
 fn newer_data() {
     let (before, mut after) = (data(100), data(100));

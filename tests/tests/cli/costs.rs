@@ -128,8 +128,8 @@ fn calibration_is_kept_and_used() {
     assert!(notes.contains("is ignored: damaged"), "{notes}");
 }
 
-/// Samples that come in bulk are calibrated by themselves, beside those that a program sees, and each recording
-/// takes its own.
+/// Samples that come in bulk are calibrated separately from those that an eBPF program sees, and each recording uses
+/// its own calibration.
 #[test]
 fn calibration_by_transport() {
     need!(machine::root());
@@ -142,7 +142,7 @@ fn calibration_by_transport() {
     let found = json(&done);
     assert_eq!(found["calibration"]["event"], "cpu-clock, bulk");
     let alpha = found["calibration"]["fit"]["alpha_ns"].as_f64().unwrap();
-    // Not for samples that a program sees.
+    // Not for samples that an eBPF program sees.
     assert_eq!(
         recorded(cache.path())["unit_costs"],
         "measured before the run"
@@ -156,7 +156,7 @@ fn calibration_by_transport() {
     assert!((cost - expected).abs() <= 1e-6 * expected + 1e-6);
 }
 
-/// `--dry-run` keeps nothing, and text says the cost with its interval.
+/// `--dry-run` stores nothing, and the text has the cost with its interval.
 #[test]
 fn calibrate_without_keeping() {
     need!(machine::root());
@@ -338,7 +338,8 @@ fn plan_refuses() {
     }
 }
 
-/// Counting oneself: each way is measured or says why not, with spreads that fit together, as table, boxes, JSON and picture.
+/// Self-counting: each way is measured or has a reason why not, with consistent spreads, as table, boxes, JSON and
+/// picture.
 #[test]
 fn calibrate_counters() {
     let _lock = Lock::recording();

@@ -81,7 +81,7 @@ fn marks_too() {
     hints(&done, &["leave out"]);
 }
 
-/// A program has to see each sample.
+/// An eBPF program has to see each sample.
 #[test]
 fn in_bulk() {
     need!(machine::root());

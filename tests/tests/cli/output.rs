@@ -112,8 +112,8 @@ fn full() {
     assert!(matches!(report.code(), Some(0 | 1)), "{report}");
 }
 
-/// The first line says the transport, the report and the path go to stdout, no status line goes to
-/// a pipe.
+/// The first line names the transport, the report and the path go to stdout, and no status line goes to a
+/// pipe.
 #[test]
 fn what_goes_where() {
     need!(machine::root());

@@ -22,7 +22,7 @@ fn as_nobody_with(
     machine::root()?;
     let setpriv = machine::program("setpriv")?;
     let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
-    // Whatever the umask is.
+    // Independent of the umask.
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777))
         .map_err(|e| e.to_string())?;
     let (tool, target) = (dir.path().join("pebs-trace"), dir.path().join("target"));

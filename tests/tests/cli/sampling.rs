@@ -18,7 +18,7 @@ fn reset_zero() {
     refused(&with(&["--reset", "0"]), &["reset", "0"]);
 }
 
-/// So small that the machine would do nothing but sample: refused, with the limit.
+/// So small that the machine would only take samples: refused, with the limit.
 #[test]
 fn reset_too_small() {
     need!(machine::root());
@@ -136,7 +136,7 @@ fn breakpoint_on_nothing() {
     );
 }
 
-/// A bound on the overhead that could mean two things, or nothing.
+/// An ambiguous or invalid bound on the overhead.
 #[test]
 fn max_overhead_values() {
     need!(machine::root());

@@ -140,7 +140,7 @@ fn foreign_on_a_terminal() {
     assert!(!done.stdout.contains(LEAVE_SCREEN), "{done}");
 }
 
-/// Without a terminal there is nothing to look at.
+/// Without a terminal the view fails.
 #[test]
 fn without_a_terminal() {
     need!(machine::root());

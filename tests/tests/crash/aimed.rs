@@ -14,7 +14,7 @@ use pebs_tests::{machine, need, say_skip};
 use super::keeper;
 use super::random::{leaks, probes_gone};
 
-/// Kills while probes are placed, and as many while they are taken away.
+/// Kills while probes are inserted, and as many while they are removed.
 const KILLS: usize = 8;
 /// Least number of kills within the moment: on a busy machine it may be over before it is seen.
 const LEAST: usize = KILLS / 2;
@@ -50,7 +50,7 @@ fn kill_9_at_the_worst_moment() {
     target.answers_stop();
 }
 
-/// Kills one recording; says whether it met the moment.
+/// Kills one recording; returns whether it hit the moment.
 fn kill(workload: &Workload, pid: u32, is_end: bool) -> bool {
     let mut live = Recorder::new(&workload.spec("handle(id=arg1)"))
         .args(&["-p", &pid.to_string()])
@@ -64,7 +64,7 @@ fn kill(workload: &Workload, pid: u32, is_end: bool) -> bool {
     hit && killed.tool.signal() == Some(9)
 }
 
-/// Returns when the recorder or a child of its is there; false if it ended first.
+/// Returns true when the recorder or one of its children is there; false if it ended first.
 fn meets_the_moment(live: &mut Live) -> bool {
     let tool = live.tool.pid();
     let deadline = Instant::now() + PATIENCE;

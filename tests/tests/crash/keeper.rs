@@ -50,7 +50,7 @@ fn kill_9_of_the_keeper() {
     assert_eq!(killed.code(), Some(0), "{killed}");
     let says = format!("warning: {NAME} (process {keeper}) was killed by signal 9: ");
     live.tool.wait_for_line(&says);
-    // Items go on being recorded.
+    // Recording continues.
     let rows = pebs_tests::table::rows_so_far(&live.dir(), "visits");
     live.until_rows("visits", rows + 100);
     let recording = live.stop();

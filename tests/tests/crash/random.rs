@@ -62,7 +62,7 @@ fn moments(seed: u64) -> Vec<Moment> {
         .map(|n| match n % 8 {
             0..3 => Moment::InSetup(up_to(SETUP)),
             3 | 4 => Moment::Stopping(up_to(STOPPING)),
-            // However busy the machine is, so many have visits.
+            // On any machine this many have visits.
             5 | 6 => Moment::Written(up_to(LATEST)),
             _ => Moment::Recording(up_to(LATEST)),
         })
@@ -365,7 +365,7 @@ for trace in sys.argv[1:]:
 print(json.dumps(rows))
 ";
 
-/// DuckDB and pandas read every table of every trace, with as many rows.
+/// DuckDB and pandas read every table of every trace, with equally many rows.
 fn other_readers(left: &[Left<'_>]) {
     let python = match machine::python(&["duckdb", "pandas", "pyarrow"]) {
         Ok(python) => python,

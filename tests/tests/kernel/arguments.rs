@@ -81,8 +81,7 @@ fn return_value() {
     }
 }
 
-/// A pointer that leads nowhere leaves the argument unknown, never 0, and is counted; the visit is
-/// there all the same.
+/// An invalid pointer leaves the argument unknown, never 0, and is counted; the visit is still recorded.
 #[test]
 fn unreadable_argument() {
     need!(machine::root());

@@ -51,7 +51,7 @@ fn samples_by_item(trace: &Trace) -> BTreeMap<(u64, String), u64> {
     counts
 }
 
-/// A breakpoint is hit as often in each item, and each hit is known: both transports give the same.
+/// A breakpoint is hit equally often in each item, and each hit is known: both transports give the same counts.
 #[test]
 fn breakpoints_agree() {
     need!(machine::root());
@@ -74,7 +74,7 @@ fn breakpoints_agree() {
     }
 }
 
-/// Page faults: of each item as many, in the function that touches the pages, by either transport.
+/// Page faults: equally many of each item, in the function that touches the pages, with either transport.
 #[test]
 fn page_faults_agree() {
     need!(machine::root());
@@ -134,7 +134,7 @@ fn page_faults_have_addresses() {
     }
 }
 
-/// A clock: the same items, and about as many samples in each; several threads, and the perf clock.
+/// A clock: the same items, and about equally many samples in each; several threads, and the perf clock.
 #[test]
 fn clock_samples_belong_to_their_items() {
     need!(machine::root());
@@ -230,7 +230,7 @@ fn full_ring() {
         .attach(target.process.pid());
     live.tool.signal(pebs_tests::process::Signal::STOP);
     target.go();
-    // It waits for nobody: 10,000 samples of 32 bytes, where 64 KiB have room.
+    // It does not wait: 10,000 samples of 32 bytes, with room for 64 KiB.
     let (_, truth) = target.finish();
     live.tool.signal(pebs_tests::process::Signal::CONT);
     let recording = live.stop();

@@ -110,7 +110,8 @@ fn tail_call_uretprobe() {
     tail_calls("uretprobe");
 }
 
-/// Killed in the middle of an item: all items are there, the last one cut off by the thread's end.
+/// Killed in the middle of an item: all items are recorded, the last one cut off by the thread's
+/// end.
 #[test]
 fn killed() {
     need!(machine::root());

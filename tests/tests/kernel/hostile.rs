@@ -12,7 +12,7 @@ use pebs_tests::workload::Workload;
 use pebs_tests::{check, machine, need, process};
 use tempfile::TempDir;
 
-/// Memory that the tool may take at most, KiB: a target with 16 GiB of holes has no say in it.
+/// Largest memory of the tool, KiB: a target with 16 GiB of holes has no influence on it.
 const MOST_KIB: u64 = 600 << 10;
 
 /// A name that would clear the screen, forge a line, and reverse the text after it.
@@ -44,8 +44,8 @@ fn check_text(text: &str) {
     );
 }
 
-/// Lying binaries, cut ones, a perf map without end and mappings that change all the time cost names, and nothing else:
-/// the recording ends in good order, within its memory, and outside of the trace nothing has changed.
+/// Lying binaries, truncated ones, an endless perf map and mappings that change all the time cost only names: the
+/// recording ends normally, within its memory, and nothing has changed outside of the trace.
 #[test]
 fn target_that_lies() {
     need!(machine::root());

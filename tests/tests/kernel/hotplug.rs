@@ -152,7 +152,7 @@ fn thread_goes_there() {
     }
 }
 
-/// A CPU that goes and comes while nobody looks is sampled again.
+/// A CPU that goes and comes back unobserved is sampled again.
 #[test]
 fn goes_and_comes() {
     need!(machine::root());

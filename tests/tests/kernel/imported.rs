@@ -29,7 +29,7 @@ fn marks(truth: &Truth) -> String {
     table
 }
 
-/// `sched_switch` with call stacks says where threads blocked, as our own recordings do.
+/// `sched_switch` with call stacks shows where threads blocked, as in our own recordings.
 #[test]
 fn stacks_of_switches() {
     need!(machine::root());

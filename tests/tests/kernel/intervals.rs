@@ -81,7 +81,7 @@ fn as_the_threads_did() {
         assert!((pages..pages + 1_000).contains(&faults), "{faults} {pages}");
         let end = of("task").next().expect("its end");
         let switches = sum(rows, SWITCHES);
-        // The last time it leaves the CPU nobody logs.
+        // Its last switch off the CPU is not logged.
         assert!((end.enter..=end.enter + 2).contains(&switches), "{end:?}");
         let mut by_interval: BTreeMap<i64, [u64; 4]> = BTreeMap::new();
         for row in rows {

@@ -11,7 +11,7 @@ use pebs_tests::{check, machine, need};
 /// Between two samples, ns.
 const RESET: &str = "50000";
 
-/// An interrupt that began before an instant may read its time so much after it, ns.
+/// Largest delay with which an interrupt that began before an instant reads its time, ns.
 const INTERRUPT_NS: i64 = 20_000;
 
 /// Time of the C library between setting an id and reading the clock, ns.
@@ -53,7 +53,7 @@ fn in_the_right_item(trace: &Trace, truth: &Truth, id_of: fn(&ItemTruth) -> u64)
         let found = sample.visit_id.map(|visit| items[&visit]);
         let at = slices.partition_point(|(times, _)| times[0] <= sample.time_ns);
         let Some(([_, enter, leave, after], id)) = at.checked_sub(1).map(|at| &slices[at]) else {
-            // The program's start: nobody has set an id yet.
+            // At the program's start no id has been set yet.
             continue;
         };
         let time = sample.time_ns;

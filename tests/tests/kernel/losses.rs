@@ -129,7 +129,7 @@ fn grouped(n: u64) -> String {
 /// Number of items whose marks fit in a ring of 64 KiB; those of `4 * CPUs` such parts do not fit in the rings of all CPUs.
 const FITS: usize = 600;
 
-/// The tool is stopped and continued again and again, and while it stands more marks come than its rings hold:
+/// The tool is stopped and continued again and again, and while it is stopped more marks come than its rings hold:
 /// marks are refused, at the begin and at the end of visits.
 #[test]
 fn marks_refused() {
@@ -168,7 +168,7 @@ fn marks_refused() {
     assert!(whole >= FITS, "{whole} whole visits");
 }
 
-/// The rings are so small, and the marks so large, that they run full between two looks.
+/// The rings are so small, and the marks so large, that they overflow between two reads.
 #[test]
 fn ring_too_small() {
     need!(machine::root());

@@ -154,8 +154,8 @@ fn stands_for_the_time(trace: &Trace) {
     );
 }
 
-/// An event that counts work, on a thread that was there before: the events that samples stand for
-/// are those that happened, whatever the reset value was.
+/// An event that counts work, on an existing thread: the events that samples stand for are those that occurred, for any
+/// reset value.
 #[test]
 fn page_faults_are_still_counted() {
     need!(machine::root());

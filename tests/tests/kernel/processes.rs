@@ -111,8 +111,8 @@ fn duration() {
     assert!(!trace.visits().is_empty());
 }
 
-/// A signal that comes before a recording has begun ends it, also where a shell that started it in the background had
-/// SIGINT ignored; and then nothing of the command has run, as if it was killed.
+/// A signal before the start of a recording ends it, even if a shell that started it in the background ignored
+/// SIGINT; the command has then not run, as if it was killed.
 #[test]
 fn ended_while_it_is_set_up() {
     need!(machine::root());

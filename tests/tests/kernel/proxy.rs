@@ -19,7 +19,7 @@ use tempfile::TempDir;
 /// Connections, and requests of each.
 const CLIENTS: usize = 4;
 const REQUESTS: usize = 400;
-/// One request in so many is expensive.
+/// One request in this many is expensive.
 const EVERY: usize = 20;
 /// Between answer and next request of a connection.
 const PAUSE: Duration = Duration::from_millis(2);

@@ -1,4 +1,4 @@
-//! Samples: of the right item, in the right function, as many as there must be.
+//! Samples: in the right item and function, and of the expected number.
 
 use std::collections::HashMap;
 

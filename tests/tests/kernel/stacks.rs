@@ -205,7 +205,7 @@ fn inlined() {
     assert!(stacks.contains_key("leaf < handle < main"), "{stacks:?}");
 }
 
-/// Without the option nothing has a stack.
+/// Without the option no sample has a stack.
 #[test]
 fn off_by_default() {
     need!(machine::root());

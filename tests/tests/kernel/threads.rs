@@ -75,7 +75,7 @@ fn oversubscribed() {
     );
 }
 
-/// Items that move to another CPU are flagged, those that stay are not; begin and end name the CPU.
+/// Items that move to another CPU are flagged, others are not; begin and end have the CPU.
 #[test]
 fn migration() {
     need!(machine::root());

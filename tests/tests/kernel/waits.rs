@@ -178,7 +178,7 @@ fn who_preempts() {
     let (_, truth, waits) = with_partners(&["10", "1"]);
     let of_hog = |wait: &&Wait| wait.preempted_by.as_deref() == Some("hog");
     let by_hog: Vec<&Wait> = waits.iter().filter(of_hog).collect();
-    // It comes every other ms, and nothing but the kernel's own threads before it.
+    // It runs every other ms, and only the kernel's own threads before it.
     assert!(by_hog.len() >= 10, "{waits:?}");
     for wait in by_hog {
         assert_eq!(wait.state, "runnable", "{wait:?}");
@@ -191,7 +191,7 @@ fn who_preempts() {
 /// Item, and names on the stack: in the kernel, and in user space.
 type WaitPath = (u64, Vec<String>, Vec<String>);
 
-/// Records `locks`, and gives for each wait in an item, the preempted aside, the item and the names on its stack: in
+/// Records `locks`, and returns for each wait in an item, except preemptions, the item and the names on its stack: in
 /// the kernel and in user space.
 fn stacks_of_waits(name: &str) -> (Recording, Vec<WaitPath>) {
     let workload = Workload::build(name);

@@ -47,7 +47,7 @@ impl Counts {
         &self.rows[&(visit.visit_id, event.to_owned())]
     }
 
-    /// A count that has to be exact.
+    /// A count that must be exact.
     fn exact(&self, visit: &Visit, event: &str) -> u64 {
         let row = self.row(visit, event);
         assert_eq!(row.state, "exact", "{event} {row:?} {visit:?}");

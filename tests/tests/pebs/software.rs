@@ -32,7 +32,7 @@ fn record(soft: &SoftPmu, args: &[&str], rounds: &str) -> (Recording, Truth) {
     super::record(soft, &with_reset, rounds)
 }
 
-/// Each record of the PMU is a sample in the trace or booked; gives the samples seen.
+/// Each record of the PMU is a sample in the trace or booked; returns the number of samples.
 fn all_booked(trace: &Trace, soft: &SoftPmu) -> u64 {
     let samples = trace.account("samples");
     let told = format!("{samples:?}\n{}", soft.tallies());
@@ -371,7 +371,8 @@ fn killed_tools() {
     }
 }
 
-/// Nor does any other program that is killed while it samples. So often that a counter or a buffer that is left shows.
+/// Nor does any other program that is killed while it samples. Repeated often enough that a leaked counter or buffer
+/// shows.
 #[test]
 fn killed_samplers() {
     const TIMES: u32 = 100;

@@ -171,7 +171,7 @@ fn resets(rounds: &[Value]) -> usize {
     first.map_or(0, Vec::len)
 }
 
-/// Median; 0 of nothing.
+/// Median; 0 if there are no values.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(0.0)

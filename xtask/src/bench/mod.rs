@@ -84,7 +84,7 @@ struct Load {
     period_ns: u64,
 }
 
-/// One call in so many is made beforehand, unmeasured.
+/// One call in this many is made beforehand, unmeasured.
 ///
 /// Source: `workloads/marks.c`.
 const WARM_UP: u64 = 100;
@@ -160,7 +160,7 @@ fn costs(args: &Args, dir: &Path) -> Result<bool> {
     Ok(passed)
 }
 
-/// Runs all rounds of one measure, prints the table, and says whether ours is within its limits.
+/// Runs all rounds of one measure, prints the table, and returns whether ours is within its limits.
 fn compare(tracers: &Tracers, load: Load, rounds: usize) -> Result<bool> {
     let mut runs: Vec<Vec<Run>> = vec![Vec::new(); tracers.available.len()];
     for round in 1..=rounds {

@@ -14,7 +14,7 @@ const TRACEFS: &str = "/sys/kernel/tracing";
 pub struct Probes {
     /// All events of the group.
     events: String,
-    /// Whether tracefs is there because of us.
+    /// Whether we mounted tracefs.
     mounted: bool,
 }
 

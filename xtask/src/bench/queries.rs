@@ -26,7 +26,7 @@ const TABLE: &str = "visit_functions";
 const SAMPLES: &str = "samples";
 const COUNTS: &str = "counts of samples";
 
-/// Makes the trace, asks, prints a table, and says whether all is within its limits.
+/// Records the trace, runs the queries, prints a table, and returns whether all is within its limits.
 pub fn compare(dir: &Path, rounds: usize) -> Result<bool> {
     let Some(python) = setup::readers() else {
         println!("SKIP queries: no DuckDB; see cargo xtask setup");

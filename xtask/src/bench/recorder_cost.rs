@@ -12,7 +12,7 @@ use super::{Load, Measure, SPIN, median};
 /// Calls of the marked function in a run of much work; each makes two marks.
 const CALLS: u64 = 1_000_000;
 
-/// Much work is so many times little work.
+/// Ratio of much work to little work.
 const FACTOR: u64 = 20;
 
 /// Prints the cost of each tracer.

@@ -14,7 +14,7 @@ use crate::toolchain::find_program;
 /// Tracer of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tracer {
-    /// Nobody: the base.
+    /// No tracer: the baseline.
     Nobody,
     /// `pebs-trace`.
     Ours,
@@ -71,7 +71,7 @@ pub fn samples_in(data: &Path) -> Result<u64> {
 
 /// Available tracers.
 pub struct Tracers {
-    /// Nobody first, then ours, then those that are installed.
+    /// [`Tracer::Nobody`] first, then ours, then the other installed ones.
     pub available: Vec<Tracer>,
     tool: PathBuf,
     workload: PathBuf,

@@ -1,4 +1,4 @@
-//! The load: many GETs of small live keys, few GETs of expired keys that hold a large hash.
+//! The load: many GETs of small live keys, few GETs of expired keys of a large hash.
 //!
 //! Redis frees an expired key inside the command that accesses it. So the truth is known: exactly the GETs of
 //! `big:*` are slow, because they free 20,000 fields.

@@ -107,7 +107,7 @@ fn demonstrate(tool: &Path, size: Size, trace: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The report for programs, with enough of the slowest visits to hold all that should be there, and those that were
+/// The report for programs, with enough of the slowest visits to include all expected ones, and those that were
 /// preempted.
 fn json_report(tool: &Path, trace: &str, size: Size) -> Result<serde_json::Value> {
     let slowest = (20 * size.big).to_string();
@@ -132,8 +132,8 @@ fn new_trace_dir() -> Result<PathBuf> {
 mod tests {
     use super::*;
 
-    /// The load meets its own truth on a real server: every small key is there, every large one
-    /// has expired, and freeing the large ones takes longest.
+    /// The load has the expected truth on a real server: every small key exists, every large one has expired, and
+    /// freeing the large ones takes longest.
     #[test]
     fn load_on_a_real_server() {
         if crate::toolchain::find_program("redis-server").is_none() {

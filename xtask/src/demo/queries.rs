@@ -1,4 +1,4 @@
-//! Runs the guide's queries on a trace, so that they stay true.
+//! Runs the guide's queries on a trace, so that they stay valid.
 
 use std::fs;
 use std::path::Path;

@@ -45,7 +45,7 @@ pub struct Contents {
 }
 
 impl Contents {
-    /// Builds and collects everything, with that test program; the tool is there already.
+    /// Builds and collects everything, with that test program; the tool already exists.
     pub fn build(tool: &Path, tests: &str) -> Result<Self> {
         let dir = shell::tools_dir().join("kernels");
         let programs = test_programs(tests)?;
@@ -171,7 +171,7 @@ impl Contents {
         Ok(())
     }
 
-    /// Adds the libraries of everything that is there so far.
+    /// Adds the libraries of all programs added so far.
     fn add_libraries(&mut self) -> Result<()> {
         for source in self.files.clone().values() {
             if !is_elf(source)? {

@@ -44,8 +44,8 @@ pub const END: &str = "#end ";
 /// The line after the last step.
 pub const DONE: &str = "#done";
 
-/// Folders that the image has, whether they hold files or not. Nothing is mounted on /tmp, where the
-/// programs may come from.
+/// Folders of the image, with or without files. Nothing is mounted on /tmp, where the programs may
+/// come from.
 pub const FOLDERS: [&str; 5] = ["/dev", "/proc", "/sys", "/tmp", "/etc"];
 
 /// File systems: type and place.
@@ -209,7 +209,7 @@ pub fn describe(status: ExitStatus) -> String {
 mod tests {
     use super::*;
 
-    /// A step comes out of its line as it went in; arguments may hold blanks.
+    /// A step survives the conversion to a line and back; arguments may contain blanks.
     #[test]
     fn step_round_trip() {
         for after in [None, Some("record".to_owned())] {

@@ -19,7 +19,7 @@ const MEMORY: &str = "1536M";
 /// allocator of Linux 6.12 the flags are garbage. Kernels do without it.
 const EMULATED_CPU: &str = "max,-cx16";
 
-/// The guest's time: each instruction takes 2 ns (2 to the shift), and nobody waits for an idle guest. So
+/// The guest's time: each instruction takes 2 ns (2 to the shift), and an idle guest does not sleep. So
 /// its timers don't outrun it, however slow the emulation and busy the host.
 const INSTRUCTION_TIME: &str = "shift=1,sleep=off";
 
@@ -33,8 +33,8 @@ const OPTIONS: [&str; 6] = [
     "-monitor",
 ];
 
-/// The kernel's messages go to the first serial line. The time stamp counter can be relied on, and reading
-/// any other clock is slow; nobody attacks this guest.
+/// The kernel's messages go to the first serial line. The time stamp counter is reliable, and reading any
+/// other clock is slow; no attacker is on this guest.
 const COMMAND_LINE: &str = "console=ttyS0 panic=-1 quiet loglevel=4 tsc=reliable clocksource=tsc mitigations=off nowatchdog";
 
 /// Between two looks at QEMU.

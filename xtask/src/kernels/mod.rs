@@ -27,8 +27,7 @@ mod outcome;
 mod packages;
 mod softpmu;
 
-/// Kernels that are run unless others are named: from the one that recording has to refuse to the
-/// newest that Debian has.
+/// Kernels that run by default: from one that recording has to refuse to the newest of Debian.
 const VERSIONS: [&str; 4] = ["5.10", "6.1", "6.12", packages::NEWEST];
 
 /// The emulator; part of Debian's `qemu-system-x86`.
@@ -54,8 +53,8 @@ const TOO_SLOW: [&str; 4] = [
     "sampling::query_figure_8",
 ];
 
-/// Time for it, from power-on to power-off: many times the two minutes that it takes beside other steps, as it
-/// must not fail because others have the CPUs.
+/// Time limit from power-on to power-off: many times the two minutes that it takes beside other steps, as it must not
+/// fail because others have the CPUs.
 const CI_LIMIT: Duration = Duration::from_secs(1800);
 
 /// Time limit of the guest with a PMU in software: twice its time beside other work.
@@ -110,7 +109,7 @@ struct Round {
 impl Round {
     /// Arguments of the test program.
     fn test_arguments(&self) -> Vec<String> {
-        // With several threads a test's line is whole, whatever else is printed meanwhile.
+        // With several threads a test's line stays in one piece, whatever else is printed meanwhile.
         let mut arguments = vec!["--test-threads=2".to_owned()];
         arguments.extend_from_slice(&self.tests);
         if self.accel == Accel::Tcg {

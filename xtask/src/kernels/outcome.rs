@@ -43,7 +43,7 @@ enum Recording {
 /// Result of the tests.
 #[derive(Debug)]
 enum Tests {
-    /// Not run, as recording does not work here.
+    /// Not run, as recording is not possible here.
     NotRun,
     /// All tests ended.
     Ran(Counts),

@@ -350,7 +350,7 @@ fn uri_of(mirrors: &str, archive: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// An archive is taken from where this machine has it, else from beside Debian's main one.
+    /// The address of an archive is the one this machine uses, else derived from Debian's main archive.
     #[test]
     fn mirrors() {
         let known = "http://a/other/\nhttp://b/debian/\nhttp://c/x/debian-security/\n";

@@ -50,7 +50,7 @@ impl Pmu {
     }
 }
 
-/// Builds the module for a kernel; gives its file.
+/// Builds the module for a kernel; returns its file.
 ///
 /// # Errors
 /// It is another kernel than it is written for, something that building needs is missing, or the compiler refused.
@@ -101,7 +101,7 @@ fn copy_source(from: &Path, to: &Path) -> Result<()> {
         let path = entry?.path();
         let place = to.join(path.file_name().context("a file without a name")?);
         let text = fs::read(&path)?;
-        // A file that is written anew is compiled anew.
+        // A rewritten file would be compiled again.
         if fs::read(&place).ok().as_ref() != Some(&text) {
             fs::write(place, text)?;
         }

@@ -1,7 +1,7 @@
 //! Parses a crate's files into tokens: declared modules and named paths.
 //!
-//! Tokens rather than syntax, so that paths in the arguments of macros are seen too. Items that are compiled for tests
-//! alone are left out, and so are links in comments.
+//! Tokens rather than syntax, so that paths in the arguments of macros are seen too. Items that are compiled only for
+//! tests are left out, and so are links in comments.
 
 use std::collections::BTreeSet;
 use std::iter::Peekable;
@@ -69,7 +69,7 @@ impl Place {
 }
 
 impl Reader {
-    /// Reads nothing yet; `root` has the crate's `lib.rs`, `parent` is a module's path.
+    /// An empty reader; `root` has the crate's `lib.rs`, `parent` is a module's path.
     pub fn new(root: &Path, parent: &str) -> Self {
         Self {
             root: root.to_owned(),

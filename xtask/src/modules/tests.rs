@@ -132,7 +132,7 @@ analysis: units store gone";
     );
 }
 
-/// Modules that import each other, through others too, are shown as a knot.
+/// Modules that import each other, also through others, are shown as a knot.
 #[test]
 fn knots() {
     let root = tree(TREE);

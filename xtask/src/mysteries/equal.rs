@@ -10,7 +10,7 @@ use super::mystery::{Cause, Mystery};
 use super::{Args, FIRST, compile, program, run};
 use crate::{recorder, shell};
 
-/// Share of pairs in which changes may be reported: `diff` has intervals of 95 % for all figures of a comparison at
+/// Largest share of figures that may be reported as changed: `diff` has intervals of 95 % for all figures of a comparison at
 /// once.
 const LEVEL: f64 = 1.0 - FIRST;
 

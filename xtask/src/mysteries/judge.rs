@@ -22,7 +22,7 @@ const SLACK: (f64, f64) = (1000.0, 0.06);
 pub struct Entry {
     /// The hidden cause struck.
     pub slow: bool,
-    /// The time that it took; 0: unknown.
+    /// Time of the cause, ns; 0: unknown.
     pub cause_ns: u64,
     /// Duration measured around it by its caller.
     pub duration_ns: u64,
@@ -162,7 +162,7 @@ impl Row {
                         || !self.kernel && has(ALLOCATOR)
                         || it.language == Language::Go && self.name.starts_with("runtime."))
             }
-            // Threads of a process wait for one another's changes of its memory.
+            // Threads of a process wait for each other's changes of its memory.
             Cause::PageFaults => {
                 function && (culprit || self.kernel && has(FAULTS))
                     || waits && has(&["map", "madvise"])
@@ -265,7 +265,7 @@ pub enum Outcome {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
     pub outcome: Outcome,
-    /// Whether the interval of the true cause holds its true time; `None`: not known or no interval.
+    /// Whether the interval of the true cause contains its true time; `None`: unknown or no interval.
     pub covered: Option<bool>,
     /// The first ranked cause, and the truth.
     pub ranked: String,
@@ -446,7 +446,8 @@ mod tests {
         }
     }
 
-    /// A wrong answer is a miss, for each cause: another function, its caller, the right name of the wrong kind, nothing.
+    /// A wrong answer is a miss, for each cause: another function, its caller, the right name of the wrong kind, no
+    /// name.
     #[test]
     fn planted_wrong_answers() {
         use super::super::mystery::CAUSES;
@@ -488,7 +489,7 @@ mod tests {
         assert_eq!(judged(260_000.0), Some(false));
     }
 
-    /// With nothing wrong, a function with most of the gap is a false cause; noise of the machine and small parts are not.
+    /// Without a cause, a function with most of the gap is a false cause; noise of the machine and small parts are not.
     #[test]
     fn null_cases() {
         let it = mystery(Cause::Nothing);
@@ -506,8 +507,8 @@ mod tests {
         assert_eq!(outcome(&it, &[]), Outcome::Quiet);
     }
 
-    /// With several kinds of slow items, the first cause of each is an answer: of a kind that had no CPU no answer is asked,
-    /// and a kind that is like typical items names nothing.
+    /// With several kinds of slow items, the first cause of each is an answer: a kind that had no CPU needs no answer,
+    /// and a kind with the composition of typical items names nothing.
     #[test]
     fn kinds() {
         let it = mystery(Cause::Cpu);

@@ -72,7 +72,7 @@ const NAMED: f64 = 0.05;
 /// Probability that a run fails though its rates are right.
 const BY_CHANCE: f64 = 0.005;
 
-/// Seeds, and seconds of each, of a run that says whether much is broken.
+/// Number of seeds, and seconds of each, of a short run that detects major regressions.
 const SMALL: (u64, f64) = (20, 3.0);
 
 /// The same probability for such a small run, which is one of many.
@@ -387,7 +387,7 @@ mod tests {
         }
     }
 
-    /// With nothing wrong, the source has nothing of the kind, and no function is much longer than others.
+    /// Without a cause, the source has no code of one, and no function is much longer than others.
     #[test]
     fn null_cases_have_no_cause() {
         for it in (0..300)

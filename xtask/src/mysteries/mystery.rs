@@ -82,7 +82,7 @@ pub const SHAPES: [Shape; 5] = [
 /// Work of 100 ns or so.
 const UNITS_PER_US: f64 = 10.0;
 
-/// Slow items that a run has to have.
+/// Least number of slow items in a run.
 const MIN_SLOW: f64 = 50.0;
 
 impl Cause {
@@ -170,7 +170,7 @@ pub struct Mystery {
     pub steps: Vec<usize>,
     /// The function with the cause.
     pub culprit: String,
-    /// The function that slow items alone call, or that holds the lock.
+    /// The function that only slow items call, or that holds the lock.
     pub callee: String,
 }
 
@@ -198,7 +198,7 @@ impl Mystery {
         let extra_us = (item_us * bigger).max(40.0);
         // In CPUs of a machine of two.
         let busy = match (shape, cause) {
-            // Rarely two at a time: else a slow item makes those slow, too, that have their turns beside it.
+            // Rarely two at a time: else a slow item also slows those that alternate with it.
             (Shape::Turns, _) => random.uniform(0.04, 0.12),
             (Shape::Loop, _) | (_, Cause::Neighbour) => random.uniform(0.25, 0.6),
             (_, Cause::Lock) => random.uniform(0.6, 1.0),
@@ -410,7 +410,7 @@ fn load(it: &Mystery, random: &mut Random) -> Option<Bursts> {
 }
 
 impl Cause {
-    /// As tables say it.
+    /// Name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Cpu => "CPU for one kind",
@@ -429,7 +429,7 @@ impl Cause {
 }
 
 impl Shape {
-    /// As tables say it.
+    /// Name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Threads => "thread per request",
@@ -442,7 +442,7 @@ impl Shape {
 }
 
 impl Language {
-    /// As tables say it.
+    /// Name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::C => "C",

@@ -1,4 +1,4 @@
-//! Runs a server with the tool beside it.
+//! Runs a server and records it with the tool.
 
 use std::fs::{self, File};
 use std::path::Path;

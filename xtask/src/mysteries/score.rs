@@ -24,7 +24,7 @@ pub struct Counts {
     pub cases: u64,
     pub first: u64,
     pub among_three: u64,
-    /// Seeds with nothing wrong.
+    /// Number of seeds without a cause.
     pub nulls: u64,
     pub named: u64,
     pub intervals: u64,

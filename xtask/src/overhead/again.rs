@@ -158,7 +158,7 @@ pub fn write_table(title: &str, all: &[Again]) -> String {
 mod tests {
     use super::*;
 
-    /// An error that stays is explained only by a cost that differs.
+    /// A persistent error is explained only by a different cost.
     #[test]
     fn reasons() {
         let spread = |low, median, high| Spread { low, median, high };

@@ -18,7 +18,7 @@ const MEMORY: [u64; 5] = [4, 16, 64, 256, 768];
 /// Time between two samples, ns.
 const RESET: u64 = 20_000;
 
-/// Work with so much memory on so many threads.
+/// Work with this much memory on this many threads.
 pub struct Cost {
     pub kib: u64,
     pub threads: u32,

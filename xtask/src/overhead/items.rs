@@ -51,7 +51,7 @@ struct Target {
     spec: String,
     pid: u32,
     driver: Driver,
-    /// Whether it does nothing but items.
+    /// Whether it does only items.
     only_items: bool,
     /// Items of a lot.
     lot: u64,
@@ -125,7 +125,7 @@ impl Target {
         .sized()
     }
 
-    /// With as many items in a lot as take [`LOT`].
+    /// Sets the number of items in a lot so that it takes [`LOT`].
     fn sized(mut self) -> Result<Self> {
         let mut items = 64;
         loop {
@@ -138,7 +138,7 @@ impl Target {
         }
     }
 
-    /// CPU time of so many items, ns.
+    /// CPU time of this many items, ns.
     fn lot(&mut self, items: u64) -> Result<f64> {
         let before = cpu_ns(self.pid)?;
         match &mut self.driver {
@@ -231,7 +231,7 @@ impl Case {
     }
 }
 
-/// Measures all, and gives the table and whether enough predictions are good.
+/// Measures all, and returns the table and whether enough predictions are good.
 pub fn measure(tool: &Path, dir: &Path, rounds: usize) -> Result<(String, bool)> {
     let program = dir.join("paced");
     let mut command = Command::new("cc");

@@ -132,7 +132,7 @@ impl Pair {
     }
 }
 
-/// Some work on so many threads.
+/// Some work on this many threads.
 struct Validated {
     work: Work,
     /// CPU time of a thread without sampling, ns.
@@ -330,7 +330,7 @@ fn median_of<'a>(
     median(pairs.into_iter().map(figure).collect())
 }
 
-/// Median; unknown of nothing.
+/// Median; NaN if there are no values.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)

@@ -16,7 +16,7 @@ pub const KINDS: [&str; 4] = ["integer", "branchy", "chase", "stream"];
 /// Memory of work that streams, KiB: far beyond the second level cache.
 const STREAM_KIB: u64 = 64 << 10;
 
-/// Caches, where the machine does not say their size, KiB.
+/// Sizes of the caches if the machine does not report them, KiB.
 const USUAL_L1_KIB: u64 = 32;
 const USUAL_L2_KIB: u64 = 1 << 10;
 
@@ -108,7 +108,7 @@ impl Bench {
         alpha.context("calibrate printed no alpha")
     }
 
-    /// Work of a kind that takes so many seconds of CPU time in each thread.
+    /// Work of a kind that takes this many seconds of CPU time in each thread.
     pub fn work(&self, kind: &'static str, threads: u32, seconds: f64) -> Result<Work> {
         let kib = match kind {
             // Larger caches are shared with others, on some hosts also most of this one, so runs would differ.
@@ -119,7 +119,7 @@ impl Bench {
         self.sized(kind, threads, seconds, kib)
     }
 
-    /// The same with so much memory.
+    /// The same with this much memory.
     pub fn sized(&self, kind: &'static str, threads: u32, seconds: f64, kib: u64) -> Result<Work> {
         let trial = Work {
             kind,

@@ -40,7 +40,7 @@ const LONG: usize = 3_000;
 
 const ROUNDS: usize = 5;
 
-/// A sample has to take less than this part of the interval, or the program hardly gets on.
+/// Largest part of the interval that a sample may take, or the program makes hardly any progress.
 const MOST_OF_INTERVAL: f64 = 0.85;
 
 /// A packet that took longer than this was off the CPU in between, ns.

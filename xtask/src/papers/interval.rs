@@ -14,7 +14,7 @@ use crate::overhead::runs::{Bench, Work};
 use crate::spread::Spread;
 use crate::{shell, toolchain};
 
-/// Programs that stand for the paper's astar, bzip2 and gcc.
+/// Programs in place of the paper's astar, bzip2 and gcc.
 const KINDS: [&str; 3] = ["integer", "branchy", "chase"];
 
 /// Reset values, ns. The kernel's clock goes no faster than the first (`perf_swevent_start_hrtimer()` in
@@ -38,7 +38,7 @@ const PUBLISHED: [(f64, f64); 5] = [
 ];
 const RECORD: f64 = 200.0;
 
-/// Interval between two samples at a reset value of so many micro-operations, us.
+/// Interval between two samples at a reset value of this many micro-operations, us.
 pub fn published_us(at: usize) -> f64 {
     RECORD / PUBLISHED[at].1
 }

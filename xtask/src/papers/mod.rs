@@ -42,7 +42,7 @@ pub struct Args {
     tool: Option<PathBuf>,
 }
 
-/// A group of figures that is measured as one.
+/// A group of figures that are measured together.
 struct Figure {
     name: &'static str,
     /// Name of a missing prerequisite; `None` if setup installed all of them.

@@ -32,7 +32,7 @@ impl Section {
         self.musts.iter().filter(|(_, holds)| !holds).count()
     }
 
-    /// As the page shows it; `measured` says where and when.
+    /// The section of the page; `measured` is the place and time of the measurement.
     pub fn markdown(&self, measured: &str) -> String {
         let mut text = format!("## {}\n\n{measured}\n\n", self.title);
         // Writing to a string does not fail.

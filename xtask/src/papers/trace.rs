@@ -166,7 +166,7 @@ pub fn record(
     })
 }
 
-/// Waits until a workload is ready, and gives its process.
+/// Waits until a workload is ready, and returns its pid.
 fn ready(child: &mut Child) -> Result<String> {
     let stderr = child.stderr.take().context("no stderr")?;
     for line in BufReader::new(stderr).lines() {

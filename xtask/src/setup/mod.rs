@@ -53,7 +53,7 @@ enum Toolchain {
     Nightly,
 }
 
-/// One thing that has to be there.
+/// One prerequisite.
 struct Piece {
     name: &'static str,
     /// Users of it.
@@ -314,7 +314,7 @@ fn library(name: &str) -> Option<String> {
         .find(|path| Path::new(path).exists())
 }
 
-/// Folders that hold shared libraries on Debian and its like.
+/// Folders with shared libraries on Debian and similar systems.
 fn library_dirs() -> impl Iterator<Item = &'static str> {
     [
         "/usr/lib/x86_64-linux-gnu",

@@ -91,7 +91,7 @@ pub(super) fn read<R: BufRead>(lines: &mut Lines<'_, R>) -> Result<Table, CsvErr
             continue;
         }
         match &words[at] {
-            // A column of words says nothing that can be counted; one word among numbers is damage.
+            // A column of words has no counts; a single word among numbers is damage.
             Some((_, word)) if counts.iter().all(|it| it.is_nan()) => {
                 notes.push(format!("column '{name}' holds words ('{word}'): left out"));
             }

@@ -31,7 +31,7 @@ pub enum CsvError {
         #[source]
         source: io::Error,
     },
-    /// There is nothing in it.
+    /// The file has no content.
     #[error("{name}: no counts in it")]
     Empty {
         /// Name of the file.
@@ -95,7 +95,7 @@ pub fn read(name: &str, input: impl BufRead) -> Result<Table, CsvError> {
     }
 }
 
-/// Lines that say something: no remarks, no empty ones.
+/// Lines with content: no remarks, no empty ones.
 struct Lines<'a, R> {
     name: &'a str,
     input: R,

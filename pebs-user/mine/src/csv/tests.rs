@@ -55,7 +55,8 @@ fn parts_of_perf() {
     assert_eq!(counts(&cores, "page-faults"), [70.0, 81.0]);
 }
 
-/// Runs without intervals, repeated ones, old versions without shares, and names that hold the separator or come twice.
+/// Runs without intervals, repeated ones, old versions without shares, and names that contain the separator or occur
+/// twice.
 #[test]
 fn versions_of_perf() {
     let repeated = table(

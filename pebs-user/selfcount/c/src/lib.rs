@@ -121,7 +121,7 @@ fn status(done: Result<(), Error>) -> c_int {
 /// The group behind a pointer; `None` if it is null or of another thread.
 ///
 /// # Safety
-/// The pointer is null, or from `selfcount_open` and not closed, and nobody else uses it meanwhile.
+/// The pointer is null, or from `selfcount_open` and not closed, and no other thread uses it meanwhile.
 unsafe fn group<'a>(group: *mut SelfcountGroup) -> Option<&'a mut Group> {
     // SAFETY: the caller's.
     let Some(group) = (unsafe { group.as_mut() }) else {
@@ -205,7 +205,7 @@ pub unsafe extern "C" fn selfcount_reset(of: *mut SelfcountGroup) -> c_int {
     unsafe { group(of) }.map_or(-1, |group| status(group.reset()))
 }
 
-/// Reads all events, and gives their number; -1 if it can't.
+/// Reads all events, and returns their number; -1 on failure.
 ///
 /// # Safety
 /// The group is null, or from [`selfcount_open`], not closed, and not in use by another caller. `counts` has room for

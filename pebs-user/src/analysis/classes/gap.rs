@@ -45,7 +45,7 @@ pub(super) struct Gap {
 /// Items of equal duration, at the resolution of the counts.
 struct Step {
     duration: u64,
-    /// They and those that took longer.
+    /// Number of items of this duration or longer.
     upto: u64,
     /// Sum of the spacings above them.
     spacings: f64,
@@ -79,8 +79,8 @@ pub(super) fn find(descending: impl Iterator<Item = (u64, u64)>, items: u64) -> 
             candidates += 1;
             if ln_ratio(from, below) >= MIN_RATIO.ln() {
                 let spacing = below.spacings - from.spacings;
-                // Items with the same duration are spacings of 0; those in question are left out. A mean of 0
-                // (all others are equal) makes the chance 0.
+                // Items with the same duration are spacings of 0; those in question are left out. A mean of 0 (all
+                // others are equal) makes the chance 0.
                 let others = last.upto.saturating_sub(2 + strays).max(1);
                 let mut mean = (last.spacings - spacing).max(0.0) / others as f64;
                 if strays > 0 {

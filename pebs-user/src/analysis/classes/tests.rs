@@ -1,4 +1,4 @@
-//! Every reader of a trace gives the same number for the same question.
+//! Every reader of a trace returns the same number for the same question.
 
 use serde_json::Value;
 

@@ -36,7 +36,7 @@ const SEED: u64 = 0x6469_6666;
 /// Below this number of samples or waits the error of a figure is at least that of counting so few.
 const RARE: u64 = 64;
 
-/// Gives two figures of the same thing the errors that so few samples have if nothing changed.
+/// Raises the errors of two figures of the same thing to those of so few samples, assuming that nothing changed.
 ///
 /// With few samples the error by periods is itself random, and 0 where there were no samples. If both sides have the
 /// mean m, and a sample stands for u an item, m / u samples are expected, with an error of their square root; one more,
@@ -273,7 +273,7 @@ fn durations(members: &[u32], items: &Items) -> [Figure; 3] {
     })
 }
 
-/// Mean, median and 99th percentile with each period taken so many times.
+/// Mean, median and 99th percentile with each period weighted by the number of times it was drawn.
 fn figures(sorted: &[(i64, u8)], weights: &[u32; PERIODS]) -> [f64; 3] {
     let weight = |period: u8| u64::from(weights[usize::from(period)]);
     let (mut items, mut sum) = (0_u64, 0.0);

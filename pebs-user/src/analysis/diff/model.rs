@@ -50,13 +50,13 @@ pub(crate) struct ProbeDiff {
     /// Why there are no functions or waits; null if there are.
     pub too_little: Option<String>,
     /// Events that were counted in both, per item: `slow` is after, `typical` before. Their intervals are among
-    /// those that hold at once.
+    /// the simultaneous ones.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub counted_events: Vec<CountedRow>,
 }
 
-/// A figure before and after, per item. Intervals hold 95 % of the time for all figures of the
-/// comparison together.
+/// A figure before and after, per item. Intervals cover the truth with 95 % for all figures of the comparison
+/// together.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Change {
     pub before_ns: f64,
@@ -74,7 +74,7 @@ pub(crate) struct Change {
     pub share_low: Option<f64>,
     /// Upper end.
     pub share_high: Option<f64>,
-    /// The interval does not hold 0.
+    /// The interval does not contain 0.
     pub changed: bool,
     /// The whole interval is above `fail_above`.
     pub fails: bool,

@@ -3,8 +3,8 @@
 //! A bootstrap over items draws as many items as there are, with replacement. To bound cost and
 //! memory for any number of items, they are put into [`BLOCKS`] blocks by a hash of their index, and
 //! whole blocks are drawn: with fewer items than blocks that is nearly the bootstrap over single
-//! items. The seed is fixed, so the same trace gives the same intervals.
-//! Source: Efron and Tibshirani, "An Introduction to the Bootstrap", chapters 6 and 13.
+//! items. The seed is fixed, so the same trace gives the same intervals. Source: Efron and
+//! Tibshirani, "An Introduction to the Bootstrap", chapters 6 and 13.
 
 use crate::rng::{SplitMix64, mix};
 
@@ -79,7 +79,7 @@ impl Blocks {
             .sum()
     }
 
-    /// Blocks that hold something.
+    /// Non-empty blocks.
     fn filled(&self) -> Vec<usize> {
         let blocks = self.0.as_ref().map_or(&[][..], |blocks| &blocks[..]);
         (0..blocks.len())
@@ -134,7 +134,7 @@ pub(in crate::analysis) fn interval(mut values: Vec<f64>) -> Option<(f64, f64)> 
 mod tests {
     use super::*;
 
-    /// Replicates vary as a mean of so many items does.
+    /// Replicates vary as a mean of this many items does.
     #[test]
     fn width_of_a_mean() {
         let (mut items, mut sum) = (Blocks::default(), Blocks::default());

@@ -28,8 +28,8 @@ pub(in crate::analysis) struct Table {
     pub both: u64,
 }
 
-/// Probability that chance puts at least so many of the items with the property among the slow ones
-/// (Fisher's exact test, one-sided).
+/// Probability that chance puts at least this many of the items with the property among the slow
+/// ones (Fisher's exact test, one-sided).
 ///
 /// *Worked number*: of 4 items 2 are slow, 2 have the property, both are the same: 1 / C(4,2) = 1/6.
 /// Cost: O(the smaller of `slow` and `with`).

@@ -5,10 +5,10 @@ use rustc_hash::FxHashMap;
 use crate::store::args::{ArgRef, ArgView};
 use crate::store::schema::{ArgColumn, ArgType};
 
-/// Different texts of a column that are distinguished; all beyond count as one.
+/// Largest number of distinct texts of a column; all others count as one.
 const MOST_TEXTS: usize = 1 << 18;
 
-/// Characters of a text that are looked at.
+/// Number of leading characters of a text that are compared.
 const TEXT_LENGTH: usize = 200;
 
 /// Adding it to an i64 as u64 keeps the order.

@@ -548,7 +548,7 @@ pub(super) fn gap(
         elsewhere,
     ));
     let mut rows: Vec<(&Told, f64)> = told.iter().map(|row| (row, share(&row.part))).collect();
-    // Stable, so that equal ones stay in the order of their keys.
+    // Stable, so that equal ones keep the order of their keys.
     rows.sort_by(|a, b| b.1.total_cmp(&a.1));
     // A negative share is listed if it is at least a tenth of the gap.
     let counts = |share: f64| share >= LEAST_SHARE || share <= -0.1;

@@ -25,7 +25,7 @@ use crate::store::schema::visit_flag;
 use crate::store::view::{Select as _, View as _, columns};
 use crate::units::EventId;
 
-/// Parts of a time line at most, beside marks and waits.
+/// Largest number of runs in a time line, not counting marks and waits.
 const MOST_RUNS: usize = 40;
 
 /// Waits listed at most: the longest.

@@ -170,7 +170,7 @@ impl Items {
         self.together.get(&item).copied().unwrap_or(item)
     }
 
-    /// Divides the items of each probe into periods of as many items each, in order of their begin.
+    /// Divides the items of each probe into periods of equally many items, in order of their begin.
     pub(in crate::analysis) fn divide(&mut self, periods: usize) {
         self.periods = vec![0; self.all.len()];
         let item = |index: u32| &self.all[index as usize];

@@ -19,7 +19,7 @@ use rustc_hash::FxHashMap;
 /// Replaces the typical items of each probe by the items that were not kept: the sum over all visits
 /// less the kept ones.
 ///
-/// They vary less than the slow ones and are more, so that their error is not looked at.
+/// They vary less than the slow ones and are more, so their error is neglected.
 pub(super) fn typical(
     trace: &Trace,
     losses: LossVisits,

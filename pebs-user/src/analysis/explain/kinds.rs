@@ -49,10 +49,10 @@ use crate::units::FunctionId;
 
 const MOST_KINDS: usize = 6;
 
-/// Items that are not slow and looked at: one in so many, at most.
+/// Largest share of examined items among those that are not slow: one in this many.
 const MAX_PART: usize = 10;
 
-/// Items looked at.
+/// Largest number of examined items.
 const MOST_ITEMS: usize = 20_000;
 
 /// Draws that an item counts as, at most, of each of the two distributions.
@@ -195,7 +195,8 @@ struct Component {
     sampled: Vec<f64>,
 }
 
-/// Logarithms of probabilities from numbers of draws. Half a draw is spread over all: nothing is impossible.
+/// Logarithms of probabilities from numbers of draws. Half a draw is spread over all places, so that no probability is
+/// 0.
 fn logarithms(draws: &[f64]) -> Vec<f64> {
     let sum: f64 = draws.iter().sum();
     let bias = 0.5 / draws.len() as f64;
@@ -302,7 +303,7 @@ fn mixture(points: &[Point], places: Places) -> Vec<usize> {
     let one = Component::of(points, &vec![1.0; points.len()], places);
     let mut best = Mixture::fit(points, vec![one], places);
     while best.components.len() < MOST_KINDS {
-        // Items that it fits worst, far from one another in their order.
+        // The items that it fits worst, far apart in their order.
         let mut order: Vec<(f64, usize)> = points
             .iter()
             .enumerate()
@@ -644,7 +645,7 @@ impl Telling<'_> {
             };
             let part = ((own - total) / (of_all_time - total)).max(0.0);
             let chance = (looked_at * part.powi(count.min(1_000) as i32)).min(1.0);
-            // Nobody else has it, and luck would hardly do that.
+            // No other item has it, which is unlikely by luck.
             if samples != of_all || chance.is_nan() || chance > LUCK {
                 continue;
             }

@@ -91,8 +91,7 @@ pub(crate) struct Grouped {
     pub argument: String,
     /// Part of the variance of the durations' ranks that it explains, 0..1.
     pub part: f64,
-    /// Chance that an argument that has nothing to do with the durations explains as much, times
-    /// the number searched.
+    /// Chance that an unrelated argument explains as much, times the number searched.
     pub chance: f64,
 }
 
@@ -225,7 +224,7 @@ pub(crate) struct Split {
     pub other_with: u64,
     /// Share of the slow items that pass, less the share of the others: 0..1.
     pub effect: f64,
-    /// Chance of that if the argument has nothing to do with it, times the tests searched.
+    /// Chance of that if the argument is unrelated, times the number of tests searched.
     pub chance: f64,
     /// Tests searched.
     pub tested: u64,
@@ -295,9 +294,9 @@ pub(crate) struct Only {
     pub samples: u64,
     /// Its time, mean of all of the kind.
     pub mean_ns: f64,
-    /// Chance that luck puts it into these items only, times the functions and waits looked at.
+    /// Chance that luck puts it into these items only, times the number of functions and waits examined.
     pub chance: f64,
-    /// Functions and waits looked at, in all kinds.
+    /// Number of functions and waits examined, in all kinds.
     pub looked_at: u64,
 }
 
@@ -400,7 +399,7 @@ pub(crate) struct CallPath {
     pub callers: Vec<FunctionName>,
     /// Outer callers are not known.
     pub truncated: bool,
-    /// Whether samples had a call stack: if not, nothing is known of callers.
+    /// Whether samples had a call stack: if not, callers are unknown.
     pub known: bool,
     /// Excess of slow items on this path.
     #[serde(flatten)]

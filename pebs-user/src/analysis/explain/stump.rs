@@ -45,7 +45,7 @@ const EFFECT: f64 = 0.5;
 const SLOW_OF_WITH: f64 = 0.5;
 const WITH_OF_SLOW: f64 = 0.1;
 
-/// Slow items that a test must hold for.
+/// Least number of slow items that pass a test.
 const FEWEST_SLOW: u64 = 3;
 
 /// Largest number of different values for which each one is tested, or makes a group.
@@ -374,8 +374,7 @@ fn ranks(members: &[u32], items: &[Item]) -> Vec<f64> {
 /// Labels, and the group of each member.
 type Groups = (Vec<(SplitTest, String)>, Vec<Option<u16>>);
 
-/// A group for each value that enough items have; `None` unless there are some, and they hold most
-/// items.
+/// A group for each value of enough items; `None` unless there are several, and they cover most items.
 fn by_value(
     values: Vec<Option<u64>>,
     test: SplitTest,

@@ -33,7 +33,7 @@ pub(in crate::analysis) const PREEMPTED: &str = "runnable";
 /// Key of a sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(in crate::analysis) enum Key {
-    /// Samples of a function, as the events that they stand for.
+    /// Samples of a function, as the number of events that they stand for.
     Function(FunctionId),
     /// Time off the CPU; preemptions of all functions are one key, as the place of a preemption is chance.
     Wait(WaitKind),
@@ -201,7 +201,7 @@ pub(in crate::analysis) struct Summing<'a> {
     /// Names of the threads that ended waits or took the CPU, by tid.
     pub actors: FxHashMap<u32, String>,
     pub block: fn(&Items, u32) -> usize,
-    /// Rows of the items to look at by themselves ([`Summing::watch`]).
+    /// Rows of the watched items ([`Summing::watch`]).
     pub rows: Rows,
     /// By item, whether its rows are kept; empty: no item's.
     watched: Vec<bool>,
@@ -337,7 +337,7 @@ impl<'a> Summing<'a> {
         }
     }
 
-    /// Adds the time of a wait to those that a thread ended, or took the CPU for, at some time.
+    /// Adds the time of a wait to those that a thread ended, or took the CPU for, at time `when`.
     fn add_actor(&mut self, visit_id: u64, at: (Key, u32), name: &str, (ns, when): (i64, i64)) {
         self.add_slow(visit_id, |slow, share| {
             let (sum, longest) = slow.actors.entry(at).or_default();
@@ -347,7 +347,7 @@ impl<'a> Summing<'a> {
         self.actors.entry(at.1).or_insert_with(|| name.to_owned());
     }
 
-    /// Adds up the functions, as one event saw them.
+    /// Adds up the functions, as sampled by one event.
     pub(in crate::analysis) fn functions(
         &mut self,
         trace: &Trace,

@@ -109,8 +109,8 @@ fn paths_and_interference() {
     assert!(slow.interference[0].slow_ns > slow.interference[0].typical_ns);
 }
 
-/// Items that are slow as their CPU ran at half its speed for a while: that comes first among the interruptions, with
-/// the time that the slower clock took.
+/// Items that are slow because their CPU ran at half its speed for a while: this comes first among the interruptions,
+/// with the time lost to the slower clock.
 #[test]
 fn slower_clock() {
     let mut maker = Maker::new(info(&[SPEC]));
@@ -328,7 +328,7 @@ fn groups_asked_for() {
             .iter()
             .all(|it| it.slow.is_none() && it.gap.is_none())
     );
-    // And found when nobody asks, as the durations differ by it.
+    // The same groups are found automatically, as the durations differ by them.
     let found = explain(&trace, &ExplainOptions::default()).unwrap();
     let grouped = found.probes[0].grouped.as_ref().unwrap();
     assert_eq!(grouped.argument, "n");

@@ -393,7 +393,7 @@ fn evidence(cause: &Cause) -> String {
     }
 }
 
-/// A cause in words, in so many columns.
+/// A cause as text, within this many columns.
 fn what(cause: &Cause, width: usize) -> String {
     let path = cause.blocked.as_ref().map_or(&[][..], |it| &it.functions);
     kind(
@@ -485,12 +485,12 @@ fn wait_path(functions: &[FunctionName]) -> String {
 fn share(share: f64) -> String {
     match share {
         share if share <= -0.001 => format!("-{}", percent(-share)),
-        // Less than a thousandth of the gap counts as nothing.
+        // Less than a thousandth of the gap is shown as 0.
         share => percent(share),
     }
 }
 
-/// An interval of a share, in brackets; nothing if it is not known.
+/// An interval of a share, in brackets; empty if unknown.
 fn ends(low: Option<f64>, high: Option<f64>) -> String {
     match (low, high) {
         // Adding 0 makes -0 one.
@@ -506,7 +506,7 @@ fn ends(low: Option<f64>, high: Option<f64>) -> String {
 mod tests {
     use super::*;
 
-    /// Tests of arguments as one would type them, foreign text made safe.
+    /// Tests of arguments in the syntax of SPECs, with foreign text escaped.
     #[test]
     fn tests_of_arguments() {
         assert_eq!(test("n", SplitTest::AtLeast, "5"), "n>=5");

@@ -59,10 +59,10 @@ pub struct MineOptions {
     pub seed: u64,
 }
 
-/// Why nothing is explained.
+/// Why nothing can be mined.
 #[derive(Debug, thiserror::Error)]
 pub enum MineError {
-    /// There is nothing to explain.
+    /// The outcome is missing or unclear.
     #[error(transparent)]
     Outcome(#[from] OutcomeError),
     /// The events can't be ranked.
@@ -166,7 +166,7 @@ pub struct ChangedValue {
 /// An event, or equivalent events, with their importance.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RankedEvents {
-    /// Their names, the one that says most first.
+    /// Their names, the most important first.
     pub events: Vec<String>,
     /// Share of the outcome's variance that depends on them.
     pub effect: Interval,
@@ -184,7 +184,7 @@ pub struct RankedEvents {
     pub is_kept: bool,
 }
 
-/// A model of so many events.
+/// A model of some number of events.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ModelOf {
     /// The events, most important first.
@@ -309,7 +309,7 @@ const DRAWN: usize = 4;
 /// Cleans a table, ranks its events and finds pairs.
 ///
 /// # Errors
-/// If there is nothing to explain, or nothing to explain it with.
+/// If there is no outcome, or no event to explain it with.
 pub fn mine(files: Vec<String>, table: Table, options: &MineOptions) -> Result<Mined, MineError> {
     let Table {
         series,

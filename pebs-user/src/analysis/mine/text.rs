@@ -83,7 +83,7 @@ fn names(events: &[String]) -> String {
     }
 }
 
-/// Events that say something of items that the models have not seen.
+/// Events with a significant effect on items that the models have not seen.
 fn found(ranked: &Ranked) -> Vec<&RankedEvents> {
     let predicts = ranked.explained.mean >= LEAST_EXPLAINED;
     let events = ranked.events.iter();

@@ -22,7 +22,7 @@ pub struct Counts<T = u32> {
     pub switches: Option<T>,
     /// Times that it came back on another one.
     pub migrations: Option<T>,
-    /// Page faults that it took.
+    /// Page faults of the thread.
     pub page_faults: Option<T>,
 }
 
@@ -52,7 +52,7 @@ impl<T: Copy> Counts<T> {
 impl Counts {
     /// The counts that set this visit apart from typical ones, with their nouns.
     ///
-    /// Switches are left out: the waits say more.
+    /// Switches are left out: waits are more informative.
     pub(in crate::analysis) fn striking(
         &self,
         typical: &TypicalCounts,

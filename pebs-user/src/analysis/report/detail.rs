@@ -80,7 +80,7 @@ impl Details<'_> {
             self_stderr_ns,
         } = FunctionColumns::of(batch)?;
         let mut end = 0;
-        // The rows of a visit are mostly next to one another.
+        // The rows of a visit are mostly consecutive.
         for of_visit in visits.chunk_by(|a, b| a == b) {
             let (begin, visit) = (end, of_visit[0]);
             end += of_visit.len();

@@ -154,7 +154,7 @@ impl Class {
         let waits: i64 = self.waits.values().map(|it| it.ns).sum();
         let off = waits as f64 / self.visits;
         let per_visit = Some(self.mean_ns - self.oncpu_ns - off).filter(|it| it.is_finite());
-        // Less than nothing is the rounding of clocks.
+        // Negative values are rounding errors of clocks.
         let per_visit = per_visit.map(|it| it.max(0.0));
         let share = per_visit.map(|it| it / self.mean_ns);
         Cell {

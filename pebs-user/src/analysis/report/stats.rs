@@ -107,7 +107,7 @@ pub(in crate::analysis) fn add(
     Ok(())
 }
 
-/// The waits that are left of `all` without these.
+/// The waits of `all` minus these.
 pub(in crate::analysis) fn other_waits(
     all: &FxHashMap<WaitKind, WaitSum>,
     without: &FxHashMap<WaitKind, WaitSum>,

@@ -1,5 +1,5 @@
-//! Reports of made-up traces, against golden text: `BLESS=1 cargo test -p pebs-user report` writes it
-//! anew.
+//! Reports of synthetic traces, against golden text: `BLESS=1 cargo test -p pebs-user report`
+//! rewrites it.
 
 mod interrupts_and_faults;
 

@@ -31,7 +31,7 @@ pub(in crate::analysis) const ARG_WIDTH: usize = 40;
 pub(crate) const NO_MARKS: &str =
     "begin and end lie between two samples, as items have no marks (sampled_bounds)";
 
-/// Causes named in the line that says why items are slow.
+/// Number of causes named in the line that explains slow items.
 const CARRIERS: usize = 4;
 
 /// Least part of the whole of a named row or of time elsewhere.

@@ -32,7 +32,7 @@ impl<T> Top<T> {
     }
 
     fn cut(&mut self) {
-        // The sort is stable: of equal keys the first stays first.
+        // The sort is stable: among equal keys the first stays first.
         self.kept.sort_by_key(|(key, _)| std::cmp::Reverse(*key));
         self.kept.truncate(self.limit);
         if self.kept.len() == self.limit {

@@ -101,7 +101,7 @@ pub(crate) fn base_name(path: &str) -> &str {
 mod tests {
     use super::*;
 
-    /// Names of probes are short, whatever the SPEC holds.
+    /// Names of probes are short, whatever the SPEC contains.
     #[test]
     fn probe_names() {
         let shorts = [

@@ -16,7 +16,7 @@ use crate::store::schema::is_own_flag;
 use crate::view::data::{Data, Group, Item, Part};
 use crate::view::state::State;
 
-/// Columns of the numbers beside a function, the spaces between them counted.
+/// Width of the numbers beside a function, including the spaces between them.
 const NUMBERS: u16 = 56;
 
 /// Columns before the text of a fact.
@@ -173,7 +173,7 @@ fn row(part: &Part<'_>, wide: usize) -> String {
         None => name(part.function),
         Some(state) => format!("[{}] {}", safe(state, 20), name(part.function)),
     };
-    // A time is known from so many samples on; a wait is seen, not sampled.
+    // A time is known from this many samples; a wait is observed, not sampled.
     let least = u64::from(MIN_VISIT_SAMPLES);
     let is_known = part.state.is_some() || part.samples >= least;
     let own = part.ns.filter(|_| is_known);

@@ -127,7 +127,7 @@ impl Reading<'_> {
         if self.items.unit == Unit::Visit || probes.is_empty() {
             probes.push(ProbeItems::default());
         }
-        // Not empty: one was added if it was.
+        // Not empty: one was added above if it was.
         let last = probes.len() - 1;
         probes[last].probe_ids.push(probe_id);
         probes[last].specs.extend(spec);
@@ -246,7 +246,7 @@ impl Reading<'_> {
         self.batches = batches;
     }
 
-    /// Adds a visit: a new item, or one more visit of an item; gives its index.
+    /// Adds a visit: a new item, or one more visit of an item; returns its index.
     fn insert(&mut self, visit: Item, args: &[ArgView<'_>], row: usize) -> u32 {
         let items = &mut self.items;
         // Fewer than 2^32: each takes more than a byte of a file.

@@ -88,7 +88,7 @@ fn two_kinds() {
     }
 }
 
-/// Three kinds within one another's range, of few samples each.
+/// Three kinds of overlapping durations, with few samples each.
 #[test]
 fn three_kinds_in_one_range() {
     let (group, text) = served(6_000, 2, |i, random| match i % 200 {
@@ -137,7 +137,7 @@ fn no_slow_items() {
 #[test]
 fn tail_apart_from_the_slow() {
     let (group, text) = served(6_000, 5, |i, random| {
-        // A tail without a gap, of what all items do.
+        // A tail without a gap, with the composition of all items.
         let tail = 10_000.0 / (f64::from(random.below(1_000) + 1) / 1_000.0).sqrt();
         let mut did = vec![Ran(1, (0.6 * tail) as i64), Ran(3, (0.4 * tail) as i64)];
         if i % 300 == 50 {

@@ -65,8 +65,8 @@ fn with_naming<T>(use_it: impl FnOnce(&Naming<'_>) -> T) -> T {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    // Whatever items do, the shares sum to the gap, each lies within its interval where that does not
-    // hold by chance alone, and nothing is not a number.
+    // For any items the shares sum to the gap, each lies within its interval except by chance, and no
+    // figure is NaN.
     #[test]
     fn shares_sum_to_the_gap(
         slow in prop::collection::vec(([0_u16..60, 0..60, 0..3], 0_u32..90_000, 0_u32..20_000), 1..30),

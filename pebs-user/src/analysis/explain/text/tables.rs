@@ -157,7 +157,7 @@ fn paths(table: &mut Table, cause: &Cause) {
     }
 }
 
-/// The call paths that are worth a row: not the only one, of a function that nobody in the item called.
+/// The call paths worth a row: not the only path of a function without a caller in the item.
 pub(super) fn worth_rows(cause: &Cause) -> &[CallPath] {
     match &cause.paths[..] {
         [only] if only.callers.is_empty() => &[],

@@ -68,7 +68,7 @@ fn told() {
     assert!(csv.lines().nth(1).unwrap().contains(",80000,0,,,"), "{csv}");
 }
 
-/// A trace without them shows nothing.
+/// Without them the report has no lines on interruptions.
 #[test]
 fn not_recorded() {
     let report = report(false);

@@ -49,7 +49,7 @@ pub(in crate::analysis) fn callers(
     text
 }
 
-/// A function that is its own caller so many times.
+/// A function that calls itself this many times in a row.
 fn repeated(callers: &[FunctionName], width: usize) -> String {
     let name = callers
         .first()
