@@ -416,7 +416,7 @@ fn rows(old: &ProbeFigures, new: &ProbeFigures) -> Vec<RowFigures> {
     rows
 }
 
-/// A quantile of Student's t with the degrees of freedom of two runs of [`PERIODS`](figures::PERIODS) periods.
+/// A quantile of Student's t with the degrees of freedom of two runs of [`PERIODS`] periods.
 ///
 /// Source: Abramowitz and Stegun 26.7.5, the first term.
 fn t_quantile(p: f64) -> f64 {

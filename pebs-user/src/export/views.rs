@@ -48,7 +48,7 @@ pub(super) fn write(
                 let op = if samples == last { ">=" } else { "=" };
                 let of = format!("when probe_id = {probe} and samples {op} {samples} and rank_ns");
                 let mut lines = String::new();
-                // Items with some numbers of samples may have no slow, or no typical range.
+                // For some numbers of samples no item may be slow, or typical.
                 if slow < i64::MAX {
                     lines += &format!("        {of} >= {slow} then 'slow'\n");
                 }

@@ -125,7 +125,7 @@ fn names_that_clash() {
     );
 }
 
-/// Presets that do not exist, do not apply, or lack their program.
+/// Presets that do not exist, are empty, or lack their program.
 #[test]
 fn presets() {
     let unknown = pebs_trace(["--preset", "gone", "--", "true"]);

@@ -6,7 +6,7 @@ use crate::store::run::RunInfo;
 use crate::store::run::VisitRule;
 use crate::store::schema::visit_flag;
 
-/// Number of preceding visits that are searched for the enclosing one.
+/// Largest number of open visits that are searched for the enclosing one.
 const DEPTH: usize = 64;
 
 impl Items {
