@@ -25,7 +25,7 @@ const FIELDS: usize = 20_000;
 const CHUNK: usize = 1_000;
 /// Time between two samples, ns: many times the cost of one on virtual machines with slow timers.
 const RESET_NS: i64 = 100_000;
-/// Between any fast GET and any slow one.
+/// Between any fast GET and any slow one, ns.
 const SLOW_NS: i64 = 500_000;
 
 /// Parts of the names of functions that free a hash.

@@ -277,7 +277,7 @@ fn rate(
     (weight > 0.0).then(|| sum / weight)
 }
 
-/// Rows that cross-validation looks at, at most.
+/// Largest number of rows used for cross-validation.
 const VALIDATED: usize = 2_000;
 
 /// The number of neighbours that foretells known rows best from those around them.

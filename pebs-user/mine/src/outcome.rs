@@ -5,7 +5,7 @@ use crate::series::{Event, Series};
 /// Values to explain, one a row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// As it was counted, or `IPC`.
+    /// Name of the event, or `IPC`.
     pub name: String,
     /// One value a row; NaN: missing.
     pub values: Vec<f64>,
@@ -65,7 +65,7 @@ const DURATIONS: [&str; 11] = [
     "cpu-clock",
 ];
 
-/// The ratio that is explained where both of its events were counted in intervals of equal length.
+/// The ratio that is explained if both of its events were counted in intervals of equal length.
 const IPC: &str = "IPC";
 
 /// The part of a name before its modifiers: `cycles` of `cycles:u`.

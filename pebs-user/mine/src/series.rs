@@ -5,7 +5,7 @@ use std::ops::Range;
 /// The counts of one event.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Event {
-    /// As the tool that counted calls it.
+    /// Name of the event in the tool that counted it.
     pub name: String,
     /// A value a row, scaled to the whole row; NaN: not counted.
     pub counts: Vec<f64>,

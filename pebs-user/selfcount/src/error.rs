@@ -11,7 +11,7 @@ pub enum Error {
     /// An unknown event name or modifier.
     #[error("unknown event '{name}'")]
     UnknownEvent {
-        /// As it was given.
+        /// Name as given.
         name: String,
     },
     /// The group has no events.

@@ -126,7 +126,8 @@ fn grouped(n: u64) -> String {
     }
 }
 
-/// Number of items whose marks fit in a ring of 64 KiB; those of `4 * CPUs` such parts do not fit in the rings of all CPUs.
+/// Number of items whose marks fit in a ring of 64 KiB; those of `4 * CPUs` such parts do not fit in the rings of all
+/// CPUs.
 const FITS: usize = 600;
 
 /// The tool is stopped and continued again and again, and while it is stopped more marks come than its rings hold:

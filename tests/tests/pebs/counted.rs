@@ -13,7 +13,7 @@ use pebs_tests::{check, need};
 /// Largest number of instructions that marks add to an item, in the emulator.
 const MARKS: u64 = 40_000;
 
-/// Between reading one counter and the next one of the same mark, ns.
+/// Time between reading one counter and the next one of the same mark, ns.
 const APART: u64 = 10_000;
 
 /// The clock takes samples, and no counter.

@@ -72,7 +72,7 @@ struct List {
     version: String,
     /// The vendor's objects.
     events: Vec<Value>,
-    /// By event, lower case: whether it is precise, where the objects themselves do not say.
+    /// Precise flag of each event, by its name in lower case, for lists without these flags.
     precise: HashMap<String, bool>,
 }
 

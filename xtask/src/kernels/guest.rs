@@ -57,7 +57,7 @@ const REPORT: &str = "/dev/ttyS1";
 /// Search path of programs.
 const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Between two looks at a step.
+/// Interval between two polls of a step.
 const POLL: Duration = Duration::from_millis(20);
 
 /// One thing to run.

@@ -37,7 +37,7 @@ const OPTIONS: [&str; 6] = [
 /// other clock is slow; no attacker is on this guest.
 const COMMAND_LINE: &str = "console=ttyS0 panic=-1 quiet loglevel=4 tsc=reliable clocksource=tsc mitigations=off nowatchdog";
 
-/// Between two looks at QEMU.
+/// Interval between two polls of QEMU.
 const POLL: Duration = Duration::from_millis(100);
 
 /// Lines of the kernel's messages worth showing when things went wrong.

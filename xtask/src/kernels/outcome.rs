@@ -47,7 +47,7 @@ enum Tests {
     NotRun,
     /// All tests ended.
     Ran(Counts),
-    /// They did not get to their end.
+    /// The tests did not finish.
     Unfinished,
 }
 

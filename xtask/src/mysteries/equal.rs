@@ -10,8 +10,8 @@ use super::mystery::{Cause, Mystery};
 use super::{Args, FIRST, compile, program, run};
 use crate::{recorder, shell};
 
-/// Largest share of figures that may be reported as changed: `diff` has intervals of 95 % for all figures of a comparison at
-/// once.
+/// Largest share of figures that may be reported as changed: `diff` has intervals of 95 % for all figures of a
+/// comparison at once.
 const LEVEL: f64 = 1.0 - FIRST;
 
 /// Result of one comparison.

@@ -34,7 +34,7 @@ pub struct Args {
 /// Memory limit for pending records and open visits.
 const MAX_MEMORY: &str = "64MiB";
 
-/// Between two looks at the tool's memory.
+/// Interval between two readings of the tool's memory.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// A workload of `tests/` that runs until it is ended.

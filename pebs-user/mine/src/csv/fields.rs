@@ -1,6 +1,6 @@
 //! Fields and numbers as various programs and locales write them.
 
-/// Separators that are looked for, the likeliest first.
+/// Supported separators, the likeliest first.
 pub(super) const SEPARATORS: [char; 6] = [',', ';', '\t', '|', ':', ' '];
 
 /// The fields of a line; within quotes a separator is text.

@@ -8,10 +8,11 @@
 //!
 //! A sample falls on an item of length L with a chance that follows from L. With samples every S of net time, let x =
 //! (L + d)/S; for x between j and j + 1 an item has j samples with probability j + 1 - x, and j + 1 samples with
-//! probability x - j. Here d is the additional time of an item in which samples count for it (inside its marks, and while they delay
-//! interrupts); it is chosen to give the observed number of items with a sample. So the lengths of items with j + 1
-//! samples are distributed as those of items with j, each weighted by (x - j)/(j + 1 - x). Items with j + 1 samples,
-//! ordered by net time, are given these lengths in order: the number beyond any limit is then the expected one.
+//! probability x - j. Here d is the additional time of an item in which samples count for it (inside its marks, and
+//! while they delay interrupts); it is chosen to give the observed number of items with a sample. So the lengths of
+//! items with j + 1 samples are distributed as those of items with j, each weighted by (x - j)/(j + 1 - x). Items with
+//! j + 1 samples, ordered by net time, are given these lengths in order: the number beyond any limit is then the
+//! expected one.
 //!
 //! No rank moves by more than [`MOST`] times the overhead in such items: an item that is slow by much more than that
 //! remains slow, however few are like it. Items with more than [`MATCHED`] samples, or beyond [`WAY`] of the interval

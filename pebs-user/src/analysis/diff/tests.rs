@@ -30,7 +30,7 @@ const OLD: Build = Build {
     wait: 20_000,
 };
 
-/// 2,000 items, each time within a third of its mean; functions numbered as the seed likes.
+/// 2,000 items, each time within a third of its mean; functions are numbered by the seed.
 fn run(described: RunInfo, build: Build, seed: u64) -> TestTrace {
     let mut maker = Maker::new(described);
     let mut random = SplitMix64::new(seed);

@@ -138,7 +138,7 @@ impl ArgumentColumns {
         }
     }
 
-    /// Takes values that an item has not yet from another of its visits.
+    /// Fills in values that an item lacks from another of its visits.
     pub(in crate::analysis) fn fill(&mut self, item: usize, args: &[ArgView<'_>], row: usize) {
         for (column, array) in self.0.iter_mut().zip(args) {
             let value = array.get(row);

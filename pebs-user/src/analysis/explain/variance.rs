@@ -28,8 +28,8 @@ const LEAST_SHARE: f64 = 0.005;
 /// Least number of items.
 const FEWEST: f64 = 20.0;
 
-/// Least number of samples an item for a variance of net latencies. With fewer, the variation in the overhead of samples
-/// is much of the variance, and correlates with whether an item has a sample.
+/// Least number of samples an item for a variance of net latencies. With fewer, the variation in the overhead of
+/// samples is much of the variance, and correlates with whether an item has a sample.
 const SAMPLES_EACH: f64 = 1.0;
 
 /// Moments of the latency over the items, or over a replicate of them.

@@ -16,7 +16,7 @@ pub(super) struct Stages {
     places: Places,
     /// For each item of a visit that serves several its passage.
     shared: FxHashMap<(u64, u64), u32>,
-    /// For each passage its item, [`NONE`] before one of its visits was met; `None`: not counted.
+    /// For each passage its item, [`NONE`] before the first of its visits; `None`: not counted.
     items: Vec<Option<u32>>,
 }
 
