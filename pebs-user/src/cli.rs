@@ -1,4 +1,4 @@
-//! What can be typed: the subcommands, each with its own arguments. Doc comments are the help.
+//! The command line: the subcommands, each with its own arguments. Doc comments are the help.
 
 use std::ffi::OsString;
 
@@ -116,7 +116,7 @@ pub enum Cmd {
     SelftestWorkload(WorkloadArgs),
 }
 
-/// What may have been meant where a word was not expected.
+/// A hint for an unexpected word: similar subcommands and options.
 #[must_use]
 pub fn hint_of(error: &clap::Error) -> Option<String> {
     /// Below this similarity a name is no help.
@@ -150,8 +150,8 @@ pub fn hint_of(error: &clap::Error) -> Option<String> {
     })
 }
 
-/// The arguments with options that all subcommands have behind the subcommand: `pebs-trace --color never report T` is
-/// as `pebs-trace report --color never T`. clap takes what comes before a subcommand for options of recording.
+/// Moves options that all subcommands have behind the subcommand: `pebs-trace --color never report T` becomes
+/// `pebs-trace report --color never T`. clap takes options before a subcommand for those of recording.
 pub fn in_order(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut args: Vec<OsString> = args.collect();
     let mut end = 1;

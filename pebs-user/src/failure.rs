@@ -1,18 +1,18 @@
-//! What ends a command: an error with its causes, and what to do about it.
+//! The error that ends a command, with its causes and a hint.
 //!
-//! Every error of this crate that can end a command is a [`Hint`]: one that is not can't become a [`Failure`], so that
-//! nobody forgets to say what to do.
+//! Every error of this crate that can end a command is a [`Hint`]: only those convert to a [`Failure`], so that no
+//! hint is forgotten.
 
 use std::fmt::{self, Display};
 use std::io;
 
-/// What to do about an error.
+/// An error with advice for the user.
 pub trait Hint {
-    /// The value seen and the command to run; `None` where the message says it all.
+    /// The value seen and the command to run; `None` if the message suffices.
     fn hint(&self) -> Option<String>;
 }
 
-/// Errors of libraries: those of ours that have one as a cause know what to do.
+/// Errors of libraries: our errors that wrap them have the hints.
 macro_rules! without_hint {
     ($($error:ty),* $(,)?) => {
         $(impl Hint for $error {
@@ -43,18 +43,18 @@ impl Hint for pebs_mine::csv::CsvError {
     }
 }
 
-/// What ends a command.
+/// The error that ends a command.
 #[derive(Debug)]
 pub struct Failure {
     error: anyhow::Error,
     hint: Option<String>,
 }
 
-/// What a command gives.
+/// Result of a command.
 pub type Result<T, E = Failure> = std::result::Result<T, E>;
 
 impl Failure {
-    /// An error that is of no other type, and what to do about it.
+    /// An error without a type of its own, with a hint.
     #[must_use]
     pub fn new(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self {
@@ -63,7 +63,7 @@ impl Failure {
         }
     }
 
-    /// An error whose message says it all.
+    /// An error whose message needs no hint.
     #[must_use]
     pub fn bare(message: impl Into<String>) -> Self {
         Self {
@@ -72,7 +72,7 @@ impl Failure {
         }
     }
 
-    /// Puts what was attempted before it.
+    /// Prefixes the error with the attempted action.
     #[must_use]
     pub fn context(self, attempted: impl Into<String>) -> Self {
         Self {
@@ -81,7 +81,7 @@ impl Failure {
         }
     }
 
-    /// What to do about it.
+    /// The hint, if there is one.
     #[must_use]
     pub fn hint(&self) -> Option<&str> {
         self.hint.as_deref()
@@ -134,7 +134,7 @@ where
     }
 }
 
-/// What was attempted when an error came.
+/// Adds the attempted action to an error.
 pub trait Context<T> {
     /// # Errors
     /// The error, behind this text.

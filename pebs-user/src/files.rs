@@ -1,4 +1,5 @@
-//! Files that others may have put there: only regular ones are opened, only so much of them is read.
+//! Files that others may have put there: only regular files are opened, and only a limited part of them is
+//! read.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
@@ -11,7 +12,7 @@ use std::path::Path;
 /// Opened without side effects first: a pipe would block, a device might act.
 ///
 /// # Errors
-/// The system's, and `InvalidInput` for what is no regular file.
+/// Those of the system, and `InvalidInput` if it is no regular file.
 pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
     let handle = fs::OpenOptions::new()
         .read(true)
@@ -29,7 +30,7 @@ pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
 /// Reads a regular file of at most `most` bytes.
 ///
 /// # Errors
-/// As [`open_regular`], and `FileTooLarge`: a file with holes costs its author nothing and can be of any size.
+/// As for [`open_regular`], and `FileTooLarge`: a sparse file costs its author nothing and can be of any size.
 pub(crate) fn read_regular(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let file = open_regular(path)?;
     let too_large = || {

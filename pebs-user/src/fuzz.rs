@@ -1,8 +1,8 @@
-//! What the fuzz targets in `pebs-user/fuzz` call: one function for each reader of bytes that others make.
+//! Entry points of the fuzz targets in `pebs-user/fuzz`: one function for each reader of untrusted bytes.
 //!
 //! In normal tests the committed corpus and all past findings go through the same functions.
 //!
-//! Invariant: none panics, hangs, or allocates without bound, whatever the bytes.
+//! Invariant: no target panics, hangs, or allocates without bound, whatever the bytes.
 
 use std::path::Path;
 
@@ -23,7 +23,7 @@ use crate::stream::sideband;
 use crate::units::{Cpu, KtimeNs};
 use crate::{import, perf, probe, store, symbolize};
 
-/// A reader of hostile bytes. The folder is its own: what it leaves there is overwritten by the next call.
+/// A reader of hostile bytes. It owns the folder: files left there are overwritten by the next call.
 pub type Target = fn(&[u8], &Path);
 
 /// Every reader, by the name of its fuzz target and of its corpus.
@@ -206,7 +206,7 @@ pub fn unwind(data: &[u8], _: &Path) {
     symbolize::fuzz::unwind(data);
 }
 
-/// Text that a process or the kernel shows of it: `/proc/PID/maps`, perf maps, mangled names.
+/// Text about a process: `/proc/PID/maps`, perf maps, mangled names.
 pub fn process_files(data: &[u8], _: &Path) {
     symbolize::fuzz::process_files(data);
 }
@@ -239,7 +239,7 @@ mod tests {
         entries.map(|entry| entry.unwrap().path()).collect()
     }
 
-    /// Every committed input, what fuzzing once found included, goes through its reader.
+    /// Every committed input, including findings of earlier fuzzing, goes through its reader.
     #[test]
     fn corpus() {
         let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus");

@@ -1,7 +1,7 @@
 //! The account of every record: in = written + each reason.
 //!
-//! Invariant: [`Ledger::check`] holds at the end of every run. What a stage does not pass on it
-//! books here; nothing is lost without a reason.
+//! Invariant: [`Ledger::check`] succeeds at the end of every run. A stage books here every record that it does
+//! not pass on; nothing is lost without a reason.
 
 use std::collections::BTreeMap;
 
@@ -28,14 +28,14 @@ pub enum Reason {
     /// An end mark without an open visit: the item began before the trace, or its begin mark is
     /// itself among the dropped.
     UnmatchedMark,
-    /// Not lost: an end mark of an item that is known to have begun before the recording.
+    /// Not lost: an end mark of an item known to have begun before the recording.
     BeganBefore,
-    /// Not lost: an end mark of an item that began when the recording had ended. Probes on begins are taken away
-    /// first, so that items that are under way get their end.
+    /// Not lost: an end mark of an item that began after the end of the recording. Probes on begins are removed
+    /// first, so that items under way get their end.
     BeganAfter,
     /// A kernel ring of the perf subsystem was full (mappings, throttling and bulk samples).
     LostPerfRing,
-    /// Not lost: its visit was not slow (`--keep`), and so the sample is in `function_stats` only.
+    /// Not lost: its visit was not slow (`--keep`), so the sample is only in `function_stats`.
     NotKept,
 }
 
@@ -65,11 +65,11 @@ impl Reason {
 /// Units: records.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Account {
-    /// What the kernel programs saw and did not filter.
+    /// Records seen by the kernel programs and not filtered.
     pub seen: u64,
-    /// What reached the trace as rows: samples, and marks as begins and ends of visits.
+    /// Records written to the trace as rows: samples, and marks as begins and ends of visits.
     pub written: u64,
-    /// What did not, by reason.
+    /// Records not written, by reason.
     pub reasons: BTreeMap<Reason, u64>,
 }
 
@@ -93,16 +93,16 @@ impl Account {
         self.reasons.get(&reason).copied().unwrap_or(0)
     }
 
-    /// Records that did not reach the trace: those with a reason, but for samples that were left
-    /// out on purpose, and ends of what is older or younger than the trace.
+    /// Lost records: those with a reason, except samples left out on purpose, and ends of visits that began
+    /// before or after the trace.
     #[must_use]
     pub fn lost(&self) -> u64 {
         let no_loss = [Reason::NotKept, Reason::BeganBefore, Reason::BeganAfter];
         self.unwritten() - no_loss.map(|reason| self.of(reason)).iter().sum::<u64>()
     }
 
-    /// Share of the records seen that did not reach the trace, 0..1; 0 if none was seen. Marks
-    /// without a partner (items that began before the trace) are not counted as lost.
+    /// Share of the records seen that were lost, 0..1; 0 if no record was seen. Marks without a partner (items
+    /// that began before the trace) are not counted as lost.
     #[must_use]
     pub fn loss_ratio(&self) -> f64 {
         if self.seen == 0 {
@@ -135,7 +135,7 @@ impl Account {
 /// Accounts of one CPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuLedger {
-    /// The CPU; 65535: of records that do not say theirs.
+    /// The CPU; 65535: records without a CPU.
     pub cpu: u16,
     pub samples: Account,
     pub marks: Account,
@@ -150,16 +150,16 @@ pub struct Ledger {
     pub cpus: Vec<CpuLedger>,
     /// Samples that belong to no visit, whether they were written or not.
     pub samples_unmatched: u64,
-    /// Samples whose address has no symbol, whether they were written or not.
+    /// Samples whose address has no symbol, written or not.
     pub samples_unresolved: u64,
     /// Samples of other processes that the kernel programs filtered out.
     pub samples_filtered: u64,
-    /// Samples whose call stack there was no memory for: written without it.
+    /// Samples written without their call stack for lack of memory.
     #[serde(default)]
     pub stacks_refused: u64,
     /// Argument reads that failed.
     pub argument_faults: u64,
-    /// Samples, in no item, whose item id could not be read.
+    /// Samples in no item because the item id could not be read.
     #[serde(default)]
     pub item_faults: u64,
     /// Times that the kernel throttled sampling; null if it could not be determined.
@@ -185,11 +185,11 @@ impl Ledger {
         total
     }
 
-    /// Samples without a symbol, and all whose address was looked up, if these are most of them.
+    /// Number of samples without a symbol, and of all samples looked up, if the former are the majority.
     #[must_use]
     pub fn unnamed(&self) -> Option<(u64, u64)> {
         let samples = self.totals().samples;
-        // Those that were not kept were named all the same.
+        // Samples that were not kept were looked up as well.
         let all = samples.written + samples.of(Reason::NotKept);
         let unnamed = self.samples_unresolved;
         (unnamed > all / 2).then_some((unnamed, all))

@@ -1,8 +1,8 @@
 //! pebs-trace: explains why this item was slow when the one before it was fast.
 //!
-//! This page is the architecture. The README says what the tool is for; `pebs-trace --help` how to
-//! use it; [`guide`] answers questions, [`guide::decisions`] those about the code. Most modules are the crate's own:
-//! `cargo doc --document-private-items` has their pages.
+//! This page is the architecture. The README says what the tool is for, `pebs-trace --help` how to use it; [`guide`]
+//! answers questions, [`guide::decisions`] those about the code. Most modules are private: `cargo doc
+//! --document-private-items` has their pages.
 //!
 //! # Bird's-eye view
 //!
@@ -11,10 +11,10 @@
 //!   pebs-ebpf        collect    stream  stream   correlate    symbolize    store             analysis
 //! ```
 //!
-//! Data flows one way. A stage knows only what the stage before it gives out, and books every record
-//! that it does not pass on ([`ledger`]). `decode`, `clock`, `order`, `correlate` and the
-//! estimators are pure: no I/O, no logging, no reading of clocks. [`pipeline`] ties the stages
-//! together; live recording, `import` of a `perf.data` and the replay tests run the same code.
+//! Data flows one way. A stage knows only the output of the stage before it, and books every record that it does not
+//! pass on ([`ledger`]). `decode`, `clock`, `order`, `correlate` and the estimators are pure: no I/O, no logging, no
+//! reading of clocks. [`pipeline`] ties the stages together; live recording, `import` of a `perf.data` and the replay
+//! tests run the same code.
 //!
 //! Modules look down only: each imports from those above it in this list, and `cargo xtask ci` fails for an import that
 //! `DIRECTIONS` in `xtask/src/modules.rs` does not have. `cargo xtask modules` shows them all, with `--dot` as a drawing.
@@ -57,10 +57,10 @@
 //! | which counted event explains an outcome | the crate `pebs-mine` (cleaning, ranking, pairs), [`analysis::mine`] (words) |
 //! | what is slow, why, and what the report says about it | `analysis/classes.rs`, [`analysis::explain`], [`analysis::report`] |
 //!
-//! What is recorded beside samples and marks (waits, counts of events, interrupts and faults, frequencies, batches, call
-//! stacks, memory accesses) has files named after it in `pebs-ebpf/src`, `correlate` or `stream`, `pipeline` and `analysis`. What is fast
-//! for the sake of the common case says so in its name (`fast_samples.rs`, `fast_visits.rs`); a test holds it against the
-//! slow way, and `cargo bench` says where time goes.
+//! Other recorded data (waits, counts of events, interrupts and faults, frequencies, batches, call stacks, memory
+//! accesses) have files of that name in `pebs-ebpf/src`, `correlate` or `stream`, `pipeline` and `analysis`. Fast paths
+//! for the common case have `fast` in their name (`fast_samples.rs`, `fast_visits.rs`); a test compares each with the
+//! slow path, and `cargo bench` shows where time goes.
 //!
 //! # Threads of a recording
 //!
@@ -75,10 +75,9 @@
 //!
 //! # What others wrote
 //!
-//! Binaries, perf maps, `/proc` files, traces and everything typed are not trusted: what reads them neither
-//! panics nor hangs, and holds memory in proportion to what it read. `fuzz.rs` lists these readers and gives each
-//! to a fuzz target (`cargo xtask fuzz`). Only regular files are opened, and names reach a terminal through
-//! [`terminal`] only.
+//! Binaries, perf maps, `/proc` files, traces and everything typed are untrusted: their readers neither panic nor hang,
+//! and use memory in proportion to the bytes read. `fuzz.rs` lists these readers and gives each to a fuzz target
+//! (`cargo xtask fuzz`). Only regular files are opened, and names reach a terminal through [`terminal`] only.
 //!
 //! # Invariants
 //!
@@ -86,17 +85,16 @@
 //!   reserved. Invariant: every record that is not put into a ring is counted, by reason and CPU.
 //!   Nothing there decides about items.
 //! * **rings** ([`collect::ring`]). Invariant: positions and framing only; no byte's meaning.
-//! * **drain** ([`collect::drain`]). Invariant: below a cycle's frontier no record can still arrive.
-//!   That follows from the first invariant: a ring that was seen without reserved records is whole up
-//!   to the instant at which the looking began.
+//! * **drain** ([`collect::drain`]). Invariant: below a cycle's frontier no record can still arrive. This follows from
+//!   the first invariant: a ring without reserved records is complete up to the instant at which its check began.
 //! * **decode, clock** ([`stream::decode`], [`stream::clock`]). Invariant: no bytes make them fail.
 //!   All clock arithmetic is in `clock`.
-//! * **perf records** ([`perf`]). Invariant: no bytes make decoding fail or allocate, and a sample's fields end
-//!   where it ends, or decoding is an error. Rings of events opened here and files are decoded by the same code.
+//! * **perf records** ([`perf`]). Invariant: no bytes make decoding fail or allocate, and a sample whose fields do not
+//!   end where the sample ends is an error. Rings of events opened here and files are decoded by the same code.
 //! * **import** ([`import`]). Invariant: every sample of a file is a sample, mark or switch of the trace, or is
 //!   booked. Nothing of this machine (processes, kernel symbols, files by path alone) explains a recording.
-//! * **order** ([`stream::order`]). Invariant: records come out once, below the frontier, those of a
-//!   thread in time order. It knows which records concern several threads, not what they mean.
+//! * **order** ([`stream::order`]). Invariant: records come out once, below the frontier, those of a thread in time
+//!   order. It knows which records concern several threads, not what they mean.
 //! * **correlate** ([`correlate`]). Invariant: a thread is brought up to the time of a record that
 //!   concerns several before that record is used, and at each instant at most one visit of a thread is current,
 //!   so no sample and no time counts twice. No symbols, no files.
@@ -104,8 +102,8 @@
 //! * **sink** ([`store::writer`]). Invariant: a file that ends in `.parquet` is whole. No estimates.
 //! * **analysis** ([`analysis`]). Invariant: reads trace tables only, no live state. A figure has its
 //!   sample count and error beside it, or is unknown.
-//! * **view** ([`view`]). Invariant: drawing and keys do no I/O; all is read before the terminal is taken over, with
-//!   `--live` anew by a thread of its own.
+//! * **view** ([`view`]). Invariant: drawing and keys do no I/O; everything is read before the terminal is taken over,
+//!   with `--live` again and again by a separate thread.
 //! * **ledger** ([`ledger`]). Invariant: seen = written + each reason, per CPU and kind.
 
 #![cfg_attr(not(any(test, fuzzing)), warn(unreachable_pub))]

@@ -1,4 +1,4 @@
-//! What the kernel lets this process do: sysctls, resource limits, capabilities.
+//! The kernel's limits on this process: sysctls, resource limits, capabilities.
 //!
 //! Every value is read on its own and is `None` where the machine does not say: a container may
 //! hide `/proc/sys`, and an unknown is not a zero.
@@ -40,8 +40,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Reads all limits below `root`, which is `/` except in tests. Resource limits are always
-    /// this process's own.
+    /// Reads all limits below `root`, which is `/` except in tests. Resource limits are always this process's own.
     #[must_use]
     pub fn read(root: &Path) -> Self {
         Self {
@@ -64,14 +63,14 @@ impl Limits {
 /// A resource limit; `None` is unlimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SoftHard {
-    /// What applies now.
+    /// Current limit; `None`: unlimited.
     pub soft: Option<u64>,
     /// Up to where this process may raise it itself.
     pub hard: Option<u64>,
 }
 
 impl SoftHard {
-    /// What to do when no more files may be opened.
+    /// Hint for an exhausted limit of open files.
     #[must_use]
     pub fn hint(self) -> String {
         let number =
@@ -93,7 +92,7 @@ pub enum Lockdown {
     None,
     /// Unsigned code may not change the kernel; tracing works.
     Integrity,
-    /// Nothing may read kernel memory: eBPF reads of kernel memory and kernel samples are refused.
+    /// No process may read kernel memory: eBPF reads of kernel memory and kernel samples are refused.
     Confidentiality,
 }
 
@@ -153,8 +152,7 @@ pub(crate) fn max_stack(root: &Path) -> Option<u64> {
     sysctl(root, "perf_event_max_stack")
 }
 
-/// `kernel.perf_event_max_sample_rate`: samples per second and CPU above which the kernel
-/// throttles.
+/// `kernel.perf_event_max_sample_rate`: samples per second and CPU above which the kernel throttles.
 #[must_use]
 pub(crate) fn max_sample_rate(root: &Path) -> Option<u64> {
     sysctl(root, "perf_event_max_sample_rate")
@@ -218,8 +216,8 @@ pub(crate) fn locked_memory() -> SoftHard {
     getrlimit(Resource::Memlock).into()
 }
 
-/// Limits of open files and of locked memory as they were: what this process starts would inherit the raised ones, and
-/// programs that use `select` break above 1024 files.
+/// Original limits of open files and of locked memory: child processes would inherit the raised ones, and programs that
+/// use `select` break above 1024 files.
 #[derive(Clone, Debug)]
 pub(crate) struct Former([(Resource, Rlimit); 2]);
 
@@ -243,8 +241,8 @@ impl Former {
 /// Open files that are enough for most recordings. Source: Linux's own hard limit is 4096, systemd's 524288.
 const ENOUGH_FILES: u64 = 65_536;
 
-/// Raises the limits of open files and of locked memory to their hard limits; of open files also beyond a low one, where
-/// this process may. Gives what they were.
+/// Raises the limits of open files and of locked memory to their hard limits; that of open files also beyond a low hard
+/// limit, if this process may. Returns the original limits.
 #[must_use]
 pub(crate) fn raise() -> Former {
     let former = Former::now();
@@ -270,8 +268,8 @@ pub(crate) fn capabilities(root: &Path) -> Option<Capabilities> {
     parse_capabilities(&fs::read_to_string(root.join("proc/self/status")).ok()?)
 }
 
-/// Whether this process is in a pid namespace of its own, as in most containers: the kernel programs see the machine's
-/// pids, and `/proc` here has others.
+/// Whether this process is in a pid namespace, as in most containers: the kernel programs see the machine's pids, and
+/// `/proc` here has others. `None` if unknown.
 ///
 /// Source: `PROC_PID_INIT_INO`, include/linux/proc_ns.h.
 #[must_use]
@@ -281,7 +279,7 @@ pub(crate) fn pid_namespace(root: &Path) -> Option<bool> {
     Some(namespace.ino() != MACHINE)
 }
 
-/// What this process lacks to record: `None` if nothing, or if `/proc` does not tell.
+/// Privileges that recording needs and this process lacks: `None` if it lacks none, or if `/proc` does not show them.
 ///
 /// Says each missing capability; the numbers come from this process, not from the machine.
 #[must_use]
@@ -362,7 +360,7 @@ mod tests {
         }
     }
 
-    /// Root's mask has everything; an ordinary user's nothing, and both gaps are named.
+    /// Root's mask has all capabilities; an ordinary user's has none, and both missing ones are named.
     #[test]
     fn capabilities_decide() {
         let root = parse_capabilities("Name:\tx\nCapEff:\t000001ffffffffff\n").unwrap();
@@ -385,7 +383,7 @@ mod tests {
         );
     }
 
-    /// Sysctls come from below the root given; what is not there is unknown, not 0.
+    /// Sysctls are read below the given root; a missing one is unknown, not 0.
     #[test]
     fn sysctls_from_a_tree() {
         let tree = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Records an unmodified program and tells why an item was slow.
+//! Records an unmodified program and shows why an item was slow.
 
 use std::process::ExitCode;
 

@@ -37,7 +37,7 @@ pub(crate) const fn mix(x: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// The generator gives the published sequence of seed 1234567.
+    /// The generator returns the published sequence of seed 1234567.
     #[test]
     fn known_sequence() {
         let mut rng = SplitMix64::new(1_234_567);

@@ -1,14 +1,14 @@
-//! Text of others on a terminal: names in a binary, paths and arguments are the target's words, and a terminal
-//! obeys what it is sent.
+//! Safe output of foreign text to a terminal: names in a binary, paths and arguments are controlled by the target, and
+//! a terminal obeys control characters.
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 
-/// Columns of what goes to no terminal, if `COLUMNS` does not say otherwise.
+/// Width if the output is no terminal and `COLUMNS` is not set.
 pub const PIPE_WIDTH: usize = 120;
 
-/// The text with what a terminal would obey as escapes: control characters, line ends too, and characters that
-/// reorder or hide the text around them.
+/// Escapes everything that a terminal would obey: control characters, including line ends, and characters that reorder
+/// or hide the text around them.
 #[must_use]
 pub fn shown(text: &str) -> Cow<'_, str> {
     escaped(text, |_| false)
@@ -25,7 +25,7 @@ pub fn quoted(word: &str) -> String {
     }
 }
 
-/// As [`shown`], line ends and tabs left as they are.
+/// Like [`shown`], but keeps line ends and tabs.
 #[must_use]
 pub fn shown_lines(text: &str) -> Cow<'_, str> {
     escaped(text, |c| c == '\n' || c == '\t')
@@ -36,7 +36,7 @@ pub(crate) fn shown_field(text: &str) -> Cow<'_, str> {
     escaped(text, |c| matches!(c, '\n' | '\r' | '\t') || is_deceptive(c))
 }
 
-/// JSON with the control characters that it may hold as they are (those from U+007F on) as escapes: they stand in strings only.
+/// Escapes the control characters that JSON may contain literally (from U+007F on); they occur in strings only.
 pub(crate) fn shown_json(text: String) -> String {
     let acts = |c: char| ('\u{7f}'..='\u{9f}').contains(&c);
     if !text.contains(acts) {
@@ -77,11 +77,11 @@ fn is_deceptive(c: char) -> bool {
 
 /// Prints lines to stderr. What `say!` calls.
 pub fn print_message(text: &str) {
-    // Nobody is left to tell if it can't be written.
+    // If it can't be written, there is nobody left to report to.
     let _ = writeln!(io::stderr(), "{}", shown_lines(text));
 }
 
-/// Prints lines to stderr, as `eprintln!` does, but nothing that a terminal would obey.
+/// Prints lines to stderr like `eprintln!`, but escapes everything that a terminal would obey.
 macro_rules! say {
     ($($arg:tt)*) => {
         $crate::terminal::print_message(&format!($($arg)*))
@@ -89,14 +89,14 @@ macro_rules! say {
 }
 pub(crate) use say;
 
-/// Writes whole texts, escaped where a terminal shows them, as they are where a program reads them.
+/// Writes whole texts, escaped on a terminal, unchanged to a program.
 pub struct Screen<W> {
     out: W,
     is_terminal: bool,
 }
 
 impl<W: Write + IsTerminal> Screen<W> {
-    /// A screen, if `out` is one.
+    /// Escapes only if `out` is a terminal.
     pub fn new(out: W) -> Self {
         let is_terminal = out.is_terminal();
         Self { out, is_terminal }
@@ -125,7 +125,7 @@ impl<W: Write> Write for Screen<W> {
     }
 }
 
-/// Columns for what goes to stdout: `COLUMNS` if it is a number, else the terminal's, else [`PIPE_WIDTH`].
+/// Width of stdout: `COLUMNS` if it is a number, else the terminal's, else [`PIPE_WIDTH`].
 #[must_use]
 pub fn width() -> usize {
     let wanted = std::env::var("COLUMNS").ok().and_then(|it| it.parse().ok());
@@ -135,7 +135,7 @@ pub fn width() -> usize {
     wanted.or_else(of_terminal).unwrap_or(PIPE_WIDTH)
 }
 
-/// When to colour what is printed for people.
+/// When to use colours in output for people.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Color {
     /// On a terminal, unless NO_COLOR is set
@@ -163,7 +163,7 @@ pub fn stdout() -> Screen<io::StdoutLock<'static>> {
     Screen::new(io::stdout().lock())
 }
 
-/// Standard error, likewise.
+/// Standard error, escaped on a terminal.
 #[must_use]
 pub fn stderr() -> Screen<io::Stderr> {
     Screen::new(io::stderr())
@@ -184,7 +184,7 @@ mod tests {
         assert!(matches!(shown("größe"), Cow::Borrowed("größe")));
     }
 
-    /// JSON stays what it says.
+    /// Escaped JSON has the same value.
     #[test]
     fn json() {
         let text = serde_json::to_string("a\x1b\u{9b}ü\x7f").unwrap();
@@ -196,7 +196,7 @@ mod tests {
         );
     }
 
-    /// What is printed can be pasted into a shell.
+    /// The output can be pasted into a shell.
     #[test]
     fn shell_words() {
         assert_eq!(quoted("./app:f"), "./app:f");
@@ -214,7 +214,7 @@ mod tests {
                 out: &mut out,
                 is_terminal,
             };
-            // Cut within the first ö: what is not taken comes again.
+            // Cut within the first ö: the incomplete rest is offered again.
             let taken = screen.write(&text.as_bytes()[..2]).unwrap();
             screen.write_all(&text.as_bytes()[taken..]).unwrap();
             assert_eq!(out, expect.as_bytes());

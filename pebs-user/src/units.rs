@@ -32,17 +32,17 @@ impl Ip {
     }
 }
 
-/// Where the function of an address is remembered, until all is forgotten: then others get the slot.
+/// Cache slot of an address's function, valid until the cache is cleared; then slots are assigned anew.
 ///
-/// Slots are given out one after the other, so that what is kept by slot lies close together.
+/// Slots are assigned consecutively, so that data indexed by slot are close together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Slot(pub u16);
 
 impl Slot {
-    /// There are so many.
+    /// Number of slots.
     pub const COUNT: usize = 1 << 15;
 
-    /// A slot for an address of which no answer is remembered: mostly another one for another address.
+    /// A slot for an address that is not cached: mostly different for different addresses.
     #[must_use]
     pub fn any(ip: Ip) -> Self {
         Self(spread(ip.0) % Self::COUNT as u16)
@@ -57,14 +57,14 @@ pub(crate) const fn spread(number: u64) -> u16 {
     (number.wrapping_mul(GOLDEN) >> (u64::BITS - u16::BITS)) as u16
 }
 
-/// Process id as user space says it.
+/// Process id in the sense of user space.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(transparent)]
 pub struct Pid(pub u32);
 
-/// Thread id as user space says it.
+/// Thread id in the sense of user space.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -72,7 +72,7 @@ pub struct Pid(pub u32);
 pub struct Tid(pub u32);
 
 impl Tid {
-    /// Of a sample of a thread that had ended, which the kernel gives the number -1. Null in tables.
+    /// Tid of a sample of a thread that had ended, for which the kernel reports -1. Null in tables.
     pub const UNKNOWN: Self = Self(u32::MAX);
 
     /// Its number, if it is known.
@@ -93,7 +93,7 @@ impl Tid {
 pub struct Cpu(pub u16);
 
 impl Cpu {
-    /// Of a record that does not say its CPU, as files of `perf record` have them. Null in tables.
+    /// CPU of a record without one, as in files of `perf record`. Null in tables.
     pub const UNKNOWN: Self = Self(u16::MAX);
 
     /// Its number, if it is known.

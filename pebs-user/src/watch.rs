@@ -3,10 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// Receives what is being worked on, how much of it is done, and how much it is.
+/// Receives the name of the current work, the amount done, and the total.
 type Told = dyn Fn(&str, u64, u64) + Send + Sync;
 
-/// The receiver; none by default.
+/// The receiver; absent by default.
 #[derive(Clone, Default)]
 pub struct Watch(Option<Arc<Told>>);
 
@@ -16,14 +16,14 @@ impl Watch {
         Self(Some(Arc::new(told)))
     }
 
-    /// The same under another name for what is being worked on.
+    /// The same receiver, with this name for the work.
     #[must_use]
     pub fn named(&self, name: &'static str) -> Self {
         let whom = self.clone();
         Self::new(move |_, done, of| whom.tell(name, done, of))
     }
 
-    /// Tells that so much of `of` is done of `what`.
+    /// Reports that `done` of `of` units of `what` are done.
     pub fn tell(&self, what: &str, done: u64, of: u64) {
         if let Some(told) = &self.0 {
             told(what, done, of);

@@ -1,9 +1,9 @@
-//! What a process holds in the kernel's BPF subsystem, and whether it is still there.
+//! BPF objects that a process holds in the kernel, and whether they still exist.
 
 use std::collections::BTreeSet;
 use std::fs;
 
-/// Ids of BPF objects. The kernel gives each id once before it starts again.
+/// Ids of BPF objects. The kernel assigns each id once before it wraps around.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Objects {
     pub programs: BTreeSet<u32>,
@@ -12,7 +12,7 @@ pub struct Objects {
 }
 
 impl Objects {
-    /// What the process has descriptors of now; nothing if it has ended.
+    /// The objects of which the process has descriptors now; empty if it has ended.
     #[must_use]
     pub fn held_by(pid: u32) -> Self {
         let mut held = Self::default();
@@ -48,7 +48,7 @@ impl Objects {
         self.links.extend(&other.links);
     }
 
-    /// Those that the kernel still has.
+    /// The objects that still exist in the kernel.
     ///
     /// # Panics
     /// If the kernel does not list its objects: that takes root.
@@ -74,7 +74,7 @@ impl Objects {
     }
 }
 
-/// How often the programs of that name have run, while the kernel counts that.
+/// Number of runs of the programs of that name, counted while the kernel's statistics are on.
 ///
 /// # Panics
 /// If the kernel does not list its programs: that takes root.

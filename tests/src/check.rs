@@ -7,13 +7,14 @@ use crate::recording::Recording;
 use crate::trace::{Trace, Visit, flag};
 use crate::truth::{ItemTruth, Truth};
 
-/// The kernel's clock for marks may differ so much from `clock_gettime` while it is being adjusted.
+/// Largest difference of the kernel's clock for marks from `clock_gettime` while it is being
+/// adjusted.
 ///
 /// Source: kernel/time/timekeeping.c, `ktime_get_mono_fast_ns`.
 pub const CLOCK_SLACK_NS: i64 = 1_000;
 
-/// Every account balances on every CPU: seen = written + each reason; and what is written is there,
-/// each table in line with the others.
+/// Every account balances on every CPU: seen = written + each reason; the written records exist,
+/// and the tables agree with each other.
 ///
 /// # Panics
 /// If not.
@@ -31,7 +32,7 @@ pub fn ledger(trace: &Trace) {
     samples_of_visits(trace);
 }
 
-/// Every account balances on every CPU, and so many samples are there as were written: also where
+/// Every account balances on every CPU, and the number of samples is the number written: also where
 /// the tables end at different times, as on a disk that ran full.
 ///
 /// # Panics
@@ -123,8 +124,8 @@ pub fn same_items(trace: &Trace, visits: &[Visit], items: &[u64]) {
     );
 }
 
-/// Every item of the truth has one visit, on its thread, that begins and ends where the truth says
-/// so, and none is left over. Whole visits only: none unwound or cut off.
+/// Every true item has exactly one visit, on its thread, that begins and ends within the true
+/// times, and there are no others. Complete visits only: none unwound or cut off.
 ///
 /// # Panics
 /// If not.

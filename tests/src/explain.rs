@@ -1,4 +1,4 @@
-//! What `pebs-trace explain --format json` says, as the tests look at it.
+//! Output of `pebs-trace explain --format json`, for the tests.
 
 use std::path::Path;
 
@@ -34,7 +34,7 @@ impl<'a> Group<'a> {
     /// A number by its keys.
     ///
     /// # Panics
-    /// If there is none.
+    /// If it does not exist.
     #[must_use]
     pub fn number(&self, keys: &[&str]) -> f64 {
         let found = keys.iter().fold(self.0, |value, key| &value[*key]);
@@ -57,7 +57,7 @@ impl<'a> Group<'a> {
     /// The first cause.
     ///
     /// # Panics
-    /// If there is none.
+    /// If there are no causes.
     #[must_use]
     pub fn first(&self) -> Cause<'a> {
         self.causes()
@@ -70,7 +70,7 @@ impl<'a> Group<'a> {
     /// come first.
     ///
     /// # Panics
-    /// If there is none.
+    /// If there is no such cause.
     #[must_use]
     pub fn first_of_program(&self) -> Cause<'a> {
         let own = self
@@ -80,7 +80,7 @@ impl<'a> Group<'a> {
         own.unwrap_or_else(|| panic!("no cause in {:#}", self.0))
     }
 
-    /// What of the gap is the program's own: all but preemption.
+    /// Share of the gap that is the program's own: everything except preemption.
     ///
     /// # Panics
     /// If there is no gap.
@@ -103,7 +103,7 @@ impl<'a> Group<'a> {
         (slow, !slow && (from..=to).contains(&ns))
     }
 
-    /// The arguments that tell slow items from others, the best first.
+    /// Tests of an argument that separate slow items from others, the best first.
     #[must_use]
     pub fn because(&self) -> Vec<&'a Value> {
         self.0["because"]
@@ -126,7 +126,7 @@ impl Cause<'_> {
     /// `function`, `module`, `wait`, `preempted`, `elsewhere`.
     ///
     /// # Panics
-    /// If it has none.
+    /// If it is missing.
     #[must_use]
     pub fn kind(&self) -> &str {
         self.0["kind"].as_str().expect("a cause has a kind")
@@ -135,14 +135,14 @@ impl Cause<'_> {
     /// Share of the gap.
     ///
     /// # Panics
-    /// If it has none.
+    /// If it is missing.
     #[must_use]
     pub fn share(&self) -> f64 {
         self.0["share"].as_f64().expect("a cause has a share")
     }
 
-    /// Panics unless a true share lies within the cause's interval, or as close to it as `slack`: what
-    /// marks and the reading of the clock for the truth cost.
+    /// Panics unless a true share lies within the cause's interval widened by `slack`, the cost of marks
+    /// and of the clock readings for the truth.
     ///
     /// # Panics
     /// If not.

@@ -4,8 +4,8 @@
 //! Invariant: nothing here uses the code of `pebs-user`. Tables are read by the stock parquet
 //! crate, `trace.json` as plain JSON, so that the files are checked as a user would read them.
 //!
-//! A test that cannot run on this machine says so and passes: `skip!("no librte_acl")` prints
-//! `SKIP no librte_acl`. A test that fails shows the command, its directory and all it printed.
+//! A test that cannot run on this machine reports that and passes: `skip!("no librte_acl")` prints
+//! `SKIP no librte_acl`. A test that fails shows the command, its directory and all its output.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -27,7 +27,7 @@ pub mod trace;
 pub mod truth;
 pub mod workload;
 
-/// Leaves the test with `SKIP <reason>` on stderr: this machine lacks what the test needs.
+/// Ends the test with `SKIP <reason>` on stderr: this machine lacks something the test needs.
 #[macro_export]
 macro_rules! skip {
     ($($reason:tt)*) => {{
@@ -36,14 +36,14 @@ macro_rules! skip {
     }};
 }
 
-/// Prints `SKIP <reason>` past the test runner, which hides what a passing test prints.
+/// Prints `SKIP <reason>` directly to stderr: the test runner hides the output of passing tests.
 pub fn say_skip(reason: std::fmt::Arguments<'_>) {
     use std::io::Write;
     let name = std::thread::current().name().unwrap_or("test").to_owned();
     let _ = writeln!(std::io::stderr(), "SKIP {reason} ({name})");
 }
 
-/// Leaves the test with `SKIP <reason>` if the `Result` is an `Err(reason)`, else gives its value.
+/// Ends the test with `SKIP <reason>` if the `Result` is an `Err(reason)`, else returns its value.
 #[macro_export]
 macro_rules! need {
     ($result:expr) => {

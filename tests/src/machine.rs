@@ -1,4 +1,4 @@
-//! What this machine offers to the tests.
+//! Requirements that tests check on this machine.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// executable (`target/debug`).
 ///
 /// # Panics
-/// If it is not there: the harness builds nothing itself.
+/// If it does not exist: the harness builds nothing itself.
 #[must_use]
 pub fn pebs_trace() -> PathBuf {
     let path = match std::env::var_os("PEBS_TRACE") {
@@ -35,7 +35,7 @@ pub fn profile_dir() -> PathBuf {
     }
 }
 
-/// Root, which recording needs.
+/// Root privileges, which recording needs.
 ///
 /// # Errors
 /// The reason to skip.
@@ -86,7 +86,7 @@ pub fn cpus(n: usize) -> Result<(), String> {
 /// The reason to skip.
 ///
 /// # Panics
-/// If the kernel does not say its version.
+/// If the kernel does not report its version.
 pub fn kernel(major: u32, minor: u32) -> Result<(), String> {
     let uname = rustix::system::uname();
     let release = uname.release().to_string_lossy();

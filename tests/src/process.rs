@@ -16,21 +16,21 @@ pub use rustix::process::Signal;
 /// Longest time that any child of a test may take.
 pub const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Longest time for what a child that ended has printed to be read, where a grandchild holds the stream open.
+/// Longest time to read the output of an ended child, in case a grandchild holds the stream open.
 const LEFT_OPEN: Duration = Duration::from_secs(10);
 
-/// Where the tool keeps calibrations.
+/// Directory in which the tool keeps calibrations.
 const CACHE_HOME: &str = "XDG_CACHE_HOME";
 
 /// Between two looks at a child.
 const POLL: Duration = Duration::from_millis(5);
 
-/// What a process that ended left behind.
+/// Result of an ended process.
 #[derive(Debug)]
 pub struct Finished {
     /// Program and arguments.
     pub command: Vec<OsString>,
-    /// How it ended.
+    /// Exit status.
     pub status: ExitStatus,
     pub stdout: String,
     pub stderr: String,
@@ -91,7 +91,7 @@ impl Running {
             .chain(command.get_args())
             .map(OsString::from)
             .collect();
-        // A calibration of the user's must not decide what a test sees, nor a test write one.
+        // A calibration of the user must not affect a test, nor may a test write one.
         if command.get_envs().all(|(name, _)| name != CACHE_HOME) {
             command.env(CACHE_HOME, "/nonexistent");
         }
@@ -125,7 +125,7 @@ impl Running {
     pub fn wait_for_line(&mut self, start: &str) -> String {
         let deadline = Instant::now() + TIMEOUT;
         loop {
-            // The state first: what was printed before the end must not be overlooked.
+            // The status first, so that no output before the end is missed.
             let ended = self.child.try_wait().expect("own child").is_some();
             if ended {
                 self.stderr.join();
@@ -142,7 +142,7 @@ impl Running {
         }
     }
 
-    /// Waits until what it has printed to stdout is as wanted.
+    /// Waits until its output on stdout satisfies the predicate.
     ///
     /// # Panics
     /// If the process ends first, or the time is up.
@@ -158,14 +158,14 @@ impl Running {
         }
     }
 
-    /// Writes to its stdin; an error means that it has ended, which `finish` will show.
+    /// Writes to its stdin; an error means that it has ended, which `finish` will report.
     pub fn send(&mut self, text: &str) {
         if let Some(stdin) = &mut self.stdin {
             let _ = stdin.write_all(text.as_bytes());
         }
     }
 
-    /// Sends a signal; nothing if it has already ended.
+    /// Sends a signal; does nothing if it has already ended.
     pub fn signal(&self, signal: Signal) {
         if let Some(pid) = i32::try_from(self.pid()).ok().and_then(Pid::from_raw) {
             let _ = rustix::process::kill_process(pid, signal);
@@ -222,7 +222,7 @@ impl Drop for Running {
     }
 }
 
-/// Returns once a condition holds, which others bring about.
+/// Returns once a condition holds that other processes or threads establish.
 ///
 /// # Panics
 /// With this text if it does not within the time that any child may take.
@@ -234,8 +234,8 @@ pub fn wait_until(otherwise: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Copies a file that is to be executed. Not by ourselves: what another thread starts meanwhile has our descriptors for
-/// a moment, and what is open for writing can't be executed.
+/// Copies a file that is to be executed, by another process: a child started meanwhile by another thread briefly has
+/// our descriptors, and a file open for writing can't be executed.
 ///
 /// # Panics
 /// If it can't be copied.
@@ -274,7 +274,7 @@ impl Capture {
         String::from_utf8_lossy(&self.bytes.lock().unwrap()).into_owned()
     }
 
-    /// Waits for the end of the stream, but not for ever: a grandchild may hold it open.
+    /// Waits for the end of the stream, but not forever: a grandchild may hold it open.
     fn join(&self) {
         let deadline = Instant::now() + LEFT_OPEN;
         while !self.thread.is_finished() && Instant::now() < deadline {

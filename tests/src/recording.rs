@@ -1,4 +1,4 @@
-//! Runs `pebs-trace` and keeps what it left behind.
+//! Runs `pebs-trace` and keeps its results.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -24,11 +24,11 @@ const SETTLE: Duration = Duration::from_millis(100);
 /// The smallest ring that the tool takes: room for some 1,600 marks.
 const SMALLEST_RING: &str = "64KiB";
 
-/// Room for a tool that gets no CPU for seconds, as on a machine whose tests and host want all of them. Tests of
-/// losses ask for less.
+/// Large enough for a tool that gets no CPU for seconds, as on a machine whose tests and host use all of them.
+/// Tests of losses use a smaller one.
 const LARGE_RING: &str = "16MiB";
 
-/// Makes the views, those of the tables as well, and answers a query.
+/// Creates the views, including those of the tables, and answers a query.
 const QUERY: &str = "
 import duckdb, json, sys
 text = open(sys.argv[1]).read()
@@ -58,7 +58,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// A recording with one probe, to a directory of its own.
+    /// A recording with one probe, to a temporary directory.
     ///
     /// # Panics
     /// If the temporary directory is not writable.
@@ -67,7 +67,7 @@ impl Recorder {
         Self::plain().args(&["--uprobe", spec])
     }
 
-    /// A recording without a probe, to a directory of its own.
+    /// A recording without a probe, to a temporary directory.
     ///
     /// # Panics
     /// If the temporary directory is not writable.
@@ -86,14 +86,14 @@ impl Recorder {
         }
     }
 
-    /// Has the tool started by a program that executes what follows its own arguments (`env NAME=VALUE`).
+    /// Starts the tool through a program that executes the command after its own arguments (`env NAME=VALUE`).
     #[must_use]
     pub fn started_by(mut self, words: &[&str]) -> Self {
         self.starter = words.iter().map(OsString::from).collect();
         self
     }
 
-    /// Records under a lock that the test holds already.
+    /// Records under a lock that the test already holds.
     #[must_use]
     pub fn under(mut self, lock: Lock) -> Self {
         self.lock = Some(lock);
@@ -107,7 +107,7 @@ impl Recorder {
         self
     }
 
-    /// Has the tool choose how often it samples, and refuse what costs too much, as it does by default.
+    /// Lets the tool choose its sampling rate, and refuse costly recordings, as by default.
     #[must_use]
     pub const fn own_pace(mut self) -> Self {
         self.own_pace = true;
@@ -224,7 +224,7 @@ impl Recorder {
     }
 }
 
-/// A recording that goes on. Killed if dropped.
+/// A running recording. Killed if dropped.
 #[derive(Debug)]
 pub struct Live {
     pub tool: Running,
@@ -233,7 +233,7 @@ pub struct Live {
 }
 
 impl Live {
-    /// Where the trace is being written.
+    /// Directory of the trace being written.
     #[must_use]
     pub fn dir(&self) -> PathBuf {
         self.place.path().join("trace")
@@ -247,7 +247,7 @@ impl Live {
         self.tool.wait_for_line("recording");
     }
 
-    /// Returns once so many rows of a table are on disk: the tool has had its turn.
+    /// Returns once this many rows of a table are on disk, so that the tool has caught up.
     ///
     /// # Panics
     /// If they do not come within the time that any child may take.
@@ -281,7 +281,7 @@ impl Live {
 /// A recording that ended.
 #[derive(Debug)]
 pub struct Recording {
-    /// How the tool ended and what it printed.
+    /// Exit status and output of the tool.
     pub tool: Finished,
     place: Arc<TempDir>,
 }
@@ -292,13 +292,13 @@ impl Recording {
         Self { tool, place }
     }
 
-    /// Directory of the trace, whether it is there or not.
+    /// Directory of the trace, whether it exists or not.
     #[must_use]
     pub fn dir(&self) -> PathBuf {
         self.place.path().join("trace")
     }
 
-    /// What DuckDB answers to a query behind the views that `export --to views.sql` writes: an array of rows.
+    /// Answer of DuckDB to a query on the views written by `export --to views.sql`: an array of rows.
     ///
     /// # Panics
     /// If there are no views, or the query fails, with all that was printed.

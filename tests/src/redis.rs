@@ -15,7 +15,7 @@ use crate::process::{self, Finished, Running};
 /// Longest time for the server to accept connections, or to answer.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A redis server on a free port of loopback, in a directory of its own. Killed if dropped.
+/// A redis server on a free port of loopback, in a temporary directory. Killed if dropped.
 #[derive(Debug)]
 pub struct Server {
     process: Running,
@@ -111,7 +111,7 @@ impl Client {
     /// Sends a command and waits for its reply.
     ///
     /// # Panics
-    /// If the server hangs up, does not answer, or answers what no test asks for.
+    /// If the server hangs up, does not answer, or answers with an unknown type.
     pub fn command(&mut self, words: &[&str]) -> Reply {
         let mut message = format!("*{}\r\n", words.len());
         for word in words {
@@ -162,8 +162,8 @@ impl Client {
     }
 }
 
-/// Where `struct redisServer` has its `current_client`, in any build: what names the client while the
-/// server serves it, and is null otherwise.
+/// Offset of `current_client` in `struct redisServer`, in any build: it points to the client while
+/// the server serves it, and is null otherwise.
 ///
 /// # Errors
 /// The reason to skip: this build does not show it.

@@ -10,7 +10,7 @@ use rustix::system::{delete_module, finit_module};
 use crate::locks::Lock;
 use crate::process;
 
-/// Where the module's settings and tallies are.
+/// Directory of the module's settings and tallies.
 const PARAMETERS: &str = "/sys/module/softpmu/parameters";
 
 /// The module, as the guest has it.
@@ -32,7 +32,7 @@ const TALLIES: [&str; 12] = [
     "pauses",
 ];
 
-/// The PMU, with tallies at 0. Holds the recording lock, as they are of the whole machine; settings are put back when
+/// The PMU, with tallies at 0. Holds the recording lock, as tallies are machine-wide; settings are restored when
 /// dropped.
 #[derive(Debug)]
 pub struct SoftPmu {
@@ -41,7 +41,7 @@ pub struct SoftPmu {
 }
 
 impl SoftPmu {
-    /// The one with PEBS, if the machine has it.
+    /// The PMU with PEBS, if the machine has it.
     ///
     /// # Errors
     /// The reason to skip.
@@ -50,7 +50,7 @@ impl SoftPmu {
         Ok(Self::under(Lock::recording()))
     }
 
-    /// Those of two kinds of cores with PEBS, if the machine has them.
+    /// The PMUs of two kinds of cores with PEBS, if the machine has them.
     ///
     /// # Errors
     /// The reason to skip.
@@ -59,7 +59,7 @@ impl SoftPmu {
         Ok(Self::under(Lock::recording()))
     }
 
-    /// The one with IBS, if the machine has it.
+    /// The PMU with IBS, if the machine has it.
     ///
     /// # Errors
     /// The reason to skip.
@@ -107,13 +107,13 @@ impl SoftPmu {
         self
     }
 
-    /// The lock that it holds, for recordings that are to be made with it.
+    /// Its lock, for recordings that use it.
     #[must_use]
     pub fn lock(&self) -> Lock {
         self.lock.clone()
     }
 
-    /// How often something happened since.
+    /// Number of occurrences since then.
     ///
     /// # Panics
     /// If the module does not count it.
@@ -144,7 +144,7 @@ impl Drop for SoftPmu {
     }
 }
 
-/// Takes the module out of the kernel, once nobody uses it any more, and puts it in again.
+/// Unloads the module, once it is unused, and loads it again.
 ///
 /// # Panics
 /// If the kernel refuses.

@@ -22,7 +22,7 @@ pub struct SampleRate {
 }
 
 impl SampleRate {
-    /// Lowers it to so many samples a second.
+    /// Lowers it to this many samples a second.
     ///
     /// # Errors
     /// The reason to skip: the kernel refuses, as in a container.
@@ -30,7 +30,7 @@ impl SampleRate {
         Self::lower_under(Lock::recording(), rate)
     }
 
-    /// The same, under the recording lock that the test holds already.
+    /// The same, under the recording lock that the test already holds.
     ///
     /// # Errors
     /// The reason to skip.
@@ -44,7 +44,7 @@ impl SampleRate {
         Ok(lowered)
     }
 
-    /// The lock that it holds, for a recording that is to be made with it.
+    /// Its lock, for a recording that uses it.
     #[must_use]
     pub fn lock(&self) -> Lock {
         self.lock.clone()
@@ -54,7 +54,7 @@ impl SampleRate {
 impl Drop for SampleRate {
     fn drop(&mut self) {
         let (rate, percent) = &self.before;
-        // The share last: it may be one with which the rate can't be changed.
+        // The share last: with some shares the rate can't be changed.
         for (path, value) in [(MAX_SAMPLE_RATE, rate), (CPU_TIME_MAX_PERCENT, percent)] {
             if let Err(error) = write(path, value) {
                 eprintln!("{error}");

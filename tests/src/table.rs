@@ -66,7 +66,7 @@ impl Table {
     /// A column of whole numbers of any unsigned type.
     ///
     /// # Panics
-    /// If there is no such column, or it holds something else.
+    /// If there is no such column, or it has another type.
     #[must_use]
     pub fn u64(&self, column: &str) -> Vec<Option<u64>> {
         let array = self.cast(column, &DataType::UInt64);
@@ -76,7 +76,7 @@ impl Table {
     /// A column of whole numbers of any type.
     ///
     /// # Panics
-    /// If there is no such column, or it holds something else.
+    /// If there is no such column, or it has another type.
     #[must_use]
     pub fn i64(&self, column: &str) -> Vec<Option<i64>> {
         let array = self.cast(column, &DataType::Int64);
@@ -86,7 +86,7 @@ impl Table {
     /// A column of lists of whole numbers of any unsigned type.
     ///
     /// # Panics
-    /// If there is no such column, or it holds something else.
+    /// If there is no such column, or it has another type.
     #[must_use]
     pub fn u64_lists(&self, column: &str) -> Vec<Vec<u64>> {
         let item = Field::new_list_field(DataType::UInt64, false);
@@ -99,7 +99,7 @@ impl Table {
     /// A column of numbers.
     ///
     /// # Panics
-    /// If there is no such column, or it holds something else.
+    /// If there is no such column, or it has another type.
     #[must_use]
     pub fn f64(&self, column: &str) -> Vec<Option<f64>> {
         let array = self.cast(column, &DataType::Float64);
@@ -109,7 +109,7 @@ impl Table {
     /// A column of truth values.
     ///
     /// # Panics
-    /// If there is no such column, or it holds something else.
+    /// If there is no such column, or it has another type.
     #[must_use]
     pub fn bool(&self, column: &str) -> Vec<Option<bool>> {
         self.cast(column, &DataType::Boolean)
@@ -121,7 +121,7 @@ impl Table {
     /// A column of text.
     ///
     /// # Panics
-    /// If there is no such column, or it holds something else.
+    /// If there is no such column, or it has another type.
     #[must_use]
     pub fn text(&self, column: &str) -> Vec<Option<String>> {
         self.cast(column, &DataType::Utf8)
@@ -140,7 +140,7 @@ impl Table {
             )
         });
         let cast = cast(array, to).unwrap_or_else(|e| panic!("{}.{column}: {e}", self.name));
-        // A cast that does not fit gives null: that is not what the file says.
+        // A cast that does not fit gives null, not the value in the file.
         assert_eq!(
             cast.null_count(),
             array.null_count(),
@@ -152,7 +152,7 @@ impl Table {
     }
 }
 
-/// Rows of an open segment, up to the last footer that is whole: what a reader makes of the file
+/// Rows of an open segment, up to its last complete footer: those that a reader gets from the file
 /// cut there.
 ///
 /// # Panics
@@ -224,7 +224,7 @@ fn read(path: &Path) -> Vec<RecordBatch> {
     let mut batches: Vec<RecordBatch> = reader
         .map(|batch| batch.unwrap_or_else(|e| panic!("cannot read {}: {e}", path.display())))
         .collect();
-    // A segment without rows still says what its columns are.
+    // A segment without rows still has a schema.
     batches.push(RecordBatch::new_empty(schema));
     batches
 }

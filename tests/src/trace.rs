@@ -27,7 +27,7 @@ pub mod flag {
     pub const MIGRATED: u64 = 1 << 6;
     /// Taken off the CPU while it could have run.
     pub const PREEMPTED: u64 = 1 << 7;
-    /// The end mark came from another thread.
+    /// The end mark was on another thread.
     pub const ENDED_ELSEWHERE: u64 = 1 << 8;
     /// The kernel throttled sampling.
     pub const THROTTLED: u64 = 1 << 9;
@@ -37,13 +37,13 @@ pub mod flag {
     pub const SAMPLED_BOUNDS: u64 = 1 << 11;
     /// Served several items.
     pub const SHARED: u64 = 1 << 12;
-    /// Not all of their ids are known.
+    /// Some of their ids are unknown.
     pub const IDS_MISSING: u64 = 1 << 13;
     /// Some of its time is not known to be its own.
     pub const TIME_SHARED: u64 = 1 << 14;
 }
 
-/// Bit of `samples.flags`: the kernel said that the ip is exact.
+/// Bit of `samples.flags`: the kernel marked the ip as exact.
 pub const SAMPLE_EXACT_IP: u64 = 1;
 /// Bit of `samples.flags`: taken in kernel mode.
 pub const SAMPLE_KERNEL: u64 = 2;
@@ -70,7 +70,7 @@ pub struct Visit {
     pub duration_ns: Option<i64>,
     /// Time on the CPU.
     pub oncpu_ns: Option<i64>,
-    /// `duration_ns` less what pebs-trace took of it.
+    /// `duration_ns` less pebs-trace's own time.
     pub net_ns: Option<i64>,
     /// Its standard error.
     pub net_stderr_ns: Option<i64>,
@@ -82,15 +82,15 @@ pub struct Visit {
     pub switches: Option<u64>,
     /// Times that it came back on another CPU.
     pub migrations: Option<u64>,
-    /// Page faults that it took.
+    /// Page faults of the thread.
     pub page_faults: Option<u64>,
     /// Time in interrupts.
     pub irq_ns: Option<i64>,
-    /// Time in what they left for later.
+    /// Time in softirqs.
     pub softirq_ns: Option<i64>,
     /// Time in page faults.
     pub fault_ns: Option<i64>,
-    /// Page faults whose page had to be read.
+    /// Page faults that had to read the page.
     pub major_faults: Option<u64>,
 }
 
@@ -111,7 +111,7 @@ pub struct VisitFunction {
     /// The event's number.
     pub event: u64,
     pub samples: u64,
-    /// Events that they stand for.
+    /// Number of events that they stand for.
     pub events: u64,
     /// Last - first sample, ns.
     pub span_ns: i64,
@@ -167,7 +167,7 @@ pub struct BatchItem {
     pub item_id: Option<u64>,
     /// Items of the visit.
     pub items: Option<u64>,
-    /// What of it is the item's.
+    /// The item's share of it, 0..1.
     pub share: f64,
 }
 
@@ -216,21 +216,21 @@ pub struct Wait {
     pub function_id: Option<u64>,
     /// `runnable`, `sleeping`, `uninterruptible`, `stopped` or `dead`.
     pub state: String,
-    /// Who ended it.
+    /// Thread that ended it.
     pub woken_by: Option<String>,
-    /// That thread.
+    /// Tid of that thread.
     pub woken_by_tid: Option<u64>,
-    /// How long the thread then waited for a CPU.
+    /// Time for which the thread was then runnable, ns.
     pub runnable_ns: Option<i64>,
-    /// Who took the CPU.
+    /// Thread that took the CPU.
     pub preempted_by: Option<String>,
-    /// That thread.
+    /// Tid of that thread.
     pub preempted_by_tid: Option<u64>,
-    /// The call stack at which it went to wait.
+    /// Call stack at which the thread went to wait.
     pub stack_id: Option<u64>,
 }
 
-/// What was counted of a thread in an interval.
+/// Count of a thread in an interval.
 #[derive(Clone, Debug)]
 pub struct IntervalCount {
     /// The thread.
@@ -239,15 +239,15 @@ pub struct IntervalCount {
     pub begin_ns: i64,
     /// Number of the event.
     pub event: u64,
-    /// How often it happened.
+    /// Count.
     pub count: Option<u64>,
-    /// Time in which it was to be counted, ns.
+    /// Time enabled, ns.
     pub enabled_ns: Option<i64>,
     /// `exact`, `scaled`, `no turn` or `unknown`.
     pub state: String,
 }
 
-/// What was counted of a visit.
+/// Count of a visit.
 #[derive(Clone, Debug)]
 pub struct Count {
     /// The visit.
@@ -256,11 +256,11 @@ pub struct Count {
     pub item_id: u64,
     /// Number of the event.
     pub event: u64,
-    /// How often it happened.
+    /// Count.
     pub count: Option<u64>,
-    /// Time in which it was to be counted, ns.
+    /// Time enabled, ns.
     pub enabled_ns: Option<i64>,
-    /// Time in which it was.
+    /// Time counted, ns.
     pub running_ns: Option<i64>,
     /// `exact`, `scaled`, `no turn` or `unknown`.
     pub state: String,
@@ -291,7 +291,7 @@ impl Account {
         self.reasons.values().sum()
     }
 
-    /// Records lost: with a reason other than the missing partner of a mark that is there.
+    /// Records lost: with a reason other than the missing partner of a mark.
     #[must_use]
     pub fn lost(&self) -> u64 {
         let of = |reason| self.reasons.get(reason).copied().unwrap_or(0);
@@ -303,7 +303,7 @@ impl Account {
 /// A trace directory.
 #[derive(Clone, Debug)]
 pub struct Trace {
-    /// Where it is.
+    /// Directory of the trace.
     pub dir: PathBuf,
     /// `trace.json`.
     pub json: Value,
@@ -567,7 +567,7 @@ impl Trace {
             .collect()
     }
 
-    /// What was counted, in the order of the table.
+    /// Counts, in the order of the table.
     ///
     /// # Panics
     /// If the table can't be read.
@@ -621,7 +621,7 @@ impl Trace {
             .collect()
     }
 
-    /// System calls in which functions of the kernel run, by id.
+    /// System calls of kernel functions, by id.
     #[must_use]
     pub fn system_calls(&self) -> HashMap<u64, String> {
         let t = self.table("functions");

@@ -36,12 +36,12 @@ pub struct CallTruth {
     pub leave: u64,
 }
 
-/// All that a workload said.
+/// The whole log of a workload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Truth {
     /// Items handled to the end.
     pub items: Vec<ItemTruth>,
-    /// Ids of items begun whose end may never have come.
+    /// Ids of items that began, whether or not they ended.
     pub begun: Vec<u64>,
     /// Calls within items.
     pub calls: Vec<CallTruth>,
@@ -61,7 +61,7 @@ impl Truth {
         Self::parse(&text)
     }
 
-    /// Parses truth lines. A last line without its end (a workload that was killed) is left out.
+    /// Parses truth lines. An incomplete last line (of a workload that was killed) is ignored.
     ///
     /// # Panics
     /// If a line has an unknown form.
@@ -80,7 +80,7 @@ impl Truth {
     /// The item with that id.
     ///
     /// # Panics
-    /// If there is none.
+    /// If there is no such item.
     #[must_use]
     pub fn item(&self, id: u64) -> &ItemTruth {
         self.items
@@ -133,7 +133,7 @@ impl Truth {
 mod tests {
     use super::*;
 
-    /// Every kind of line is understood, 0 is "not known", and half a line is left out.
+    /// Every kind of line is parsed, 0 is "unknown", and half a line is ignored.
     #[test]
     fn lines() {
         let truth = Truth::parse(

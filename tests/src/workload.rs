@@ -13,7 +13,7 @@ use crate::machine;
 use crate::process::{self, Finished, Running};
 use crate::truth::Truth;
 
-/// How a workload is made.
+/// How a workload is built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Recipe {
     /// One C file, with extra flags.
@@ -34,7 +34,7 @@ enum Recipe {
     Sdt(&'static str),
 }
 
-/// Every function keeps a frame pointer, those that call nothing too.
+/// Every function keeps a frame pointer, also leaf functions.
 const FRAMES: &[&str] = &["-fno-omit-frame-pointer", "-DFRAMES"];
 
 /// As before, and one function is inlined.
@@ -117,7 +117,7 @@ const RECIPES: &[(&str, Recipe)] = &[
     ("threads", Recipe::C("threads.c", &[])),
 ];
 
-/// Where the macros of USDT probes may be.
+/// Paths of the macros for USDT probes.
 const SDT: [&str; 2] = [
     "/usr/include/sys/sdt.h",
     "/usr/include/x86_64-linux-gnu/sys/sdt.h",
@@ -221,7 +221,7 @@ impl Waiting {
         self.process.send("go\n");
     }
 
-    /// Returns once it has logged so many items: for one that logs each at once.
+    /// Returns once it has logged this many items: for a workload that flushes each one.
     ///
     /// # Panics
     /// If it does not within the time that any child may take.
@@ -232,7 +232,8 @@ impl Waiting {
         });
     }
 
-    /// Ends `answers`, which ends as it does alone: every item was handled, each gave what it should. Gives their number.
+    /// Stops `answers`, and checks that every item was handled with the expected result. Returns the
+    /// number of items.
     ///
     /// # Panics
     /// If it does not end so, or has ended before.
@@ -256,7 +257,7 @@ impl Waiting {
     }
 }
 
-/// Where a workload puts its truth; removed when dropped.
+/// File for a workload's truth; removed when dropped.
 #[derive(Debug)]
 pub struct TruthFile {
     dir: TempDir,
@@ -279,7 +280,7 @@ impl TruthFile {
         command.env("TRUTH_FILE", self.path())
     }
 
-    /// What was written.
+    /// Reads the log.
     #[must_use]
     pub fn read(&self) -> Truth {
         Truth::read(&self.path())

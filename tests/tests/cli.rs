@@ -1,4 +1,4 @@
-//! The command line as its user meets it: help, exit codes, and what it says to bad input.
+//! The command line as its user sees it: help, exit codes, and messages on bad input.
 #![expect(
     clippy::unwrap_used,
     reason = "integration tests: a panic is the report"
@@ -68,8 +68,8 @@ fn good_spec() -> String {
     Workload::build("plain").spec("handle(id=*(arg1):u64)")
 }
 
-/// The run was refused: exit 2, one line `error: ` in lower case that contains all of these words in any case,
-/// then perhaps a hint; no panic, no backtrace.
+/// Checks that the run was refused: exit 2, one line `error: ` in lower case that contains all of these words,
+/// ignoring case, then perhaps a hint; no panic, no backtrace.
 fn refused(done: &Finished, words: &[&str]) {
     assert_eq!(done.code(), Some(2), "{done}");
     let lines: Vec<&str> = done.stderr.lines().collect();
@@ -96,7 +96,7 @@ fn refused(done: &Finished, words: &[&str]) {
     }
 }
 
-/// The refusal has a hint with all of these words.
+/// Checks that the refusal has a hint with all of these words.
 fn hints(done: &Finished, words: &[&str]) {
     let hint: Vec<&str> = done
         .stderr

@@ -22,8 +22,7 @@ use pebs_tests::trace::Trace;
 use pebs_tests::workload::Workload;
 use pebs_tests::{check, machine, need, process, table};
 
-/// kill -9: the target is unharmed, closed segments are readable as they are, and recover saves the
-/// open one.
+/// kill -9: the target is unharmed, closed segments are readable, and recover saves the open one.
 #[test]
 fn kill_9() {
     need!(machine::root());
@@ -47,7 +46,7 @@ fn kill_9() {
     assert!(!closed.is_empty(), "segments are closed every two seconds");
 
     let recovery = pebs_trace(["recover".as_ref(), killed.dir().as_os_str()]);
-    // 1: the kill cut a batch in the middle, whose bytes it says are lost.
+    // 1: the kill cut a batch in the middle, whose bytes are reported as lost.
     let cut = recovery.stdout.contains("bytes lost");
     assert_eq!(recovery.code(), Some(i32::from(cut)), "{recovery}");
     let after = ids(&Trace::open(&killed.dir()));
@@ -113,7 +112,7 @@ fn ids(trace: &Trace) -> BTreeSet<u64> {
     ids
 }
 
-/// After the tool was killed nothing of it is left in the way: the same target can be traced at once.
+/// After the tool was killed no leftovers are in the way: the same target can be traced at once.
 #[test]
 fn record_again_after_kill_9() {
     need!(machine::root());

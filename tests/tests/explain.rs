@@ -1,5 +1,5 @@
-//! `explain` and `diff` on programs whose truth is known: the first cause is the true one, and the true
-//! share of the difference between slow and typical items is within its interval.
+//! `explain` and `diff` on programs with known truth: the first cause is the true one, and the true share of the
+//! difference between slow and typical items is within its interval.
 
 #![expect(
     clippy::unwrap_used,
@@ -19,14 +19,14 @@ use pebs_tests::{check, machine, need};
 
 const ARGUMENTS: &str = "handle(id=*(arg1):u64, kind=*(arg1+8):u32, n=*(arg1+12):u32)";
 
-/// What marks, samples at the edges and the truth's own clock reads may add to either side of a share.
+/// Largest error of a share by marks, samples at the edges and the truth's own clock reads.
 const SLACK: f64 = 0.02;
 
 /// Recordings at most until one is undisturbed.
 const ATTEMPTS: usize = 5;
 
-/// Records a workload before whatever else wants its CPUs: where preemption is what makes items slow, a
-/// test of other reasons says nothing.
+/// Records a workload with priority for the CPUs: where preemption makes items slow, a test of other causes is
+/// meaningless.
 fn record(workload: &str, function: &str, reset: &str, args: &[&str]) -> (Recording, Trace, Truth) {
     let workload = Workload::build(workload);
     let (recording, truth) = Recorder::new(&workload.spec(function))
@@ -45,8 +45,8 @@ fn record(workload: &str, function: &str, reset: &str, args: &[&str]) -> (Record
     (recording, trace, truth)
 }
 
-/// The same of `mixed`, with items of which few are slow, again where a host made other items slow, which nobody is
-/// told of.
+/// Records `mixed`, with few slow items, repeating the recording if the host made other items slow, which no event
+/// shows.
 fn record_mixed(args: &[&str]) -> (Recording, Trace, Truth) {
     let attempt = || record("mixed", ARGUMENTS, "50000", args);
     let mut attempts = (1..ATTEMPTS).map(|_| attempt());
@@ -54,17 +54,16 @@ fn record_mixed(args: &[&str]) -> (Recording, Trace, Truth) {
     undisturbed.unwrap_or_else(attempt)
 }
 
-/// Whether no item was much longer on the CPU than one in a hundred is: all that are slow by themselves are so alike,
-/// and there are more of them.
+/// Whether no item was much longer on the CPU than the 99th percentile: items that the program makes slow are similar,
+/// and more than 1 %.
 fn is_undisturbed(trace: &Trace) -> bool {
     let mut oncpu: Vec<i64> = trace.visits().iter().filter_map(|it| it.oncpu_ns).collect();
     oncpu.sort_unstable();
     oncpu[oncpu.len() - 1] <= 2 * oncpu[oncpu.len() * 99 / 100]
 }
 
-/// The true share of a function's time in the gap: by the truth, its calls in slow items less those in
-/// typical ones, per item. Of its calls only what was on the CPU counts, or with `waiting` all; what samples took of them
-/// does not.
+/// The true share of a function's time in the gap: its calls in slow items less those in typical ones, per item, by the
+/// log. Only their time on the CPU counts, or all of it with `waiting`; pebs-trace's own time does not.
 fn true_share(group: Group<'_>, trace: &Trace, truth: &Truth, call: &str, waiting: bool) -> f64 {
     let zero = trace.monotonic_ns();
     let waits = trace.waits();
@@ -98,7 +97,7 @@ fn true_share(group: Group<'_>, trace: &Trace, truth: &Truth, call: &str, waitin
     (slow.0 / slow.1 - typical.0 / typical.1) / group.number(&["gap", "gap_ns"])
 }
 
-/// Shares of causes, the others and the unexplained sum to the gap.
+/// The shares of causes, the others and the unexplained sum to 1.
 fn sums_to_one(group: Group<'_>) {
     let causes: f64 = group.causes().iter().map(|it| it.share()).sum();
     let rest =
@@ -123,7 +122,7 @@ fn two_reasons() {
         found.unwrap_or_else(|| panic!("no {part}: {:#}", group.0["gap"]))
     };
     let (rehash, sleep) = (place("function", "rehash"), place("wait", "nanosleep"));
-    // Where a host takes the CPU away, or timers are slow, sleeps last longer than they were to.
+    // If a host takes the CPU away, or timers are slow, sleeps are longer than requested.
     causes[rehash].holds(works, 2.0 * SLACK);
     causes[sleep].holds(sleeps, 2.0 * SLACK);
     let apart = (works - sleeps).abs() > 2.0 * SLACK;
@@ -136,8 +135,8 @@ fn two_reasons() {
     assert!(head.contains("kind=1") && head.contains("rehash"), "{text}");
 }
 
-/// Items that go through two functions on two threads, their addresses used again and again: the time in
-/// neither is what the program says, and what makes items slow is that the second one was not ready.
+/// Items that go through two functions on two threads, with addresses that are reused: the time in neither matches the
+/// log, and the cause of slow items is that the second thread was not ready.
 #[test]
 fn stages() {
     need!(machine::root());
@@ -175,7 +174,7 @@ fn stages() {
     );
 }
 
-/// The sample application of the paper: what is not in the cache is computed.
+/// The sample application of the paper: queries that are not in the cache are computed.
 #[test]
 fn query_computes() {
     need!(machine::root());
@@ -192,7 +191,7 @@ fn query_computes() {
     one_query(&recording, &truth);
 }
 
-/// The first of some parts that is not preemption, which is another's doing.
+/// The first part that is not preemption, which other threads cause.
 fn first_own(parts: &Value) -> &Value {
     let mut all = parts.as_array().unwrap().iter();
     all.find(|part| part["kind"] != "preempted")
@@ -244,8 +243,7 @@ fn sleepers_sleep() {
     assert_eq!(found["argument"], "n", "{found:#}");
 }
 
-/// More threads than CPUs, and items as long as the others on the CPU: the machine is blamed, not the
-/// program.
+/// More threads than CPUs, and items of equal length on the CPU: the machine is blamed, not the program.
 #[test]
 fn preempted() {
     need!(machine::root());
@@ -262,8 +260,8 @@ fn preempted() {
     first.holds(1.0, 5.0 * SLACK);
 }
 
-/// Items that touch new pages: the code that does is the cause, the kernel's included, and the counter says
-/// how many there were.
+/// Items that touch new pages: the cause is the code that does so, including the kernel's, and the counter has their
+/// number.
 #[test]
 fn page_faults() {
     need!(machine::root());
@@ -293,7 +291,7 @@ fn page_faults() {
     let first = group.first_of_program();
     let is_kernel = first.0["function"]["kernel"] == true;
     assert!(is_kernel || first.name() == "touch_pages", "{:#}", first.0);
-    // Of the slow ones some may be so for another reason.
+    // Some of the slow ones may have another cause.
     assert!(slow > 250.0 && typical < 1.0, "{faults:#}");
     assert!(
         faults["variance_part"].as_f64().unwrap() > 0.0,
@@ -303,8 +301,8 @@ fn page_faults() {
     assert_eq!(best["argument"], "kind", "{best:#}");
 }
 
-/// The firewall of the paper: packets are of three kinds with durations of their own, and what differs is
-/// the classification.
+/// The firewall of the paper: three kinds of packets with different durations, and the difference is the
+/// classification.
 #[test]
 fn kinds_of_packets() {
     need!(machine::root());
@@ -365,7 +363,7 @@ fn builds_compared() {
     );
     let slower = diff(&runs[0], &runs[2]);
     assert_eq!(slower.code(), Some(3), "{slower}");
-    // Where a host takes the CPUs away, the time on them is too uncertain: a few items have a lot of it.
+    // If a host takes the CPUs away, the time on them is too uncertain: a few items have a lot of it.
     let verdict = slower
         .stdout
         .lines()

@@ -1,5 +1,5 @@
-//! Code made at run time, of the stock Java virtual machine and of Node: items between or in their native functions, and the
-//! names of what they compiled.
+//! Code generated at run time, by the stock Java virtual machine and by Node: items between or in their native
+//! functions, and the names of compiled functions.
 #![expect(
     clippy::unwrap_used,
     reason = "integration tests: a panic is the report"
@@ -16,7 +16,7 @@ use pebs_tests::{machine, need};
 /// Items before the recording, for everything to be compiled; items in it.
 const ITEMS: (u32, usize) = (4_000, 800);
 
-/// One item in so many takes longer.
+/// One item in this many takes longer.
 const HEAVY: usize = 40;
 
 /// Between two samples, ns.
@@ -36,7 +36,7 @@ fn run(command: &mut Command) {
     assert!(ended.status.success(), "{ended}");
 }
 
-/// Every item that took longer is found, and the function that it took longer for has its name.
+/// Every item that took longer is found, and the function responsible has its name.
 #[test]
 fn compiled_code() {
     need!(machine::root());
@@ -84,7 +84,7 @@ fn compiled_code() {
     );
 }
 
-/// Functions that Node compiled while it was recorded, by its dump of them: no name was known when the recording began.
+/// Functions compiled by Node while it was recorded, named by its dump: no name was known when the recording began.
 #[test]
 fn dumped_code() {
     need!(machine::root());
@@ -113,11 +113,11 @@ fn dumped_code() {
     );
 }
 
-/// Items in order, and those of them that took longer by their function's name.
+/// Items are in order, and the longer ones are explained by their function's name.
 fn check(trace: &Trace) {
     let mut visits = trace.visits();
     visits.sort_unstable_by_key(|visit| visit.begin_ns);
-    // What the machine itself writes is an end without a begin; a begin may be of what it reads.
+    // Writes of the machine itself are ends without a begin, and its reads may be begins.
     let items: Vec<_> = visits.iter().filter(|it| it.end_ns.is_some()).collect();
     let missing = ITEMS.1.abs_diff(items.len());
     assert!(missing <= 2, "{} items", items.len());

@@ -1,4 +1,4 @@
-//! Precise sampling, on a machine that has the hardware; and with a PMU in software, which an emulated guest has.
+//! Precise sampling, on hardware that supports it, and with a PMU in software, in an emulated guest.
 #![expect(
     clippy::expect_used,
     reason = "integration tests: a panic is the report"
@@ -27,12 +27,12 @@ mod validate;
 /// SPEC tail of the workload of the paper's Figure 8, which logs when it enters and leaves each function.
 const QUERY: &str = "process_query(id=*(arg1):u64)";
 
-/// From an instruction to the time of its record, ns: the PMU in software reads the clock once the emulated CPU has entered
-/// the interrupt of its timer, and a function may have ended meanwhile.
+/// Time from an instruction to the time of its record, ns: the PMU in software reads the clock once the emulated CPU
+/// has entered the interrupt of its timer, and a function may have ended meanwhile.
 const ENTRY_NS: i64 = 5_000;
 
-/// Records so many rounds of that workload, which waits until all is attached. What the tool measures before is not
-/// tallied.
+/// Records this many rounds of that workload, which waits until everything is attached. The tool's measurements before
+/// that are not in the tally.
 fn record(soft: &SoftPmu, args: &[&str], rounds: &str) -> (Recording, Truth) {
     let workload = Workload::build("query");
     let mut target = workload.start(&[rounds]);
@@ -46,10 +46,10 @@ fn record(soft: &SoftPmu, args: &[&str], rounds: &str) -> (Recording, Truth) {
     (live.stop(), truth)
 }
 
-/// Samples are in the right place, and of each item as many as its time on the CPU asks for.
+/// Samples are in the right place, and their number in each item matches its time on the CPU.
 fn samples_are_right(trace: &Trace, truth: &Truth, reset_ns: i64, soft: &SoftPmu) {
     samples_are_in_place(trace, truth);
-    // While records are handled nothing is counted, as with hardware; the thread is on the CPU all the same.
+    // While records are handled nothing is counted, as with hardware; but the thread is on the CPU.
     let stood_still = soft.tally("stood_still") as i64 / reset_ns;
     for visit in trace.visits() {
         let expected = visit.oncpu_ns.expect("time on the CPU") / reset_ns;

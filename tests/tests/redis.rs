@@ -23,12 +23,12 @@ const BIG: usize = 40;
 const FIELDS: usize = 20_000;
 /// Fields in one HSET.
 const CHUNK: usize = 1_000;
-/// Between two samples: many times what one costs where timers of virtual machines are slow.
+/// Time between two samples, ns: many times the cost of one on virtual machines with slow timers.
 const RESET_NS: i64 = 100_000;
-/// Between any fast GET and any slow one.
+/// Between any fast GET and any slow one, ns.
 const SLOW_NS: i64 = 500_000;
 
-/// What the names of functions that free a hash have in them.
+/// Parts of the names of functions that free a hash.
 const FREEING: [&str; 4] = ["free", "dictClear", "dictGenericDelete", "sds"];
 
 /// `client`: id at 0, argc at 72, argv at 80; an argument's text is behind the pointer at 8.
@@ -96,7 +96,7 @@ fn record(binary: &Path, args: &[&str]) -> Recording {
     recording
 }
 
-/// The GETs and their keys: every one, in order.
+/// The GETs and their keys, all of them, in order.
 fn gets_and_keys(trace: &Trace) -> (Vec<Visit>, Vec<String>) {
     check::no_mark_lost(trace);
     let (visits, keys_of) = (gets(trace), trace.text_argument("key"));
@@ -108,8 +108,7 @@ fn gets_and_keys(trace: &Trace) -> (Vec<Visit>, Vec<String>) {
     (visits, seen)
 }
 
-/// The slow GETs are found, all of them and no other, with their keys and the function that is the
-/// reason.
+/// Exactly the slow GETs are found, with their keys and the function that is the reason.
 #[test]
 fn expired_keys() {
     need!(machine::root());
@@ -124,7 +123,7 @@ fn expired_keys() {
     explanation_names_them(&recording.dir(), "middle_half");
 }
 
-/// The keys are what tells the slow GETs from others, and freeing a hash is what they take longer for.
+/// The keys separate the slow GETs from others, and their excess is freeing a hash.
 fn explanation_names_them(trace: &Path, typical: &str) {
     let slow = format!("{}us", SLOW_NS / 1_000);
     let explanation = explain(trace, &["--slow", &slow]);
@@ -151,8 +150,8 @@ fn explanation_names_them(trace: &Path, typical: &str) {
     );
 }
 
-/// With the details of slow items only, every slow GET is there, whole, and few others; the report
-/// names the reason all the same.
+/// With the details of slow items only, every slow GET is recorded with its details, and few others;
+/// the report still names the reason.
 #[test]
 fn expired_keys_are_kept() {
     need!(machine::root());
@@ -184,9 +183,9 @@ fn expired_keys_are_kept() {
 /// Every GET of a big key is slow, slower than 99 % of the small ones, and no small one frees as much
 /// memory as the least of them.
 ///
-/// The odd small one is as slow on a busy machine, wherever it happened to be when the hypervisor or
-/// an interrupt took the CPU, and that may be in a function that frees. So nothing is asked of a
-/// single small one but that the reason sets the big ones apart from it.
+/// An occasional small one is as slow on a busy machine, wherever it was when the hypervisor or an
+/// interrupt took the CPU, which may be in a function that frees. So for a single small one the only
+/// requirement is that the reason separates the big ones from it.
 fn slow_are_the_big_ones(trace: &Trace, visits: &[Visit], keys: &[String]) {
     let freeing = samples_in_code_that_frees(trace);
     let freed = |visit: &Visit| freeing.get(&visit.visit_id).map_or(0, |n| n * RESET_NS);
@@ -249,7 +248,7 @@ fn report_names_them(report: &str) {
 }
 
 /// The client that the server works for is read from a variable of Debian's own binary, without a mark:
-/// who sorts is one client, and who fetches a hash is the other.
+/// one client sorts, and the other fetches a hash.
 #[test]
 fn clients_without_marks() {
     need!(machine::root());

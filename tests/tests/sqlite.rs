@@ -19,7 +19,7 @@ use pebs_tests::{check, machine, need, process};
 
 const INSERTS: u64 = 4_000;
 
-/// Where `ldd` says that the shell takes the library from.
+/// Path of the library that the shell uses, by `ldd`.
 fn library(shell: &Path) -> Result<PathBuf, String> {
     let listing = process::run(Command::new("ldd").arg(shell));
     listing
@@ -75,13 +75,13 @@ fn inserts(trace: &Trace) -> (BTreeMap<u64, Visit>, BTreeSet<u64>) {
     (inserts, with_checkpoint)
 }
 
-/// All fourteen are found, and their time is shown as what it is.
+/// All fourteen are found, with the right kind of time.
 #[test]
 fn checkpoints() {
     need!(machine::root());
     let shell = need!(machine::program("sqlite3"));
     let library = need!(library(&shell));
-    // On a disk: in memory there is nothing to wait for.
+    // On a disk: in memory there would be no wait.
     let dir = tempfile::tempdir_in(machine::profile_dir()).unwrap();
     let (load, database) = (dir.path().join("load.sql"), dir.path().join("a.db"));
     std::fs::write(&load, script()).unwrap();
@@ -111,7 +111,7 @@ fn checkpoints() {
     explained(&recording.dir());
 }
 
-/// The checkpoint is what tells the slow statements from others, and the disk is waited for within it.
+/// The checkpoint separates the slow statements from others, and contains the wait for the disk.
 fn explained(trace: &Path) {
     let explanation = explain(trace, &["--slow", "10x"]);
     let group = whole(&explanation);
@@ -128,8 +128,8 @@ fn explained(trace: &Path) {
     assert!(cause.name().contains("fdatasync"), "{:#}", cause.0);
 }
 
-/// Each takes longer than 99 % of the INSERTs without a checkpoint, but for the time in which others had the CPU: on a busy
-/// machine more than one in a hundred is preempted.
+/// Each takes longer than 99 % of the INSERTs without a checkpoint, not counting time in which other threads had the
+/// CPU: on a busy machine more than one in a hundred is preempted.
 fn slower_than_the_others(
     trace: &Trace,
     inserts: &BTreeMap<u64, Visit>,
@@ -169,7 +169,7 @@ fn off_the_cpu_in_fdatasync(
     let (names, waits) = (trace.function_names(), trace.waits());
     for number in checkpoints {
         let insert = &inserts[number];
-        // A checkpoint is a visit of its own within the INSERT: by time, not by visit.
+        // A checkpoint is a separate visit within the INSERT: matched by time, not by visit.
         let (begin, end) = (insert.begin_ns, insert.end_ns.unwrap());
         let (mut in_sync, mut off) = (0, 0);
         for wait in waits

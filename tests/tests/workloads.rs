@@ -1,4 +1,4 @@
-//! The workloads themselves: their truth is consistent, and nothing about them is left to chance.
+//! The workloads themselves: their truth is consistent and deterministic.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use pebs_tests::truth::Truth;
 use pebs_tests::workload::{TruthFile, Workload};
 use pebs_tests::{need, process};
 
-/// Runs a workload and gives its truth, which has that many items.
+/// Runs a workload and returns its truth, after checking the number of items.
 fn truth_of(name: &str, args: &[&str], items: usize) -> Truth {
     let workload = Workload::build(name);
     let truth_file = TruthFile::new();
@@ -30,8 +30,8 @@ fn truth_of(name: &str, args: &[&str], items: usize) -> Truth {
     truth
 }
 
-/// Every workload can be built, or says what it lacks. Also called for what it leaves behind, by the
-/// runs on other kernels.
+/// Every workload can be built, or reports what it lacks. The runs on other kernels also call this
+/// for the programs it builds.
 #[test]
 fn every_workload_builds() {
     for name in Workload::names() {

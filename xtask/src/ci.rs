@@ -1,4 +1,4 @@
-//! `cargo xtask ci`: what has to pass before a change is merged.
+//! `cargo xtask ci`: the checks that have to pass before a change is merged.
 
 use std::fs::File;
 use std::io::{self, Seek as _};
@@ -21,8 +21,7 @@ pub struct Args {
 struct Step {
     name: &'static str,
     run: fn() -> Result<()>,
-    /// Whether it is taken beside the step before it and those after: what comes of them does not depend on how fast
-    /// they are.
+    /// Whether it runs in parallel with the steps around it: its result does not depend on speed.
     beside: bool,
 }
 
@@ -43,8 +42,8 @@ impl Step {
     }
 }
 
-/// The steps. The guest of the older kernel keeps one CPU busy for minutes: what says least comes beside it, first what
-/// compiles to a folder of its own, so that the guest's programs need not wait for cargo.
+/// The steps. The guest of the older kernel keeps one CPU busy for minutes: the least informative steps run beside it,
+/// first those that compile to a folder of their own, so that the guest's programs need not wait for cargo.
 const STEPS: [Step; 11] = [
     Step::new("setup", setup::ensure),
     Step::new("format", format),
@@ -59,10 +58,10 @@ const STEPS: [Step; 11] = [
     Step::new("docs", docs),
 ];
 
-/// Steps that are taken only when they are named: what takes long, and shows more than each change needs.
+/// Steps that run only if they are named: they take long, and test more than each change needs.
 const MORE_STEPS: [Step; 1] = [Step::new("software PMU", kernels::pmus)];
 
-/// What became of a step.
+/// Result of a step.
 struct Outcome {
     name: &'static str,
     duration: Duration,
@@ -122,7 +121,7 @@ fn take(step: &Step) -> Outcome {
     }
 }
 
-/// A step in a process of its own.
+/// A step in a separate process.
 struct Beside {
     name: &'static str,
     begin: Instant,

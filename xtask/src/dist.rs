@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use crate::setup;
 use crate::shell;
 
-/// What comes from the workspace, and its name: also the licences of what is built into the program.
+/// Files from the workspace, and their names in the package, including the licences of bundled code.
 const PAPERS: [(&str, &str); 6] = [
     ("README.md", "README.md"),
     ("CHANGELOG.md", "CHANGELOG.md"),
@@ -22,10 +22,10 @@ const PAPERS: [(&str, &str); 6] = [
 /// Folder of the guide, in the workspace and in the archive.
 const GUIDE: (&str, &str) = ("pebs-user/guide", "guide");
 
-/// What the example writes.
+/// Folders written by the example.
 const PAGES: [&str; 2] = ["man", "completions"];
 
-/// The C library that the program needs at least: that of RHEL 8 and Debian 10.
+/// Oldest supported C library: that of RHEL 8 and Debian 10.
 const GLIBC: (u32, u32) = (2, 28);
 
 /// Links against older C libraries.
@@ -48,7 +48,7 @@ pub fn main() -> Result<()> {
     let program = dir.join("pebs-trace");
     copy(&release.join("pebs-trace"), &program)?;
     runs_on_old_systems(&program)?;
-    // Its debug information is four times as large as the program; names of functions stay.
+    // Its debug information is four times as large as the program; names of functions are kept.
     shell::run(Command::new("strip").arg("--strip-debug").arg(&program))?;
     for (from, name) in PAPERS {
         copy(&shell::workspace().join(from), &dir.join(name))?;
@@ -56,7 +56,7 @@ pub fn main() -> Result<()> {
     guide(&dir)?;
     shell::run(Command::new(release.join("examples/pages")).arg(&dir))?;
     let archive = dist.join(format!("{name}.tar.gz"));
-    // The same content gives the same archive, whoever packs it.
+    // The same content gives the same archive on any machine.
     let mut tar = Command::new("tar");
     tar.args([
         "--create",
@@ -77,7 +77,7 @@ pub fn main() -> Result<()> {
     Ok(())
 }
 
-/// Compiles the program and what writes its pages, linked against the oldest C library that is supported.
+/// Compiles the program and the generator of its pages, linked against the oldest supported C library.
 fn build(triple: &str) -> Result<()> {
     let place = linker()?;
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -96,7 +96,7 @@ fn build(triple: &str) -> Result<()> {
     shell::run(&mut build)
 }
 
-/// The folder with [`ZIGBUILD`], which is installed if it is not there.
+/// The folder with [`ZIGBUILD`], which is installed if missing.
 fn linker() -> Result<PathBuf> {
     let place = shell::tools_dir().join("dist-venv");
     let programs = place.join("bin");

@@ -11,10 +11,10 @@ use clap::error::ErrorKind;
 
 use crate::{Cli, shell};
 
-/// What else of cargo is shown: it needs nothing that could be misspelt without the build failing.
+/// Other commands of cargo that may be shown: their misspelling would fail anyway.
 const OTHERS: [&str; 3] = ["build", "doc", "install"];
 
-/// What is wrong with a command.
+/// The fault of a command; `None` if it is valid.
 fn fault(words: &[String]) -> Option<String> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words[..] {
@@ -73,7 +73,7 @@ fn has(file: &Path, filter: &str) -> bool {
     })
 }
 
-/// All of them are known, in blocks and in sentences.
+/// All commands in blocks and in sentences are known.
 #[test]
 fn commands_of_cargo() {
     let mut pages = markdown::pages(shell::workspace()).unwrap();

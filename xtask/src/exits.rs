@@ -1,7 +1,8 @@
 //! `cargo xtask exits`: how dear the exits of functions are to mark, in binaries as a distribution ships them.
 //!
-//! `pebs-trace probes` says about each function which instructions mark its exits, and whether the kernel emulates or
-//! single-steps them. A function whose exits are all emulated costs a fifth to a tenth of one that is single-stepped.
+//! `pebs-trace probes` lists for each function the instructions that mark its exits, and whether the kernel emulates
+//! or single-steps them. A function whose exits are all emulated costs a fifth to a tenth of one that is
+//! single-stepped.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -11,7 +12,7 @@ use serde_json::Value;
 
 use crate::{recorder, shell};
 
-/// Binaries of Debian: servers, interpreters, tools and libraries. Those that are not there are left out.
+/// Binaries of Debian: servers, interpreters, tools and libraries. Missing ones are left out.
 const BINARIES: [&str; 24] = [
     "redis-server",
     "nginx",

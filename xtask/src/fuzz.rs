@@ -1,7 +1,7 @@
-//! `cargo xtask fuzz`: feeds mutated bytes to everything that reads what others wrote.
+//! `cargo xtask fuzz`: feeds mutated bytes to all readers of untrusted data.
 //!
 //! libFuzzer, driven without cargo-fuzz: one build with a stable compiler makes all targets. A bounded run shares
-//! the libraries of the tests' build, which have no coverage counters then.
+//! the libraries of the tests' build, which then have no coverage counters.
 
 use std::fs::{self, File, Permissions};
 use std::io::Write as _;
@@ -20,8 +20,8 @@ const CRATE: &str = "pebs-user/fuzz";
 /// Seconds a target in `cargo xtask ci` at most.
 const CI_SECONDS: u64 = 60;
 
-/// Inputs of a target in `cargo xtask ci`: some seconds. They depend on the code alone, so that the gate
-/// says about one change what it says about it again; finding more is what `cargo xtask fuzz` is for.
+/// Number of inputs of a target in `cargo xtask ci`: some seconds. They depend on the code alone, so that the
+/// result for a change is reproducible; `cargo xtask fuzz` searches further.
 fn ci_inputs(target: &str) -> u64 {
     match target {
         "recover" | "perf_data" => 1000,
@@ -41,11 +41,11 @@ const FLAGS: [&str; 7] = [
     "-Cllvm-args=-sanitizer-coverage-trace-compares",
 ];
 
-/// Limits of an input: seconds, memory of the whole process, length. The targets themselves limit what
-/// one input may allocate.
+/// Limits of an input: seconds, memory of the whole process, length. The targets themselves limit the memory for
+/// one input.
 const LIMITS: [&str; 3] = ["-timeout=20", "-rss_limit_mb=2048", "-max_len=65536"];
 
-/// How long a target may go on after its time, for its last input and the first reading of the corpus.
+/// Additional time of a target, for its last input and the first reading of the corpus.
 const GRACE: Duration = Duration::from_secs(60);
 
 /// Options of `cargo xtask fuzz`.
@@ -179,11 +179,11 @@ fn chosen(args: &Args) -> Result<Vec<String>> {
     })
 }
 
-/// Where things are.
+/// Folders.
 struct Places {
     /// The targets' own folder.
     target: PathBuf,
-    /// Where cargo puts the programs.
+    /// Cargo's folder of programs.
     programs: PathBuf,
     /// Committed inputs.
     seeds: PathBuf,
@@ -205,7 +205,7 @@ impl Places {
     }
 }
 
-/// Named, so that the flags are not those of build scripts.
+/// Named, so that its flags do not apply to build scripts.
 const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 
 fn build(places: &Places, targets: &[String], bounded: bool) -> Result<()> {
@@ -230,7 +230,7 @@ fn build(places: &Places, targets: &[String], bounded: bool) -> Result<()> {
     shell::run(&mut command)
 }
 
-/// A compiler that adds the flags to what is ours, build scripts aside.
+/// A wrapper of the compiler that adds the flags to our crates, except build scripts.
 fn wrapper(places: &Places) -> Result<PathBuf> {
     let path = places.target.join("rustc");
     let script = format!(
@@ -266,7 +266,7 @@ impl Run {
             .arg(format!("-max_total_time={}", args.seconds))
             .args(["-print_final_stats=1", "-reload=0"])
             .arg(format!("-artifact_prefix={}/", found.display()));
-        // What is new goes to the first folder. A bounded run starts from the seeds alone, each time.
+        // New inputs go to the first folder. A bounded run starts from the seeds alone, each time.
         let new = if args.bounded {
             command.args(["-seed=1".to_owned(), format!("-runs={}", ci_inputs(name))]);
             fs::remove_dir_all(folder("bounded")?)?;

@@ -1,4 +1,4 @@
-//! `cargo xtask modules`: which module of pebs-user imports which, and whether stages only look down.
+//! `cargo xtask modules`: lists the imports between modules of pebs-user, and checks that stages only look down.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -14,7 +14,8 @@ mod tests;
 
 use source::Import;
 
-/// The modules of pebs-user, each with those that it imports, all of which stand above it: stages only look down.
+/// The modules of pebs-user, each with the modules it may import, all of which stand above it: stages only look
+/// down.
 ///
 /// A new module or a new direction gets its place here first; one that is not in use is taken out.
 const DIRECTIONS: &str = "
@@ -102,7 +103,7 @@ fn root() -> PathBuf {
     shell::workspace().join("pebs-user/src")
 }
 
-/// The modules at a crate's root, or of one module, and what they import of one another.
+/// The modules at a crate's root, or those of one module, and the imports between them.
 struct Modules {
     names: BTreeSet<String>,
     imports: Vec<Import>,
@@ -201,7 +202,7 @@ impl Modules {
         text
     }
 
-    /// One line for each import, module and row of the table that is not as the table says or should be.
+    /// One line for each import, module and row of the table that violates the table or is superfluous.
     fn faults(&self, directions: &str) -> Vec<String> {
         const TABLE: &str = "DIRECTIONS in xtask/src/modules.rs";
         let mut faults = Vec::new();

@@ -12,16 +12,16 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::shell;
 
-/// How long attaching may take.
+/// Longest time for attaching.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What a line on stderr begins with once every probe and event is attached.
+/// Begin of the line on stderr when every probe and event is attached.
 const RECORDING: &str = "recording";
 
-/// Builds `pebs-trace` with a cargo profile and gives its path.
+/// Builds `pebs-trace` with a cargo profile and returns its path.
 ///
-/// The debug build, which is for tests, comes in one go with them: alone it would be built with other features of
-/// the libraries that both use, and so would these.
+/// The debug build is made together with the tests: alone it would be built with other features of the common
+/// libraries, and so would these.
 pub fn build(release: bool) -> Result<PathBuf> {
     let mut command = shell::cargo(&["build", "--bin", "pebs-trace"]);
     let profile = if release {
@@ -64,7 +64,7 @@ impl Recorder {
         recorder.wait_until(&is_ready)
     }
 
-    /// Process of `pebs-trace` itself, which is a child of `sudo` where that is used.
+    /// Pid of `pebs-trace` itself, which is a child of `sudo` where that is used.
     pub fn pid(&self) -> Result<u32> {
         let mut pid = self.child.id();
         loop {
@@ -78,7 +78,7 @@ impl Recorder {
         }
     }
 
-    /// Sends Ctrl-C, waits for the end, and gives the report.
+    /// Sends Ctrl-C, waits for the end, and returns the report.
     pub fn stop(mut self) -> Result<String> {
         self.interrupt()?;
         let status = self.child.wait()?;
@@ -132,12 +132,12 @@ fn read_all(mut stream: impl Read) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Copies lines to our stderr; tells `ready` of the one that says that recording began.
+/// Copies lines to our stderr; notifies `ready` when the line on the start of recording comes.
 fn pass_on(stream: impl Read, ready: &std::sync::mpsc::Sender<()>) {
     for line in BufReader::new(stream).lines().map_while(Result::ok) {
         eprintln!("{line}");
         if line.starts_with(RECORDING) {
-            // Nobody listens after the first one.
+            // The receiver is dropped after the first one.
             let _ = ready.send(());
         }
     }

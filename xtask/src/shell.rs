@@ -1,4 +1,4 @@
-//! Runs other programs, and says so.
+//! Runs other programs, and prints their command lines.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -12,7 +12,7 @@ pub fn workspace() -> &'static Path {
     manifest_dir.parent().unwrap_or(manifest_dir)
 }
 
-/// Where setup keeps what belongs to this project alone (Python environment, DPDK headers).
+/// Folder of the pieces that belong to this project alone (Python environment, DPDK headers).
 #[must_use]
 pub fn tools_dir() -> PathBuf {
     workspace().join("target/tools")
@@ -49,7 +49,7 @@ pub fn as_root(program: impl AsRef<std::ffi::OsStr>) -> Command {
     command
 }
 
-/// What to put before a command line so that it runs as root; empty if we are.
+/// Prefix of a command line that runs it as root; empty if we are root.
 ///
 /// sudo resets `PATH` even with `-E`, hence `env`.
 #[must_use]
@@ -79,7 +79,7 @@ pub fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs the command silently and gives what it printed to stdout.
+/// Runs the command silently and returns its stdout.
 pub fn output(command: &mut Command) -> Result<String> {
     let output = command
         .stdin(Stdio::null())
@@ -97,7 +97,7 @@ pub fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The command line as one would type it.
+/// The command line, quoted for a shell.
 #[must_use]
 pub fn display(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
@@ -132,7 +132,7 @@ fn quote(word: &str) -> String {
 mod tests {
     use super::*;
 
-    /// What is printed can be pasted into a shell.
+    /// Printed command lines can be pasted into a shell.
     #[test]
     fn command_lines_are_quoted() {
         let mut command = Command::new("pebs-trace");

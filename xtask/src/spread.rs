@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// A median with its interval of 95 % (the whole range below six values), by ranks: nothing is assumed of how values are
-/// distributed, and a round that the machine spoilt does not count more than another.
+/// A median with its interval of 95 % (the whole range below six values), by ranks: it assumes no distribution of the
+/// values, and a round spoilt by the machine does not count more than another.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
     pub low: f64,
@@ -12,7 +12,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of values in any order; unknown (NaN) of none.
+    /// Spread of values in any order; NaN if there are none.
     ///
     /// The interval lies between the k-th value from below and from above, k = n/2 - 0.98 sqrt(n): of 25 values the 8th and
     /// the 18th.
@@ -35,8 +35,8 @@ impl Spread {
         }
     }
 
-    /// The median and where the middle 68 % of the values lie: one standard deviation to both sides if they were normally
-    /// distributed, which times are not on a machine that stops now and then.
+    /// The median and the range of the middle 68 % of the values: one standard deviation to both sides if they were
+    /// normally distributed, which times are not on a machine that stops now and then.
     pub fn middle(mut values: Vec<f64>) -> Self {
         values.retain(|value| value.is_finite());
         values.sort_by(f64::total_cmp);
@@ -67,7 +67,7 @@ impl Spread {
         }
     }
 
-    /// Whether all of it lies above all of the other.
+    /// Whether the whole interval lies above the other.
     pub fn is_above(self, other: Self) -> bool {
         self.low > other.high
     }
@@ -77,7 +77,7 @@ impl Spread {
     }
 }
 
-/// `12.3 (12.1 .. 12.9)` with the precision asked for, or one digit.
+/// `12.3 (12.1 .. 12.9)` with the requested precision, or one digit.
 impl fmt::Display for Spread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let digits = f.precision().unwrap_or(1);

@@ -12,9 +12,9 @@ use crate::{recorder, setup, shell};
 /// Names the Python, with duckdb and pandas, of the tests that read traces as users do.
 const PYTHON_ENV: &str = "PEBS_TRACE_PYTHON";
 
-/// Tests on the real kernel that may fail beside others and yet be run again: more of them are no chance.
+/// Largest number of failed tests on the real kernel that are run again: more are no coincidence.
 const MAX_AGAIN: usize = 3;
-/// Times that such a test has to pass by itself.
+/// Number of times that such a test has to pass alone.
 const TIMES_AGAIN: u32 = 2;
 
 /// Options of `cargo xtask test`.
@@ -35,10 +35,9 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     })
 }
 
-/// Builds and runs the tests, prints the counts, and says whether all passed.
+/// Builds and runs the tests, prints the counts, and returns whether all passed.
 ///
-/// Everything is compiled as the user; only the test programs run as root, which the kernel
-/// asks for.
+/// Everything is compiled as the user; only the test programs run as root, as the kernel requires.
 pub fn all(rest: &[String]) -> Result<bool> {
     recorder::build(false)?;
     let rest: Vec<&str> = rest.iter().map(String::as_str).collect();
@@ -49,17 +48,17 @@ pub fn all(rest: &[String]) -> Result<bool> {
     pass_alone(&counts.failures)
 }
 
-/// Whether tests that failed beside others pass by themselves, each time. It is said that they are flaky, and their
-/// first output stays above.
+/// Whether tests that failed beside others pass alone, each time. They are reported as flaky, and their first output
+/// stays above.
 ///
-/// Only tests on the real kernel may: a host that takes a CPU away for long is no fault of the tool. Of any other name
-/// their programs have no test, so that fewer pass than are asked for.
+/// Only tests on the real kernel may: a host that takes a CPU away for long is no fault of the tool. A test of any
+/// other name is not in these programs, so that fewer tests pass than were requested.
 fn pass_alone(failures: &[String]) -> Result<bool> {
     if failures.is_empty() || failures.len() > MAX_AGAIN {
         return Ok(false);
     }
     let programs = kernel_programs()?;
-    // Of the whole workspace, as before: of one package alone, cargo compiles everything with other features.
+    // Of the whole workspace, as before: for a single package cargo compiles everything with other features.
     let programs = programs.iter().flat_map(|name| ["--test", name]);
     let alone = ["--", "--test-threads=1", "--exact"];
     let names = failures.iter().map(String::as_str);
@@ -134,11 +133,11 @@ fn run(rest: &[&str]) -> Result<(bool, Counts)> {
     Ok((passed && counts.failed == 0, counts))
 }
 
-/// Passes stderr on; gives the reasons of tests that skipped themselves past the test runner.
+/// Passes stderr on; returns the reasons of skipped tests, which bypass the test runner.
 fn pass_on(stderr: impl Read, mut to: impl Write) -> Vec<String> {
     let mut skipped = Vec::new();
     for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-        // Nobody may be reading any more.
+        // The reader may be gone.
         let _ = writeln!(to, "{line}");
         if line.starts_with("SKIP ") {
             skipped.push(line);
@@ -147,7 +146,7 @@ fn pass_on(stderr: impl Read, mut to: impl Write) -> Vec<String> {
     skipped
 }
 
-/// The variable that names a program which cargo runs test programs with.
+/// The environment variable that names cargo's runner of test programs.
 fn runner_variable() -> String {
     format!(
         "CARGO_TARGET_{}_UNKNOWN_LINUX_GNU_RUNNER",
@@ -162,19 +161,19 @@ pub struct Counts {
     pub passed: u64,
     pub failed: u64,
     ignored: u64,
-    /// Reasons of the tests that passed only because what they need is not here.
+    /// Reasons of the tests that passed only because a prerequisite is missing.
     pub skipped: Vec<String>,
     /// Names of the tests that failed.
     pub failures: Vec<String>,
-    /// Test programs that began and did not say their result: they died.
+    /// Number of test programs that began without reporting a result: they died.
     unfinished: i64,
     /// Inside the output of tests that passed.
     in_output: bool,
 }
 
 impl Counts {
-    /// Takes a line of a test program's output, and says whether it is worth showing: the output
-    /// of tests that passed is not, but for the reason why one was skipped.
+    /// Parses a line of a test program's output, and returns whether to show it: the output of passing tests is not
+    /// shown, except for the reason of a skip.
     pub fn read(&mut self, line: &str) -> bool {
         let trimmed = line.trim_start();
         let is_skip = trimmed.starts_with("SKIP ");
@@ -235,7 +234,7 @@ impl Counts {
     }
 }
 
-/// The name of the test that a line of a test program's output says failed.
+/// The name of the test that a line reports as failed.
 fn failure(line: &str) -> Option<String> {
     let name = line.strip_prefix("test ")?.strip_suffix(" ... FAILED")?;
     Some(name.trim_end_matches(" - should panic").to_owned())
@@ -245,7 +244,7 @@ fn failure(line: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// Skips that go past the test runner are found among what it says.
+    /// SKIP lines, which bypass the test runner, are found in the output.
     #[test]
     fn skips_on_stderr() {
         let text = "   Compiling x\nSKIP no hardware PMU (cycles)\nwarning: y\n";
@@ -255,7 +254,7 @@ mod tests {
         assert_eq!(passed_on, text.as_bytes());
     }
 
-    /// Failures are run again by name; not where a program died, or where one of them has no name.
+    /// Failures are run again by name, unless a program died, or one of them has no name.
     #[test]
     fn failures() {
         let mut counts = Counts::default();
@@ -272,7 +271,7 @@ mod tests {
         assert!(!counts.is_whole());
     }
 
-    /// Counts are summed, shown output is that of failures, and skips are not passes.
+    /// Counts are summed, only output of failures is shown, and skips are not passes.
     #[test]
     fn counts() {
         let mut counts = Counts::default();

@@ -6,10 +6,10 @@ use crate::series::{Event, Segment, Series, WHOLE};
 use crate::shape::{self, Fit, Shape};
 use crate::stats::{median, weighted_moments};
 
-/// How to clean.
+/// Options of [`clean()`].
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Neighbours that a missing value is made of; none: chosen for each event by cross-validation.
+    /// Neighbours averaged to fill in a missing value; `None`: chosen for each event by cross-validation.
     pub neighbours: Option<usize>,
     /// Also clean values that are not known to be scaled: those without a share, and whole ones.
     pub unscaled: bool,
@@ -21,9 +21,9 @@ const BELOW: f64 = 0.99;
 /// Largest number of neighbours that is tried, and the least.
 const NEIGHBOURS: RangeInclusive<usize> = 3..=8;
 
-/// Rows that the part of a row in which an event was not counted is made of: itself and the one on either side.
+/// Rows averaged to fill in the part of a row in which an event was not counted: the row itself and one on either side.
 ///
-/// More would smooth what differs from row to row (`cargo xtask counterminer` shows by how much).
+/// More would smooth differences between rows (`cargo xtask counterminer` shows by how much).
 const PART: usize = 3;
 
 /// Why a value was changed.
@@ -46,27 +46,27 @@ pub struct Change {
     pub event: usize,
     /// Number of the row.
     pub row: usize,
-    /// What was there; NaN: nothing.
+    /// Old value; NaN: missing.
     pub before: f64,
-    /// What is there now.
+    /// New value.
     pub after: f64,
     pub why: Why,
 }
 
-/// What was found of an event.
+/// Findings about one event.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Found {
-    /// How its values are distributed.
+    /// Distribution of its values.
     pub fit: Fit,
-    /// Standard deviations above the mean at which outliers begin.
+    /// Outlier threshold in standard deviations above the mean.
     pub deviations: f64,
-    /// Where outliers begin.
+    /// Values above are outliers.
     pub threshold: f64,
-    /// Neighbours that missing values were made of.
+    /// Neighbours averaged to fill in missing values.
     pub neighbours: usize,
 }
 
-/// Clean series, and what was done to get there.
+/// Cleaned series, with every change.
 #[derive(Clone, Debug)]
 pub struct Cleaned {
     /// Without missing values, but for events that were never counted.
@@ -77,7 +77,7 @@ pub struct Cleaned {
     pub found: Vec<Option<Found>>,
 }
 
-/// Cleans each event by itself.
+/// Cleans each event independently of the others.
 #[must_use]
 pub fn clean(series: &Series, options: &Options) -> Cleaned {
     let mut out = Cleaned {
@@ -139,7 +139,7 @@ fn clean_event(
             }
         })
         .collect();
-    // What is known of each row, and how much of the row that is.
+    // Count and counted share of each row; share 0: unknown.
     let mut known: Vec<(f64, f64)> = counts
         .iter()
         .enumerate()
@@ -175,7 +175,7 @@ fn clean_event(
             known[row] = (0.0, 0.0);
         }
     }
-    // The share of an outlier was too small to say anything; its replacement says what its interval does.
+    // An outlier's own share was too small to be of use; its replacement has the weight of its interval.
     for row in 0..counts.len() {
         if why[row] == Some(Why::Outlier) {
             known[row] = (counts[row], event.share(row).unwrap_or(1.0));
@@ -211,13 +211,13 @@ fn clean_event(
     })
 }
 
-/// Least count that is expected where 0 was counted, for the 0 to be taken for a missing value: 1 in 1,000 of a Poisson
-/// distribution is 0 then.
+/// A 0 is taken for a missing value if at least this count is expected: a Poisson distribution then yields 0 once in
+/// 1,000.
 const EXPECTED: f64 = 7.0;
 
 /// Whether a 0 can't be true: all of the four nearest rows foretell [`EXPECTED`] events in the part that was counted.
 ///
-/// Of an event that does not happen for a while, neighbours are 0 as well.
+/// If an event really pauses for a while, its neighbours are 0 as well.
 fn is_impossible(row: usize, rows: &Range<usize>, known: &[(f64, f64)]) -> bool {
     let share = known[row].1;
     let before = (rows.start..row)
@@ -231,8 +231,8 @@ fn is_impossible(row: usize, rows: &Range<usize>, known: &[(f64, f64)]) -> bool 
 
 /// The median of the interval around a row (equation 7), as long as the square root of the number of rows.
 ///
-/// The equation divides the range of *values* by that root. The interval of values that an outlier is in holds the outlier
-/// and little else: its median would give the outlier back. So the interval is one of rows.
+/// The equation divides the range of *values* by that root. But the interval of values around an outlier holds little
+/// else, so its median would return the outlier. Hence the interval is one of rows.
 fn interval_median(row: usize, rows: &Range<usize>, known: &[(f64, f64)]) -> Option<f64> {
     let reach = ((rows.len() as f64).sqrt().ceil() as usize / 2).max(1);
     let window = row.saturating_sub(reach).max(rows.start)..(row + reach + 1).min(rows.end);
@@ -244,8 +244,8 @@ fn interval_median(row: usize, rows: &Range<usize>, known: &[(f64, f64)]) -> Opt
     (!near.is_empty()).then(|| median(near))
 }
 
-/// What the nearest rows say about a row: their mean, each by the share in which it was counted; `own`: the row among
-/// them.
+/// Estimates a row from its nearest rows: their mean, weighted by the share in which each was counted; `own`: include
+/// the row itself.
 fn rate(
     row: usize,
     rows: &Range<usize>,
@@ -277,7 +277,7 @@ fn rate(
     (weight > 0.0).then(|| sum / weight)
 }
 
-/// Rows that cross-validation looks at, at most.
+/// Largest number of rows used for cross-validation.
 const VALIDATED: usize = 2_000;
 
 /// The number of neighbours that foretells known rows best from those around them.
@@ -345,7 +345,7 @@ mod tests {
             .collect()
     }
 
-    /// An outlier, a gap and an impossible 0 are found, mended and marked; whole counts stay as they are, whatever they are.
+    /// Outliers, gaps and impossible zeros are found, replaced and marked; whole counts are never changed.
     #[test]
     fn mended_and_marked() {
         let (mut counts, mut running) = (steady(400), vec![1.0; 400]);
@@ -375,7 +375,7 @@ mod tests {
         );
     }
 
-    /// A phase in which nothing happens stays one, however little of it was counted.
+    /// A phase without events stays at 0, however small the share in which it was counted.
     #[test]
     fn true_zeros() {
         let mut counts = steady(100);
@@ -389,7 +389,7 @@ mod tests {
         );
     }
 
-    /// What was counted in half of a row is half of what the row is taken to be; the other half comes from around it.
+    /// The counted half of a row makes up half of its value; the other half comes from the rows around it.
     #[test]
     fn parts() {
         let mut counts = vec![100.0; 9];
@@ -424,11 +424,11 @@ mod tests {
                 rows: 2..4,
             },
         ];
-        // Nothing is known of the second thread but what holds of all.
+        // The second thread has no counts of its own: it gets the overall ones.
         assert_eq!(clean(&series, &OPTIONS).series.events[0].counts, [1.0; 4]);
     }
 
-    /// Without shares, values are cleaned only if that is asked for.
+    /// Values without shares are cleaned only on request.
     #[test]
     fn unscaled_values() {
         let mut counts = steady(300);

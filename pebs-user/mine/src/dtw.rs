@@ -1,4 +1,4 @@
-//! How far two series of one event are from each other, though they may differ in length.
+//! Distance between two series of the same event, which may differ in length (dynamic time warping).
 
 use augurs_dtw::Dtw;
 
@@ -13,7 +13,7 @@ pub fn distance(a: &[f64], b: &[f64]) -> f64 {
 
 /// The error of a measured series (equation 4), from its distance to an exact one and that between two exact ones.
 ///
-/// None if both distances are 0: nothing differs. 1.0 if only the exact ones do not differ.
+/// `None` if both distances are 0. 1.0 if only the exact runs do not differ.
 #[must_use]
 pub fn error(reference: f64, measured: f64) -> Option<f64> {
     if measured > 0.0 {
@@ -36,7 +36,7 @@ mod tests {
         assert_eq!(distance(&a, &[]), 0.0);
     }
 
-    /// As in the paper: the less the exact runs differ beside the measured one, the larger.
+    /// As in the paper: the error grows as the exact runs differ less from each other than from the measured one.
     #[test]
     fn errors() {
         assert_eq!(error(3.0, 4.0), Some(0.25));

@@ -1,9 +1,9 @@
-//! Events that say the same.
+//! Groups of equivalent events.
 
 use crate::series::Series;
 use crate::stats::{correlation, ranks};
 
-/// Events that rank the rows alike.
+/// Events that rank the rows in nearly the same order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Alike {
     /// Their numbers.
@@ -16,7 +16,7 @@ pub const LEAST: f64 = 0.95;
 /// Rows that are compared.
 const MOST: usize = 4_000;
 
-/// Puts events together whose ranks over these rows correlate, each with each, by [`LEAST`].
+/// Groups events whose ranks over these rows correlate pairwise by at least [`LEAST`].
 #[must_use]
 pub fn alike(series: &Series, events: &[usize], rows: &[usize]) -> Vec<Alike> {
     let step = rows.len().div_ceil(MOST).max(1);
@@ -66,7 +66,8 @@ mod tests {
     use crate::rng::Rng;
     use crate::series::Event;
 
-    /// What is a function of another event says the same, also one that falls with it; what merely goes along does not.
+    /// A function of another event is grouped with it, also a decreasing one; an event that is merely correlated is
+    /// not.
     #[test]
     fn same_said_twice() {
         let mut rng = Rng::new(1);

@@ -1,4 +1,4 @@
-//! Pairs of events whose effects do not add up (section III-D of the paper).
+//! Finds pairs of events whose effects do not add up (section III-D of the paper).
 
 use rayon::prelude::*;
 
@@ -8,14 +8,14 @@ use crate::rng::Rng;
 use crate::series::Series;
 use crate::stats::{mean, moments, quantile};
 
-/// How pairs are looked at.
+/// Options of [`interact()`].
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Events whose pairs are looked at: the best ranked.
+    /// Number of best-ranked events whose pairs are examined.
     pub events: usize,
-    /// Models of outcomes without any interaction, to tell what chance makes of them.
+    /// Number of models fitted to outcomes without any interaction, for the null distribution.
     pub nulls: usize,
-    /// How trees are grown.
+    /// Parameters of the trees.
     pub params: Params,
     /// Seed of all that is drawn.
     pub seed: u64,
@@ -35,10 +35,10 @@ impl Default for Options {
     }
 }
 
-/// A pair, and how much its effect differs from the sum of both events' own.
+/// A pair, and how much its effect differs from the sum of the two single effects.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pair {
-    /// Numbers of the events, that of the better ranked first.
+    /// Numbers of the events, the better ranked one first.
     pub events: [usize; 2],
     /// Residual variance (equation 12), as a share of the outcome's variance.
     pub residual: f64,
@@ -48,7 +48,7 @@ pub struct Pair {
     pub chance: f64,
 }
 
-/// Chance below which a pair is said to interact.
+/// Chance below which a pair is reported as interacting.
 pub const LEVEL: f64 = 0.05;
 
 /// Rows that models are fitted to at most.
@@ -57,17 +57,18 @@ const MOST_ROWS: usize = 8_000;
 /// Ranges of values of each event, equally many rows in each.
 const RANGES: usize = 8;
 
-/// Passes in which both events' own effects are fitted to each other's remains.
+/// Passes of backfitting: each event's own effect is fitted to the residuals of the other's.
 const PASSES: usize = 12;
 
 /// Finds the pairs of the best ranked events that interact, strongest first.
 ///
-/// As in the paper, a model of all important events is asked about two of them while the others are at their means, and a model in
-/// which both only add up is fitted to its answers: what it leaves is the interaction. There each event's own part is a straight line;
-/// here it is any function of the event, or else every event whose effect is curved would interact with all others.
+/// As in the paper, a model of all important events is evaluated over two of them while the others are at their means,
+/// and an additive model is fitted to its answers: the residual is the interaction. The paper fits a straight line to
+/// each event; here it is any function of the event, or else every event with a curved effect would interact with all
+/// others.
 ///
-/// What chance makes of it comes from outcomes in which nothing interacts: a model of stumps, which is a sum of functions of
-/// one event each, plus its own residuals, shuffled.
+/// The null distribution comes from outcomes without interaction: the prediction of a model of stumps, which is a sum
+/// of functions of one event each, plus its own residuals, shuffled.
 ///
 /// # Errors
 /// If a model can't be fitted.
@@ -175,7 +176,7 @@ pub fn interact(
     Ok(pairs)
 }
 
-/// Chance of a residual variance this large or larger, if those of the null model are lognormal.
+/// Probability of a residual variance at least this large, if those of the null model are lognormal.
 fn above(residual: f64, null: &[f64]) -> f64 {
     let logs: Vec<f64> = null.iter().map(|it| it.max(1e-12).ln()).collect();
     let (mean, std) = moments(&logs);
@@ -192,7 +193,7 @@ fn above(residual: f64, null: &[f64]) -> f64 {
     if t > 0.0 { tail } else { 1.0 - tail }
 }
 
-/// Two events' ranges of values: what a model is asked about, and how many rows each cell has.
+/// Ranges of values of two events: the points where the model is evaluated, and the number of rows in each cell.
 struct Grid {
     /// A row for each cell that has rows, the other events at their means.
     asked: Frame,
@@ -240,7 +241,7 @@ impl Grid {
         }
     }
 
-    /// Variance of what a sum of one function of each event leaves of the model's answers.
+    /// Residual variance of the model's answers after fitting a sum of one function of each event.
     fn residual(&self, model: &Model) -> f64 {
         let mut rest = model.predict(&self.asked);
         let sides = [self.sides.0, self.sides.1];

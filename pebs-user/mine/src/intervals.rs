@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use crate::csv::Table;
 use crate::series::{Event, Segment, Series};
 
-/// What is known of an event in an interval.
+/// Value of an event in an interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value {
     /// Scaled to the whole interval.
@@ -19,13 +19,13 @@ pub enum Value {
 /// A count.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cell<'a> {
-    /// Of which CPU or thread; empty if there is one only.
+    /// CPU or thread; empty if there is only one.
     pub part: &'a str,
-    /// s, by which the row is called; none: it is of a whole run.
+    /// Time that labels the row, s; `None`: a whole run.
     pub time: Option<f64>,
     pub event: &'a str,
     pub value: Value,
-    /// Of the interval, in which the event was counted.
+    /// Share of the interval in which the event was counted, 0..1.
     pub share: f32,
 }
 
@@ -51,7 +51,8 @@ pub struct Intervals {
 }
 
 impl Intervals {
-    /// Adds a count. Those of a part come in order of time, those of an interval one after the other.
+    /// Adds a count. Cells of one part must come in order of time, and those of one interval
+    /// consecutively.
     pub fn add(&mut self, cell: &Cell<'_>) {
         let Cell {
             part,
@@ -99,7 +100,7 @@ impl Intervals {
             .push((part.times.len() - 1, number, value, share));
     }
 
-    /// All that was added, and what is worth knowing of it.
+    /// Returns everything added, with remarks.
     #[must_use]
     pub fn finish(self) -> Table {
         let rows: usize = self.parts.iter().map(|it| it.times.len()).sum();

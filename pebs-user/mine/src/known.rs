@@ -1,4 +1,4 @@
-//! Counts whose influence on an outcome is known, to try a ranking on.
+//! Synthetic counts with a known influence on the outcome, to test a ranking.
 
 use crate::rng::Rng;
 use crate::series::{Event, Series};
@@ -7,11 +7,11 @@ use crate::stats::moments;
 /// Weights of the events that matter, in units of their standard deviation.
 pub const WEIGHTS: [f64; 8] = [12.0, 9.0, 7.0, 5.0, 4.0, 3.0, 2.2, 1.6];
 
-/// The pairs whose product matters as well, and how much.
+/// Pairs whose product matters as well, with its weight.
 pub const PAIRS: [(usize, usize, f64); 2] = [(0, 2, 5.0), (1, 4, 4.0)];
 
-/// Series of so many events, of which the first [`WEIGHTS`] matter, in random order, and an outcome that is a known function of
-/// them with 2 % of error. Counts have the tail that counts have.
+/// Makes `count` event series, the first [`WEIGHTS`] of which matter, in random order, and an outcome that is a known
+/// function of them with 2 % of error. Counts have the long tail of real ones.
 #[must_use]
 pub fn known(seed: u64, rows: usize, count: usize) -> (Series, Vec<f64>) {
     let mut rng = Rng::new(seed);
@@ -52,7 +52,7 @@ pub fn known(seed: u64, rows: usize, count: usize) -> (Series, Vec<f64>) {
     (Series::of(events), outcome)
 }
 
-/// What an event of [`known()`] contributes to the outcome's variance, its products included.
+/// Contribution of an event of [`known()`] to the outcome's variance, its products included.
 #[must_use]
 pub fn truth(name: &str) -> f64 {
     let number: Option<usize> = name.strip_prefix("event").and_then(|it| it.parse().ok());

@@ -1,13 +1,15 @@
-//! Mines counts of events: which of them explains how long something took?
+//! Mines event counts: which events explain how long something took?
 //!
-//! The method is that of Lv et al., "CounterMiner: Mining Big Performance Data from Hardware Counters" (MICRO 2018), made to say how sure it is.
+//! The method is that of Lv et al., "CounterMiner: Mining Big Performance Data from Hardware Counters" (MICRO 2018),
+//! extended by confidence intervals.
 //!
-//! [`csv`] reads what others counted into a [`series`]; counts of another source need a name, a value a row and, where counters were
-//! shared, the share of the row in which each was counted. [`clean::clean()`] mends what sharing tore, [`outcome::take()`] takes out what is
-//! to be explained, [`rank::rank()`] ranks the other events, [`interact::interact()`] pairs of them.
+//! [`csv`] reads counts of other tools into a [`series`]; another source has to give a name, a value for each row and,
+//! where counters were shared, the share of the row in which each was counted. [`clean::clean()`] repairs the errors of
+//! multiplexing, [`outcome::take()`] takes out the value to be explained, [`rank::rank()`] ranks the other events,
+//! [`interact::interact()`] pairs of them.
 //!
-//! Everything but [`csv`] is pure: no I/O, no clocks, and random numbers by a seed that is given. [`multiplex`] and [`known`] make
-//! series of which the truth is known.
+//! Everything but [`csv`] is pure: no I/O, no clocks, and random numbers from a given seed. [`multiplex`] and [`known`]
+//! make series with known truth.
 
 pub mod clean;
 pub mod csv;

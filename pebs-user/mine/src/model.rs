@@ -28,7 +28,7 @@ impl Frame {
         }
     }
 
-    /// How many rows there are.
+    /// Number of rows.
     #[must_use]
     pub const fn rows(&self) -> usize {
         self.rows
@@ -50,24 +50,24 @@ impl Frame {
     }
 }
 
-/// How trees are grown.
+/// Parameters of gradient-boosted trees.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Params {
-    /// How many.
+    /// Number of trees.
     pub trees: usize,
-    /// By how much of what it finds each tree corrects those before.
+    /// Learning rate: share of each tree's correction that is applied.
     pub rate: f32,
     /// Splits from the root to a leaf at most; 1: no interactions.
     pub depth: usize,
-    /// Share of rows that a tree sees, drawn anew for each.
+    /// Share of rows that a tree sees, drawn separately for each tree.
     pub subsample: f32,
     /// Ranges of values that splits lie between.
     pub bins: u16,
-    /// Seed of these draws.
+    /// Seed of the random draws.
     pub seed: u64,
 }
 
-/// Ranges of models that are compared with one another, not used: a third of the time, and an error larger by 3 %.
+/// Bins of models that are compared with each other, not used: a third of the time, with an error larger by 3 %.
 pub const COARSE: u16 = 64;
 
 impl Default for Params {
@@ -133,7 +133,7 @@ impl Model {
         })
     }
 
-    /// What it expects of each row.
+    /// Predicts the outcome of each row.
     #[must_use]
     pub fn predict(&self, frame: &Frame) -> Vec<f64> {
         self.booster.predict(&frame.matrix(), frame.rows > 10_000)
@@ -141,9 +141,9 @@ impl Model {
 
     /// The importance of each event, summing to 1 (equations 10 and 11); all 0 if nothing was split.
     ///
-    /// The squared improvement of a split is its gain, the squared error that it takes away; in each tree the sum is weighted by the number
-    /// of splits. The mean is over all trees: over those that use an event alone, one lucky split would count as
-    /// much as a hundred good ones.
+    /// The squared improvement of a split is its gain, the reduction of the squared error; in each tree the sum is
+    /// weighted by the number of splits. The mean is over all trees: over only those that use an event, one lucky split
+    /// would count as much as a hundred good ones.
     #[must_use]
     pub fn importance(&self) -> Vec<f64> {
         let mut sums = vec![0.0; self.columns];
@@ -165,8 +165,8 @@ impl Model {
         sums
     }
 
-    /// What each event adds to the prediction of each row (SHAP), row after row; the last of each row is what is
-    /// expected without knowing anything.
+    /// Contribution of each event to the prediction of each row (SHAP), row after row; the last value of each row is
+    /// the expectation without any event.
     #[must_use]
     pub fn contributions(&self, frame: &Frame) -> Vec<f64> {
         self.booster
@@ -203,7 +203,8 @@ mod tests {
         Frame::of(&all, &(0..columns[0].len()).collect::<Vec<_>>())
     }
 
-    /// Friedman's first function: most of what can be explained is, and contributions sum to the predictions.
+    /// Friedman's first function: most of its explainable variance is explained, and contributions sum to the
+    /// predictions.
     #[test]
     fn known_function() {
         let (train, outcomes) = friedman(3_000, 1);

@@ -1,19 +1,19 @@
 //! More events than counters, as the kernel shares them: a simulation on series that are known exactly.
 //!
-//! The kernel keeps the events in a list and programs those at its head, as many as there are counters; after each turn
-//! the first goes to the end (`rotate_ctx` in kernel/events/core.c). A tool that reads at intervals scales the
-//! count by the share of the interval in which the event had a counter.
+//! The kernel keeps the events in a list and programs those at its head, one for each counter; after each turn the
+//! first one moves to the end (`rotate_ctx` in kernel/events/core.c). A tool that reads at intervals scales a count by
+//! the share of the interval in which the event had a counter.
 
 use crate::rng::Rng;
 use crate::series::{Event, Series};
 
-/// What happened, without loss: counts of short slices.
+/// True counts in short slices.
 #[derive(Clone, Debug)]
 pub struct Exact {
     names: Vec<String>,
     /// When each slice begins, in ms, and the last one's end.
     times: Vec<f64>,
-    /// For each event, what was counted up to each of these times.
+    /// For each event its cumulative count at each of these times.
     sums: Vec<Vec<f64>>,
 }
 
@@ -36,7 +36,7 @@ impl Exact {
         }
     }
 
-    /// Of these events only the first so many.
+    /// Keeps only the first `events` events.
     #[must_use]
     pub fn first(&self, events: usize) -> Self {
         Self {
@@ -52,7 +52,7 @@ impl Exact {
         self.times.last().copied().unwrap_or(0.0)
     }
 
-    /// What was counted of an event before a time; within a slice in proportion to time.
+    /// Count of an event before a time; within a slice in proportion to time.
     fn before(&self, event: usize, time: f64) -> f64 {
         let sums = &self.sums[event];
         let at = self.times.partition_point(|&begin| begin <= time);
@@ -89,7 +89,7 @@ impl Exact {
         Series::of(events.collect())
     }
 
-    /// Counts of each interval as a tool prints them that reads counters which events share.
+    /// Counts of each interval as printed by a tool that multiplexes counters.
     #[must_use]
     pub fn multiplexed(&self, rotation: &Rotation) -> Series {
         let Rotation {
@@ -147,7 +147,7 @@ impl Exact {
     }
 }
 
-/// How counters are shared and read.
+/// How counters are multiplexed and read.
 #[derive(Clone, Copy, Debug)]
 pub struct Rotation {
     /// Counters of the CPU.
@@ -156,9 +156,9 @@ pub struct Rotation {
     pub turn: f64,
     /// From one reading to the next, in ms.
     pub interval: f64,
-    /// By how much a reading is late at most, in ms.
+    /// Largest delay of a reading, ms.
     pub lateness: f64,
-    /// Where turns begin.
+    /// Seed of the delays and of the first turn.
     pub seed: u64,
 }
 
@@ -192,7 +192,7 @@ mod tests {
         }
     }
 
-    /// With long turns an event has none in some intervals: they are unknown, not 0.
+    /// With long turns an event has no turn in some intervals: these are unknown, not 0.
     #[test]
     fn intervals_without_a_turn() {
         let rotation = Rotation {

@@ -1,13 +1,13 @@
-//! What is to be explained: how long a row took, or how many instructions it did a cycle.
+//! The value to be explained: duration of a row, or instructions per cycle.
 
 use crate::series::{Event, Series};
 
 /// Values to explain, one a row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// As it was counted, or `IPC`.
+    /// Name of the event, or `IPC`.
     pub name: String,
-    /// A value a row; NaN: none.
+    /// One value a row; NaN: missing.
     pub values: Vec<f64>,
     /// Whether a lower value is the bad one.
     pub low_is_bad: bool,
@@ -19,21 +19,21 @@ pub enum OutcomeError {
     /// A name that no event has.
     #[error("no column '{name}' to explain")]
     Unknown {
-        /// What was asked for.
+        /// Name that was asked for.
         name: String,
-        /// What there is.
+        /// Available names.
         names: Vec<String>,
     },
-    /// It is not clear which event it is.
+    /// No column is clearly the outcome.
     #[error("no column says how long a row took")]
     NotClear {
-        /// What there is.
+        /// Available names.
         names: Vec<String>,
     },
 }
 
 impl OutcomeError {
-    /// What to do about it.
+    /// Advice to the user.
     #[must_use]
     pub fn hint(&self) -> String {
         let (Self::Unknown { names, .. } | Self::NotClear { names }) = self;
@@ -50,7 +50,7 @@ impl OutcomeError {
     }
 }
 
-/// Names of events and columns that say how long a row took, the clearest first.
+/// Names of events and columns that hold a duration, the most specific first.
 const DURATIONS: [&str; 11] = [
     "duration",
     "duration_ns",
@@ -65,7 +65,7 @@ const DURATIONS: [&str; 11] = [
     "cpu-clock",
 ];
 
-/// The ratio that is explained where both of its events were counted in intervals of equal length.
+/// The ratio that is explained if both of its events were counted in intervals of equal length.
 const IPC: &str = "IPC";
 
 /// The part of a name before its modifiers: `cycles` of `cycles:u`.
@@ -77,7 +77,7 @@ fn is_cycles(name: &str) -> bool {
     ["cycles", "cpu-cycles"].contains(&base(name))
 }
 
-/// Takes what is to be explained out of the series: the asked event, else IPC, else a duration.
+/// Takes the outcome out of the series: the event `asked` for, else IPC, else a duration.
 ///
 /// # Errors
 /// If there is no such event.
@@ -147,7 +147,8 @@ mod tests {
         Series::of(events.collect())
     }
 
-    /// IPC where both are counted, else a duration, else what was asked for; events that are part of it are no explanation.
+    /// IPC where both its events are counted, else a duration, else the event asked for; events that IPC is computed
+    /// from are removed.
     #[test]
     fn taken() {
         let mut counted = series(&["cycles:u", "instructions:u", "faults"]);

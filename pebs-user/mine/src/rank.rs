@@ -8,18 +8,18 @@ use crate::rng::Rng;
 use crate::series::Series;
 use crate::stats::{correlation, mean, moments, quantile};
 
-/// How to rank.
+/// Options of [`rank()`].
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// How trees are grown.
+    /// Parameters of the trees.
     pub params: Params,
-    /// Models that are fitted to resampled rows, for intervals and to tell noise.
+    /// Number of models fitted to resampled rows, for intervals and to detect noise.
     pub resamples: usize,
     /// Rows that a model of all events is fitted to at most; of more, a sample.
     pub most_rows: usize,
-    /// Rows that follow one another and are alike: they are resampled and held out together.
+    /// Number of consecutive, similar rows that are resampled and held out together.
     pub block: usize,
-    /// What the model predicts; none: derived from the outcomes.
+    /// Predicted quantity; `None`: derived from the outcomes.
     pub scale: Option<Scale>,
     /// Seed of all that is drawn.
     pub seed: u64,
@@ -38,7 +38,7 @@ impl Default for Options {
     }
 }
 
-/// What a model predicts.
+/// Quantity that a model predicts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
     /// The outcome.
@@ -47,7 +47,7 @@ pub enum Scale {
     Log,
 }
 
-/// A figure with the middle 95 % of what resampling makes of it.
+/// A mean over resamples with its 95 % interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Interval {
     /// Mean over the resamples.
@@ -59,11 +59,11 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// Of the values that resamples gave.
+    /// Mean and interval of the values of the resamples.
     fn of(values: &[f64]) -> Self {
         let (mean, std) = moments(values);
         let n = values.len() as f64;
-        // Their spread is that of a resample, not of their mean.
+        // The spread of resamples estimates the error of one figure, so it is not divided by sqrt(n).
         let half = if n > 1.0 {
             1.96 * std * (n / (n - 1.0)).sqrt()
         } else {
@@ -80,34 +80,35 @@ impl Interval {
 /// Why an event takes no part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unusable {
-    /// Nothing was counted.
+    /// No row has a count of it.
     NeverCounted,
     /// The same in every row.
     Constant,
 }
 
-/// Events that say the same, or one event, and what they are worth.
+/// One event, or events that rank the rows in nearly the same order, with their importance.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ranked {
-    /// Their numbers in the series, the one that says most first.
+    /// Their numbers in the series, the most important first.
     pub events: Vec<usize>,
     /// Importance in the most accurate model, of 1 (equation 11).
     pub importance: f64,
-    /// Share of the outcome's variance that depends on them: half of what the squared error grows by if they are shuffled together.
+    /// Share of the outcome's variance that depends on them: half the growth of the squared error if they are shuffled
+    /// together.
     pub effect: Interval,
     /// Share of all contributions to predictions (SHAP).
     pub contribution: Interval,
     /// Correlation of count and contribution: above 0 if the outcome grows with the count.
     pub direction: f64,
-    /// Chance that noise does as well as they in as many resamples.
+    /// Chance that noise does at least as well in as many resamples.
     pub chance: f64,
     /// Whether they do no better than shuffled events.
     pub is_noise: bool,
-    /// Whether one of them is in the most accurate model.
+    /// Whether the most accurate model uses one of them.
     pub is_kept: bool,
 }
 
-/// A step of the refinement: a model of so many events.
+/// A step of the refinement: a model of these events.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
     /// The events, most important first.
@@ -116,13 +117,13 @@ pub struct Step {
     pub error: f64,
 }
 
-/// The events by what they are worth.
+/// Events ranked by importance.
 pub struct Ranking {
     /// Rows with an outcome.
     pub rows: usize,
     /// Rows that models were fitted to and tested on.
     pub used: usize,
-    /// What the models predict.
+    /// Quantity that the models predict.
     pub scale: Scale,
     /// Events that take no part.
     pub unusable: Vec<(usize, Unusable)>,
@@ -130,7 +131,7 @@ pub struct Ranking {
     pub ranked: Vec<Ranked>,
     /// Models of ever fewer events.
     pub steps: Vec<Step>,
-    /// Which of them is most accurate.
+    /// Index of the most accurate step.
     pub best: usize,
     /// Share of the outcome's variance that all events together predict in rows that the model did not see.
     pub explained: Interval,
@@ -140,19 +141,19 @@ pub struct Ranking {
     typical: Vec<f64>,
 }
 
-/// What can't be ranked.
+/// Why a series can't be ranked.
 #[derive(Debug, thiserror::Error)]
 pub enum RankError {
-    /// Not enough to hold out a quarter.
+    /// Too few rows to hold out a quarter.
     #[error("{rows} rows have an outcome, ranking takes {LEAST_ROWS} at least")]
     TooFewRows {
-        /// How many there are.
+        /// Rows with an outcome.
         rows: usize,
     },
-    /// There is nothing to explain.
+    /// The outcome is constant.
     #[error("the outcome is the same in all {rows} rows")]
     ConstantOutcome {
-        /// How many there are.
+        /// Rows with an outcome.
         rows: usize,
     },
     /// No event varies.
@@ -170,31 +171,31 @@ pub enum RankError {
 /// Fewest rows that are ranked.
 pub const LEAST_ROWS: usize = 40;
 
-/// Chance at which an event is taken for more than noise, all events together.
+/// Family-wise chance below which an event counts as more than noise.
 const LEVEL: f64 = 0.01;
 
-/// Shuffled events that stand for noise, at least.
+/// Least number of shuffled events that represent noise.
 const LEAST_SHADOWS: usize = 10;
 
-/// Shuffled events that stand for noise, at most.
+/// Largest number of shuffled events that represent noise.
 const MOST_SHADOWS: usize = 32;
 
 /// Rows of a resample, and rows that it is tested on, at most.
 const RESAMPLE: (usize, usize) = (10_000, 2_000);
 
-/// Rows that have to have as extreme an outcome, for a model to learn it: one beyond that is taken for theirs.
+/// Least number of rows with as extreme an outcome; more extreme ones are clipped to it.
 ///
-/// A leaf holds five rows, of those that a resample and a tree see. A single row that lasted ten times as long would be most of the variance,
-/// and no model could foretell it from the others.
+/// A leaf holds five of the rows that a resample and a tree see. A single row that lasted ten times as long would be
+/// most of the variance, and could not be predicted from the others.
 const ALIKE: usize = 10;
 
-/// Rows up to which models have all their ranges.
+/// Up to this number of rows models use all their bins.
 const FINE_ROWS: usize = 10_000;
 
-/// Ratio of the 99th to the first percentile from which on outcomes are compared by their logarithms.
+/// If the 99th percentile is this many times the first, the logarithm of the outcome is predicted.
 const DECADE: f64 = 10.0;
 
-/// Ranks the events of a series by what they say about the outcome; NaN: no outcome.
+/// Ranks the events of a series by how well they predict the outcome; NaN: no outcome.
 ///
 /// # Errors
 /// If there are too few rows, or nothing varies.
@@ -348,7 +349,7 @@ fn usable(series: &Series, rows: &[usize]) -> (Vec<usize>, Vec<(usize, Unusable)
     (usable, unusable)
 }
 
-/// Leaves a sample of too many rows, whole blocks of it.
+/// Reduces the rows to a sample of whole blocks if there are too many.
 fn thin(rows: &mut Vec<usize>, options: &Options, rng: &mut Rng) {
     // A quarter is held out.
     let most = options.most_rows * 4 / 3;
@@ -362,7 +363,7 @@ fn thin(rows: &mut Vec<usize>, options: &Options, rng: &mut Rng) {
     }
 }
 
-/// Chance of so many hits or more in so many tries.
+/// Chance of at least this many hits in this many tries.
 fn binomial_tail(tries: usize, hits: usize, chance: f64) -> f64 {
     let mut tail = 0.0;
     let mut term = (1.0 - chance).powi(tries as i32);
@@ -378,14 +379,14 @@ fn binomial_tail(tries: usize, hits: usize, chance: f64) -> f64 {
 struct Data<'a> {
     series: &'a Series,
     outcome: &'a [f64],
-    /// What is predicted.
+    /// Predicted values, on the scale.
     scaled: &'a [f64],
     scale: Scale,
     rows: &'a [usize],
     options: &'a Options,
 }
 
-/// What a model of resampled rows says, group by group.
+/// Results of a model of resampled rows, by group.
 struct Resample {
     effects: Vec<f64>,
     contributions: Vec<f64>,
@@ -454,7 +455,7 @@ impl Data<'_> {
         Ok((steps, models))
     }
 
-    /// Equation 14, over the rows whose outcome is not 0.
+    /// Mean relative error (equation 14), over the rows whose outcome is not 0.
     fn relative_error(&self, predicted: &[f64], rows: &[usize]) -> f64 {
         let errors = rows.iter().zip(predicted).filter_map(|(&row, &predicted)| {
             let truth = self.outcome[row];
@@ -566,14 +567,14 @@ impl Data<'_> {
         })
     }
 
-    /// Of each group its share of all contributions, and how these go along with its first event's counts.
+    /// For each group its share of all contributions, and the correlation of these with its first event's counts.
     fn contributions(
         model: &Model,
         frame: &Frame,
         columns: &[Vec<usize>],
         count: usize,
     ) -> (Vec<f64>, Vec<f64>) {
-        /// Rows whose contributions are worked out.
+        /// Largest number of rows whose contributions are computed.
         const MOST: usize = 300;
         let rows: Vec<usize> = (0..frame.rows().min(MOST)).collect();
         let all: Vec<&[f64]> = (0..count).map(|it| frame.column(it)).collect();
@@ -599,7 +600,7 @@ impl Data<'_> {
     }
 }
 
-/// What an event says about one row.
+/// Contribution of an event to one row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OfRow {
     /// Number of the event.
@@ -608,7 +609,7 @@ pub struct OfRow {
     pub count: f64,
     /// Its median over all rows.
     pub typical: f64,
-    /// What it adds to the prediction: in units of the outcome, or as the logarithm of a factor.
+    /// Contribution to the prediction: in units of the outcome, or as the logarithm of a factor.
     pub adds: f64,
 }
 
@@ -619,7 +620,8 @@ impl Ranking {
         &self.steps[self.best].events
     }
 
-    /// What the most accurate model says about a row: its prediction, and each event's part, the largest first.
+    /// Explains a row by the most accurate model: its prediction, and the contribution of each event, the largest
+    /// first.
     #[must_use]
     pub fn of_row(&self, series: &Series, row: usize) -> (f64, Vec<OfRow>) {
         let columns: Vec<&[f64]> = self
@@ -645,7 +647,7 @@ impl Ranking {
         (predicted, of_row)
     }
 
-    /// Whether an event of those counted says more than noise.
+    /// Whether any of the events explains more than noise.
     #[must_use]
     pub fn explains(&self) -> bool {
         self.ranked.iter().any(|it| !it.is_noise)
@@ -656,7 +658,7 @@ impl Ranking {
 mod tests {
     use super::*;
 
-    /// Four heads or more of four, three, none.
+    /// Binomial tails: at least 4, 3 or 0 heads of 4.
     #[test]
     fn tails() {
         assert!((binomial_tail(4, 4, 0.5) - 1.0 / 16.0).abs() < 1e-12);

@@ -5,35 +5,35 @@ use std::ops::Range;
 /// The counts of one event.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Event {
-    /// As the tool that counted calls it.
+    /// Name of the event in the tool that counted it.
     pub name: String,
     /// A value a row, scaled to the whole row; NaN: not counted.
     pub counts: Vec<f64>,
-    /// The share of each row in which the event was counted, 0..1; empty: not known.
+    /// Share of each row in which the event was counted, 0..1; empty: unknown.
     pub running: Vec<f32>,
 }
 
 impl Event {
-    /// The share of a row in which the event was counted.
+    /// Share of a row in which the event was counted; `None`: unknown.
     #[must_use]
     pub fn share(&self, row: usize) -> Option<f64> {
         self.running.get(row).map(|&share| f64::from(share))
     }
 
-    /// Whether the count of a row is a count, not an estimate from a part of it.
+    /// Whether the event was counted throughout a row, so that its count is no estimate.
     #[must_use]
     pub fn is_whole(&self, row: usize) -> bool {
         self.share(row).is_some_and(|share| share >= WHOLE)
     }
 }
 
-/// Least share at which a row counts as counted throughout: the tools round to 0.01 %.
+/// Least share that counts as counted throughout: the tools round to 0.01 %.
 pub(crate) const WHOLE: f64 = 0.999;
 
-/// Rows that follow one another in time: those of a thread, a CPU, a run.
+/// Rows that follow one another in time: those of one thread, CPU or run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Segment {
-    /// What tells it from others (`CPU0`, `bash-4711`); empty if there is one only.
+    /// Distinguishing name (`CPU0`, `bash-4711`); empty if there is only one segment.
     pub name: String,
     pub rows: Range<usize>,
 }
@@ -64,7 +64,7 @@ impl Series {
         }
     }
 
-    /// How many rows there are.
+    /// Number of rows.
     #[must_use]
     pub fn rows(&self) -> usize {
         self.events.first().map_or(0, |event| event.counts.len())
@@ -76,7 +76,7 @@ impl Series {
         self.events.iter().position(|event| event.name == name)
     }
 
-    /// What a row is called: its label, or its number.
+    /// Label of a row, else its number.
     #[must_use]
     pub fn label(&self, row: usize) -> String {
         self.labels

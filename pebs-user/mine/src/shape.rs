@@ -1,4 +1,4 @@
-//! What the values of an event are distributed like: a normal distribution, or one with a long tail.
+//! Distribution of an event's values: normal, or with a long tail.
 
 use statrs::function::erf::erfc;
 use statrs::function::gamma::gamma;
@@ -8,7 +8,7 @@ use crate::stats::moments;
 /// A distribution that fits the values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// There is one value only.
+    /// All values are equal.
     Constant,
     Normal,
     /// Generalised extreme value.
@@ -26,10 +26,10 @@ pub struct Fit {
     pub long_tail: f64,
 }
 
-/// Values from which a fit is made: of more, every so many-th.
+/// Largest number of values used for a fit; of more, every n-th.
 const MOST: usize = 20_000;
 
-/// Anderson-Darling's statistic above which values of unknown mean and variance are not normal, at 5 %.
+/// Critical value of the Anderson-Darling statistic for normality with unknown mean and variance, at 5 %.
 ///
 /// Source: Stephens (1986), table 4.7, with the factor for the number of values below.
 const CRITICAL: f64 = 0.752;
@@ -66,7 +66,8 @@ pub fn fit(values: &[f64]) -> Fit {
     }
 }
 
-/// Anderson-Darling's statistic of sorted values; `logs` gives the logarithms of the shares below and above a value.
+/// Anderson-Darling's statistic of sorted values; `logs` returns the logarithms of the shares below and above a
+/// value.
 ///
 /// Logarithms of shares, as the shares themselves are 0 or 1 far out in a tail.
 fn anderson_darling(sorted: &[f64], logs: impl Fn(f64) -> (f64, f64)) -> f64 {
@@ -180,7 +181,7 @@ mod tests {
         assert!(right[0] >= 90 && right[1] >= 99, "{right:?}");
     }
 
-    /// A sample of a known extreme value distribution gives its parameters back, and its statistic is small.
+    /// A fit to a sample of a known extreme value distribution recovers its parameters, and its statistic is small.
     #[test]
     fn fitted_parameters() {
         let mut rng = Rng::new(7);

@@ -24,7 +24,7 @@ pub fn moments(values: &[f64]) -> (f64, f64) {
     weighted_moments(values.iter().map(|&value| (value, 1.0)))
 }
 
-/// Arithmetic mean; 0 of nothing.
+/// Arithmetic mean; 0 if there are no values.
 #[must_use]
 pub fn mean(values: &[f64]) -> f64 {
     if values.is_empty() {
@@ -33,7 +33,7 @@ pub fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// The value below which a share of sorted values lies, between its neighbours; NaN of nothing.
+/// Quantile of sorted values, interpolated; NaN if there are none.
 #[must_use]
 pub fn quantile(sorted: &[f64], share: f64) -> f64 {
     let Some(last) = sorted.len().checked_sub(1) else {
@@ -44,7 +44,7 @@ pub fn quantile(sorted: &[f64], share: f64) -> f64 {
     below + (above - below) * at.fract()
 }
 
-/// The middle value; NaN of nothing.
+/// Median; NaN if there are no values.
 #[must_use]
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
@@ -72,7 +72,7 @@ pub fn ranks(values: &[f64]) -> Vec<f64> {
     ranks
 }
 
-/// Pearson's correlation; 0 where one of them does not vary.
+/// Pearson's correlation; 0 if either side is constant.
 #[must_use]
 pub fn correlation(a: &[f64], b: &[f64]) -> f64 {
     let (mean_a, std_a) = moments(a);

@@ -1,4 +1,4 @@
-//! Data whose weights are known: the ranking has to find them.
+//! Ranking of data with known weights.
 #![expect(clippy::unwrap_used, reason = "tests: a panic is the report")]
 
 use pebs_mine::interact::{self, interact};
@@ -9,7 +9,7 @@ use pebs_mine::rng::Rng;
 use pebs_mine::series::{Event, Series};
 use pebs_mine::stats::spearman;
 
-/// Events, of which those without a weight are noise.
+/// Number of events; those without a weight are noise.
 const EVENTS: usize = 20;
 
 fn options(seed: u64) -> Options {
@@ -30,7 +30,7 @@ fn ranked(seed: u64) -> (Series, Ranking) {
     (series, ranking)
 }
 
-/// The order of the events that matter is that of their weights, and noise is below every one of them.
+/// Events with a weight are ranked in the order of their weights, and noise below all of them.
 #[test]
 fn known_weights() {
     order_of_weights(5);
@@ -74,7 +74,7 @@ fn order_of_weights(seeds: usize) {
     );
 }
 
-/// The pairs whose product is part of the outcome come first, and hardly any other is said to interact.
+/// Pairs whose product is in the outcome come first, and hardly any other pair is reported.
 #[test]
 fn known_pairs() {
     let mut others = 0;
@@ -107,7 +107,7 @@ fn known_pairs() {
     assert!(others <= 2, "{others} pairs interact by chance");
 }
 
-/// Where no event has an influence, none is said to have one, but for one event of all seeds.
+/// Where no event has an influence, at most one is reported over all seeds.
 #[test]
 fn noise_only() {
     noise(5);
@@ -132,7 +132,8 @@ fn noise(seeds: u64) {
     assert!(named <= 1, "{named} events of {seeds} seeds");
 }
 
-/// Events that say the same are ranked as one; a row with twelve times the faults says so; rows and events that say nothing are named.
+/// Equivalent events are ranked as one; a row with twelve times the faults is explained by them; unusable rows and
+/// events are listed.
 #[test]
 fn groups_and_rows() {
     let (mut series, outcome) = known(3, 1_000, EVENTS);
@@ -163,7 +164,7 @@ fn groups_and_rows() {
     assert!((predicted - outcome[row]).abs() < 0.25 * outcome[row]);
 }
 
-/// What can't be ranked is said in one line.
+/// Input that can't be ranked gives a one-line error.
 #[test]
 fn refused() {
     let (series, outcome) = known(1, 100, 3);

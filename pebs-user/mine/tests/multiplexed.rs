@@ -96,7 +96,7 @@ fn ten_events() {
     assert!(off_after < 1.05 * off_before, "{off_before} {off_after}");
 }
 
-/// Sixteen: some intervals have no turn of an event, and every count is nearer to what happened after cleaning.
+/// Sixteen events: some intervals have no turn of an event, and after cleaning every count is nearer to the truth.
 #[test]
 fn sixteen_events() {
     let [raw, cleaned, off_before, off_after] = errors(16);

@@ -1,9 +1,9 @@
-//! What was read of one counter.
+//! Value of one counter at one read.
 
-/// Events counted, with the times that say how far to believe it.
+/// Events counted, with the times that show how much of the run was counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// Events counted (for clocks: ns), with `inherit` those of children included.
+    /// Events counted (for clocks: ns); with `inherit` including children.
     pub value: u64,
     /// Time that it was to count: started, and its thread on a CPU, ns.
     pub enabled_ns: u64,
@@ -11,8 +11,8 @@ pub struct Count {
     pub running_ns: u64,
     /// Whether it was on a hardware counter when `rdpmc` read it.
     ///
-    /// Some guests don't tell the time to user space. There the times are those of the page's last change, which may
-    /// be the same for two reads though it counted in between.
+    /// Some guests do not expose the time to user space. There the times are those of the page's last change, which may
+    /// be equal for two reads though the event counted in between.
     pub is_running: bool,
 }
 
@@ -30,10 +30,10 @@ impl Count {
         }
     }
 
-    /// Events, with an estimate of those that came while others had the counter; `None` if it never counted.
+    /// Events, extrapolated over the time in which others had the counter; `None` if it never counted.
     ///
-    /// `value * enabled / running`, which assumes that events came as often in the time that was not counted. 300 events in
-    /// 2 of 6 ms are 900.
+    /// `value * enabled / running`, which assumes the same rate in the time not counted. 300 events in 2 of 6 ms are
+    /// 900.
     #[must_use]
     pub fn scaled(&self) -> Option<f64> {
         let value = self.value as f64;
@@ -65,7 +65,7 @@ mod tests {
         }
     }
 
-    /// What had no turn is unknown, what had part of the time is scaled, the rest is as counted.
+    /// No turn is unknown, part of the time is scaled, all of the time is as counted.
     #[test]
     fn scaled() {
         assert_eq!(count(0, 0, 0).scaled(), None);
@@ -89,7 +89,7 @@ mod tests {
             ..count(20, 900, 900)
         };
         assert_eq!(stale.since(&count(5, 900, 900)).scaled(), Some(15.0));
-        // Stopped in between: it counted nothing, and nobody knows how much there was.
+        // Stopped in between: nothing was counted, and the true count is unknown.
         assert_eq!(count(5, 900, 900).since(&count(5, 900, 900)).scaled(), None);
     }
 }

@@ -1,4 +1,4 @@
-//! What can fail, and what to do about it.
+//! Errors, each with advice.
 
 use std::io;
 
@@ -11,10 +11,10 @@ pub enum Error {
     /// An unknown event name or modifier.
     #[error("unknown event '{name}'")]
     UnknownEvent {
-        /// As it was given.
+        /// Name as given.
         name: String,
     },
-    /// Nothing to count.
+    /// The group has no events.
     #[error("a group needs an event")]
     NoEvent,
     /// `EACCES`, `EPERM`.
@@ -39,7 +39,7 @@ pub enum Error {
         /// Events already in the group.
         others: usize,
     },
-    /// Anything else that the kernel said.
+    /// Any other error of the kernel.
     #[error("cannot open event {event}")]
     Open {
         /// Its name.
@@ -51,7 +51,7 @@ pub enum Error {
     /// Starting, stopping or reading failed.
     #[error("cannot {attempt} the group of event {event}")]
     Use {
-        /// What was attempted: `start`, `stop`, `read`.
+        /// Attempted operation: `start`, `stop`, `read`.
         attempt: &'static str,
         /// Name of the group's first event.
         event: String,
@@ -80,7 +80,7 @@ impl Error {
         }
     }
 
-    /// What to do about it, with the values seen; `None` where nothing helps in general.
+    /// Advice, with the values seen; `None` if no general advice applies.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -165,7 +165,7 @@ mod tests {
         assert!(error.hint().is_some_and(|hint| hint.contains("ulimit -n")));
     }
 
-    /// The hint has the value seen and what to type instead.
+    /// The hint has the value seen and the command to type.
     #[test]
     fn refusals() {
         let hint = denied("page-faults:k", Some(2));

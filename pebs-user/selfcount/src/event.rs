@@ -118,7 +118,7 @@ impl Event {
         self.builder.clone()
     }
 
-    /// Whether `rdpmc` may read it, if the CPU and the kernel let it.
+    /// Whether the event can be on a hardware counter, so that `rdpmc` may read it.
     pub(crate) fn may_have_counter(&self) -> bool {
         !WITHOUT_COUNTER.contains(&self.builder.attrs().type_)
     }
@@ -202,7 +202,7 @@ fn cache(name: &str) -> Option<Cache> {
     })
 }
 
-/// How memory is accessed; the inner `None` is execution.
+/// Parses the kind of memory access; the inner `None` is execution.
 fn access(text: &str) -> Option<Option<BreakpointAccess>> {
     match text {
         "x" => Some(None),
@@ -290,7 +290,7 @@ mod tests {
         })
     }
 
-    /// Whose events are counted.
+    /// Modifiers select whose events are counted.
     #[test]
     fn modifiers() {
         let of = |name: &str| {
@@ -308,7 +308,7 @@ mod tests {
         assert_eq!(of("mem:0x10:x"), (0, 0));
     }
 
-    /// What is no event is named.
+    /// Unknown events are named in the error.
     #[test]
     fn unknown() {
         for name in [

@@ -11,7 +11,7 @@ use crate::page::Unreadable;
 use crate::sys::{self, Mapped};
 use crate::{Count, Error, Event};
 
-/// How the pages that `rdpmc` needs are mapped.
+/// How the pages for `rdpmc` are mapped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mapping {
     /// With `MAP_POPULATE`: in the page table from the start.
@@ -21,16 +21,16 @@ pub enum Mapping {
     Touch,
     /// Without: on kernels before 6.14 or so the first read is a page fault, thousands of cycles long.
     OnDemand,
-    /// Not at all: each read is a system call.
+    /// Not mapped: each read is a system call.
     Never,
 }
 
-/// What a group counts beside its own thread, and how it is read.
+/// Options of a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// Count the threads and processes, too, that the thread starts after the group was opened.
     ///
-    /// `rdpmc` can't read what others counted: every read is a system call.
+    /// `rdpmc` can't read what children counted: every read is a system call.
     pub inherit: bool,
     /// How the pages are mapped.
     pub mapping: Mapping,
@@ -39,7 +39,7 @@ pub struct Options {
 impl Options {
     /// Opens a group, stopped.
     ///
-    /// The kernel puts all its events on counters at once, or none: more than fit are refused.
+    /// The kernel schedules the events all together or not at all: more than there are counters are refused.
     ///
     /// # Errors
     /// Names the event that the kernel refused; see [`Error::hint`].
@@ -49,9 +49,9 @@ impl Options {
         for event in &events {
             let mut builder = event.builder();
             let others = counters.len();
-            // Members wait for their leader, which starts and stops them all. To start each by PERF_IOC_FLAG_GROUP leaves
-            // those of another PMU than the leader's (task-clock beside page-faults) uncounted until the thread is
-            // switched, seen on 6.18.
+            // Members wait for their leader, which starts and stops them all. Starting each by PERF_IOC_FLAG_GROUP
+            // leaves members of another PMU than the leader's (task-clock beside page-faults) uncounted until the
+            // thread is switched, seen on 6.18.
             builder
                 .inherit(self.inherit)
                 .read_format(FORMAT)
@@ -99,7 +99,7 @@ impl Options {
         let pages = pages.map_err(|_| SyscallReason::NotMapped)?;
         if self.mapping == Mapping::Touch {
             for page in &pages {
-                // Whatever it says now: it has been in the page table since.
+                // The result is irrelevant: the page is in the page table now.
                 let _ = page.read(|_| 0, || 0);
             }
         }
@@ -123,10 +123,10 @@ const FORMAT: ReadFormat = ReadFormat::GROUP
 
 /// Words before the values: their number, time enabled, time running.
 const HEADER: usize = 3;
-/// Words of each value: itself and its id, for which perf-event2 asks in every group.
+/// Words of each entry: value and id, which perf-event2 requests in every group.
 const ENTRY: usize = 2;
 
-/// The way by which the last read went.
+/// How the last read was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadPath {
     /// `rdpmc`, without a system call.
@@ -144,13 +144,14 @@ pub enum SyscallReason {
     NotAllowed,
     /// Children count, too.
     Inherited,
-    /// It takes turns, and user space can't tell the time since its last (guests with the clock kvm-clock).
+    /// The event is multiplexed, and user space can't compute the time since its last turn (guests with the clock
+    /// kvm-clock).
     NoTime,
     /// The kernel changed the page again and again while it was read.
     Busy,
     /// Its pages are not mapped: [`Mapping::Never`], or `kernel.perf_event_mlock_kb` was exhausted.
     NotMapped,
-    /// Not x86-64.
+    /// The CPU is not x86-64.
     Architecture,
 }
 
@@ -181,13 +182,13 @@ impl From<Unreadable> for SyscallReason {
 
 /// Events of one thread that start, stop and take turns together.
 ///
-/// It stays in the thread that opened it: `rdpmc` in another would read that one's counters.
+/// It stays in the thread that opened it: in another thread `rdpmc` would read that thread's counters.
 pub struct Group {
-    /// Of its first event.
+    /// Name of its first event.
     name: String,
     /// The first leads. Closed behind its members' pages.
     counters: Vec<Counter>,
-    /// One for each counter, or none at all.
+    /// One for each counter, or empty.
     pages: Vec<Mapped>,
     /// Why there are no pages, or why the last read could not use them.
     reason: Option<SyscallReason>,
@@ -207,7 +208,7 @@ impl Group {
         Options::default().open(events)
     }
 
-    /// Lets it count, from where it stopped.
+    /// Starts counting, from the value at which it stopped.
     ///
     /// # Errors
     /// The kernel's.
@@ -217,7 +218,7 @@ impl Group {
         started.map_err(|error| self.failed("start", error))
     }
 
-    /// Ends counting. Counts stay.
+    /// Ends counting. Counts are kept.
     ///
     /// # Errors
     /// The kernel's.
@@ -229,8 +230,8 @@ impl Group {
 
     /// Counts from 0 again, times included.
     ///
-    /// No `ioctl`: the kernel's zeroes neither times nor what children counted. What is there now is subtracted
-    /// from each later read.
+    /// No `ioctl`: the kernel's resets neither times nor counts of children. The current values are subtracted from
+    /// each later read.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -243,7 +244,7 @@ impl Group {
     /// Counts since the group was opened or reset, in the order of its events.
     ///
     /// # Errors
-    /// The kernel's; `rdpmc` has none.
+    /// Errors of the kernel; `rdpmc` has none.
     pub fn read(&mut self) -> Result<&[Count], Error> {
         self.read_all()?;
         for (count, base) in self.counts.iter_mut().zip(&self.base) {
@@ -252,7 +253,7 @@ impl Group {
         Ok(&self.counts)
     }
 
-    /// The way by which the last read went; before the first, the one that is tried.
+    /// How the last read was made; before the first, the way tried first.
     #[must_use]
     pub fn read_path(&self) -> ReadPath {
         self.reason.map_or(ReadPath::Rdpmc, ReadPath::Syscall)
@@ -288,7 +289,7 @@ impl Group {
 
     fn read_file(&mut self) -> io::Result<()> {
         let len = rustix::io::read(sys::file(&self.counters[0]), &mut self.buffer[..])?;
-        // Nothing at all comes of a group that could not be kept on its counters.
+        // A group that could not be kept on its counters reads as 0 bytes.
         if len < self.buffer.len() {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
@@ -314,7 +315,8 @@ impl Group {
     }
 }
 
-/// The file of its first event, of which a `read()` gives the counts of all: number, ns enabled, ns running, then value and id of each.
+/// The file of its first event. A `read()` of it returns all counts: number, ns enabled, ns running, then value and id
+/// of each.
 impl AsFd for Group {
     fn as_fd(&self) -> BorrowedFd<'_> {
         sys::file(&self.counters[0])
@@ -353,8 +355,8 @@ mod tests {
         }
     }
 
-    /// The kernel's page of a software event says that it is on no counter. A populated page never faults when it is first
-    /// read; others do where the kernel maps on demand.
+    /// The kernel's page of a software event shows no counter. The first read of a populated page never faults; of
+    /// others it does where the kernel maps on demand.
     #[test]
     fn first_reads_of_pages() {
         let mut faults = match Group::open(events("page-faults:u").unwrap()) {
@@ -364,7 +366,7 @@ mod tests {
         };
         let dummy = || events("dummy:u").unwrap()[0].builder().build().unwrap();
         faults.start().unwrap();
-        // Whatever reading needs for the first time is there afterwards.
+        // Faults in everything that reading needs the first time.
         let first = Mapped::new(&dummy(), true).unwrap();
         assert_eq!(first.read(|_| 0, || 0), Err(Unreadable::NotAllowed));
         for populate in [true, false, true, false] {

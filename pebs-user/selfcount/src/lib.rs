@@ -20,42 +20,42 @@
 //!
 //! # How counts are read
 //!
-//! [`Group::read`] reads hardware counters by the instruction `rdpmc`, without a system call, from the register that the
-//! kernel names in a page which it shares with the program. The page has a sequence lock; counters are sign-extended from
-//! their width; the time since the page's last change comes from the time stamp counter. Where that cannot be (see
-//! [`SyscallReason`]) the whole group is read by one `read()`, issued in line, not through the C library. Nothing is
-//! allocated by a read.
+//! [`Group::read`] reads hardware counters by the instruction `rdpmc`, without a system call, from the register that
+//! the kernel names in a page shared with the program. The page has a sequence lock; counters are sign-extended from
+//! their width; the time since the page's last change comes from the time stamp counter. Where that is impossible (see
+//! [`SyscallReason`]) the whole group is read by one `read()`, issued inline, not through the C library. A read
+//! allocates nothing.
 //!
-//! Kernels before 6.14 or so leave the page out of the page table until it is touched: the first read is then a page fault,
-//! which costs more than a system call. Hence it is populated when it is mapped; [`Mapping`] has the other ways, to compare.
-//! Later kernels put it there at once (6.18: no fault in any way; the tests count them).
+//! Kernels before about 6.14 do not put the page into the page table until it is touched: the first read then takes a
+//! page fault, which costs more than a system call. Hence the page is populated when it is mapped; [`Mapping`] has the
+//! other ways, to compare. Later kernels map it at once (6.18: no fault in any way; the tests count them).
 //!
 //! # What a count says
 //!
-//! With more events than counters the kernel lets groups take turns. A [`Count`] holds the time for which it was to count
-//! and that for which it did; [`Count::scaled`] extrapolates, and is `None` where the group had no turn at all: unknown, not 0.
+//! With more events than counters the kernel multiplexes groups. A [`Count`] holds the time enabled and the time
+//! counted; [`Count::scaled`] extrapolates, and is `None` where the group had no turn: unknown, not 0.
 //!
 //! # What comes from perf-event2
 //!
 //! The crate [perf-event2](https://docs.rs/perf-event2) already has every event as a type, `perf_event_attr` behind a
-//! builder, `perf_event_open` with and without a group, and the `ioctl`s that start and stop: all that is used as it is. Not
-//! used is its reading:
+//! builder, `perf_event_open` with and without a group, and the `ioctl`s that start and stop: these are used unchanged.
+//! Its reading is not used:
 //!
 //! * Its groups allocate twice a read; this one reads into a buffer that it keeps.
 //! * Its groups start member by member. On Linux 6.18 a member of another PMU than the leader's (`task-clock` beside
-//!   `page-faults`) then counts nothing until the thread's next switch, and looks as if it had counted 0. Here members are
-//!   opened enabled and wait for their leader, as perf has them.
-//! * Its `Sampler::read_user` reads one counter by `rdpmc`, without a fallback where the counter is not on the CPU, from a
-//!   mapping that is never populated and always has room for samples, and may be sent to another thread, which reads another
-//!   counter. Here a group stays in its thread.
+//!   `page-faults`) then counts nothing until the thread's next switch, and looks as if it had counted 0. Here members
+//!   are opened enabled and wait for their leader, as in perf.
+//! * Its `Sampler::read_user` reads one counter by `rdpmc`, without a fallback where the counter is not on the CPU,
+//!   from a mapping that is never populated and always has room for samples. It may be sent to another thread, where it
+//!   reads another counter. Here a group stays in its thread.
 //! * Its `scaled_count` divides by the time that the counter ran, also where that is 0.
 //! * Its reader can't be given a page and a counter made by hand; the tests of this one do, as many machines have no PMU.
-//! * Its errors are those of the system; here they name the event and have a [hint](Error::hint).
+//! * Its errors are the system's; here they name the event and have a [hint](Error::hint).
 //!
 //! # Limits
 //!
-//! `rdpmc` is used on x86-64 alone. A group must not be read in a child of `fork`, where its pages are not mapped. An
-//! administrator who writes 0 to `/sys/devices/cpu/rdpmc` while a program reads makes the next `rdpmc` a fault.
+//! `rdpmc` is used on x86-64 only. A group must not be read in a child of `fork`, where its pages are not mapped. If an
+//! administrator writes 0 to `/sys/devices/cpu/rdpmc` while a program reads, the next `rdpmc` faults.
 //!
 //! Source: perf_event_open(2), section "MMAP layout"; Weaver, "Self-monitoring Overhead of the Linux perf_event
 //! Performance Counter Interface", ISPASS 2015.

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicI64, AtomicU16, AtomicU32, AtomicU64, Ordering, fe
 
 use crate::Count;
 
-/// `cap_bit0_is_deprecated`: the other bits mean what they do here since Linux 3.12.
+/// `cap_bit0_is_deprecated`: set since Linux 3.12, when the other bits got their present meaning.
 pub(crate) const CAP_BITS_ARE_VALID: u64 = 1 << 1;
 /// `cap_user_rdpmc`: user space may read the counter.
 pub(crate) const CAP_USER_RDPMC: u64 = 1 << 2;
@@ -60,14 +60,14 @@ const _: () = {
     assert!(size_of::<UserPage>() == 96);
 };
 
-/// Why a page does not tell the count.
+/// Why a count can't be read from a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unreadable {
     /// The kernel does not let user space read it, or is older than 3.12.
     NotAllowed,
     /// It is on no hardware counter: stopped, others' turn, or no hardware event.
     NoCounter,
-    /// It took turns, and user space can't tell the time since its last.
+    /// The event is multiplexed, and user space can't compute the time since its last turn.
     NoTime,
     /// A width that no counter has.
     Width,
@@ -78,9 +78,9 @@ pub(crate) enum Unreadable {
 impl UserPage {
     /// The count, with `pmc` to read a counter and `tsc` to read the time stamp counter.
     ///
-    /// Must be called in the counted thread: `pmc` reads the register of the CPU that it runs on. The kernel then changes
-    /// the page only in interrupts of this very CPU, or with the thread off it. Acquire loads and the fence cost nothing on
-    /// x86 and make it right for a writer on another CPU, too.
+    /// Must be called in the counted thread: `pmc` reads the register of the CPU that it runs on. The kernel then
+    /// changes the page only in interrupts of this same CPU, or while the thread is off it. Acquire loads and the fence
+    /// cost nothing on x86 and make it correct for a writer on another CPU, too.
     pub(crate) fn read(
         &self,
         pmc: impl Fn(u32) -> u64,
@@ -98,7 +98,7 @@ impl UserPage {
         Err(Unreadable::Busy)
     }
 
-    /// What the page says at this moment, which may be half of one state and half of the next.
+    /// Reads the page at this moment; the result may mix two states.
     fn read_unlocked(
         &self,
         pmc: impl Fn(u32) -> u64,

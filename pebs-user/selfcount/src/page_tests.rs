@@ -145,7 +145,7 @@ fn without_time() {
     }
 }
 
-/// Where there is nothing to read, no counter is read: `rdpmc` would be a fault.
+/// If the page allows no read, `rdpmc` is not executed: it would fault.
 #[test]
 fn refusals() {
     let never = |_| panic!("no counter may be read");
@@ -203,7 +203,7 @@ fn changes_are_seen() {
     assert_eq!(page.read(always, no_tsc), Err(Unreadable::Busy));
 }
 
-/// What the writer of [`a_writer_meanwhile`] makes of its n-th state: value and times tell n, each counter differs.
+/// Count of the n-th state of the writer in [`a_writer_meanwhile`], divided by n; its times are n.
 const EVENTS_A_STATE: u64 = 1_000;
 
 /// A thread that moves the event between four counters all the time: no read is half of one state and half of another.

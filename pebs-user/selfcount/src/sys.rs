@@ -16,7 +16,7 @@ use crate::page::UserPage;
 
 /// The file of a counter.
 pub(crate) fn file(counter: &Counter) -> BorrowedFd<'_> {
-    // SAFETY: the counter owns the file and is borrowed for as long as what is returned.
+    // SAFETY: the counter owns the file and is borrowed for as long as the returned value.
     unsafe { BorrowedFd::borrow_raw(counter.as_raw_fd()) }
 }
 
@@ -30,7 +30,7 @@ impl Mapped {
     /// Maps the page; populated, so that its first access is no page fault.
     ///
     /// # Errors
-    /// The kernel maps no page of an inherited event, and none above `kernel.perf_event_mlock_kb`.
+    /// The kernel refuses pages of inherited events, and pages beyond `kernel.perf_event_mlock_kb`.
     pub(crate) fn new(counter: &Counter, populate: bool) -> io::Result<Self> {
         let len = rustix::param::page_size();
         let flags = match populate {
@@ -59,31 +59,31 @@ impl Deref for Mapped {
     type Target = UserPage;
 
     fn deref(&self) -> &UserPage {
-        // SAFETY: mapped until `self` is dropped, a page long and aligned to one. The kernel writes to it meanwhile, and
-        // every field is an atomic that is only loaded.
+        // SAFETY: mapped until `self` is dropped, one page long and page-aligned. The kernel writes to it concurrently,
+        // and every field is an atomic that is only loaded.
         unsafe { self.page.as_ref() }
     }
 }
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        // SAFETY: nothing refers to the mapping any more. That it fails would only leave it mapped.
+        // SAFETY: nothing refers to the mapping any more. A failure would only leave it mapped.
         let _ = unsafe { munmap(self.page.as_ptr().cast(), self.len) };
     }
 }
 
-// Both instructions are written without `nomem`: the compiler must not move them out of the page's sequence lock. The CPU
-// may, but takes the interrupts in which the kernel changes the page between instructions.
-// Source: tools/lib/perf/mmap.c, `perf_mmap__read_self`.
+// Both instructions are written without `nomem`: the compiler must not move them out of the page's sequence lock. The
+// CPU may reorder them, but takes the interrupts in which the kernel changes the page between instructions. Source:
+// tools/lib/perf/mmap.c, `perf_mmap__read_self`.
 
 /// Reads a hardware counter of this CPU.
 ///
-/// `index` is one less than the page's, whose `cap_user_rdpmc` is set.
+/// `index` is one less than the page's `index`; the page's `cap_user_rdpmc` must be set.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn rdpmc(index: u32) -> u64 {
     let (low, high): (u32, u32);
-    // SAFETY: reads a register. Callers pass an index that the kernel gave them together with its leave (cap_user_rdpmc), for
-    // which it has set CR4.PCE; else this is a fault, not undefined behaviour.
+    // SAFETY: reads a register. Callers pass an index from the kernel together with its permission (cap_user_rdpmc),
+    // for which it has set CR4.PCE; without it this faults, which is not undefined behaviour.
     unsafe {
         std::arch::asm!("rdpmc", in("ecx") index, out("eax") low, out("edx") high, options(nostack, preserves_flags));
     }
@@ -115,7 +115,7 @@ pub(crate) fn tsc() -> u64 {
 mod tests {
     use super::*;
 
-    /// The time goes on, by both halves of the register.
+    /// The time increases, across both halves of the register.
     #[test]
     fn time_goes_on() {
         let before = tsc();

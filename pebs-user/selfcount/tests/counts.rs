@@ -1,5 +1,5 @@
-//! Counts of the real kernel against what this program did. Software events and breakpoints are everywhere; what needs a
-//! PMU says SKIP without one.
+//! Compares the real kernel's counts with what this program did. Software events and breakpoints work everywhere; tests
+//! that need a PMU print SKIP without one.
 #![expect(
     clippy::unwrap_used,
     reason = "integration tests: a panic is the report"
@@ -36,13 +36,13 @@ macro_rules! open {
     };
 }
 
-/// Whether the CPU's counters are there.
+/// Whether the CPU's counters are available.
 fn has_pmu() -> bool {
     let devices = Path::new("/sys/bus/event_source/devices");
     devices.join("cpu").exists() || devices.join("cpu_core").exists()
 }
 
-/// What is counted while `work` runs, from one read to the next.
+/// Counts while `work` runs, from one read to the next.
 fn during(group: &mut Group, work: impl FnOnce()) -> Vec<Count> {
     let before = group.read().unwrap().to_vec();
     work();
@@ -57,7 +57,7 @@ mod memory {
 
     use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-    /// Maps so many pages and touches each.
+    /// Maps this many pages and touches each.
     pub fn touch(pages: usize) {
         let page = rustix::param::page_size();
         let len = pages * page;
@@ -85,7 +85,7 @@ mod memory {
 fn page_faults() {
     let mut group = open!("page-faults:u,minor-faults:u,major-faults:u");
     group.start().unwrap();
-    // The code itself is there when it has run once.
+    // Run once before, so that the code itself is mapped.
     during(&mut group, || memory::touch(1));
     assert_eq!(during(&mut group, || {})[0].scaled(), Some(0.0));
     for pages in [1, 64, 1_000] {
@@ -103,7 +103,7 @@ fn page_faults() {
 /// Context switches of a thread as getrusage counts them.
 #[test]
 fn context_switches() {
-    // Without leave for the kernel there is nothing to see: it switches.
+    // Without permission to count the kernel there is nothing to see: it does the switches.
     let mut group = open!("context-switches");
     let switches = || {
         let usage = usage::of_thread();
@@ -127,11 +127,11 @@ fn context_switches() {
 }
 
 mod usage {
-    //! What the kernel says about this thread.
+    //! The kernel's own statistics of this thread.
     #![expect(unsafe_code, reason = "getrusage has no safe binding")]
 
     pub fn of_thread() -> libc::rusage {
-        // SAFETY: a struct of integers, which the call fills.
+        // SAFETY: a struct of integers, which the call fills in.
         unsafe {
             let mut usage = std::mem::zeroed();
             assert_eq!(libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage), 0);
@@ -146,7 +146,7 @@ extern "C" fn counted(n: u64) -> u64 {
     black_box(n) + 1
 }
 
-/// Another with the same calls, which none counts.
+/// Another function with the same calls, not counted by any event.
 #[inline(never)]
 extern "C" fn not_counted(n: u64) -> u64 {
     black_box(n) + 2
@@ -162,7 +162,7 @@ fn call(times: u64) {
     }
 }
 
-/// Each execution counts once, and none while the group is stopped or in another thread.
+/// Each execution counts once; none counts while the group is stopped, or in another thread.
 #[test]
 fn breakpoints() {
     let mut group = open!(&format!("{},page-faults:u,task-clock:u", breakpoint()));
@@ -217,7 +217,7 @@ fn mixed_groups() {
         call(5);
         let mut counts = group.read().unwrap().to_vec();
         counts.rotate_right(leader);
-        // The code of a first run is there after it.
+        // The first run has mapped the code.
         assert!(counts[0].value >= 20, "{rotated:?}: {counts:?}");
         assert_eq!(counts[2].value, 5, "{rotated:?}: {counts:?}");
         for clock in [1, 3] {
@@ -265,7 +265,7 @@ fn too_many_breakpoints() {
     match Group::open(events(&names.join(",")).unwrap()) {
         Err(Error::Denied { .. }) => eprintln!("SKIP perf_event_open is not allowed"),
         Err(error @ Error::NoCounter { .. }) => {
-            // Other tests hold breakpoints, too.
+            // Other tests use breakpoints, too.
             let text = error.to_string();
             assert!(names.iter().any(|name| text.contains(name)), "{text}");
             assert!(error.hint().is_some());
@@ -274,7 +274,7 @@ fn too_many_breakpoints() {
     }
 }
 
-/// The error for a thread without privileges names what it may count instead.
+/// The error of an unprivileged thread names what it may count instead.
 #[test]
 fn refused() {
     let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap();
@@ -314,7 +314,7 @@ mod rights {
     }
 }
 
-/// Hardware events without a PMU: refused by name, with what is there instead.
+/// Without a PMU hardware events are refused by name, with the available ones.
 #[test]
 fn without_pmu() {
     if has_pmu() {
@@ -335,7 +335,7 @@ fn without_pmu() {
     }
 }
 
-/// With a PMU: `rdpmc` reads while it runs, `read()` when it is stopped, and both count the same loop alike.
+/// With a PMU: `rdpmc` reads while the group runs, `read()` when it is stopped, and both count the same loop equally.
 #[test]
 fn with_pmu() {
     if !has_pmu() {
@@ -378,7 +378,7 @@ fn with_pmu() {
     assert!(most < 1.01 * least, "{found:?}");
 }
 
-/// A group of nothing is refused.
+/// An empty group is refused.
 #[test]
 fn empty() {
     assert!(matches!(Group::open([]), Err(Error::NoEvent)));

@@ -1,4 +1,4 @@
-//! The example runs and prints what it counted.
+//! The example runs and prints its counts.
 #![expect(
     clippy::unwrap_used,
     reason = "integration tests: a panic is the report"
@@ -38,7 +38,7 @@ fn counts_itself() {
     assert!(done.status.success());
 }
 
-/// What is no event is an error with a hint.
+/// An unknown event is an error with a hint.
 #[test]
 fn says_what_is_wrong() {
     let done = example(&["page-fault"]);

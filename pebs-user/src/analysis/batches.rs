@@ -1,9 +1,9 @@
-//! Items of visits that serve several: which ones, and what of a visit is each one's.
+//! Visits that serve several items: which items, and each item's share.
 //!
-//! A visit's time, samples and waits are shared out evenly, so that nothing counts twice. An id that a batch has
-//! twice has two shares.
+//! A visit's time, samples and waits are shared out evenly, so that nothing counts twice. An id that occurs twice in
+//! a batch has two shares.
 //!
-//! Memory: 32 bytes a visit that serves several items, and 24 an item of it.
+//! Memory: 32 bytes a visit that serves several items, and 24 for each of its items.
 
 use rustc_hash::FxHashMap;
 
@@ -21,7 +21,7 @@ pub(in crate::analysis) fn is_batched(spec: &str) -> bool {
     Spec::parse(spec).is_ok_and(|spec| spec.begin.ids.is_some())
 }
 
-/// What of a visit is an item's.
+/// An item's share of a visit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::analysis) struct Share {
     /// Shares of the items before it.
@@ -45,7 +45,7 @@ impl Share {
         f64::from(self.own) / f64::from(self.all)
     }
 
-    /// What of a time is the item's: whole numbers, which sum to it.
+    /// The item's part of a time, in whole ns; the parts of all items sum to the time.
     pub(in crate::analysis) fn part(&self, of: i64) -> i64 {
         let upto = |shares: u32| {
             let product = i128::from(of) * i128::from(shares);
@@ -54,10 +54,10 @@ impl Share {
         upto(self.before + self.own) - upto(self.before)
     }
 
-    /// What of a count is the item's: whole numbers, which sum to it over the items of a visit.
+    /// The item's part of a count, a whole number; the parts of all items of a visit sum to the count.
     ///
-    /// A batch may have more items than there is to count. Whose it is then is another's with each `turn`, which is
-    /// one number for all items: after many turns each has its share.
+    /// A batch may have more items than there are events. Which items then get one depends on `turn`, a number shared
+    /// by all items of the visit: over many turns each item gets its share.
     pub(in crate::analysis) fn count(&self, of: u64, turn: u64) -> u64 {
         let all = u128::from(self.all);
         // Turns may have a rhythm, as batches have: Knuth's multiplicative hash, to 0..all.
@@ -73,21 +73,21 @@ impl Share {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::analysis) struct Member {
     pub item_id: u64,
-    /// What of the visit is its own.
+    /// Its share of the visit.
     pub share: Share,
 }
 
 /// The items of a visit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::analysis) struct Batch<'a> {
-    /// Shares of the visit: how many items it serves; `None` if that is unknown.
+    /// Number of items the visit serves; `None` if unknown.
     pub items: Option<u32>,
-    /// The items whose ids are known, by id.
+    /// Items with known ids, by id.
     pub known: &'a [Member],
 }
 
 impl Batch<'_> {
-    /// Items whose ids are not known, if it is known how many.
+    /// Number of items without a known id; 0 if the size is unknown.
     pub(in crate::analysis) fn unknown(&self) -> u32 {
         let known = self.known.iter().map(|member| member.share.own).sum();
         self.items.map_or(0, |items| items.saturating_sub(known))
@@ -103,7 +103,7 @@ pub(in crate::analysis) struct Batches {
 }
 
 impl Batches {
-    /// Reads the items of a trace; none if no probe has several at once.
+    /// Reads the items of a trace; empty if no probe serves several at once.
     pub(in crate::analysis) fn read(trace: &Trace) -> Result<Self, ReadError> {
         let mut rows = Vec::new();
         if !has_batches(&trace.info) {
@@ -152,7 +152,7 @@ impl Batches {
         batches
     }
 
-    /// The items of a visit that serves several; of one that served none there are none.
+    /// The items of a visit that serves several; empty for one that served none.
     pub(in crate::analysis) fn of_visit(&self, visit_id: u64) -> Batch<'_> {
         let none = (Some(0), 0, 0);
         let (items, from, to) = self.visits.get(&visit_id).copied().unwrap_or(none);
@@ -185,7 +185,7 @@ mod tests {
 
     use super::*;
 
-    /// The members of a batch with so many items, some of which it may have several times.
+    /// Members of a batch with this many items; an id may occur several times.
     fn members(ids: &[u64]) -> Vec<Member> {
         let rows = ids.iter().map(|id| (1, Some(*id), Some(ids.len() as u32)));
         Batches::of(rows.collect()).members
@@ -208,8 +208,8 @@ mod tests {
         }
     }
 
-    /// Where each turn has one to count for 32 items, all have as many after many turns: whether turns come one by one,
-    /// or each is of another 32.
+    /// One event a turn for 32 items: after many turns all have equally many, whether turns are consecutive or every
+    /// 32nd.
     #[test]
     fn everyone_has_a_turn() {
         let members = members(&(0..32).collect::<Vec<u64>>());
@@ -225,7 +225,7 @@ mod tests {
         }
     }
 
-    /// Parts are whole, nearly equal, and sum to what is shared out; ids that come twice have two.
+    /// Parts are whole, nearly equal, and sum to the amount shared out; an id that occurs twice gets two.
     #[test]
     fn parts_sum() {
         let row = |id: Option<u64>| (9, id, Some(5));

@@ -1,12 +1,13 @@
-//! Which items are slow and which typical: the only place that decides.
+//! Which items are slow and which are typical. Invariant: no other module decides this.
 //!
-//! What is asked of a group of items (those of a probe, or like ones among them) has one answer, whoever asks:
+//! The answers for a group of items (those of a probe, or similar ones among them) are the same for every caller:
 //!
-//! * An item is *counted* ([`Standing`]) if its end was seen, and it overlaps no loss unless that is asked for.
-//! * Items are ranked by [`Took::rank`], their net time where that is known; where they are not much longer than what a
-//!   sample takes of them, those with a sample are ranked among those without by [`matching`].
-//! * *Slow* are the items beyond a limit: a rule that was asked for, else a gap in the tail ([`gap`]), else the
-//!   99th percentile. Where that is no longer than the median, none is.
+//! * An item is *counted* ([`Standing`]) if its end was seen and it overlaps no loss, unless losses are included on
+//!   request.
+//! * Items are ranked by [`Took::rank`], their net time where known. Where items are not much longer than the overhead
+//!   of a sample, those with samples are ranked among those without by [`matching`].
+//! * *Slow* are the items beyond a limit: a rule asked for, else a gap in the tail ([`gap`]), else the 99th percentile.
+//!   Where that is no longer than the median, no item is slow.
 //! * *Typical* is the middle half: the items from the 25th to the 75th percentile that are not slow. Their mean is
 //!   near the median, and a second population of items does not move it.
 //! * Quantiles are exact: the duration that a share of the items does not exceed, one of theirs.
@@ -30,7 +31,7 @@ use crate::store::run::RunInfo;
 use crate::store::schema::visit_flag;
 use crate::units::ProbeId;
 
-/// Name of the rule by which a gap in the tail sets slow items apart.
+/// Name of the default rule: a gap in the tail.
 pub(crate) const GAP: &str = "gap";
 
 /// Place of an item in its group.
@@ -43,18 +44,18 @@ pub(crate) enum Class {
     Between,
 }
 
-/// How long a visit took, as its row has it.
+/// Duration of a visit, as in its row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Took {
     /// From begin to end.
     pub duration_ns: Option<i64>,
-    /// Without what pebs-trace took of it.
+    /// Without pebs-trace's own time.
     pub net_ns: Option<i64>,
     pub samples: u32,
 }
 
 impl Took {
-    /// What ranks it; `None`: its end is unknown.
+    /// Rank of the visit; `None`: its end is unknown.
     pub(crate) fn rank(self) -> Option<Rank> {
         let duration = self.duration_ns?.max(0);
         let ns = self.net_ns.unwrap_or(duration).clamp(0, duration);
@@ -66,20 +67,21 @@ impl Took {
     }
 }
 
-/// What ranks an item.
+/// Values that rank an item.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rank {
-    /// Its time without what pebs-trace took of it, where that is known.
+    /// Time without pebs-trace's own, where that is known, ns.
     pub ns: i64,
-    /// What pebs-trace took of it, as far as that is known.
+    /// pebs-trace's own time, as far as known, ns.
     pub own_ns: i64,
     pub samples: u32,
 }
 
-/// Time on the CPU of visits without what pebs-trace took of it.
+/// Computes the time on the CPU of visits without pebs-trace's own time.
 ///
-/// Of a visit that has its thread to itself it is all that pebs-trace took. Where others lie within it, or have their
-/// turns meanwhile, their marks and samples are none of its time on the CPU: it is its own samples and its own two marks.
+/// For a visit that has its thread to itself all of pebs-trace's time is subtracted. Where other visits nest in it or
+/// interleave with it, their marks and samples are not in its time on the CPU: only its own samples and marks are
+/// subtracted.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NetOnCpu {
     pub sample_ns: f64,
@@ -102,7 +104,7 @@ impl NetOnCpu {
         }
     }
 
-    /// Of a visit of this rank, probe and flags.
+    /// Net time on the CPU of a visit with this rank, probe and flags, ns.
     pub(crate) fn net(&self, active_ns: i64, rank: Rank, (probe, flags): (u16, u32)) -> i64 {
         let own = match flags & visit_flag::OVERLAPPED {
             0 => rank.own_ns,
@@ -121,7 +123,7 @@ impl NetOnCpu {
 /// Whether statistics include a visit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// Yes, with what ranks it.
+    /// Yes, with its rank.
     Counted(Rank),
     /// Its end was never seen: it is unknown, or is where another began.
     Open,
@@ -143,7 +145,7 @@ impl Standing {
     }
 }
 
-/// What to say about a probe most of whose visits never ended; `None` where most did.
+/// Message about a probe most of whose visits never ended; `None` if most did.
 ///
 /// The others are no sample of all: they are those that happened to end where they began.
 pub(crate) fn never_ended(spec: Option<&str>, visits: u64, open: u64) -> Option<String> {
@@ -167,10 +169,10 @@ pub(crate) fn never_ended(spec: Option<&str>, visits: u64, open: u64) -> Option<
     ))
 }
 
-/// Where slow items begin.
+/// Limit above which items are slow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Limit {
-    /// How it was found: [`GAP`], or a rule.
+    /// Name of the rule: [`GAP`], or the one asked for.
     pub rule: String,
     /// Items at or above are slow.
     pub from_ns: i64,
@@ -178,14 +180,14 @@ pub(crate) struct Limit {
     pub between: u64,
 }
 
-/// What ranks the items of a group, being gathered.
+/// Collects the ranks of the items of a group.
 ///
 /// Memory: 8 bytes an item.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ranks {
     /// Net times by number of samples; the last: more.
     nets: [Vec<i64>; STRATA],
-    /// What pebs-trace took of all of a stratum, ns.
+    /// Sum of pebs-trace's own time by stratum, ns.
     own_ns: [i64; STRATA],
     /// Time of items from one sample to the next, ns, where a sample falls on an item with a chance that follows from its
     /// length.
@@ -196,7 +198,7 @@ pub(crate) struct Ranks {
 const STRATA: usize = MATCHED + 2;
 
 impl Ranks {
-    /// Of items of a trace.
+    /// Empty ranks for items of a trace.
     pub(crate) fn of(info: &RunInfo) -> Self {
         Self {
             apart_ns: apart_ns(info),
@@ -264,8 +266,8 @@ impl Ranks {
     }
 }
 
-/// Time of items from one sample to the next, the mean over the run, ns; `None`: the event is no clock, or not known to be
-/// the only one, or what a sample takes is not known.
+/// Mean time between two samples in items, over the run, ns; `None`: the event is no clock, may not be the only one, or
+/// the overhead of a sample is unknown.
 fn apart_ns(info: &RunInfo) -> Option<f64> {
     let [event] = &info.events[..] else {
         return None;
@@ -286,7 +288,7 @@ fn apart_ns(info: &RunInfo) -> Option<f64> {
     Some(end / rate - sample.ns).filter(|ns| ns.is_finite() && *ns > 0.0)
 }
 
-/// Where the classes begin and end.
+/// Bounds of the classes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Bounds {
     /// From here on slow.
@@ -319,17 +321,17 @@ impl Bounds {
 pub(crate) struct Classes {
     pub items: u64,
     pub slow: u64,
-    /// Of what ranks them.
+    /// Quantiles of the ranks.
     pub quantiles: Quantiles,
-    /// Where slow ones begin; `None` if none is.
+    /// Limit of the slow items; `None` if no item is slow.
     pub limit: Option<Limit>,
     /// Longest that is not slow; `None` if all are.
     pub others_up_to_ns: Option<i64>,
-    /// Shortest and longest that are slow; `None` if none is.
+    /// Shortest and longest slow item, ns; `None` if no item is slow.
     pub slow_range_ns: Option<(i64, i64)>,
-    /// Of items without a sample.
+    /// Bounds for items without a sample.
     bounds: Bounds,
-    /// Of items with so many samples, in their net times.
+    /// Bounds by number of samples, in net times.
     by_samples: [Bounds; STRATA],
 }
 
@@ -348,8 +350,8 @@ impl Classes {
         }
     }
 
-    /// For each number of samples (the last: or more) the net time from which on items are slow, and the ends of that of
-    /// typical ones, ns. Where none is slow the first is [`i64::MAX`].
+    /// For each number of samples (the last: or more) the net time from which items are slow, and the range of typical
+    /// ones, ns. Where no item is slow the first is [`i64::MAX`].
     pub(crate) fn by_samples(&self) -> impl Iterator<Item = (usize, i64, (i64, i64))> + '_ {
         let bounds = self.by_samples.iter().enumerate();
         bounds.map(|(samples, it)| (samples, it.slow, it.typical))
@@ -428,7 +430,7 @@ mod unit {
         ranks.close(rule.map(|it| it.parse().unwrap())).unwrap()
     }
 
-    /// The rules draw their limits as they say, and typical is the middle half of what is not slow.
+    /// Each rule sets its limit, and typical is the middle half of the items that are not slow.
     #[test]
     fn rules() {
         let from = |rule| classes(1..=1_000, rule).limit.map(|it| it.from_ns);
@@ -444,7 +446,7 @@ mod unit {
         assert_eq!(found, [between, typical, typical, Class::Slow, Class::Slow]);
     }
 
-    /// Where all are alike none is slow, unless a duration is asked for; without items there are no classes.
+    /// Among equal items none is slow, unless a duration is asked for; without items there are no classes.
     #[test]
     fn none_slow() {
         let alike = |rule| classes(std::iter::repeat_n(70, 500), rule);
@@ -486,7 +488,7 @@ mod unit {
         assert_eq!(net, Standing::Counted(ranked));
     }
 
-    /// That most visits have no end is reported, with what to do where the end is found by thread.
+    /// A probe most of whose visits have no end is reported, with the remedy where ends are matched by thread.
     #[test]
     fn ends_elsewhere() {
         let told = |spec, open| never_ended(Some(spec), 2_560, open);

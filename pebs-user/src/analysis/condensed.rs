@@ -1,10 +1,10 @@
-//! How long each function took per item on average, from sums over items alone: what is left of
+//! How long each function took per item on average, computed from sums over items: the only data of
 //! items whose details were not kept.
 //!
 //! # The estimate
 //!
-//! That of [`crate::analysis::pool`]: time per item of f = (samples of f / all samples) x (total active
-//! time / items); for an event that is not a clock samples of f x reset value / items.
+//! The estimate of [`crate::analysis::pool`]: time per item of f = (samples of f / all samples) x
+//! (total active time / items); for an event that is not a clock samples of f x reset value / items.
 //!
 //! # Its interval
 //!
@@ -15,16 +15,16 @@
 //! e_i / n,  e_i = p (a_i - ā) + (ā / N̄) (n_i - p N_i)
 //! ```
 //!
-//! so its variance is sum e_i² / (n (n - 1)), and sum e_i² follows from the sums of a, a², n, n²,
-//! n N and n a that `function_stats` holds, N² and N a being the sums of n N and n a over functions.
-//! The interval is the estimate ± 1.96 standard errors: like the bootstrap's it holds the chance of
-//! sampling and the spread between items, and assumes that items are independent. Below
-//! [`MIN_GROUPS`] items there is none.
+//! so its variance is sum e_i² / (n (n - 1)), and sum e_i² follows from the sums of a, a², n, n², n N
+//! and n a that `function_stats` holds, N² and N a being the sums of n N and n a over functions. The
+//! interval is the estimate ± 1.96 standard errors: like the bootstrap's it covers the chance of
+//! sampling and the spread between items, and assumes independent items. Below [`MIN_GROUPS`] items
+//! there is no interval.
 //!
-//! *Worked number.* The pool's: 20,000 items of 5 us each with 6,250 samples, 1,250 of them in f,
-//! none with two. ā = 5 us, p = 0.2, N̄ = 0.3125; e_i = 16 us x (n_i - 0.2 N_i), so sum e² = 256
-//! us² x (1250 x 0.64 + 5000 x 0.04) = 256,000 us²; the error is sqrt(256,000) / 20,000 us =
-//! 0.025 us and the interval 0.95..1.05 us.
+//! *Worked number.* The pool's: 20,000 items of 5 us each with 6,250 samples, 1,250 of them in f, no
+//! item with two. ā = 5 us, p = 0.2, N̄ = 0.3125; e_i = 16 us x (n_i - 0.2 N_i), so sum e² = 256 us² x
+//! (1250 x 0.64 + 5000 x 0.04) = 256,000 us²; the error is sqrt(256,000) / 20,000 us = 0.025 us and the
+//! interval 0.95..1.05 us.
 //!
 //! Source: Cochran, "Sampling Techniques", section 6.3, for the variance of a ratio.
 
@@ -75,8 +75,7 @@ impl Condensed {
         }
     }
 
-    /// What is left without these items, of whose functions the samples are given. There is no
-    /// interval any more.
+    /// Subtracts these items, given the samples of their functions. The result has no interval.
     #[must_use]
     pub(crate) fn without(
         &self,
@@ -110,8 +109,8 @@ impl Condensed {
         self.functions.keys().copied()
     }
 
-    /// Time or events of a function per item; 0 if no sample saw it, `None` if there are no items
-    /// or no samples at all.
+    /// Time or events of a function per item; 0 if no sample hit it, `None` if there are no items or no
+    /// samples.
     #[must_use]
     pub(crate) fn per_item(&self, function: FunctionId, quantity: Quantity) -> Option<f64> {
         let samples = self.functions.get(&function).map_or(0, |sums| sums.samples) as f64;
@@ -212,8 +211,8 @@ mod tests {
         assert!((high - low - 2.0 * half).abs() < 0.1, "{low} {high}");
     }
 
-    /// The same estimate as the pool's over single items, and nearly the bootstrap's interval, for
-    /// items that differ and whose slow ones spend more of their time in F.
+    /// Gives the pool's estimate over single items, and nearly the bootstrap's interval, for items that
+    /// differ and whose slow ones spend more of their time in F.
     #[test]
     fn as_the_bootstrap() {
         let mut random = SplitMix64::new(4);
@@ -250,7 +249,7 @@ mod tests {
         }
     }
 
-    /// Taking items out leaves what the others took, and no interval.
+    /// Without some items the sums of the others remain, and no interval.
     #[test]
     fn without_some() {
         let items: Vec<(f64, u32, u32)> = (0..100).map(|n| (1000.0, n % 3, 2)).collect();
@@ -269,7 +268,7 @@ mod tests {
         }
     }
 
-    /// What nothing was seen of is unknown.
+    /// Functions without samples are unknown.
     #[test]
     fn unknown_stays_unknown() {
         assert_eq!(Condensed::default().function(F, Quantity::Time), None);

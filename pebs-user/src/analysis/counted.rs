@@ -1,8 +1,8 @@
-//! What was counted of slow and of typical items (`--count`): per item and per us on the CPU, with intervals.
+//! Counted events (`--count`) of slow and of typical items: per item and per us on the CPU, with intervals.
 //!
-//! A rate is pooled: all events of a class over all of its time on the CPU. Items of which an event is not known are left
-//! out of its figures; how many visits were counted whole is said beside them. Intervals are those of a bootstrap
-//! over items ([`blocks`](super::explain::blocks)).
+//! A rate is pooled: all events of a class over all of its time on the CPU. Items without a known count of an event are
+//! left out of its figures; the number of visits counted throughout is shown beside them. Intervals come from a
+//! bootstrap over items ([`blocks`](super::explain::blocks)).
 
 use rustc_hash::FxHashMap;
 use serde::Serialize;
@@ -20,14 +20,14 @@ use crate::store::run::CountedInfo;
 use crate::store::schema::count_state;
 use crate::store::view::{Select as _, View as _, columns};
 
-/// What was counted of an event in the items of a probe.
+/// Counts of one event in the items of a probe.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CountedRow {
     /// The event.
     pub event: String,
-    /// What is counted: `ns` of clocks, else `events`.
+    /// `ns` for clocks, else `events`.
     pub unit: String,
-    /// In all items; null if it is known of none, as in the others.
+    /// Of all items; this and the others are null if no item of the class has a known count.
     pub all: Option<CountedClass>,
     /// In slow ones.
     pub slow: Option<CountedClass>,
@@ -44,11 +44,11 @@ pub struct CountedRow {
 /// Figures of a class of items.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct CountedClass {
-    /// Items of which the event is known.
+    /// Items with a known count.
     pub items: u64,
     /// Mean of one.
     pub per_item: f64,
-    /// Events of all of them in a us of their time on the CPU; null if they had none.
+    /// Events of all of them per us of their time on the CPU; null if they had no such time.
     pub per_us: Option<f64>,
 }
 
@@ -63,14 +63,14 @@ pub struct Excess {
     pub high: Option<f64>,
 }
 
-/// How visits were counted.
+/// Visits by how much of their time was counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CountedVisits {
     /// All the time.
     pub exact: u64,
-    /// A part of the time: what is missing is estimated.
+    /// Part of the time: scaled to the whole.
     pub scaled: u64,
-    /// Not at any time: left out.
+    /// None of the time: left out.
     pub no_turn: u64,
     /// It is not known: left out.
     pub unknown: u64,
@@ -86,7 +86,7 @@ impl CountedVisits {
         }
     }
 
-    /// In words: nothing where all were counted whole.
+    /// As text; empty if all were counted throughout.
     fn words(self) -> String {
         let Self {
             exact,
@@ -108,7 +108,7 @@ impl CountedVisits {
     }
 }
 
-/// Sums over the items of a class of which an event is known.
+/// Sums over the items of a class with a known count of an event.
 #[derive(Clone, Debug, Default)]
 struct OfClass {
     items: Blocks,
@@ -228,7 +228,7 @@ impl CountedSums {
         &mut self.0[at]
     }
 
-    /// Adds what was counted of an event in a whole item, and its time on the CPU, ns.
+    /// Adds the count of an event in a whole item, with the item's time on the CPU, ns.
     fn add(&mut self, event: u8, (class, block): (Class, usize), counted: (f64, f64)) {
         let sums = self.of(event);
         sums.all.add(block, counted);
@@ -244,7 +244,7 @@ impl CountedSums {
         self.of(event).visits.add(state);
     }
 
-    /// Adds an event of a visit that is an item by itself.
+    /// Adds the count of a visit that is a whole item.
     pub(in crate::analysis) fn add_visit(&mut self, count: &VisitCount<'_>, class: Class) {
         self.add_state(count.event, count.state);
         if let Some(counted) = count.values() {
@@ -256,7 +256,8 @@ impl CountedSums {
         }
     }
 
-    /// All items of this beside all of another one, before it, by the names of their events: this one's are the slow ones.
+    /// Compares two traces, by the names of their events: `typical` is all items of `before`, `slow` all items of this
+    /// one.
     pub(in crate::analysis) fn change(
         &self,
         events: &[CountedInfo],
@@ -294,7 +295,7 @@ impl CountedSums {
         known.collect()
     }
 
-    /// What there is to say of each event; nothing if none was counted.
+    /// The row of each event; empty if nothing was counted.
     pub(in crate::analysis) fn rows(&self, events: &[CountedInfo]) -> Vec<CountedRow> {
         let rows = events.iter().zip(&self.0);
         rows.map(|(event, sums)| sums.row(event)).collect()
@@ -311,11 +312,11 @@ pub(crate) struct VisitCount<'a> {
     pub visit_id: u64,
     /// The event.
     pub event: u8,
-    /// How often; `None` if it is not known.
+    /// Count; `None` if unknown.
     pub count: Option<u64>,
-    /// The time on the CPU in which it was, ns; likewise.
+    /// Time on the CPU that the count covers, ns; `None` if unknown.
     pub enabled_ns: Option<i64>,
-    /// How it was counted.
+    /// State of the count.
     pub state: &'a str,
 }
 
@@ -347,7 +348,7 @@ pub(crate) fn each(trace: &Trace, mut take: impl FnMut(&VisitCount<'_>)) -> Resu
     Ok(())
 }
 
-/// Adds up the counts of items, by section. An item of which an event is not known in one of its visits has none of it.
+/// Sums the counts of items, by section. An item has no count of an event if one of its visits has none.
 pub(in crate::analysis) fn sum(
     trace: &Trace,
     summing: &Summing<'_>,
@@ -390,7 +391,7 @@ fn share_of((count, ns): (f64, f64), share: Share) -> (f64, f64) {
     (count * share.of_whole(), ns * share.of_whole())
 }
 
-/// How often something happened, or how long.
+/// Formats a count, or a time.
 fn amount(unit: &str, value: f64) -> String {
     match unit {
         "ns" => time(value),
@@ -402,7 +403,7 @@ fn amount(unit: &str, value: f64) -> String {
     }
 }
 
-/// A number below 1,000: small ones with as many digits as they need.
+/// A number below 1,000, with as many digits as needed.
 fn small(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
@@ -417,14 +418,15 @@ fn rate(value: f64) -> String {
     amount("events", value)
 }
 
-/// What was counted of a visit beside what is typical, in words, the most unusual first. Events of these names are left out.
+/// Counts of a visit that differ from typical ones, as text, the most unusual first; `without`: names of events to
+/// leave out.
 pub(crate) fn beside(counts: &[VisitEvent], rows: &[CountedRow], without: &[&str]) -> String {
     let row_of = |count: &VisitEvent| rows.iter().find(|row| row.event == count.event);
     let mut counts: Vec<&VisitEvent> = counts
         .iter()
         .filter(|it| !without.contains(&it.event.as_str()))
         .collect();
-    // How many times the typical count it is, or a part of it.
+    // Ratio to the typical count.
     let factor = |it: &VisitEvent| {
         let typical = row_of(it)?.typical?.per_item;
         Some(((it.count? as f64 + 1.0) / (typical + 1.0)).ln().abs())
@@ -456,22 +458,22 @@ pub(crate) fn beside(counts: &[VisitEvent], rows: &[CountedRow], without: &[&str
     words.collect::<Vec<_>>().join(", ")
 }
 
-/// The table for people: slow items beside typical ones, or where there are none all.
+/// The text table: slow items beside typical ones, or all items where none is slow.
 pub(crate) fn table(out: &mut Page, rows: &[CountedRow], noun: &str) {
     let columns: [(&str, Of); 2] = [("slow", |row| row.slow), ("typical", |row| row.typical)];
     split(out, rows, (&columns, "more"), noun);
 }
 
-/// The same of two sets of items, those before and those after, which stand for typical and slow ones.
+/// The same for two traces: `typical` holds the items before, `slow` those after.
 pub(crate) fn changed(out: &mut Page, rows: &[CountedRow], noun: &str) {
     let columns: [(&str, Of); 2] = [("before", |row| row.typical), ("after", |row| row.slow)];
     split(out, rows, (&columns, "change"), noun);
 }
 
-/// Of a row the figures of one set of items.
+/// Selects the figures of one set of items.
 type Of = fn(&CountedRow) -> Option<CountedClass>;
 
-/// Two columns with what they are of, and the title of their difference.
+/// Two columns with their titles, and the title of their difference.
 fn split(
     out: &mut Page,
     rows: &[CountedRow],

@@ -1,17 +1,17 @@
-//! Two traces compared: which function's time per item changed, and how sure that is.
+//! Compares two traces: which function's time per item changed, and how certain that is.
 //!
-//! A function is the same in both if the file name of its module and its name are, where the binary with the
-//! probe may be called otherwise (`app-old`, `app-new`); functions whose name is an address, and those with few
-//! samples, are compared module by module. The time per item is estimated as in [`crate::analysis::pool`], its error
-//! from 64 periods of the run, or from 16 longer ones where that is larger (batch means); of figures that rest on few
-//! samples it is at least that of counting so few.
+//! A function is the same in both if its name and the file name of its module are, where the probed binary may have
+//! another name in each (`app-old`, `app-new`); functions named by their address, and those with few samples, are
+//! compared module by module. The time per item is estimated as in [`crate::analysis::pool`], its error from 64 periods
+//! of the run, or from 16 longer ones where that is larger (batch means); figures from few samples have at least the
+//! error of counting so few.
 //!
 //! # Intervals
 //!
-//! change ± t x sqrt(error before² + error after²), with t such that all intervals of the comparison hold
-//! at once in 95 of 100 (Bonferroni: with m figures each has 1 - 0.05 / m), those of counted events among them. So two runs of the same
-//! build differ anywhere in at most one of twenty comparisons, if nothing but chance differs; a run on a
-//! warmer machine is not the same, which is why a limit is better well above 0.
+//! change ± t x sqrt(error before² + error after²), with t such that all intervals of the comparison, those of counted
+//! events included, hold at once in 95 of 100 (Bonferroni: with m figures each has 1 - 0.05 / m). So two runs of the
+//! same build differ anywhere in at most one of twenty comparisons, if nothing but chance differs; a run on a warmer
+//! machine is not the same, which is why a limit is better well above 0.
 //!
 //! # The limit
 //!
@@ -52,7 +52,7 @@ use crate::failure::Hint;
 use crate::store::reader::{ReadError, Trace};
 use crate::store::run::{CountedInfo, RunInfo};
 
-/// What is compared.
+/// Rows of the comparison.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum By {
     /// Functions.
@@ -62,12 +62,12 @@ pub(crate) enum By {
     Module,
 }
 
-/// What is asked.
+/// Options of a comparison.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct DiffOptions {
-    /// What is compared.
+    /// Rows to compare.
     pub by: By,
-    /// Growth above which a figure fails, as a share.
+    /// Relative growth above which a figure fails.
     pub fail_above: Option<f64>,
     /// Visits that overlap a loss.
     pub losses: LossVisits,
@@ -96,7 +96,7 @@ pub(crate) enum DiffError {
         trace: String,
         /// Why.
         reason: String,
-        /// What to do.
+        /// Advice to the user.
         hint: String,
     },
 }
@@ -241,7 +241,7 @@ fn pairs(before: &RunInfo, after: &RunInfo, notes: &mut Vec<String>) -> Option<V
     (!pairs.is_empty()).then_some(pairs)
 }
 
-/// The file name of a probed binary after, and what the same was called before, if that is another name.
+/// File names of probed binaries after and before, where they differ.
 fn renamed(before: &RunInfo, after: &RunInfo, pairs: &[(u16, u16)]) -> Vec<(String, String)> {
     let file = |run: &RunInfo, id: u16| {
         let probe = run.probes.iter().find(|it| it.id.0 == id)?;
@@ -260,7 +260,7 @@ fn probe_spec(probe: &crate::store::run::ProbeInfo) -> &str {
     &probe.spec
 }
 
-/// Notes what differs between two runs beside the target.
+/// Notes differences between two runs beside the target.
 fn compare_runs(before: &RunInfo, after: &RunInfo, notes: &mut Vec<String>) {
     let timing = (Timing::of(before).event, Timing::of(after).event);
     if let (Some(old), Some(new)) = timing {
@@ -363,7 +363,7 @@ fn read(trace: &Trace, options: &DiffOptions) -> Result<Vec<(u16, ProbeFigures)>
 /// A function or wait in both traces.
 type RowFigures = (Name, (Figure, u64), (Figure, u64));
 
-/// What both traces have, functions with few samples module by module.
+/// Rows that both traces have; functions with few samples are merged by module.
 fn rows(old: &ProbeFigures, new: &ProbeFigures) -> Vec<RowFigures> {
     let mut names: Vec<&Name> = old.rows.keys().chain(new.rows.keys()).collect();
     names.sort_unstable();
@@ -416,7 +416,7 @@ fn rows(old: &ProbeFigures, new: &ProbeFigures) -> Vec<RowFigures> {
     rows
 }
 
-/// A quantile of Student's t with as many degrees of freedom as two runs have periods.
+/// A quantile of Student's t with the degrees of freedom of two runs of [`PERIODS`] periods.
 ///
 /// Source: Abramowitz and Stegun 26.7.5, the first term.
 fn t_quantile(p: f64) -> f64 {
@@ -439,14 +439,14 @@ struct Draft<'a> {
     rows: Vec<RowFigures>,
 }
 
-/// How figures are judged.
+/// Computes intervals and verdicts.
 struct Judge {
     t: f64,
     fail_above: Option<f64>,
 }
 
 impl Judge {
-    /// The interval of a change of what was counted.
+    /// Interval of the change of a counted event.
     fn counted(&self, ratios: [counted::Ratio<'_>; 2]) -> Option<(f64, f64)> {
         let figure = |it: &counted::Ratio<'_>| {
             let count = it.sum.total() as u64;
@@ -487,7 +487,7 @@ impl Judge {
 }
 
 impl Draft<'_> {
-    /// Figures that get an interval: those of durations, functions and waits, and of each counted event two.
+    /// Number of figures with an interval: those of durations, functions and waits, and two for each counted event.
     fn comparisons(&self) -> usize {
         let before = &self.old.counted.1;
         let both = |event: &&CountedInfo| before.iter().any(|it| it.name == event.name);
@@ -554,7 +554,7 @@ impl Draft<'_> {
     }
 }
 
-/// What fails, in words.
+/// Figures that fail, as text.
 fn failed(probe: &ProbeDiff) -> Vec<String> {
     let durations = probe.durations.iter().filter(|it| it.change.fails);
     let rows = probe.rows.iter().filter(|it| it.change.fails);

@@ -1,10 +1,10 @@
-//! Why slow items were slow: what separates them from like ones, ranked, and how sure that is.
+//! Why slow items were slow: ranks what separates them from similar items, with intervals.
 //!
-//! The trace is read in streams: visits once, then their functions and waits, then names. Kept are some
-//! 110 bytes an item and 8 KiB a function and group. What is compared with what:
+//! The trace is read in streams: visits once, then their functions and waits, then names. Memory: about 110 bytes an
+//! item and 8 KiB a function and group. The comparison:
 //!
 //! * An *item* is a visit, or all visits with its id ([`Unit`]).
-//! * A *group* is the items of a probe, or those of them with the same values of arguments.
+//! * A *group* is the items of a probe, or those of them with the same argument values.
 //! * *Slow* and *typical* items of a group are defined in `super::classes`. Where only slow items were kept (`--keep`),
 //!   those that were not kept take its place: sums over them are in `function_stats`.
 //! * [`contrast`] divides the difference between the two, [`variance`] the variance of all, [`stump`]
@@ -81,7 +81,7 @@ pub(crate) fn explain(
         })
         .collect();
     let timing = Timing::of(&trace.info);
-    // Of groups that nobody asked for, the causes are enough.
+    // Groups found automatically get causes only.
     let looked_at = |section: &Section| section.labels.is_empty() || !group_by.is_empty();
     let candidates: Vec<Vec<u32>> = sections
         .iter()
@@ -287,7 +287,7 @@ fn read(trace: &Trace, options: &ExplainOptions) -> Result<Items, ExplainError> 
     })
 }
 
-/// What divides the time on the CPU among functions.
+/// The event that divides the time on the CPU among functions.
 pub(in crate::analysis) struct Timing<'a> {
     pub event: Option<&'a EventInfo>,
     /// Why it can't be used.
@@ -319,7 +319,7 @@ impl<'a> Timing<'a> {
         let event = report_event(info);
         let steady = |event: &EventInfo| {
             let name = event.name.to_lowercase();
-            // `cpu/event=…/` and raw codes name none of these.
+            // `cpu/event=…/` and raw codes are not in this list.
             let name = name.strip_prefix("cpu/").unwrap_or(&name);
             event.unit == "ns"
                 || !sees_kernel_only(name) && STEADY.iter().any(|it| name.starts_with(it))
@@ -373,7 +373,7 @@ fn names(trace: &Trace, sums: &[GroupSums]) -> Result<Names, ReadError> {
     Names::of(trace, ids)
 }
 
-/// Why the call stacks of a run tell nothing of who called functions.
+/// Why the call stacks of a run do not show the callers of functions.
 fn no_paths(info: &RunInfo) -> Option<String> {
     let lacks = info.call_graph.is_some() && info.keep.is_some();
     lacks.then(|| {
@@ -396,7 +396,7 @@ fn notes(info: &RunInfo, items: &Items) -> Vec<String> {
     notes
 }
 
-/// How sums become groups.
+/// Turns sums into groups.
 struct Explaining<'a> {
     info: &'a RunInfo,
     items: &'a Items,
@@ -430,7 +430,7 @@ impl Explaining<'_> {
             of.left_out.open,
         );
         let told = never_ended.is_none();
-        // The few that ended are not like the others.
+        // If most visits never ended, the few that did are no fair sample.
         gap = gap.filter(|_| told);
         let too_little = slow
             .as_ref()
@@ -519,7 +519,7 @@ impl Explaining<'_> {
         })
     }
 
-    /// What pebs-trace took; `None` if that is not known.
+    /// pebs-trace's mean own time by class; `None` if unknown.
     fn own_times(&self, section: &Section, sums: &GroupSums) -> Option<OwnTimes> {
         self.info.own_time.as_ref()?;
         let all = section.members.iter();
@@ -531,7 +531,7 @@ impl Explaining<'_> {
         Some(OwnTimes {
             all_ns: all.sum::<f64>() / section.members.len() as f64,
             slow_ns: mean(&sums.slow),
-            // Of those that were not kept it is not known.
+            // Unknown for items that were not kept.
             typical_ns: mean(&sums.typical).filter(|_| self.info.keep.is_none()),
         })
     }
@@ -557,13 +557,13 @@ impl Explaining<'_> {
         })
     }
 
-    /// Whether no slow item had its thread to itself, or marks that say when it had.
+    /// Whether every slow item shared its thread with other open items, without marks of its turns.
     fn all_shared(&self, section: &Section) -> bool {
         let mut slow = section.slow().map(|it| &self.items.all[it as usize]);
         slow.all(|it| it.flags & visit_flag::TIME_SHARED != 0)
     }
 
-    /// What keeps the gap, or part of it, from being explained.
+    /// Why the gap, or part of it, can't be explained.
     fn too_little(
         &self,
         section: &Section,

@@ -1,11 +1,11 @@
-//! How fast CPUs ran while items were served (`--with freq`).
+//! CPU frequencies while items were served (`--with freq`).
 
 use rustc_hash::FxHashMap;
 
 use crate::store::reader::{ReadError, Trace};
 use crate::store::schema::frequencies;
 
-/// A reading says nothing of instants further away than this, ns: two and a half periods.
+/// Largest distance of a reading from an instant it applies to, ns: two and a half periods.
 const REACH_NS: i64 = 250_000_000;
 
 /// All readings of a trace.
@@ -20,7 +20,7 @@ pub(crate) struct Frequencies {
 }
 
 impl Frequencies {
-    /// Reads them; there are none unless they were asked for.
+    /// Reads the frequencies; empty if they were not recorded.
     pub(crate) fn read(trace: &Trace) -> Result<Self, ReadError> {
         let mut all = Self::default();
         frequencies::each(trace, |row| {
@@ -33,7 +33,7 @@ impl Frequencies {
     }
 
     /// The mean frequency of a CPU from `begin_ns` to `end_ns`, kHz: of the readings within, else of the nearest one;
-    /// `None` if there is none near.
+    /// `None` if there is none nearby.
     fn mean_khz(&self, cpu: u16, begin_ns: i64, end_ns: i64) -> Option<f64> {
         let readings = self.by_cpu.get(&cpu)?;
         let first = readings.partition_point(|it| it.0 < begin_ns);
@@ -51,9 +51,9 @@ impl Frequencies {
         (nearest.0 <= REACH_NS).then(|| f64::from(nearest.1))
     }
 
-    /// What of `active_ns` on a CPU a clock as fast as the fastest of the recording would have saved, ns: `active_ns` x
-    /// (1 - f / highest f). Assumes that work takes as many cycles at any frequency: of what waits for memory less is
-    /// saved.
+    /// The part of `active_ns` on a CPU that the highest frequency of the recording would have saved, ns: `active_ns` x
+    /// (1 - f / highest f). Assumes that work takes as many cycles at any frequency: work that waits for memory saves
+    /// less.
     ///
     /// *Worked number*: 10 us at 2.0 GHz, where up to 4.0 GHz were seen: 5 us.
     pub(crate) fn lost_ns(
@@ -71,7 +71,7 @@ impl Frequencies {
 mod tests {
     use super::*;
 
-    /// Readings within count, else the nearest, and none that is too far away or of another CPU.
+    /// Readings within count, else the nearest, but none too far away or of another CPU.
     #[test]
     fn nearest_readings() {
         let second = 1_000_000_000;

@@ -1,11 +1,11 @@
-//! Call paths: who called the function that a sample was taken in, as far as that is within the item.
+//! Call paths: the callers of the function in which a sample was taken, as far as they are within the item.
 //!
-//! A path is the functions of a call stack from the one that ran to the function that the item is a call of; what
-//! called that is the same for all items. Where that function is not on the stack (items between two places, stacks
-//! that were cut) it is the whole stack.
+//! A path is the functions of a call stack from the one that ran to the function that the item is a call of; the
+//! callers of that are the same for all items. If that function is not on the stack (items between two places,
+//! truncated stacks) the path is the whole stack.
 //!
-//! What a function took in a visit is divided among paths as its samples in that visit are. So the paths of a
-//! function sum to it, in each visit and in every mean.
+//! The time of a function in a visit is divided among paths in proportion to its samples in that visit. So the
+//! paths of a function sum to it, in each visit and in every mean.
 
 use std::collections::hash_map::Entry;
 
@@ -35,7 +35,7 @@ impl Path {
         self.frames.first().copied()
     }
 
-    /// Who called it, the nearest first.
+    /// Callers, the nearest first.
     pub(crate) fn callers(&self) -> &[u32] {
         self.frames.get(1..).unwrap_or_default()
     }
@@ -93,7 +93,7 @@ impl Paths {
         })
     }
 
-    /// The path at which a thread went to wait: the functions of the kernel that it was in come first.
+    /// The path at which a thread went to wait, starting with the functions of the kernel.
     pub(crate) fn of_wait(&self, stack: u32) -> Option<u32> {
         self.by_stack.get(&stack).copied()
     }
@@ -131,7 +131,7 @@ fn item_functions(trace: &Trace) -> Result<FxHashSet<u32>, ReadError> {
             let size = columns.size.get(row).unwrap_or(1).max(1);
             let code = first..first.saturating_add(size);
             let name = columns.name.get(row);
-            // The module is called as the process runs it, which may be another name of the file.
+            // The module has the name under which the process runs it, which may be another name of the file.
             let is_there = |site: &SiteInfo| {
                 let place = site
                     .place
@@ -148,9 +148,9 @@ fn item_functions(trace: &Trace) -> Result<FxHashSet<u32>, ReadError> {
     Ok(found)
 }
 
-/// The events that a sample of a function in a visit stands for: as many as any other of the function there.
+/// Events that a sample of a function in a visit stands for: equally many for all samples of the function there.
 ///
-/// Memory: 24 bytes for each function in a visit whose samples stand for others than the run's reset value says.
+/// Memory: 24 bytes for each function in a visit whose samples differ from the run's reset value.
 #[derive(Debug)]
 pub(crate) struct Weights {
     usual: f64,
@@ -158,9 +158,9 @@ pub(crate) struct Weights {
 }
 
 impl Weights {
-    /// Reads them, as one event has them.
+    /// Reads the weights of one event.
     pub(crate) fn read(trace: &Trace, event: &EventInfo) -> Result<Self, ReadError> {
-        // Without a reset value each sample stands for as much as any other.
+        // Without a reset value all samples have equal weight.
         let usual = match event.frequency {
             Some(_) => 1.0,
             None => event.reset as f64,
@@ -168,7 +168,7 @@ impl Weights {
         let mut others = FxHashMap::default();
         functions(trace, event.id, |seen| {
             let weight = seen.stands_for() / f64::from(seen.samples.max(1));
-            // Of the same numbers: equal to the last bit.
+            // Computed from the same numbers, so equal to the last bit.
             if weight.total_cmp(&usual).is_ne() {
                 others.insert((seen.visit, seen.function), weight);
             }
@@ -176,7 +176,7 @@ impl Weights {
         Ok(Self { usual, others })
     }
 
-    /// What a sample stands for.
+    /// Events that a sample stands for.
     pub(crate) fn of(&self, visit: u64, function: u32) -> f64 {
         let other = self.others.get(&(visit, function));
         other.copied().unwrap_or(self.usual)

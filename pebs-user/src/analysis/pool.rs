@@ -1,36 +1,33 @@
-//! How long each function took per item on average over many items, each of which may be shorter
-//! than the sample interval.
+//! How long each function took per item on average over many items, each of which may be shorter than the
+//! sample interval.
 //!
 //! # The estimate
 //!
-//! An item of 5 us has, at a sample every 16 us, most often no sample at all: nothing can be said
-//! of it alone. Over many items the samples of a clock fall on a function in proportion to the
-//! time spent in it: time per item of f = (events of f / all events) x (total active time /
-//! items), where each sample stands for as many events as the reset value in force when it was
-//! taken. The active time is known from marks and context switches; only its division among
-//! functions is sampled. For an event that is not a clock the count per item is events of f /
-//! items.
+//! With a sample every 16 us, an item of 5 us mostly has no sample: its functions are unknown. Over many
+//! items the samples of a clock fall on a function in proportion to the time spent in it: time per item of f
+//! = (events of f / all events) x (total active time / items), where each sample stands for as many events as
+//! the reset value in force when it was taken. The active time is known from marks and context switches; only
+//! its division among functions is sampled. For an event that is not a clock the count per item is events of
+//! f / items.
 //!
-//! *Assumption*: the phase of sampling is independent of the items, and so is a change of the reset
-//! value (`--max-overhead`): samples on either side of it then differ in what they stand for, and
-//! in nothing else.
+//! *Assumption*: the phase of sampling is independent of the items, and so is a change of the reset value
+//! (`--max-overhead`): samples before and after it differ only in the number of events they stand for.
 //!
 //! # Its interval
 //!
-//! A bootstrap over items: [`RESAMPLES`] times as many items are drawn with replacement, and the
-//! middle 95 % of the resulting estimates are the interval. It so holds both the chance of sampling
-//! and the spread between items, and assumes that items are independent of one another. To bound
-//! cost and memory for any number of items, items are first put into [`BLOCKS`] groups by a hash of
-//! their number and whole groups are drawn; with fewer items than groups that is nearly the
-//! bootstrap over single items. The seed is fixed: the same trace gives the same interval. Below
-//! [`MIN_GROUPS`] groups there is none.
+//! A bootstrap over items: [`RESAMPLES`] times as many items are drawn with replacement, and the middle 95 %
+//! of the resulting estimates are the interval. So it covers both the chance of sampling and the spread
+//! between items, and assumes independent items. To bound cost and memory for any number of items, items are
+//! first put into [`BLOCKS`] groups by a hash of their number and whole groups are drawn; with fewer items
+//! than groups that is nearly the bootstrap over single items. The seed is fixed: the same trace gives the
+//! same interval. Below [`MIN_GROUPS`] groups there is no interval.
 //!
-//! *Worked number.* 20,000 items with a total of 100 ms of active time gave 6,250 samples, 1,250
-//! of them in f: f took 20 % of 5 us = 1 us an item, and by chance of sampling alone that is
-//! known to sqrt(0.2 x 0.8 / 6250) / 0.2 = 2.5 %, so the interval is about 0.95..1.05 us.
+//! *Worked number.* 20,000 items with a total of 100 ms of active time gave 6,250 samples, 1,250 of them in
+//! f: f took 20 % of 5 us = 1 us an item, with a sampling error of sqrt(0.2 x 0.8 / 6250) / 0.2 = 2.5 %, so
+//! the interval is about 0.95..1.05 us.
 //!
-//! Measured by simulation (items of 3..9 us, 10 us between samples): bias below 1 %; the interval
-//! holds the truth in 95 % of the trials with 50, 100 and 1,000 items, in 92 % with 20.
+//! Measured by simulation (items of 3..9 us, 10 us between samples): bias below 1 %; the interval contains
+//! the truth in 95 % of the trials with 50, 100 and 1,000 items, in 92 % with 20.
 //!
 //! Source: Akiyama 2018, section V.B.1 (T x n/N); Efron and Tibshirani, "An Introduction to the
 //! Bootstrap", chapter 13.
@@ -47,19 +44,19 @@ pub(crate) const BLOCKS: usize = 512;
 /// Resamples of the bootstrap.
 pub(crate) const RESAMPLES: usize = 200;
 
-/// Groups with an item below which there is no interval.
+/// Least number of non-empty groups for an interval.
 pub(crate) const MIN_GROUPS: usize = 8;
 
 /// Seed of the resampling.
 const SEED: u64 = 0x7065_6273;
 
-/// What is estimated per item.
+/// Quantity estimated per item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Quantity {
     /// Active time in ns: the samples come from a clock.
     Time,
-    /// Number of events. `reset`: of the run, for sums that have counts of samples only; where it changed,
-    /// rows say for how many events their samples stand.
+    /// Number of events. `reset`: reset value of the run, for sums with counts of samples only; where it
+    /// changed, rows hold the number of events that their samples stand for.
     Events {
         /// The reset value.
         reset: u64,
@@ -94,14 +91,14 @@ impl Default for Counts {
     }
 }
 
-/// Functions whose counts are found by their number: a trace numbers them from 0 on.
+/// Functions with a smaller number are looked up in an array: a trace numbers them from 0.
 const NEAR: usize = 1 << 12;
 
 /// Counts by function.
 #[derive(Clone, Debug, Default)]
 struct Functions {
     near: Vec<Option<Box<Counts>>>,
-    /// Those of higher numbers.
+    /// Functions with higher numbers.
     far: FxHashMap<FunctionId, Box<Counts>>,
 }
 
@@ -184,7 +181,7 @@ impl Pool {
         }
     }
 
-    /// Draws the resamples, after which functions can be asked for.
+    /// Draws the resamples; the result answers queries for functions.
     #[must_use]
     pub(crate) fn close(self, quantity: Quantity) -> Pooled {
         let groups: Vec<usize> = (0..BLOCKS).filter(|&b| self.items[b] > 0).collect();
@@ -216,7 +213,7 @@ fn block(key: u64) -> usize {
     (mix(key) % BLOCKS as u64) as usize
 }
 
-/// How often each block counts.
+/// How often each block is drawn.
 type Weights = Box<[u16; BLOCKS]>;
 
 /// As many groups as there are, drawn with replacement.
@@ -233,7 +230,7 @@ fn in_floats(events: &[u64; BLOCKS]) -> [f64; BLOCKS] {
     events.map(|events| events as f64)
 }
 
-/// Sum over the blocks, in as many parts as are reckoned at a time.
+/// Sum over the blocks, in as many parts as are computed at a time.
 fn weighted(weights: &Weights, values: &[f64; BLOCKS]) -> f64 {
     const PARTS: usize = 8;
     let mut sums = [0.0; PARTS];
@@ -247,14 +244,14 @@ fn weighted(weights: &Weights, values: &[f64; BLOCKS]) -> f64 {
     sums.iter().sum()
 }
 
-/// What all functions have in common, by block.
+/// Sums over all functions, by block.
 struct Sums {
     items: [f64; BLOCKS],
     active_ns: [f64; BLOCKS],
     events: [f64; BLOCKS],
 }
 
-/// One way to weight the blocks, with the sums that it gives.
+/// One weighting of the blocks, with the resulting sums.
 #[derive(Clone, Debug)]
 struct Resample {
     weights: Weights,
@@ -273,7 +270,7 @@ impl Resample {
         }
     }
 
-    /// Estimate of a function per item; `None` where there is nothing to divide by.
+    /// Estimate of a function per item; `None` where the divisor is 0.
     fn estimate(&self, events: &[f64; BLOCKS], quantity: Quantity) -> Option<f64> {
         let of_function = weighted(&self.weights, events);
         let per_item = match quantity {
@@ -293,7 +290,7 @@ pub(crate) struct Pooled {
     functions: Functions,
 }
 
-/// What many items say about one function.
+/// Estimate of one function over many items.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct PooledFunction {
     /// Samples of the function.
@@ -302,7 +299,7 @@ pub(crate) struct PooledFunction {
     pub share: f64,
     /// Per item: ns, or events.
     pub per_item: f64,
-    /// The 95 % interval of `per_item`; `None` if there are too few items to tell.
+    /// The 95 % interval of `per_item`; `None` if there are too few items.
     pub interval: Option<(f64, f64)>,
 }
 
@@ -332,8 +329,8 @@ impl Pooled {
             .map(|(function, counts)| (function, counts.samples))
     }
 
-    /// Time or events of a function per item, without its interval; 0 if no sample saw it, `None`
-    /// if there are no items or no samples at all.
+    /// Time or events of a function per item, without an interval; 0 if no sample hit it, `None` if there are
+    /// no items or no samples.
     ///
     /// Cost: O(BLOCKS).
     #[must_use]
@@ -392,7 +389,7 @@ mod tests {
         pool
     }
 
-    /// Items without a sample count: time is divided over all of them.
+    /// Items without a sample count: time is divided over all items.
     #[test]
     fn share_of_time() {
         let pooled = pool().close(Quantity::Time);
@@ -415,8 +412,8 @@ mod tests {
         assert_eq!(pooled.function(G).unwrap().per_item, 150.0 * 16.0);
     }
 
-    /// Where the reset value was changed, a sample stands for as many events as it had to be waited
-    /// for: the division among functions stays what it is.
+    /// After a change of the reset value each sample has the weight of its own reset value: the division
+    /// among functions does not change.
     #[test]
     fn reset_values_differ() {
         let mut pool = Pool::default();
@@ -464,7 +461,7 @@ mod tests {
         assert_eq!(interval(), interval());
     }
 
-    /// What nothing was seen of is unknown, and few items give no interval.
+    /// Functions without samples are unknown, and few items give no interval.
     #[test]
     fn unknown_stays_unknown() {
         let empty = Pool::default().close(Quantity::Time);

@@ -1,4 +1,4 @@
-//! Which items were slow, and what carries their time: a report of one trace.
+//! Report of one trace: which items were slow, and which functions and waits take their time.
 //!
 //! The trace is read in streams, so that it may be larger than memory: visits once for their
 //! durations, once more for the classes that follow from these (typical, slow), then the functions
@@ -7,11 +7,10 @@
 //!
 //! Slow and typical visits are defined in `crate::analysis::classes`. The time of a function per visit of a class is
 //! pooled over the class ([`crate::analysis::pool`]), so that visits shorter than the sample interval count as well.
-//! Waits are not estimated but observed; they count for the function in which the thread blocked.
+//! Waits are observed, not estimated; they count for the function in which the thread blocked.
 //!
-//! A trace that has not the details of every visit (`--keep`) says what all visits took in
-//! `function_stats`; the visits that were not kept take the place of the typical ones: what they took
-//! is the sum over all without those that were kept.
+//! A trace without the details of every visit (`--keep`) has sums over all visits in `function_stats`; the visits that
+//! were not kept replace the typical ones: the sum over all less the kept ones.
 
 mod batches;
 mod classes;
@@ -60,18 +59,16 @@ use crate::store::run::{EventInfo, RunInfo};
 use crate::store::view::{Select as _, View as _, columns};
 use crate::units::ProbeId;
 
-/// Samples of a function below which its time per visit is not estimated: with 10, chance alone
-/// makes it uncertain by a third.
+/// Least number of samples of a function for its time per visit: with 10, chance alone makes it uncertain by a third.
 pub const MIN_SAMPLES: u64 = 10;
 
-/// Samples of a function within one visit below which its time there is not shown as one: 3 know
-/// it to about a third.
+/// Least number of samples of a function within one visit for its time there: with 3 it is known to about a third.
 pub const MIN_VISIT_SAMPLES: u32 = 3;
 
 /// Unit of [`EventInfo::unit`] that makes an event a clock.
 const CLOCK_UNIT: &str = "ns";
 
-/// What to do with visits that overlap a loss.
+/// Treatment of visits that overlap a loss.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LossVisits {
     /// Leave them out of statistics.
@@ -81,7 +78,7 @@ pub enum LossVisits {
     Include,
 }
 
-/// What is asked of a report.
+/// Options of a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReportOptions {
     /// Only this probe.
@@ -115,9 +112,9 @@ pub enum ReportError {
     #[error("no probe {} in trace {trace}", probe.0)]
     NoProbe {
         trace: String,
-        /// The probe asked for.
+        /// The requested probe.
         probe: ProbeId,
-        /// Numbers and SPECs of those that there are.
+        /// Numbers and SPECs of the probes of the trace.
         known: Vec<String>,
     },
 }
@@ -271,7 +268,7 @@ fn gather<'a>(
     Ok(gather)
 }
 
-/// Adds up what was counted of the visits.
+/// Adds up the counted events of the visits.
 fn count(trace: &Trace, gathered: &mut Gather<'_>, drafts: &mut Drafts) -> Result<(), ReadError> {
     let events = &trace.info.counted;
     let Gather {

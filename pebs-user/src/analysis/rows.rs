@@ -4,18 +4,18 @@ use crate::store::reader::{ReadError, Trace};
 use crate::store::view::{Select as _, View as _, columns};
 use crate::units::EventId;
 
-/// A function within a visit, as one event saw it.
+/// A function within a visit, as sampled by one event.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen {
     pub visit: u64,
     pub function: u32,
     pub samples: u32,
-    /// Events that these stand for; `None`: each for as much as any other, as there is no reset value.
+    /// Number of events that these stand for; `None`: no reset value, so all samples have equal weight.
     pub events: Option<u64>,
 }
 
 impl Seen {
-    /// What its samples stand for.
+    /// Number of events that its samples stand for.
     pub(crate) fn stands_for(&self) -> f64 {
         self.events.unwrap_or_else(|| self.samples.into()) as f64
     }
@@ -56,7 +56,8 @@ pub(crate) fn functions(
     Ok(())
 }
 
-/// Reads visit, function and call stack of every sample of an event that is in a visit, but for those of pebs-trace's own work.
+/// Reads visit, function and call stack of every sample of an event that is in a visit, except those of pebs-trace's
+/// own work.
 ///
 /// # Errors
 /// If the trace can't be read.

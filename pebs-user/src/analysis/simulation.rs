@@ -1,4 +1,4 @@
-//! Bias and coverage of the estimators, measured against simulated visits whose truth is known.
+//! Bias and coverage of the estimators, measured on simulated visits with known truth.
 //!
 //! Everything here is seeded, so each figure is the same on every run. The figures are quoted in
 //! the pages of `estimate` and `pool`.
@@ -11,21 +11,21 @@ use crate::units::{EventId, FunctionId, TraceNs};
 /// Interval between two samples, ns.
 const INTERVAL: f64 = 10_000.0;
 
-/// How a simulated visit comes about.
+/// Parameters of simulated visits.
 struct Scene {
-    /// Functions that take turns, none following itself.
+    /// Number of functions that alternate, never following themselves.
     functions: u32,
     /// Segments of a visit.
     segments: u32,
     /// Shortest and longest segment, in sample intervals.
     length: (f64, f64),
-    /// How far a sample may lie from its place on the grid, in intervals.
+    /// Largest distance of a sample from its place on the grid, in intervals.
     jitter: f64,
     /// Visits.
     trials: u32,
 }
 
-/// What a scene showed for all its functions and visits.
+/// Results of a scene over all functions and visits.
 #[derive(Debug, Default)]
 struct Findings {
     truth_ns: f64,
@@ -42,12 +42,12 @@ impl Findings {
         self.estimate_ns / self.truth_ns - 1.0
     }
 
-    /// Share of the intervals that hold the truth; a function that no sample saw has none.
+    /// Share of the intervals that contain the truth; a function without samples has no interval.
     fn coverage(&self) -> f64 {
         f64::from(self.covered) / f64::from(self.judged)
     }
 
-    /// Root mean square of the error over that of the standard error; 1 is right.
+    /// Root mean square of the error over that of the standard error; ideally 1.
     fn error_ratio(&self) -> f64 {
         (self.squared_error / self.squared_stderr).sqrt()
     }
@@ -153,8 +153,8 @@ fn check(scene: &Scene, bias: f64, coverage: std::ops::RangeInclusive<f64>) {
     }
 }
 
-/// In a visit of several stays of several intervals the estimate is unbiased and its 95 %
-/// interval is one.
+/// In a visit of several stays of several intervals the estimate is unbiased and the 95 % interval has
+/// its coverage.
 #[test]
 fn several_stays_of_several_intervals() {
     check(&BASE, 0.01, 0.93..=0.97);
@@ -209,7 +209,8 @@ fn short_stays_are_covered() {
     check(&shorter, 0.01, 0.90..=0.94);
 }
 
-/// A stay of half an interval at a visit's begin is given three quarters of its time, as documented.
+/// A stay of half an interval at a visit's begin is estimated at three quarters of its time, as
+/// documented.
 #[test]
 fn short_first_stay_is_biased() {
     let mut rng = SplitMix64::new(7);
@@ -233,12 +234,12 @@ fn short_first_stay_is_biased() {
     assert!((share - 0.75).abs() < 0.02, "{share}");
 }
 
-/// Bias of the pooled time of a function and coverage of its interval: `items` of 3..9 us, of which
-/// the function takes a part that differs from item to item, sampled every 10 us.
+/// Bias of the pooled time of a function and coverage of its interval: `items` of 3..9 us, in which the
+/// function has a part that differs between items, sampled every 10 us.
 fn pooled(items: u64, trials: u32) -> (f64, f64) {
     let mut rng = SplitMix64::new(3);
     let (mut sum, mut covered) = (0.0, 0);
-    // Means over all items that could be: 6 us, of which the part is 0.1..0.5.
+    // Means over the distribution of items: 6 us, of which the part is 0.1..0.5.
     let truth = 6_000.0 * 0.3;
     for _ in 0..trials {
         let (mut pool, mut next) = (Pool::default(), unit(&mut rng) * INTERVAL);
@@ -263,8 +264,8 @@ fn pooled(items: u64, trials: u32) -> (f64, f64) {
     (sum / trials / truth - 1.0, f64::from(covered) / trials)
 }
 
-/// Items shorter than the interval: the pooled time is unbiased and its interval is one; with 20
-/// items it is a little too narrow, as documented.
+/// Items shorter than the interval: the pooled time is unbiased and the interval has its coverage; with
+/// 20 items it is a little too narrow, as documented.
 #[test]
 fn pooled_over_short_items() {
     // The mean over the trials is itself known to 1 % and 0.5 %.
@@ -278,8 +279,8 @@ fn pooled_over_short_items() {
     }
 }
 
-/// Means of the first, middle and last function's estimate over their truth, and the share of
-/// intervals that hold it, where every sample stops the code for `pause`.
+/// Means of the first, middle and last function's estimate over their truth, and the coverage of the
+/// intervals, where every sample stops the code for `pause`.
 ///
 /// Functions f, g and h do 4..7 intervals of work each; each sample comes an interval after the
 /// one before, wherever the code has got to by then.

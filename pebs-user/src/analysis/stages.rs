@@ -1,16 +1,15 @@
 //! Stages: visits of several probes that are one item, in the order in which it went through them.
 //!
-//! Where a run has several probes and all read ids, the visits with the same id in a process are one item,
-//! in the order of their begin, whichever threads they are on. The first probe of the command line is the first
-//! stage: where it begins anew a new item begins, so that an id that is used again (an address that was freed)
-//! is not taken for the same item. Visits before the first such begin are the rest of items that began before
-//! the recording did.
+//! If a run has several probes and all read ids, the visits with the same id in a process are one item, in the order of
+//! their begin, on whichever threads. The first probe of the command line is the first stage: each begin of it starts a
+//! new item, so that a reused id (an address that was freed) is not taken for the same item. Visits before the first
+//! such begin belong to items that began before the recording did.
 //!
-//! An item lasts from its first begin to its last end, less what pebs-trace took of it. Its time in a stage is *service*; the time during
-//! which it is in no stage is *waiting* for the one that begins next. Of stages that overlap each has
-//! its service, and there is no waiting between them: so service and waiting sum to the latency where no
-//! stages overlap. A visit that serves several items is in the way of each: its service is its share of the
-//! visit, the rest of the visit is the others' turn.
+//! An item lasts from its first begin to its last end, less pebs-trace's own time. Its time in a stage is *service*;
+//! the time in no stage is *waiting* for the one that begins next. If stages overlap, each has its service, with no
+//! waiting between them: so service and waiting sum to the latency only where no stages overlap. A visit that serves
+//! several items is a stage of each: an item's service is its share of the visit, the rest of the visit is the others'
+//! turn.
 //!
 //! Memory: 72 bytes a visit, or an item of one that serves several.
 
@@ -45,7 +44,7 @@ pub(crate) fn first_stage(info: &RunInfo) -> Option<u16> {
     first.filter(|_| has_stages(info))
 }
 
-/// Tells each visit of a trace whose probes are stages, and the number of the item that it is of; nothing of others.
+/// Calls `take` with each visit of a trace whose probes are stages, and the number of its item; never for other traces.
 ///
 /// # Errors
 /// If the trace can't be read.
@@ -71,9 +70,9 @@ pub(in crate::analysis) struct Step {
     pub duration_ns: Option<i64>,
     pub probe: u16,
     flags: u32,
-    /// What pebs-trace took of it, as far as that is known, ns.
+    /// pebs-trace's own time in it, as far as known, ns.
     own_ns: i64,
-    /// What of the net time is not the item's but others' of the same batch, ns.
+    /// Part of the net time that belongs to other items of the same batch, ns.
     pub others_ns: i64,
     /// Whether there are others.
     pub has_others: bool,
@@ -116,7 +115,7 @@ impl Step {
         self.net_ns().saturating_sub(self.others_ns)
     }
 
-    /// What pebs-trace took of the part after `until`, in proportion.
+    /// pebs-trace's own time in the part after `until`, in proportion.
     fn own_after(&self, until: i64) -> i64 {
         let whole = self.end_ns() - self.begin_ns;
         let after = self.end_ns() - self.begin_ns.max(until);
@@ -127,7 +126,7 @@ impl Step {
     }
 }
 
-/// What is known of an item that went through stages.
+/// Completeness of an item that went through stages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::analysis) enum Known {
     Whole,
@@ -153,8 +152,8 @@ impl Passage<'_> {
         self.known == Known::Whole || self.known == Known::Loss && losses == LossVisits::Include
     }
 
-    /// From the first begin to the last end, without what pebs-trace took of the stages. Stages that overlap have that in
-    /// common.
+    /// From the first begin to the last end, without pebs-trace's own time in the stages, ns. Own time in an overlap of
+    /// stages counts once.
     pub(in crate::analysis) fn latency_ns(&self) -> i64 {
         let (mut until, mut own) = (i64::MIN, 0);
         for step in self.steps {
@@ -183,7 +182,7 @@ impl Passage<'_> {
 #[derive(Debug, Default)]
 pub(in crate::analysis) struct Passages {
     steps: Vec<Step>,
-    /// Where each item's visits begin among the steps.
+    /// Index of each item's first step.
     starts: Vec<u32>,
     first: Option<u16>,
     /// Times that an item was served in a batch, but its id is not known: that stage is missing from it.
@@ -290,7 +289,7 @@ mod tests {
         }
     }
 
-    /// Visits, latency, what is known, and waits by visit.
+    /// Number of visits, latency, completeness, and waits by visit.
     type Told = (usize, i64, Known, Vec<(u64, i64)>);
 
     fn told(steps: &[Step]) -> Vec<Told> {
@@ -317,7 +316,7 @@ mod tests {
         assert_eq!(told(&steps), [first, second]);
     }
 
-    /// The second stage of an item whose first one was not seen, and an item that is under way.
+    /// The second stage of an item whose first stage was not seen, and an item that is still under way.
     #[test]
     fn ends_of_the_recording() {
         let steps = [step(1, 1, 5, 9), step(2, 0, 6, 8), step(2, 1, 20, 0)];
@@ -326,7 +325,7 @@ mod tests {
         assert_eq!(told(&steps), [headless, open]);
     }
 
-    /// Stages at the same time: no waiting before the longest of them has ended.
+    /// Simultaneous stages: no waiting before the longest of them has ended.
     #[test]
     fn overlapping_stages() {
         let steps = [

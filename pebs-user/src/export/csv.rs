@@ -1,10 +1,9 @@
 //! Visits joined with their functions: a row for each function of each visit.
 //!
-//! A visit without functions has one row, with these columns empty. The first line names the columns;
-//! they are those of the tables `visits` and `visit_functions`, and for each event that was counted its count (`count.NAME`) and
-//! how that is known (`count_state.NAME`). Times are ns, unknown is empty, text is
-//! quoted where needed (RFC 4180, with `\n` line ends). Memory: [`AT_ONCE`] visits; the table of
-//! functions is read once for each so many.
+//! A visit without functions has one row, with these columns empty. The first line names the columns; they are those of
+//! the tables `visits` and `visit_functions`, and for each counted event its count (`count.NAME`) and the state of the
+//! count (`count_state.NAME`). Times are ns, unknown is empty, text is quoted where needed (RFC 4180, with `\n` line
+//! ends). Memory: [`AT_ONCE`] visits; the table of functions is read once for each [`AT_ONCE`] visits.
 
 use std::io::Write;
 use std::mem;
@@ -71,7 +70,7 @@ pub(super) fn write(input: &Input<'_>, out: &mut dyn Write) -> Result<(), Export
 struct Join<'a> {
     input: &'a Input<'a>,
     held: Vec<Visit>,
-    /// What was counted of them, event by event.
+    /// Counts and their states, event by event.
     counts: Vec<Option<(Option<u64>, String)>>,
     out: &'a mut dyn Write,
 }
@@ -104,7 +103,7 @@ impl Join<'_> {
         Ok(())
     }
 
-    /// Reads what was counted of the visits at these places.
+    /// Reads the counts of the visits at these places.
     fn count(&mut self, places: &FxHashMap<u64, usize>) -> Result<(), ExportError> {
         let trace = self.input.trace;
         let events = trace.info.counted.len();

@@ -1,4 +1,4 @@
-//! Why there is nothing to look at.
+//! Why a trace or item can't be exported.
 
 use std::io;
 
@@ -20,12 +20,12 @@ pub(crate) enum ExportError {
     #[error("no item {item} in trace {trace}")]
     NoItem {
         trace: String,
-        /// The id asked for.
+        /// The requested id.
         item: u64,
         /// Ids of the items of the longest visits, longest first.
         slowest: Vec<u64>,
     },
-    /// The rule for slow visits leaves none, or none whose data are whole.
+    /// No visit is slow by the rule, or none with complete data.
     #[error("no slow visits in trace {trace}: {reason}")]
     NoneSlow {
         trace: String,

@@ -46,7 +46,7 @@ impl Marker for Fields {
         self.values[field_index as usize]
     }
 
-    /// There are none.
+    /// There are no such fields.
     fn number_field_value(&self, _: u32) -> f64 {
         0.0
     }

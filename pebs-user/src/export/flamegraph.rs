@@ -1,7 +1,8 @@
 //! A flame graph as an SVG picture.
 //!
-//! Weight: as [`super::folded`]. Of slow visits the width is the mean per visit of what the samples stand
-//! for ([`Weight::mean_words`](super::load::Weight::mean_words)), and colour tells the difference to the typical visits: red where the slow ones take more, blue where they take less.
+//! Weight: as [`super::folded`]. For slow visits the width is the mean per visit of the events or time that samples
+//! stand for ([`Weight::mean_words`](super::load::Weight::mean_words)), and the colour shows the difference to typical
+//! visits: red where the slow ones take more, blue where they take less.
 
 use std::io::Write;
 
@@ -60,14 +61,14 @@ fn plain(sums: &Sums) -> Vec<String> {
         .collect()
 }
 
-/// Largest weight with which the sum of so many stacks is a number of 64 bits, as flame graphs have them.
+/// Largest weight such that the sum of this many stacks fits in 64 bits, the number type of flame graphs.
 fn most(stacks: usize) -> f64 {
     (1_u64 << 62) as f64 / (stacks + 1) as f64
 }
 
 /// Lines of a differential flame graph: weight per typical visit, weight per slow visit.
 ///
-/// Like is compared with like: of the typical visits each probe counts as much as it does among the slow.
+/// The mix of probes is made equal: among the typical visits each probe has the weight that it has among the slow.
 fn against(slow: &Sums, typical: &Sums) -> Vec<String> {
     let visits = |sums: &Sums, probe| sums.visits.get(&probe).copied().unwrap_or(0) as f64;
     let all = slow.all_visits().max(1) as f64;
@@ -108,7 +109,7 @@ mod tests {
         }
     }
 
-    /// Each side is a mean over its own visits, and what only one side has is 0 on the other.
+    /// Each side is a mean over its own visits, and a stack of only one side is 0 on the other.
     #[test]
     fn differential() {
         let slow = made(&[(0, 2)], &[("p;f", 0, 300.0), ("p;g", 0, 40.0)]);

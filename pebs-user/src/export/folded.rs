@@ -1,10 +1,10 @@
 //! Stacks in one line each, as flame graph tools read them: `probe;function;... weight`.
 //!
-//! Weight: [`Weight::words`](super::load::Weight::words). A wait is a frame `[sleeping]` on top of the
-//! function in which the thread blocked, and so the weights of a visit add up to its duration. Memory:
-//! a number for each stack.
+//! Weight: [`Weight::words`](super::load::Weight::words). A wait is a frame `[sleeping]` on top of the function in
+//! which the thread blocked, so the weights of a visit add up to its duration. Memory: a number for each stack.
 //!
-//! Where the trace has call stacks, a function's sum over the visits of a probe is divided among those of its samples.
+//! Where the trace has call stacks, a function's sum over the visits of a probe is divided among the stacks of its
+//! samples.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -18,13 +18,13 @@ use super::select::VisitSet;
 use super::stacks::Shares;
 use crate::terminal::shown;
 
-/// What marks kernel code, by which flame graph tools colour it.
+/// Suffix of kernel functions, by which flame graph tools colour them.
 const KERNEL_SUFFIX: &str = "_[k]";
 
 /// Weights of a set of visits.
 #[derive(Debug, Default)]
 pub(super) struct Sums {
-    /// Of each stack, and the number of its probe.
+    /// Number of the probe and weight of each stack.
     pub stacks: BTreeMap<String, (u16, f64)>,
     /// Visits that have functions, by probe.
     pub visits: BTreeMap<u16, u64>,
@@ -47,16 +47,16 @@ pub(super) fn write(input: &Input<'_>, out: &mut dyn Write) -> Result<(), Export
     Ok(())
 }
 
-/// How functions are weighed.
+/// Weight of functions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Measure {
     /// By their estimates in each visit: parts of a visit add up.
     Own,
-    /// By what their samples stand for: right in the mean over visits, however short.
+    /// Events or time that their samples stand for: unbiased in the mean over visits, however short.
     Counted,
 }
 
-/// What is added up: probe, function, and of a wait its state and call stack.
+/// Key of a sum: probe, function, and for a wait its state and call stack.
 type Key = (u16, Option<u32>, Option<u8>, Option<u32>);
 
 /// Weights of a set of visits.
@@ -68,7 +68,7 @@ pub(super) fn sums(
     let mut probes: FxHashMap<u64, u16> = FxHashMap::default();
     let mut visits: BTreeMap<u16, u64> = BTreeMap::new();
     load::probes(input.trace, set, |visit, probe, condensed| {
-        // Where there is one probe, there is no need to know each visit's.
+        // With a single probe the probe of each visit is known.
         if input.trace.info.probes.len() > 1 {
             probes.insert(visit, probe);
         }
@@ -137,7 +137,7 @@ fn named(input: &Input<'_>, function: Option<u32>) -> String {
     frame(&(input.name(function) + suffix))
 }
 
-/// A name in which nothing is taken for the end of a frame or of a line, or for a weight.
+/// A name without characters that would end a frame or a line, or be parsed as a weight.
 fn frame(name: &str) -> String {
     let name = shown(name).replace(';', ",");
     match name.rsplit_once(char::is_whitespace) {

@@ -34,7 +34,7 @@ impl Deref for Visit {
 }
 
 impl Visit {
-    /// How long it took.
+    /// Duration, with the data that rank it.
     pub(crate) const fn took(&self) -> Took {
         Took {
             duration_ns: self.row.duration_ns,
@@ -102,11 +102,11 @@ pub(crate) struct Wait {
     pub function: Option<u32>,
     /// `runnable`, `sleeping`, ...
     pub state: String,
-    /// Call stack at which it went to wait.
+    /// Call stack at which the thread went to wait.
     pub stack: Option<u32>,
     /// `woken by NAME (TID)` or `preempted by NAME (TID)`; `None` if that is not known.
     pub by: Option<String>,
-    /// Time of it in which the thread could have run; `None` if that is not known.
+    /// Part of it in which the thread was runnable, ns; `None` if unknown.
     pub runnable_ns: Option<i64>,
 }
 

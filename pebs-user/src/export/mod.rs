@@ -1,11 +1,11 @@
 //! A trace in the formats of other tools: one file per format.
 //!
-//! [`select`] chooses the visits, [`load`] reads their rows. No format alters a number: each says which
-//! weight it shows, in its help and, where it has a place for that, in its output.
+//! [`select`] chooses the visits, [`load`] reads their rows. No format alters a number: each documents
+//! its weight in its help and, where it has a place for that, in its output.
 //!
 //! Memory: `csv`, `folded` and `flamegraph` take any trace in bounded memory; the others hold the visits
-//! that they show, and so a bounded number of them: of more, the slowest and a uniform sample, and they
-//! say so.
+//! that they show, and so a bounded number: of a larger trace the slowest and a uniform sample, with a
+//! note.
 
 pub(crate) mod error;
 pub(crate) mod load;
@@ -61,7 +61,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// Whether the output is lines of text, which people may read.
+    /// Whether the output is lines of text for people.
     #[must_use]
     pub fn is_text(self) -> bool {
         matches!(self, Self::Folded | Self::Csv | Self::Views)
@@ -75,11 +75,11 @@ impl Format {
         )
     }
 
-    /// What it can hold; `None`: a trace of any size.
+    /// Capacity; `None`: a trace of any size.
     fn bound(self) -> Option<Bound> {
         let visits = 100_000;
         match self {
-            // Viewers, too, hold all of it in memory.
+            // Its viewers hold everything in memory as well.
             Self::Perfetto => Some(Bound {
                 visits,
                 samples: 10_000_000,
@@ -97,7 +97,7 @@ impl Format {
     }
 }
 
-/// What a format is made of.
+/// Input of a format.
 struct Input<'a> {
     trace: &'a Trace,
     selection: Selection,
@@ -106,7 +106,7 @@ struct Input<'a> {
     functions: &'a Functions,
     probes: &'a Probes,
     stacks: &'a CallStacks,
-    /// What the output shows, in one line.
+    /// One line on the contents of the output.
     note: String,
 }
 
@@ -119,10 +119,10 @@ impl Input<'_> {
 /// An unknown function.
 const UNKNOWN: &str = "[unknown]";
 
-/// Samples that the formats hold whose estimates are divided among call stacks.
+/// Largest number of samples held in memory by formats whose estimates are divided among call stacks.
 const DIVIDED: u64 = 20_000_000;
 
-/// Writes a trace in a format, and says in one line what the output shows.
+/// Writes a trace in a format; returns one line on the contents of the output.
 ///
 /// # Errors
 /// If the trace can't be read, nothing is to be written, or `out` fails.
@@ -176,7 +176,7 @@ pub(crate) fn export(
     Ok(input.note)
 }
 
-/// What the output weighs things by.
+/// Describes the weight of the output.
 fn weigh(format: Format, selection: Selection, weight: Weight<'_>) -> String {
     match format {
         Format::Perfetto | Format::Firefox => {

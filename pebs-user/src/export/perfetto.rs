@@ -1,9 +1,9 @@
 //! Protobuf for <https://ui.perfetto.dev>: items and waits as slices on the tracks of their threads, samples
 //! with their functions, arrows between the visits of an item on different threads or of different probes.
 //!
-//! Weight: one for each sample of the event, at its time; samples in no visit are left out. Slices carry
-//! the item id, the flags and the arguments. Streamed but for the visits and their waits, whose number
-//! is bounded.
+//! Weight: one for each sample of the event, at its time; samples in no visit are left out. Slices carry the
+//! item id, the flags and the arguments. Streamed, except for the visits and their waits, whose number is
+//! bounded.
 
 pub(super) mod proto;
 
@@ -32,7 +32,7 @@ const PACKET: u32 = 1;
 /// All packets are of one sequence.
 const SEQUENCE: u32 = 1;
 
-/// Track of what concerns the whole trace.
+/// Track for events of the whole trace.
 const ABOUT: u64 = 1;
 
 /// Writes the trace.
@@ -86,8 +86,9 @@ struct Flows {
 }
 
 impl Flows {
-    /// An arrow from each visit of an item to its next, if that is on another thread or of another probe
-    /// and not the `first` stage of another item with the same id. Visits that serve several items have none.
+    /// An arrow from each visit of an item to its next, if that is on another thread or of another probe, and
+    /// is not the `first` stage, which starts another item with the same id. Visits that serve several items
+    /// have no arrows.
     fn between(visits: &[Visit], first: Option<u16>) -> Self {
         let mut flows = Self::default();
         let mut last: FxHashMap<(u32, u64), &Visit> = FxHashMap::default();
@@ -111,7 +112,7 @@ impl Flows {
     }
 }
 
-/// Numbers of what was written once, to be referred to.
+/// Numbers of interned data, to refer to them.
 #[derive(Default)]
 struct Interned {
     /// Stacks by probe and function.
@@ -158,7 +159,7 @@ impl Writer<'_> {
         Ok(uuid)
     }
 
-    /// The first packet, and an instant that says what the trace shows.
+    /// The first packet, and an instant with the description of the trace.
     fn about(&mut self) -> Result<(), ExportError> {
         self.packet(TracePacket {
             sequence_flags: Some(proto::STATE_CLEARED | proto::NEEDS_STATE),
@@ -248,7 +249,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Where a thread went to wait.
+    /// Annotations with the place where a thread went to wait.
     fn blocked(&self, wait: &Wait) -> Vec<DebugAnnotation> {
         let label = |id: u32| self.input.functions.label(id);
         let function = wait.function.map(|id| text("function", &label(id)));
@@ -328,7 +329,7 @@ impl Writer<'_> {
         })
     }
 
-    /// Number of a stack; what of it is new goes to `data`.
+    /// Number of a stack; its new frames go to `data`.
     fn stack(&mut self, probe: u16, sample: &Sample, data: &mut InternedData) -> u64 {
         let key = (probe, sample.function, sample.stack);
         if let Some(iid) = self.interned.stacks.get(&key) {

@@ -1,9 +1,9 @@
 //! Gzipped protobuf for `go tool pprof`: a sample for each function and each wait of each visit.
 //!
 //! Values of a sample: `samples` (count), `self` (ns, or events where the event is no clock), `wait`
-//! (ns). Labels: `item`, `visit`, `duration`, `flags`, and every argument by its name; so
-//! `-tagfocus key=...` shows one item. Streamed: what is held is names and the visits.
-//! Source: pprof's proto/profile.proto.
+//! (ns). Labels: `item`, `visit`, `duration`, `flags`, and every argument by its name; so `-tagfocus
+//! key=...` shows one item. Streamed: only names and the visits are held. Source: pprof's
+//! proto/profile.proto.
 
 use std::io::Write;
 

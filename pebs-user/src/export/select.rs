@@ -18,20 +18,20 @@ use crate::store::reader::{ReadError, Trace};
 use crate::store::schema::visit_flag;
 use crate::store::view::{Select as _, View as _, columns};
 
-/// Digits to which durations are distinguished: 0.1 %.
+/// Significant digits of durations in histograms: 0.1 %.
 const DIGITS: u8 = 3;
 
 /// Durations are distinguished up to this one: 36 years.
 const LONGEST_NS: u64 = 1 << 60;
 
-/// Items to name where the one asked for is not there.
+/// Number of items named in the error on an unknown item.
 const NAMED: usize = 5;
 
 columns! {
     struct Columns of visits { visit_id, item_id, probe_id, duration_ns, flags, samples, net_ns }
 }
 
-/// What is asked for.
+/// Requested visits.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) enum Selection {
     /// Every visit.
@@ -39,32 +39,32 @@ pub(crate) enum Selection {
     All,
     /// The visits of one item, whatever their flags.
     Item(u64),
-    /// The visits that are slow by this rule among those of their probe.
+    /// Visits that are slow by this rule among those of their probe.
     Slow(Rule),
 }
 
-/// What a format can hold.
+/// Capacity of a format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bound {
     pub visits: usize,
-    /// Samples of these visits.
+    /// Samples in these visits.
     pub samples: u64,
 }
 
-/// What to choose.
+/// Options of a selection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
-    /// The visits asked for.
+    /// Requested visits.
     pub selection: Selection,
-    /// Rule by which visits are slow; `None`: that of the selection, else that of the report.
+    /// Rule for slow visits; `None`: that of the selection, else that of the report.
     pub slow: Option<Rule>,
-    /// Whether visits that overlap a loss count for what is slow and what is typical.
+    /// Whether visits that overlap a loss count when classes are computed.
     pub losses: LossVisits,
     /// Whether such visits can be used.
     pub lossy: bool,
     /// Whether visits without a known end can be used.
     pub open: bool,
-    /// What the format can hold; `None`: anything.
+    /// Capacity of the format; `None`: unlimited.
     pub bound: Option<Bound>,
 }
 
@@ -73,9 +73,9 @@ pub(crate) struct Request {
 pub(crate) struct Account {
     /// In the trace.
     pub all: u64,
-    /// As asked for, and of use to the format.
+    /// Requested visits that the format can show.
     pub asked: u64,
-    /// Chosen: fewer than asked for if the format can't hold more.
+    /// Chosen visits: fewer than requested if the format can't hold more.
     pub chosen: u64,
     /// Asked for, but left out as they overlap a loss.
     pub loss: u64,
@@ -92,11 +92,11 @@ pub(crate) struct Chosen {
     pub visits: VisitSet,
     /// Typical visits that are whole, to compare with; of the whole trace.
     pub typical: VisitSet,
-    /// Which of each probe's visits are slow and which typical, by its number.
+    /// Slow and typical classes of each probe's visits, by number.
     pub(crate) classes: BTreeMap<u16, Classes>,
     /// Durations of each probe's visits that are counted, by number.
     pub(crate) durations: BTreeMap<u16, Histogram<u64>>,
-    /// What was chosen and left out.
+    /// Numbers of visits chosen and left out.
     pub account: Account,
 }
 
@@ -220,7 +220,7 @@ fn refusal(
 impl Chosen {
     fn consider(&mut self, row: Row, request: &Request, sieve: &mut Sieve) {
         self.account.all += 1;
-        // What overlaps a loss is in no class, but how long it took is known.
+        // A visit that overlaps a loss is in no class, but has a duration.
         let class = match row.standing(LossVisits::Include) {
             Standing::Counted(rank) => self.classes.get(&row.probe).map(|it| it.of(rank)),
             _ => None,
@@ -252,8 +252,8 @@ impl Chosen {
     }
 }
 
-/// Keeps what a format can hold: the slowest of the slow visits in up to half of the room, and of the
-/// others a sample in which each is as likely as any other, the same in every run.
+/// Reduces visits to the capacity of a format: the slowest of the slow visits fill up to half of it,
+/// and the rest is a uniform sample of the others, the same in every run.
 struct Sieve {
     bound: Option<Bound>,
     passed: u64,
@@ -293,7 +293,7 @@ impl Sieve {
         }
     }
 
-    /// Adds what is kept to the set, and gives its number.
+    /// Adds the kept visits to the set, and returns their number.
     fn settle(self, visits: &mut VisitSet) -> u64 {
         let Some(bound) = self.bound else {
             return self.passed;
@@ -301,7 +301,7 @@ impl Sieve {
         let others = self.others.into_sorted_vec();
         let mut slow: Vec<_> = self.slow.into_iter().map(|Reverse(it)| it).collect();
         slow.sort_unstable_by(|a, b| b.cmp(a));
-        // What the others leave free, the slow may have.
+        // Slow visits may fill the room that the others leave.
         slow.truncate(
             bound
                 .visits
@@ -334,7 +334,7 @@ fn mix(number: u64) -> u64 {
     z ^ z >> 31
 }
 
-/// What ranks the visits of each probe that are counted.
+/// Collects the ranks of each probe's counted visits.
 #[derive(Default)]
 struct Durations {
     /// For bars.

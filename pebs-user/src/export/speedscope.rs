@@ -1,8 +1,8 @@
 //! JSON for <https://www.speedscope.app>: a profile for each probe, item after item in order of begin.
 //!
 //! Weight: [`Weight::words`](super::load::Weight::words); a wait is a frame `[sleeping]` on top of the
-//! function in which the thread blocked. Within a visit, parts are in order of their first sample.
-//! Source: speedscope's file-format-schema.json.
+//! function in which the thread blocked. Within a visit, parts are in the order of their first
+//! samples. Source: speedscope's file-format-schema.json.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -58,7 +58,7 @@ struct Part {
     begin_ns: i64,
     function: Option<u32>,
     stack: Option<u32>,
-    /// Of a wait.
+    /// State of a wait; `None`: on the CPU.
     state: Option<String>,
     weight: f64,
 }

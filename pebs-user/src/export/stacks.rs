@@ -1,4 +1,4 @@
-//! How estimates divide among call stacks, by the samples that they are made from.
+//! Divides estimates among call stacks, by the samples that they come from.
 
 use std::hash::Hash;
 
@@ -8,7 +8,7 @@ use super::load::{self, Sample};
 use super::select::VisitSet;
 use crate::store::reader::{ReadError, Trace};
 
-/// How the samples of something divide among call stacks, so that an estimate made of them can be divided alike.
+/// For each key the shares of the call stacks in its samples, by which its estimate is divided.
 #[derive(Debug)]
 pub(super) struct Shares<K>(FxHashMap<K, Vec<Share>>);
 
@@ -51,7 +51,7 @@ impl<K: Eq + Hash> Shares<K> {
         Ok(Self(shares))
     }
 
-    /// Divides a weight and a number of samples; where nothing is known of stacks it stays one.
+    /// Divides a weight and a number of samples among call stacks; without known stacks it stays in one piece.
     pub(super) fn split(&self, key: &K, samples: u32, weight: f64) -> Vec<Share> {
         let Some(shares) = self.0.get(key) else {
             return vec![Share {

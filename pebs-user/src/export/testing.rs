@@ -45,8 +45,8 @@ pub(crate) fn maker() -> Maker {
     maker
 }
 
-/// Writes a visit with one function, sample and wait, of these numbers: visit, probe, begin, end, flags and
-/// function.
+/// Writes a visit with one function, sample and wait, with these numbers: visit, probe, begin, end, flags
+/// and function.
 pub(crate) fn put_strange(
     maker: &mut Maker,
     (visit, probe, begin, end, flags, function): (u64, u16, i64, i64, u32, u32),

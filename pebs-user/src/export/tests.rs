@@ -1,5 +1,5 @@
-//! Every format of a small trace, against golden text: `BLESS=1 cargo test -p pebs-user export` writes it
-//! anew.
+//! Every format of a small trace, against golden text: `BLESS=1 cargo test -p pebs-user export` rewrites
+//! it.
 
 use crate::failure::Hint as _;
 use std::collections::BTreeMap;
@@ -255,7 +255,7 @@ fn show_perfetto(trace: &proto::Trace) -> String {
     shown
 }
 
-/// `Profile`, as far as it is written.
+/// `Profile`, limited to the fields written.
 #[derive(Clone, PartialEq, Message)]
 struct PprofProfile {
     #[prost(message, repeated, tag = "1")]
@@ -323,7 +323,7 @@ fn pprof() {
     golden("small.pprof.txt", &shown);
 }
 
-/// What was chosen and left out is said.
+/// The note counts the visits chosen and left out.
 #[test]
 fn notes() {
     let note = exported(Format::Folded, Selection::All).1;
@@ -342,7 +342,7 @@ fn notes() {
     assert!(note.starts_with("1 of 6 visits (item 11); "), "{note}");
 }
 
-/// What can't be exported is an error with a hint.
+/// A request that can't be exported is an error with a hint.
 #[test]
 fn refusals() {
     let trace = small();
@@ -359,7 +359,7 @@ fn refusals() {
     let (said, _) = error(slow("1s"));
     let reason = "none is by 1s, the longest took 199 us";
     assert_eq!(said, format!("no slow visits in trace {at}: {reason}"));
-    // Of item 12 the end is unknown.
+    // The end of item 12 is unknown.
     let (said, _) = error(Selection::Item(12));
     assert!(said.starts_with("nothing to export"), "{said}");
     let empty = testing::finish(testing::maker());
@@ -398,7 +398,7 @@ proptest! {
         let _ = crate::html::write(&trace, None, LossVisits::Include, &mut Vec::new());
     }
 
-    /// Whatever the times and numbers are, within nine years, and whatever refers to what is not there.
+    /// Any times and numbers within nine years, and references to missing rows.
     #[test]
     fn strange_rows(rows in testing::strange()) {
         let mut maker = testing::maker();

@@ -1,4 +1,4 @@
-//! Visits and waits as intervals that nest, which is what viewers can show in a row.
+//! Visits and waits as nested intervals, which viewers can show in a row.
 //!
 //! Items may overlap on a thread without one being within the other. Such visits go to different lanes.
 
@@ -12,20 +12,20 @@ use super::load::{self, Visit, Wait};
 use super::select::VisitSet;
 use crate::store::reader::Trace;
 
-/// What happens in a lane.
+/// An event in a lane.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Step<'a> {
     Begin(&'a Visit),
     /// A visit's thread leaves the CPU.
     Leave(&'a Wait),
-    /// What began last ends.
+    /// The innermost open interval ends.
     End,
 }
 
-/// Steps with their times, as they come; every end belongs to the last begin that has none.
+/// Steps with their times, in order; an end belongs to the last open begin.
 pub(super) type Steps<'a> = Vec<(i64, Step<'a>)>;
 
-/// Begin and end of what happens in a lane.
+/// Begin and end of each interval in a lane.
 type Intervals<'a> = Vec<(i64, i64, Step<'a>)>;
 
 /// The visits of a set, by begin, with their waits.
@@ -45,13 +45,13 @@ impl Timeline {
     }
 
     fn new(mut visits: Vec<Visit>, mut waits: Vec<Wait>) -> Self {
-        // Of those that begin together, the longest contains the others.
+        // Of visits that begin together, the longest contains the others.
         visits.sort_by_key(|visit| (visit.begin_ns.0, Reverse(end(visit)), visit.visit_id));
         waits.sort_by_key(|wait| (wait.begin_ns, wait.end_ns));
         Self { visits, waits }
     }
 
-    /// What happens in each lane of each thread, by process, thread and lane.
+    /// Steps of each lane, by process, thread and lane.
     pub(super) fn lanes(&self) -> BTreeMap<(u32, u32, usize), Steps<'_>> {
         let mut threads: FxHashMap<(u32, u32), Vec<Vec<i64>>> = FxHashMap::default();
         let mut lane_of: FxHashMap<u64, (usize, usize)> = FxHashMap::default();
@@ -86,7 +86,7 @@ fn end(visit: &Visit) -> i64 {
         .map_or(i64::MAX, |end| end.0.max(visit.begin_ns.0))
 }
 
-/// The first lane in which the visit is within all that is open. Visits come in order of their begin.
+/// The first lane in which the visit nests in every open one. Visits come in order of their begin.
 fn fitting_lane(open: &mut Vec<Vec<i64>>, visit: &Visit) -> usize {
     for (lane, ends) in open.iter_mut().enumerate() {
         while ends.last().is_some_and(|end| *end <= visit.begin_ns.0) {
@@ -101,7 +101,7 @@ fn fitting_lane(open: &mut Vec<Vec<i64>>, visit: &Visit) -> usize {
     open.len() - 1
 }
 
-/// Intervals as begins and ends; what begins within another interval ends with it at the latest.
+/// Intervals as begins and ends; an interval that begins within another is cut at that one's end.
 fn in_order(mut lane: Intervals<'_>) -> Steps<'_> {
     lane.sort_by_key(|(begin, end, step)| (*begin, Reverse(*end), matches!(step, Step::Leave(_))));
     let (mut steps, mut open): (Steps<'_>, Vec<i64>) = (Vec::new(), Vec::new());
@@ -114,7 +114,7 @@ fn in_order(mut lane: Intervals<'_>) -> Steps<'_> {
         open.push(end);
     }
     while let Some(end) = open.pop() {
-        // What never ends has no end.
+        // An interval without an end gets no end step.
         if end < i64::MAX {
             steps.push((end, Step::End));
         }
@@ -181,8 +181,8 @@ mod tests {
         );
     }
 
-    /// Visits that overlap without nesting, as in an event loop, have lanes of their own, and so have
-    /// those beside one that never ended.
+    /// Visits that overlap without nesting, as in an event loop, have separate lanes, and so have those
+    /// beside one that never ended.
     #[test]
     fn overlapping() {
         let visits = vec![

@@ -4,8 +4,8 @@
 //! `self_ns` is not: it is made for one visit, and biased in the mean for functions shorter than the interval at a
 //! visit's begin or end. Slow and typical are the tool's own, as limits of each probe.
 //!
-//! Nothing but ANSI SQL, `greatest`, and `&` on whole numbers, which DuckDB, `DataFusion` and Spark have. The tables have to be there
-//! under their names; how is said in comments at the top.
+//! Only ANSI SQL, `greatest`, and `&` on integers, which DuckDB, `DataFusion` and Spark have. The tables must exist
+//! under their names; comments at the top say how.
 
 use std::io::{self, Write};
 
@@ -48,7 +48,7 @@ pub(super) fn write(
                 let op = if samples == last { ">=" } else { "=" };
                 let of = format!("when probe_id = {probe} and samples {op} {samples} and rank_ns");
                 let mut lines = String::new();
-                // No item of so many samples may be slow, or typical.
+                // For some numbers of samples no item may be slow, or typical.
                 if slow < i64::MAX {
                     lines += &format!("        {of} >= {slow} then 'slow'\n");
                 }
@@ -146,7 +146,7 @@ left join functions f on f.function_id = s.function_id;
     Ok(())
 }
 
-/// Views over what was counted of visits, if anything was.
+/// Views over the counts of visits, if anything was counted.
 fn counts(counted: &[CountedInfo], out: &mut dyn Write) -> io::Result<()> {
     if counted.is_empty() {
         return Ok(());
@@ -188,7 +188,7 @@ where c.\"count\" is not null group by m.probe_id, m.class, c.event;
     )
 }
 
-/// How the tables are made known.
+/// Comments on how to register the tables.
 fn head(input: &Input<'_>, out: &mut dyn Write) -> io::Result<()> {
     // A comment ends with its line.
     let dir = input.trace.dir.display().to_string();

@@ -1,8 +1,8 @@
-//! What the page is drawn from: columns of numbers, as JSON.
+//! Data of the page: columns of numbers, as JSON.
 //!
-//! Times are ns on the trace clock, those of parts of a visit since its begin. Numbers of items are text,
-//! as they have more digits than JavaScript's. Names of the target are escaped where they would reorder or
-//! hide the text around them.
+//! Times are ns on the trace clock, those of parts of a visit relative to its begin. Numbers of items are text,
+//! as they have more digits than JavaScript's numbers. Names of the target are escaped where they would reorder
+//! or hide the text around them.
 
 use std::cmp::Reverse;
 
@@ -32,7 +32,7 @@ const BARS_A_DECADE: f64 = 10.0;
 #[derive(Debug, Serialize)]
 pub(super) struct Page {
     weight: String,
-    /// What means over items are of.
+    /// Description of the weight of means over items.
     mean_weight: String,
     unit: String,
     is_time: bool,
@@ -95,7 +95,7 @@ struct Columns {
     /// Whether statistics include it.
     counted: Vec<u8>,
     args: Vec<Vec<Option<String>>>,
-    /// Number of the item that went through stages; none where probes are no stages.
+    /// Number of the item that went through stages; null where probes are no stages.
     passage: Vec<Option<u32>>,
 }
 
@@ -108,17 +108,17 @@ struct Between {
     is_counted: bool,
     /// Whether it is a time.
     is_time: bool,
-    /// Of each visit.
+    /// By visit.
     values: Vec<Option<i64>>,
 }
 
-/// Parts `at[i]..at[i + 1]` are those of visit i.
+/// Sums by visit: parts `at[i]..at[i + 1]` are those of visit i.
 #[derive(Debug, Default, Serialize)]
 struct Sums {
     at: Vec<usize>,
     part: Vec<usize>,
     weight: Vec<f64>,
-    /// What the samples stand for.
+    /// Events or time that the samples stand for.
     counted: Vec<f64>,
     samples: Vec<u32>,
 }
@@ -130,18 +130,18 @@ struct Runs {
     begin: Vec<i64>,
     ns: Vec<i64>,
     part: Vec<usize>,
-    /// Waits whose waker or cause is known.
+    /// Waits with a known waker or cause.
     by: Vec<Ended>,
 }
 
-/// Who woke or preempted the thread of a wait.
+/// The thread that ended or caused a wait.
 #[derive(Debug, Serialize)]
 struct Ended {
     /// The wait, as an index of [`Runs`].
     run: usize,
     /// `woken by cron (12)`.
     by: String,
-    /// Of the wait, ready to run.
+    /// Part of the wait in which the thread was runnable, ns.
     ready: Option<i64>,
 }
 
@@ -196,7 +196,7 @@ struct Draft {
     waits: Vec<(Wait, usize)>,
 }
 
-/// Reads what the page shows.
+/// Reads the data of the page.
 pub(super) fn read(
     trace: &Trace,
     chosen: &Chosen,
@@ -394,7 +394,7 @@ fn between(trace: &Trace, visits: &[Visit]) -> Result<Vec<Between>, ExportError>
     Ok(known.chain(counts(trace, visits)?).collect())
 }
 
-/// What was counted of the visits.
+/// Counted events of the visits.
 fn counts(trace: &Trace, visits: &[Visit]) -> Result<Vec<Between>, ExportError> {
     let column = |event: &CountedInfo| Between {
         what: shown(&event.name).into_owned(),
@@ -424,7 +424,7 @@ impl Sums {
         sums.sort_unstable_by_key(|(part, _)| **part);
         for (part, sum) in sums {
             self.part.push(*part);
-            // Tenths of a ns are beyond what is known.
+            // Tenths of a ns are below the precision.
             self.weight.push(sum.weight.round());
             self.counted.push(sum.counted.round());
             self.samples.push(sum.samples);

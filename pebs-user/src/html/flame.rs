@@ -1,4 +1,4 @@
-//! Call paths of the visits of a page, from which it draws its flame graph.
+//! Call paths of the visits of a page, for its flame graph.
 
 use std::cmp::Reverse;
 
@@ -13,8 +13,7 @@ use crate::export::select::VisitSet;
 use crate::store::reader::{ReadError, Trace};
 use crate::units::EventId;
 
-/// Call paths on a page: those with the most samples, and as many with the longest waits. Of others only the function is
-/// told.
+/// Largest number of call paths by samples, and again by time of waits. Other paths are reduced to their function.
 const MOST_PATHS: usize = 4_000;
 
 /// Samples and waits by call path; empty if the trace has no call stacks.
@@ -40,10 +39,10 @@ struct WaitPaths {
     waits: Vec<u32>,
 }
 
-/// What a visit has of a path: samples, or time and number of waits.
+/// For each visit the values by path: samples, or time and number of waits.
 type Counts<K, V> = FxHashMap<u64, FxHashMap<K, V>>;
 
-/// The call paths that a page tells.
+/// Call paths on a page.
 struct Told<'a> {
     paths: &'a mut Paths,
     /// Their numbers on the page.
@@ -51,8 +50,8 @@ struct Told<'a> {
 }
 
 impl Flame {
-    /// Reads the samples of an event, or of all that is timed its waits as well, in these visits, which are those of
-    /// the set.
+    /// Reads the samples of an event in these visits, which are those of the set, and also the waits if the weight is
+    /// time.
     pub(super) fn read(
         trace: &Trace,
         weight: Weight<'_>,
@@ -151,7 +150,7 @@ impl Flame {
         Ok(())
     }
 
-    /// Tells the largest of these paths.
+    /// Adds the largest of these paths.
     fn tell(&mut self, told: &mut Told<'_>, sums: FxHashMap<u32, u64>, parts: &mut Parts<'_>) {
         let mut largest: Vec<(u32, u64)> = sums.into_iter().collect();
         largest.retain(|(path, _)| told.paths.get(*path).known);

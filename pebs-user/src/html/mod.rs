@@ -1,11 +1,11 @@
 //! A trace as one self-contained page: no other file, no network, no server.
 //!
-//! The page holds [`MOST_VISITS`] visits, of a larger trace the slow ones and a uniform sample, and says
-//! so; its histogram is of all visits. What it draws is in `data`, how it draws in `assets/page.js` and `assets/flame.js`, with
-//! uPlot (MIT, licence beside it) for the latency over time.
+//! The page holds [`MOST_VISITS`] visits, of a larger trace the slow ones and a uniform sample, with a note; its
+//! histogram is of all visits. Its data are made in `data`, its drawing is in `assets/page.js` and `assets/flame.js`,
+//! with uPlot (MIT, licence beside it) for the latency over time.
 //!
-//! What the target named is hostile until shown: markup is escaped by askama, data are JSON without `<`,
-//! the script sets text only, and the page forbids itself to load anything.
+//! Names from the target are hostile: askama escapes markup, data are JSON without `<`, the script sets text only, and
+//! the page's content policy forbids it to load anything.
 
 mod data;
 mod flame;
@@ -42,9 +42,9 @@ struct View<'a> {
     report: String,
 }
 
-/// Writes the page of a trace, and says in one line what it shows.
+/// Writes the page of a trace; returns one line on its contents.
 ///
-/// `slow` is the rule by which items are slow at first; `None`: that of the report.
+/// `slow` is the initial rule for slow items; `None`: that of the report.
 ///
 /// # Errors
 /// If the trace can't be read, has no visits, or `out` fails.

@@ -42,7 +42,7 @@ fn large() -> TestTrace {
     finish(maker)
 }
 
-/// Nothing that the target named is markup, nor ends the data; nothing is loaded from elsewhere.
+/// No name of the target becomes markup or ends the data; nothing is loaded from elsewhere.
 #[test]
 fn hostile_names() {
     let (page, shows) = page(&small());
@@ -60,7 +60,7 @@ fn hostile_names() {
     assert!(page.contains("MIT"), "uPlot's licence");
 }
 
-/// The columns say what the trace does: the lossy and the open visit are there, but not counted.
+/// The columns match the trace: the lossy and the open visit are present, but not counted.
 #[test]
 fn columns() {
     let data = data(&page(&small()).0);
@@ -89,7 +89,7 @@ fn columns() {
     assert_eq!((of_visit[2].0, of_visit[2].1), (80_000, 70_000));
 }
 
-/// Of a large trace the slow visits are all there, and the page says that others are not.
+/// A reduced page of a large trace has all slow visits, and a note on the others.
 #[test]
 fn reduced() {
     let (page, shows) = page(&large());
@@ -118,7 +118,7 @@ fn empty() {
     );
 }
 
-/// What a browser makes of the page; `None`, with the reason said, if there is no browser.
+/// The page as rendered by a browser; `None`, with a SKIP line, if there is no browser.
 fn browse(page: &str) -> Option<String> {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("t.html");
@@ -146,7 +146,7 @@ fn browse(page: &str) -> Option<String> {
     Some(dom)
 }
 
-/// Every figure is drawn, the slow items are selected, and what sets them apart comes first.
+/// Every figure is drawn, the slow items are selected, and the largest difference comes first.
 #[test]
 fn browser_draws_the_figures() {
     let Some(dom) = browse(&page(&large()).0) else {
@@ -226,7 +226,7 @@ fn browser_selects() {
     );
 }
 
-/// What a browser makes of a page after a user did something on it, which it says in `data-user`.
+/// The result of a user action in a browser, which the page leaves in `data-user`.
 fn used(page: &str, does: &str) -> Option<String> {
     let script =
         format!("<script>document.body.dataset.user = (() => {{ {does} }})();</script></body>");
@@ -241,7 +241,7 @@ fn with_callers() -> String {
     page(&trace).0
 }
 
-/// Interruptions are in the table and beside the time line, with what is typical, where it was recorded.
+/// Interruptions are in the table and beside the time line, with typical values, if recorded.
 #[test]
 fn browser_shows_what_came_between() {
     let made = |extras: bool| {
@@ -296,7 +296,7 @@ fn call_paths() {
     assert_eq!(flame["at"].as_array().unwrap().len(), 4_001);
 }
 
-/// The flame graph shows slow visits by who called what, with samples, errors and the difference to typical ones.
+/// The flame graph shows slow visits by call path, with samples, errors and the difference to typical ones.
 #[test]
 fn browser_draws_the_flame_graph() {
     let Some(dom) = browse(&with_callers()) else {
@@ -360,7 +360,7 @@ fn browser_hangs_waits_under_what_blocked() {
     }
 }
 
-/// A flame graph by keyboard and mouse: arrow keys walk, Enter zooms, Escape shows all; a new selection draws it anew.
+/// A flame graph by keyboard and mouse: arrow keys walk, Enter zooms, Escape shows all; a new selection redraws it.
 #[test]
 fn browser_walks_the_flame_graph() {
     let page = with_callers();
@@ -390,7 +390,7 @@ fn browser_walks_the_flame_graph() {
     assert!(all.unwrap().contains("the 4,000 selected above 0 typical"));
 }
 
-/// The time line says how long an item was served in each stage, what it waited for, and who woke its thread.
+/// The time line shows the time of an item in each stage, its waits, and the threads that woke its thread.
 #[test]
 fn browser_shows_stages_and_wakers() {
     let (page, _) = page(&small());
@@ -410,7 +410,7 @@ fn browser_shows_stages_and_wakers() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// Whatever the times and numbers are, there are columns of one length, or an error.
+    /// For any times and numbers there are columns of equal length, or an error.
     #[test]
     fn strange_rows(rows in strange()) {
         let mut maker = maker();
@@ -437,7 +437,7 @@ proptest! {
     }
 }
 
-/// `pebs-trace html TRACE | head` is no failure: that nobody reads on is still known from the error.
+/// `pebs-trace html TRACE | head` is no failure: the error still shows that the pipe was closed.
 #[test]
 fn nobody_reads() {
     struct Closed;

@@ -1,15 +1,15 @@
-//! Long names of functions and of probes in few characters: what tells them apart least is left out first.
+//! Shortens names of functions and of probes: the least distinctive parts are left out first.
 
 use super::human::{columns, shorten};
 use crate::terminal::shown;
 
-/// What stands for what was left out between brackets.
+/// Replaces a part left out between brackets.
 const LEFT_OUT: char = '…';
 
 /// A function's name, safe for a terminal, in `width` characters.
 ///
-/// Where it is longer, as names of C++ and of Java often are, its parameters go first, then the type of what it returns,
-/// then arguments of templates; then its middle.
+/// From a longer one, as names of C++ and of Java often are, its parameters are cut first, then the return type, then
+/// template arguments, then its middle.
 pub(crate) fn function(name: &str, width: usize) -> String {
     let mut text = shown(name).into_owned();
     for without in [parameters, returned, template_arguments] {
@@ -23,7 +23,7 @@ pub(crate) fn function(name: &str, width: usize) -> String {
     shorten(text, width)
 }
 
-/// A probe as typed, safe for a terminal, in `width` characters: where it is longer, without the folders of its binaries.
+/// A probe as typed, safe for a terminal, in `width` characters: if longer, without the folders of its binaries.
 pub(crate) fn spec(spec: &str, width: usize) -> String {
     let text = shown(spec).into_owned();
     if columns(&text) <= width {
@@ -50,7 +50,8 @@ pub(crate) fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// Where a name has its parameters, brackets included: last, but for what says that the function is `const` or a clone.
+/// Position of a name's parameters, brackets included: they come last, except for suffixes of `const` functions and of
+/// clones.
 fn parameters_at(name: &str) -> Option<(usize, usize)> {
     let close = name.rfind(')')?;
     let behind = &name[close + 1..];
@@ -125,7 +126,7 @@ mod tests {
 
     const SORT: &str = "void java.util.DualPivotQuicksort.sort(java.util.DualPivotQuicksort$Sorter, int[], int, int)";
 
-    /// What a function is called stays; nothing goes where all fits.
+    /// The name of a function stays; nothing is cut where all fits.
     #[test]
     fn functions() {
         let map = "std::map<int, std::pair<a, b> >::find(int const&) const";
@@ -188,7 +189,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a name has, it fits.
+        /// Any name fits.
         #[test]
         fn any_name(name in "[a<>(){} :….\\->o]{0,40}(operator)?[)>a ]{0,4}", width in 2_usize..30) {
             prop_assert!(columns(&function(&name, width)) <= width);

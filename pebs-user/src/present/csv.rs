@@ -1,5 +1,5 @@
-//! Lines of comma-separated values, quoted where they have to be (RFC 4180). Control characters, which a terminal would
-//! obey, are escapes (`\u{1b}`), line ends and tabs aside.
+//! Lines of comma-separated values, quoted where necessary (RFC 4180). Control characters are escaped (`\u{1b}`),
+//! except for line ends and tabs, as a terminal would obey them.
 
 use crate::terminal::shown_field;
 
@@ -47,7 +47,7 @@ impl Line {
 mod tests {
     use super::*;
 
-    /// Empty fields keep their comma, also the first; what would end a field is quoted.
+    /// Empty fields keep their comma, also the first; a field that contains a separator is quoted.
     #[test]
     fn fields() {
         let mut line = Line::default();

@@ -4,7 +4,7 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use crate::terminal::shown;
 
-/// What stands for a value that was not observed.
+/// Shown for a value that was not observed.
 pub(crate) const UNKNOWN: &str = "-";
 
 /// A time with three significant digits and its unit: `412 ns`, `1.21 us`, `3.40 ms`, `12.3 s`.
@@ -93,7 +93,7 @@ pub(crate) fn shorten(text: String, width: usize) -> String {
     format!("{start}…{end}")
 }
 
-/// The first of these characters, as far as they fit.
+/// The leading characters that fit.
 fn fitting(chars: impl Iterator<Item = char>, width: usize) -> String {
     let mut left = width;
     chars

@@ -1,6 +1,6 @@
-//! What is printed for people: numbers, names, lines and tables that fit the terminal.
+//! Output for people: numbers, names, lines and tables that fit the terminal.
 //!
-//! Renderers write to a [`Page`] of some width. Foreign text comes in through `human::safe`, `brief` or
+//! Renderers write to a [`Page`] of a given width. Foreign text goes through `human::safe`, `brief` or
 //! [`crate::terminal::shown`], which leave no control character in it; so the control characters that mark a [`Tone`]
 //! within a page are the renderer's own.
 
@@ -22,15 +22,15 @@ const LEAST_WIDTH: usize = 40;
 /// Columns of a heading in front of a line, with the blanks around it.
 const HEADING: usize = 12;
 
-/// How a piece of text stands out, where the terminal shows colours.
+/// Emphasis of a piece of text, where the terminal shows colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tone {
-    /// What the page says first.
+    /// The main statement.
     Strong,
     Slow,
-    /// What needs attention.
+    /// A warning.
     Warning,
-    /// What can be skipped.
+    /// Details that can be skipped.
     Faint,
 }
 
@@ -63,7 +63,7 @@ impl Tone {
 /// Ends a tone within a page.
 const END: char = '\u{5}';
 
-/// The text in a tone; nothing if it is empty.
+/// The text in a tone; empty text has none.
 pub(crate) fn toned(tone: Tone, text: &str) -> String {
     if text.is_empty() {
         return String::new();
@@ -92,7 +92,7 @@ pub struct Page {
 }
 
 impl Page {
-    /// An empty page of so many columns.
+    /// An empty page of this width.
     #[must_use]
     pub fn new(width: usize) -> Self {
         Self {
@@ -111,7 +111,7 @@ impl Page {
         self.hanging("", 2, text);
     }
 
-    /// A line with a heading in a column of its own; nothing if there is nothing to say.
+    /// Adds a line with its heading in a separate column; nothing if the text is empty.
     pub(crate) fn line(&mut self, heading: &str, text: &str) {
         if !text.is_empty() {
             self.hanging(&format!("  {heading:<9} "), HEADING, text);
@@ -144,7 +144,7 @@ impl Page {
         self.text.push('\n');
     }
 
-    /// A table under its title; nothing if it has no rows.
+    /// Adds a table under its title, unless it has no rows.
     pub(crate) fn table(&mut self, title: &str, table: &Table) {
         if table.is_empty() {
             return;
@@ -189,7 +189,7 @@ impl Page {
     /// Foreign text in it is safe by the page's contract: on a terminal only the page's own sequences act.
     ///
     /// # Errors
-    /// Of stdout.
+    /// Those of stdout.
     pub fn print(&self) -> io::Result<()> {
         let out = io::stdout();
         let colored = anstream::AutoStream::choice(&out) != anstream::ColorChoice::Never;
@@ -212,7 +212,7 @@ impl Write for Page {
 /// Units that stay on the line of their number.
 const UNITS: [&str; 8] = ["%", "ns", "us", "ms", "s", "k", "M", "G"];
 
-/// The words of a text, a number with its unit as one.
+/// The words of a text; a number and its unit are one word.
 fn unbreakable(text: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     for word in text.split(' ') {

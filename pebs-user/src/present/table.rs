@@ -1,7 +1,8 @@
 //! Tables of text that are no wider than the page.
 //!
-//! A row is one line; only what a cell says beside its name may go on below. Where columns do not fit, names are shortened first, as far as they can be read, then columns are
-//! left out, the least important first; names have what room is left.
+//! A row is one line; only the detail of a cell may continue below. Where columns do not fit, names are shortened
+//! first, as long as they stay readable, then columns are left out, the least important first; names get the remaining
+//! room.
 
 use super::human::{columns, shorten};
 use super::{Tone, toned};
@@ -12,15 +13,15 @@ const BETWEEN: usize = 2;
 /// Blanks in front of each line.
 const INDENT: usize = 2;
 
-/// What a cell is asked for its whole text.
+/// Width with which a cell is asked for its whole text.
 const WHOLE: usize = 1_000;
 
-/// A column: its title, and what becomes of it where the page is narrow.
+/// A column: its title, and how it shrinks on a narrow page.
 #[derive(Clone, Debug)]
 pub(crate) struct Column {
     title: String,
     is_number: bool,
-    /// Columns to which its cells can be shortened; none: they can't.
+    /// Width to which its cells can be shortened; `None`: not at all.
     least: Option<usize>,
     /// Columns with the highest number are left out first; 0: never.
     rank: u8,
@@ -28,7 +29,7 @@ pub(crate) struct Column {
 }
 
 impl Column {
-    /// Words, as they are.
+    /// Words, never shortened.
     pub(crate) fn words(title: impl Into<String>) -> Self {
         Self {
             title: title.into(),
@@ -39,7 +40,7 @@ impl Column {
         }
     }
 
-    /// Names, which can be shortened to this many columns.
+    /// Names, which can be shortened to this width.
     pub(crate) fn names(title: impl Into<String>, least: usize) -> Self {
         Self {
             least: Some(least),
@@ -70,14 +71,15 @@ impl Column {
 
 /// The text of a row in a column.
 pub(crate) enum Cell {
-    /// This text; in a column of names, its middle is left out where it is too long.
+    /// A fixed text; in a column of names its middle is cut if it is too long.
     Text(String),
-    /// What this gives for a number of columns.
+    /// A text as a function of the width.
     Fitted(Box<dyn Fn(usize) -> String>),
-    /// A text with what goes below the row, as wide as the page, where both together are too long for the column.
+    /// A text with a detail, which goes below the row, as wide as the page, if both together are too long for the
+    /// column.
     Detailed {
         text: Box<dyn Fn(usize) -> String>,
-        /// What stands between both on one line.
+        /// Separator of the two on one line.
         joint: &'static str,
         detail: String,
     },
@@ -89,7 +91,7 @@ impl Cell {
         Self::Fitted(Box::new(text))
     }
 
-    /// A text that knows how to be shorter, and what is said beside it or below it.
+    /// A text that can shorten itself, and a detail beside or below it.
     pub(crate) fn detailed(
         text: impl Fn(usize) -> String + 'static,
         joint: &'static str,
@@ -117,7 +119,7 @@ impl Cell {
         }
     }
 
-    /// What goes below the row, if the column has so many columns.
+    /// The detail that goes below the row if the column has this width; `None`: it fits.
     fn below(&self, width: usize) -> Option<&str> {
         match self {
             Self::Detailed {
@@ -197,7 +199,7 @@ impl Table {
         lines
     }
 
-    /// Columns that the whole texts of a column take; 0: it has none.
+    /// Width of the whole texts of a column; 0: it has no text.
     fn natural(&self, at: usize) -> usize {
         let cells = self.rows.iter().filter_map(|row| row.get(at));
         let widest = cells.map(|cell| columns(&cell.within(WHOLE))).max();
@@ -237,7 +239,7 @@ impl Table {
         widths
     }
 
-    /// Where even that does not fit, names give up what they can, the widest first.
+    /// Where even that does not fit, names shrink to their least width, the widest first.
     fn squeeze(&self, widths: &mut [(usize, usize)], room: usize) {
         let mut over = widths
             .iter()
@@ -340,7 +342,8 @@ mod tests {
         table
     }
 
-    /// Names become shorter before columns go, those of the highest rank first; columns without text are not there.
+    /// Names are shortened before columns are left out, those of the highest rank first; columns without text are not
+    /// shown.
     #[test]
     fn narrower() {
         let table = sample();
@@ -368,7 +371,7 @@ mod tests {
         );
     }
 
-    /// What a cell says beside its name stays beside it where there is room, and else goes below.
+    /// The detail of a cell stays beside its name where there is room, and else goes below.
     #[test]
     fn details() {
         let mut table = Table::new([Column::names("", 10), Column::number("slow")]);

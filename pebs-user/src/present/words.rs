@@ -1,7 +1,8 @@
-//! What a thread off the CPU waited for, in words.
+//! The reason why a thread was off the CPU, as text.
 //!
-//! Told by its state, by the names of the functions on its stack and by those of the kernel below them: system calls
-//! and what the C library, C++, Rust and Go call their locks. What none of these says is "slept in" a function.
+//! Derived from its state, and from the names of the functions on its stack and of the kernel functions below them:
+//! system calls, and the lock functions of the C library, C++, Rust and Go. If none of these matches, the thread "slept
+//! in" a function.
 
 use super::brief::file_name;
 
@@ -11,21 +12,21 @@ const RUNNABLE: &str = "runnable";
 /// A function on the stack of a thread that waits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Frame<'a> {
-    /// Its name; none: unknown.
+    /// Its name; `None`: unknown.
     pub name: Option<&'a str>,
     pub module: Option<&'a str>,
     /// Whether it is the kernel's.
     pub is_kernel: bool,
 }
 
-/// What was waited for, and where.
+/// The reason of a wait, and its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Told {
     /// `waited for a lock`.
     pub what: &'static str,
-    /// The frame that made the call, and that tells more than those below it.
+    /// The frame that made the call, if it is more specific than those below it.
     pub place: Option<usize>,
-    /// The first function above the C library's, where that is another one and tells more than the call does.
+    /// The first function above the C library's, if it is another one and more specific than the call.
     pub caller: Option<usize>,
 }
 
@@ -42,7 +43,7 @@ enum Kind {
     Child,
 }
 
-/// System calls and functions of the C library that wait, without what libraries put around their names.
+/// System calls and functions of the C library that wait, without the prefixes and suffixes of libraries.
 const CALLS: [(Kind, &[&str]); 8] = [
     (
         Kind::Lock,
@@ -130,7 +131,7 @@ const CALLS: [(Kind, &[&str]); 8] = [
     ),
 ];
 
-/// Functions by which programs get and give memory.
+/// Functions that allocate and free memory.
 const ALLOCATOR: [&str; 13] = [
     "malloc",
     "int_malloc",
@@ -147,7 +148,7 @@ const ALLOCATOR: [&str; 13] = [
     "malloc_consolidate",
 ];
 
-/// A name without underscores in front, versions and what the C library adds to it.
+/// A name without leading underscores, versions and additions of the C library.
 fn bare(name: &str) -> &str {
     let mut name = name.split('@').next().unwrap_or(name);
     loop {
@@ -173,7 +174,7 @@ fn bare(name: &str) -> &str {
     name
 }
 
-/// What a function waits for, if its name says so.
+/// The kind of wait that a function's name indicates.
 fn kind(name: &str) -> Option<Kind> {
     let name = bare(name);
     if let Some((kind, _)) = CALLS.iter().find(|(_, names)| names.contains(&name)) {
@@ -207,7 +208,7 @@ fn is_libc(module: Option<&str>) -> bool {
     .any(|it| file.starts_with(it))
 }
 
-/// What a thread in this state waited for, by its stack from the innermost function outwards, as far as it is known.
+/// The reason of a wait in this state, by its stack from the innermost function outwards, as far as known.
 pub(crate) fn wait(state: &str, frames: &[Frame<'_>]) -> Told {
     if state == RUNNABLE {
         return Told {
@@ -231,7 +232,7 @@ pub(crate) fn wait(state: &str, frames: &[Frame<'_>]) -> Told {
             break;
         };
         waiting += 1;
-        // The functions around a futex say what it is for.
+        // The functions around a futex show its purpose.
         if found.is_none_or(|known| known == Kind::Futex || kind == Kind::Condition) {
             found = Some(kind);
         }
@@ -305,7 +306,7 @@ pub(crate) fn wait(state: &str, frames: &[Frame<'_>]) -> Told {
         },
     };
     let offset = kernel.len();
-    // The lock's own functions say no more than the words do.
+    // The lock's own functions add nothing to the text.
     let is_said = matches!(
         found,
         Some(Kind::Lock | Kind::Condition | Kind::Futex | Kind::Sleep)
@@ -351,7 +352,8 @@ mod tests {
         )
     }
 
-    /// Names of system calls, locks of libraries and the kernel's functions below them say what it was; nothing else does.
+    /// Names of system calls, locks of libraries and the kernel functions below them give the reason; other names do
+    /// not.
     #[test]
     fn waits() {
         for (state, stack, expected) in [

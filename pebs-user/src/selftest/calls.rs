@@ -1,8 +1,8 @@
-//! The functions whose time is known: each notes when it begins and ends, and works in between.
+//! Functions with known time: each notes when it begins and ends, and works in between.
 //!
-//! They are written in assembly so that nothing but the work lies between the two readings of the
-//! clock, however the compiler is set. Each has its own multiplier, so that the compiler keeps them
-//! apart.
+//! They are written in assembly so that only the work lies between the two readings of the clock,
+//! whatever the compiler's settings. Each has a different multiplier, so that the compiler does not
+//! merge them.
 #![expect(unsafe_code, reason = "exported symbols, inline assembly")]
 
 use core::arch::asm;
@@ -23,7 +23,7 @@ pub(crate) struct Stay {
     pub rounds: u64,
     /// A round that takes more ticks than this was interrupted.
     pub limit: u64,
-    /// Ticks of the longest round that was; 0 if none was.
+    /// Ticks of the longest round so far; 0 if there was none.
     pub longest: u64,
     /// Rounds that were.
     pub stops: u64,
@@ -38,7 +38,7 @@ pub(crate) struct Stay {
 #[must_use]
 pub(crate) fn now() -> Tsc {
     let (low, high): (u64, u64);
-    // SAFETY: reads a counter; the fence waits for what comes before it.
+    // SAFETY: reads a counter; the fence waits for earlier instructions.
     unsafe { asm!("lfence", "rdtsc", out("rax") low, out("rdx") high, options(nostack, nomem)) };
     Tsc(high << 32 | low)
 }
@@ -130,13 +130,13 @@ functions! {
     selftest_short_4 23
 }
 
-/// Name of the function that handles an item: what the probe is put on.
+/// Name of the function that handles an item, where the probe is put.
 pub(crate) const ITEM: &str = "selftest_item";
 
 /// Handles an item: calls its functions in turn, and notes its first and last instant.
 ///
-/// It begins with a `push`, which the kernel emulates under a probe, and nothing unwinds through
-/// it, so that it can be probed at its least cost.
+/// It begins with a `push`, which the kernel emulates under a probe, and nothing unwinds through it,
+/// so that it can be probed at its least cost.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub(crate) extern "C" fn selftest_item(
@@ -150,12 +150,12 @@ pub(crate) extern "C" fn selftest_item(
 
 extern "C" fn handle(id: u64, stays: *mut Stay, count: usize, edges: &mut [Tsc; 2]) {
     edges[0] = now();
-    // SAFETY: the caller hands over `count` stays that are its own.
+    // SAFETY: the caller passes `count` stays that it owns.
     let stays = unsafe { std::slice::from_raw_parts_mut(stays, count) };
     for stay in stays {
         FUNCTIONS[stay.function].1(stay);
     }
-    // The id has to arrive, as in any program that is asked for it.
+    // The id must be passed, as in any program with an item id.
     std::hint::black_box(id);
     edges[1] = now();
 }
@@ -184,7 +184,7 @@ mod tests {
         assert_eq!((short.stops, long.longest), (0, 0));
     }
 
-    /// With a limit of nothing every round is too long, and the longest is kept.
+    /// With a limit of 0 every round is too long, and the longest is kept.
     #[test]
     fn interruptions_are_noted() {
         let mut stay = Stay {

@@ -20,8 +20,8 @@ const Z_95: f64 = 1.96;
 
 /// Puts a trace and a log side by side.
 ///
-/// The only slack is the log's clock error: how far its times may be from the marks' clock, and
-/// that of the conversion of samples' times where they are on another clock.
+/// The only tolerance is the log's clock error: the largest difference of its times from the marks'
+/// clock, and the error of converting samples' times if these are on another clock.
 #[must_use]
 pub(crate) fn compare(recorded: &Recorded, truth: &Truth) -> Findings {
     let truth_clock_error_ns = truth.notes.get(CLOCK_NOTE).copied().unwrap_or(0);
@@ -221,11 +221,11 @@ impl<'a> Comparison<'a> {
         (functions.collect(), pooled)
     }
 
-    /// Length of a function in sample intervals: how many samples are to be expected of it.
+    /// Length of a function in sample intervals: its expected number of samples.
     ///
-    /// A function that happens to be sampled takes longer by the sample's interrupt. That is taken
-    /// off again, where the log says how much it is: else those sampled would count as longer
-    /// ones than those not sampled, and every length would look biased.
+    /// A sampled function takes longer by the sample's interrupt. This is subtracted if the log has
+    /// its duration: otherwise sampled functions would be classified as longer than others, and
+    /// every length would look biased.
     fn intervals(&self, truth_ns: i64, row: Option<&VisitFunction>) -> f64 {
         let (truth, reset) = (truth_ns as f64, self.recorded.reset as f64);
         let stop = self
@@ -268,11 +268,11 @@ impl<'a> Comparison<'a> {
             .collect()
     }
 
-    /// Time of each function of an item, without what functions called by it took, and its calls.
+    /// Self time of each function of an item (without the functions it called), and its calls.
     ///
-    /// Where the log says what a note costs, notes are all that lies between two calls, and lies in
-    /// the functions, before the first reading of the clock or after the second: half of the
-    /// time between two calls is counted to each.
+    /// If the log has the cost of a note, only notes lie between two calls, within the functions,
+    /// before the first reading of the clock or after the second: half of the time between two
+    /// calls is added to each.
     fn self_times(&self, item: &ItemTruth) -> BTreeMap<usize, (i64, u32)> {
         let mut times = self_times(item);
         if !self.truth.notes.contains_key(STAMP_NOTE) {
@@ -310,7 +310,7 @@ impl<'a> Comparison<'a> {
     }
 }
 
-/// Time of each function of an item, without what functions called by it took, and its calls.
+/// Self time of each function of an item (without the functions it called), and its calls.
 fn self_times(item: &ItemTruth) -> BTreeMap<usize, (i64, u32)> {
     let mut times: BTreeMap<usize, (i64, u32)> = BTreeMap::new();
     let mut open: Vec<(usize, i64)> = Vec::new();
@@ -532,7 +532,7 @@ mod tests {
             sample(1050, None, 7),
             sample(1500, None, 7),
             sample(1050, Some(11), 8),
-            // Between two calls: whose it is cannot be said.
+            // Between two calls: could be of either.
             sample(1061, Some(11), 8),
         ];
         let wrong = compare(&recorded, &truth()).samples;

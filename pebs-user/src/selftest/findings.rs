@@ -1,23 +1,23 @@
-//! What a comparison with the truth found, and whether it is good enough.
+//! Results of a comparison with the truth, and the targets they have to meet.
 
 use serde::Serialize;
 
-/// Functions of at least so many sample intervals in a visit are judged visit by visit.
+/// Functions of at least this many sample intervals in a visit are judged visit by visit.
 pub(crate) const LONG_INTERVALS: f64 = 5.0;
 
 /// Largest bias of the mean time of a long function, as a share of the truth.
 pub(crate) const MAX_BIAS: f64 = 0.01;
 
-/// Share of the 95 % intervals that may hold the truth: from, to.
+/// Accepted coverage of the 95 % intervals: from, to.
 pub(crate) const COVERAGE: (f64, f64) = (0.93, 0.97);
 
-/// Share of the time that samples may take before their pauses blur what is measured.
+/// Largest share of the time in samples' interrupts for a valid measurement.
 pub(crate) const MAX_STOPPED: f64 = 0.5;
 
-/// Rows of a function below which nothing is said of it: the bias is then not known to 1 %.
+/// Least number of rows of a function for a bias: it is then known to 1 %.
 pub(crate) const MIN_ROWS: u64 = 50;
 
-/// How long a function runs within a visit, by the truth.
+/// Length of a function within a visit, by the truth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Length {
@@ -27,15 +27,15 @@ pub(crate) enum Length {
     Short,
 }
 
-/// One function, over the visits in which it runs long or short.
+/// One function, over the visits in which it is long or short.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct FunctionFindings {
     pub name: String,
     /// Which of its visits.
     pub length: Length,
-    /// Visits in which it ran that long.
+    /// Visits in which it is that long.
     pub rows: u64,
-    /// Of those, visits with a sample of it.
+    /// Those of them with a sample of it.
     pub seen: u64,
     /// Mean truth, ns.
     pub truth_ns: f64,
@@ -43,7 +43,7 @@ pub(crate) struct FunctionFindings {
     pub self_ns: f64,
     /// Mean `span_ns`, with 0 where no sample was, ns.
     pub span_ns: f64,
-    /// Of those visits, the ones that called it just once: only there `span_ns` means its time.
+    /// Those of `rows` that called it exactly once: only there `span_ns` is its time.
     pub once: u64,
     /// Mean `span_ns` - truth over these, ns.
     pub once_span_bias_ns: f64,
@@ -51,7 +51,7 @@ pub(crate) struct FunctionFindings {
     pub bias: f64,
     /// Standard error of `bias`.
     pub bias_stderr: f64,
-    /// Root mean square of `self_stderr_ns` where there is one, ns.
+    /// Root mean square of `self_stderr_ns` where known, ns.
     pub stderr_ns: f64,
     /// Root mean square of `self_ns` - truth over the same visits, ns.
     pub error_ns: f64,
@@ -70,7 +70,7 @@ impl FunctionFindings {
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct Bin {
     pub rows: u64,
-    /// Mean length in sample intervals, without what samples made of it.
+    /// Mean length in sample intervals, without the samples' own interrupts.
     pub intervals: f64,
     /// Mean truth, ns.
     pub truth_ns: f64,
@@ -84,12 +84,12 @@ pub(crate) struct Bin {
     pub span_error_ns: f64,
 }
 
-/// Upper ends of the bins in sample intervals; the last bin has none.
+/// Upper ends of the bins in sample intervals; the last bin is open.
 pub(crate) const BINS: [f64; 13] = [
     0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0,
 ];
 
-/// A function pooled over all items compared: what the report says about short functions.
+/// A function pooled over all items compared, as the report does for short functions.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct PooledFindings {
     pub name: String,
@@ -120,7 +120,7 @@ pub(crate) struct VisitFindings {
     pub missing: u64,
     /// Visits without an item, and second visits of one.
     pub extra: u64,
-    /// Visits that begin or end outside what the log allows.
+    /// Visits that begin or end outside the range given by the log.
     pub misplaced: u64,
     /// Visits whose functions are compared.
     pub compared: u64,
@@ -145,7 +145,7 @@ pub(crate) struct SampleFindings {
     pub wrong_item: u64,
     /// Samples in user mode while a function of the log ran.
     pub judged: u64,
-    /// Of those, samples that name another function.
+    /// Those of them that name another function.
     pub wrong_function: u64,
     /// Samples in the kernel within visits: interrupts, probes.
     pub kernel: u64,
@@ -168,11 +168,11 @@ pub(crate) struct Findings {
     pub pooled: Vec<PooledFindings>,
     /// Share of the compared visits' time that is the kernel's.
     pub kernel_share: f64,
-    /// What a sample's interrupt (or another) took of a function, ns; null: the log does not say.
+    /// Duration of an interruption, mostly a sample's, in a function, ns; null: not in the log.
     pub stop_ns: Option<i64>,
-    /// Share of the functions' time that interrupts took; null: the log does not say.
+    /// Share of the functions' time in interrupts; null: not in the log.
     pub stopped_share: Option<f64>,
-    /// How far the log's times may be from the marks' clock, ns.
+    /// Largest difference of the log's times from the marks' clock, ns.
     pub truth_clock_error_ns: i64,
     /// 99th percentile of the error of the samples' clock, ns; null: it is the marks' clock.
     pub clock_error_ns: Option<f64>,
@@ -184,7 +184,7 @@ impl Findings {
         all.filter(move |f| f.length == length && f.is_known())
     }
 
-    /// The function of a length whose bias is largest, in absolute terms or in standard errors.
+    /// The function of a length with the largest bias, in absolute terms or in standard errors.
     #[must_use]
     pub(crate) fn worst(&self, length: Length) -> Option<&FunctionFindings> {
         let size = |f: &FunctionFindings| match length {
@@ -194,7 +194,7 @@ impl Findings {
         self.of(length).max_by(|a, b| size(a).total_cmp(&size(b)))
     }
 
-    /// Share of the intervals of a length that hold the truth.
+    /// Share of the intervals of a length that contain the truth.
     #[must_use]
     pub(crate) fn coverage(&self, length: Length) -> Option<f64> {
         let sum = |of: fn(&FunctionFindings) -> u64| self.of(length).map(of).sum::<u64>();
@@ -204,8 +204,8 @@ impl Findings {
 
     /// Lowest and highest coverage among the functions of a length, with their names.
     ///
-    /// The coverage of all depends on which functions there are: the error of one that changes
-    /// once in its visit is uniform, and 1.96 standard errors hold all of it.
+    /// The total coverage depends on the functions: the error of a function that changes once in
+    /// its visit is uniform, and 1.96 standard errors cover all of it.
     #[must_use]
     pub(crate) fn coverages(&self, length: Length) -> Option<[(f64, &str); 2]> {
         let each = || {
@@ -251,9 +251,9 @@ impl Findings {
             .max_by(|a, b| a.bias().abs().total_cmp(&b.bias().abs()))
     }
 
-    /// Which targets are missed, in words; empty if none is.
+    /// Missed targets, as text; empty if all are met.
     ///
-    /// `tests` is how many short functions are looked at in the whole run: at 95 % each, one in
+    /// `tests` is the number of short functions examined in the whole run: at 95 % each, one in
     /// twenty would be found biased by chance alone, so the interval is widened until that happens
     /// in one run of twenty.
     #[must_use]
@@ -301,7 +301,7 @@ impl Findings {
             None => misses.push("too few visits to say anything: a longer --duration".to_owned()),
             Some(share) => {
                 let error = (share * (1.0 - share) / self.rows(Length::Long) as f64).sqrt();
-                // Of few visits chance alone makes it larger or smaller.
+                // With few visits it may be larger or smaller by chance.
                 let slack = family_quantile(1) * error;
                 if !(from - slack..=to + slack).contains(&share) {
                     misses.push(format!(
@@ -329,15 +329,15 @@ impl Findings {
         misses
     }
 
-    /// How many short functions [`Findings::misses`] looks at.
+    /// Number of short functions examined by [`Findings::misses`].
     #[must_use]
     pub(crate) fn tests(&self) -> usize {
         self.of(Length::Short).count()
     }
 }
 
-/// How many standard errors hold all of so many independent normal deviates in 95 % of the runs
-/// (Šidák). One: 1.96.
+/// Number of standard errors that cover this many independent normal deviates, all at once, in 95 %
+/// of the runs (Šidák). One: 1.96.
 ///
 /// Source: the normal quantile is Abramowitz and Stegun 26.2.23, right to 0.00045.
 fn family_quantile(tests: usize) -> f64 {
@@ -396,7 +396,7 @@ mod tests {
         }
     }
 
-    /// Each target is missed by what breaks it, and by nothing else.
+    /// Each target is missed if its own condition is broken, and only then.
     #[test]
     fn targets() {
         let good = || {
@@ -412,7 +412,7 @@ mod tests {
         let found = misses(vec![function(Length::Long, -0.011, 950)]);
         assert!(found.contains("bias of f is -1.10 %"), "{found}");
         let covered = |rows| misses(vec![function(Length::Long, 0.0, rows)]);
-        // Chance makes it so large, or so small, ..
+        // This size is within chance, ..
         assert_eq!(covered(975) + &covered(920), "");
         // .. but not this.
         let found = covered(985);

@@ -1,4 +1,4 @@
-//! What was recorded, as the comparison needs it.
+//! The recorded data, as needed by the comparison.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -22,7 +22,7 @@ columns! {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Visit {
     pub row: VisitRow,
-    /// What each function took.
+    /// Time of each function.
     pub functions: Vec<VisitFunction>,
 }
 

@@ -1,4 +1,4 @@
-//! The log of a workload: which items it handled when, and which function ran when.
+//! The log of a workload: the items it handled, and the functions it ran, with times.
 //!
 //! Lines of words; times in ns on `CLOCK_MONOTONIC`. `tests/workloads/README.md` has the same:
 //!
@@ -18,13 +18,13 @@ use crate::failure::Hint;
 /// Note of the log: how far its times may be from `CLOCK_MONOTONIC`, ns.
 pub(crate) const CLOCK_NOTE: &str = "clock_error_ns";
 
-/// Note of the log: how long one note of a call took, ns.
+/// Note of the log: duration of one note of a call, ns.
 pub(crate) const STAMP_NOTE: &str = "stamp_ns";
 
-/// Note of the log: how long an interrupt stopped a function, ns: most are samples.
+/// Note of the log: duration of an interrupt of a function, ns: most are samples.
 pub(crate) const STOP_NOTE: &str = "stop_ns";
 
-/// Note of the log: share of functions' time for which they were stopped, millionths.
+/// Note of the log: share of functions' time in interrupts, millionths.
 pub(crate) const STOPPED_NOTE: &str = "stopped_millionths";
 
 /// Note of the log: the largest memory of the workload, KiB.
@@ -48,7 +48,7 @@ pub(crate) enum TruthError {
         path: PathBuf,
         /// Number from 1.
         line: usize,
-        /// What it says.
+        /// Text of the line.
         text: String,
     },
 }
@@ -91,7 +91,7 @@ pub(crate) struct CallTruth {
     pub leave: i64,
 }
 
-/// All that a workload said.
+/// The whole log of a workload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Truth {
     /// Items by id.

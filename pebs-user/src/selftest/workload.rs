@@ -1,12 +1,12 @@
-//! The program that the self-test records: items of random make, logged as they are handled.
+//! The program that the self-test records: random items, logged as they are handled.
 //!
-//! Three kinds of items take turns (two of the first, one of each other), all measured in sample
-//! intervals g, so that each reset value meets the same task:
+//! Three kinds of items alternate (two of the first, one of each other), all measured in sample
+//! intervals g, so that each reset value has the same task:
 //!
 //! * `many`: 8..16 calls of four functions in random order, 2..8 g each;
-//! * `first`, `middle`, `last`: one call of each, 5..9 g, always in this order: what happens at an
-//!   item's edges shows here. With one change or two the error is uniform or triangular, which
-//!   1.96 standard errors cover more often than 95 %: expect 100, 96 and 100 % of these;
+//! * `first`, `middle`, `last`: one call of each, 5..9 g, always in this order: effects at an item's
+//!   edges show here. With one change or two the error is uniform or triangular, which 1.96 standard
+//!   errors cover more often than 95 %: expect 100, 96 and 100 % of these;
 //! * `short`: 1..6 calls of four functions in random order, 0.05..1.5 g each: items that may be
 //!   shorter than the sample interval.
 
@@ -40,17 +40,17 @@ const MAX_STAYS: usize = 16;
 /// Mean length of an item in intervals, over a turn: (2 x 12 x 5 + 3 x 7 + 3.5 x 0.8) / 4.
 const MEAN_ITEM: u64 = 36;
 
-/// Of the pairs of clocks taken within this many ns, the one that took least is used.
+/// The fastest of the pairs of clocks taken within this many ns is used.
 const WINDOW_NS: i64 = 5_000_000;
 
 /// A round of work that takes longer than this was interrupted, ns. Undisturbed it takes some 15;
 /// the shortest interrupt some 500.
 const INTERRUPTED_NS: f64 = 300.0;
 
-/// An item that was stopped for longer than so many samples' interrupts take was disturbed.
+/// An item was disturbed if it was stopped for longer than this many samples' interrupts.
 const DISTURBED_COSTS: f64 = 2.0;
 
-/// And at least so long, ns.
+/// And at least for this long, ns.
 const DISTURBED_NS: f64 = 5_000.0;
 
 /// One item: planned, and as it came.
@@ -130,8 +130,8 @@ pub(crate) fn run(args: &WorkloadArgs) -> io::Result<()> {
     write(&args.log, &items, Pair::take())
 }
 
-/// Binds the program to the last CPU that it may run on, and asks to be let run there: the fewer
-/// interruptions, the more visits can be compared. Neither is needed.
+/// Binds the program to the last CPU it may run on, and raises its priority there: the fewer
+/// interruptions, the more visits can be compared. Failures are ignored.
 fn stay_on_one_cpu() {
     use rustix::process::setpriority_process;
     use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -165,7 +165,7 @@ fn speed() -> (f64, f64) {
     (ROUNDS as f64 / ns, ticks / ns)
 }
 
-/// What items to handle.
+/// Items to handle.
 struct Plan {
     rng: SplitMix64,
     /// Rounds of an interval.
@@ -215,7 +215,7 @@ struct Line {
 }
 
 impl Line {
-    /// `None` if the pairs hold no two windows.
+    /// `None` if the pairs do not fill two windows.
     fn through(pairs: impl Iterator<Item = Pair>) -> Option<Self> {
         let mut knots: Vec<Pair> = Vec::new();
         let mut window = i64::MIN;
@@ -231,7 +231,7 @@ impl Line {
             }
             window = this;
         }
-        // One that an interrupt fell into says little, even where it is the best of its window.
+        // A pair with an interrupt in it is inaccurate, even if it is the best of its window.
         let mut widths: Vec<u64> = knots.iter().map(Pair::width).collect();
         widths.sort_unstable();
         let usual = widths.get(widths.len() / 2).copied()?;
@@ -264,13 +264,13 @@ impl Line {
     }
 }
 
-/// What interrupts took of the functions' time.
+/// Interrupts in the functions' time.
 struct Stops {
-    /// Mean of the functions' lengths of interruption, by function's median: what most take, ns.
+    /// Median over the functions of their mean interruption, ns.
     typical_ns: f64,
-    /// Longest that a sample's interrupt may take, ns: what stops an item for longer is something else.
+    /// Longest interruption by a sample, ns: longer ones have another cause.
     longest_ns: f64,
-    /// Share of the time of the functions that nothing else stopped.
+    /// Share of interrupts in the time of the functions that were stopped by nothing else.
     share: f64,
 }
 
@@ -295,7 +295,7 @@ impl Stops {
     }
 }
 
-/// The longest time for which an item was stopped by something else, ns; `None`: nothing long.
+/// The longest interruption of an item by something other than samples, ns; `None`: there was none.
 fn disturbed_ns(item: &Item, line: &Line, stops: &Stops) -> Option<f64> {
     let stays = &item.stays[..item.count];
     let calls = stays.iter().flat_map(|stay| [stay.enter, stay.leave]);
@@ -305,7 +305,7 @@ fn disturbed_ns(item: &Item, line: &Line, stops: &Stops) -> Option<f64> {
         .chain(calls)
         .chain([item.edges[1], item.after])
         .collect();
-    // The functions themselves say what stopped them.
+    // The functions report their own interruptions.
     let is_call = |n: usize| n >= 2 && n.is_multiple_of(2) && n < 2 + 2 * stays.len();
     let outside = times.windows(2).enumerate().filter(|(n, _)| !is_call(*n));
     let outside = outside.map(|(_, pair)| pair[1].0 - pair[0].0);
@@ -358,7 +358,7 @@ pub(crate) fn peak_kib() -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse().ok()
 }
 
-/// What it costs to note an instant, ns.
+/// Cost of noting an instant, ns.
 fn stamp_ns(line: &Line) -> i64 {
     const NOTES: i64 = 1000;
     let first = now();
@@ -396,7 +396,7 @@ mod tests {
         assert!(truth.notes[CLOCK_NOTE] < 1000);
     }
 
-    /// What preempts a function for long is no sample's interrupt: neither it nor the function counts.
+    /// A long preemption is no sample's interrupt: neither it nor its function counts.
     #[test]
     fn what_samples_take() {
         let stay = |stops, stopped, longest| Stay {

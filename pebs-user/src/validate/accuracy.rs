@@ -17,13 +17,13 @@ use crate::units::Cpu;
 /// Difference from the truth that a hardware event may have. The paper found PEBS within 0.1 %.
 pub(crate) const HARDWARE_BOUND: f64 = 0.01;
 
-/// Difference that a clock may have: the kernel's timer is late by what each interrupt takes.
+/// Largest difference of a clock: the kernel's timer is delayed by the duration of each interrupt.
 pub(crate) const CLOCK_BOUND: f64 = 0.05;
 
 /// Events that an event of software costs a run: each takes some us.
 const SOFTWARE_EVENTS: u64 = 4_000;
 
-/// How much is done in a run.
+/// Amount of work in a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Size {
     /// Samples wanted from hardware and clocks.
@@ -33,7 +33,7 @@ pub(crate) struct Size {
 }
 
 impl Size {
-    /// Of the quick suite, or the whole one.
+    /// Sizes of the quick or the full suite.
     pub(crate) const fn of(quick: bool) -> Self {
         if quick {
             Self {
@@ -49,7 +49,7 @@ impl Size {
     }
 }
 
-/// Samples, and how many there should be.
+/// Number of samples, and the expected number.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Counted {
     /// Samples.
@@ -58,7 +58,8 @@ pub(crate) struct Counted {
     pub lost: u64,
     /// Times that the kernel stopped the event for sampling too fast.
     pub throttled: u64,
-    /// Time in which the event was not counted though its thread ran: others had the counter, or the CPU went away, ns.
+    /// Time in which the event was not counted though its thread ran, because of multiplexing or because the virtual
+    /// CPU was taken away, ns.
     pub waited_ns: u64,
     /// Events over the reset value: for exact truths rounded down.
     pub expected: f64,
@@ -89,7 +90,7 @@ pub(crate) fn run(host: &Host, quick: bool, bench: Option<&Bench>) -> Experiment
     Experiment::new(Name::Accuracy, rows)
 }
 
-/// Numbers of threads: 1, 2, 4 and so on, and as many as there are CPUs.
+/// Numbers of threads: 1, 2, 4 and so on, up to the number of CPUs.
 pub(crate) fn thread_counts(cpus: usize) -> Vec<usize> {
     let mut counts: Vec<usize> = std::iter::successors(Some(1), |n| Some(n * 2))
         .take_while(|&n| n < cpus)
@@ -133,7 +134,7 @@ fn of_offer(
             row(case, plan.count(chase, threads))
         })
         .collect();
-    // What a program sees says nothing of an access.
+    // Samples seen by an eBPF program have no data on the access.
     if let Some(bench) = bench.filter(|_| !offer.only_misses) {
         let case = format!("{load}R {reset}, 1 thread, bpf");
         rows.push(row(case, plan.count_by_program(chase, bench)));
@@ -168,7 +169,7 @@ fn row_of(offer: &Offer, event: &ResolvedEvent, case: String, counted: &Counted)
     judge(row, offer.basis, event, counted)
 }
 
-/// Judges counts: exact events that the kernel counts have to be equal, others near.
+/// Judges counts: exact events counted by the kernel have to be equal, others close.
 pub(crate) fn judge(row: Row, basis: Basis, event: &ResolvedEvent, counted: &Counted) -> Row {
     let bound = match basis {
         Basis::Exact if !is_hardware(event) => {
@@ -187,7 +188,7 @@ pub(crate) fn is_near(ratio: f64, expected: f64, bound: f64) -> bool {
     (ratio - 1.0).abs() <= bound.max(1.0 / expected)
 }
 
-/// One event, and how much work there is for it.
+/// One event with its work.
 pub(crate) struct Plan<'a> {
     host: &'a Host,
     offer: &'a Offer,
@@ -197,7 +198,7 @@ pub(crate) struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
-    /// Work for so many samples; of software events for fewer, where each event is slow.
+    /// Work for this many samples; for software events fewer, if each event is slow.
     pub(crate) fn new(
         host: &'a Host,
         offer: &'a Offer,
@@ -219,7 +220,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Runs the work on so many threads, each sampled by itself, and adds up.
+    /// Runs the work on this many threads, each sampled separately, and sums the results.
     pub(crate) fn count(&self, chase: &Chase, threads: usize) -> Result<Counted, TakeError> {
         let each = on_threads(threads, |cpu, barrier| {
             self.one(chase, cpu, (Delivery::Bulk, barrier))
@@ -266,7 +267,7 @@ impl<'a> Plan<'a> {
                     Truth::Loads => self.events,
                     _ => self.events / chase.ratio().instructions(),
                 };
-                // Once before, so that nothing is missing while it counts.
+                // Run once before, so that all memory is mapped while it counts.
                 chase.run(1);
                 let (truth, taken) = take(cpu, &events, model, ready, || chase.run(loads))?;
                 let events = match self.offer.truth {
@@ -300,14 +301,14 @@ impl<'a> Plan<'a> {
 }
 
 impl Plan<'_> {
-    /// Whether a sample can be of what the truth counts: IBS counts the kernel too.
+    /// Whether a sample may belong to the work: IBS counts the kernel too.
     fn is_of_work(&self, sample: &Sample) -> bool {
         let is_user = matches!(self.offer.truth, Truth::Loads | Truth::Instructions);
         !is_user || !is_hardware(self.event) || !sample.raw.kind.is_kernel()
     }
 }
 
-/// Whether a sample says that its data were not in the first level cache.
+/// Whether a sample reports that its data were not in the first level cache.
 pub(crate) fn is_miss(sample: &Sample) -> bool {
     let place = sample.access.and_then(|access| access.place);
     place.is_some_and(|place| place.level != Level::L1 || place.hit == Some(false))
@@ -337,7 +338,7 @@ pub(crate) fn with_pages<R: FnOnce()>(
     Ok((pages.count(), taken))
 }
 
-/// Runs for so many ns on the CPU; gives how many it took.
+/// Runs for this many ns on the CPU; returns the time it took.
 pub(crate) fn spin(chase: &Chase, ns: u64) -> u64 {
     let begin = cpu_ns();
     loop {
@@ -369,8 +370,8 @@ mod tests {
         assert_eq!(thread_counts(8), [1, 2, 4, 8]);
     }
 
-    /// Breakpoints and page faults are counted exactly on this machine, on one thread and on several; at no reset value is
-    /// there one sample more or less.
+    /// Breakpoints and page faults are counted exactly on this machine, on one thread and on several; at no reset value
+    /// is there one sample more or less.
     #[test]
     fn exact_events() {
         if let Some(missing) = crate::limits::missing_privileges() {

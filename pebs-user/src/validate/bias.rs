@@ -1,8 +1,8 @@
-//! Bias and attribution: four instructions of a loop make the same number of events; nothing else makes any.
+//! Bias and attribution: four instructions of a loop make equally many events; nothing else makes any.
 //!
-//! Source: section IV.C of the paper. Its reset value of 100,000 is a multiple of the four events of a round: a counter that
-//! overflows exactly then always meets the same instruction, however exact it is. So both are tried: one that has no factor
-//! in common with the loop, which is judged, and one that is a multiple.
+//! Source: section IV.C of the paper. Its reset value of 100,000 is a multiple of the four events of a round: a counter
+//! that overflows exactly then always hits the same instruction, however precise it is. So two values are tried: one
+//! coprime to the loop, which is judged, and one that is a multiple.
 
 use super::accuracy::with_pages;
 use super::offers::{self, Offer, Truth, is_hardware, is_ibs};
@@ -14,10 +14,10 @@ use crate::pmu::attr::ResolvedEvent;
 use crate::pmu::host::Host;
 use crate::units::Cpu;
 
-/// Probability below which unequal shares are no chance.
+/// Least probability at which unequal shares are attributed to chance.
 const LEAST_P: f64 = 0.001;
 
-/// Share of samples off the event's instructions that is judged as none, percent.
+/// Largest share of samples off the event's instructions, percent.
 const MOST_OFF: f64 = 1.0;
 
 /// Samples of an event of software, or of hardware.
@@ -119,27 +119,27 @@ fn sampled(
         .collect())
 }
 
-/// Whether an op says that it loaded.
+/// Whether an op was a load.
 fn is_load(sample: &Sample) -> bool {
     let op = sample.access.and_then(|access| access.op);
     matches!(op, Some("load" | "load+store"))
 }
 
-/// Address of a sample, and whether the kernel says that it is exact.
+/// Address of a sample, and whether the kernel marks it as exact.
 type Found = (u64, bool);
 
-/// Where samples were.
+/// Places of samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Places {
     /// Samples within the loop.
     inside: u64,
-    /// Samples outside of it.
+    /// Samples outside of the loop.
     outside: u64,
-    /// Samples whose address the kernel calls exact.
+    /// Samples marked as exact by the kernel.
     exact: u64,
     /// At each of the instructions.
     sites: [u64; 4],
-    /// At the instruction just behind one of them, as samples are that skid by one.
+    /// Samples at the instruction just behind one of them, as by a skid of one.
     skidded: u64,
 }
 
@@ -264,8 +264,8 @@ mod tests {
         assert_eq!((places.all(), places.at_sites()), (9, 5));
     }
 
-    /// On this machine page faults are found at the stores that made them, in equal shares where the reset value has no
-    /// factor in common with the loop, and all at one store where it is a multiple; breakpoints are at their instruction.
+    /// On this machine page faults are found at their stores, in equal shares if the reset value is coprime to the
+    /// loop, and all at one store if it is a multiple; breakpoints are at their instruction.
     #[test]
     fn this_machine() {
         if let Some(missing) = crate::limits::missing_privileges() {

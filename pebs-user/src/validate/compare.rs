@@ -1,4 +1,4 @@
-//! Machines side by side, with the figures that the paper published: what differs, and which figure says so.
+//! Compares machines with each other and with the paper's published figures.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::report::{Basis, Experiment, Figure, Name, Report, Row, Spread};
 use super::text::value;
 
-/// What machines are compared by, as in the paper's own comparison.
+/// Aspects of the comparison, as in the paper's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Aspect {
@@ -69,7 +69,7 @@ impl Aspect {
         }
     }
 
-    /// What a report says of it; `None`: nothing, as it was not tried or there was nothing to try.
+    /// The report's entry on it; `None`: not tried, or not applicable.
     fn of(self, report: &Report) -> Option<String> {
         let experiment = report.experiment(self.experiment())?;
         let events = events(experiment);
@@ -152,7 +152,7 @@ impl Aspect {
                 .find_map(|row| row.value("in the wrong mode"))
                 .map(percent),
             Self::Overhead => {
-                // A breakpoint stops at each execution, so its share says how often that was.
+                // A breakpoint stops at each execution, so its share depends on how often that was.
                 let first = rows.iter().find(|row| row.value("overhead").is_some())?;
                 let reset = first.case.split(',').next()?;
                 let overhead = |how: &str| {
@@ -229,9 +229,9 @@ fn events(experiment: &Experiment) -> Vec<(&str, Vec<&Row>)> {
 /// The published figures.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct References {
-    /// Where they are from.
+    /// Title of the paper.
     pub paper: String,
-    /// What holds for all.
+    /// Note on all figures.
     pub note: String,
     machines: Vec<Reference>,
 }
@@ -243,7 +243,7 @@ struct Reference {
 }
 
 impl References {
-    /// Those of this program.
+    /// The references built into this program.
     pub(crate) fn embedded() -> Self {
         // A test reads it.
         serde_json::from_str(include_str!("references.json")).unwrap_or_else(|_| Self {
@@ -254,12 +254,12 @@ impl References {
     }
 }
 
-/// What a machine says of an aspect.
+/// Entry of a machine on an aspect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Said {
     /// The figures.
     pub text: String,
-    /// Where they are published; `None`: they were measured here.
+    /// Place of publication; `None`: measured here.
     pub source: Option<String>,
 }
 
@@ -268,7 +268,7 @@ pub(crate) struct Said {
 pub(crate) struct Comparison {
     /// Their names.
     pub machines: Vec<String>,
-    /// What each says, by aspect; `None`: nothing.
+    /// Entry of each machine, by aspect; `None`: no entry.
     pub aspects: Vec<(Aspect, Vec<Option<Said>>)>,
     /// Figures of both reports that belong together.
     pub figures: Vec<Pair>,
@@ -289,7 +289,8 @@ pub(crate) struct Pair {
     pub name: String,
     /// Its values.
     pub values: [Figure; 2],
-    /// Whether their intervals, or two standard deviations around them, do not overlap; `None`: one has none.
+    /// Whether their intervals, or two standard deviations around them, are disjoint; `None`: one has
+    /// neither.
     pub differ: Option<bool>,
 }
 
@@ -325,7 +326,7 @@ pub(crate) fn compare(reports: [&Report; 2]) -> Comparison {
     }
 }
 
-/// Figures that both have. Counts are left out: they say how much was tried.
+/// Figures that both reports have. Counts are left out: they are amounts of work.
 fn pairs([a, b]: [&Report; 2]) -> Vec<Pair> {
     let mut pairs = Vec::new();
     for ours in &a.experiments {
@@ -355,12 +356,12 @@ fn pairs([a, b]: [&Report; 2]) -> Vec<Pair> {
     pairs
 }
 
-/// Whether a figure says how much was tried.
+/// Whether a figure is an amount of work.
 fn is_count(figure: &Figure) -> bool {
     matches!(figure.unit.as_str(), "samples" | "items" | "events")
 }
 
-/// Ends of what a figure may be.
+/// Bounds of a figure.
 fn bounds(figure: &Figure) -> Option<(f64, f64)> {
     Some(match figure.spread? {
         Spread::Deviation(deviation) => (
@@ -388,7 +389,7 @@ mod tests {
     use super::*;
     use crate::validate::report::tests::report;
 
-    /// The published figures are read, and each has a place where it is published.
+    /// The published figures are parsed, and each has a place of publication.
     #[test]
     fn references() {
         let references = References::embedded();
@@ -421,7 +422,7 @@ mod tests {
         assert!(references.note.contains("not named"));
     }
 
-    /// Two machines and the published ones: a cell each, empty where nothing is known.
+    /// Two machines and the published ones: a cell each, empty where unknown.
     #[test]
     fn side_by_side() {
         let ours = report();
@@ -462,7 +463,7 @@ mod tests {
         assert_eq!((share.name.as_str(), share.differ), ("off", Some(false)));
     }
 
-    /// Intervals that touch do not differ; without one nothing is said.
+    /// Touching intervals do not differ; without an interval there is no verdict.
     #[test]
     fn differences() {
         let with = |value: f64, spread| Figure {

@@ -1,7 +1,7 @@
 //! Many events at once: one to six, more than the CPU has counters.
 //!
-//! Where there are too few counters the kernel has events take turns; recordings refuse that unless `--multiplex` is given. An
-//! event that waits for its turn has no samples: how many that are follows from the time that it was counted.
+//! With too few counters the kernel multiplexes events; recordings refuse that unless `--multiplex` is given. An event
+//! without a counter has no samples: the expected number follows from the time counted.
 //!
 //! Source: section IV.F of the paper.
 
@@ -16,7 +16,7 @@ use crate::pmu::host::Host;
 use crate::pmu::open::PerfEvent;
 use crate::units::Cpu;
 
-/// Reset value of hardware events: that of the paper, made prime, so that it meets all instructions of the loop.
+/// Reset value of hardware events: the paper's, made prime, so that it hits all instructions of the loop.
 const RESET: u64 = 100_003;
 
 /// Reset value of breakpoints.
@@ -28,7 +28,7 @@ const CLOCK_RESET: u64 = 100_000;
 /// Difference from the truth that scaled counts of events in turn may have.
 const TURNS_BOUND: f64 = 0.1;
 
-/// Pages that are touched beside the loop.
+/// Number of pages touched beside the loop.
 const PAGES: u64 = 256;
 
 /// Runs the experiment.
@@ -40,7 +40,7 @@ pub(crate) fn run(host: &Host, quick: bool) -> Experiment {
     Experiment::new(Name::ManyEvents, rows)
 }
 
-/// An event with how many samples it should have.
+/// An event and its expected number of samples.
 struct Wanted {
     label: String,
     event: ResolvedEvent,
@@ -110,7 +110,7 @@ fn hardware(host: &Host, samples: u64) -> Vec<Row> {
     rows
 }
 
-/// Samples of IBS tell all kinds apart at once.
+/// Samples of IBS distinguish all kinds at once.
 fn ibs(host: &Host, samples: u64) -> Row {
     let label = "IBS ops, told apart";
     let offer = Offer {
@@ -122,7 +122,7 @@ fn ibs(host: &Host, samples: u64) -> Row {
         Err(why) => return Row::not_here(label, "6 kinds in one run", why),
     };
     let reset = event.reset.0.get();
-    // Nine instructions a round, of which the locked ones are several ops: the share of loads is judged by none.
+    // Nine instructions a round, of which the locked ones are several ops: the share of loads is not judged.
     let rounds = samples * reset / 9;
     let result = on_thread(|cpu| {
         take(
@@ -149,7 +149,7 @@ fn ibs(host: &Host, samples: u64) -> Row {
     }
 }
 
-/// Whether an op is of this kind, by what IBS says; a return by its place.
+/// Whether an op is of this kind, by its IBS data; a return by its address.
 fn is_of(kind: Kind, sample: &super::take::Sample) -> bool {
     let Some(access) = sample.access else {
         return false;
@@ -169,7 +169,7 @@ fn ratio_of(label: &str) -> String {
     format!("{label} samples/expected")
 }
 
-/// Breakpoints, page faults and a clock at once: what stands in for six counters.
+/// Breakpoints, page faults and a clock at once, in place of six counters.
 fn software(host: &Host, rounds: u64) -> Vec<Row> {
     let label = "breakpoints, page-faults, task-clock";
     let kinds = Kind::ALL.into_iter();
@@ -211,7 +211,7 @@ fn software(host: &Host, rounds: u64) -> Vec<Row> {
     (1..=offers.len()).map(run).collect()
 }
 
-/// The loop, and fresh pages; gives the ns that both took.
+/// Runs the loop, and touches fresh pages; returns the time of both, ns.
 fn software_run(
     host: &Host,
     wanted: &[Wanted],
@@ -284,7 +284,7 @@ fn row(row: Row, wanted: &[Wanted], taken: &[Taken]) -> Row {
     )
 }
 
-/// How many breakpoints the CPU has for a thread: the one resource of it that runs out on any machine.
+/// Number of breakpoints of the CPU for a thread: the only such resource that is limited on any machine.
 fn most_breakpoints(host: &Host) -> Row {
     /// More than any CPU has.
     const MOST: u64 = 16;
@@ -293,7 +293,7 @@ fn most_breakpoints(host: &Host) -> Row {
     let result = on_thread(|cpu| {
         let mut open = 0;
         for n in 0..MOST {
-            // Addresses that differ: what is equal could share.
+            // Distinct addresses: equal ones might share a breakpoint.
             let spec = format!("mem:{:#x}:x", super::work::Loop::loads().range.0 + n);
             let offer = Offer::new(label, &[&spec], Truth::Loads, Basis::Exact);
             let Ok(event) = offer.find(host, 1) else {

@@ -1,8 +1,8 @@
-//! Memory accesses: where data came from and their address, against memory of which it is known.
+//! Memory accesses: data source and address in samples, against accesses to known memory.
 //!
-//! Pointers are followed through memory as large as half of each cache, and through more than the last one holds: what was
-//! walked before is in that level by construction, as far as the cache is this program's alone. Where a step through all
-//! memory takes no longer than one through the first level, as in an emulator, there are no levels to be told apart.
+//! Pointers are followed through memory as large as half of each cache, and through more than the last one holds:
+//! memory walked before is in that level by construction, as long as no other program uses the cache. If a step through
+//! all memory takes no longer than one through the first level, as in an emulator, levels can't be distinguished.
 
 use std::path::Path;
 
@@ -24,7 +24,7 @@ const MOST_BYTES: u64 = 512 << 20;
 /// Share of samples that have to be of the level, percent: other programs share the caches.
 const LEAST_RIGHT: f64 = 80.0;
 
-/// A step through RAM takes so many times that of the first level at least, where there are caches. On CPUs it is 20 and more.
+/// Least ratio of a step through RAM to one through the first level, if there are caches. On CPUs it is 20 and more.
 const LEAST_APART: f64 = 2.0;
 
 /// Steps that are timed at least.
@@ -33,7 +33,7 @@ const TIMED_STEPS: u64 = 20_000;
 /// Reset value of loads.
 const RESET: u64 = 1_009;
 
-/// Pages whose addresses are compared.
+/// Number of pages whose addresses are compared.
 const PAGES: u64 = 512;
 
 /// Runs the experiment.
@@ -73,7 +73,7 @@ pub(crate) fn run(host: &Host, quick: bool) -> Experiment {
     Experiment::new(Name::Memory, rows)
 }
 
-/// What a load should say.
+/// Expected data of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wanted {
     Cache(Level),
@@ -104,7 +104,7 @@ impl Wanted {
             (Self::Cache(Level::L2), half(1)),
             (Self::Cache(Level::L3), half(2)),
             (Self::Cache(Level::Ram), last),
-            // A line of each of so many pages: more than any first TLB holds, and few enough for the cache.
+            // A line of each of this many pages: more than any first TLB has entries, and few enough for the cache.
             (Self::TlbMiss, Some((1_024 * (page + LINE), page + LINE))),
         ]
     }
@@ -118,7 +118,7 @@ impl Wanted {
                 .place
                 .is_some_and(|it| it.level == Level::L1 && it.hit != Some(false)),
             Self::Cache(level) => access.place.is_some_and(|it| it.level == level),
-            // Older CPUs say that it was found in one of both: no word on the first.
+            // Older CPUs report a hit in either TLB, without saying which.
             Self::TlbMiss => access
                 .tlb
                 .is_some_and(|it| !it.hit || matches!(it.level, TlbLevel::L2 | TlbLevel::Walker)),
@@ -126,12 +126,12 @@ impl Wanted {
     }
 }
 
-/// What following pointers gave.
+/// Result of following pointers.
 #[derive(Debug)]
 struct Walked {
     /// Samples of the load.
     samples: Vec<Sample>,
-    /// How many of them have an address within the memory.
+    /// Number of samples with an address within the memory.
     within: u64,
     /// Size of the memory, bytes.
     bytes: usize,
@@ -174,7 +174,7 @@ fn walked(
     run.map_err(|error: TakeError| error.to_string())
 }
 
-/// A row for each walk. Where levels can't be told apart they are not on this machine, and only addresses are judged.
+/// A row for each walk. If levels can't be distinguished their rows say "not here", and only addresses are judged.
 fn levels(label: &str, walks: &[(Wanted, Result<Walked, String>)]) -> Vec<Row> {
     let no_levels = no_levels(walks);
     let row = |(wanted, walked): &(Wanted, Result<Walked, String>)| match (walked, &no_levels) {
@@ -201,7 +201,7 @@ fn levels(label: &str, walks: &[(Wanted, Result<Walked, String>)]) -> Vec<Row> {
     rows
 }
 
-/// Why levels can't be told apart, if they can't.
+/// Why levels can't be distinguished; `None` if they can.
 fn no_levels(walks: &[(Wanted, Result<Walked, String>)]) -> Option<String> {
     let of = |level| {
         let mut walks = walks.iter();
@@ -262,7 +262,7 @@ fn confusion(row: Row, wanted: Wanted, walked: &Walked) -> Row {
     )
 }
 
-/// Addresses of page faults: those of the pages, in the order in which they are touched.
+/// Addresses of page faults: must be those of the pages, in the order in which they are touched.
 fn addresses(host: &Host) -> Row {
     let offer = offers::page_faults();
     let case = format!("address, {PAGES} pages");
@@ -411,7 +411,7 @@ mod tests {
         assert_eq!(none.holds, Some(false), "no sample is no proof");
     }
 
-    /// Where all memory is as fast as the first level nothing is said of levels; addresses are judged all the same.
+    /// If all memory is as fast as the first level, levels are not judged, but addresses are.
     #[test]
     fn without_caches() {
         let walks = |ram_ns, within| {
@@ -445,7 +445,7 @@ mod tests {
         assert_eq!(no_levels(&unknown), None);
     }
 
-    /// The memory of each level is as large as half of it; of RAM larger than the last.
+    /// The memory of each level is half of its size; that of RAM exceeds the last level.
     #[test]
     fn memory_of_levels() {
         let all = Wanted::all(&[32 << 10, 1 << 20, 32 << 20]);
@@ -458,7 +458,7 @@ mod tests {
         assert!(walk.contains(walk.first()));
     }
 
-    /// Sizes as sysfs says them, the code's cache left out.
+    /// Sizes from sysfs, without the instruction cache.
     #[test]
     fn caches() {
         let dir = tempfile::tempdir().unwrap();
@@ -480,7 +480,7 @@ mod tests {
         assert_eq!(sizes(Path::new("/nowhere")), [0; 0]);
     }
 
-    /// Without hardware that says it, levels are not on this machine.
+    /// Without hardware that reports levels, their rows say "not here".
     #[test]
     fn without_hardware() {
         let experiment = run(&fixtures::bare_guest(), true);

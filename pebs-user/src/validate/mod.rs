@@ -1,9 +1,9 @@
 //! Precise sampling judged against known truth on this machine: `pebs-trace validate`.
 //!
-//! Each experiment runs work that is written in assembly, so that the true number and place of its events are known, takes
-//! samples of it as recordings do, and says how far they are from the truth. `work` is the work, `take` takes the samples,
-//! `offers` finds the events that this machine has for a piece of work, `report` is what comes of it; each experiment has
-//! a file of its own. `compare` puts reports side by side with published figures, `text` and `page` show them.
+//! Each experiment runs work written in assembly, so that the true number and place of its events are known, samples it
+//! as recordings do, and reports the difference from the truth. `work` is the work, `take` takes the samples, `offers`
+//! finds this machine's events for a piece of work, `report` is the result; each experiment has a file of its own.
+//! `compare` compares reports with each other and with published figures, `text` and `page` show them.
 //!
 //! Source: Sasongko, Chabbi, Kelly, Unat: Precise Event Sampling on AMD Versus Intel: Quantitative and Qualitative
 //! Comparison, IEEE TPDS 34(5), 2023. The experiments are theirs, section IV; their code is in ParCoreLab/pes-artifact.

@@ -1,7 +1,7 @@
-//! User and kernel mode: work of which it is known where it runs, against the mode that samples say.
+//! User and kernel mode: work in a known mode, against the mode in samples.
 //!
-//! Source: section IV.G of the paper, which counts locked instructions of a kernel module. Here the kernel's work is its own:
-//! faults while it fills fresh pages, and reads of `/dev/zero`, whose begin and end are timed.
+//! Source: section IV.G of the paper, which counts locked instructions of a kernel module. Here the kernel does its own
+//! work: faults while it fills fresh pages, and reads of `/dev/zero`, whose begin and end are timed.
 
 use std::io::Read as _;
 
@@ -20,8 +20,8 @@ const PAGES: u64 = 512;
 /// Share of samples that may be in the wrong mode, where the truth is measured, percent.
 const MOST_WRONG: f64 = 1.0;
 
-/// ns on each side of a change of mode for which nothing is claimed: an interrupt reads the clock when it is handled, which a
-/// virtual machine may delay by some us.
+/// Time around a change of mode in which samples are not judged, ns: an interrupt reads the clock when it is handled,
+/// which a virtual machine may delay by some us.
 const EDGE_NS: i64 = 20_000;
 
 /// Bytes that the kernel fills in a read, and loads of a turn in user space: some 100 us each.
@@ -160,7 +160,7 @@ fn faults_by_mode(host: &Host, event: &ResolvedEvent, cpu: Cpu) -> Result<Confus
     filled.map_err(prepare)?;
     let mut confusion = Confusion::default();
     for sample in &taken[0].samples {
-        // Other pages are nobody's.
+        // Other pages belong to neither.
         let address = sample.access.and_then(|access| access.addr).unwrap_or(0);
         for (pages, is_kernel) in [(&user, false), (&kernel, true)] {
             if pages.contains(address) {
@@ -174,7 +174,7 @@ fn faults_by_mode(host: &Host, event: &ResolvedEvent, cpu: Cpu) -> Result<Confus
 /// Times of system calls, `CLOCK_MONOTONIC`, ns.
 type Calls = Vec<(i64, i64)>;
 
-/// Turns of work in user space and in the kernel, told apart by time.
+/// Alternating work in user space and in the kernel, distinguished by time.
 fn reads(host: &Host, label: &str, (spec, reset): (&str, u64), rounds: u32) -> Row {
     let case = format!("R {reset}, reads of /dev/zero");
     let offer = Offer::new(label, &[spec], Truth::CpuTime, Basis::StandIn);
@@ -182,7 +182,7 @@ fn reads(host: &Host, label: &str, (spec, reset): (&str, u64), rounds: u32) -> R
         Ok(event) => event,
         Err(why) => return Row::not_here(label, case, why),
     };
-    // Only here the time of a sample is compared with that of the work.
+    // Only here sample times are compared with those of the work.
     event.attr.set_use_clockid(1);
     event.attr.clockid = libc::CLOCK_MONOTONIC;
     event.perf_clock = false;
@@ -212,7 +212,7 @@ fn reads(host: &Host, label: &str, (spec, reset): (&str, u64), rounds: u32) -> R
         found.add(is_kernel, sample);
     }
     let row = Row::new(label, case, basis).figures(found.figures());
-    // Of the time in user space some is the kernel's all the same: interrupts, and other threads' turns.
+    // Some of the time in user space is still the kernel's: interrupts, and other threads' turns.
     let wrong = found.kernel_as_user as f64 / (found.known() as f64).max(1.0) * 100.0;
     let is_filtered = |counts, count| counts || count == 0;
     let modes = Modes::of(&event);
@@ -248,8 +248,8 @@ fn now() -> i64 {
     time.tv_sec * 1_000_000_000 + time.tv_nsec
 }
 
-/// The longest turn of user space and of the kernel of which something is claimed, ns: in a longer one another thread had
-/// the CPU, and when it came back nobody knows.
+/// The longest turns of user space and of the kernel that are judged, ns: in a longer one another thread had the CPU,
+/// and it is unknown when this one got it back.
 fn longest(calls: &[(i64, i64)]) -> [i64; 2] {
     const TIMES: f64 = 2.0;
     let user = calls.windows(2).map(|two| (two[1].0 - two[0].1) as f64);
@@ -269,7 +269,7 @@ fn is_in_kernel(calls: &[(i64, i64)], [user, kernel]: [i64; 2], time: i64) -> Op
         let is_inside = time > begin + EDGE_NS && time < end - EDGE_NS;
         return (is_inside && end - begin <= kernel).then_some(true);
     }
-    // Before the first call and behind the last one nothing is known.
+    // Before the first call and behind the last one the mode is unknown.
     let (begin, end) = (before?.1, next?.0);
     let is_inside = time < end - EDGE_NS && end - begin <= user;
     is_inside.then_some(false)
@@ -280,8 +280,8 @@ mod tests {
     use super::*;
     use std::path::Path;
 
-    /// Within a call is the kernel, between two is user space; near a change, before the first and behind the last is nothing,
-    /// nor in a turn that took far longer than the others.
+    /// Within a call is the kernel, between two is user space; unknown are times near a change, before the first and
+    /// after the last call, and in a turn much longer than the others.
     #[test]
     fn by_time() {
         let calls = [(100_000, 200_000), (500_000, 600_000)];
@@ -307,7 +307,7 @@ mod tests {
         );
     }
 
-    /// Page faults are told apart exactly on this machine, and `:u` and `:k` leave the others out.
+    /// Modes of page faults are exact on this machine, and `:u` and `:k` exclude the other mode.
     #[test]
     fn this_machine() {
         if let Some(missing) = crate::limits::missing_privileges() {

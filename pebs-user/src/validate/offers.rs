@@ -1,4 +1,4 @@
-//! Which events this machine has for a piece of work, and what is known of them beforehand.
+//! This machine's events for a piece of work, and their expected counts.
 
 use super::report::Basis;
 use super::work::{Chase, Kind};
@@ -10,7 +10,7 @@ use crate::pmu::open::{Target, open_stepping_down, settle_twins};
 use crate::pmu::reset;
 use crate::units::Tid;
 
-/// What an event should count.
+/// True count of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Truth {
     /// Loads that miss the first level cache, or the execution of that load.
@@ -21,22 +21,22 @@ pub(crate) enum Truth {
     Pages,
     /// ns on the CPU, as the thread's clock says.
     CpuTime,
-    /// What the counter itself says.
+    /// The counter's own value.
     Counter,
 }
 
 /// An event that this machine may have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Offer {
-    /// What it is called in rows.
+    /// Name in rows.
     pub label: String,
     /// As typed, the first one that there is.
     pub specs: Vec<String>,
-    /// What it should count.
+    /// True count.
     pub truth: Truth,
-    /// What the truth is worth.
+    /// Reliability of the truth.
     pub basis: Basis,
-    /// Of IBS, that only samples of loads that missed count.
+    /// For IBS: only samples of loads that missed count.
     pub only_misses: bool,
 }
 
@@ -51,10 +51,10 @@ impl Offer {
         }
     }
 
-    /// Opens it once on this thread, to see what the machine grants.
+    /// Opens it once on this thread, to check that the machine grants it.
     ///
     /// # Errors
-    /// Why it is not to be had, in a sentence.
+    /// The reason of a refusal, in one sentence.
     pub(crate) fn find(&self, host: &Host, reset: u64) -> Result<ResolvedEvent, String> {
         let mut why = String::new();
         for spec in &self.specs {
@@ -67,7 +67,7 @@ impl Offer {
     }
 }
 
-/// Finds one event; with `access`, one whose samples say what they accessed.
+/// Finds one event; with `access`, one whose samples have memory accesses.
 fn find(host: &Host, spec: &str, reset: u64, access: bool) -> Result<ResolvedEvent, String> {
     let spec: EventSpec = spec
         .parse()
@@ -96,7 +96,7 @@ pub(crate) fn is_hardware(event: &ResolvedEvent) -> bool {
     matches!(event.class, EventClass::Hardware { .. })
 }
 
-/// Whether it is one of IBS.
+/// Whether it is an event of IBS.
 pub(crate) fn is_ibs(event: &ResolvedEvent) -> bool {
     matches!(
         event.class,
@@ -107,8 +107,8 @@ pub(crate) fn is_ibs(event: &ResolvedEvent) -> bool {
     )
 }
 
-/// Names of a precise event of Intel's, newer and older ones. The truth is of user mode: what the kernel does beside, for
-/// each sample too, is not in it.
+/// Names of a precise event of Intel's, newer and older ones. The truth is of user mode only: the kernel's events, such
+/// as those for each sample, are not in it.
 const L1_MISSES: [&str; 2] = [
     "mem_load_retired.l1_miss:upp",
     "mem_load_uops_retired.l1_miss:upp",
@@ -143,7 +143,7 @@ pub(crate) fn of_chase(host: &Host, chase: &Chase) -> Vec<Offer> {
         ),
         Offer::new("L1 load misses", &L1_MISSES, Truth::Loads, exact),
     ];
-    // Where there is no PMU at all it is of no use to list both vendors' events.
+    // Without any PMU it is pointless to list both vendors' events.
     if host.cpu.vendor == Vendor::Amd || host.no_pmu_reason().is_some() {
         // Each instruction of the work is one op.
         offers.push(Offer::new("IBS ops", &[OPS], Truth::Instructions, exact));
@@ -169,7 +169,7 @@ pub(crate) fn of_chase(host: &Host, chase: &Chase) -> Vec<Offer> {
     offers
 }
 
-/// Page faults, whose work is another.
+/// Page faults, which have other work.
 pub(crate) fn page_faults() -> Offer {
     Offer::new("page-faults", &["page-faults"], Truth::Pages, Basis::Exact)
 }
@@ -211,7 +211,7 @@ mod tests {
     use crate::pmu::host::fixtures;
     use crate::validate::work::Ratio;
 
-    /// Each machine resolves the events that it is said to have: PEBS on Intel, IBS on AMD, neither in a guest.
+    /// Each machine resolves the expected events: PEBS on Intel, IBS on AMD, neither in a guest.
     #[test]
     fn machines_have_them() {
         let chase = Chase::new(Ratio::In20);

@@ -1,10 +1,10 @@
 //! Overhead in time: work with and without sampling, per event, reset value, way of delivery and number of threads.
 //!
-//! Runs with and without take turns, so that a slow spell of the machine meets both; the figures are of pairs. What the
-//! machine does to runs without sampling is said beside: an overhead below that noise is none.
+//! Runs with and without sampling alternate, so that a slow spell of the machine affects both; the figures are of
+//! pairs. The spread of runs without sampling is shown beside: an overhead below that noise is not significant.
 //!
-//! Source: section IV.D of the paper. Its delivery is a signal for each sample; here it is what recordings do: the kernel
-//! writes into a ring (`bulk`), or a program sees each sample (`bpf`).
+//! Source: section IV.D of the paper. It delivers a signal for each sample; here delivery is that of recordings: the
+//! kernel writes into a ring (`bulk`), or an eBPF program gets each sample (`bpf`).
 
 use super::accuracy::{cpu_ns, thread_counts};
 use super::offers::{self, Offer, Truth, is_hardware};
@@ -39,7 +39,8 @@ pub(crate) fn run(host: &Host, quick: bool, bench: Option<&Bench>) -> Vec<Row> {
     rows
 }
 
-/// The reset value of the paper, and a tenth of it; of clocks a quarter, as each sample takes some us; of software events 1 and 10.
+/// The paper's reset value, and a tenth of it; for clocks a quarter, as each sample takes some us; for software events
+/// 1 and 10.
 fn resets(offer: &Offer) -> [u64; 2] {
     match offer.truth {
         Truth::Pages => [1, 10],
@@ -100,7 +101,7 @@ struct Pair {
     samples: u64,
 }
 
-/// What is run.
+/// One run.
 struct Run<'a> {
     host: &'a Host,
     event: &'a ResolvedEvent,
@@ -120,7 +121,7 @@ impl Run<'_> {
             let is_bulk = matches!(delivery, Delivery::Bulk);
             let each = on_threads(threads, |cpu, barrier| {
                 barrier.wait();
-                // One that has a program could not be passed to other threads.
+                // An event with an eBPF program can't be passed to other threads.
                 let delivery = if is_bulk {
                     Delivery::Bulk
                 } else {
@@ -150,7 +151,7 @@ impl Run<'_> {
             let events = [(self.event, delivery)];
             let (sampled_ns, taken) = take(cpu, &events, &self.host.cpu, || (), || timed(work))?;
             let samples = match delivery {
-                // The kernel took one each time that the counter ran over.
+                // The kernel took one at each overflow of the counter.
                 Delivery::Nowhere => taken[0].times.value / self.event.reset.0.get(),
                 Delivery::Bulk | Delivery::Bpf(_) => taken[0].samples.len() as u64 + taken[0].lost,
             };
@@ -221,7 +222,7 @@ fn figures(pairs: &[Pair]) -> Vec<Figure> {
     figures
 }
 
-/// How far apart runs without sampling are.
+/// Spread of runs without sampling.
 fn noise(plain: &[f64]) -> Option<Figure> {
     let plain = Summary::of(plain)?;
     let noise = plain.deviation / plain.mean * 100.0;
@@ -232,7 +233,8 @@ fn noise(plain: &[f64]) -> Option<Figure> {
 mod tests {
     use super::*;
 
-    /// Of pairs 10 ms without and 11 with, of 1,000 samples: 10 %, 1 us a sample. Runs without that differ are the noise.
+    /// Pairs of 10 ms without and 11 ms with 1,000 samples: 10 %, 1 us a sample. The spread of the runs without is the
+    /// noise.
     #[test]
     fn pairs() {
         let pair = |plain, sampled| Pair {

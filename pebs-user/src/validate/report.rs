@@ -1,4 +1,4 @@
-//! What validating found: one file of JSON, which can be sent and compared.
+//! Result of a validation: one file of JSON, which can be sent and compared.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use crate::failure::Hint;
 use crate::pmu::host::Host;
 use crate::terminal::shown;
 
-/// What the file says it is.
+/// Type of the file.
 const KIND: &str = "pebs-trace validation";
 
 /// Layout of the file.
@@ -30,24 +30,24 @@ pub(crate) struct Report {
     pub tool_version: String,
     /// When it began, seconds since 1970.
     pub taken_s: u64,
-    /// How long it took, s.
+    /// Duration, s.
     pub seconds: f64,
     /// Whether it was the quick suite.
     pub quick: bool,
     /// The machine.
     pub machine: Machine,
-    /// Experiments in the order in which they ran.
+    /// Experiments in the order of execution.
     pub experiments: Vec<Experiment>,
 }
 
-/// What was measured on. Neither host name nor user: the file is to be sent.
+/// The machine. Neither host name nor user: the file is meant to be sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Machine {
     /// CPU model.
     pub cpu: String,
     /// Kernel release.
     pub kernel: String,
-    /// Hypervisor; null: none, or it hides.
+    /// Hypervisor; null: none, or hidden.
     pub hypervisor: Option<String>,
     /// CPUs that are online.
     pub cpus: u64,
@@ -55,7 +55,7 @@ pub(crate) struct Machine {
     pub no_pmu: Option<String>,
 }
 
-/// What is tried.
+/// Name of an experiment.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum,
 )]
@@ -81,7 +81,7 @@ pub enum Name {
 }
 
 impl Name {
-    /// All, in the order in which they run.
+    /// All of them, in the order of execution.
     pub(crate) const ALL: [Self; 8] = [
         Self::Accuracy,
         Self::Sensitivity,
@@ -113,17 +113,17 @@ impl Name {
 pub(crate) struct Experiment {
     /// Which.
     pub name: Name,
-    /// What came of it.
+    /// Verdict.
     pub verdict: Verdict,
     /// The same in a sentence.
     pub summary: String,
-    /// How long it took, s.
+    /// Duration, s.
     pub seconds: f64,
     /// Its rows.
     pub rows: Vec<Row>,
 }
 
-/// What came of an experiment.
+/// Verdict on an experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Verdict {
@@ -149,7 +149,7 @@ impl Verdict {
     }
 }
 
-/// What a row's truth is worth.
+/// Reliability of a row's truth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Basis {
     /// Number and place of the events are known exactly.
@@ -179,22 +179,22 @@ impl Basis {
 pub(crate) struct Row {
     /// The event.
     pub event: String,
-    /// What else distinguishes the row: threads, reset value, transport.
+    /// Further parameters of the row: threads, reset value, transport.
     pub case: String,
-    /// What its truth is worth.
+    /// Reliability of its truth.
     pub basis: Basis,
-    /// What was measured; empty where nothing was.
+    /// Measured values; empty if there are none.
     pub figures: Vec<Figure>,
-    /// Whether it is within its bound; null: there is none.
+    /// Whether it is within its bound; null: it has none.
     pub holds: Option<bool>,
-    /// The bound, why there is nothing, or what else has to be known.
+    /// The bound, the reason for missing figures, or a remark.
     pub note: Option<String>,
 }
 
 /// A number that was measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Figure {
-    /// What it is.
+    /// Name.
     pub name: String,
     /// Its value.
     pub value: f64,
@@ -202,11 +202,11 @@ pub(crate) struct Figure {
     pub unit: String,
     /// Number of samples or runs that it comes from.
     pub n: u64,
-    /// How exact it is; null: it is a count.
+    /// Precision; null: it is a count.
     pub spread: Option<Spread>,
 }
 
-/// How exact a figure is, in its unit.
+/// Precision of a figure, in its unit.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Spread {
@@ -366,7 +366,7 @@ impl Machine {
     }
 }
 
-/// What keeps a file from being read.
+/// Why a file can't be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReportError {
     /// The system's.
@@ -394,7 +394,7 @@ pub(crate) enum ReportError {
         /// Version of the pebs-trace that wrote it.
         tool: String,
     },
-    /// Not whole.
+    /// The file is incomplete.
     #[error("{} is damaged", path.display())]
     Damaged {
         /// The file.
@@ -425,7 +425,7 @@ impl Hint for ReportError {
 }
 
 impl Report {
-    /// A report of what was found from `begin` on.
+    /// A report without experiments, of a validation that began at `begin`.
     pub(crate) fn new(host: &Host, quick: bool, begin: std::time::SystemTime) -> Self {
         let since = begin.duration_since(std::time::UNIX_EPOCH);
         Self {
@@ -506,7 +506,7 @@ impl Report {
     }
 }
 
-/// Somebody else's texts, safe for a terminal.
+/// Makes all foreign texts safe for a terminal.
 fn safe(value: Value) -> Value {
     match value {
         Value::String(text) => Value::String(shown(&text).into_owned()),
@@ -544,7 +544,7 @@ pub(crate) mod tests {
         report
     }
 
-    /// Verdicts follow from the rows, and name what is out of bounds.
+    /// Verdicts follow from the rows, and name the rows out of bounds.
     #[test]
     fn verdicts() {
         let report = report();
@@ -580,7 +580,7 @@ pub(crate) mod tests {
         assert_eq!(Figure::share("off", 0, 0), None);
     }
 
-    /// What somebody sends does nothing to a terminal.
+    /// A foreign report can't send control characters to a terminal.
     #[test]
     fn foreign_text() {
         let mut report = report();
@@ -595,7 +595,7 @@ pub(crate) mod tests {
         assert!(read.machine.cpu.starts_with("CPU"));
     }
 
-    /// What is written is read again; anything else is refused with what to do.
+    /// A written file can be read; any other is refused with advice.
     #[test]
     fn files() {
         let path = Path::new("r.json");

@@ -27,8 +27,8 @@ pub(crate) fn run(host: &Host, quick: bool) -> Experiment {
     Experiment::new(Name::Sensitivity, rows.collect())
 }
 
-/// Reset values: of hardware those of the paper. Of software events, each of which takes some us, so small ones that there are
-/// samples; the kernel has no clock that ticks faster than every 10 us.
+/// Reset values: for hardware those of the paper. For software events, each of which takes some us, values small enough
+/// for samples; the kernel's clocks do not tick faster than every 10 us.
 fn resets(offer: &Offer) -> Vec<u64> {
     match offer.truth {
         Truth::Pages => vec![1, 10, 100, 1_000],

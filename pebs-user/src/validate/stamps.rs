@@ -1,11 +1,11 @@
-//! Time stamps: what a recording says of a workload that logs when each of its functions ran, by both transports.
+//! Time stamps: recordings by both transports, of a workload that logs when each of its functions ran.
 //!
 //! The workload, its log and the comparison are those of [`crate::selftest`].
 
 use super::report::{Basis, Figure, Row};
 use crate::selftest::findings::{Findings, Length};
 
-/// What a transport gave.
+/// Row of a transport.
 pub(crate) fn row(transport: &str, found: &Findings) -> Row {
     let reset = found.reset_ns;
     let case = format!("R {reset}, {transport}");
@@ -70,15 +70,15 @@ pub(crate) fn row(transport: &str, found: &Findings) -> Row {
 /// Peak memory of a target and of the program that recorded it, KiB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Peaks {
-    /// Of the target by itself.
+    /// Of the target alone.
     pub alone: u64,
     /// Of the target while it was recorded.
     pub recorded: u64,
-    /// Of this program after that, what other experiments took included.
+    /// Of this program afterwards, including other experiments.
     pub own: u64,
 }
 
-/// What recording takes of memory.
+/// Memory used by recording.
 pub(crate) fn memory(peaks: &Peaks) -> Row {
     let overhead = (peaks.recorded as f64 / peaks.alone.max(1) as f64 - 1.0) * 100.0;
     Row::new("cpu-clock", "memory of a recording", Basis::StandIn).figures([

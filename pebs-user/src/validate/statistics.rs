@@ -12,7 +12,7 @@ pub(crate) struct Summary {
 }
 
 impl Summary {
-    /// Of these values; `None` if there are none.
+    /// Summary of these values; `None` if there are none.
     pub(crate) fn of(values: &[f64]) -> Option<Self> {
         let n = values.len() as f64;
         let mean = values.iter().sum::<f64>() / n;
@@ -25,7 +25,7 @@ impl Summary {
     }
 }
 
-/// The middle value, or the mean of both; `None` of none.
+/// The median; `None` if there are no values.
 pub(crate) fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -39,17 +39,17 @@ pub(crate) fn median(values: &[f64]) -> Option<f64> {
     })
 }
 
-/// How far counts are from equal shares.
+/// Distance of counts from equal shares.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ChiSquare {
-    /// Sum of squared distances over what was expected.
+    /// Sum of squared distances over expected counts.
     pub value: f64,
-    /// Probability that equal shares give such a value or a larger one.
+    /// Probability of such a value or a larger one under equal shares.
     pub p: f64,
 }
 
 impl ChiSquare {
-    /// Of counts that should be equal; `None` for fewer than two, or no events.
+    /// Test of counts that should be equal; `None` for fewer than two counts, or no events.
     pub(crate) fn of_equal(counts: &[u64]) -> Option<Self> {
         let all: u64 = counts.iter().sum();
         let expected = all as f64 / counts.len() as f64;
@@ -132,7 +132,7 @@ mod tests {
         }
     }
 
-    /// Equal counts are no evidence, one place that has all of them is.
+    /// Equal counts have a large p, all events at one place a tiny one.
     #[test]
     fn equal_shares() {
         let equal = ChiSquare::of_equal(&[100, 100, 100, 100]).unwrap();
@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(ChiSquare::of_equal(&[0, 0]), None);
     }
 
-    /// Of one value there is no deviation, of none nothing.
+    /// A single value has no deviation, and without values there is no summary.
     #[test]
     fn summaries() {
         let of = |values| Summary::of(values).map(|it| (it.n, it.mean, it.deviation));

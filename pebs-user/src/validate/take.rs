@@ -24,14 +24,14 @@ const RING_BYTES: u32 = 4 << 20;
 /// Bytes of the program's ring.
 const PROGRAM_RING_BYTES: u32 = 8 << 20;
 
-/// Where samples go.
+/// Destination of samples.
 #[derive(Clone, Copy)]
 pub(crate) enum Delivery<'a> {
     /// Nowhere: the kernel takes them and has no ring to put them into.
     Nowhere,
     /// The kernel writes them into a ring.
     Bulk,
-    /// A program sees each of them and puts it into a ring.
+    /// An eBPF program gets each of them and puts it into a ring.
     Bpf(&'a Bench),
 }
 
@@ -49,26 +49,26 @@ impl Delivery<'_> {
 /// A sample.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Sample {
-    /// What every sample has. Its time is on `CLOCK_MONOTONIC` where the event says so.
+    /// Fields that every sample has. Its time is on `CLOCK_MONOTONIC` if the event is set to it.
     pub raw: RawSample,
-    /// What it says of its memory access or op.
+    /// Data on its memory access or op.
     pub access: Option<Access>,
 }
 
-/// What an event gave.
+/// Result of one event.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Taken {
     /// Samples in the order of the ring.
     pub samples: Vec<Sample>,
     /// Samples that found no room.
     pub lost: u64,
-    /// What the counter says, for how long it was meant to count, and did.
+    /// The counter's value, the time it was enabled, and the time it counted.
     pub times: Times,
     /// Times that the kernel stopped the event for sampling too fast.
     pub throttled: u64,
 }
 
-/// What keeps samples from being taken.
+/// Why samples can't be taken.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TakeError {
     /// The kernel refused the event.
@@ -97,7 +97,7 @@ pub(crate) enum TakeError {
     Program,
 }
 
-/// Where an event's samples wait.
+/// Destination of an event's samples.
 enum Place {
     Nowhere,
     Ring(Box<(PerfRing, RingKind)>),
@@ -136,8 +136,8 @@ pub(crate) fn cpus() -> Vec<Cpu> {
     )
 }
 
-/// Runs some work on so many threads at once, each bound to a CPU of its own as far as there are enough. The work gets
-/// its thread's CPU and a barrier to wait at when it is ready.
+/// Runs some work on this many threads at once, each bound to a CPU of its own as long as there are enough. The work
+/// gets its thread's CPU, and a barrier to wait at when it is ready.
 ///
 /// # Errors
 /// The first of a thread.
@@ -170,17 +170,18 @@ pub(crate) fn on_threads<T: Send>(
     })
 }
 
-/// Runs something on this thread, bound to the last CPU meanwhile: what a program's ring belongs to can't be passed on.
+/// Runs something on this thread, bound to the last CPU meanwhile: the owner of an eBPF program's ring can't change
+/// threads.
 ///
 /// # Errors
-/// Those of the work, or the thread can't be bound.
+/// Errors of the work, or that the thread can't be bound.
 pub(crate) fn bound<T>(work: impl FnOnce(Cpu) -> Result<T, TakeError>) -> Result<T, TakeError> {
     let before = rustix::thread::sched_getaffinity(None);
     let cpu = cpus().last().copied().unwrap_or_default();
     bind(cpu)?;
     let result = work(cpu);
     if let Ok(before) = before {
-        // Nothing is lost if it fails but that later work is on this CPU.
+        // If this fails, later work merely stays on this CPU.
         let _ = rustix::thread::sched_setaffinity(None, &before);
     }
     result
@@ -192,10 +193,10 @@ pub(crate) fn bench() -> Option<Bench> {
     Bench::load(&pmu, PROGRAM_RING_BYTES)
 }
 
-/// Runs something on a thread of its own, bound to the last CPU.
+/// Runs something on a separate thread, bound to the last CPU.
 ///
 /// # Errors
-/// Those of the work, or the thread can't be bound.
+/// Errors of the work, or that the thread can't be bound.
 pub(crate) fn on_thread<T: Send>(
     work: impl FnOnce(Cpu) -> Result<T, TakeError> + Send,
 ) -> Result<T, TakeError> {
@@ -212,7 +213,8 @@ pub(crate) fn own_thread(cpu: Cpu) -> Target {
     Target::ThreadOnCpu(Tid(tid.cast_unsigned()), cpu)
 }
 
-/// Takes samples of some work on this thread, which is bound to `cpu`; gives what the work gave and what each event did.
+/// Takes samples of some work on this thread, which is bound to `cpu`; returns the result of the work, and that of each
+/// event.
 ///
 /// `ready` is called once all events are open and before they start: threads meet there.
 ///
@@ -274,7 +276,7 @@ impl Counter {
             Delivery::Bpf(_) => event.attr_for(target),
             Delivery::Bulk | Delivery::Nowhere => event.bulk_attr(target, RING_BYTES),
         };
-        // What children inherit has no ring; there are none.
+        // Inherited events have no ring; the work has no children.
         attr.set_inherit(0);
         let opened = PerfEvent::open(&attr, target, &event.name)?;
         let place = match delivery {
@@ -290,7 +292,7 @@ impl Counter {
                 Place::Ring(Box::new((PerfRing::map(opened.as_fd(), pages)?, kind)))
             }
             Delivery::Bpf(bench) => {
-                // What others left is not ours.
+                // Drops samples of earlier events.
                 bench.take_samples();
                 let program = bench.sample_program().ok_or(TakeError::Program)?;
                 Place::Program {
@@ -304,7 +306,7 @@ impl Counter {
         })
     }
 
-    /// The samples that the ring holds, and what the counter says.
+    /// The samples in the ring, and the counter's values.
     fn drain(&mut self, cpu: Cpu) -> Result<Taken, TakeError> {
         // Reading the counter has the hardware's own buffer emptied into the ring first.
         let mut taken = Taken {
@@ -376,7 +378,7 @@ impl Inbox for Samples {
     }
 
     fn access(&mut self, _tid: Tid, _sample: &RawSample, access: Access) {
-        // It is said right behind its sample.
+        // An access directly follows its sample.
         if let Some(last) = self.samples.last_mut() {
             last.access = Some(access);
         }

@@ -30,11 +30,11 @@ pub(crate) fn page(report: &Report, width: usize) -> Page {
     page
 }
 
-/// What the words mean.
+/// Explanation of the terms.
 pub(crate) const LEGEND: &str = "exact: number and place of the events are known exactly. stand-in: a software event in place of a precise one, \
      or a truth that is measured itself. After a figure: ± its standard deviation over runs, or (low .. high) its 95 % interval.";
 
-/// What was measured, where and when.
+/// Machine, time and place of the measurement.
 pub(crate) fn heading(report: &Report) -> String {
     let machine = &report.machine;
     let time =
@@ -94,7 +94,7 @@ fn rows(experiment: &Experiment) -> Table {
     table
 }
 
-/// What the machine has not, by the reason.
+/// Missing features of the machine, grouped by reason.
 fn absent(experiment: &Experiment) -> Vec<String> {
     let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
     let rows = experiment
@@ -118,7 +118,7 @@ fn absent(experiment: &Experiment) -> Vec<String> {
     reasons.into_iter().map(line).collect()
 }
 
-/// Whether a row holds.
+/// Verdict on a row.
 pub(crate) const fn judgement(row: &Row) -> &'static str {
     match row.holds {
         Some(true) => "holds",
@@ -146,7 +146,7 @@ fn figures(row: &Row) -> Cell {
         }
         text
     };
-    // What is out of bounds is explained.
+    // Rows out of bounds are explained.
     match (&row.note, row.holds) {
         (Some(note), Some(false)) => Cell::detailed(fitted, "; ", note.clone()),
         _ => Cell::fitted(fitted),
@@ -161,7 +161,7 @@ pub(crate) fn value(figure: &Figure) -> String {
     }
     let plain = |value: f64| number(value, unit);
     let shown = match unit {
-        // The name says what is counted.
+        // The name implies the unit.
         "" | "samples" | "events" | "items" => String::new(),
         unit => format!(" {unit}"),
     };
@@ -264,7 +264,7 @@ mod tests {
     use crate::validate::compare::compare;
     use crate::validate::report::tests::report;
 
-    /// The text has a verdict for each experiment, what is out of bounds with the reason, and what is not here once.
+    /// The text has a verdict for each experiment, rows out of bounds with the reason, and missing features once.
     #[test]
     fn text() {
         let text = page(&report(), 100).plain();
@@ -324,7 +324,7 @@ mod tests {
         );
     }
 
-    /// The doctor's line names what deviates.
+    /// The doctor's line names the deviations.
     #[test]
     fn for_the_doctor() {
         let mut report = report();

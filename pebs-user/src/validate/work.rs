@@ -1,4 +1,4 @@
-//! Work whose events are known, in assembly: no compiler adds or removes an instruction.
+//! Work with known events, in assembly: no compiler adds or removes an instruction.
 //!
 //! Source: Listings 1 to 3 of the paper, as in its artifact (`accuracy-bench`, `bias-bench`, `mult-events`).
 #![expect(
@@ -107,7 +107,7 @@ std::arch::global_asm!(
     ".hidden pebs_validate_touch_end",
     "pebs_validate_touch_end:",
     "ret",
-    // Pointers, each of which leads to the next: first one, steps.
+    // Pointers, each to the next one: arguments are the first one, and the number of steps.
     ".p2align 6",
     ".globl pebs_validate_walk",
     ".hidden pebs_validate_walk",
@@ -183,7 +183,7 @@ fn at(function: Function) -> u64 {
     function as usize as u64
 }
 
-/// Instructions, of which one in so many is a load that misses the first level cache.
+/// Share of instructions that are loads which miss the first level cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ratio {
     /// One in 20.
@@ -209,7 +209,7 @@ pub(crate) struct Chase {
 }
 
 impl Chase {
-    /// Of this ratio.
+    /// A chase of this ratio.
     pub(crate) fn new(ratio: Ratio) -> Self {
         let mut order: Vec<u32> = (0..ELEMENTS as u32).collect();
         let mut rng = SplitMix64::new(1);
@@ -224,7 +224,7 @@ impl Chase {
         Self { table, ratio }
     }
 
-    /// How many instructions there are to a load.
+    /// Ratio of instructions to loads.
     pub(crate) const fn ratio(&self) -> Ratio {
         self.ratio
     }
@@ -260,7 +260,7 @@ impl Chase {
     pub(crate) const ROUND: u32 = 100;
 }
 
-/// What a chase did.
+/// True counts of a chase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ChaseTruth {
     /// Loads that missed, in the instruction at [`Chase::load`].
@@ -279,7 +279,7 @@ pub(crate) struct Loop {
 }
 
 impl Loop {
-    /// Of loads.
+    /// A loop of loads.
     pub(crate) fn loads() -> Self {
         let sites: [Function; 4] = [
             pebs_validate_bias_1,
@@ -293,7 +293,7 @@ impl Loop {
         }
     }
 
-    /// Of stores to new pages.
+    /// A loop of stores to new pages.
     pub(crate) fn touches() -> Self {
         let sites: [Function; 4] = [
             pebs_validate_touch_1,
@@ -315,7 +315,7 @@ pub(crate) fn load_four(rounds: u64) {
     unsafe { pebs_validate_bias(rounds.max(1), &raw const word) };
 }
 
-/// Fresh pages that nothing has touched yet.
+/// Fresh pages that have not been touched yet.
 pub(crate) struct Pages {
     base: *mut c_void,
     count: usize,
@@ -341,12 +341,12 @@ impl Pages {
                 mm::MapFlags::PRIVATE,
             )
         }?;
-        // SAFETY: the mapping is ours; a kernel without huge pages refuses, and has none.
+        // SAFETY: the mapping is ours; a kernel without huge pages refuses, and needs no such advice.
         let _ = unsafe { mm::madvise(base, bytes, mm::Advice::LinuxNoHugepage) };
         Ok(Self { base, count, page })
     }
 
-    /// How many there are: faults of [`Pages::touch`].
+    /// Number of pages, which is that of the faults of [`Pages::touch`].
     pub(crate) const fn count(&self) -> u64 {
         self.count as u64
     }
@@ -356,7 +356,7 @@ impl Pages {
         self.base as u64 + (number * self.page) as u64
     }
 
-    /// Whether an address is in one of them.
+    /// Whether an address is in one of the pages.
     pub(crate) fn contains(&self, address: u64) -> bool {
         (self.address(0)..self.address(self.count)).contains(&address)
     }
@@ -398,7 +398,7 @@ pub(crate) struct Walk {
 }
 
 impl Walk {
-    /// Over so many bytes, with a pointer every `stride` bytes.
+    /// Memory of this many bytes, with a pointer every `stride` bytes.
     pub(crate) fn new(bytes: usize, stride: usize) -> Self {
         let apart = stride.max(8) / 8;
         let count = (bytes / 8 / apart).max(2);
@@ -427,13 +427,13 @@ impl Walk {
         self.words.as_ptr() as u64
     }
 
-    /// Whether an address is one of a pointer.
+    /// Whether an address is in the memory of the pointers.
     pub(crate) fn contains(&self, address: u64) -> bool {
         let base = self.words.as_ptr() as u64;
         (base..base + self.words.len() as u64 * 8).contains(&address)
     }
 
-    /// Follows so many pointers.
+    /// Follows this many pointers.
     pub(crate) fn run(&self, steps: u64) {
         // SAFETY: each pointer leads to another one in the same memory.
         unsafe { pebs_validate_walk(self.words.as_ptr(), steps.max(1)) };
@@ -451,7 +451,7 @@ pub(crate) enum Kind {
     Branches,
     /// The call, the return and the last conditional one, but for the last round.
     Taken,
-    /// Of the function that is called.
+    /// Returns of the called function.
     Returns,
     /// Two.
     Locked,
@@ -480,7 +480,7 @@ impl Kind {
         }
     }
 
-    /// Events in so many rounds, the last return of the loop itself included.
+    /// Events in this many rounds, the last return of the loop itself included.
     pub(crate) const fn events(self, rounds: u64) -> u64 {
         match self {
             Self::Loads => 4 * rounds + 1,
@@ -493,7 +493,7 @@ impl Kind {
         }
     }
 
-    /// An instruction that makes one such event a round, for a breakpoint, and its executions in so many rounds.
+    /// An instruction that makes one such event a round, for a breakpoint, and its executions in this many rounds.
     pub(crate) fn site(self, rounds: u64) -> Option<(u64, u64)> {
         Some(match self {
             Self::Loads => (at(pebs_validate_many_load), rounds),
@@ -528,7 +528,7 @@ mod tests {
         }
     }
 
-    /// The work runs and says what it did.
+    /// The work runs and reports what it did.
     #[test]
     fn truth() {
         let truth = Chase::new(Ratio::In20).run(1_001);
@@ -543,7 +543,7 @@ mod tests {
         Pages::new(4).unwrap().fill().unwrap();
     }
 
-    /// Instructions as the disassembler sees them: what counts events is what the listing says.
+    /// The labelled instructions are in order, the first one at the begin of the loop and all within it.
     #[test]
     fn instructions_are_in_order() {
         let Loop { sites, range } = Loop::loads();

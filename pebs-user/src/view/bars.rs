@@ -2,7 +2,7 @@
 
 use hdrhistogram::Histogram;
 
-/// Digits to which durations are distinguished: 1 %, finer than a column of any screen.
+/// Significant digits of durations: 1 %, finer than a column of any screen.
 const DIGITS: u8 = 2;
 
 /// Durations are distinguished up to this one: 36 years.
@@ -83,7 +83,8 @@ impl Durations {
 }
 
 impl Bars {
-    /// Heights of the columns in eighths of a line, the highest `lines` high; none that holds an item is 0.
+    /// Heights of the columns in eighths of a line, the highest one `lines` high; a column with an item is
+    /// never 0.
     #[must_use]
     pub(crate) fn eighths(&self, lines: u16) -> Vec<u64> {
         let most = self.counts.iter().copied().max().unwrap_or(0).max(1);
@@ -125,7 +126,7 @@ mod tests {
         assert_eq!((heights[0], heights[1], heights[10]), (32, 0, 1));
     }
 
-    /// No items, no columns, and items that all took as long.
+    /// No items, no columns, and items of equal duration.
     #[test]
     fn edges() {
         assert_eq!(bars(&[], 30), None);

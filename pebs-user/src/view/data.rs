@@ -1,4 +1,4 @@
-//! What is looked at: the report of a trace, and the distribution of durations.
+//! Data of the view: the report of a trace, and the distribution of durations.
 
 use rustc_hash::FxHashMap;
 
@@ -18,7 +18,7 @@ const MOST_ROWS: usize = 10_000;
 /// Characters of an argument that are kept; one is seldom longer than the 64 that a probe reads.
 const ARG_WIDTH: usize = 200;
 
-/// Everything that can be looked at.
+/// All data of the view.
 #[derive(Clone, Debug)]
 pub(crate) struct Data {
     /// Path of the trace, safe to show.
@@ -36,7 +36,7 @@ pub(crate) struct Data {
 /// The items of one probe.
 #[derive(Clone, Debug)]
 pub(crate) struct Group {
-    /// What is known of all of them. The slowest are in [`Data::items`].
+    /// Report on all of them. The slowest are in [`Data::items`].
     pub report: ProbeReport,
     /// Durations of all items counted, listed or not.
     pub durations: Durations,
@@ -49,33 +49,33 @@ pub(crate) struct Group {
 pub(crate) struct Item {
     /// Index of its group.
     pub group: usize,
-    /// What is known of it.
+    /// Its figures.
     pub visit: SlowVisit,
     /// Its arguments as `name=value`, safe to show.
     pub args: String,
 }
 
-/// What an item did beside what is typical of its group: a function that ran, or one in which it blocked.
+/// Time of an item in a function, running or blocked, beside the typical value of its group.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Part<'a> {
     pub function: &'a FunctionName,
     /// State of the thread while off the CPU; `None`: on the CPU.
     pub state: Option<&'a str>,
-    /// Time in the item, ns; `None` if unknown, or if it did nothing of this.
+    /// Time in the item, ns; `None` if unknown, or if the item does not have this part.
     pub ns: Option<f64>,
     /// Standard error of that; `None` if unknown, and for waits, which are observed.
     pub stderr_ns: Option<f64>,
     /// Samples in the item, or number of waits.
     pub samples: u64,
-    /// What a report says about all items of the group; `None` if it is below what that lists.
+    /// Row of the report on all items of the group; `None` if it is too small to be listed.
     pub row: Option<&'a Row>,
 }
 
 impl Data {
-    /// Reads what can be looked at, of each probe the `slowest` items.
+    /// Reads the data of the view, with the `slowest` items of each probe.
     ///
-    /// Cost: as a report ([`build`]) and one column of `visits` more. Memory: as a report, and what the items
-    /// kept have of arguments, functions and waits.
+    /// Cost: that of a report ([`build`]) and one more column of `visits`. Memory: that of a report, and the
+    /// arguments, functions and waits of the items kept.
     ///
     /// # Errors
     /// If the trace can't be read.
@@ -121,7 +121,7 @@ impl Data {
         &self.groups[item.group]
     }
 
-    /// What an item did, the longest first, then what typical items do and it did not.
+    /// The parts of an item, the longest first, then parts that only typical items have.
     #[must_use]
     pub(crate) fn parts<'a>(&'a self, item: &'a Item) -> Vec<Part<'a>> {
         let report = &self.group(item).report;

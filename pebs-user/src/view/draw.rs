@@ -1,4 +1,4 @@
-//! What is on the screen: a function of data and state, without a terminal.
+//! Contents of the screen: a function of data and state, without a terminal.
 
 mod bars;
 mod item;
@@ -14,10 +14,10 @@ use super::data::Data;
 use super::state::{Page, State};
 use crate::analysis::report::human::safe;
 
-/// Lines of a screen from which on there is room for the histogram.
+/// Least height of a screen with a histogram, lines.
 const ROOM_FOR_BARS: u16 = 20;
 
-/// What keys do, in pairs.
+/// Keys and their actions, in pairs.
 const HELP: [(&str, &str); 14] = [
     (
         "up, down, j, k",
@@ -44,7 +44,7 @@ const HELP: [(&str, &str); 14] = [
     ),
 ];
 
-/// Draws the whole screen; gives how many lines of an item there are to scroll down.
+/// Draws the whole screen; returns the number of lines of an item that can be scrolled down.
 pub(crate) fn screen(frame: &mut Frame<'_>, data: &Data, state: &State) -> usize {
     let bars = if frame.area().height >= ROOM_FOR_BARS {
         bars::LINES

@@ -1,4 +1,4 @@
-//! Following a trace that is being written: it is read anew, in a thread of its own, until it has ended.
+//! Follows a trace that is being written: reads it again and again, in a separate thread, until it has ended.
 
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -9,14 +9,14 @@ use super::data::Data;
 use crate::analysis::report::{LossVisits, ReportError};
 use crate::store::reader::{Trace, TraceState};
 
-/// Between two readings, at least: what the recorder writes is readable about so long after.
+/// Least time between two readings: about the delay until recorded data can be read.
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// A reading takes at most this part of the time, as each reads all that there is.
 const PART: u32 = 5;
 
-/// A file that was just closed or compacted is not where it was listed, and one being written to may end anywhere:
-/// that is reported only if it stays so.
+/// A file that was just closed or compacted has moved since it was listed, and one being written may end anywhere:
+/// an error is reported only if it persists this long.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Shown of a trace that is being followed.
@@ -25,19 +25,19 @@ const FOLLOWING: &str = "live: being written, read anew every second or so";
 /// Shown when it has ended.
 const ENDED: &str = "the recording has ended, and this is all of it";
 
-/// What is read.
+/// What to read.
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
     /// Directory of the trace.
     pub dir: PathBuf,
-    /// Of each probe the slowest items.
+    /// Number of the slowest items of each probe.
     pub slowest: usize,
     /// Visits that overlap a loss.
     pub losses: LossVisits,
 }
 
 impl Source {
-    /// Reads what there is by now, and whether more will come.
+    /// Reads the current data, and whether more will come.
     ///
     /// # Errors
     /// If the trace can't be read.
@@ -52,15 +52,15 @@ impl Source {
     }
 }
 
-/// What a look at the trace gave: newer data, or why there are none.
+/// Result of a reading: newer data, or the reason for their absence.
 pub(crate) type News = Result<Box<Data>, String>;
 
-/// Follows a trace until it has ended, or nobody takes the news any more.
+/// Follows a trace until it has ended, or the receiver is dropped.
 ///
 /// # Errors
 /// If no thread can be started.
 pub(crate) fn follow(source: Source) -> std::io::Result<Receiver<News>> {
-    // One that was not taken yet holds up the next: memory is bounded.
+    // A result not yet taken blocks the next one: memory is bounded.
     let (sender, receiver) = sync_channel(0);
     thread::Builder::new()
         .name("follow".to_owned())
@@ -106,7 +106,7 @@ mod tests {
         }
     }
 
-    /// What is in an open segment is seen at the next reading, and the end is shown.
+    /// New data in an open segment appear at the next reading, and the end is shown.
     #[test]
     fn open_segments_are_read() {
         let parent = tempfile::tempdir().unwrap();
@@ -128,7 +128,7 @@ mod tests {
         assert_eq!((data.items.len(), is_live, data.remark), (30, false, None));
     }
 
-    /// The last news say that it was the end; then there are none.
+    /// The last result marks the end; none follow.
     #[test]
     fn until_the_end() {
         let parent = tempfile::tempdir().unwrap();

@@ -1,9 +1,9 @@
-//! Looking at a trace in a terminal: items in a list, one item beside what is typical of its group.
+//! Views a trace in a terminal: items in a list, one item beside the typical ones of its group.
 //!
-//! What is shown is the report of the trace ([`data`]), read once before the terminal is taken over. What
-//! keys do is a state machine ([`state`]), and what is on the screen follows from the two ([`draw`]): none of
-//! them does I/O. [`screen`] alone knows that there is a terminal. With `--live` a thread reads the trace anew
-//! ([`follow`]); what the user looks at stays selected.
+//! Shown is the report of the trace ([`data`]), read once before the terminal is taken over. Keys drive a
+//! state machine ([`state`]), and the screen is a function of the two ([`draw`]): none of them does I/O. Only
+//! [`screen`] uses the terminal. With `--live` a thread reads the trace again and again ([`follow`]); the
+//! user's selection is kept.
 
 pub(crate) mod bars;
 pub(crate) mod data;

@@ -29,7 +29,7 @@ impl Drop for TakenOver {
     }
 }
 
-/// Shows a trace until the user quits or a signal asks for the end, and what newer data come.
+/// Shows a trace, and newer data as they come, until the user quits or a signal asks for the end.
 ///
 /// # Errors
 /// If the terminal can't be read or written. It is given back whatever happens.
@@ -44,7 +44,7 @@ pub(crate) fn show(mut data: Data, news: Option<&Receiver<News>>) -> io::Result<
         terminal.draw(|frame| most = draw::screen(frame, &data, &state))?;
         state.hold(most);
         if !event::poll(Duration::ZERO)? {
-            // What is seen of it is seen at the next turn.
+            // The change is handled in the next turn.
             is_gone_after(PERIOD);
         } else if let Event::Key(event) = event::read()?
             && let Some(key) = key(event)
@@ -57,7 +57,7 @@ pub(crate) fn show(mut data: Data, news: Option<&Receiver<News>>) -> io::Result<
                 data = *newer;
             }
             Some(Ok(Err(why))) => data.remark = Some(safe(&why, usize::MAX)),
-            // Nothing new, or nothing any more.
+            // No news, or the sender is gone.
             Some(Err(_)) | None => {}
         }
     }
@@ -66,8 +66,8 @@ pub(crate) fn show(mut data: Data, news: Option<&Receiver<News>>) -> io::Result<
     Ok(())
 }
 
-/// Waits for input for so long, or until a signal; says whether the terminal's other end is gone. `event::poll` would read
-/// on for ever then.
+/// Waits for input for this long, or until a signal; returns whether the terminal's other end is gone. `event::poll`
+/// would then read forever.
 fn is_gone_after(most: Duration) -> bool {
     let stdin = io::stdin();
     let mut terminal = [PollFd::new(&stdin, PollFlags::IN)];
@@ -77,7 +77,7 @@ fn is_gone_after(most: Duration) -> bool {
     looked.is_ok() && terminal[0].revents().intersects(ended)
 }
 
-/// What becomes true when a signal asks for the end. The terminal's own Ctrl-C is a key.
+/// A flag that a signal for the end sets. The terminal's own Ctrl-C is a key.
 fn watch_signals() -> io::Result<Arc<AtomicBool>> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
@@ -104,7 +104,7 @@ fn watch_signals() -> io::Result<Arc<AtomicBool>> {
     Ok(is_asked)
 }
 
-/// What a key that was pressed means; `None` if nothing.
+/// Meaning of a pressed key; `None` if it has none.
 fn key(event: KeyEvent) -> Option<Key> {
     if event.kind == KeyEventKind::Release {
         return None;
@@ -133,7 +133,7 @@ fn key(event: KeyEvent) -> Option<Key> {
 mod tests {
     use super::*;
 
-    /// Ctrl-C ends whatever is on the screen, other keys with Ctrl mean nothing, and a key counts once.
+    /// Ctrl-C exits from any screen, other keys with Ctrl have no meaning, and a key counts once.
     #[test]
     fn keys() {
         let ctrl = |c| key(KeyEvent::new(KeyCode::Char(c), KeyModifiers::CONTROL));

@@ -1,4 +1,4 @@
-//! What keys do: a state machine without a terminal.
+//! Actions of keys: a state machine without a terminal.
 
 use super::data::{Data, Item};
 
@@ -35,7 +35,7 @@ pub(crate) enum Key {
     Char(char),
 }
 
-/// What the list is sorted by.
+/// Sort order of the list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Sort {
     /// Duration, the longest first.
@@ -82,20 +82,20 @@ impl Sort {
     }
 }
 
-/// What fills the screen.
+/// Content of the screen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Page {
     /// Items.
     #[default]
     List,
-    /// The item selected, scrolled down by so many lines.
+    /// The selected item, scrolled down by this many lines.
     Item(usize),
 }
 
-/// What is on the screen, and where.
+/// Content and position of the screen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct State {
-    /// What fills the screen.
+    /// Content of the screen.
     pub page: Page,
     /// Whether help is shown over it.
     pub is_help: bool,
@@ -105,7 +105,7 @@ pub(crate) struct State {
     pub is_reversed: bool,
     /// Only the items of this group.
     pub group: Option<usize>,
-    /// Only items whose arguments hold this text, in any case.
+    /// Lists only items whose arguments contain this text, ignoring case.
     pub text: String,
     /// Whether keys are being added to the text.
     pub is_typing: bool,
@@ -126,7 +126,7 @@ impl State {
         state
     }
 
-    /// The item selected; `None` if none is listed.
+    /// The selected item; `None` if the list is empty.
     #[must_use]
     pub(crate) fn item<'a>(&self, data: &'a Data) -> Option<&'a Item> {
         self.rows
@@ -134,7 +134,7 @@ impl State {
             .map(|index| &data.items[*index])
     }
 
-    /// Does what the key asks for.
+    /// Executes a key.
     pub(crate) fn press(&mut self, key: Key, data: &Data) {
         match key {
             Key::Interrupt => self.is_ended = true,
@@ -203,7 +203,7 @@ impl State {
         };
     }
 
-    /// Goes from data to newer data of the same trace: what is selected stays so, if it is still there.
+    /// Switches to newer data of the same trace; the selected item stays selected, if it still exists.
     pub(crate) fn renew(&mut self, before: &Data, data: &Data) {
         let probe = |group: usize| before.groups[group].report.probe_id;
         self.group = self.group.and_then(|group| {
@@ -216,7 +216,7 @@ impl State {
         if item.is_none() {
             self.page = Page::List;
         }
-        // Where it was is forgotten with the rows.
+        // Its old position is dropped with the rows.
         self.rows.clear();
         self.rows.extend(item);
         self.selected = 0;
@@ -227,7 +227,7 @@ impl State {
         self.selected = moved(self.selected, key, self.rows.len().saturating_sub(1));
     }
 
-    /// Lists the items anew, and stays on the one selected if it is still there.
+    /// Rebuilds the list, and keeps the selected item if it is still there.
     fn list(&mut self, data: &Data) {
         let before = self.rows.get(self.selected).copied();
         let text = self.text.to_lowercase();
@@ -247,7 +247,7 @@ impl State {
         self.rows = rows;
     }
 
-    /// Keeps the lines of an item that are not shown above within what there is to scroll.
+    /// Limits scrolling to the lines of an item that there are.
     pub(crate) fn hold(&mut self, most: usize) {
         if let Page::Item(line) = &mut self.page {
             *line = (*line).min(most);

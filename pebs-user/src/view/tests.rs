@@ -1,5 +1,5 @@
-//! Screens of a made-up trace against golden text (`BLESS=1 cargo test -p pebs-user view` writes it anew),
-//! and what keys do to them.
+//! Screens of a synthetic trace against golden text (`BLESS=1 cargo test -p pebs-user view` rewrites it),
+//! and the effects of keys on them.
 
 use std::path::Path;
 use std::{env, fs};
@@ -27,8 +27,8 @@ const FUNCTIONS: [(u32, &str, &str); 4] = [
     (4, "fdatasync", "/lib/libc.so.6"),
 ];
 
-/// 200 items of one probe, two of them slow, one of them with a key that attacks the terminal; 20 of another
-/// probe; one that overlaps a loss.
+/// 200 items of one probe, two of them slow, one with an argument of terminal escapes; 20 of another probe;
+/// one that overlaps a loss.
 fn server(extras: bool) -> TestTrace {
     let mut maker = Maker::new(info(&SPECS));
     maker.extras = extras;
@@ -56,14 +56,14 @@ fn data(slowest: usize) -> Data {
     data_with(slowest, false)
 }
 
-/// `extras`: with what `--with irq` records.
+/// `extras`: with the data of `--with irq`.
 fn data_with(slowest: usize, extras: bool) -> Data {
     let mut data = Data::read(&server(extras), slowest, LossVisits::LeaveOut).unwrap();
     data.trace = "t".to_owned();
     data
 }
 
-/// The screen as text, and what is left to scroll.
+/// The screen as text, and the number of lines left to scroll.
 fn draw(data: &Data, state: &State, (width, height): (u16, u16)) -> (String, usize) {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     let mut most = 0;
@@ -105,7 +105,8 @@ fn golden(name: &str, got: &str) {
     );
 }
 
-/// The list names the slowest first and says what it leaves out; the item selected is marked among all.
+/// The list starts with the slowest items and states what it leaves out; the selected item is marked in the
+/// histogram.
 #[test]
 fn screen_of_list() {
     let data = data(50);
@@ -122,7 +123,7 @@ fn screen_of_list() {
     golden("list.txt", &text);
 }
 
-/// An item shows its functions with error and samples, its waits and flags, beside what is typical.
+/// An item shows its functions with error and samples, its waits and flags, beside typical values.
 #[test]
 fn screen_of_item() {
     let data = data(50);
@@ -141,7 +142,7 @@ fn screen_of_item() {
     golden("item.txt", &text);
 }
 
-/// Interruptions are shown beside what is typical, where they were recorded; unknown is no 0.
+/// Interruptions are shown beside typical values, if they were recorded; unknown is not 0.
 #[test]
 fn what_came_between() {
     let mut known = data_with(50, true);
@@ -162,7 +163,7 @@ fn what_came_between() {
     assert!(!text.contains(" between "), "{text}");
 }
 
-/// That items have no marks is said once, and not of each.
+/// Missing marks are reported once, not for each item.
 #[test]
 fn no_marks() {
     let mut maker = Maker::new(info(&SPECS[1..]));
@@ -186,7 +187,7 @@ fn no_marks() {
     );
 }
 
-/// Help covers what is below it.
+/// Help covers the screen below it.
 #[test]
 fn screen_of_help() {
     let data = data(5);
@@ -197,7 +198,7 @@ fn screen_of_help() {
     assert!(!state.is_help && !state.is_ended, "a key closes help first");
 }
 
-/// What the target wrote is shown, not obeyed, and is found by its text in any case.
+/// Text of the target is escaped, and is found by its content, ignoring case.
 #[test]
 fn hostile_names() {
     let data = data(50);
@@ -230,7 +231,7 @@ fn small_screens() {
     }
 }
 
-/// Each order is what it says, unknown times come last, and the item selected stays so.
+/// Each order is correct, unknown times come last, and the selected item stays selected.
 #[test]
 fn sorting() {
     let mut data = data(50);
@@ -258,7 +259,7 @@ fn sorting() {
     }
 }
 
-/// Probes are gone through one by one, a text narrows the list as it is typed, and Esc drops both.
+/// Keys cycle through probes, a typed text narrows the list, and Esc drops both filters.
 #[test]
 fn filters() {
     let data = data(50);
@@ -324,7 +325,7 @@ fn walking() {
     assert!(state.is_ended, "Ctrl-C ends while a text is typed, too");
 }
 
-/// A trace without items is shown as one.
+/// A trace without items is shown as such.
 #[test]
 fn nothing_recorded() {
     let trace = Maker::new(info(&SPECS[..1])).finish(&[]);
@@ -339,7 +340,8 @@ fn nothing_recorded() {
     assert!(text.contains("there are no items that ended"), "{text}");
 }
 
-/// Newer data: the item looked at stays, also where others come before it; one that is gone leaves the list.
+/// Newer data: the selected item stays selected, also if others come before it; one that is gone leaves the
+/// list.
 #[test]
 fn newer_data() {
     let (before, mut after) = (data(100), data(100));

@@ -114,18 +114,18 @@ fn unknown_function() {
     refused(&done, &["finish_itm", "not found"]);
 }
 
-/// A stripped binary says that it is one, and what can be probed.
+/// A stripped binary is reported as such, with the functions that can be probed.
 #[test]
 fn unknown_function_of_a_stripped_binary() {
     need!(machine::root());
     let workload = Workload::build("stripped");
     let done = record_spec(&workload.spec("handle"));
     refused(&done, &["handle", "not found", "stripped"]);
-    // Nothing has a name there, so none is asked for.
+    // There are no names, so the hint does not ask for one.
     hints(&done, &["where functions begin", "0xADDR"]);
 }
 
-/// A SPEC is text: there is a hint for a binary whose name is not UTF-8.
+/// A SPEC is text: for a binary whose name is not UTF-8 there is a hint.
 #[test]
 fn name_that_is_not_text() {
     let spec = OsStr::from_bytes(b"./serv\xff:handle");
@@ -165,7 +165,7 @@ fn offset_outside() {
     );
 }
 
-/// `probes` lists what can be probed, and what matches a pattern.
+/// `probes` lists the functions that can be probed, or those that match a pattern.
 #[test]
 fn probes_lists_functions() {
     let workload = Workload::build("overlap");

@@ -1,4 +1,4 @@
-//! What sampling costs: `calibrate`, `plan`, and what recordings make of a calibration.
+//! Cost of sampling: `calibrate`, `plan`, and the use of a calibration by recordings.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ fn json(done: &Finished) -> Value {
     serde_json::from_str(&done.stdout[begin..]).unwrap_or_else(|e| panic!("{e}\n{done}"))
 }
 
-/// Calibrations that are kept; what recordings measured lies beside them.
+/// Stored calibrations; the measurements of recordings are in the same folder.
 fn kept(cache: &Path) -> Vec<PathBuf> {
     let folder = fs::read_dir(cache.join("pebs-trace"));
     let files = folder.map_or_else(
@@ -75,7 +75,7 @@ fn recorded_with(cache: &Path, more: &[&str]) -> Value {
     serde_json::from_slice(&fs::read(trace.join("trace.json")).unwrap()).unwrap()
 }
 
-/// A calibration is printed, drawn, kept and used; one that is damaged is ignored, which is said.
+/// A calibration is printed, drawn, stored and used; a damaged one is ignored with a message.
 #[test]
 fn calibration_is_kept_and_used() {
     need!(machine::root());
@@ -119,7 +119,7 @@ fn calibration_is_kept_and_used() {
         "{doctor}"
     );
 
-    // Without it there is what the first recording measured.
+    // Without it the measurement of the first recording is used.
     fs::write(&files[0], "{}").unwrap();
     let info = recorded(cache.path());
     let source = info["unit_costs"].as_str().unwrap();
@@ -128,8 +128,8 @@ fn calibration_is_kept_and_used() {
     assert!(notes.contains("is ignored: damaged"), "{notes}");
 }
 
-/// Samples that come in bulk are calibrated by themselves, beside those that a program sees, and each recording
-/// takes its own.
+/// Samples that come in bulk are calibrated separately from those that an eBPF program sees, and each recording uses
+/// its own calibration.
 #[test]
 fn calibration_by_transport() {
     need!(machine::root());
@@ -142,7 +142,7 @@ fn calibration_by_transport() {
     let found = json(&done);
     assert_eq!(found["calibration"]["event"], "cpu-clock, bulk");
     let alpha = found["calibration"]["fit"]["alpha_ns"].as_f64().unwrap();
-    // Not for samples that a program sees.
+    // Not for samples that an eBPF program sees.
     assert_eq!(
         recorded(cache.path())["unit_costs"],
         "measured before the run"
@@ -156,7 +156,7 @@ fn calibration_by_transport() {
     assert!((cost - expected).abs() <= 1e-6 * expected + 1e-6);
 }
 
-/// `--dry-run` keeps nothing, and text says the cost with its interval.
+/// `--dry-run` stores nothing, and the text has the cost with its interval.
 #[test]
 fn calibrate_without_keeping() {
     need!(machine::root());
@@ -237,8 +237,8 @@ fn plan_of_an_easy_goal() {
     }
 }
 
-/// Call stacks and what `--with` records are part of the plan: a sample is larger and costs no less, what threads do
-/// beside fills the ring, and the command asks for the same.
+/// Call stacks and data of `--with` are part of the plan: a sample is larger and costs no less, switches fill the ring,
+/// and the printed command has the same options.
 #[test]
 fn plan_of_larger_records() {
     need!(machine::root());
@@ -280,7 +280,7 @@ fn plan_of_larger_records() {
     hints(&done, &["plan without it"]);
 }
 
-/// Goals that can't be met say what can, and the exit code says so.
+/// For goals that can't be met the best possible is printed, with its own exit code.
 #[test]
 fn plan_of_goals_that_cannot_be() {
     need!(machine::root());
@@ -304,7 +304,7 @@ fn plan_of_goals_that_cannot_be() {
     );
 }
 
-/// What there is nothing to plan with, or no way to.
+/// Errors of `plan`: nothing to plan with, or an impossible request.
 #[test]
 fn plan_refuses() {
     need!(machine::root());
@@ -338,7 +338,8 @@ fn plan_refuses() {
     }
 }
 
-/// Counting oneself: each way is measured or says why not, with spreads that fit together, as table, boxes, JSON and picture.
+/// Self-counting: each way is measured or has a reason why not, with consistent spreads, as table, boxes, JSON and
+/// picture.
 #[test]
 fn calibrate_counters() {
     let _lock = Lock::recording();

@@ -15,8 +15,8 @@ use pebs_tests::locks::Lock;
 use pebs_tests::workload::Workload;
 use pebs_tests::{machine, need, process, say_skip};
 
-/// Exit statuses of a command that did what it says: a recording may have lost something, a comparison found something,
-/// and a plan no reset value for its goal.
+/// Exit statuses that count as success: a recording may lose records, a comparison may find changes, and a plan may
+/// have no reset value for its goal.
 fn good(arguments: &[String]) -> &'static [i32] {
     match arguments[0].as_str() {
         "diff" => &[0, 3],
@@ -35,7 +35,7 @@ fn run(page: &str, script: &str, workload: &Workload, cache: &Path) -> usize {
     for command in &commands {
         assert!(command.runs("pebs-trace"), "{page}: {command:?}");
         let arguments = &command.words[1..];
-        // Where other tests run, marks may take so long that a recording would be refused.
+        // Beside other tests marks may take so long that a recording would be refused.
         let force = arguments[0].starts_with('-').then_some("--force");
         let done = process::run(
             Command::new(machine::pebs_trace())
@@ -51,7 +51,7 @@ fn run(page: &str, script: &str, workload: &Workload, cache: &Path) -> usize {
     commands.len()
 }
 
-/// Every block that names a workload does what its page says.
+/// Every block that names a workload works as its page says.
 #[test]
 fn guide_runs() {
     need!(machine::root());

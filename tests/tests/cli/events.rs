@@ -1,4 +1,4 @@
-//! `pebs-trace events`, and what recording says to names that are not here.
+//! `pebs-trace events`, and messages of recording on unknown events.
 
 use std::fs;
 use std::path::Path;
@@ -54,7 +54,7 @@ fn row(done: &Finished, event: &str) -> Vec<String> {
     found.unwrap_or_else(|| panic!("no {event}\n{done}"))
 }
 
-/// This machine lists what the kernel counts, whatever else it has.
+/// This machine lists the kernel's events, whatever else it has.
 #[test]
 fn this_machine() {
     let done = events(&[]);
@@ -120,7 +120,7 @@ fn for_programs() {
     assert_eq!(event["source"]["of"], "sapphirerapids");
 }
 
-/// A pattern that nothing fits is no error but says so, with the nearest names.
+/// A pattern without a match is no error, but a message with the nearest names.
 #[test]
 fn nothing_fits() {
     let done = events(&["cpu-clok"]);
@@ -144,7 +144,7 @@ fn bad_machines() {
     assert!(done.stderr.contains("such as 6-55-4"), "{done}");
 }
 
-/// A guest without a PMU says so for names that only CPUs have.
+/// A guest without a PMU reports that for names that only CPUs have.
 #[test]
 fn names_without_a_pmu() {
     need!(machine::root());
@@ -168,7 +168,7 @@ fn names_without_a_pmu() {
     hints(&done, &["cpu-clock"]);
 }
 
-/// What can't be counted for each item is one line, with what to type instead.
+/// An event that can't be counted per item is one error line, with an alternative to type.
 #[test]
 fn counts_that_are_refused() {
     need!(machine::root());

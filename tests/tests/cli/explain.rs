@@ -1,4 +1,4 @@
-//! `explain` and `diff` as their user meets them: options, and what they say to bad input.
+//! `explain` and `diff` as their user sees them: options, and messages on bad input.
 
 use std::fs;
 use std::path::Path;
@@ -25,7 +25,7 @@ fn explain(trace: &Path, args: &[&str]) -> Finished {
     pebs_trace(["explain", &dir].iter().chain(args))
 }
 
-/// Every option on a good trace; text for people says in its first lines what is slow.
+/// Every option on a good trace; the first lines of the text name the slow items.
 #[test]
 fn good_trace() {
     need!(machine::root());
@@ -74,7 +74,7 @@ fn good_trace() {
     assert_eq!(json["failed"], Value::Array(Vec::new()), "{same}");
 }
 
-/// What is not there is said in one line, with what there is.
+/// An unknown name gives one error line, with the existing names.
 #[test]
 fn bad_requests() {
     need!(machine::root());

@@ -71,8 +71,8 @@ fn subcommands_are_listed() {
     }
 }
 
-/// Every argument of every subcommand has help, whose first line is short, imperative in form (a
-/// capital letter, no full stop).
+/// Every argument of every subcommand has help, whose first line is short, imperative in form (a capital
+/// letter, no full stop).
 #[test]
 fn every_argument_has_help() {
     let main = help_of(None);
@@ -98,7 +98,7 @@ fn every_argument_has_help() {
     }
 }
 
-/// The arguments of a recording, as they are documented.
+/// Recording has the documented arguments.
 #[test]
 fn recording_has_its_arguments() {
     let help = help_of(None);
@@ -123,7 +123,7 @@ fn recording_has_its_arguments() {
     }
 }
 
-/// The version is said, and goes to stdout.
+/// The version goes to stdout.
 #[test]
 fn version() {
     let done = pebs_trace(["--version"]);
@@ -131,7 +131,7 @@ fn version() {
     assert!(done.stdout.starts_with("pebs-trace "), "{done}");
 }
 
-/// Without arguments: what to do, and exit 2.
+/// Without arguments: a usage message, and exit 2.
 #[test]
 fn nothing_asked() {
     let done = pebs_trace([""; 0]);

@@ -63,7 +63,7 @@ fn library() {
     }
 }
 
-/// Nothing says which process to trace.
+/// No process to trace is given.
 #[test]
 fn no_target() {
     need!(machine::root());
@@ -81,7 +81,7 @@ fn marks_too() {
     hints(&done, &["leave out"]);
 }
 
-/// A program has to see each sample.
+/// An eBPF program has to see each sample.
 #[test]
 fn in_bulk() {
     need!(machine::root());

@@ -20,7 +20,7 @@ fn run(command: &str, trace: &Path, args: &[&str]) -> Finished {
     pebs_trace([command, &trace].iter().chain(args))
 }
 
-/// Every format is written whole, and what it shows is said.
+/// Every format is written completely, with a note on its contents.
 #[test]
 fn every_format() {
     need!(machine::root());

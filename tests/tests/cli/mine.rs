@@ -1,4 +1,4 @@
-//! `mine`: what it says about counts, and of what is no count.
+//! `mine`: results on counts, and messages on bad input.
 
 use std::fs;
 use std::path::Path;
@@ -52,7 +52,7 @@ fn verdict() {
     assert_eq!(json["ranking"]["events"][0]["events"][0], "faults");
 }
 
-/// Whatever can't be mined is one line with a hint, and exit status 2.
+/// Input that can't be mined gives one line with a hint, and exit status 2.
 #[test]
 fn refused() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Where the trace goes, and what is said where.
+//! The trace's destination, and the distribution of messages on stdout and stderr.
 
 use std::fs;
 use std::path::Path;
@@ -71,8 +71,8 @@ impl Drop for Tmpfs {
     }
 }
 
-/// The disk runs full: the recording stops cleanly, keeps what is written, says so, exits 1; the
-/// target runs on.
+/// The disk becomes full: the recording stops cleanly, keeps the data written, reports it, exits 1; the target
+/// runs on.
 #[test]
 fn full() {
     need!(machine::root());
@@ -112,8 +112,8 @@ fn full() {
     assert!(matches!(report.code(), Some(0 | 1)), "{report}");
 }
 
-/// The first line says the transport, the report and the path go to stdout, no status line goes to
-/// a pipe.
+/// The first line names the transport, the report and the path go to stdout, and no status line goes to a
+/// pipe.
 #[test]
 fn what_goes_where() {
     need!(machine::root());

@@ -1,4 +1,4 @@
-//! Without root: exactly what is missing is named.
+//! Without root: exactly the missing privilege is named.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -22,7 +22,7 @@ fn as_nobody_with(
     machine::root()?;
     let setpriv = machine::program("setpriv")?;
     let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
-    // Whatever the umask is.
+    // Independent of the umask.
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777))
         .map_err(|e| e.to_string())?;
     let (tool, target) = (dir.path().join("pebs-trace"), dir.path().join("target"));
@@ -63,8 +63,8 @@ fn recording_names_what_is_missing() {
     hints(&done, &["sudo"]);
 }
 
-/// Kernels differ in whether uprobes take more than `CAP_PERFMON`: doctor knows, and a recording that is refused says what
-/// was missing, not what was there.
+/// Kernels differ in whether uprobes need more than `CAP_PERFMON`: doctor knows, and a refused recording names the
+/// missing capability, not the present ones.
 #[test]
 fn without_sys_admin() {
     let capabilities = "-all,+perfmon,+bpf,+sys_ptrace";
@@ -87,7 +87,7 @@ fn without_sys_admin() {
     hints(&done, &["CAP_SYS_ADMIN", "use sudo"]);
 }
 
-/// doctor runs without root, says what is missing, and exits 1.
+/// doctor runs without root, names the missing privileges, and exits 1.
 #[test]
 fn doctor_without_root() {
     let done = need!(as_nobody(|_| vec!["doctor".to_owned()]));
@@ -96,8 +96,7 @@ fn doctor_without_root() {
     assert!(done.stdout.contains("CAP_BPF"), "{done}");
 }
 
-/// With root on a machine that can record, doctor finds nothing missing, and says what is only
-/// degraded.
+/// With root on a machine that can record, doctor finds nothing missing, and lists degraded features only.
 #[test]
 fn doctor_with_root() {
     need!(machine::root());
@@ -118,7 +117,7 @@ fn doctor_with_root() {
     }
 }
 
-/// What needs no permission works without.
+/// Commands that need no permission work without.
 #[test]
 fn probes_without_root() {
     let done = need!(as_nobody(|target| vec![

@@ -18,7 +18,7 @@ fn reset_zero() {
     refused(&with(&["--reset", "0"]), &["reset", "0"]);
 }
 
-/// So small that the machine would do nothing but sample: refused, with the limit.
+/// So small that the machine would only take samples: refused, with the limit.
 #[test]
 fn reset_too_small() {
     need!(machine::root());
@@ -51,7 +51,7 @@ fn reset_that_locks_to_loops() {
     assert!(!warned("1000003"), "a prime");
 }
 
-/// Call stacks are followed by frame pointers, by a program that sees each sample; what is not supported is refused.
+/// Call stacks are unwound by frame pointers, by an eBPF program for each sample; unsupported modes are refused.
 #[test]
 fn call_graphs() {
     need!(machine::root());
@@ -68,7 +68,7 @@ fn call_graphs() {
     hints(&done, &["--transport bpf"]);
 }
 
-/// Page faults can't be timed if they are not recorded, nor waits; what there is not to record is named.
+/// Page faults and waits can't be timed if they are not recorded; unknown kinds of `--with` are named.
 #[test]
 fn extras() {
     need!(machine::root());
@@ -112,7 +112,7 @@ fn malformed_event() {
     }
 }
 
-/// A hardware event where there is no PMU: said so, with another event to take.
+/// A hardware event without a PMU: an error, with another event to use.
 #[test]
 fn no_pmu() {
     need!(machine::root());
@@ -136,7 +136,7 @@ fn breakpoint_on_nothing() {
     );
 }
 
-/// A bound on the overhead that could mean two things, or nothing.
+/// An ambiguous or invalid bound on the overhead.
 #[test]
 fn max_overhead_values() {
     need!(machine::root());
@@ -161,7 +161,7 @@ fn max_overhead_values() {
     }
 }
 
-/// What can't be kept to is refused, with what can.
+/// A bound that can't be met is refused, with the possible one.
 #[test]
 fn max_overhead_that_cannot_be() {
     need!(machine::root());
@@ -237,7 +237,7 @@ fn rules_for_slow_items() {
     }
 }
 
-/// What samples say about memory accesses can only be kept of events that say something.
+/// Memory data can be recorded only for events whose samples have them.
 #[test]
 fn memory_of_a_clock() {
     need!(machine::root());

@@ -63,7 +63,7 @@ fn bad_register() {
     caret_under(&workload.spec("handle(id=%rqx)"), "%rqx");
 }
 
-/// Arguments count from 1, and only so many are in registers.
+/// Arguments count from 1, and only some are in registers.
 #[test]
 fn bad_argument_number() {
     need!(machine::root());
@@ -99,7 +99,7 @@ fn id_is_a_string() {
     );
 }
 
-/// A return value where nothing returns yet.
+/// A return value at an entry.
 #[test]
 fn retval_at_entry() {
     need!(machine::root());
@@ -110,7 +110,7 @@ fn retval_at_entry() {
     );
 }
 
-/// The same name twice, and names of columns that are there anyway.
+/// A duplicate name, and names of existing columns.
 #[test]
 fn names_that_clash() {
     need!(machine::root());
@@ -125,7 +125,7 @@ fn names_that_clash() {
     );
 }
 
-/// Presets that do not exist, have nothing in them, or lack their program.
+/// Presets that do not exist, are empty, or lack their program.
 #[test]
 fn presets() {
     let unknown = pebs_trace(["--preset", "gone", "--", "true"]);

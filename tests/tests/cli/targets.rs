@@ -62,7 +62,7 @@ fn others_that_are_not_there() {
     hints(&done, &["docker inspect"]);
 }
 
-/// In a container with pids of its own nothing would be found of what the kernel tells.
+/// In a container with a pid namespace the kernel's pids would match no process.
 #[test]
 fn pids_of_a_container() {
     need!(machine::root());
@@ -88,14 +88,14 @@ fn impossible_pid() {
     }
 }
 
-/// What is no number: what to give instead.
+/// A pid that is no number: the error says what to give.
 #[test]
 fn name_for_a_pid() {
     let done = attach("redis");
     refused(&done, &["'redis'", "pgrep"]);
 }
 
-/// A process that runs another program: which.
+/// A process that runs another program: the error names that program.
 #[test]
 fn other_program() {
     need!(machine::root());

@@ -1,4 +1,4 @@
-//! Traces given to `report` and `recover` that are not what they should be.
+//! Bad traces given to `report` and `recover`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ fn edit_json(trace: &Path, edit: impl FnOnce(&mut Value)) {
     fs::write(&path, json.to_string()).unwrap();
 }
 
-/// The report can be had again, as text for people and as data for programs.
+/// The report can be printed again, as text for people and as data for programs.
 #[test]
 fn report_of_a_good_trace() {
     need!(machine::root());
@@ -51,7 +51,7 @@ fn report_of_a_good_trace() {
     assert!(widths.len() > 1 && widths[0] > 1, "{csv}");
 }
 
-/// Nothing there.
+/// The directory does not exist.
 #[test]
 fn missing() {
     refused(&report(Path::new("/nowhere/trace")), &["/nowhere/trace"]);
@@ -104,7 +104,7 @@ fn damaged_segment() {
     }
 }
 
-/// A table that is not there at all.
+/// A table is missing.
 #[test]
 fn missing_table() {
     need!(machine::root());
@@ -113,7 +113,7 @@ fn missing_table() {
     refused(&report(&recording.dir()), &["functions"]);
 }
 
-/// A trace that was ended in good order needs no recovery, and suffers none.
+/// A trace that was closed properly needs no recovery, and is not changed.
 #[test]
 fn recover_of_a_good_trace() {
     need!(machine::root());

@@ -1,4 +1,4 @@
-//! `validate`: sampling against known truth on this machine, and what its results can be used for.
+//! `validate`: sampling against known truth on this machine, and uses of its results.
 
 use std::fs;
 use std::path::Path;
@@ -37,8 +37,8 @@ fn figure(row: &Value, name: &str) -> f64 {
     figure["value"].as_f64().unwrap()
 }
 
-/// The quick suite on this machine: what is exact is exact, what the machine has not is said to be so, and the result is
-/// shown, kept, compared and made a page.
+/// The quick suite on this machine: exact rows are within bounds, missing features are reported as such, and the result
+/// is shown, stored, compared and rendered as a page.
 #[test]
 fn quick_suite() {
     need!(machine::root());

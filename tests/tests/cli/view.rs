@@ -1,4 +1,4 @@
-//! `view` on a terminal of its own, and without one.
+//! `view` on a pseudo-terminal, and without a terminal.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +10,7 @@ use pebs_tests::{machine, need};
 
 use super::{good_spec, hints, refused};
 
-/// What a terminal is sent when the screen of a program is left.
+/// Escape sequence by which a program leaves the alternate screen.
 const LEAVE_SCREEN: &str = "\x1b[?1049l";
 
 /// The key that opens an item, as a terminal sends it.
@@ -21,8 +21,8 @@ fn recorded() -> Recording {
     recording
 }
 
-/// Views a trace on a terminal of 110 columns. `settings:` lines say how the terminal is set before and after,
-/// `ended:` the exit code.
+/// Views a trace on a terminal of 110 columns. `settings:` lines have the terminal's settings before and
+/// after, `ended:` the exit code.
 fn view(trace: &Path, option: &str) -> Running {
     let shell = format!(
         "stty cols 110 rows 30; echo settings: $(stty -g); '{}' view '{}' {option}; echo ended: $?; \
@@ -41,7 +41,7 @@ fn on_terminal(trace: &Path, keys: &str) -> Finished {
     running.finish()
 }
 
-/// What is on the screen after a program wrote this: text goes where the cursor was sent.
+/// Contents of the screen after this output: text goes to the position of the cursor.
 fn screen(written: &str) -> String {
     let mut lines = vec![vec![' '; 120]; 31];
     let (mut row, mut column) = (0, 0);
@@ -77,7 +77,7 @@ fn screen(written: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Items of which a view says that it lists them all.
+/// Number of items, from the line that says that all are listed.
 fn listed(written: &str) -> usize {
     let screen = screen(written);
     let after = screen.split(" all ").nth(1).unwrap_or_default();
@@ -87,12 +87,12 @@ fn listed(written: &str) -> usize {
 
 fn lines<'a>(done: &'a Finished, start: &str) -> Vec<&'a str> {
     let lines = done.stdout.lines().map(str::trim);
-    // The shell's first line after the screen comes behind what leaves the screen.
+    // The shell's first line after the screen follows the escape sequence that leaves it.
     let lines = lines.filter_map(|line| line.find(start).map(|at| &line[at..]));
     lines.collect()
 }
 
-/// The trace is shown, an item is opened, q ends it with 0, and the terminal is as it was.
+/// The trace is shown, an item is opened, q exits with 0, and the terminal is restored.
 #[test]
 fn on_a_terminal() {
     need!(machine::root());
@@ -107,7 +107,7 @@ fn on_a_terminal() {
     }
 }
 
-/// When its terminal is closed, the view ends: it neither stays nor reads on for ever.
+/// If its terminal is closed, the view ends, and its reader with it.
 #[test]
 fn terminal_is_closed() {
     need!(machine::root());
@@ -140,7 +140,7 @@ fn foreign_on_a_terminal() {
     assert!(!done.stdout.contains(LEAVE_SCREEN), "{done}");
 }
 
-/// Without a terminal there is nothing to look at.
+/// Without a terminal the view fails.
 #[test]
 fn without_a_terminal() {
     need!(machine::root());
@@ -152,7 +152,8 @@ fn without_a_terminal() {
     assert_eq!(done.stdout, "", "{done}");
 }
 
-/// A trace that is being written is followed: more and more items, in the end all, and then it says so.
+/// A trace that is being written is followed: more and more items appear, in the end all, and then the view
+/// says so.
 #[test]
 fn live() {
     need!(machine::root());
@@ -181,7 +182,7 @@ fn live() {
     assert_eq!(lines(&done, "ended: "), ["ended: 0"], "{done}");
 }
 
-/// Of a trace that is whole, --live shows what there is.
+/// For a complete trace, --live shows its data.
 #[test]
 fn live_of_a_whole_trace() {
     need!(machine::root());

@@ -1,4 +1,4 @@
-//! Recordings that are killed just while the kernel writes breakpoints into the target or takes them out of it.
+//! Recordings that are killed while the kernel inserts breakpoints into the target or removes them.
 //!
 //! A process that is killed while it has that done stops half way and leaves breakpoints behind. So another does it.
 
@@ -14,16 +14,16 @@ use pebs_tests::{machine, need, say_skip};
 use super::keeper;
 use super::random::{leaks, probes_gone};
 
-/// Kills while probes are placed, and as many while they are taken away.
+/// Kills while probes are inserted, and as many while they are removed.
 const KILLS: usize = 8;
-/// Part of them that must meet the moment: on a busy machine it may be over before it is seen.
+/// Least number of kills within the moment: on a busy machine it may be over before it is seen.
 const LEAST: usize = KILLS / 2;
 /// Longest wait for the moment.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Where the kernel is at that moment. Source: kernel/events/uprobes.c.
+/// Kernel function at that moment. Source: kernel/events/uprobes.c.
 const MOMENT: &str = "register_for_each_vma";
 
-/// Whether the recorder is killed while its probes are placed or while they are taken away, none stays.
+/// Whether the recorder is killed while its probes are inserted or removed, no probe stays.
 #[test]
 fn kill_9_at_the_worst_moment() {
     need!(machine::root());
@@ -50,7 +50,7 @@ fn kill_9_at_the_worst_moment() {
     target.answers_stop();
 }
 
-/// Kills one recording; says whether it met the moment.
+/// Kills one recording; returns whether it hit the moment.
 fn kill(workload: &Workload, pid: u32, is_end: bool) -> bool {
     let mut live = Recorder::new(&workload.spec("handle(id=arg1)"))
         .args(&["-p", &pid.to_string()])
@@ -64,7 +64,7 @@ fn kill(workload: &Workload, pid: u32, is_end: bool) -> bool {
     hit && killed.tool.signal() == Some(9)
 }
 
-/// Returns when the recorder or a child of its is there; false if it ended first.
+/// Returns true when the recorder or one of its children is there; false if it ended first.
 fn meets_the_moment(live: &mut Live) -> bool {
     let tool = live.tool.pid();
     let deadline = Instant::now() + PATIENCE;

@@ -1,4 +1,4 @@
-//! The process that places probes: somebody kills it; nothing of it is left behind.
+//! The process that places probes is killed; nothing of it is left behind.
 
 use std::fs;
 use std::path::Path;
@@ -24,7 +24,8 @@ pub fn children(pid: u32) -> Vec<u32> {
     pids.map(|pid| pid.parse().unwrap()).collect()
 }
 
-/// The one that keeps a recording's probes. What counts marks before has ended, as there is no count with `--force`.
+/// The process that keeps a recording's probes. The one that counts marks before the start has ended, as `--force`
+/// skips that count.
 fn keeper_of(live: &Live) -> u32 {
     let name = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     let keepers = || children(live.tool.pid()).into_iter();
@@ -34,7 +35,7 @@ fn keeper_of(live: &Live) -> u32 {
     keepers().find(|pid| name(pid).trim() == NAME).unwrap()
 }
 
-/// Killed alone, it takes nothing from the recording, which says so in one line, here and in the trace.
+/// If it is killed alone, the recording loses no data, and reports it in one line, here and in the trace.
 #[test]
 fn kill_9_of_the_keeper() {
     need!(machine::root());
@@ -49,7 +50,7 @@ fn kill_9_of_the_keeper() {
     assert_eq!(killed.code(), Some(0), "{killed}");
     let says = format!("warning: {NAME} (process {keeper}) was killed by signal 9: ");
     live.tool.wait_for_line(&says);
-    // Items go on being recorded.
+    // Recording continues.
     let rows = pebs_tests::table::rows_so_far(&live.dir(), "visits");
     live.until_rows("visits", rows + 100);
     let recording = live.stop();
@@ -67,8 +68,7 @@ fn kill_9_of_the_keeper() {
     target.answers_stop();
 }
 
-/// Nobody who kills `pebs-trace` by its command line kills it; and when a recording has ended it has, with nothing of it
-/// left to be waited for.
+/// A kill of `pebs-trace` by its command line does not hit it; it ends with its recording, and leaves no zombie.
 #[test]
 fn keeper_ends_with_its_recording() {
     need!(machine::root());

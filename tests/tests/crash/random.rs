@@ -1,4 +1,4 @@
-//! Two hundred recordings of one server, each killed at a moment of its own.
+//! Two hundred recordings of one server, each killed at a random moment.
 //!
 //! Several run at a time, which shortens the test and makes their moments more random still.
 
@@ -27,10 +27,10 @@ const AT_A_TIME: usize = 8;
 const SETUP: Duration = Duration::from_millis(800);
 /// Taking the probes away takes about that long.
 const STOPPING: Duration = Duration::from_millis(150);
-/// Killed at the latest so long after it began, or after what it recorded first is on disk: with segments of one second,
-/// some are closed.
+/// Latest time of a kill, after the start or after the first data on disk: with segments of one second, some are
+/// closed.
 const LATEST: Duration = Duration::from_millis(1500);
-/// For the kernel to take away what nobody holds any more.
+/// Time for the kernel to release objects without a holder.
 const CLEANED: Duration = Duration::from_secs(30);
 /// Names the seed of a run that is to be repeated.
 const SEED: &str = "PEBS_TEST_SEED";
@@ -62,7 +62,7 @@ fn moments(seed: u64) -> Vec<Moment> {
         .map(|n| match n % 8 {
             0..3 => Moment::InSetup(up_to(SETUP)),
             3 | 4 => Moment::Stopping(up_to(STOPPING)),
-            // However busy the machine is, so many have visits.
+            // On any machine this many have visits.
             5 | 6 => Moment::Written(up_to(LATEST)),
             _ => Moment::Recording(up_to(LATEST)),
         })
@@ -75,8 +75,8 @@ fn seed() -> u64 {
     given.unwrap_or_else(|| u64::from(since.unwrap().subsec_nanos()))
 }
 
-/// Whatever the moment: every closed segment is readable, `recover` saves the open ones up to their
-/// last whole batch, the server goes on answering, and the kernel keeps nothing.
+/// At any moment of a kill every closed segment is readable, `recover` saves the open ones up to their last complete
+/// batch, the server goes on answering, and the kernel keeps no objects.
 #[test]
 fn kill_9_at_random_moments() {
     need!(machine::root());
@@ -124,7 +124,7 @@ fn kill_9_at_random_moments() {
     traces(&killed);
 }
 
-/// Kills a recording; gives what it held in the kernel a moment before.
+/// Kills a recording; returns the kernel objects that it held just before.
 fn kill_at(recorder: Recorder, moment: Moment) -> (Recording, Objects) {
     let mut live = recorder.launch();
     match moment {
@@ -164,7 +164,7 @@ fn kill_at(recorder: Recorder, moment: Moment) -> (Recording, Objects) {
     (recording, objects)
 }
 
-/// Times that the kernel said that it could not take a breakpoint away; `None`: its log can't be read.
+/// Number of kernel messages on breakpoints that could not be removed; `None`: its log can't be read.
 pub fn leaks() -> Option<usize> {
     let log = Command::new("dmesg").output().ok()?;
     let text = String::from_utf8_lossy(&log.stdout);
@@ -204,7 +204,7 @@ fn nothing_left(held: &Objects) {
     }
 }
 
-/// The probed function's code is again what the file says.
+/// The probed function's code equals the file's again.
 pub fn probes_gone(pid: u32, binary: &Path) {
     const CODE: usize = 16;
     let function = address_of(binary, "handle");
@@ -239,7 +239,7 @@ pub fn probes_gone(pid: u32, binary: &Path) {
 /// Rows of each table.
 type Rows = BTreeMap<String, usize>;
 
-/// What a killed recording left on disk.
+/// Files of a killed recording.
 struct Left<'a> {
     recording: &'a Recording,
     /// Closed segments with length and time of last change.
@@ -284,7 +284,7 @@ impl<'a> Left<'a> {
         })
     }
 
-    /// Checks what `recover` made of it; gives the number of visits.
+    /// Checks the result of `recover`; returns the number of visits.
     fn check(&self) -> usize {
         let dir = self.recording.dir();
         for file in &self.closed {
@@ -327,12 +327,12 @@ fn files(dir: &Path) -> Vec<PathBuf> {
     entries.map(|entry| entry.unwrap().path()).collect()
 }
 
-/// Every trace is readable as it was left, and after `recover` holds what was whole on disk.
+/// Every trace is readable without recovery, and after `recover` has all complete batches on disk.
 fn traces(killed: &[Recording]) {
     let left: Vec<Left<'_>> = killed.iter().filter_map(Left::read).collect();
     let dirs: Vec<PathBuf> = left.iter().map(|it| it.recording.dir()).collect();
     let recovery = pebs_trace(std::iter::once("recover".into()).chain(dirs.clone()));
-    // 1: a kill cut a batch in the middle, whose bytes it says are lost.
+    // 1: a kill cut a batch in the middle, whose bytes are reported as lost.
     let cut = recovery.stdout.contains("bytes lost");
     assert_eq!(recovery.code(), Some(i32::from(cut)), "{recovery}");
     let visits: Vec<usize> = left.iter().map(Left::check).collect();
@@ -365,7 +365,7 @@ for trace in sys.argv[1:]:
 print(json.dumps(rows))
 ";
 
-/// DuckDB and pandas read every table of every trace, with as many rows.
+/// DuckDB and pandas read every table of every trace, with equally many rows.
 fn other_readers(left: &[Left<'_>]) {
     let python = match machine::python(&["duckdb", "pandas", "pyarrow"]) {
         Ok(python) => python,

@@ -51,7 +51,7 @@ fn loss_is_what_the_ledger_says() {
         without_end <= marks.lost(),
         "{without_end} visits without end, {marks:?}"
     );
-    // Nothing that looks whole is the work of two items.
+    // No visit without a loss flag mixes two items.
     let whole: Vec<_> = visits.iter().filter(|v| !v.has(flag::LOSS)).collect();
     for pair in whole.windows(2) {
         let (end, begin) = (pair[0].end_ns, pair[1].begin_ns);
@@ -142,7 +142,7 @@ fn tables_have_the_documented_columns() {
     );
 }
 
-/// `trace.json` says how the trace came to be.
+/// `trace.json` has the circumstances of the recording.
 #[test]
 fn trace_json_says_how() {
     need!(machine::root());
@@ -176,7 +176,7 @@ fn trace_json_says_how() {
 fn began_before() {
     need!(machine::root());
     let workload = Workload::build("batches");
-    // The first batch has 8 items, which are admitted, served, then answered: what ends 8 times before anything begins.
+    // The first batch has 8 items, which are admitted, served, then answered: so 8 ends come before any begin.
     let spec = workload.spec("answer..admit");
     let (recording, _) = Recorder::new(&spec).workload(&workload, &["3"]);
     let trace = recording.trace();

@@ -1,4 +1,4 @@
-//! Item ids and named arguments are what the program passed.
+//! Item ids and named arguments equal the values that the program passed.
 
 use pebs_tests::recording::Recorder;
 use pebs_tests::workload::Workload;
@@ -81,8 +81,7 @@ fn return_value() {
     }
 }
 
-/// A pointer that leads nowhere leaves the argument unknown, never 0, and is counted; the visit is
-/// there all the same.
+/// An invalid pointer leaves the argument unknown, never 0, and is counted; the visit is still recorded.
 #[test]
 fn unreadable_argument() {
     need!(machine::root());
@@ -95,11 +94,11 @@ fn unreadable_argument() {
     assert_eq!(trace.json["ledger"]["argument_faults"], ITEMS);
 }
 
-/// The text of `strings`: what paths are cut from.
+/// The text of `strings`, from which paths are cut.
 const PATHS: &str = "/index/of/all/the/things/that/there/are/and/more/!";
 
-/// Strings of Rust arrive with their lengths, no matter what stands behind them, cut where asked; in structures, behind
-/// references, and passed by value.
+/// Strings of Rust are recorded with their lengths, whatever follows them in memory, truncated where requested; in
+/// structures, behind references, and passed by value.
 #[test]
 fn strings_of_rust() {
     need!(machine::root());
@@ -138,7 +137,7 @@ fn strings_of_rust() {
     }
 }
 
-/// Results have fields: behind the pointer that a function returns, and in what it returns by value.
+/// Results have fields: behind a returned pointer, and in a struct returned by value.
 #[test]
 fn fields_of_results() {
     need!(machine::root());
@@ -169,7 +168,7 @@ fn fields_of_results() {
     assert_eq!(code, (-200..0).collect::<Vec<i64>>());
 }
 
-/// Short strings alone and long ones beside others are as long as asked for, and say where they go on.
+/// Short strings alone and long ones beside others have the requested length, and a mark where they were cut.
 #[test]
 fn lengths_of_strings() {
     need!(machine::root());

@@ -1,4 +1,4 @@
-//! Visits that serve several items: which ones, and what of the time is each one's.
+//! Visits that serve several items: their ids, and each one's share of the time.
 
 use std::collections::BTreeMap;
 
@@ -100,7 +100,7 @@ fn ids_behind_pointers() {
     }
 }
 
-/// Where one of the pointers leads nowhere, none of the ids counts; how many there are is known.
+/// If one of the pointers is invalid, no id counts; their number is known.
 #[test]
 fn pointers_to_nowhere() {
     need!(machine::root());
@@ -143,8 +143,8 @@ fn unreadable_ids() {
     assert!(counted >= faults, "{counted} of {faults}");
 }
 
-/// Items that are admitted one by one, served together and answered one by one, known by their addresses, which are
-/// used again: what they took in all stages and between them is what they took as a whole.
+/// Items that are admitted one by one, served together and answered one by one, identified by their addresses,
+/// which are reused: their times in all stages and between them sum to their total.
 #[test]
 fn batches_are_stages() {
     need!(machine::root());
@@ -164,7 +164,7 @@ fn batches_are_stages() {
     let items = truth.notes["items"];
     assert_eq!(stages["items"], items, "{stages:#}");
     let of_batch = &stages["stages"][1];
-    // Of the batch of 300.
+    // Items without an id in the batch of 300.
     let unknown = 300 - MOST;
     assert_eq!(stages["unknown_ids"], unknown, "{stages:#}");
     assert_eq!(of_batch["visits"], items - unknown, "{stages:#}");
@@ -178,10 +178,10 @@ fn batches_are_stages() {
     }
     assert!((sum - 1.0).abs() < 1e-6, "{sum}: {stages:#}");
     let served = of_batch["service"]["mean_ns"].as_f64().unwrap() * (items - unknown) as f64;
-    // Of a batch that is not whole only the shares of the items that are known.
+    // Of an incomplete batch only the shares of the known items.
     let known = |id: u64| size(id).min(MOST) as f64 / size(id).max(1) as f64;
     let inside = |it: &ItemTruth| (it.leave.unwrap() - it.enter.unwrap()) as f64 * known(it.id);
-    // What pebs-trace took of them is no service.
+    // pebs-trace's own time is not part of the service.
     let visits = recording.trace().visits();
     let batches = visits.iter().filter(|it| it.probe_id == 1);
     let own = |it: &Visit| it.duration_ns.unwrap() - it.net_ns.unwrap();

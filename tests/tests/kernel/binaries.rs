@@ -77,8 +77,8 @@ fn symbolic_link() {
     check::whole_visits(&recording.trace(), &truth);
 }
 
-/// A setuid program is refused: it would lose its privileges under a tracer's command, and what it
-/// does with them is not the caller's to see.
+/// A setuid program is refused: it would lose its privileges under a tracer's command, and the caller may not observe
+/// what it does with them.
 #[test]
 fn setuid_is_refused() {
     need!(machine::root());
@@ -98,7 +98,7 @@ fn setuid_is_refused() {
     );
 }
 
-/// Nothing of the tracer stays in the target's memory or file: it runs on after a recording as before.
+/// No trace of the recorder stays in the target's memory or file: it runs on after a recording as before.
 #[test]
 fn target_runs_on() {
     need!(machine::root());
@@ -119,15 +119,15 @@ fn target_runs_on() {
     if losses.is_empty() {
         assert_eq!(marks.reasons.get("unmatched_mark"), None, "{marks:?}");
     }
-    // What was recorded is a run of ids without a gap.
+    // The recorded ids are consecutive.
     let ids: Vec<u64> = visits.iter().map(|visit| visit.item_id).collect();
     assert_eq!(ids, (ids[0]..ids[0] + ids.len() as u64).collect::<Vec<_>>());
     let again = process::run(Command::new(&workload.path).args(["10", "0"]));
     assert!(again.status.success(), "{again}");
 }
 
-/// A program that is replaced while it is recorded, as an upgrade does: the items of the old file are there, and it is said
-/// that the new one has no probes.
+/// A program that is replaced while it is recorded, as by an upgrade: the items of the old file are recorded, and a
+/// message says that the new one has no probes.
 #[test]
 fn replaced_while_it_is_recorded() {
     need!(machine::root());
@@ -156,8 +156,8 @@ fn replaced_while_it_is_recorded() {
     assert!(notes.iter().any(is_kept), "{notes:?}");
 }
 
-/// A process whose program was replaced before: by path the new file is probed, which is said, with the way to probe what
-/// the process runs.
+/// A process whose program was replaced before: by path the new file is probed, with a message on how to probe the file
+/// that the process runs.
 #[test]
 fn replaced_before() {
     need!(machine::root());

@@ -1,5 +1,5 @@
-//! The bulk transport: the kernel writes the samples into perf's rings, the programs make the marks
-//! alone, and user space joins the two by time. What comes out is what the other transport gives.
+//! The bulk transport: the kernel writes the samples into perf's rings, the programs make only the marks, and user
+//! space joins the two by time. The results equal those of the other transport.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -28,14 +28,14 @@ fn record(
     assert!(recording.tool.stderr.contains(&first), "{}", recording.tool);
     let trace = recording.trace();
     assert_eq!(trace.json["transport"], transport);
-    // A thread's counters on each CPU are enabled together, and count one after another: the time is one.
+    // A thread's counters on each CPU are enabled together, and count one after another: their times are summed.
     let took_turns = recording.tool.stderr.contains("it took turns");
     assert!(!took_turns, "{}", recording.tool);
     check::whole_visits(&trace, &truth);
     (recording, truth)
 }
 
-/// How many samples each item has in each function; samples in no item are the largest item's.
+/// Number of samples of each item in each function; samples in no item count for the largest id.
 fn samples_by_item(trace: &Trace) -> BTreeMap<(u64, String), u64> {
     let names = trace.function_names();
     let visits = trace.visits().into_iter();
@@ -51,7 +51,7 @@ fn samples_by_item(trace: &Trace) -> BTreeMap<(u64, String), u64> {
     counts
 }
 
-/// A breakpoint is hit as often in each item, and each hit is known: both transports give the same.
+/// A breakpoint is hit equally often in each item, and each hit is known: both transports give the same counts.
 #[test]
 fn breakpoints_agree() {
     need!(machine::root());
@@ -67,14 +67,14 @@ fn breakpoints_agree() {
             assert_eq!(bpf, bulk);
             continue;
         }
-        // Where counting began among the hits is not the same in every run.
+        // The phase of counting within the hits differs between runs.
         let close = |((a, m), (b, n)): ((_, &u64), (_, &u64))| a == b && m.abs_diff(*n) <= 1;
         let agree = bpf.len() == bulk.len() && bpf.iter().zip(&bulk).all(close);
         assert!(agree, "every {reset} hits: {bpf:?} {bulk:?}");
     }
 }
 
-/// Page faults: of each item as many, in the function that touches the pages, by either transport.
+/// Page faults: equally many of each item, in the function that touches the pages, with either transport.
 #[test]
 fn page_faults_agree() {
     need!(machine::root());
@@ -83,7 +83,7 @@ fn page_faults_agree() {
     let [bpf, bulk] = TRANSPORTS.map(|transport| {
         let (recording, _) = record(&workload, transport, &event, &["64"]);
         let mut counts = samples_by_item(&recording.trace());
-        // Item 0, and what comes before and after all of them, have faults that depend on the machine.
+        // The faults of item 0, and of the time before and after all items, depend on the machine.
         counts.retain(|(item, name), _| ![0, OUTSIDE].contains(item) && name == "touch_pages");
         counts
     });
@@ -92,8 +92,8 @@ fn page_faults_agree() {
     assert_eq!(bpf, bulk);
 }
 
-/// Page faults say which address: each fault of the function that touches pages in turn is one page further, by
-/// either transport; the report has them.
+/// Page faults have addresses: each fault of the function that touches pages in turn is one page further, with
+/// either transport; the report shows them.
 #[test]
 fn page_faults_have_addresses() {
     need!(machine::root());
@@ -134,7 +134,7 @@ fn page_faults_have_addresses() {
     }
 }
 
-/// A clock: the same items, and about as many samples in each; several threads, and the perf clock.
+/// A clock: the same items, and about equally many samples in each; several threads, and the perf clock.
 #[test]
 fn clock_samples_belong_to_their_items() {
     need!(machine::root());
@@ -164,8 +164,8 @@ fn clock_samples_belong_to_their_items() {
             assert!(during.contains(&sample.time_ns), "{sample:?} {visit:?}");
             assert_eq!(sample.tid, visit.tid);
         }
-        // Half of what the time on the CPU asks for, in half of the items: a busy machine delays interrupts, and a
-        // host takes the CPU away.
+        // At least half of the samples expected for the time on the CPU, in half of the items: a busy machine
+        // delays interrupts, and a host takes the CPU away.
         let enough = visits.iter().filter(|visit| {
             let samples = inside.get(&visit.visit_id).copied().unwrap_or(0);
             samples >= visit.oncpu_ns.unwrap() / 50_000 / 2
@@ -174,7 +174,7 @@ fn clock_samples_belong_to_their_items() {
     }
 }
 
-/// Without a process named, the rings hold everybody's samples: those of others are left out.
+/// Without a process selected, the rings hold the samples of all processes: those of others are left out.
 #[test]
 fn others_are_left_out() {
     need!(machine::root());
@@ -210,8 +210,8 @@ fn others_are_left_out() {
     assert!(!trace.samples().is_empty());
 }
 
-/// A ring that is too small: the kernel says how many samples it had no room for, and between which
-/// instants. The ledger balances, and the visits in between are flagged.
+/// A ring that is too small: the kernel reports the number of lost samples, and the time range. The ledger
+/// balances, and the visits in the range are flagged.
 #[test]
 fn full_ring() {
     need!(machine::root());
@@ -230,7 +230,7 @@ fn full_ring() {
         .attach(target.process.pid());
     live.tool.signal(pebs_tests::process::Signal::STOP);
     target.go();
-    // It waits for nobody: 10,000 samples of 32 bytes, where 64 KiB have room.
+    // It does not wait: 10,000 samples of 32 bytes, with room for 64 KiB.
     let (_, truth) = target.finish();
     live.tool.signal(pebs_tests::process::Signal::CONT);
     let recording = live.stop();

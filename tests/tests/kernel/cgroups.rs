@@ -8,7 +8,7 @@ use pebs_tests::recording::Recorder;
 use pebs_tests::workload::Workload;
 use pebs_tests::{check, machine, need};
 
-/// A cgroup of its own for a test with one of a container in it, removed at the end.
+/// A cgroup for a test, with one of a container in it, removed at the end.
 struct Cgroup {
     path: PathBuf,
     id: String,
@@ -52,7 +52,7 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // Left behind if a process of it does not end.
+        // Left behind if one of its processes does not end.
         let _ = fs::remove_dir(self.container());
         let _ = fs::remove_dir(&self.path);
     }

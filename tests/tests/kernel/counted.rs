@@ -1,4 +1,4 @@
-//! Events counted for each item (`--count`), against what the workload did and logged.
+//! Events counted for each item (`--count`), against the workload's log.
 
 use std::collections::HashMap;
 
@@ -8,10 +8,10 @@ use pebs_tests::truth::Truth;
 use pebs_tests::workload::Workload;
 use pebs_tests::{check, machine, need};
 
-/// Events of which the truth is known, in the order of the columns of [`Counts::of`].
+/// Events with known counts, in the order of the columns of [`Counts::of`].
 const EVENTS: &str = "mem:hit:x,page-faults,cpu-migrations,context-switches,task-clock";
 
-/// By visit what was counted, in the order of the events.
+/// Counts by visit, in the order of the events.
 struct Counts(HashMap<u64, Vec<Count>>);
 
 impl Counts {
@@ -26,8 +26,8 @@ impl Counts {
         Self(by_visit)
     }
 
-    /// Of a visit, if they are known, which is exactly. A kernel that runs no eBPF program over some of its own tasks does not
-    /// tell when a thread took the CPU from one: what it did then is unknown.
+    /// Exact counts of a visit; `None` if unknown. A kernel that runs no eBPF program over some of its own tasks does
+    /// not report when a thread took the CPU from such a task: what it did then is unknown.
     fn exact(&self, visit: &Visit) -> Option<Vec<u64>> {
         let rows = &self.0[&visit.visit_id];
         let known = |row: &Count| {
@@ -39,7 +39,7 @@ impl Counts {
         rows.iter().map(known).collect()
     }
 
-    /// Whether most of these visits are known.
+    /// Whether most of these visits have known counts.
     fn are_known(&self, visits: &[Visit]) -> bool {
         let known = visits.iter().filter(|visit| self.exact(visit).is_some());
         let known = known.count();
@@ -70,8 +70,8 @@ fn record(specs: &[&str], args: &[&str], run: &[&str]) -> (Recording, Trace, Tru
     (recording, trace, truth)
 }
 
-/// Breakpoints, faults and moves are as many as the item did, whatever other threads do meanwhile and whoever else hits the
-/// breakpoint; of visits within visits each is in one of them.
+/// Counts of breakpoints, faults and migrations equal those of the item, whatever other threads do meanwhile and
+/// whoever else hits the breakpoint; events in nested visits count for one of them only.
 #[test]
 fn nested_and_migrated() {
     need!(machine::root());
@@ -94,7 +94,7 @@ fn nested_and_migrated() {
         assert_eq!(Some(of[3]), visit.switches, "{visit:?}");
         let oncpu_ns = visit.oncpu_ns.expect("switches are recorded");
         assert_eq!(of[4], oncpu_ns as u64, "{of:?} {visit:?}");
-        // What has others within it does not have theirs.
+        // An outer visit does not have the events of the nested ones.
         if item % 4 != 3 {
             let (within, around) = switches[&item];
             assert!(
@@ -103,7 +103,7 @@ fn nested_and_migrated() {
             );
         }
     }
-    // Of all together: the host takes the CPU away from some, and clocks of threads do not see that.
+    // Compared in sum: the host takes the CPU away from some, which thread clocks do not see.
     let alone = |visit: &&Visit| visit.item_id < 1_000_000 && visit.item_id % 4 != 3;
     let sums = visits.iter().filter(alone).filter_map(|visit| {
         let (within, around) = cpu[&visit.item_id];
@@ -123,7 +123,7 @@ fn nested_and_migrated() {
     assert_eq!(names.join(","), EVENTS);
 }
 
-/// Requests of an event loop have what was done for them, not what the loop or others did in between.
+/// Requests of an event loop have their own events, not those of the loop or of others in between.
 #[test]
 fn overlapping() {
     need!(machine::root());
@@ -147,7 +147,7 @@ fn overlapping() {
     }
 }
 
-/// Items of a trace are rows to `mine`; a trace without counts has none.
+/// Items of a trace are rows to `mine`; a trace without counts is an error.
 #[test]
 fn mined() {
     need!(machine::root());
@@ -166,7 +166,7 @@ fn mined() {
     assert!(done.stderr.contains("--count auto"), "{done}");
 }
 
-/// The query of the guide answers what was counted in each visit.
+/// The query of the guide returns the counts of each visit.
 #[test]
 fn query_of_the_guide() {
     need!(machine::root());
@@ -208,7 +208,7 @@ fn batched() {
     }
 }
 
-/// Without a mark that says which of several requests the thread went on with, what it did is no request's: unknown, not 0.
+/// Without a mark for which of several requests the thread continued, its events are no request's: unknown, not 0.
 #[test]
 fn overlapping_without_resume() {
     need!(machine::root());
@@ -222,7 +222,8 @@ fn overlapping_without_resume() {
     }
 }
 
-/// Of an item that another thread ends, what its own did is known where that was off the CPU meanwhile, else unknown; never wrong.
+/// For an item that another thread ends, the counts of its own thread are known if that was off the CPU meanwhile, else
+/// unknown; never wrong.
 #[test]
 fn ended_elsewhere() {
     need!(machine::root());
@@ -255,8 +256,8 @@ fn ended_elsewhere() {
     );
 }
 
-/// A call that never returns ends where that is seen: what was counted up to there is not all its own, and what follows may
-/// have some of it. Neither is said to be exact if it is not.
+/// A call that never returns ends when the thread is seen outside of it: the events up to there are not all its own,
+/// and the next visit may have some of them. Neither count is called exact unless it is.
 #[test]
 fn unwound() {
     need!(machine::root());
@@ -314,7 +315,7 @@ fn modes_and_groups() {
     assert_eq!(groups, [0, 0, 1, 2]);
 }
 
-/// Marks that were lost leave what they counted unknown.
+/// After lost marks the counts are unknown.
 #[test]
 fn lost_marks() {
     need!(machine::root());

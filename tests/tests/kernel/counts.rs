@@ -1,4 +1,4 @@
-//! What happened to each item's thread: switches, migrations, page faults.
+//! Counts of each item's thread: switches, migrations, page faults.
 
 use std::collections::HashMap;
 
@@ -14,8 +14,8 @@ fn logged(truth: &Truth, name: &str) -> HashMap<u64, u64> {
     calls.map(|call| (call.item, call.leave)).collect()
 }
 
-/// Every visit but that of item 0 has the faults and moves of its item, and leaves the CPU at
-/// least once for each move.
+/// Every visit except that of item 0 has the faults and migrations of its item, and leaves the CPU
+/// at least once for each migration.
 fn check_counts(trace: &Trace, truth: &Truth) {
     let (touched, moved) = (logged(truth, "touch"), logged(truth, "move"));
     let waits = trace.waits();
@@ -55,7 +55,7 @@ fn counts_of_everyone() {
     check_counts(&trace, &truth);
 }
 
-/// What is not recorded is unknown, not 0.
+/// Counts that were not recorded are unknown, not 0.
 #[test]
 fn counts_that_are_not_recorded() {
     need!(machine::root());

@@ -16,8 +16,8 @@ use tempfile::TempDir;
 
 const PORT: &str = "8002";
 
-/// A stripped program, and a server with its debug file. The server has a network of its own, and so can be reached on
-/// the loopback by those that enter it only.
+/// A stripped program, and a server with its debug file. The server is in a network namespace, so only processes that
+/// enter it can reach it on the loopback.
 struct Server {
     place: TempDir,
     server: Running,
@@ -72,8 +72,8 @@ impl Server {
         Recorder::new(&spec).started_by(&starter)
     }
 
-    /// It indexes its files after it has started to listen. What a client did not get it does not ask for again for a
-    /// while: so each has a cache of its own.
+    /// It indexes its files after it has started to listen. A client caches failures for a while: so each has a cache
+    /// of its own.
     fn wait_until_it_knows(&self) {
         let deadline = Instant::now() + Duration::from_secs(60);
         for attempt in 0.. {
@@ -136,7 +136,7 @@ fn from_a_server() {
     assert!(!is_empty(&server.place.path().join("cache")));
 }
 
-/// What no server has is said, with what to do; so is a client that is not there.
+/// A file that no server has is reported, with advice; so is a missing client.
 #[test]
 fn nowhere() {
     need!(machine::root());

@@ -7,7 +7,7 @@ use pebs_tests::workload::Workload;
 use pebs_tests::{check, machine, need, process};
 use rustix::process::Signal;
 
-/// Records a workload of which every fifth item leaves its function without a return.
+/// Records a workload in which every fifth item leaves its function without a return.
 fn unwound(workload: &Workload, spec: &str, extra: &[&str]) {
     let alone = workload.run(&["200"]);
     let (recording, truth) = Recorder::new(spec).args(extra).workload(workload, &["200"]);
@@ -18,7 +18,7 @@ fn unwound(workload: &Workload, spec: &str, extra: &[&str]) {
     for visit in &visits {
         let item = truth.item(visit.item_id);
         let left = visit.item_id % 5 == 0;
-        // Nothing but its thread's end may tell that the last one is over.
+        // The end of the last one may be known only by its thread's end.
         let ended = visit.item_id == 200 && visit.has(flag::THREAD_ENDED);
         assert_eq!(visit.has(flag::UNWOUND) || ended, left, "{visit:?}");
         assert!(
@@ -44,7 +44,7 @@ fn unwound(workload: &Workload, spec: &str, extra: &[&str]) {
     check::unharmed(&recording, &alone);
 }
 
-/// C++ exceptions pass through the probed frame: nothing breaks, and these visits say so.
+/// C++ exceptions pass through the probed frame: the program works, and these visits are flagged.
 #[test]
 fn exceptions() {
     need!(machine::root());
@@ -69,7 +69,7 @@ fn longjmp() {
     unwound(&workload, &workload.spec(super::ID), &[]);
 }
 
-/// The same with return probes asked for: longjmp does not endanger them.
+/// The same with return probes requested: longjmp does not endanger them.
 #[test]
 fn longjmp_with_uretprobe() {
     need!(machine::root());
@@ -110,7 +110,8 @@ fn tail_call_uretprobe() {
     tail_calls("uretprobe");
 }
 
-/// Killed in the middle of an item: all items are there, the last one cut off by the thread's end.
+/// Killed in the middle of an item: all items are recorded, the last one cut off by the thread's
+/// end.
 #[test]
 fn killed() {
     need!(machine::root());
@@ -208,13 +209,13 @@ fn open_at_end() {
     assert!((100..=truth.begun.len()).contains(&trace.visits().len()));
 }
 
-/// What takes the longest path out of all: a process that never exits by itself is ended by a
-/// command's own timeout, and the tool ends with it.
+/// The longest chain of ends: a process that never exits by itself is ended by a command's own
+/// timeout, and the tool ends with it.
 #[test]
 fn command_that_is_terminated() {
     need!(machine::root());
     let timeout = need!(machine::program("timeout"));
-    // A copy, by whose name alone it is known whether it still runs.
+    // A copy with a unique name, to find out whether it still runs.
     let dir = tempfile::tempdir().unwrap();
     let copy = dir.path().join("endless");
     process::copy_program(&Workload::build("killed").path, &copy);

@@ -1,4 +1,4 @@
-//! A target that does what it can to whoever traces it.
+//! A target that attacks its tracer.
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::fs;
@@ -12,13 +12,13 @@ use pebs_tests::workload::Workload;
 use pebs_tests::{check, machine, need, process};
 use tempfile::TempDir;
 
-/// Memory that the tool may take at most, KiB: a target with 16 GiB of holes has no say in it.
+/// Largest memory of the tool, KiB: a target with 16 GiB of holes has no influence on it.
 const MOST_KIB: u64 = 600 << 10;
 
-/// A name that would clear the screen, forge a line, and turn what follows it around.
+/// A name that would clear the screen, forge a line, and reverse the text after it.
 const EVIL: &str = "evil\x1b[2J\nerror: forged\u{202e}\u{9b}31m";
 
-/// The workload with a function of an evil name, which costs half of its time.
+/// The workload with a function of an evil name, which takes half of its time.
 fn evil_binary() -> (TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("evil\x1b]0;x\x07");
@@ -34,7 +34,7 @@ fn evil_binary() -> (TempDir, PathBuf) {
     (dir, path)
 }
 
-/// Panics if text holds what a terminal would obey, or a line that the tool did not write.
+/// Panics if the text holds terminal escapes, or a line that the tool did not write.
 fn check_text(text: &str) {
     let acts = |c: char| c != '\n' && (c.is_control() || c == '\u{202e}');
     assert!(!text.contains(acts), "{text:?}");
@@ -44,8 +44,8 @@ fn check_text(text: &str) {
     );
 }
 
-/// Lying binaries, cut ones, a perf map without end and mappings that change all the time cost names, and nothing else:
-/// the recording ends in good order, within its memory, and outside of the trace nothing has changed.
+/// Lying binaries, truncated ones, an endless perf map and mappings that change all the time cost only names: the
+/// recording ends normally, within its memory, and nothing has changed outside of the trace.
 #[test]
 fn target_that_lies() {
     need!(machine::root());
@@ -109,7 +109,7 @@ fn code_that_moves(order: &str) {
     assert_eq!(trace.json["copied"].as_array().unwrap().len(), 1);
     let ids: Vec<_> = trace.visits().iter().map(|visit| visit.item_id).collect();
     assert_eq!(ids, (1..=1000).collect::<Vec<_>>(), "before it moved");
-    // It was stopped, and goes on.
+    // The target was stopped, and continues.
     assert!(tool.stderr.contains("command exit status: 0"), "{tool}");
 }
 

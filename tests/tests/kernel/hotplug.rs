@@ -33,8 +33,7 @@ fn counters(live: &Live) -> usize {
         .count()
 }
 
-/// Returns once the tool has opened counters on the CPU that came, where it had so many before: the first is followed by
-/// all others at once.
+/// Returns once the tool has more than `before` counters, so some on the new CPU: all others follow the first at once.
 fn wait_for_counters(live: &Live, before: usize) {
     process::wait_until("no counters for the CPU that came", || {
         counters(live) > before
@@ -75,7 +74,7 @@ impl Drop for Offline {
     }
 }
 
-/// What runs on it is sampled like everywhere else, by either transport.
+/// Threads on it are sampled like everywhere else, with either transport.
 #[test]
 fn comes_online() {
     need!(machine::root());
@@ -105,7 +104,7 @@ fn comes_online() {
             .filter(|it| it.cpu == 1)
             .count();
         assert!(on_it > 0, "{transport}: {}", recording.tool);
-        // Until it was sampled nobody knows what ran there.
+        // Until it was sampled its threads are unknown.
         let losses = trace.losses();
         let mut gaps = losses.iter().filter(|it| it.reason == "cpu_came_online");
         let gap = gaps.next().unwrap_or_else(|| panic!("{losses:?}"));
@@ -153,7 +152,7 @@ fn thread_goes_there() {
     }
 }
 
-/// A CPU that goes and comes while nobody looks is sampled again.
+/// A CPU that goes and comes back unobserved is sampled again.
 #[test]
 fn goes_and_comes() {
     need!(machine::root());
@@ -217,7 +216,7 @@ fn mappings_are_told() {
     assert!(named, "{}", recording.tool);
 }
 
-/// So is the time there: its clock is compared with the others' from when it comes.
+/// Its time is recorded, too: its clock is compared with the others' from its arrival.
 #[test]
 fn clock_is_compared() {
     need!(machine::root());
@@ -227,14 +226,14 @@ fn clock_is_compared() {
     let Some(live) = start_before_it_comes(&workload, &args) else {
         return println!("SKIP CPU 1 can't be taken offline");
     };
-    // Ten readings a second, as soon as it is known; not on every machine of a CPU that idles.
+    // Ten readings a second, as soon as it is known; some machines have none for an idle CPU.
     let busy = ["-c", "1", "timeout", "3", "sh", "-c", "while :; do :; done"];
     let ended = Command::new(&taskset).args(busy).status().unwrap();
     assert_eq!(ended.code(), Some(124), "the time is over");
     let recording = live.stop();
     let trace = recording.trace();
     let cpus = trace.json["ledger"]["cpus"].as_array().unwrap();
-    // Nothing that is traced ran: what is there are readings of clocks.
+    // No traced thread ran: the only data are readings of clocks.
     let on_it = cpus.iter().find(|it| it["cpu"] == 1);
     let read = on_it.and_then(|it| it["tasks"]["written"].as_u64());
     assert!(read >= Some(3), "{cpus:?}");

@@ -1,4 +1,4 @@
-//! What `perf record` wrote on this kernel.
+//! Import of files written by this kernel's `perf record`.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
@@ -29,7 +29,7 @@ fn marks(truth: &Truth) -> String {
     table
 }
 
-/// `sched_switch` with call stacks says where threads blocked, as our own recordings do.
+/// `sched_switch` with call stacks shows where threads blocked, as in our own recordings.
 #[test]
 fn stacks_of_switches() {
     need!(machine::root());
@@ -67,8 +67,8 @@ fn stacks_of_switches() {
         .arg(&workload.path)
         .arg("200");
     let lock = Lock::recording();
-    // Linux 6.18 stops recording tracepoints of some idle tasks, and then nobody sees who comes on the CPU after
-    // them. Beside this one there is no idle time.
+    // Linux 6.18 stops recording tracepoints of some idle tasks, and then the thread that follows them on the CPU
+    // is not seen. Beside this program there is no idle time.
     let mut busy = Command::new(&taskset);
     busy.args(["-c", "0", "nice", "sh", "-c", "while :; do :; done"]);
     let busy = process::Running::start(&mut busy);
@@ -95,7 +95,7 @@ fn stacks_of_switches() {
     let (names, kernel) = (trace.function_names(), trace.kernel_functions());
     let waits = trace.waits();
     let sleeps: Vec<&Wait> = waits.iter().filter(|it| it.state == "sleeping").collect();
-    // Four of five items sleep, but for those of which the recording lacks a switch.
+    // Four of five items sleep, except those with a missing switch.
     assert!(sleeps.len() > 150, "{} sleep: {waits:?}", sleeps.len());
     for wait in sleeps {
         let frames = stacks[&wait.stack_id.unwrap()];
@@ -111,7 +111,7 @@ fn stacks_of_switches() {
             of(&function)
         );
     }
-    // Where a thread is preempted is chance.
+    // The place of a preemption is chance.
     let preempted = waits.iter().filter(|it| it.state == "runnable");
     assert!(
         preempted.clone().all(|it| it.stack_id.is_none()),
@@ -119,7 +119,7 @@ fn stacks_of_switches() {
     );
 }
 
-/// Inlined functions are frames of their own in what is imported as well, if asked for.
+/// Inlined functions are separate frames in imported traces as well, on request.
 #[test]
 fn inlined() {
     need!(machine::root());
@@ -171,8 +171,7 @@ fn inlined() {
     );
 }
 
-/// Functions of the kernel have names wherever the recording says which kernel it was: at its end, or where it was
-/// mapped.
+/// Functions of the kernel have names if the recording identifies its kernel: at its end, or where it was mapped.
 #[test]
 fn kernel_functions() {
     need!(machine::root());

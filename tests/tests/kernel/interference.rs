@@ -1,4 +1,4 @@
-//! What comes between a thread and its work: interrupts, page faults.
+//! Interruptions of a thread: interrupts, page faults.
 #![expect(clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::collections::HashMap;
@@ -22,7 +22,7 @@ fn record(name: &str, args: &[&str], workload_args: &[&str]) -> (Recording, Trut
     (recording, truth)
 }
 
-/// The median of what visits of the items of a class have of something.
+/// The median of a value over the visits of the items of a class.
 fn median(visits: &[Visit], class: u64, of: impl Fn(&Visit) -> Option<i64>) -> i64 {
     let of_class = visits.iter().filter(|visit| visit.item_id % 3 == class);
     let mut values: Vec<i64> = of_class.filter_map(of).collect();
@@ -30,7 +30,7 @@ fn median(visits: &[Visit], class: u64, of: impl Fn(&Visit) -> Option<i64>) -> i
     values[values.len() / 2]
 }
 
-/// Interrupts count for the items that they come into, and for no others; so does what they leave for later.
+/// Interrupts count for the items that they interrupt, and for no others; so do their softirqs.
 #[test]
 fn interrupts() {
     need!(machine::root());
@@ -65,7 +65,7 @@ fn interrupts() {
     );
 }
 
-/// The interrupts in which samples are taken are the recording's own: they do not count.
+/// Interrupts of samples are the recording's own: they do not count.
 #[test]
 fn samples_are_no_interrupts() {
     need!(machine::root());
@@ -83,7 +83,7 @@ fn samples_are_no_interrupts() {
     }
 }
 
-/// Each page touched for the first time takes its item time, none had to be read.
+/// Each page touched for the first time takes time in its item, and none had to be read.
 #[test]
 fn minor_faults() {
     need!(machine::root());
@@ -158,7 +158,7 @@ fn without_switches() {
     assert!(visits.iter().any(|visit| visit.fault_ns > Some(0)));
 }
 
-/// Without `--with` nothing is said of them; together all is.
+/// Without `--with` the columns are null; with all kinds all are known.
 #[test]
 fn others_are_null() {
     need!(machine::root());
@@ -181,7 +181,7 @@ fn others_are_null() {
     );
 }
 
-/// A copy of what sysfs says about CPUs, with a frequency of each; programs that are started there see it in its place.
+/// A copy of sysfs's data on CPUs, with a frequency for each; programs started with it see it in place of sysfs.
 struct Cpus(tempfile::TempDir);
 
 impl Cpus {
@@ -207,7 +207,7 @@ impl Cpus {
         ["cpu0", "cpu1"].map(|cpu| self.0.path().join(cpu).join("cpufreq/scaling_cur_freq"))
     }
 
-    /// Returns once somebody has read what they run at, twice: the first time may have been while it was written.
+    /// Returns once the frequencies have been read twice: the first time may have been while they were written.
     fn until_read(&self) {
         for _ in 0..2 {
             // Looked at, a file was read later than written.
@@ -229,7 +229,7 @@ impl Cpus {
 
 const CPUS: &str = "/sys/devices/system/cpu";
 
-/// Frequencies are read while recording, each at its time; without cpufreq there are none.
+/// Frequencies are recorded with their times; without cpufreq there are none.
 #[test]
 fn frequencies() {
     need!(machine::root());
@@ -281,11 +281,11 @@ fn frequencies() {
     let rows = explained["probes"][0]["whole"]["interference"].as_array();
     let slower = rows.and_then(|rows| rows.iter().find(|row| row["what"] == "slower clock"));
     let slower = slower.unwrap_or_else(|| panic!("{explained:#}"));
-    // All of them ran at a quarter of the speed that was seen before.
+    // All of them ran at a quarter of the highest speed seen.
     assert!(slower["typical_ns"].as_f64() > Some(0.0), "{slower}");
 }
 
-/// Where the kernel knows no frequency, one note says so.
+/// If the kernel knows no frequency, one note says so.
 #[test]
 fn no_frequencies() {
     need!(machine::root());

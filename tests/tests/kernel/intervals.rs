@@ -1,4 +1,4 @@
-//! Events counted in intervals (`--count-interval`), against what each thread of the workload did and logged.
+//! Events counted in intervals (`--count-interval`), against each thread's log.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -30,7 +30,7 @@ fn record(args: &[&str]) -> (Trace, Truth) {
     (recording.trace(), truth)
 }
 
-/// Rows by thread, if nothing is missing of it.
+/// Rows by thread, for threads without missing rows.
 fn whole_threads(rows: &[IntervalCount]) -> HashMap<u64, Vec<&IntervalCount>> {
     let mut threads: HashMap<u64, Vec<&IntervalCount>> = HashMap::new();
     for row in rows {
@@ -46,8 +46,8 @@ fn sum(rows: &[&IntervalCount], event: u64) -> u64 {
     of_event.filter_map(|row| row.count).sum()
 }
 
-/// Summed over intervals, each thread has what it did, whether it makes marks or not and however short it lives; and each
-/// interval has no less than the bursts that lie within it, and no more than those that it overlaps.
+/// Summed over intervals, each thread has its true counts, with or without marks and however short-lived; and each
+/// interval has at least the bursts that lie within it, and at most those that it overlaps.
 #[test]
 fn as_the_threads_did() {
     need!(machine::root());
@@ -76,12 +76,12 @@ fn as_the_threads_did() {
         let hits: u64 = of("hits").map(|it| it.item).sum();
         assert_eq!(sum(rows, HITS), hits, "{rows:?}");
         let pages: u64 = of("pages").map(|it| it.item).sum();
-        // Its stack and its log are fresh, too, and those of the library.
+        // Its stack and its log are new pages, too, and so are those of the library.
         let faults = sum(rows, PAGES);
         assert!((pages..pages + 1_000).contains(&faults), "{faults} {pages}");
         let end = of("task").next().expect("its end");
         let switches = sum(rows, SWITCHES);
-        // The last time it leaves the CPU nobody logs.
+        // Its last switch off the CPU is not logged.
         assert!((end.enter..=end.enter + 2).contains(&switches), "{end:?}");
         let mut by_interval: BTreeMap<i64, [u64; 4]> = BTreeMap::new();
         for row in rows {
@@ -117,7 +117,7 @@ fn as_the_threads_did() {
             assert!(counts[PAGES as usize] >= during("pages", 0));
         }
     }
-    // Of all together: the host takes the CPU away from some, and clocks of threads do not see that.
+    // Compared in sum: the host takes the CPU away from some, which thread clocks do not see.
     let ends = truth.calls.iter().filter(|call| call.name == "task");
     let of_known = ends.filter_map(|end| {
         let rows = threads.get(&u64::from(end.tid))?;
@@ -128,7 +128,7 @@ fn as_the_threads_did() {
     assert!(logged * 9 / 10 <= counted && counted <= logged * 12 / 10);
 }
 
-/// Counts of items are the same with intervals: a tick within an item divides what is counted, and nothing is lost.
+/// Counts of items are the same with intervals: a tick within an item divides the count, and no event is lost.
 #[test]
 fn items_as_without() {
     need!(machine::root());

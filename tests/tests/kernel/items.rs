@@ -11,10 +11,10 @@ use pebs_tests::{check, machine, need};
 /// Between two samples, ns.
 const RESET: &str = "50000";
 
-/// An interrupt that began before an instant may read its time so much after it, ns.
+/// Largest delay with which an interrupt that began before an instant reads its time, ns.
 const INTERRUPT_NS: i64 = 20_000;
 
-/// What the C library does between setting an id and reading the clock, ns.
+/// Time of the C library between setting an id and reading the clock, ns.
 const SWITCH_NS: i64 = 3_000;
 
 fn recorder(place: &[&str]) -> Recorder {
@@ -29,8 +29,8 @@ fn times(trace: &Trace, item: &ItemTruth) -> [i64; 4] {
     [item.before, item.enter, item.leave, item.after].map(|ns| ns.map_or(0, |ns| ns as i64 - zero))
 }
 
-/// Every sample well within an item of its thread is in a visit of that item, and every one well outside of
-/// all is in none. Gives the number within.
+/// Checks that every sample well within an item of its thread is in a visit of that item, and every one well outside
+/// of all is in none. Returns the number within.
 fn in_the_right_item(trace: &Trace, truth: &Truth, id_of: fn(&ItemTruth) -> u64) -> usize {
     let items: HashMap<u64, u64> = trace
         .visits()
@@ -53,7 +53,7 @@ fn in_the_right_item(trace: &Trace, truth: &Truth, id_of: fn(&ItemTruth) -> u64)
         let found = sample.visit_id.map(|visit| items[&visit]);
         let at = slices.partition_point(|(times, _)| times[0] <= sample.time_ns);
         let Some(([_, enter, leave, after], id)) = at.checked_sub(1).map(|at| &slices[at]) else {
-            // The program's start: nobody has set an id yet.
+            // At the program's start no id has been set yet.
             continue;
         };
         let time = sample.time_ns;
@@ -69,7 +69,7 @@ fn in_the_right_item(trace: &Trace, truth: &Truth, id_of: fn(&ItemTruth) -> u64)
     within
 }
 
-/// The visits of each item, and what trace.json says about where ids were read.
+/// The visits of each item, and the entry of trace.json on where ids were read.
 fn by_item(trace: &Trace, source: &str) -> BTreeMap<u64, Vec<Visit>> {
     let probe = &trace.json["probes"][0];
     assert_eq!(probe["rule"], "same_id", "{probe}");
@@ -160,7 +160,8 @@ fn fibers() {
     assert_eq!(done.code(), Some(0), "{done}");
 }
 
-/// Who ended a wait is known of items without marks as well: it waits for the next sample with the switch.
+/// The thread that ended a wait is known for items without marks as well: the wait is assigned at the next sample,
+/// after the switch.
 #[test]
 fn who_wakes_fibers() {
     need!(machine::root());
@@ -186,14 +187,14 @@ fn who_wakes_fibers() {
         .map(|v| (v.visit_id, v.item_id))
         .collect();
     let odd = |it: &&&pebs_tests::trace::Wait| !items[&it.visit_id].is_multiple_of(2);
-    // None of these sleeps. But one that slept before a sample was taken of it is not seen, and is taken for the one
-    // before and after it.
+    // None of these sleeps. But an item that slept before its first sample is not seen, and its wait is assigned to
+    // the item before or after it.
     let odd = sleeps.iter().filter(odd).count();
     assert!(odd * 20 < sleeps.len(), "{odd} of {}", sleeps.len());
 }
 
-/// A variable of the program, in programs that lie elsewhere each time and in those that do not: each item
-/// is one visit, sleeps in items are theirs, and sleeps between items are in none.
+/// A variable of the program, in position-independent programs and in others: each item is one visit, sleeps in
+/// items are theirs, and sleeps between items are in none.
 #[test]
 fn variable() {
     need!(machine::root());
@@ -239,7 +240,7 @@ fn variable_of_a_library() {
         let within = in_the_right_item(trace, truth, |item| item.id);
         assert!(within > 200, "{within} samples in items");
         let items = by_item(trace, "memory");
-        // One whose CPU was taken away has no sample.
+        // An item whose CPU was taken away has no sample.
         assert!(items.len() > 60, "items: {:?}", items.keys());
         assert!(items.keys().all(|id| (1..=80).contains(id)), "{items:?}");
     };
@@ -276,8 +277,8 @@ fn thread_local_variable() {
     }
 }
 
-/// Processes that start later are read where the program lies in each; those that run another program have
-/// no items, and the ledger says how many samples that were.
+/// In processes that start later the variable is read at its place in each; those that run another program have no
+/// items, and the ledger counts their samples.
 #[test]
 fn later_processes() {
     need!(machine::root());

@@ -1,4 +1,4 @@
-//! Recordings of which only slow items are kept.
+//! Recordings that keep only slow items.
 
 use std::collections::HashSet;
 
@@ -7,7 +7,7 @@ use pebs_tests::trace::{Trace, Visit, flag};
 use pebs_tests::workload::Workload;
 use pebs_tests::{check, machine, need};
 
-/// Rounds of ten queries, two of which compute what the others find in the cache.
+/// Rounds of ten queries, two of which are computed while the others are in the cache.
 const ROUNDS: &str = "100";
 
 /// Visits of a measure in `function_stats`.
@@ -28,8 +28,8 @@ fn samples(trace: &Trace) -> u64 {
         .sum()
 }
 
-/// Every query that the truth says was computed is kept whole; the others are in the aggregates,
-/// every one, and their samples are booked. The ledger balances.
+/// Every query that was computed is kept with its details; the others are all in the aggregates,
+/// and their samples are booked. The ledger balances.
 #[test]
 fn slow_queries_are_kept() {
     need!(machine::root());
@@ -87,7 +87,7 @@ fn slow_queries_are_kept() {
     );
 }
 
-/// Nothing is kept, and the report still says where the time went.
+/// Nothing is kept, and the report still shows where the time went.
 #[test]
 fn nothing_is_kept() {
     need!(machine::root());

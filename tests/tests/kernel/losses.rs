@@ -15,14 +15,14 @@ use pebs_tests::truth::Truth;
 use pebs_tests::workload::Workload;
 use pebs_tests::{check, machine, need};
 
-/// Samples a second that the kernel grants here: well below the 100,000 that are asked for, and what a slow or busy machine
-/// takes of them.
+/// Samples a second that the kernel allows here: well below the 100,000 requested, and below the rate on a slow or busy
+/// machine.
 const GRANTED: u64 = 20_000;
 
 /// Items of the workload: some hundred ticks.
 const ITEMS: &str = "20000";
 
-/// The longest tick that Linux can be built with: what is throttled goes on at the next.
+/// The longest tick that Linux can be built with: a throttled counter resumes at the next tick.
 const TICK_NS: i64 = 10_000_000;
 
 /// The last sample before the kernel stops a counter is taken together with the stop.
@@ -40,7 +40,7 @@ fn throttled() {
         .workload(&workload, &[ITEMS]);
     drop(rate);
     let clean = throttled_is_said(&recording, &truth);
-    // The counter is the thread's, and so its next sample shows when it goes on.
+    // The counter is the thread's, so its next sample shows when it resumed.
     assert!(clean > 0, "every visit is flagged\n{}", recording.tool);
 }
 
@@ -62,8 +62,8 @@ fn throttled_cpus() {
     throttled_is_said(&recording, &truth);
 }
 
-/// No sample lies in a range, and the flags are those of visits that overlap one; the ledger and the
-/// report say how often. No record is lost by it: exit 0. Gives the number of visits not flagged.
+/// Checks that no sample lies in a range, that exactly the visits that overlap a range are flagged, and that the ledger
+/// and the report have the number. No record is lost: exit 0. Returns the number of visits not flagged.
 fn throttled_is_said(recording: &Recording, truth: &Truth) -> usize {
     let trace = recording.trace();
     check::whole_visits(&trace, truth);
@@ -76,7 +76,7 @@ fn throttled_is_said(recording: &Recording, truth: &Truth) -> usize {
             "{loss:?}"
         );
     }
-    // The next tick may itself be late, where a host takes the CPU away: not every one of them.
+    // The next tick may itself be late, if a host takes the CPU away: so not every one of them.
     let lengths = losses.iter().map(|it| it.end_ns - it.begin_ns);
     let shortest = lengths.min().unwrap_or_default();
     assert!(shortest > 0 && shortest <= TICK_NS, "{losses:?}");
@@ -126,10 +126,11 @@ fn grouped(n: u64) -> String {
     }
 }
 
-/// Items whose marks a ring of 64 KiB has room for, and of whose marks as many rings as there are CPUs have not.
+/// Number of items whose marks fit in a ring of 64 KiB; those of `4 * CPUs` such parts do not fit in the rings of all
+/// CPUs.
 const FITS: usize = 600;
 
-/// The tool is stopped and continued again and again, and while it stands more marks come than its rings hold:
+/// The tool is stopped and continued again and again, and while it is stopped more marks come than its rings hold:
 /// marks are refused, at the begin and at the end of visits.
 #[test]
 fn marks_refused() {
@@ -168,7 +169,7 @@ fn marks_refused() {
     assert!(whole >= FITS, "{whole} whole visits");
 }
 
-/// The rings are so small, and the marks so large, that they run full between two looks.
+/// The rings are so small, and the marks so large, that they overflow between two reads.
 #[test]
 fn ring_too_small() {
     need!(machine::root());
@@ -186,8 +187,8 @@ fn ring_too_small() {
     assert!(hint, "{}", recording.tool);
 }
 
-/// What is damaged is flagged, what is missing was lost within a range, nothing is made up, and all
-/// others are exact; the exit status is that of loss. Gives the number of visits without loss.
+/// Checks that damaged visits are flagged, missing ones were lost within a range, none are made up, and all others are
+/// exact; the exit status is that of loss. Returns the number of visits without loss.
 fn refused_is_said(recording: &Recording, truth: &Truth) -> usize {
     let trace = recording.trace_with_loss();
     assert_eq!(recording.tool.code(), Some(1), "{}", recording.tool);

@@ -17,8 +17,7 @@ struct Change {
     new: u64,
 }
 
-/// The rows of `trace.json`: each goes on from the one before, within the bounds, and the last is
-/// in force at the end.
+/// The rows of `trace.json`: each continues the one before, within the bounds, and the last is in force at the end.
 fn changes(trace: &Trace) -> Vec<Change> {
     let bound = &trace.json["max_overhead"];
     let number = |value: &Value, key: &str| value[key].as_u64().unwrap();
@@ -43,7 +42,7 @@ fn changes(trace: &Trace) -> Vec<Change> {
         let (grows, overhead) = (change.new > change.old, row["overhead"].as_f64());
         if let Some(overhead) = overhead {
             let above = overhead > bound["most"].as_f64().unwrap();
-            // Where nobody asked for a bound, samples may cost some on top of marks.
+            // Without a requested bound, samples may cost some on top of marks.
             assert!(
                 above == grows || bound["by_default"] == true,
                 "{row:#} {bound:#}"
@@ -62,9 +61,8 @@ fn last_overhead(trace: &Trace, recording: &Recording) -> f64 {
     last.unwrap_or_else(|| panic!("no window could be judged\n{}", recording.tool))
 }
 
-/// Threads that a started command makes inherit their counters, which have to be opened anew: the
-/// overhead comes down to the bound, every thread is sampled as rarely as the last change says,
-/// and estimates are those of a program that was not sampled more often at first.
+/// Threads of a started command inherit their counters, which have to be reopened: the overhead falls to the bound,
+/// every thread is sampled at the rate of the last change, and estimates are not biased by the higher rate at first.
 #[test]
 fn threads_of_a_command() {
     need!(machine::root());
@@ -83,8 +81,8 @@ fn threads_of_a_command() {
     stands_for_the_time(&trace);
 }
 
-/// Visits during which no host took the CPU away, so that their time is that in which samples could be taken: none
-/// took much longer than the others, which do the same.
+/// Visits during which no host took the CPU away, so that samples were possible in all of their time: none took much
+/// longer than the others, which do the same.
 fn usual(trace: &Trace) -> Vec<Visit> {
     let mut visits = trace.visits();
     visits.sort_unstable_by_key(|visit| visit.oncpu_ns);
@@ -125,7 +123,7 @@ fn own_rates(trace: &Trace, changes: &[Change]) {
     assert!(judged > 0, "too little ran");
 }
 
-/// `events` is the time that the samples stand for, and `self_ns` all of it.
+/// `events` is the time that the samples stand for, and `self_ns` the whole time.
 fn stands_for_the_time(trace: &Trace) {
     let visits = usual(trace);
     let oncpu: f64 = visits.iter().map(|it| it.oncpu_ns.unwrap() as f64).sum();
@@ -145,7 +143,7 @@ fn stands_for_the_time(trace: &Trace) {
         .collect();
     let whole = sampled.values().sum::<i64>() as f64;
     assert!((own - whole).abs() < 0.001 * whole, "{own} of {whole}");
-    // What the reset value asked for would make of it.
+    // The value that the original reset value would give.
     let naive = rows
         .iter()
         .map(|row| row.samples as f64 * 16_000.0)
@@ -156,8 +154,8 @@ fn stands_for_the_time(trace: &Trace) {
     );
 }
 
-/// An event that counts work, on a thread that was there before: the events that samples stand for
-/// are those that happened, whatever the reset value was.
+/// An event that counts work, on an existing thread: the events that samples stand for are those that occurred, for any
+/// reset value.
 #[test]
 fn page_faults_are_still_counted() {
     need!(machine::root());
@@ -176,7 +174,7 @@ fn page_faults_are_still_counted() {
     changes(&trace);
     let overhead = last_overhead(&trace, &recording);
     let bound = &trace.json["max_overhead"];
-    // What marks alone take can't be gone below.
+    // The overhead of marks is a lower bound.
     let marks = bound["last_marks"].as_f64().unwrap_or(0.0);
     assert!(
         overhead < (0.05_f64).max(marks) * 1.5,
@@ -195,8 +193,8 @@ fn page_faults_are_still_counted() {
     assert!(samples < 0.8 * happened, "{samples} of {happened}");
 }
 
-/// Marks that alone cost more than the bound are said to, in the run and in the trace, and samples
-/// are as few as they may be. The exit code is that of a whole trace.
+/// If marks alone exceed the bound, the run and the trace report it, and sampling is at its lowest rate. The exit code
+/// is that of a complete trace.
 #[test]
 fn marks_alone() {
     need!(machine::root());
@@ -253,8 +251,8 @@ fn goal_by_default() {
     );
 }
 
-/// A place whose marks would take most of the CPU time is not recorded: that of a process before anything else is attached,
-/// that of a command in its first moments. What was asked for with --force is.
+/// A probe whose marks would take most of the CPU time is refused: for a process before anything else is attached, for
+/// a command in its first moments. With --force it is recorded.
 #[test]
 fn refused() {
     need!(machine::root());

@@ -8,8 +8,7 @@ use pebs_tests::trace::{Visit, flag};
 use pebs_tests::workload::Workload;
 use pebs_tests::{check, machine, need};
 
-/// An event loop with several items open: each begin finds its end by id, and the visits say that
-/// they overlapped.
+/// An event loop with several items open: each begin finds its end by id, and the visits are flagged as overlapping.
 #[test]
 fn interleaved_by_id() {
     need!(machine::root());
@@ -34,8 +33,8 @@ fn interleaved_by_id() {
 /// Requests of the event loop: 60, 8 at a time, some four times as long as others.
 const LOOP: [&str; 4] = ["60", "8", "10", "1"];
 
-/// An event loop without `--resume`: whose the thread's time was is not known of any request that overlaps others. Nothing
-/// is said of its functions, and the first lines say what would tell.
+/// An event loop without `--resume`: it is unknown which of the overlapping requests had the thread's time. Their
+/// functions are not reported, and the first lines name the missing option.
 #[test]
 fn shared_time() {
     need!(machine::root());
@@ -70,8 +69,8 @@ fn shared_time() {
     assert!(causes.is_none_or(Vec::is_empty), "{explained}");
 }
 
-/// With `--resume` the thread's time is the request's that it went on with: every sample of a visit lies in a slice of
-/// its request, and there is no slice whose samples are another's.
+/// With `--resume` the thread's time belongs to the request that it continued: every sample of a visit lies in a slice
+/// of its request, and no slice has samples of another.
 #[test]
 fn resumed() {
     need!(machine::root());
@@ -111,8 +110,8 @@ fn resumed() {
     check::unharmed(&recording, &alone);
 }
 
-/// Event loops of so many requests at a time: with `--resume` the CPU time of each request is what it says about
-/// itself, and intervals of its functions hold the truth as often as they say.
+/// Event loops of this many requests at a time: with `--resume` the CPU time of each request equals its own log, and
+/// intervals of its functions have their coverage.
 #[test]
 fn resumed_cpu_time() {
     need!(machine::root());
@@ -146,11 +145,11 @@ fn resumed_cpu_time() {
         let ratio = |it: &Visit| it.oncpu_ns.map_or(0.0, |ns| ns as f64) / cpu[&it.item_id];
         let mut ratios: Vec<f64> = visits.iter().map(ratio).collect();
         ratios.sort_by(f64::total_cmp);
-        // A host that takes the CPU away for a while does so in few of them, unseen by the kernel.
+        // A host that takes the CPU away for a while affects few of them, unseen by the kernel.
         let middle = &ratios[ratios.len() / 10..ratios.len() * 9 / 10];
         let bias = middle.iter().sum::<f64>() / middle.len() as f64 - 1.0;
         assert!(bias.abs() < 0.02, "{args:?}: bias {bias}, {ratios:?}");
-        // Without its own samples, and with nothing taken off for those of the others meanwhile.
+        // Without its own samples, and without subtracting those of the others meanwhile.
         let dir = recording.dir().display().to_string();
         let report = pebs_trace(["report", &dir, "--format", "json"]).stdout;
         let report: serde_json::Value = serde_json::from_str(&report).unwrap();
@@ -174,7 +173,7 @@ fn resumed_cpu_time() {
             (ns - **truth).abs() <= 1.96 * error
         });
         let held = holds.count() as f64 / inside.len() as f64;
-        // Of 128 intervals 95 % are 121.6, give or take 2.5; and they may be too wide.
+        // 95 % of 128 intervals are 121.6, give or take 2.5; and intervals may be too wide.
         assert!(held > 0.88, "{args:?}: {held} of {}", inside.len());
         println!("{args:?}: bias {bias:+.4}, intervals hold {held:.3}");
     }
@@ -207,7 +206,7 @@ fn until_the_next() {
         assert_eq!(pair[0].end_ns, Some(pair[1].begin_ns), "{pair:?}");
     }
     assert_eq!(trace.json["probes"][0]["rule"], "until_next");
-    // Nothing but the thread's end ends the last one.
+    // Only the thread's end ends the last one.
     let last = visits.last().unwrap();
     let until = truth.item(last.item_id).after.unwrap() as i64 - trace.monotonic_ns();
     assert!(

@@ -85,7 +85,8 @@ fn goroutines() {
     );
 }
 
-/// A goroutine that ended and one that begins where it was are two items, also of a program without symbols.
+/// A goroutine that ended and one that begins at the same address are two items, even in a program without
+/// symbols.
 #[test]
 fn goroutines_one_after_the_other() {
     need!(machine::root());

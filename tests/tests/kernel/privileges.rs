@@ -1,4 +1,4 @@
-//! What the tool keeps of root's rights while it records, and what its command and its files get of them.
+//! The tool's privileges while it records, and those of its command and its files.
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::collections::BTreeSet;
@@ -31,7 +31,7 @@ fn field<'a>(status: &'a str, name: &str) -> &'a str {
 fn check_threads(pid: u32) {
     let deadline = Instant::now() + Duration::from_secs(20);
     while let Some(what) = rich_thread(pid) {
-        // One that has just been started gives up what it inherited first of all.
+        // A thread that has just started gives up its inherited capabilities first.
         assert!(Instant::now() < deadline, "{what}");
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -52,7 +52,7 @@ fn rich_thread(pid: u32) -> Option<String> {
         } else {
             OTHERS
         };
-        // Nothing for programs that it might start.
+        // Nothing is left for programs that it might start.
         for (set, allowed) in [
             ("CapPrm", needed),
             ("CapEff", needed),
@@ -76,8 +76,8 @@ fn rich_thread(pid: u32) -> Option<String> {
     None
 }
 
-/// No thread keeps what it does not need, and with what is left processes that come later are still found,
-/// followed through an exec, and named.
+/// No thread keeps capabilities that it does not need, and with the remaining ones later processes are still
+/// found, followed through an exec, and named.
 #[test]
 fn recording_goes_on_without_capabilities() {
     need!(machine::root());

@@ -98,7 +98,7 @@ fn duration() {
     need!(machine::root());
     let workload = Workload::build("killed");
     let mut target = workload.start(&[]);
-    // Of the time there is none to lose.
+    // No time must be lost here.
     target.go();
     let live = Recorder::new(&workload.spec(super::ID))
         .args(&["--duration", "0.5"])
@@ -111,8 +111,8 @@ fn duration() {
     assert!(!trace.visits().is_empty());
 }
 
-/// A signal that comes before a recording has begun ends it, also where a shell that started it in the background had
-/// SIGINT ignored; and then nothing of the command has run, as if it was killed.
+/// A signal before the start of a recording ends it, even if a shell that started it in the background ignored
+/// SIGINT; the command has then not run, as if it was killed.
 #[test]
 fn ended_while_it_is_set_up() {
     need!(machine::root());
@@ -144,7 +144,7 @@ fn ends_early(workload: &Workload, signal: Signal, number: i32) -> bool {
     let said = tool.stderr.contains("ended before it began (interrupt)");
     let ended = tool.signal() == Some(number) || tool.code() == Some(2) && said;
     assert!(ended, "{tool}");
-    // The command was held, and ends with who held it.
+    // The command was held stopped, and ends with the tool.
     process::wait_until("the command is still there", || {
         let named = process::run(Command::new("pgrep").args(["-f", &mark.display().to_string()]));
         named.stdout.is_empty()

@@ -19,14 +19,14 @@ use tempfile::TempDir;
 /// Connections, and requests of each.
 const CLIENTS: usize = 4;
 const REQUESTS: usize = 400;
-/// One request in so many is expensive.
+/// One request in this many is expensive.
 const EVERY: usize = 20;
 /// Between answer and next request of a connection.
 const PAUSE: Duration = Duration::from_millis(2);
 /// Regular expressions that an expensive request evaluates.
 const RULES: usize = 60;
 
-/// A haproxy that answers by itself and logs how many ns the handler of each request's stream took.
+/// A haproxy that answers by itself and logs the time of each request's stream handler, ns.
 struct Proxy {
     process: Running,
     port: u16,
@@ -117,7 +117,7 @@ fn requests(port: u16) {
     });
 }
 
-/// A recording of all requests, and what haproxy says of them.
+/// A recording of all requests, and haproxy's log of them.
 fn record(binary: &Path, args: &[&str]) -> (Recording, [Vec<i64>; 2]) {
     let proxy = Proxy::start(binary);
     let spec = format!(
@@ -166,7 +166,7 @@ fn time_of_requests() {
     assert!((0.8..1.25).contains(&bias), "{bias}");
 }
 
-/// Without it the time of requests that overlap others is not known, and the report names what is missing.
+/// Without it the time of overlapping requests is unknown, and the report names the missing option.
 #[test]
 fn without_resume() {
     need!(machine::root());

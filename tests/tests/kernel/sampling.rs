@@ -1,4 +1,4 @@
-//! Samples: of the right item, in the right function, as many as there must be.
+//! Samples: in the right item and function, and of the expected number.
 
 use std::collections::HashMap;
 
@@ -24,8 +24,8 @@ fn functions_by_item(trace: &Trace) -> HashMap<u64, HashMap<String, (u64, f64)>>
     items
 }
 
-/// Samples on the perf clock, as hardware has them, are joined to marks on the monotonic clock by
-/// pairs of both taken during the run: none is lost, and the error of the conversion is known.
+/// Samples on the perf clock, as from hardware, are joined to marks on the monotonic clock by pairs of both taken
+/// during the run: none is lost, and the error of the conversion is known.
 #[test]
 fn perf_clock() {
     need!(machine::root());
@@ -93,7 +93,8 @@ fn query_figure_8() {
             assert_eq!(n[&visit.visit_id], Some(expected), "{visit:?}");
         }
     }
-    // Of all rounds the middle one: a host that takes the CPU away in one says nothing of the query.
+    // The median over all rounds: a single round in which a host takes the CPU away does not characterise the
+    // query.
     let usual = |at: usize| median(visits.chunks(10).map(|round| round[at].oncpu_ns).collect());
     let mut by_time: Vec<usize> = (0..10).collect();
     by_time.sort_by_key(|at| std::cmp::Reverse(usual(*at)));
@@ -184,7 +185,8 @@ fn acl() {
     let workload = need!(Workload::try_build("acl"));
     let spec = workload.spec("classify_packet(id=*(arg1):u64, type=*(arg1+8):u32)");
     let (recording, truth) = Recorder::new(&spec)
-        // So rare that few items have a sample: which kind is the longest by the log is not what samples take.
+        // So rare that few items have a sample: the overhead of samples does not decide which kind is the longest
+        // in the log.
         .args(&["--event", "cpu-clock", "--reset", "100000"])
         .workload(&workload, &["30000"]);
     let trace = recording.trace();
@@ -334,7 +336,7 @@ fn exclude_kernel() {
     assert!(samples.iter().all(|sample| sample.ip >> 63 == 0));
 }
 
-/// Samples in the kernel know the system call in which they were taken, and `explain` names it.
+/// Samples in the kernel have their system call, and `explain` names it.
 #[test]
 fn system_calls() {
     need!(machine::root());

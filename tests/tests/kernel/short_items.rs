@@ -1,4 +1,4 @@
-//! Items that are about as short as what a sample takes of them.
+//! Items about as short as the overhead of a sample.
 #![expect(clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::collections::{HashMap, HashSet};
@@ -13,18 +13,18 @@ use pebs_tests::{machine, need, say_skip};
 /// Items of the workload, one in 500 of which is slow, and the time between samples.
 const ITEMS: &str = "200000";
 const RESET_NS: u32 = 100_000;
-/// How much longer it is in each further attempt.
+/// Increase of the reset value with each attempt.
 const RESET_STEP_NS: u32 = 3_100;
 
 /// Recordings until one meets all.
 const ATTEMPTS: u32 = 6;
 
-/// Items of 2 us, some of which take 30 us: the classes follow from how long they are, not from which of them have a
-/// sample, and the first cause is the function that makes the slow ones slow.
+/// Items of 2 us, some of which take 30 us: the classes follow from their length, not from which of them have a sample,
+/// and the first cause is the function that makes the slow ones slow.
 ///
-/// The machine must be quiet for that: where others take the CPU, items wait and samples cost several times as much. And
-/// the time between samples may happen to be nearly a multiple of the time between items, so that samples stay at one place of
-/// them for long. One of several recordings has to meet it.
+/// This needs a quiet machine: if other processes take the CPU, items wait and samples cost several times as much. And
+/// the time between samples may by chance be nearly a multiple of the time between items, so that samples stay at the
+/// same phase for long. One of several recordings has to pass.
 #[test]
 fn samples_do_not_decide_who_is_slow() {
     need!(machine::root());
@@ -45,7 +45,7 @@ fn samples_do_not_decide_who_is_slow() {
     panic!("{missed:#?}");
 }
 
-/// Records once, and says what is not as it must be.
+/// Records once; the error describes the failure.
 fn attempt(workload: &Workload, spec: &str, reset_ns: u32, python: &Path) -> Result<(), String> {
     let (recording, truth) = Recorder::new(spec)
         .before_others()
@@ -85,7 +85,7 @@ fn attempt(workload: &Workload, spec: &str, reset_ns: u32, python: &Path) -> Res
         of_slow().filter(|it| it.1 == "slow").count(),
     );
     let sample_ns = sample_cost(&visits, &slow);
-    // Items of a class with a sample, and how many of them are to be expected to have one.
+    // Number of items of a class with a sample, and the expected number.
     let with_sample = |class: &str| {
         counted()
             .filter(|it| it.1 == class)
@@ -108,7 +108,7 @@ fn attempt(workload: &Workload, spec: &str, reset_ns: u32, python: &Path) -> Res
     if met { Ok(()) } else { Err(figures) }
 }
 
-/// What a sample takes of an item, ns: the difference of medians of typical items with one and without.
+/// Overhead of a sample in an item, ns: the difference of medians of typical items with one sample and without.
 fn sample_cost(visits: &[Visit], slow: &HashSet<u64>) -> f64 {
     let median = |samples: u64| {
         let typical = visits

@@ -1,4 +1,4 @@
-//! `--call-graph`: who called the function that a sample was taken in.
+//! `--call-graph`: the callers of the function in which a sample was taken.
 
 use std::collections::HashMap;
 
@@ -25,7 +25,7 @@ fn record(workload: &Workload, args: &[&str]) -> (Recording, Truth) {
         .workload(workload, &["50"])
 }
 
-/// Call stacks of the samples taken in a function in user mode, within items, with how many each has.
+/// Call stacks of the samples taken in a function in user mode, within items, with their number of samples.
 fn stacks_in(trace: &Trace, function: &str) -> HashMap<String, usize> {
     let names = trace.function_names();
     let name = |id: &u64| names.get(id).map_or("?", String::as_str);
@@ -41,7 +41,7 @@ fn stacks_in(trace: &Trace, function: &str) -> HashMap<String, usize> {
         }
         let path = sample.stack_id.map(|id| paths[&id].clone());
         let mut path = path.unwrap_or_default();
-        // Below main is the C library, which may keep frame pointers or not.
+        // Below main is the C library, with or without frame pointers.
         if let Some(main) = path.iter().position(|name| *name == "main") {
             path.truncate(main + 1);
         }
@@ -50,8 +50,8 @@ fn stacks_in(trace: &Trace, function: &str) -> HashMap<String, usize> {
     found
 }
 
-/// Samples in the innermost function have just the chain that called it, and both chains that do are there; but for
-/// the few at an instruction where its frame is not there yet, whose caller is left out.
+/// Samples in the innermost function have exactly the chain that called it, and both chains occur; except for the few
+/// at an instruction before its frame is set up, whose caller is left out.
 #[test]
 fn known_chains() {
     need!(machine::root());
@@ -100,7 +100,7 @@ fn innermost_is_the_sample() {
     let mut kernel = 0;
     for sample in trace.samples() {
         let stack = &frames[&sample.stack_id.unwrap()];
-        // What ran during a mark is pebs-trace's own, whatever function of the kernel's it was in.
+        // Kernel functions that ran during a mark are pebs-trace's own.
         if own == Some(sample.function_id) {
             continue;
         }
@@ -139,7 +139,7 @@ fn other_languages() {
     }
 }
 
-/// A program without frame pointers does what it did; its stacks begin with the right function all the same.
+/// A program without frame pointers works as before; its stacks still begin with the right function.
 #[test]
 fn without_frame_pointers() {
     need!(machine::root());
@@ -156,7 +156,7 @@ fn without_frame_pointers() {
     );
 }
 
-/// Where there is no memory for another stack, the sample is written without one, and counted.
+/// If there is no memory for another stack, the sample is written without one, and counted.
 #[test]
 fn no_memory_for_stacks() {
     need!(machine::root());
@@ -179,7 +179,7 @@ fn no_memory_for_stacks() {
     );
 }
 
-/// With --inlined a function that was inlined is a frame of its own, and marked; samples are where they were.
+/// With --inlined an inlined function is a separate frame, and marked; samples are where they were.
 #[test]
 fn inlined() {
     need!(machine::root());
@@ -205,7 +205,7 @@ fn inlined() {
     assert!(stacks.contains_key("leaf < handle < main"), "{stacks:?}");
 }
 
-/// Without the option nothing has a stack.
+/// Without the option no sample has a stack.
 #[test]
 fn off_by_default() {
     need!(machine::root());
@@ -224,7 +224,7 @@ fn off_by_default() {
     );
 }
 
-/// Folded stacks are whole call paths below the probe, and their weights are what they are without stacks.
+/// Folded stacks are complete call paths below the probe, and their weights are the same as without stacks.
 #[test]
 fn folded() {
     need!(machine::root());
@@ -253,7 +253,7 @@ fn folded() {
         .visits()
         .into_iter()
         .filter_map(|visit| visit.duration_ns);
-    // What pebs-trace did itself is in no profile.
+    // pebs-trace's own work is in no profile.
     let own = trace.own_function();
     let rows = trace.visit_functions().into_iter();
     let own = rows
@@ -268,8 +268,8 @@ fn folded() {
     );
 }
 
-/// What slow items take longer is listed by who called the function: `leaf` from `c`, which only they call; and the
-/// call paths sum to the function.
+/// The excess of slow items is listed by call path: `leaf` from `c`, which only they call; and the call paths sum to
+/// the function.
 #[test]
 fn explained() {
     need!(machine::root());
@@ -296,7 +296,7 @@ fn explained() {
         low <= own && own <= high && (0.7 * share..1.3 * share).contains(&own),
         "{low} {own} {high} of {share}"
     );
-    // A quarter of the items is slow, and the middle half typical: on a noisy machine one or two may be taken for either.
+    // A quarter of the items is slow, and the middle half typical: on a noisy machine one or two may be misclassified.
     let [typical, slow] = ["typical_samples", "slow_samples"].map(|key| number(&paths[0], key));
     assert!(typical * 20.0 < slow, "{:#}", leaf.0);
     let others = &leaf.0["other_paths"];

@@ -34,8 +34,8 @@ fn late_threads() {
     check::whole_visits(&live.stop().trace(), &truth);
 }
 
-/// More threads than CPUs and items longer than a time slice: time off the CPU is not the item's
-/// fault, and is called what it is.
+/// More threads than CPUs and items longer than a time slice: time off the CPU is reported as
+/// preemption, not as the item's own.
 #[test]
 fn oversubscribed() {
     need!(machine::root());
@@ -66,8 +66,8 @@ fn oversubscribed() {
         preempted += u32::from(was);
     }
     assert!(preempted > 0, "four threads to a CPU and no preemption");
-    // Of all items: the scheduler begins a thread's account before the switch and we after it, so that
-    // one item lacks what a host takes from this machine in between.
+    // Of all items together: the scheduler starts a thread's account before the switch and this tool
+    // after it, so that one item lacks the time that a host takes in between.
     let asked_ns = us_per_item * 1000 * truth.ids().len() as i64;
     assert!(
         10 * did_ns >= 9 * asked_ns,
@@ -75,7 +75,7 @@ fn oversubscribed() {
     );
 }
 
-/// Items that move to another CPU are flagged, those that stay are not; begin and end name the CPU.
+/// Items that move to another CPU are flagged, others are not; begin and end have the CPU.
 #[test]
 fn migration() {
     need!(machine::root());

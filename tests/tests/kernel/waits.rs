@@ -8,17 +8,17 @@ use pebs_tests::truth::Truth;
 use pebs_tests::workload::Workload;
 use pebs_tests::{check, machine, need};
 
-/// Items, of those that are to sleep, that perhaps do not: a thread may lose the CPU just before it sleeps, and then
-/// what it would wait for comes first.
+/// Number of sleeping items that may not sleep: a thread may lose the CPU just before it sleeps, and then the awaited
+/// event comes first.
 const AWAKE: usize = 2;
 
-/// Wake-ups by a timer, of twenty, that perhaps are not recorded: a kernel may have a task over which it runs no eBPF
-/// program, and the timer may interrupt that one. Nor are switches from it: what it displaced is seen again at its next
-/// record.
+/// Number of wake-ups by a timer, of twenty, that may be missing: a kernel may have a task over which it runs no eBPF
+/// program, and the timer may interrupt that one. Switches from it are missing, too: the thread that it displaced is
+/// seen again at its next record.
 const UNTOLD: usize = 3;
 
-/// Visits that sleep: the time off the CPU is at least what was asked for, and within what the
-/// program itself measured around its sleep.
+/// Visits that sleep: the time off the CPU is at least the requested one, and at most that measured by the program
+/// around its sleep.
 #[test]
 fn sleeper() {
     need!(machine::root());
@@ -104,7 +104,7 @@ fn waits_name_their_function() {
     }
 }
 
-/// Waits with what was recorded of who ended them; the truth's own items.
+/// Waits with the recorded threads that ended them; the truth's own items.
 fn with_partners(args: &[&str]) -> (Recording, Truth, Vec<Wait>) {
     let workload = Workload::build("partners");
     let alone = workload.run(args);
@@ -171,14 +171,14 @@ fn who_wakes() {
     );
 }
 
-/// A thread that is preempted by one of its own process is said to be, and was runnable all the time.
+/// A wait by preemption by a thread of the same process is marked as such, and its thread was runnable all the time.
 #[test]
 fn who_preempts() {
     need!(machine::root());
     let (_, truth, waits) = with_partners(&["10", "1"]);
     let of_hog = |wait: &&Wait| wait.preempted_by.as_deref() == Some("hog");
     let by_hog: Vec<&Wait> = waits.iter().filter(of_hog).collect();
-    // It comes every other ms, and nothing but the kernel's own threads before it.
+    // It runs every other ms, and only the kernel's own threads before it.
     assert!(by_hog.len() >= 10, "{waits:?}");
     for wait in by_hog {
         assert_eq!(wait.state, "runnable", "{wait:?}");
@@ -191,7 +191,7 @@ fn who_preempts() {
 /// Item, and names on the stack: in the kernel, and in user space.
 type WaitPath = (u64, Vec<String>, Vec<String>);
 
-/// Records `locks`, and gives for each wait in an item, the preempted aside, the item and the names on its stack: in
+/// Records `locks`, and returns for each wait in an item, except preemptions, the item and the names on its stack: in
 /// the kernel and in user space.
 fn stacks_of_waits(name: &str) -> (Recording, Vec<WaitPath>) {
     let workload = Workload::build(name);
@@ -231,7 +231,7 @@ fn stacks_of_waits(name: &str) -> (Recording, Vec<WaitPath>) {
     (recording, found)
 }
 
-/// What an item of `locks` waits in, and the functions that it does so below.
+/// Expected reason of a wait of an item of `locks`, and the functions above it.
 fn truth_of_locks(item: u64) -> (&'static str, &'static [&'static str]) {
     match item % 6 {
         1 | 5 => ("futex", &["call", "take", "lock_table", "handle"]),
@@ -243,7 +243,8 @@ fn truth_of_locks(item: u64) -> (&'static str, &'static [&'static str]) {
     }
 }
 
-/// Of each wait the stack at which the thread blocked is known, the kernel's function first and no part of the switch.
+/// Each wait has the stack at which the thread blocked, starting with the kernel's function and without the switch
+/// itself.
 #[test]
 fn where_it_blocks() {
     need!(machine::root());
@@ -296,7 +297,7 @@ fn where_it_blocks_without_frame_pointers() {
     assert!(met >= 50, "{met}");
 }
 
-/// Without `--with waits` nothing is said of others.
+/// Without `--with waits` the columns on other threads are null.
 #[test]
 fn others_are_not_recorded() {
     need!(machine::root());
@@ -325,8 +326,8 @@ fn no_switches() {
     assert!(trace.waits().is_empty());
 }
 
-/// An item that never waits, beside a thread that holds the lock of the mappings: what its marks wait for that lock is
-/// pebs-trace's own, and no wait of the item.
+/// An item that never waits, beside a thread that holds the lock of the mappings: the wait of its marks for that lock
+/// is pebs-trace's own, not the item's.
 #[test]
 fn marks_wait_for_mappings() {
     need!(machine::root());

@@ -10,16 +10,16 @@ use pebs_tests::truth::Truth;
 use pebs_tests::workload::Workload;
 use pebs_tests::{check, need};
 
-/// What marks may add to the instructions of an item, in the emulator.
+/// Largest number of instructions that marks add to an item, in the emulator.
 const MARKS: u64 = 40_000;
 
-/// Between reading one counter and the next one of the same mark, ns.
+/// Time between reading one counter and the next one of the same mark, ns.
 const APART: u64 = 10_000;
 
 /// The clock takes samples, and no counter.
 const CLOCK: [&str; 4] = ["--event", "cpu-clock", "--reset", "200000"];
 
-/// Of each visit what was counted, by the event's name.
+/// Counts of each visit, by the event's name.
 struct Counts {
     visits: Vec<Visit>,
     rows: HashMap<(u64, String), Count>,
@@ -47,7 +47,7 @@ impl Counts {
         &self.rows[&(visit.visit_id, event.to_owned())]
     }
 
-    /// A count that has to be exact.
+    /// A count that must be exact.
     fn exact(&self, visit: &Visit, event: &str) -> u64 {
         let row = self.row(visit, event);
         assert_eq!(row.state, "exact", "{event} {row:?} {visit:?}");
@@ -91,8 +91,8 @@ fn is_within(count: u64, least: u64, more: u64) -> bool {
     (least..=least + more).contains(&count)
 }
 
-/// As many events as counters, two of them in a group: each item has its own instructions and system calls, whatever other
-/// threads and processes do on that CPU meanwhile.
+/// As many events as counters, two of them in a group: each item has its own instructions and system calls, whatever
+/// other threads and processes do on that CPU meanwhile.
 fn counts_are_exact(soft: &SoftPmu, threads: &str) {
     let events = ["{cycles,instructions}", "branch-misses,instructions:u"];
     let (_kept, counts, trace) = record(soft, &with_clock(&events), &["30", threads]);
@@ -117,7 +117,7 @@ fn counts_are_exact(soft: &SoftPmu, threads: &str) {
             of("cycles").abs_diff(2 * of("instructions")) < APART,
             "{visit:?}"
         );
-        // Nothing is counted while a sample is taken, in which time the thread is on the CPU all the same.
+        // Nothing is counted while a sample is taken, though the thread is on the CPU then.
         let oncpu = visit.oncpu_ns.expect("switches are recorded") as u64;
         assert!(of("cycles") <= oncpu + APART, "{} {visit:?}", of("cycles"));
     }
@@ -131,8 +131,8 @@ fn exact() {
     counts_are_exact(&soft, "3");
 }
 
-/// On two kinds of cores, between which every other item moves: one count a visit of an event that has a counter on each
-/// kind. While one emulated CPU is served the other waits, and its clock goes on: times say nothing there.
+/// On two kinds of cores, between which every other item moves: an event with a counter on each kind has one count a
+/// visit. While one emulated CPU is served the other waits, and its clock goes on: times are meaningless there.
 #[test]
 fn on_both_kinds() {
     let soft = need!(SoftPmu::hybrid());
@@ -156,7 +156,8 @@ fn on_both_kinds() {
     }
 }
 
-/// Of an event of one kind of cores what ran on the other kind is not known: the visit is counted in part, or not at all.
+/// For an event of one kind of cores the part on the other kind is unknown: the visit is counted in part, or not at
+/// all.
 #[test]
 fn on_one_kind() {
     let soft = need!(SoftPmu::hybrid());
@@ -180,7 +181,7 @@ fn on_one_kind() {
     assert_eq!(states.len(), 3, "{states:?}");
 }
 
-/// Modes: what is counted in user mode and in the kernel adds up; system calls are the kernel's.
+/// Modes: counts in user mode and in the kernel add up; system calls are the kernel's.
 #[test]
 fn modes() {
     let soft = need!(SoftPmu::pebs());
@@ -212,8 +213,8 @@ fn modes() {
     }
 }
 
-/// What there is: the CPU's events, and the kernel's. The precise event that takes samples needs a counter too, and has it all
-/// the time: the four that are counted take turns on the other three.
+/// The automatic set: the CPU's events, and the kernel's. The precise event that takes samples needs a counter too, and
+/// keeps it: the four counted ones share the other three.
 #[test]
 fn auto() {
     let soft = need!(SoftPmu::pebs());
@@ -302,7 +303,7 @@ fn turns() {
     assert!((0.9..1.3).contains(&ratio), "{estimated} {expected}");
 }
 
-/// A group has its turn together: all of it is counted for the same time.
+/// A group is scheduled as a whole: all its events are counted for the same time.
 #[test]
 fn groups_in_turn() {
     let soft = need!(SoftPmu::pebs());
@@ -364,7 +365,7 @@ fn group_too_large() {
     assert!(done.stderr.contains("out of the braces"), "{done}");
 }
 
-/// On AMD's cores the same, beside samples of IBS, which has a counter of its own.
+/// The same on AMD's cores, beside samples of IBS, which has a counter of its own.
 #[test]
 fn beside_ibs() {
     let soft = need!(SoftPmu::ibs());

@@ -8,8 +8,8 @@ use super::samples_are_in_place;
 /// An instruction of this PMU is 2 ns.
 const RESET: &str = "50021";
 
-/// The default is opened on both kinds; each record is a sample, wherever its thread ran. How many they have to be is
-/// not known: while one emulated CPU is served, the timers of the other wait.
+/// The default is opened on both kinds; each record is a sample, wherever its thread ran. Their expected number is
+/// unknown: while one emulated CPU is served, the timers of the other wait.
 #[test]
 fn both_kinds() {
     let soft = need!(SoftPmu::hybrid());

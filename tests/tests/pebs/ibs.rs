@@ -19,7 +19,8 @@ fn record(soft: &SoftPmu, args: &[&str]) -> (Recording, Truth) {
     super::record(soft, &with_reset, "2")
 }
 
-/// The default, and what the kernel forwards to IBS: exact, an interrupt a sample, which a program sees.
+/// The default, and events that the kernel forwards to IBS: exact, an interrupt a sample, seen by an eBPF
+/// program.
 #[test]
 fn ops() {
     let soft = need!(SoftPmu::ibs());
@@ -59,7 +60,7 @@ fn registers_of_ops() {
     assert_eq!(memory.len(), trace.samples().len());
     let all = |column: &str, value| memory.u64(column).iter().all(|it| *it == Some(value));
     assert!(all("op_cycles", 50) && all("retire_cycles", 10));
-    // The instruction at the sample says what the op did; the workload's loops branch, and hardly load or store.
+    // The instruction at the sample matches the op; the workload's loops branch, and hardly load or store.
     let ops = memory.text("op");
     let known = ["load", "store", "load+store", "branch", "other"];
     assert!(
@@ -88,7 +89,8 @@ fn registers_of_fetches() {
     );
 }
 
-/// Before Linux 6.14 the kernel does not filter modes for IBS: the program does, and counts what it leaves out.
+/// Before Linux 6.14 the kernel does not filter modes for IBS: the eBPF program does, and counts the samples
+/// left out.
 #[test]
 fn modes() {
     let soft = need!(SoftPmu::ibs());

@@ -1,4 +1,4 @@
-//! PEBS as the kernel treats it, with a PMU in software whose records are counted: `cargo xtask kernels --pmu pebs`.
+//! PEBS as the kernel handles it, with a PMU in software whose records are counted: `cargo xtask kernels --pmu pebs`.
 //!
 //! An event of this PMU is a ns (or some ns) of the time that its thread runs, so that the number of samples of an
 //! item is known. Each test holds the recording lock: the tallies are of the whole machine.
@@ -22,7 +22,7 @@ const RESET: &str = "100003";
 /// See [`RESET`].
 const RESET_NS: i64 = 100_003;
 
-/// Between the last instruction of an item and the reading of the clock that says so, ns.
+/// Time between the last instruction of an item and the reading of the clock after it, ns.
 const SWITCH_NS: i64 = 10_000;
 
 /// Records with the reset value of these tests.
@@ -32,7 +32,7 @@ fn record(soft: &SoftPmu, args: &[&str], rounds: &str) -> (Recording, Truth) {
     super::record(soft, &with_reset, rounds)
 }
 
-/// Each record of the PMU is a sample in the trace or booked; gives the samples seen.
+/// Each record of the PMU is a sample in the trace or booked; returns the number of samples.
 fn all_booked(trace: &Trace, soft: &SoftPmu) -> u64 {
     let samples = trace.account("samples");
     let told = format!("{samples:?}\n{}", soft.tallies());
@@ -41,7 +41,7 @@ fn all_booked(trace: &Trace, soft: &SoftPmu) -> u64 {
     samples.seen
 }
 
-/// The default: the best precise event, many records before one interrupt. The first line says so, and it is true.
+/// The default: the best precise event, many records before one interrupt. The first line states this, and it is true.
 #[test]
 fn default_is_in_bulk() {
     let soft = need!(SoftPmu::pebs());
@@ -89,8 +89,8 @@ fn a_program_sees_each() {
     samples_are_right(&trace, &truth, RESET_NS, &soft);
 }
 
-/// Of several records at an interrupt a program sees the last one only, and at a switch and at the end none. The
-/// others are in the rings beside it, and so nothing is lost.
+/// Of several records at an interrupt an eBPF program sees only the last one, and at a switch and at the end none. The
+/// others are in the rings beside it, so none is lost.
 #[test]
 fn a_program_sees_the_last_record() {
     let soft = need!(SoftPmu::pebs());
@@ -129,7 +129,7 @@ fn threshold() {
     samples_are_right(&trace, &truth, RESET_NS, &soft);
 }
 
-/// Records that PEBS loses as two counters overflow at once are booked, each of them.
+/// Records that PEBS loses when two counters overflow at once are all booked.
 #[test]
 fn collisions() {
     let soft = need!(SoftPmu::pebs()).with("collide", "10");
@@ -146,7 +146,7 @@ fn collisions() {
     }
 }
 
-/// A precise level that the kernel does not grant to the event: the next one, and it is said.
+/// If the kernel refuses a precise level for the event: the next one is used, with a message.
 #[test]
 fn step_down() {
     let soft = need!(SoftPmu::pebs()).with("granted", "1");
@@ -162,7 +162,7 @@ fn step_down() {
     assert!(!trace.samples().iter().any(exact), "level 1 is not exact");
 }
 
-/// No precise event at all: the clock.
+/// No precise event at all: the clock is used.
 #[test]
 fn nothing_is_granted() {
     let soft = need!(SoftPmu::pebs()).with("granted", "0");
@@ -211,7 +211,7 @@ fn inherited() {
     }
 }
 
-/// A process that runs already, and whole CPUs: reading the counters empties the buffers of what runs.
+/// A process that already runs, and whole CPUs: reading the counters flushes the buffers of running threads.
 #[test]
 fn attached_and_everyone() {
     let soft = need!(SoftPmu::pebs());
@@ -235,11 +235,11 @@ fn attached_and_everyone() {
         check::whole_visits(&trace, &truth);
         samples_are_right(&trace, &truth, RESET_NS, &soft);
     }
-    // Of whole CPUs, the last ones.
+    // The last records of whole CPUs.
     assert!(soft.tally("at_read") > 0, "{}", soft.tallies());
 }
 
-/// Loads say where the data came from and how long it took.
+/// Loads have the source of their data and their latency.
 #[test]
 fn loads() {
     let soft = need!(SoftPmu::pebs());
@@ -258,7 +258,7 @@ fn loads() {
     assert!(latencies.iter().all(|it| *it == Some(7)), "{latencies:?}");
 }
 
-/// More events than counters: they take turns, and it is said.
+/// More events than counters: they are multiplexed, with a message.
 #[test]
 fn turns() {
     let soft = need!(SoftPmu::pebs());
@@ -285,8 +285,8 @@ fn turns() {
     assert!(turns.count() > 0, "{events:#?}");
 }
 
-/// A rate above what the kernel allows: where each record interrupts, the counter is stopped until the next tick, and
-/// that is booked. In bulk there is nothing to throttle.
+/// A rate above the kernel's limit: if each record interrupts, the counter is stopped until the next tick, and that is
+/// booked. In bulk there is nothing to throttle.
 #[test]
 fn throttled() {
     let soft = need!(SoftPmu::pebs());
@@ -336,7 +336,7 @@ fn item_in_a_register() {
     for sample in trace.samples() {
         let slice = truth.items.iter().find(|item| {
             let inside = item.enter.zip(item.leave).is_some_and(|(enter, leave)| {
-                // What the C library does between setting an id and reading the clock takes time in an emulator.
+                // The C library's work between setting an id and reading the clock takes time in an emulator.
                 let (enter, leave) = (enter as i64 - zero, leave as i64 - zero);
                 sample.time_ns > enter && sample.time_ns < leave - SWITCH_NS
             });
@@ -371,7 +371,8 @@ fn killed_tools() {
     }
 }
 
-/// Nor does any other program that is killed while it samples. So often that a counter or a buffer that is left shows.
+/// Nor does any other program that is killed while it samples. Repeated often enough that a leaked counter or buffer
+/// shows.
 #[test]
 fn killed_samplers() {
     const TIMES: u32 = 100;

@@ -1,4 +1,4 @@
-//! `pebs-trace validate` with PMUs in software, of which it is known what they count right and what they can't.
+//! `pebs-trace validate` with PMUs in software, which are known to count some events right and others not.
 
 use pebs_tests::need;
 use pebs_tests::recording::pebs_trace;
@@ -8,7 +8,7 @@ use serde_json::Value;
 /// One experiment's result.
 struct Experiment(Value);
 
-/// One row of it.
+/// One row of the result.
 struct Row<'a>(&'a Value);
 
 impl Experiment {
@@ -24,7 +24,7 @@ impl Experiment {
         Self(experiment.take())
     }
 
-    /// Rows of an event whose case has this in it; there is one at least.
+    /// Rows of an event whose case contains this; at least one.
     fn rows(&self, event: &str, case: &str) -> Vec<Row<'_>> {
         let rows = self.0["rows"].as_array().expect("rows").iter();
         let is_wanted = |row: &&Value| {
@@ -35,7 +35,7 @@ impl Experiment {
         rows
     }
 
-    /// All of them are exact, and within their bounds or not.
+    /// Checks that all of them are exact, and whether they are within their bounds.
     fn are(&self, holds: bool, event: &str, case: &str) {
         for row in self.rows(event, case) {
             assert_eq!(row.0["basis"], "exact", "{:#}", row.0);
@@ -43,8 +43,8 @@ impl Experiment {
         }
     }
 
-    /// Samples are as many as expected, but for this part. The suite's own bound is 1 %, which a sample more that the
-    /// emulated kernel's own work makes may break.
+    /// Checks that the number of samples is the expected one within this part. The suite's own bound is 1 %, which a
+    /// single sample of the emulated kernel's own work may break.
     fn near(&self, most: f64, event: &str, case: &str) {
         for row in self.rows(event, case) {
             assert_eq!(row.0["basis"], "exact", "{:#}", row.0);
@@ -71,8 +71,8 @@ impl Row<'_> {
     }
 }
 
-/// Counts of PEBS events at each reset value and by both ways of delivery. This PMU takes one instruction in 20 for a miss,
-/// whatever they are: of the chase with one in 100 it counts five times too many, and is said to.
+/// Counts of PEBS events at each reset value and with both kinds of delivery. This PMU counts every 20th instruction as
+/// a miss: in the chase with one in 100 it counts five times too many, and the report says so.
 #[test]
 fn counts_of_pebs() {
     let _soft = need!(SoftPmu::pebs());
@@ -123,8 +123,9 @@ fn many_events_of_pebs() {
     many.hold("breakpoints, page-faults, task-clock", "");
 }
 
-/// In an emulator no memory is nearer than another: levels are not there, and the machine is not called wrong. Addresses are
-/// right. Modes are told apart; the samples are exact by the kernel's word, but a timer sees no instruction: that is found out.
+/// In an emulator all memory is equally near: levels are reported as missing, and the machine is not called wrong.
+/// Addresses are right. Modes are distinguished; the kernel marks the samples as exact, but a timer does not know the
+/// instruction: the suite detects that.
 #[test]
 fn places_of_pebs() {
     let _soft = need!(SoftPmu::pebs());
@@ -166,7 +167,7 @@ fn time_stamps() {
     stamps.hold("cpu-clock", "bulk");
 }
 
-/// Counts of ops and of those that missed, by both ways of delivery.
+/// Counts of ops and of those that missed, with both kinds of delivery.
 #[test]
 fn counts_of_ibs() {
     let _soft = need!(SoftPmu::ibs());
@@ -180,7 +181,7 @@ fn counts_of_ibs() {
     }
 }
 
-/// The op at each sample: what it did, where, to which address.
+/// The op at each sample: its kind, place and address.
 #[test]
 fn places_of_ibs() {
     let _soft = need!(SoftPmu::ibs());

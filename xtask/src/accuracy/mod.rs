@@ -37,7 +37,7 @@ pub struct Args {
 struct Workload {
     name: &'static str,
     args: &'static [&'static str],
-    /// What to probe.
+    /// Function to probe.
     function: &'static str,
 }
 
@@ -136,7 +136,7 @@ fn record(
 ) -> Result<Value> {
     let (trace, log) = (dir.join("trace"), dir.join("log"));
     for old in [&trace, &log] {
-        // What root left behind, root removes.
+        // Files of root can be removed only by root.
         shell::output(shell::as_root("rm").arg("-rf").arg(old))?;
     }
     let mut command = shell::as_root("env");
@@ -163,7 +163,7 @@ fn of_reset(rounds: &[Value], n: usize) -> Vec<&Value> {
         .collect()
 }
 
-/// How many reset values there are.
+/// Number of reset values.
 fn resets(rounds: &[Value]) -> usize {
     let first = rounds
         .first()
@@ -171,7 +171,7 @@ fn resets(rounds: &[Value]) -> usize {
     first.map_or(0, Vec::len)
 }
 
-/// Median; 0 of nothing.
+/// Median; 0 if there are no values.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(0.0)
@@ -187,7 +187,7 @@ fn number(value: &Value) -> f64 {
     value.as_f64().unwrap_or(f64::NAN)
 }
 
-/// The function whose bias is largest, with its standard error, in %.
+/// The function with the largest bias, with its standard error, in %.
 fn worst(found: &Value, length: &str) -> (f64, f64, String) {
     let functions = found["functions"].as_array().into_iter().flatten();
     let known = functions.filter(|f| f["length"] == length && number(&f["rows"]) >= 50.0);
@@ -204,7 +204,7 @@ fn worst(found: &Value, length: &str) -> (f64, f64, String) {
         .unwrap_or((f64::NAN, f64::NAN, "too few".to_owned()))
 }
 
-/// The whole table, and how many targets were missed.
+/// The whole table, and the number of missed targets.
 fn write_table(rounds: &[Value], workloads: &[(&str, Value)]) -> (String, usize) {
     let mut text = String::from("# Accuracy against known truth\n\n");
     let loads = rounds.iter().filter_map(|round| round["load"].as_f64());
@@ -368,7 +368,7 @@ fn biases(found: &Value) -> String {
     each.collect::<Vec<_>>().join(", ")
 }
 
-/// What the picture shows: a panel for each reset value.
+/// Panels of the picture: one for each reset value.
 fn panels(rounds: &[Value]) -> Vec<plot::Panel> {
     let panel = |n: usize| {
         let column = of_reset(rounds, n);

@@ -8,13 +8,13 @@ pub struct Point {
     pub intervals: f64,
     /// `self_ns` over the truth: mean, and the root mean square of one visit's error.
     pub own: (f64, f64),
-    /// `span_ns` likewise.
+    /// The same for `span_ns`.
     pub span: (f64, f64),
 }
 
 /// One reset value.
 pub struct Panel {
-    /// What it says above.
+    /// Title.
     pub title: String,
     /// By length.
     pub points: Vec<Point>,
@@ -46,7 +46,7 @@ const MAX_RATIO: f64 = 1.6;
 /// Numbers on the axis of ratios.
 const RATIO_TICKS: [f64; 4] = [0.0, 0.5, 1.0, 1.5];
 
-/// Colours are written out, not as variables: some viewers know none.
+/// Colours are written out, not as variables, which some viewers don't support.
 const STYLE: &str = "
   text { font: 12px system-ui, 'DejaVu Sans', sans-serif; fill: #1f2328; }
   .title { font-size: 15px; font-weight: 600; }
@@ -206,7 +206,7 @@ fn series(svg: &mut String, class: &str, points: impl Iterator<Item = (f64, (f64
 mod tests {
     use super::*;
 
-    /// Truth is where it belongs, and what lies beyond the picture is cut, not drawn outside.
+    /// The truth is at its place, and lines beyond the picture are clipped.
     #[test]
     fn points_are_in_place() {
         assert_eq!(up(0.0), HEIGHT);

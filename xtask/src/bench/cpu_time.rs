@@ -7,10 +7,11 @@ use anyhow::{Context, Result, bail};
 
 use crate::shell;
 
-/// Runs a command and says what it took: user and system time of it and its children, in seconds.
+/// Runs a command and prints its user and system time, including children, in seconds.
 const TIMED: &str = r#"out=$1 err=$2; shift 2; TIMEFORMAT='%3U %3S'; time "$@" >"$out" 2>"$err""#;
 
-/// Runs a command, whose output and errors go to files; gives its CPU time in seconds, and its exit status.
+/// Runs a command with output and errors redirected to files; returns its CPU time in seconds, and its exit
+/// status.
 pub fn timed(command: &Command, [out, err]: [&Path; 2]) -> Result<(f64, Option<i32>)> {
     let mut bash = Command::new("bash");
     bash.args(["-c", TIMED, "bash"]).args([out, err]);

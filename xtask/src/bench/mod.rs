@@ -1,9 +1,9 @@
-//! `cargo xtask bench`: what a mark and a sample cost the target, beside `perf record` and
-//! bpftrace doing the same to the same program in the same run; what these tracers take themselves; what a long trace
-//! takes on disk and to ask; and what `import` takes beside `perf script`.
+//! `cargo xtask bench`: cost of a mark and of a sample for the target, beside `perf record` and bpftrace doing the
+//! same to the same program in the same run; the tracers' own cost; size and query times of a long trace; and the
+//! cost of `import` beside `perf script`.
 //!
-//! Cost = CPU time of the target's thread with the tracer less without it; medians over
-//! interleaved rounds, so that a change of the machine's speed hits all alike.
+//! Cost = CPU time of the target's thread with the tracer less without it; medians over interleaved rounds, so that a
+//! change of the machine's speed affects all equally.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -21,13 +21,13 @@ mod recorder_cost;
 mod sizes;
 mod tracer;
 
-/// Ours costs at most this much of what perf record costs.
+/// Largest ratio of our cost to perf record's.
 const PERF_LIMIT: f64 = 1.10;
 
-/// Ours costs at most this much of what bpftrace costs.
+/// Largest ratio of our cost to bpftrace's.
 const BPFTRACE_LIMIT: f64 = 2.0 / 3.0;
 
-/// A tracer that records less than this share of what it should is not cheap but broken.
+/// A tracer that records less than this share of the expected records is not cheap but broken.
 const MIN_RECORDED: f64 = 0.95;
 
 /// Options of `cargo xtask bench`.
@@ -66,7 +66,7 @@ enum What {
     Queries,
 }
 
-/// What a round measures.
+/// Measurement of a round.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Measure {
     /// Marks at entry and return.
@@ -84,7 +84,7 @@ struct Load {
     period_ns: u64,
 }
 
-/// One call in so many is made beforehand, unmeasured.
+/// One call in this many is made beforehand, unmeasured.
 ///
 /// Source: `workloads/marks.c`.
 const WARM_UP: u64 = 100;
@@ -92,7 +92,7 @@ const WARM_UP: u64 = 100;
 /// Iterations of the workload's empty loop in a round that samples: about half a second.
 const SPIN: u64 = 2_000_000_000;
 
-/// Rounds of queries at most, each of which takes a minute.
+/// Largest number of rounds of queries, each of which takes a minute.
 const QUERY_ROUNDS: usize = 3;
 
 /// Runs the task.
@@ -160,7 +160,7 @@ fn costs(args: &Args, dir: &Path) -> Result<bool> {
     Ok(passed)
 }
 
-/// Runs all rounds of one measure, prints the table, and says whether ours is within its limits.
+/// Runs all rounds of one measure, prints the table, and returns whether ours is within its limits.
 fn compare(tracers: &Tracers, load: Load, rounds: usize) -> Result<bool> {
     let mut runs: Vec<Vec<Run>> = vec![Vec::new(); tracers.available.len()];
     for round in 1..=rounds {
@@ -217,7 +217,7 @@ fn verdict(ratio: f64, limit: Option<f64>) -> (String, bool) {
 struct Outcome {
     tracer: Tracer,
     cpu_ns: f64,
-    /// Share recorded of what should have been, 0..1.
+    /// Recorded share of the expected records, 0..1.
     recorded: f64,
 }
 
@@ -265,7 +265,7 @@ impl Load {
         }
     }
 
-    /// Marks or samples in the measured part, which took that much CPU time.
+    /// Expected marks or samples in the measured part, given its CPU time.
     fn expected(self, cpu_ns: f64) -> f64 {
         match self.measure {
             Measure::Mark => 2.0 * self.calls as f64,

@@ -1,4 +1,4 @@
-//! Uprobe events that `perf record` can name, for as long as they are needed.
+//! Uprobe events that `perf record` can name, removed when dropped.
 
 use std::path::Path;
 
@@ -7,19 +7,19 @@ use anyhow::{Context, Result};
 use crate::shell;
 use crate::toolchain::find_program;
 
-/// Where perf looks for uprobe events.
+/// Folder in which perf looks for uprobe events.
 const TRACEFS: &str = "/sys/kernel/tracing";
 
 /// Events made by `perf probe`; dropped, they go.
 pub struct Probes {
     /// All events of the group.
     events: String,
-    /// Whether tracefs is there because of us.
+    /// Whether we mounted tracefs.
     mounted: bool,
 }
 
 impl Probes {
-    /// Makes events of a program, as `perf probe` wants them written.
+    /// Creates events of a program, in the syntax of `perf probe`.
     pub fn make(program: &Path, probes: &[&str]) -> Result<Self> {
         find_program("perf").context("not installed")?;
         let name = program.file_name().context("a program has a name")?;

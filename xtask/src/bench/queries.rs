@@ -1,5 +1,5 @@
-//! What a long trace takes on disk, and what it is worth that the time of every function in every visit is a table
-//! of its own: "p50 and p99 of self time per function" asked of that table, and of the samples.
+//! Size of a long trace, and the benefit of a separate table with the time of every function in every visit: "p50
+//! and p99 of self time per function" queried from that table, and from the samples.
 
 use std::fs;
 use std::path::Path;
@@ -21,12 +21,12 @@ const MOST_TIME: f64 = 0.1;
 /// A function's p50 and p99 differ by this much at most between the two.
 const MOST_DIFFERENCE: f64 = 0.01;
 
-/// The ways in which DuckDB is asked, as in `queries.py`.
+/// The kinds of queries, as in `queries.py`.
 const TABLE: &str = "visit_functions";
 const SAMPLES: &str = "samples";
 const COUNTS: &str = "counts of samples";
 
-/// Makes the trace, asks, prints a table, and says whether all is within its limits.
+/// Records the trace, runs the queries, prints a table, and returns whether all is within its limits.
 pub fn compare(dir: &Path, rounds: usize) -> Result<bool> {
     let Some(python) = setup::readers() else {
         println!("SKIP queries: no DuckDB; see cargo xtask setup");
@@ -49,7 +49,7 @@ pub fn compare(dir: &Path, rounds: usize) -> Result<bool> {
     Ok(is_within)
 }
 
-/// What is printed, and whether all is within its limits.
+/// The table for printing, and whether all is within its limits.
 fn table(found: &Value, sizes: &Sizes, rounds: usize) -> Result<(String, bool)> {
     let samples = found["samples"].as_f64().context("no samples")?;
     let (size, mut is_within) = sizes.told(samples);
@@ -72,7 +72,7 @@ fn table(found: &Value, sizes: &Sizes, rounds: usize) -> Result<(String, bool)> 
             p50 * 100.0,
             p99 * 100.0
         );
-        // Counts are another estimate, which nobody promised to equal.
+        // Counts are a different estimate, which need not be equal.
         if name == SAMPLES {
             let ok = part <= MOST_TIME && p50.max(p99) <= MOST_DIFFERENCE;
             text += &format!(
@@ -88,7 +88,7 @@ fn table(found: &Value, sizes: &Sizes, rounds: usize) -> Result<(String, bool)> 
     Ok((text, is_within))
 }
 
-/// What came of one way of asking.
+/// Result of one kind of query.
 struct Answer {
     seconds: f64,
     /// Function, p50, p99.
@@ -107,7 +107,7 @@ impl Answer {
         })
     }
 
-    /// By what part p50 and p99 differ at most.
+    /// Largest relative differences of p50 and p99.
     ///
     /// # Errors
     /// If the functions are not the same.

@@ -1,8 +1,8 @@
 //! CPU time that tracers take themselves for each mark and sample, until there is a file with names; of bpftrace, with
 //! addresses.
 //!
-//! Time of the tracer's processes less the workload's own, of much work less that of little work: starting and ending is in
-//! both. What tracing takes of the workload is not in it; that is [`super::compare`].
+//! Time of the tracer's processes less the workload's own, of much work less that of little work: starting and ending
+//! is in both. The slow-down of the workload is not included; see [`super::compare`].
 
 use anyhow::Result;
 
@@ -12,10 +12,10 @@ use super::{Load, Measure, SPIN, median};
 /// Calls of the marked function in a run of much work; each makes two marks.
 const CALLS: u64 = 1_000_000;
 
-/// Much work is so many times little work.
+/// Ratio of much work to little work.
 const FACTOR: u64 = 20;
 
-/// Prints what each tracer takes.
+/// Prints the cost of each tracer.
 pub fn compare(tracers: &Tracers, period_ns: u64, rounds: usize) -> Result<()> {
     let marks = Load {
         measure: Measure::Mark,
@@ -52,7 +52,7 @@ pub fn compare(tracers: &Tracers, period_ns: u64, rounds: usize) -> Result<()> {
     Ok(())
 }
 
-/// What one mark or sample took.
+/// Cost of one mark or sample, ns.
 fn cost(tracers: &Tracers, tracer: Tracer, load: Load) -> Result<f64> {
     let little = Load {
         calls: load.calls / FACTOR,

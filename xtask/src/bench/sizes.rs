@@ -1,4 +1,4 @@
-//! What a trace takes on disk.
+//! Size of a trace on disk.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,7 @@ const TABLES: [&str; 3] = ["samples", "visit_functions", "visits"];
 pub struct Sizes(pub [u64; TABLES.len()]);
 
 impl Sizes {
-    /// Those of a trace.
+    /// Sizes of a trace.
     pub fn of(trace: &Path) -> Result<Self> {
         let mut sizes = [0; TABLES.len()];
         for (table, size) in TABLES.iter().zip(&mut sizes) {
@@ -28,7 +28,7 @@ impl Sizes {
         Ok(Self(sizes))
     }
 
-    /// What is printed of a trace of so many samples, and whether it is small enough.
+    /// The text on a trace with this many samples, and whether it is small enough.
     pub fn told(&self, samples: f64) -> (String, bool) {
         let each = |bytes: u64| bytes as f64 / samples;
         let bytes = each(self.0.iter().sum());

@@ -11,10 +11,10 @@ use super::{BPFTRACE_LIMIT, Load, Measure, PERF_LIMIT};
 use crate::shell;
 use crate::toolchain::find_program;
 
-/// Who traces a run.
+/// Tracer of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tracer {
-    /// Nobody: the base.
+    /// No tracer: the baseline.
     Nobody,
     /// `pebs-trace`.
     Ours,
@@ -51,7 +51,7 @@ pub struct Run {
     pub cpu_ns: f64,
     /// Marks or samples that the tracer recorded.
     pub recorded: u64,
-    /// CPU time of the tracer itself, up to names; of [`Tracer::Nobody`] what starting the workload takes.
+    /// CPU time of the tracer itself, before symbolization, ns; for [`Tracer::Nobody`] that of starting the workload.
     pub recorder_ns: f64,
 }
 
@@ -69,19 +69,19 @@ pub fn samples_in(data: &Path) -> Result<u64> {
     samples.context("perf report says no number of samples")
 }
 
-/// What can be run here.
+/// Available tracers.
 pub struct Tracers {
-    /// Nobody first, then ours, then those that are installed.
+    /// [`Tracer::Nobody`] first, then ours, then the other installed ones.
     pub available: Vec<Tracer>,
     tool: PathBuf,
     workload: PathBuf,
     dir: PathBuf,
-    /// What perf marks with.
+    /// perf's probes for marks.
     _probes: Option<Probes>,
 }
 
 impl Tracers {
-    /// Finds the others, and says which are left out. Their probes go when this is dropped.
+    /// Finds the other tracers, and prints which are left out. Their probes are removed when this is dropped.
     pub fn find(tool: PathBuf, workload: &Path, dir: &Path) -> Result<Self> {
         let mut tracers = Self {
             available: vec![Tracer::Nobody, Tracer::Ours],
@@ -113,7 +113,7 @@ impl Tracers {
         let workload = self.workload_command(load, &result);
         let command = self.command(tracer, load, &workload);
         let logs = ["out", "err"].map(|stream| self.log_path(tracer, stream));
-        // 1: pebs-trace finished with loss, which shows in what it recorded.
+        // 1: pebs-trace finished with loss, which shows in its number of records.
         let accepted: &[i32] = if tracer == Tracer::Ours { &[1] } else { &[] };
         let all = timed_success(&command, [&logs[0], &logs[1]], accepted)?;
         let text = std::fs::read_to_string(&result).context("the workload left no result")?;
@@ -135,7 +135,7 @@ impl Tracers {
         })
     }
 
-    /// CPU time, in seconds, that the tracer takes afterwards to name what it recorded: ours does so while it records,
+    /// CPU time, in seconds, that the tracer takes afterwards to symbolize its data: ours does so while it records,
     /// and bpftrace prints addresses.
     fn script(&self, tracer: Tracer) -> Result<f64> {
         if tracer != Tracer::Perf {
@@ -147,7 +147,7 @@ impl Tracers {
         timed_success(&command, [Path::new("/dev/null"), &log], &[])
     }
 
-    /// Marks or samples in what the tracer left behind.
+    /// Number of marks or samples in the tracer's output.
     fn recorded(&self, tracer: Tracer, load: Load) -> Result<u64> {
         match tracer {
             Tracer::Nobody => Ok(0),

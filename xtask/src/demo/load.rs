@@ -1,7 +1,7 @@
-//! The load: many GETs of small live keys, few GETs of expired keys that hold a large hash.
+//! The load: many GETs of small live keys, few GETs of expired keys of a large hash.
 //!
-//! Redis frees an expired key inside the command that meets it. The truth is therefore known:
-//! exactly the GETs of `big:*` are slow, because of what frees 20,000 fields.
+//! Redis frees an expired key inside the command that accesses it. So the truth is known: exactly the GETs of
+//! `big:*` are slow, because they free 20,000 fields.
 
 use std::time::{Duration, Instant};
 
@@ -18,17 +18,17 @@ const FIELDS_PER_COMMAND: usize = 1000;
 /// Commands in flight while the keys are made.
 const BATCH: usize = 100;
 
-/// Lifetime of the large hashes. Redis deletes at once what has expired by the end of the command, which a host may
-/// make last for milliseconds.
+/// Lifetime of the large hashes. Redis deletes at once those that have expired by the end of the command, which a
+/// host may delay for milliseconds.
 const TO_LIVE_MS: &str = "50";
 
-/// How long to wait until they are surely expired.
+/// Time until they have surely expired.
 const EXPIRY: Duration = Duration::from_millis(100);
 
 /// Same order in every run.
 const SEED: u64 = 7;
 
-/// How much to ask for.
+/// Amount of work.
 #[derive(Clone, Copy)]
 pub struct Size {
     /// GETs of live small keys.
@@ -37,7 +37,7 @@ pub struct Size {
     pub big: usize,
 }
 
-/// What the client saw.
+/// Latencies measured by the client.
 pub struct Latencies {
     /// GETs of small keys, sorted.
     pub small: Vec<Duration>,

@@ -1,5 +1,5 @@
-//! `cargo xtask demo`: traces Debian's stock redis-server under load, prints the report, and
-//! checks it against what is known to be true.
+//! `cargo xtask demo`: traces Debian's stock redis-server under load, prints the report, and checks it against the
+//! known truth.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -17,7 +17,7 @@ pub mod redis;
 pub mod resp;
 mod verdict;
 
-/// One command is one item; the client is kept as an argument.
+/// One command is one item; the client is recorded as an argument.
 ///
 /// `processCommand(client *c)`: `c->id` is at +0, `c->argv` at +80; `argv[i]->ptr` at +8.
 ///
@@ -25,13 +25,13 @@ mod verdict;
 const SPEC: &str = "redis-server:processCommand(client=*(arg1):u64, \
     cmd=str(*(*(*(arg1+80)+0)+8)), key=str(*(*(*(arg1+80)+8)+8)))";
 
-/// What the README shows.
+/// Size of the example in the README.
 const FULL: Size = Size {
     small: 20_000,
     big: 40,
 };
 
-/// What fits into a CI run.
+/// Size for a CI run.
 const SMALL: Size = Size {
     small: 2_000,
     big: 10,
@@ -107,7 +107,7 @@ fn demonstrate(tool: &Path, size: Size, trace: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The report for programs, with enough of the slowest visits to hold all that should be there, and those that were
+/// The report for programs, with enough of the slowest visits to include all expected ones, and those that were
 /// preempted.
 fn json_report(tool: &Path, trace: &str, size: Size) -> Result<serde_json::Value> {
     let slowest = (20 * size.big).to_string();
@@ -132,8 +132,8 @@ fn new_trace_dir() -> Result<PathBuf> {
 mod tests {
     use super::*;
 
-    /// The load meets its own truth on a real server: every small key is there, every large one
-    /// has expired, and freeing the large ones takes longest.
+    /// The load has the expected truth on a real server: every small key exists, every large one has expired, and
+    /// freeing the large ones takes longest.
     #[test]
     fn load_on_a_real_server() {
         if crate::toolchain::find_program("redis-server").is_none() {

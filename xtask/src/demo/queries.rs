@@ -1,4 +1,4 @@
-//! Runs the guide's queries on a trace, so that they stay true.
+//! Runs the guide's queries on a trace, so that they stay valid.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::shell;
 
-/// What stands for the trace's path in the guide.
+/// Placeholder of the trace's path in the guide.
 const PLACEHOLDER: &str = "TRACE";
 
 /// A query as the guide shows it.
@@ -19,7 +19,7 @@ enum Query {
     Python(String),
 }
 
-/// Runs every query and says how it went.
+/// Runs every query and returns a summary.
 pub fn run(trace: &str) -> Result<String> {
     let python = shell::tools_dir().join("venv/bin/python");
     if !python.exists() {

@@ -1,4 +1,4 @@
-//! Debian's redis-server on a port and in a folder of its own.
+//! Debian's redis-server on its own port and in its own folder.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::resp::Client;
 
-/// How long the server may take to answer.
+/// Longest time for the server to answer.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A running server; ends when dropped.
@@ -93,7 +93,7 @@ impl Drop for Server {
     }
 }
 
-/// A port that nobody listens on just now.
+/// A port that is free at the moment.
 fn free_port() -> Result<u16> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port")?;
     Ok(listener.local_addr()?.port())

@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, TcpStream};
 
 use anyhow::{Context, Result, bail};
 
-/// What the server answers.
+/// Answer of the server.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Reply {
     /// A status or a number, as text.

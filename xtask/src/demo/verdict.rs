@@ -5,12 +5,12 @@ use serde_json::Value;
 
 use super::load::Size;
 
-/// Says what was found, or fails with what is wrong.
+/// Returns the verdict, or fails with the reason.
 ///
-/// The samples decide, not the duration: any item may be preempted for milliseconds, which is no
-/// fault of Redis. Nor the time on the CPU: of what a host takes away the kernel may know nothing,
-/// but no sample is taken in it. There is no fixed limit either: machines differ, the order of
-/// the items does not.
+/// The samples decide, not the duration: any item may be preempted for milliseconds, which is not
+/// Redis's fault. Nor the time on the CPU: the kernel may not know of time that a host takes away,
+/// but no sample is taken in it. There is no fixed limit either: machines differ, the order of the
+/// items does not.
 pub fn of(report: &Value, size: Size) -> Result<String> {
     let probe = &report["probes"][0];
     let visits = probe["visits"]

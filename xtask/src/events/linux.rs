@@ -1,7 +1,7 @@
 //! The copies of Intel's lists in Linux's `tools/perf/pmu-events`.
 //!
-//! Newer trees leave out which events of Ice Lake and later are precise, so that comes from an older one.
-//! Where that has no word on an event either, nothing is known.
+//! Newer trees lack the precise flags of Ice Lake and later, so these come from an older one. An event in
+//! neither has an unknown precision.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -66,7 +66,7 @@ fn flags(events: Vec<Value>) -> HashMap<String, bool> {
         .collect()
 }
 
-/// Events of the cores in a folder, none where there is no folder.
+/// Events of the cores in a folder; empty if it does not exist.
 fn cores(dir: &Path) -> Result<ByPmu> {
     let mut all = ByPmu::new();
     let mut files: Vec<PathBuf> = std::fs::read_dir(dir)
@@ -78,7 +78,7 @@ fn cores(dir: &Path) -> Result<ByPmu> {
     files.sort();
     for file in files {
         let value = json(&file)?;
-        // Beside the lists there are groups of metrics, which are no list.
+        // Beside the lists there are groups of metrics, which are no arrays.
         for event in value.as_array().into_iter().flatten() {
             let pmu = match event["Unit"].as_str() {
                 None => "cpu",

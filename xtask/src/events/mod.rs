@@ -1,7 +1,7 @@
 //! `cargo xtask events`: makes the table of Intel's events that is built into the program.
 //!
-//! The table (`pebs-user/data/events/intel.tsv.zst`) is committed, so that nothing has to be fetched for a
-//! build. Its text form is described in `pebs-user/src/pmu/table.rs`, which reads it.
+//! The table (`pebs-user/data/events/intel.tsv.zst`) is committed, so that a build fetches nothing. Its
+//! text form is described in `pebs-user/src/pmu/table.rs`, which reads it.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -19,13 +19,13 @@ mod row;
 /// The commit of Intel's perfmon repository that tables are made from.
 const PERFMON_COMMIT: &str = "6dadedf3aa483393943e044ba5ec88a4507cd040";
 
-/// The Linux release whose copy of Intel's lists is taken.
+/// The Linux release with the copy of Intel's lists.
 const LINUX_EVENTS: &str = "7.2.13";
 
-/// The Linux release that still says which events of Ice Lake and later are precise.
+/// The Linux release with the precise flags of Ice Lake and later.
 const LINUX_PRECISE: &str = "6.12.117";
 
-/// An event that CPUs have but Intel's lists of them leave out: the one that the method was published with.
+/// An event that CPUs have but Intel's lists lack: the one with which the method was published.
 ///
 /// Skylake's kernel code takes any event with PEBS, and libpfm knows this one as precise.
 /// Source: arch/x86/events/intel/ds.c (`intel_skl_pebs_event_constraints`).
@@ -72,7 +72,7 @@ struct List {
     version: String,
     /// The vendor's objects.
     events: Vec<Value>,
-    /// By event, lower case: whether it is precise, where the objects themselves do not say.
+    /// Precise flag of each event, by its name in lower case, for lists without these flags.
     precise: HashMap<String, bool>,
 }
 

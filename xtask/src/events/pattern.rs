@@ -1,7 +1,7 @@
 //! Patterns of CPUs in the vendor's map: `GenuineIntel-6-(3C|45|46)`, `GenuineIntel-6-55-[01234]`.
 
-/// What a pattern of Intel's CPUs stands for: `FAMILY-MODEL` or `FAMILY-MODEL-STEPPINGS`, hexadecimal
-/// and upper case. `None` if it is not about Intel or not of this form.
+/// Expands a pattern of Intel's CPUs: `FAMILY-MODEL` or `FAMILY-MODEL-STEPPINGS`, hexadecimal and
+/// upper case. `None` if it is not Intel's or not of this form.
 pub fn cpus(pattern: &str) -> Option<Vec<String>> {
     let rest = pattern.strip_prefix("GenuineIntel-")?;
     let mut parts = rest.splitn(3, '-');

@@ -10,7 +10,7 @@ use super::List;
 /// Fixed counters stand from this bit on.
 const FIXED: u32 = 16;
 
-/// Appends a list: its head line, then its events by name. Gives how many.
+/// Appends a list: its head line, then its events by name. Returns the number of events.
 pub fn write(text: &mut String, list: &List) -> Result<usize> {
     let mut rows: Vec<Row> = list
         .events
@@ -83,8 +83,8 @@ impl Row {
 
 /// The event in the terms of the kernel's PMU; `None` if it needs a register that the kernel does not fill.
 ///
-/// Some names stand for a fixed counter, which the kernel chooses by an ordinary code.
-/// Source: Documentation/admin-guide/perf; arch/x86/events/intel/core.c (`intel_perfmon_event_map`).
+/// Some names stand for a fixed counter, which the kernel chooses by an ordinary code. Source:
+/// Documentation/admin-guide/perf; arch/x86/events/intel/core.c (`intel_perfmon_event_map`).
 fn terms(name: &str, event: &Value) -> Result<Option<String>> {
     let fixed = match name {
         "inst_retired.any" | "inst_retired.any_p" => Some("event=0xc0"),
@@ -216,7 +216,7 @@ mod tests {
         Ok(())
     }
 
-    /// What the vendor does not say stays unsaid.
+    /// Precision that the vendor does not state stays unknown.
     #[test]
     fn unknown_precision() {
         let event = serde_json::json!({"EventName": "X", "Counter": "Fixed counter 1"});

@@ -1,5 +1,5 @@
-//! What the guest holds: the tool, the test program, the workloads, what they are linked to, and
-//! the list of steps. Each file lies where it lies here, so that the tests find it.
+//! Contents of the guest: the tool, the test program, the workloads, their libraries, and the list of
+//! steps. Each file has the same path as here, so that the tests find it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -45,7 +45,7 @@ pub struct Contents {
 }
 
 impl Contents {
-    /// Builds and collects everything, with that test program; the tool is there already.
+    /// Builds and collects everything, with that test program; the tool already exists.
     pub fn build(tool: &Path, tests: &str) -> Result<Self> {
         let dir = shell::tools_dir().join("kernels");
         let programs = test_programs(tests)?;
@@ -99,7 +99,7 @@ impl Contents {
         Ok(path)
     }
 
-    /// What the guest does, in order.
+    /// The guest's steps, in order.
     fn steps(&self, test_arguments: &[String]) -> [Step; 3] {
         let tool = self.tool.display().to_string();
         let workload = self.workload.display().to_string();
@@ -138,7 +138,7 @@ impl Contents {
         ]
     }
 
-    /// Adds a program without what only debuggers read.
+    /// Adds a program without its debug sections.
     fn add_stripped(&mut self, path: &Path, place: &Path) -> Result<()> {
         let name = path.file_name().context("a program without a name")?;
         let stripped = self.dir.join(name);
@@ -154,7 +154,7 @@ impl Contents {
         Ok(())
     }
 
-    /// Adds the files of a folder and of those in it.
+    /// Adds the files of a folder, recursively.
     fn add_tree(&mut self, dir: &Path) -> Result<()> {
         let entries =
             fs::read_dir(dir).with_context(|| format!("cannot read {}", dir.display()))?;
@@ -171,13 +171,13 @@ impl Contents {
         Ok(())
     }
 
-    /// Adds the libraries of everything that is there so far.
+    /// Adds the libraries of all programs added so far.
     fn add_libraries(&mut self) -> Result<()> {
         for source in self.files.clone().values() {
             if !is_elf(source)? {
                 continue;
             }
-            // It fails on what is not dynamically linked.
+            // It fails for programs that are not dynamically linked.
             let listing = shell::output(Command::new("ldd").arg(source)).unwrap_or_default();
             for library in libraries(&listing) {
                 self.files.insert(library.into(), library.into());
@@ -187,7 +187,7 @@ impl Contents {
     }
 }
 
-/// Absolute paths in what `ldd` prints.
+/// Absolute paths in the output of `ldd`.
 fn libraries(listing: &str) -> impl Iterator<Item = &str> {
     listing.lines().filter_map(|line| {
         line.split_whitespace()
@@ -204,7 +204,7 @@ fn is_elf(path: &Path) -> Result<bool> {
     Ok(read == magic.len() && magic == *b"\x7fELF")
 }
 
-/// Builds the test programs that are needed; gives cargo's account of it.
+/// Builds the needed test programs; returns cargo's messages.
 fn test_programs(tests: &str) -> Result<String> {
     let mut command = shell::cargo(&["test"]);
     command.args(shell::WHOLE);
@@ -229,7 +229,7 @@ fn program(account: &str, name: &str) -> Result<PathBuf> {
     bail!("cargo built no test program '{name}'")
 }
 
-/// The executable of a workload; that of its latest state.
+/// The newest executable of a workload.
 fn newest_workload(cache: &Path, name: &str) -> Result<PathBuf> {
     let prefix = format!("{name}-");
     let built = |path: &PathBuf| fs::metadata(path).and_then(|about| about.modified()).ok();
@@ -245,7 +245,7 @@ fn newest_workload(cache: &Path, name: &str) -> Result<PathBuf> {
 mod tests {
     use super::*;
 
-    /// Libraries by their path, whether found by name or not; the kernel's own has none.
+    /// Libraries by their path, whether found by name or not; the vDSO has none.
     #[test]
     fn listing_of_libraries() {
         let listing = "\tlinux-vdso.so.1 (0x00007f73857e8000)\n\

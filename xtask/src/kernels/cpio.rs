@@ -14,7 +14,7 @@ const CHARACTER: u32 = 0o020_600;
 /// Ends the archive.
 const TRAILER: &str = "TRAILER!!!";
 
-/// Writes entries that all belong to root; folders are made as they are needed.
+/// Writes entries that all belong to root; folders are added as needed.
 pub struct Archive<W> {
     to: W,
     folders: BTreeSet<String>,
@@ -140,8 +140,8 @@ fn relative(path: &Path) -> String {
 mod tests {
     use super::*;
 
-    /// Header of 110 bytes and name are filled up to a multiple of four, data too; folders come
-    /// before what they hold, once.
+    /// Header of 110 bytes and name are padded to a multiple of four, data too; folders come before
+    /// their contents, once.
     #[test]
     fn layout() {
         let mut archive = Archive::new(Vec::new());

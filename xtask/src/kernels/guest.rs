@@ -1,7 +1,7 @@
 //! The inside of the guest: process 1, and the steps that it has a child take.
 //!
-//! The report goes to the second serial line: `#begin NAME`, what the step's command prints,
-//! `#end NAME HOW`; after the last step `#done`.
+//! The report goes to the second serial line: `#begin NAME`, the output of the step's command, `#end
+//! NAME HOW`; after the last step `#done`.
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
@@ -22,7 +22,7 @@ pub const INIT: &str = "/init";
 /// Place of the list of steps.
 pub const STEPS: &str = "/steps";
 
-/// Place of the module that is loaded before the first step, if there is one.
+/// Path of the module that is loaded before the first step, if there is one.
 pub const MODULE: &str = "/softpmu.ko";
 
 /// Name of the step that runs the doctor.
@@ -32,9 +32,9 @@ pub const RECORD: &str = "record";
 /// Name of the step that runs the tests.
 pub const TESTS: &str = "tests";
 
-/// How a step ended that took too long.
+/// Result of a step that took too long.
 pub const TIMEOUT: &str = "timeout";
-/// How a step ended that was not taken as the one before it failed.
+/// Result of a step that was skipped because the one before it failed.
 pub const PASSED_OVER: &str = "not run";
 
 /// Begins the line before a step's output.
@@ -44,8 +44,8 @@ pub const END: &str = "#end ";
 /// The line after the last step.
 pub const DONE: &str = "#done";
 
-/// Folders that the image has, whether they hold files or not. Nothing is mounted on /tmp, where the
-/// programs may come from.
+/// Folders of the image, with or without files. Nothing is mounted on /tmp, where the programs may
+/// come from.
 pub const FOLDERS: [&str; 5] = ["/dev", "/proc", "/sys", "/tmp", "/etc"];
 
 /// File systems: type and place.
@@ -54,10 +54,10 @@ const MOUNTS: [(&str, &str); 3] = [("proc", "/proc"), ("sysfs", "/sys"), ("devtm
 /// The second serial line.
 const REPORT: &str = "/dev/ttyS1";
 
-/// Where programs are.
+/// Search path of programs.
 const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Between two looks at a step.
+/// Interval between two polls of a step.
 const POLL: Duration = Duration::from_millis(20);
 
 /// One thing to run.
@@ -74,7 +74,7 @@ pub struct Step {
 }
 
 impl Step {
-    /// The line that stands for it in the list.
+    /// The line of the step in the list.
     #[must_use]
     pub fn line(&self) -> String {
         let after = self.after.as_deref().unwrap_or_default();
@@ -105,7 +105,7 @@ pub fn init() -> ExitCode {
     if let Err(error) = live() {
         eprintln!("error: guest: {error:#}");
     }
-    // Nothing can be done about a machine that does not go off; its limit ends it.
+    // If power-off fails nothing can be done; the machine's time limit ends it.
     let _ = reboot(RebootCommand::PowerOff);
     ExitCode::FAILURE
 }
@@ -179,7 +179,7 @@ pub fn work() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs a step's command, and says how it ended.
+/// Runs a step's command; returns its result.
 fn take(step: &Step) -> Result<String> {
     let (program, args) = step
         .command
@@ -209,7 +209,7 @@ pub fn describe(status: ExitStatus) -> String {
 mod tests {
     use super::*;
 
-    /// A step comes out of its line as it went in; arguments may hold blanks.
+    /// A step survives the conversion to a line and back; arguments may contain blanks.
     #[test]
     fn step_round_trip() {
         for after in [None, Some("record".to_owned())] {

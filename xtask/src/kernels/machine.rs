@@ -1,4 +1,4 @@
-//! QEMU, which never outlives its time.
+//! Runs QEMU with a time limit.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,18 +12,18 @@ use super::packages::Kernel;
 use super::softpmu::Pmu;
 use crate::shell;
 
-/// Memory of the guest, in which its files lie too.
+/// Memory of the guest, including its files.
 const MEMORY: &str = "1536M";
 
-/// What is emulated: everything but an instruction that QEMU 7.2 gets wrong: after a `cmpxchg16b` of the
+/// The emulated CPU: all features but an instruction that QEMU 7.2 gets wrong: after a `cmpxchg16b` of the
 /// allocator of Linux 6.12 the flags are garbage. Kernels do without it.
 const EMULATED_CPU: &str = "max,-cx16";
 
-/// The guest's time: each instruction takes 2 ns (2 to the shift), and nobody waits for an idle guest. So
+/// The guest's time: each instruction takes 2 ns (2 to the shift), and an idle guest does not sleep. So
 /// its timers don't outrun it, however slow the emulation and busy the host.
 const INSTRUCTION_TIME: &str = "shift=1,sleep=off";
 
-/// A guest without hardware but for two serial lines. A panic restarts it, which ends QEMU.
+/// A guest without hardware except for two serial lines. A panic restarts it, which ends QEMU.
 const OPTIONS: [&str; 6] = [
     "-nodefaults",
     "-no-user-config",
@@ -33,21 +33,21 @@ const OPTIONS: [&str; 6] = [
     "-monitor",
 ];
 
-/// The kernel's messages go to the first serial line. The time stamp counter can be relied on, and reading
-/// any other clock is slow; nobody attacks this guest.
+/// The kernel's messages go to the first serial line. The time stamp counter is reliable, and reading any
+/// other clock is slow; no attacker is on this guest.
 const COMMAND_LINE: &str = "console=ttyS0 panic=-1 quiet loglevel=4 tsc=reliable clocksource=tsc mitigations=off nowatchdog";
 
-/// Between two looks at QEMU.
+/// Interval between two polls of QEMU.
 const POLL: Duration = Duration::from_millis(100);
 
 /// Lines of the kernel's messages worth showing when things went wrong.
 const LAST_LINES: usize = 25;
 
-/// What to boot with.
+/// Parameters of the machine.
 pub struct Machine {
     /// The emulator.
     pub qemu: PathBuf,
-    /// How it runs instructions.
+    /// Execution of instructions.
     pub accel: Accel,
     /// CPUs of the guest.
     pub cpus: u32,
@@ -55,10 +55,10 @@ pub struct Machine {
     pub pmu: Option<Pmu>,
 }
 
-/// What a guest left behind.
+/// Results of a guest.
 #[derive(Debug)]
 pub struct Ran {
-    /// What it reported on the second serial line.
+    /// Its report on the second serial line.
     pub report: String,
     /// The end of the kernel's messages.
     pub console: String,
@@ -121,7 +121,7 @@ impl Machine {
     }
 }
 
-/// Waits for the end, or makes it; says why if it did not come by itself.
+/// Waits for the end, or kills it at the limit; returns why it did not end by itself.
 fn wait(mut child: Child, limit: Duration) -> Result<Option<String>> {
     let deadline = Instant::now() + limit;
     loop {

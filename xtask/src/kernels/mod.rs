@@ -1,8 +1,8 @@
 //! `cargo xtask kernels`: the tests of the real kernel on Debian's older and newer kernels.
 //!
-//! Each kernel is booted by QEMU with an image that holds the tool, the test program, the workloads
-//! and their libraries, and nothing else: no disk, no network, no module but, if asked for, a PMU in software
-//! (`tests/softpmu`). The guest is this program again, as process 1. Every step in the guest has its time limit, and so has the machine.
+//! Each kernel is booted by QEMU with an image that holds only the tool, the test program, the workloads and their
+//! libraries: no disk, no network, no module except, on request, a PMU in software (`tests/softpmu`). The guest is this
+//! program again, as process 1. Every step in the guest has a time limit, and so has the machine.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -27,8 +27,7 @@ mod outcome;
 mod packages;
 mod softpmu;
 
-/// Kernels that are run unless others are named: from the one that recording has to refuse to the
-/// newest that Debian has.
+/// Kernels that run by default: from one that recording has to refuse to the newest of Debian.
 const VERSIONS: [&str; 4] = ["5.10", "6.1", "6.12", packages::NEWEST];
 
 /// The emulator; part of Debian's `qemu-system-x86`.
@@ -37,7 +36,7 @@ pub const QEMU: &str = "qemu-system-x86_64";
 /// The kernel that `ci` runs.
 const CI_VERSION: &str = "6.1";
 
-/// What `ci` runs on it: each kind of record, and loss.
+/// Tests that `ci` runs on it: each kind of record, and loss.
 const CI_TESTS: [&str; 5] = [
     "accounts::loss_is_what_the_ledger_says",
     "arguments::named_arguments",
@@ -46,7 +45,7 @@ const CI_TESTS: [&str; 5] = [
     "waits::waits_name_their_function",
 ];
 
-/// Tests that give the target a fixed time, in which an emulated one may not come far enough.
+/// Tests that give the target a fixed time, which may be too short for an emulated one.
 const TOO_SLOW: [&str; 4] = [
     "binaries::target_runs_on",
     "ends::command_that_is_terminated",
@@ -54,11 +53,11 @@ const TOO_SLOW: [&str; 4] = [
     "sampling::query_figure_8",
 ];
 
-/// Time for it, from power-on to power-off: many times the two minutes that it takes beside other steps, as it
-/// must not fail because others have the CPUs.
+/// Time limit from power-on to power-off: many times the two minutes that it takes beside other steps, as it must not
+/// fail because others have the CPUs.
 const CI_LIMIT: Duration = Duration::from_secs(1800);
 
-/// Time for the guest with a PMU in software: twice what it takes beside other work.
+/// Time limit of the guest with a PMU in software: twice its time beside other work.
 const PMU_LIMIT: Duration = Duration::from_secs(3600);
 
 /// The test program of a guest without a PMU, and of one with.
@@ -88,7 +87,7 @@ pub struct Args {
     limit: u64,
 }
 
-/// What executes the guest's instructions.
+/// Execution of the guest's instructions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Accel {
     /// QEMU itself: works everywhere, some ten times slower
@@ -98,7 +97,7 @@ pub enum Accel {
     Kvm,
 }
 
-/// How one round over some kernels goes.
+/// Options of one round over some kernels.
 struct Round {
     tests: Vec<String>,
     accel: Accel,
@@ -110,7 +109,7 @@ struct Round {
 impl Round {
     /// Arguments of the test program.
     fn test_arguments(&self) -> Vec<String> {
-        // With several threads a test's line is whole, whatever else is printed meanwhile.
+        // With several threads a test's line stays in one piece, whatever else is printed meanwhile.
         let mut arguments = vec!["--test-threads=2".to_owned()];
         arguments.extend_from_slice(&self.tests);
         if self.accel == Accel::Tcg {
@@ -159,7 +158,8 @@ pub fn small() -> Result<()> {
     bail!("failed on Linux {CI_VERSION}")
 }
 
-/// The tests of precise sampling with each PMU in software, for `ci`. One table says what came of each, also after one failed.
+/// The tests of precise sampling with each PMU in software, for `ci`. One table has the result of each, even after one
+/// failed.
 pub fn pmus() -> Result<()> {
     let mut failed = Vec::new();
     let mut table = String::new();
@@ -190,8 +190,8 @@ pub fn pmus() -> Result<()> {
     Ok(())
 }
 
-/// Runs every kernel that can be had, prints what came out, and says whether all is well. What
-/// can't be had is skipped with its reason.
+/// Runs every available kernel, prints the results, and returns whether all is well. An unavailable one is skipped with
+/// its reason.
 fn run(versions: &[&str], round: &Round) -> Result<bool> {
     let Some(qemu) = find_program(QEMU) else {
         println!("SKIP kernels: no {QEMU} (Debian's qemu-system-x86)");
@@ -245,7 +245,7 @@ fn run(versions: &[&str], round: &Round) -> Result<bool> {
     Ok(outcomes.iter().all(Outcome::is_well))
 }
 
-/// Boots one kernel and reads what the guest had to say.
+/// Boots one kernel and parses the guest's report.
 fn boot(machine: &Machine, kernel: &Kernel, image: &Path, round: &Round) -> Result<Outcome> {
     eprintln!("kernels: booting {}", kernel.release);
     let ran = machine.boot(kernel, image, round.limit)?;

@@ -1,4 +1,4 @@
-//! What a guest's report says. Pure.
+//! Parses a guest's report. Pure.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use super::guest::{self, BEGIN, DONE, END};
 use super::machine::Ran;
 use crate::test::Counts;
 
-/// What came out on one kernel.
+/// Results on one kernel.
 #[derive(Debug)]
 pub struct Outcome {
     release: String,
@@ -15,21 +15,21 @@ pub struct Outcome {
     doctor: Option<Doctor>,
     recording: Recording,
     tests: Tests,
-    /// What went wrong, one line each; empty if all is well.
+    /// Faults, one line each; empty if all is well.
     faults: Vec<String>,
     /// Output to show if something went wrong.
     evidence: String,
 }
 
-/// What the doctor found.
+/// Findings of the doctor.
 #[derive(Debug)]
 struct Doctor {
     usable: bool,
-    /// Status, name and finding of what is not ok.
+    /// Status, name and finding of each check that is not ok.
     lacks: Vec<(String, String, String)>,
 }
 
-/// How the recording went.
+/// Result of the recording.
 #[derive(Debug, PartialEq, Eq)]
 enum Recording {
     /// As it should.
@@ -40,14 +40,14 @@ enum Recording {
     Broken(String),
 }
 
-/// How the tests went.
+/// Result of the tests.
 #[derive(Debug)]
 enum Tests {
-    /// Not run, as recording does not work here.
+    /// Not run, as recording is not possible here.
     NotRun,
-    /// All of them ended.
+    /// All tests ended.
     Ran(Counts),
-    /// They did not get to their end.
+    /// The tests did not finish.
     Unfinished,
 }
 
@@ -55,7 +55,7 @@ enum Tests {
 #[derive(Debug, Default)]
 struct Section<'a> {
     lines: Vec<&'a str>,
-    /// How it ended; `None` if it did not.
+    /// Its result; `None` if it did not end.
     how: Option<&'a str>,
 }
 
@@ -81,8 +81,8 @@ impl Outcome {
         outcome
     }
 
-    /// Whether everything is as it has to be: where the doctor says so recording works and no test
-    /// fails, elsewhere recording is refused.
+    /// Whether all is well: if the doctor calls recording possible, it works and no test fails;
+    /// otherwise it is refused.
     pub fn is_well(&self) -> bool {
         self.faults.is_empty()
     }
@@ -118,7 +118,7 @@ impl Outcome {
         self.faults = faults;
     }
 
-    /// What is missing or degraded, why tests were skipped, and what went wrong.
+    /// Missing or degraded features, reasons of skipped tests, and faults.
     pub fn details(&self) -> String {
         let mut text = format!("Linux {}\n", self.release);
         for (status, name, found) in self.doctor.iter().flat_map(|doctor| &doctor.lacks) {
@@ -193,7 +193,7 @@ fn section<'a>(report: &'a str, name: &str) -> Section<'a> {
     section
 }
 
-/// The end of what the steps and the kernel had to say.
+/// The end of the output of the steps and the kernel.
 fn evidence(ran: &Ran, record: &Section<'_>, tests: &Section<'_>) -> String {
     let mut text = String::new();
     for (name, section) in [("record", record), ("tests", tests)] {
@@ -316,7 +316,7 @@ mod tests {
         outcome
     }
 
-    /// A kernel on which all works; what it lacks and what was skipped is said.
+    /// A kernel on which all works; its missing features and skipped tests are listed.
     #[test]
     fn well() {
         let tests = "running 3 tests\ntest a ... ok\nSKIP no PMU (b)\ntest b ... ok\n\
@@ -354,7 +354,7 @@ mod tests {
         );
     }
 
-    /// Failures are counted, and shown with what was printed; a guest that stops is a failure.
+    /// Failures are counted, and shown with their output; a guest that stops is a failure.
     #[test]
     fn failures() {
         let tests = "running 1 test\ntest a ... FAILED\nfailures:\n---- a stdout ----\nwhy\n\

@@ -21,8 +21,8 @@ const HEADERS: &str = "linux-headers-cloud-amd64";
 /// Signatures of the archive; part of Debian's `debian-archive-keyring`.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// Suites with their archive: first those with short lists, which have the kernels that Debian
-/// looks after; then the releases.
+/// Suites with their archive: first those with short lists, with the kernels that Debian supports; then
+/// the releases.
 const SUITES: [&[(&str, &str)]; 2] = [
     &[
         ("debian-security", "bullseye-security"),
@@ -52,7 +52,7 @@ pub struct Kernel {
 /// Lists and downloads, below `target/tools/kernels`.
 pub struct Packages {
     dir: PathBuf,
-    /// Where this machine gets its packages from, a line each.
+    /// This machine's sources of packages, one a line.
     mirrors: String,
 }
 
@@ -80,7 +80,7 @@ impl Packages {
         Ok(Self { dir, mirrors })
     }
 
-    /// The newest kernel whose version begins so, downloaded unless an earlier run did.
+    /// The newest kernel whose version has this prefix, downloaded unless an earlier run did.
     ///
     /// # Errors
     /// No suite that can be reached has it.
@@ -112,7 +112,7 @@ impl Packages {
         bail!("no {META} {wanted} in Debian's suites: {reasons}")
     }
 
-    /// Refreshes the lists of some suites; gives what apt had to say about those out of reach.
+    /// Refreshes the lists of some suites; returns apt's messages on unreachable ones.
     fn update(&self, suites: &[(&str, &str)]) -> Result<Vec<String>> {
         let mut lines = String::new();
         for (archive, suite) in suites {
@@ -143,7 +143,7 @@ impl Packages {
         let about = shell::output(&mut self.apt("apt-cache", &["show", &name]))?;
         let package =
             image_package(&about).with_context(|| format!("{META} {release} names no image"))?;
-        // Since Linux 7 the image is in a package of its own.
+        // Since Linux 7 the image is in a separate package.
         let binary = package.replacen("linux-image-", "linux-binary-", 1);
         for package in [package, binary] {
             self.unpack(&[&format!("{package}={release}")])?;
@@ -298,14 +298,14 @@ fn newest<'a>(madison: &'a str, wanted: &str) -> Option<&'a str> {
         .max_by_key(|version| numbers(version))
 }
 
-/// The package with the kernel, from what `apt-cache show` prints of the package that has only
+/// The package with the kernel, from the output of `apt-cache show` on the package that has only
 /// dependencies.
 fn image_package(about: &str) -> Option<String> {
     let mut names = dependencies(about).into_iter();
     names.find(|name| name.starts_with("linux-image-"))
 }
 
-/// Names of the packages that one depends on, from what `apt-cache show` prints of it.
+/// Names of a package's dependencies, from the output of `apt-cache show`.
 fn dependencies(about: &str) -> Vec<String> {
     let mut lines = about.lines();
     let depends = lines.find_map(|line| line.strip_prefix("Depends: "));
@@ -317,7 +317,7 @@ fn dependencies(about: &str) -> Vec<String> {
         .collect()
 }
 
-/// Where modules are built, among unpacked headers: the folder with the kernel's symbols.
+/// The folder for building modules, among unpacked headers: the one with the kernel's symbols.
 fn build_folder(headers: &Path) -> Option<PathBuf> {
     let mut entries = fs::read_dir(headers.join("usr/src")).ok()?.flatten();
     entries.find_map(|entry| {
@@ -335,7 +335,7 @@ fn relocate(makefile: &Path, root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Where an archive is, beside the others that this machine uses.
+/// URI of an archive, derived from this machine's sources.
 fn uri_of(mirrors: &str, archive: &str) -> Option<String> {
     let base_of = |name: &str| -> Option<&str> {
         let ending = format!("/{name}");
@@ -350,7 +350,7 @@ fn uri_of(mirrors: &str, archive: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// An archive is taken from where this machine has it, else from beside Debian's main one.
+    /// The address of an archive is the one this machine uses, else derived from Debian's main archive.
     #[test]
     fn mirrors() {
         let known = "http://a/other/\nhttp://b/debian/\nhttp://c/x/debian-security/\n";

@@ -1,4 +1,4 @@
-//! The PMU in software: a module that is built for the guest's kernel, and the CPU that the guest is said to have.
+//! The PMU in software: a module built for the guest's kernel, and the guest's CPU model.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,10 +14,10 @@ use crate::toolchain::find_program;
 /// The kernel that the module is written for.
 pub const VERSION: &str = "6.12";
 
-/// Where its source is.
+/// Folder of its source.
 const SOURCE: &str = "tests/softpmu";
 
-/// What the module is.
+/// File name of the module.
 const FILE: &str = "softpmu.ko";
 
 /// Which PMU the guest has.
@@ -32,7 +32,7 @@ pub enum Pmu {
 }
 
 impl Pmu {
-    /// What QEMU has the CPU say of itself: Skylake-SP, Alder Lake or Zen 4. By it the module chooses its PMUs.
+    /// CPU model for QEMU: Skylake-SP, Alder Lake or Zen 4. The module chooses its PMUs by it.
     pub const fn cpu(self) -> &'static str {
         match self {
             Self::Pebs => "vendor=GenuineIntel,family=6,model=85,stepping=4",
@@ -50,7 +50,7 @@ impl Pmu {
     }
 }
 
-/// Builds the module for a kernel; gives its file.
+/// Builds the module for a kernel; returns its file.
 ///
 /// # Errors
 /// It is another kernel than it is written for, something that building needs is missing, or the compiler refused.
@@ -84,7 +84,7 @@ pub fn build(packages: &Packages, kernel: &Kernel) -> Result<PathBuf> {
     Ok(file)
 }
 
-/// What the module uses of perf is no interface, and changes between versions.
+/// The module uses internals of perf, which change between versions.
 fn check_version(release: &str) -> Result<()> {
     let rest = release.strip_prefix(VERSION);
     if rest.is_some_and(|rest| !rest.starts_with(|next: char| next.is_ascii_digit())) {
@@ -93,7 +93,7 @@ fn check_version(release: &str) -> Result<()> {
     bail!("the PMU in software ({SOURCE}) is written for Linux {VERSION} alone, not for {release}")
 }
 
-/// Copies the source to where it is built: `make` writes beside it.
+/// Copies the source to the build folder: `make` writes beside it.
 fn copy_source(from: &Path, to: &Path) -> Result<()> {
     fs::create_dir_all(to)?;
     let entries = fs::read_dir(from).with_context(|| format!("cannot read {}", from.display()))?;
@@ -101,7 +101,7 @@ fn copy_source(from: &Path, to: &Path) -> Result<()> {
         let path = entry?.path();
         let place = to.join(path.file_name().context("a file without a name")?);
         let text = fs::read(&path)?;
-        // A file that is written anew is compiled anew.
+        // A rewritten file would be compiled again.
         if fs::read(&place).ok().as_ref() != Some(&text) {
             fs::write(place, text)?;
         }

@@ -1,7 +1,7 @@
-//! Reads a crate's files by their tokens: which modules they declare and which paths they name.
+//! Parses a crate's files into tokens: declared modules and named paths.
 //!
-//! Tokens rather than syntax, so that paths in the arguments of macros are seen too. Items that are compiled for tests
-//! alone are left out, and so are links in comments.
+//! Tokens rather than syntax, so that paths in the arguments of macros are seen too. Items that are compiled only for
+//! tests are left out, and so are links in comments.
 
 use std::collections::BTreeSet;
 use std::iter::Peekable;
@@ -42,7 +42,7 @@ impl fmt::Display for Import {
 /// Reads files, from the crate's root down.
 pub struct Reader {
     root: PathBuf,
-    /// The module whose children are distinguished; none for the crate's root.
+    /// The module whose children are distinguished; empty: the crate's root.
     parent: Vec<String>,
     modules: BTreeSet<String>,
     imports: Vec<Import>,
@@ -50,7 +50,7 @@ pub struct Reader {
 
 type Tokens = Peekable<IntoIter>;
 
-/// Where some tokens are.
+/// Location of some tokens.
 #[derive(Clone)]
 struct Place {
     file: PathBuf,
@@ -69,7 +69,7 @@ impl Place {
 }
 
 impl Reader {
-    /// Reads nothing yet; `root` has the crate's `lib.rs`, `parent` is a module's path.
+    /// An empty reader; `root` has the crate's `lib.rs`, `parent` is a module's path.
     pub fn new(root: &Path, parent: &str) -> Self {
         Self {
             root: root.to_owned(),
@@ -83,14 +83,14 @@ impl Reader {
         }
     }
 
-    /// The modules, and what they import of one another.
+    /// The modules, and the imports between them.
     pub fn finish(mut self) -> (BTreeSet<String>, Vec<Import>) {
         self.imports
             .retain(|import| self.modules.contains(&import.to));
         (self.modules, self.imports)
     }
 
-    /// Reads the file of a crate's root, and those of its modules; its own paths are those of `module`, if of any.
+    /// Reads the file of a crate's root, and those of its modules; `module`: the module that its own paths count for.
     pub fn root_file(&mut self, name: &str, module: Option<&str>) -> Result<()> {
         if self.parent.is_empty() {
             self.modules.extend(module.map(str::to_owned));
@@ -235,7 +235,7 @@ fn begins_path(word: &str) -> bool {
     matches!(word, "crate" | "super" | "pebs_user")
 }
 
-/// Whether the attribute whose brackets come next leaves its item to tests.
+/// Whether the attribute whose brackets come next restricts its item to tests.
 fn is_for_tests(tokens: &mut Tokens) -> bool {
     let Some(TokenTree::Group(group)) = tokens.peek() else {
         return false;
@@ -249,7 +249,7 @@ fn is_for_tests(tokens: &mut Tokens) -> bool {
     name == "cfg" && holds_in_tests(condition.stream())
 }
 
-/// Of a condition: `test`, `fuzzing` or `any(..)` of them.
+/// Whether a condition is for tests: `test`, `fuzzing` or `any(..)` of them.
 fn holds_in_tests(condition: TokenStream) -> bool {
     let mut tokens = condition.into_iter();
     match (tokens.next(), tokens.next()) {
@@ -262,12 +262,12 @@ fn holds_in_tests(condition: TokenStream) -> bool {
     }
 }
 
-/// What an item begins with that ends with its body or a semicolon; others (fields, variants, arms) end with a comma.
+/// First tokens of items that end with their body or a semicolon; others (fields, variants, arms) end with a comma.
 const ITEMS: [&str; 11] = [
     "const", "enum", "fn", "impl", "let", "mod", "static", "struct", "trait", "type", "use",
 ];
 
-/// Of these, what ends with a semicolon even after braces.
+/// Those that end with a semicolon even after braces.
 const STATEMENTS: [&str; 5] = ["const", "let", "static", "type", "use"];
 
 /// Skips the item whose attribute comes next.

@@ -4,7 +4,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// A crate of these files, below a folder of its own.
+/// A crate of these files, in a temporary folder.
 fn tree(files: &[(&str, &str)]) -> TempDir {
     let root = tempfile::tempdir().unwrap();
     for (name, text) in files {
@@ -15,7 +15,7 @@ fn tree(files: &[(&str, &str)]) -> TempDir {
     root
 }
 
-/// What of the crate's imports is not as the table says, without the path of its folder.
+/// Imports of the crate that violate the table, without the path of its folder.
 fn faults(root: &TempDir, directions: &str) -> Vec<String> {
     let folder = format!("{}/", root.path().display());
     let faults = Modules::read(root.path(), "").unwrap().faults(directions);
@@ -49,7 +49,7 @@ const TREE: &[(&str, &str)] = &[
     ("fixtures.rs", "use crate::nowhere::Else;\n"),
 ];
 
-/// The crate as it is checks out.
+/// The real crate passes.
 #[test]
 fn as_it_is() {
     let modules = Modules::read(&root(), "").unwrap();
@@ -68,7 +68,7 @@ fn stages_that_look_down() {
     assert_eq!(faults(&tree(TREE), STAGES), Vec::<String>::new());
 }
 
-/// Each form of an import upward, planted, is one line with its place and with what is allowed.
+/// Each form of an import upward, planted, is one line with its place and with the allowed imports.
 #[test]
 fn import_upward() {
     let planted = [
@@ -132,7 +132,7 @@ analysis: units store gone";
     );
 }
 
-/// Modules that import each other, through others too, are shown as a knot.
+/// Modules that import each other, also through others, are shown as a knot.
 #[test]
 fn knots() {
     let root = tree(TREE);

@@ -1,4 +1,4 @@
-//! Pairs of equal runs: how much `diff` says has changed where nothing has.
+//! Pairs of equal runs: changes reported by `diff` where there are none.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -10,10 +10,11 @@ use super::mystery::{Cause, Mystery};
 use super::{Args, FIRST, compile, program, run};
 use crate::{recorder, shell};
 
-/// Share of figures that may be said to have changed: `diff` has intervals of 95 % for all figures of a comparison at once.
+/// Largest share of figures that may be reported as changed: `diff` has intervals of 95 % for all figures of a
+/// comparison at once.
 const LEVEL: f64 = 1.0 - FIRST;
 
-/// What one comparison says.
+/// Result of one comparison.
 #[derive(Default)]
 struct Compared {
     figures: usize,

@@ -6,25 +6,25 @@ use serde_json::Value;
 
 use super::mystery::{Cause, Language, Mystery};
 
-/// Share of a gap from which on a cause is named where there is none: its interval lies above.
+/// Least share of a gap for a false cause to count as named: its interval must lie above.
 const NAMED: f64 = 0.5;
 
-/// Items that a cause has to strike, and the part of what they take longer that it has to be: without, it is not the cause.
+/// Least number of items that a cause has to affect, and its least part of their excess: otherwise it is not the cause.
 const MIN_STRUCK: usize = 20;
 const MAIN: f64 = 0.5;
 
-/// By how much an interval may lie beside the truth, ns and share: the truth is read from the thread's CPU clock around the
-/// cause, and holds the samples that were taken meanwhile.
+/// Tolerance of an interval against the truth, ns and share: the truth is read from the thread's CPU clock around the
+/// cause, and includes the samples taken meanwhile.
 const SLACK: (f64, f64) = (1000.0, 0.06);
 
-/// What a server logged of an item.
+/// A server's log entry of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The hidden cause struck.
     pub slow: bool,
-    /// The time that it took; 0: unknown.
+    /// Time of the cause, ns; 0: unknown.
     pub cause_ns: u64,
-    /// What its caller measured around it.
+    /// Duration measured around it by its caller.
     pub duration_ns: u64,
 }
 
@@ -55,8 +55,8 @@ impl Truth {
         self.0.iter().filter(|it| it.slow).count()
     }
 
-    /// Why this run says nothing of the tool: the cause struck too few items, or as many as it struck are longer for other
-    /// reasons, most of all for want of a CPU. That does not depend on what the tool says.
+    /// Why this run can't be judged: the cause affected too few items, or is less than half of the excess of the
+    /// longest ones, mostly because they had no CPU. That does not depend on the tool's answer.
     fn unclear(&self) -> Option<String> {
         let slow = self.slow();
         if slow < MIN_STRUCK {
@@ -72,7 +72,7 @@ impl Truth {
         })
     }
 
-    /// How much more of something the longest items have than the middle half.
+    /// Mean of something over the longest items less that over the middle half.
     fn excess_ns(&self, longest: usize, of: impl Fn(&Entry) -> u64) -> Option<f64> {
         let n = self.0.len();
         let mean = |entries: &[Entry]| {
@@ -89,13 +89,13 @@ struct Row {
     kind: String,
     name: String,
     kernel: bool,
-    /// System call in which it ran.
+    /// System call in which it ran; empty: none.
     system_call: String,
     share: f64,
     share_low: Option<f64>,
     /// Lower and upper end.
     excess_ns: Option<(f64, f64)>,
-    /// Of several functions of a module: those that take most of it.
+    /// For several functions of a module: the largest of them.
     functions: Vec<Self>,
 }
 
@@ -120,7 +120,7 @@ impl Row {
         })
     }
 
-    /// Its function's name without namespaces, parameters and what compilers append: of the program's own.
+    /// Its function's name without namespaces, parameters and suffixes of compilers, for functions of the program.
     fn bare(&self) -> &str {
         let name = self.name.split(['(', '<']).next().unwrap_or("");
         let name = name.rsplit("::").next().unwrap_or("");
@@ -136,7 +136,7 @@ impl Row {
         format!("{} {name} {:.0} %", self.kind, self.share * 100.0)
     }
 
-    /// Whether this is what is wrong; of several functions, those that are listed: most of it.
+    /// Whether this is the true cause; for several functions, whether most of their listed share is.
     fn is_right(&self, it: &Mystery) -> bool {
         if !self.functions.is_empty() {
             let share = |row: &&Self| row.share.max(0.0);
@@ -162,7 +162,7 @@ impl Row {
                         || !self.kernel && has(ALLOCATOR)
                         || it.language == Language::Go && self.name.starts_with("runtime."))
             }
-            // Threads of a process wait for one another's changes of its memory.
+            // Threads of a process wait for each other's changes of its memory.
             Cause::PageFaults => {
                 function && (culprit || self.kernel && has(FAULTS))
                     || waits && has(&["map", "madvise"])
@@ -173,7 +173,7 @@ impl Row {
                 } else {
                     "read"
                 };
-                // What the kernel does to read, and the wait for the disk.
+                // The kernel's work for a read, and the wait for the disk.
                 waits && has(&[call, "fadvise"]) || self.system_call.contains("read")
             }
             Cause::Neighbour => self.kind == "preempted",
@@ -190,7 +190,7 @@ impl Row {
         }
     }
 
-    /// Whether the time is that of the cause as it was logged, so that intervals can be compared.
+    /// Whether its time is the logged time of the cause, so that intervals can be compared.
     fn is_measured(&self, it: &Mystery) -> bool {
         self.is_right(it)
             && matches!(
@@ -200,7 +200,7 @@ impl Row {
     }
 }
 
-/// Parts of names of what allocates and frees memory.
+/// Parts of the names of functions that allocate and free memory.
 const ALLOCATOR: &[&str] = &[
     "alloc",
     "free",
@@ -213,7 +213,7 @@ const ALLOCATOR: &[&str] = &[
     "trim",
 ];
 
-/// Parts of names of what the kernel does for a page, from the fault to giving it back.
+/// Parts of the names of the kernel's functions for a page, from the fault to its release.
 const FAULTS: &[&str] = &[
     "page",
     "fault",
@@ -244,30 +244,30 @@ const FAULTS: &[&str] = &[
     "swap",
 ];
 
-/// What became of a mystery.
+/// Result of a mystery.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Outcome {
     /// The true cause is at this place, from 1.
     Found(usize),
     /// It is not among the causes.
     Missed,
-    /// There was none, and none was named.
+    /// There was no cause, and none was named.
     Quiet,
-    /// There was none, and one was named.
+    /// There was no cause, and one was named.
     Named,
-    /// What happened says nothing of the tool.
+    /// The run can't be judged.
     Unclear(String),
     /// The tool gave no explanation.
     Failed(String),
 }
 
-/// What the judge says.
+/// Verdict of the judge.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
     pub outcome: Outcome,
-    /// Whether the interval of the true cause holds its true time; `None`: not known or no interval.
+    /// Whether the interval of the true cause contains its true time; `None`: unknown or no interval.
     pub covered: Option<bool>,
-    /// What was ranked, the first of it; and the truth.
+    /// The first ranked cause, and the truth.
     pub ranked: String,
 }
 
@@ -334,8 +334,8 @@ fn rows(causes: &Value) -> Result<Vec<Row>> {
     causes.iter().map(Row::of).collect()
 }
 
-/// Causes by kind of slow items, as they are shown; without kinds, those of all slow items. Left out are kinds that are as
-/// typical items, only longer, and those that had no CPU, where others are left: on any machine there are such, too.
+/// Causes by kind of slow items, as shown; without kinds, those of all slow items. If others remain, kinds with the
+/// composition of typical items and kinds that had no CPU are left out: they occur on any machine.
 fn answers(it: &Mystery, whole: &Value) -> Result<Vec<Vec<Row>>> {
     let kinds = whole["kinds"].as_array().map_or(&[][..], Vec::as_slice);
     if kinds.is_empty() {
@@ -348,7 +348,7 @@ fn answers(it: &Mystery, whole: &Value) -> Result<Vec<Vec<Row>>> {
     }
     let is_ordinary = |it: &&Value| it["ordinary"] == true;
     if it.cause != Cause::Nothing && kinds.iter().all(|it| is_ordinary(&it)) {
-        // They are the tail of what all do: it is what the first line says.
+        // All kinds are the tail of the whole distribution: the first line has the overall causes.
         return Ok(vec![rows(&whole["gap"]["causes"])?]);
     }
     let named = kinds.iter().filter(|it| !is_ordinary(it));
@@ -446,7 +446,8 @@ mod tests {
         }
     }
 
-    /// A wrong answer is a miss, for each cause: another function, its caller, the right name of the wrong kind, nothing.
+    /// A wrong answer is a miss, for each cause: another function, its caller, the right name of the wrong kind, no
+    /// name.
     #[test]
     fn planted_wrong_answers() {
         use super::super::mystery::CAUSES;
@@ -474,7 +475,7 @@ mod tests {
         }
     }
 
-    /// An interval that lies beside the truth does not cover; nor does it where another row has part of the time.
+    /// An interval beside the truth does not cover it, even if another row has part of the time.
     #[test]
     fn intervals() {
         let it = mystery(Cause::Callee);
@@ -488,7 +489,7 @@ mod tests {
         assert_eq!(judged(260_000.0), Some(false));
     }
 
-    /// With nothing wrong, a function with most of the gap is a false cause; noise of the machine and small parts are not.
+    /// Without a cause, a function with most of the gap is a false cause; noise of the machine and small parts are not.
     #[test]
     fn null_cases() {
         let it = mystery(Cause::Nothing);
@@ -506,8 +507,8 @@ mod tests {
         assert_eq!(outcome(&it, &[]), Outcome::Quiet);
     }
 
-    /// With several kinds of slow items, the first cause of each is an answer: of a kind that had no CPU no answer is asked,
-    /// and a kind that is like typical items names nothing.
+    /// With several kinds of slow items, the first cause of each is an answer: a kind that had no CPU needs no answer,
+    /// and a kind with the composition of typical items names nothing.
     #[test]
     fn kinds() {
         let it = mystery(Cause::Cpu);
@@ -554,7 +555,8 @@ mod tests {
         );
     }
 
-    /// A run in which the cause struck hardly any item says nothing, nor one in which others take longer for other reasons.
+    /// A run in which the cause affected hardly any item can't be judged, nor one in which others take longer for other
+    /// reasons.
     #[test]
     fn unclear_runs() {
         let few: String = (0..1000)

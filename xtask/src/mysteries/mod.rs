@@ -1,7 +1,7 @@
 //! `cargo xtask mysteries`: how often the tool is right about servers that it has never seen.
 //!
-//! A seed makes a server with one hidden cause of slow items, its names drawn from word lists, and its load. The
-//! tool records it with default options; what `explain` ranks is compared with what the server logged.
+//! A seed generates a server with one hidden cause of slow items, with names drawn from word lists, and its load.
+//! The tool records it with default options; the causes ranked by `explain` are compared with the server's log.
 
 mod equal;
 mod judge;
@@ -69,13 +69,13 @@ const FIRST: f64 = 0.95;
 const AMONG_THREE: f64 = 0.99;
 const NAMED: f64 = 0.05;
 
-/// Probability that a run whose rates are right fails.
+/// Probability that a run fails though its rates are right.
 const BY_CHANCE: f64 = 0.005;
 
-/// Seeds, and seconds of each, of a run that says whether much is broken.
+/// Number of seeds, and seconds of each, of a short run that detects major regressions.
 const SMALL: (u64, f64) = (20, 3.0);
 
-/// The same probability of such a run, which is one of many.
+/// The same probability for such a small run, which is one of many.
 const SMALL_BY_CHANCE: f64 = 0.0001;
 
 /// A few seeds, of a build for tests.
@@ -112,7 +112,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     })
 }
 
-/// Runs the servers, judges what is said of them and prints that; with `compile` none.
+/// Runs the servers, judges the explanations and prints the results; with `compile` it only compiles.
 fn judge_all(args: &Args) -> Result<Vec<Judged>> {
     let seeds = match args.seed {
         Some(seed) => seed..seed + 1,
@@ -129,7 +129,7 @@ fn judge_all(args: &Args) -> Result<Vec<Judged>> {
     Ok(all)
 }
 
-/// Fails below what chance explains at the rates to reach.
+/// Fails if the counts are below what chance explains at the required rates.
 fn verdict(all: &[Judged], by_chance: f64) -> ExitCode {
     let Counts {
         cases,
@@ -303,7 +303,7 @@ fn one(it: &Mystery, tool: &Path, program: &Path, helper: &Path, args: &Args) ->
         fs::write(Path::new(&to).join("source"), program::source(it))?;
         fs::write(Path::new(&to).join("mystery"), format!("{it:#?}\n"))?;
     }
-    // What root left behind, root removes.
+    // Files of root can be removed only by root.
     shell::output(
         shell::as_root("rm")
             .arg("-rf")
@@ -387,7 +387,7 @@ mod tests {
         }
     }
 
-    /// With nothing wrong, the source has nothing of the kind, and no function is much longer than others.
+    /// Without a cause, the source has no code of one, and no function is much longer than others.
     #[test]
     fn null_cases_have_no_cause() {
         for it in (0..300)
@@ -414,7 +414,7 @@ mod tests {
         }
     }
 
-    /// A server of each cause in C does what it says: it ends, and logs items that the cause struck for longer.
+    /// A server of each cause in C works: it ends, and logs longer times for items that the cause affected.
     #[test]
     fn servers_log_their_truth() {
         let cache = tempfile::tempdir().unwrap();
@@ -447,7 +447,7 @@ mod tests {
                 .filter(|line| line.split(' ').nth(1) == Some("1"))
                 .count();
             assert!(log.lines().count() > 10, "seed {}: {log}", it.seed);
-            // Of a lock and of a queue the machine decides who waits.
+            // With a lock or a queue the machine decides which items wait.
             if !matches!(it.cause, Cause::Lock | Cause::Queue) {
                 assert_eq!(
                     slow > 0,

@@ -1,11 +1,11 @@
-//! What a seed stands for: a server, its load, and what is wrong with it.
+//! Parameters generated from a seed: a server, its load, and the hidden cause.
 
 use serde::{Deserialize, Serialize};
 
 use super::names::Names;
 use super::random::Random;
 
-/// How a server handles items.
+/// Concurrency of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Shape {
     Threads,
@@ -13,13 +13,13 @@ pub enum Shape {
     Pool,
     /// One thread that takes them as its sockets are readable, one after the other.
     Loop,
-    /// One thread that goes on with each in turns.
+    /// One thread that continues each of them in turns.
     Turns,
     /// Processes.
     Forked,
 }
 
-/// What a server is written in.
+/// Language of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Language {
     C,
@@ -28,7 +28,7 @@ pub enum Language {
     Go,
 }
 
-/// What makes some items slow.
+/// Cause of slow items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Cause {
     /// A function does more for one kind of request.
@@ -51,11 +51,11 @@ pub enum Cause {
     CacheMisses,
     /// A function that other items do not call.
     Callee,
-    /// Nothing: items differ by chance alone.
+    /// No cause: items differ by chance alone.
     Nothing,
 }
 
-/// All of them, by their numbers in the sources.
+/// All causes, by their numbers in the sources.
 pub const CAUSES: [Cause; 11] = [
     Cause::Cpu,
     Cause::Lock,
@@ -70,7 +70,7 @@ pub const CAUSES: [Cause; 11] = [
     Cause::Nothing,
 ];
 
-/// All of them, by their numbers in the sources.
+/// All shapes, by their numbers in the sources.
 pub const SHAPES: [Shape; 5] = [
     Shape::Threads,
     Shape::Pool,
@@ -82,7 +82,7 @@ pub const SHAPES: [Shape; 5] = [
 /// Work of 100 ns or so.
 const UNITS_PER_US: f64 = 10.0;
 
-/// Slow items that a run has to have.
+/// Least number of slow items in a run.
 const MIN_SLOW: f64 = 50.0;
 
 impl Cause {
@@ -107,14 +107,14 @@ pub struct Function {
     pub body: Body,
 }
 
-/// What a function does.
+/// Body of a function.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Body {
     /// Work of one of four sorts.
     Leaf { sort: usize },
-    /// Such work, and what is wrong.
+    /// Such work, and the hidden cause.
     Culprit { sort: usize },
-    /// Calls others, which come before it.
+    /// Calls of functions defined before it.
     Node { calls: Vec<Call> },
 }
 
@@ -124,14 +124,14 @@ pub struct Call {
     pub function: usize,
     /// Work, in units; of a leaf.
     pub units: u64,
-    /// By how much of it items differ, percent.
+    /// Range by which the work differs between items, percent.
     pub spread: u64,
 }
 
 /// Load on the machine, by a process that takes a CPU now and then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bursts {
-    /// On which, as eagerly as others; `None`: on any that is idle.
+    /// CPU on which it runs, with the priority of others; `None`: any idle one.
     pub cpu: Option<usize>,
     pub run_us: u64,
     pub gap_us: u64,
@@ -150,13 +150,13 @@ pub struct Mystery {
     pub slow_ppm: u64,
     /// The kind of request that is slow.
     pub kind: u64,
-    /// How much of the cause, in its own unit.
+    /// Amount of the cause, in its own unit.
     pub extra: u64,
-    /// Items that come at once; 0: none do.
+    /// Items that come at once; 0: no bursts.
     pub burst: u64,
     /// The CPU that the server keeps to.
     pub pinned: Option<usize>,
-    /// Of two ways to read a file, the one that drops pages from the page cache.
+    /// Of two kinds of file reads, whether it is the one that drops pages from the page cache.
     pub drops: bool,
     pub load: Option<Bursts>,
     pub space: &'static str,
@@ -168,14 +168,15 @@ pub struct Mystery {
     pub functions: Vec<Function>,
     /// Functions that the handler calls in this order.
     pub steps: Vec<usize>,
-    /// The function in which something is wrong.
+    /// The function with the cause.
     pub culprit: String,
-    /// The function that slow items alone call, or that holds the lock.
+    /// The function that only slow items call, or that holds the lock.
     pub callee: String,
 }
 
 impl Mystery {
-    /// What a seed stands for. The same for every run time but the share of slow items, which are never too few.
+    /// Generates a mystery from a seed. It is the same for every run time, except for the share of slow items,
+    /// which is raised to give enough of them.
     pub fn new(seed: u64, seconds: f64) -> Self {
         let random = &mut Random::new(seed);
         let cause = random.one(&CAUSES);
@@ -197,7 +198,7 @@ impl Mystery {
         let extra_us = (item_us * bigger).max(40.0);
         // In CPUs of a machine of two.
         let busy = match (shape, cause) {
-            // Rarely two at a time: else a slow item makes those slow, too, that have their turns beside it.
+            // Rarely two at a time: else a slow item also slows those that alternate with it.
             (Shape::Turns, _) => random.uniform(0.04, 0.12),
             (Shape::Loop, _) | (_, Cause::Neighbour) => random.uniform(0.25, 0.6),
             (_, Cause::Lock) => random.uniform(0.6, 1.0),
@@ -335,7 +336,7 @@ impl Mystery {
         }
     }
 
-    /// What it is called in a table: `pool, C++`.
+    /// Name in a table: `pool, C++`.
     pub fn describe(&self) -> String {
         format!(
             "{}, {}, {}",
@@ -358,7 +359,7 @@ fn item_us(cause: Cause, shape: Shape, random: &mut Random) -> f64 {
     }
 }
 
-/// How much of the cause, and for which share of items (ppm).
+/// Amount of the cause, and its share of items (ppm).
 fn amount(
     cause: Cause,
     item_us: f64,
@@ -369,7 +370,7 @@ fn amount(
     let ppm = (share * 1e6) as u64;
     match cause {
         Cause::Cpu | Cause::Callee => ((extra_us * UNITS_PER_US) as u64, ppm),
-        // Half the item's work or more, under the lock in some of them.
+        // Half the item's work or more, for some items under the lock.
         Cause::Lock => {
             let part = random.uniform(0.5, 0.8);
             let ppm = random.uniform(0.05, 0.15) * 1e6;
@@ -384,7 +385,7 @@ fn amount(
         Cause::Dependency => (extra_us.max(200.0) as u64, ppm),
         // Some 90 ns a step.
         Cause::CacheMisses => ((extra_us / 0.09) as u64, ppm),
-        // Those that wait for longer than this, ns, are slow: half of a burst.
+        // Items that wait for longer than this, ns, are slow: half of a burst.
         Cause::Queue => ((extra_us * 500.0) as u64, ppm * 2),
         Cause::Neighbour | Cause::Nothing => (0, ppm),
     }
@@ -409,7 +410,7 @@ fn load(it: &Mystery, random: &mut Random) -> Option<Bursts> {
 }
 
 impl Cause {
-    /// As tables say it.
+    /// Name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Cpu => "CPU for one kind",
@@ -428,7 +429,7 @@ impl Cause {
 }
 
 impl Shape {
-    /// As tables say it.
+    /// Name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Threads => "thread per request",
@@ -441,7 +442,7 @@ impl Shape {
 }
 
 impl Language {
-    /// As tables say it.
+    /// Name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::C => "C",

@@ -1,4 +1,4 @@
-//! Names of functions as programs have them, which do not tell what is wrong.
+//! Realistic names of functions, which give no hint at the cause.
 
 use super::mystery::Language;
 use super::random::Random;
@@ -86,7 +86,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// None is used yet.
+    /// A source without used names.
     pub fn new(language: Language) -> Self {
         Self {
             language,
@@ -133,7 +133,7 @@ impl Names {
 mod tests {
     use super::*;
 
-    /// No name gives a cause away, or is one that the judge takes for the allocator's or the kernel's.
+    /// No name gives a cause away, or is taken by the judge for one of the allocator or the kernel.
     #[test]
     fn names_tell_nothing() {
         let telling = [

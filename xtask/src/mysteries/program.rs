@@ -1,4 +1,4 @@
-//! The source of a server, and the program made of it.
+//! Generates and compiles the source of a server.
 
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
@@ -18,7 +18,7 @@ const RUST: &str = include_str!("../../../tests/mysteries/server.rs");
 const GO: &str = include_str!("../../../tests/mysteries/server.go");
 const HELPER: &str = include_str!("../../../tests/mysteries/helper.c");
 
-/// Work of `n` units in one of four sorts: a generator of numbers, a table, a division, shifts. `a` is what comes of it.
+/// Work of `n` units in one of four sorts: a generator of numbers, a table, a division, shifts. `a` is the result.
 const C_WORK: [&str; 4] = [
     "for (uint64_t i = 0; i < n * 64; i++) a = (a ^ a >> 29) * 0xd1342543de82ef95ULL + i;",
     "for (uint64_t i = 0; i < n * 50; i++) a += bytes[(a + i) & 4095];",
@@ -38,7 +38,7 @@ const GO_WORK: [&str; 4] = [
     "a |= 1; for i := uint64(0); i < n*50; i++ { a ^= a << 13; a ^= a >> 7; a ^= a << 17 }",
 ];
 
-/// What is wrong, in each language; `@WORK@` is work of n units.
+/// Code of the cause, in each language; `@WORK@` is work of n units.
 fn trouble(cause: Cause, language: Language) -> &'static str {
     use Language::{C, Cpp, Go, Rust};
     match (cause, language) {
@@ -241,7 +241,7 @@ fn one(it: &Mystery, function: &Function) -> String {
         Body::Culprit { sort } => (*sort, trouble(it.cause, it.language)),
     };
     let name = &function.name;
-    // So that no two functions are alike, which compilers make one.
+    // Makes all functions different, as compilers merge equal ones.
     let salt = 2 * it
         .functions
         .iter()
@@ -318,7 +318,7 @@ fn line(it: &Mystery, call: &Call) -> String {
     }
 }
 
-/// The function of an item; where items are handled in turns, of a turn, with those of begin and end.
+/// The function that handles an item; where items are handled in turns, that of a turn, with those of begin and end.
 fn handler(it: &Mystery) -> String {
     let Mystery {
         handler,
@@ -370,7 +370,7 @@ fn handler(it: &Mystery) -> String {
     }
 }
 
-/// Whether what compiles its language is here.
+/// Whether the compiler of the language is installed.
 pub fn can_compile(language: Language) -> bool {
     language != Language::Go || Command::new("go").arg("version").output().is_ok()
 }

@@ -37,7 +37,7 @@ impl Random {
         self.uniform(low.ln(), high.ln()).exp()
     }
 
-    /// One of them.
+    /// A random element.
     pub fn one<T: Copy>(&mut self, of: &[T]) -> T {
         of[self.below(of.len())]
     }

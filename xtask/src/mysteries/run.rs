@@ -1,4 +1,4 @@
-//! Runs a server with the tool beside it.
+//! Runs a server and records it with the tool.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -33,7 +33,7 @@ impl Drop for Helper {
     }
 }
 
-/// Probes, as somebody would set them who knows where the server takes items, and nothing else.
+/// Probes as set by a user who knows only where the server accepts items.
 pub fn probes(it: &Mystery, program: &Path) -> Vec<String> {
     let program = program.display();
     let path = |name: &str| match it.language {
@@ -77,7 +77,7 @@ pub fn probes(it: &Mystery, program: &Path) -> Vec<String> {
     args
 }
 
-/// The log of a server, and what the tool says about it; nothing if it says nothing, with the reason.
+/// The log of a server, and the tool's output; `None` with the reason if the tool failed.
 pub struct Run {
     pub truth: String,
     pub explanation: Result<Value>,

@@ -1,4 +1,4 @@
-//! What all verdicts say together.
+//! Summary of all verdicts.
 
 use std::fmt::Write as _;
 
@@ -24,7 +24,7 @@ pub struct Counts {
     pub cases: u64,
     pub first: u64,
     pub among_three: u64,
-    /// Seeds with nothing wrong.
+    /// Number of seeds without a cause.
     pub nulls: u64,
     pub named: u64,
     pub intervals: u64,
@@ -84,7 +84,7 @@ impl Counts {
     }
 }
 
-/// The table, and every miss with its seed and what was ranked instead.
+/// The table, and every miss with its seed and the cause ranked instead.
 pub fn table(all: &[Judged]) -> String {
     let mut text = "| | first | among three | named with none there | interval covers | unclear |\n|---|--:|--:|--:|--:|--:|\n".to_owned();
     let mut rows = |name: &dyn Fn(&Judged) -> &'static str| {
@@ -129,8 +129,8 @@ pub fn table(all: &[Judged]) -> String {
     text + "\n"
 }
 
-/// The fewest of `n` that chance leaves with probability `chance` or more where each succeeds with `rate`: below it,
-/// the rate is not what it should be.
+/// The smallest count of successes among `n` that is reached with probability `chance` or more if each succeeds with
+/// `rate`: a smaller count means a lower rate.
 ///
 /// *Worked number*: of 20 at 95 %, 15 or fewer have a probability of 0.26 %; so the least is 16 for 1 %.
 pub fn least(n: u64, rate: f64, chance: f64) -> u64 {

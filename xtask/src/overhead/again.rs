@@ -1,4 +1,4 @@
-//! Cases whose prediction was off, measured again, each figure with its interval: was it chance, or what else?
+//! Repeats cases whose prediction was off, with an interval for each figure: was it chance, or something else?
 
 use std::fmt::{self, Write as _};
 
@@ -8,7 +8,7 @@ use super::runs::{Bench, Work};
 use super::{MOST_ERROR, Pair, noise_spread};
 use crate::spread::Spread;
 
-/// What came of measuring a case again.
+/// Result of repeating a case.
 pub struct Again {
     work: Work,
     reset: u64,
@@ -19,13 +19,13 @@ pub struct Again {
     error: Spread,
     /// The same of runs without sampling, by those before and after them.
     noise: Spread,
-    /// By how much each sample made this work longer, ns.
+    /// Time that each sample added to this work, ns.
     cost: Spread,
-    /// What a sample was calibrated to cost, before and after, ns.
+    /// Calibrated cost of a sample, before and after, ns.
     alpha: (f64, f64),
 }
 
-/// Why a prediction was off, as far as measuring again tells.
+/// Why a prediction was off, as far as the repetition shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Why {
     /// It is not.
@@ -101,7 +101,7 @@ impl Again {
         })
     }
 
-    /// Whether it was chance, or a sample's cost in this work differs from that of the loop that calibrates.
+    /// Whether it was chance, or the cost of a sample in this work differs from that in the calibration loop.
     pub fn is_explained(&self) -> bool {
         self.why() != Why::Unknown
     }
@@ -121,7 +121,7 @@ impl Again {
     }
 }
 
-/// The table, and what follows from it.
+/// The table, and the conclusions.
 pub fn write_table(title: &str, all: &[Again]) -> String {
     let Some(one) = all.first() else {
         return String::new();
@@ -158,7 +158,7 @@ pub fn write_table(title: &str, all: &[Again]) -> String {
 mod tests {
     use super::*;
 
-    /// An error that stays is explained only by a cost that differs.
+    /// A persistent error is explained only by a different cost.
     #[test]
     fn reasons() {
         let spread = |low, median, high| Spread { low, median, high };

@@ -1,7 +1,8 @@
-//! What a sample takes of the caches: its cost by the memory that the work needs, on one thread and on two.
+//! Effect of a sample on the caches: its cost by the memory that the work needs, on one thread and on two.
 //!
-//! The work follows pointers through so much memory, so each line that an interrupt threw out of the first or second level
-//! cache is waited for. Work that stays in the first level, and the loop that calibrates, has next to none to lose.
+//! The work follows pointers through this much memory, so it waits for each line that an interrupt evicted from the
+//! first or second level cache. Work that stays in the first level, such as the calibration loop, has next to none to
+//! lose.
 
 use std::fmt::Write as _;
 
@@ -17,13 +18,13 @@ const MEMORY: [u64; 5] = [4, 16, 64, 256, 768];
 /// Time between two samples, ns.
 const RESET: u64 = 20_000;
 
-/// Work with so much memory on so many threads.
+/// Work with this much memory on this many threads.
 pub struct Cost {
     pub kib: u64,
     pub threads: u32,
-    /// By how much a sample made it longer, ns.
+    /// Time that a sample added, ns.
     pub sample: Spread,
-    /// Of a run without sampling by those before and after it, as a part.
+    /// Relative difference of a run without sampling from those before and after it.
     noise: Spread,
 }
 

@@ -1,8 +1,8 @@
-//! What a recording says that it cost, against what is seen from outside, on servers and on items of several lengths.
+//! A recording's own estimate of its cost, against external measurements, on servers and on items of several lengths.
 //!
-//! Each target does lots of the same items in a closed loop, in turn without and with a recording; its CPU time is read
-//! from `/proc/PID/schedstat`. *CPU of the target* is predicted by `cost.target_cpu` of `trace.json`, *slow-down of items*
-//! by `cost.slowdown`, which is seen from outside where the target does nothing but items.
+//! Each target handles many equal items in a closed loop, alternately without and with a recording; its CPU time is
+//! read from `/proc/PID/schedstat`. *CPU of the target* is predicted by `cost.target_cpu` of `trace.json`, *slow-down
+//! of items* by `cost.slowdown`, which can be measured externally if the target does nothing but items.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -20,7 +20,7 @@ use crate::demo::resp::Client;
 use crate::recorder::Recorder;
 use crate::shell;
 
-/// A prediction is good within this part of what was measured, or within so much.
+/// A prediction is good within this part of the measured value, or within this absolute difference.
 const RELATIVE: f64 = 0.25;
 const ABSOLUTE: f64 = 0.02;
 
@@ -30,10 +30,10 @@ const GOOD: f64 = 0.9;
 /// CPU time of a lot of items, s.
 const LOT: f64 = 0.4;
 
-/// How often samples are taken: as by default, and as asked for.
+/// Reset values: the default, and explicit ones, ns.
 const PACES: [Option<u64>; 3] = [None, Some(1_000_000), Some(200_000)];
 
-/// Lengths of items, ns, and what memory they use, KiB.
+/// Lengths of items, ns, and their memory, KiB.
 const ITEMS: [(u64, u64); 4] = [(2_000, 16), (20_000, 16), (20_000, 512), (500_000, 64)];
 
 /// Something that does items on request.
@@ -51,7 +51,7 @@ struct Target {
     spec: String,
     pid: u32,
     driver: Driver,
-    /// Whether it does nothing but items.
+    /// Whether it does only items.
     only_items: bool,
     /// Items of a lot.
     lot: u64,
@@ -125,7 +125,7 @@ impl Target {
         .sized()
     }
 
-    /// With as many items in a lot as take [`LOT`].
+    /// Sets the number of items in a lot so that it takes [`LOT`].
     fn sized(mut self) -> Result<Self> {
         let mut items = 64;
         loop {
@@ -138,7 +138,7 @@ impl Target {
         }
     }
 
-    /// CPU time of so many items, ns.
+    /// CPU time of this many items, ns.
     fn lot(&mut self, items: u64) -> Result<f64> {
         let before = cpu_ns(self.pid)?;
         match &mut self.driver {
@@ -161,7 +161,7 @@ impl Target {
                 until_done(output)?;
             }
         }
-        // What comes after the answer.
+        // Wait for the work after the answer.
         std::thread::sleep(Duration::from_millis(2));
         Ok(cpu_ns(self.pid)? - before)
     }
@@ -209,7 +209,7 @@ struct Case {
     figure: &'static str,
     predicted: Option<f64>,
     measured: f64,
-    /// The middle half of what was measured: how well the machine lets it be known.
+    /// The middle half of the measurements: how precisely the machine allows to measure.
     between: (f64, f64),
 }
 
@@ -231,7 +231,7 @@ impl Case {
     }
 }
 
-/// Measures all, and gives the table and whether enough predictions are good.
+/// Measures all, and returns the table and whether enough predictions are good.
 pub fn measure(tool: &Path, dir: &Path, rounds: usize) -> Result<(String, bool)> {
     let program = dir.join("paced");
     let mut command = Command::new("cc");
@@ -296,7 +296,7 @@ fn compare(mut target: Target, tool: &Path, dir: &Path, rounds: usize) -> Result
     Ok(cases)
 }
 
-/// CPU time of a lot that is recorded, and what `trace.json` says.
+/// CPU time of a recorded lot, and the figures in `trace.json`.
 fn recorded(
     target: &mut Target,
     tool: &Path,
@@ -304,7 +304,7 @@ fn recorded(
     pace: Option<u64>,
 ) -> Result<(f64, Value)> {
     let trace = dir.join("items-trace");
-    // What root left behind, root removes.
+    // Files of root can be removed only by root.
     shell::output(shell::as_root("rm").arg("-rf").arg(&trace))?;
     let mut args: Vec<String> = ["--event", "cpu-clock", "--force", "--uprobe"]
         .map(str::to_owned)
@@ -317,7 +317,7 @@ fn recorded(
     );
     let recorder = Recorder::start(tool, &args)?;
     let start = Instant::now();
-    // Without a reset value it is found in the first moments, which are part of what is judged.
+    // Without a reset value the tool finds one in the first moments, which are part of the judged time.
     let cpu = target.lot(target.lot)?;
     eprintln!("{} items in {:?}", target.lot, start.elapsed());
     recorder.stop()?;
@@ -376,7 +376,7 @@ fn table(cases: &[Case]) -> (String, bool) {
 mod tests {
     use super::*;
 
-    /// Good is near in proportion or in points; what was not predicted is not.
+    /// Good is close, relatively or absolutely; a missing prediction is not good.
     #[test]
     fn judged() {
         let case = |predicted, measured| Case {

@@ -1,6 +1,6 @@
-//! `cargo xtask overhead`: what sampling was predicted to cost against what it does, per reset value, on work of
-//! four kinds on one core and on two; whether the size of the rings matters; and what recordings of servers and items of
-//! several lengths say that they cost against what is seen from outside.
+//! `cargo xtask overhead`: predicted cost of sampling against the measured one, by reset value, on work of four kinds
+//! on one core and on two; whether the size of the rings matters; and the estimates of recordings of servers and items
+//! of several lengths against external measurements.
 //!
 //! Source: Akiyama and Hirofuchi 2017, sections 4.4, 4.5 and 4.6.
 //! Writes tables and a picture to `target/overhead/`. The exit code is 1 if a prediction is off by more than 4 %.
@@ -79,7 +79,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// What the page of the papers' figures takes: so many rounds of the predictions alone.
+    /// Options for the page of the papers' figures: this many rounds of the predictions alone.
     pub fn of_predictions(rounds: usize, again: usize, seconds: f64) -> Self {
         Self {
             reset: RESETS.to_vec(),
@@ -101,18 +101,18 @@ struct Case {
     reset: u64,
     /// CPU time of a thread by the samples that were taken, ns: without any, and alpha for each.
     expected: f64,
-    /// By `plan`, which does not know yet how many there will be; `None`: they would take all of the time.
+    /// Predicted by `plan`, which does not know the number of samples yet; `None`: they would take all of the time.
     planned: Option<f64>,
     measured: f64,
     samples: f64,
     /// Equation (1) of the paper: measured / expected - 1, the median over the rounds.
     error: f64,
-    /// The same of runs without sampling, by those before and after them: what the machine does by itself.
+    /// The same for runs without sampling, against those before and after them: the machine's own noise.
     noise: f64,
 }
 
-/// A run with sampling, and the time without as it was just before and after: a machine's speed changes within
-/// a minute by more than what is looked for.
+/// A run with sampling, and the mean time without just before and after: a machine's speed changes within a minute by
+/// more than the effect to measure.
 #[derive(Clone, Copy)]
 struct Pair {
     native: f64,
@@ -126,18 +126,18 @@ impl Pair {
         self.native + alpha * self.samples / f64::from(threads)
     }
 
-    /// By how much each sample made it longer, ns.
+    /// Time that each sample added, ns.
     fn cost(&self, threads: u32) -> f64 {
         (self.measured - self.native) * f64::from(threads) / self.samples
     }
 }
 
-/// Some work on so many threads.
+/// Some work on this many threads.
 struct Validated {
     work: Work,
     /// CPU time of a thread without sampling, ns.
     native: f64,
-    /// What a sample was calibrated to cost before and after, ns: the mean.
+    /// Calibrated cost of a sample, ns: the mean of before and after.
     alpha: f64,
     cases: Vec<Case>,
 }
@@ -179,19 +179,19 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(within.1 < cases || !good)))
 }
 
-/// What became of the predictions.
+/// Result of the predictions.
 pub struct Predictions {
     /// The tables.
     pub text: String,
     pub picture: String,
     pub cases: usize,
-    /// How many were off by at most what most of the paper's were, and all.
+    /// Number of cases with at most the error of most of the paper's, and number of all.
     pub within: (usize, usize),
-    /// How many of the others stay off when they are measured again, and nothing says why.
+    /// Number of the others that are still off when repeated, without an explanation.
     pub stays: usize,
 }
 
-/// Measures all kinds of work, and again what was off; writes what is known to the file on the way.
+/// Measures all kinds of work, and repeats cases that were off; writes intermediate results to the file.
 pub fn predictions(bench: &Bench, args: &Args, table: &Path) -> Result<Predictions> {
     let load = load();
     let mut all = Vec::new();
@@ -201,7 +201,7 @@ pub fn predictions(bench: &Bench, args: &Args, table: &Path) -> Result<Predictio
         for threads in [1, 2] {
             let work = bench.work(kind, threads, args.seconds)?;
             all.push(validate(bench, work, args, &mut alpha)?);
-            // All of it takes a while: what is known is there already.
+            // All of it takes a while: the file has intermediate results.
             let text = write_table(&all, args, (load, self::load()));
             fs::write(table, text)?;
             eprintln!("{kind}, threads: {threads}: in {}", table.display());
@@ -236,7 +236,7 @@ pub fn predictions(bench: &Bench, args: &Args, table: &Path) -> Result<Predictio
     })
 }
 
-/// Compares both figures with what is seen from outside, prints the table and writes it to a file of its own.
+/// Compares both figures with external measurements, prints the table and writes it to a separate file.
 fn cost_of_items(bench: &Bench, dir: &Path, args: &Args) -> Result<bool> {
     let (text, good) = items::measure(bench.tool_path(), dir, args.rounds.min(ITEM_ROUNDS))?;
     let table = dir.join("items.md");
@@ -245,7 +245,7 @@ fn cost_of_items(bench: &Bench, dir: &Path, args: &Args) -> Result<bool> {
     Ok(good)
 }
 
-/// Measures rings of all sizes, prints the table and writes it to a file of its own.
+/// Measures rings of all sizes, prints the table and writes it to a separate file.
 fn size_of_rings(bench: &Bench, dir: &Path, args: &Args) -> Result<()> {
     let text = rings::write_table(&rings::measure(bench, args.seconds, args.rounds)?);
     let table = dir.join("rings.md");
@@ -263,7 +263,7 @@ pub fn load() -> f64 {
 
 /// Rounds of the work with each reset value, and without sampling between any two.
 ///
-/// `alpha` is what a sample cost before, ns, and then what it costs after.
+/// `alpha` is the cost of a sample, ns: before the call that of before, after it that of after.
 fn validate(bench: &Bench, work: Work, args: &Args, alpha: &mut f64) -> Result<Validated> {
     let before = *alpha;
     let slower = bench.predict(&work)?;
@@ -281,7 +281,7 @@ fn validate(bench: &Bench, work: Work, args: &Args, alpha: &mut f64) -> Result<V
             natives.push(after);
         }
     }
-    // On a busy machine what a sample costs changes with the others' load.
+    // On a busy machine the cost of a sample changes with the load of others.
     *alpha = bench.calibrate()?;
     let alpha = f64::midpoint(before, *alpha);
     let native = median_of(pairs.iter().flatten(), |pair| pair.native);
@@ -316,7 +316,7 @@ fn noise_spread(natives: &[f64]) -> Spread {
     Spread::of(natives.windows(3).map(error).collect())
 }
 
-/// The error of runs without sampling, every so many of them, as that of runs with sampling is found.
+/// The error of runs without sampling, of every `every`-th one, computed as that of runs with sampling.
 fn noise(natives: &[f64], every: usize) -> f64 {
     let error = |runs: &[f64]| runs[1] / f64::midpoint(runs[0], runs[2]) - 1.0;
     median(natives.windows(3).step_by(every).map(error).collect())
@@ -330,7 +330,7 @@ fn median_of<'a>(
     median(pairs.into_iter().map(figure).collect())
 }
 
-/// Median; unknown of nothing.
+/// Median; NaN if there are no values.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
@@ -429,8 +429,8 @@ fn panels(all: &[Validated]) -> Vec<Panel> {
 mod tests {
     use super::*;
 
-    /// Of two reset values, each is compared with the runs without sampling around its own: a machine that gets slower
-    /// and slower is no noise, one that hiccups is.
+    /// With two reset values, each is compared with the runs without sampling around its own: a machine that gets
+    /// slower and slower is no noise, one that hiccups is.
     #[test]
     fn noise_of_runs() {
         let steady = [100.0, 110.0, 120.0, 130.0, 140.0, 150.0];

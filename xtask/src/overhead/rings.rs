@@ -1,7 +1,7 @@
 //! Whether the size of the rings matters: to a program that needs the caches, and to one that does not.
 //!
-//! What is written round and round through a ring takes that much room in the caches. Samples of a clock are few and
-//! small, so the same is done with records of two kilobytes each: with call stacks as deep as are recorded.
+//! Data written round and round through a ring take that much room in the caches. Samples of a clock are few and
+//! small, so the same is measured with records of two kilobytes each: with call stacks of the largest recorded depth.
 
 use std::fmt::Write as _;
 
@@ -31,7 +31,7 @@ pub struct Sweep {
     sizes: Vec<Size>,
 }
 
-/// What came of one size.
+/// Result of one size.
 #[derive(Clone, Debug, Default)]
 struct Size {
     /// CPU time by round, ns.
@@ -125,7 +125,7 @@ impl Sweep {
 }
 
 impl Size {
-    /// Times, best first: what disturbs a run makes it longer.
+    /// Times, best first: disturbances only make a run longer.
     fn sorted(&self) -> Vec<f64> {
         let mut times = self.times.clone();
         times.sort_by(f64::total_cmp);

@@ -16,11 +16,11 @@ pub const KINDS: [&str; 4] = ["integer", "branchy", "chase", "stream"];
 /// Memory of work that streams, KiB: far beyond the second level cache.
 const STREAM_KIB: u64 = 64 << 10;
 
-/// Caches, where the machine does not say their size, KiB.
+/// Sizes of the caches if the machine does not report them, KiB.
 const USUAL_L1_KIB: u64 = 32;
 const USUAL_L2_KIB: u64 = 1 << 10;
 
-/// Steps of the trial that says how fast the work is.
+/// Steps of the trial that measures the speed of the work.
 const TRIAL: u64 = 2_000_000;
 
 /// Some work.
@@ -46,17 +46,17 @@ impl Work {
     }
 }
 
-/// What a recorded run took.
+/// Result of a recorded run.
 pub struct Run {
     /// CPU time of a thread, ns.
     pub cpu_ns: f64,
     /// Samples of all threads.
     pub samples: f64,
-    /// Part of them that did not get into the trace.
+    /// Part of them that was lost, 0..1.
     pub lost: f64,
 }
 
-/// By how much work is predicted to be slower, by reset value.
+/// Predicted slow-down of work, by reset value.
 pub struct Slower(Vec<(u64, Option<f64>)>);
 
 impl Slower {
@@ -98,7 +98,7 @@ impl Bench {
         command
     }
 
-    /// Calibrates, and gives what a sample costs, ns.
+    /// Calibrates; returns the cost of a sample, ns.
     pub fn calibrate(&self) -> Result<f64> {
         let mut command = self.tool();
         command.args(["calibrate", "--event", "cpu-clock", "--format", "json"]);
@@ -108,10 +108,10 @@ impl Bench {
         alpha.context("calibrate printed no alpha")
     }
 
-    /// Work of a kind that takes so many seconds of CPU time in each thread.
+    /// Work of a kind that takes this many seconds of CPU time in each thread.
     pub fn work(&self, kind: &'static str, threads: u32, seconds: f64) -> Result<Work> {
         let kib = match kind {
-            // What is beyond, and most of it on some hosts, is shared with others, who make each run another one.
+            // Larger caches are shared with others, on some hosts also most of this one, so runs would differ.
             "chase" => l2_kib() / 8,
             "stream" => STREAM_KIB,
             _ => 64,
@@ -119,7 +119,7 @@ impl Bench {
         self.sized(kind, threads, seconds, kib)
     }
 
-    /// The same with so much memory.
+    /// The same with this much memory.
     pub fn sized(&self, kind: &'static str, threads: u32, seconds: f64, kib: u64) -> Result<Work> {
         let trial = Work {
             kind,
@@ -133,7 +133,7 @@ impl Bench {
         Ok(Work { steps, ..trial })
     }
 
-    /// Where [`Self::sampled`] leaves its trace.
+    /// Folder in which [`Self::sampled`] leaves its trace.
     pub fn trace(&self) -> PathBuf {
         self.dir.join("trace")
     }
@@ -150,7 +150,7 @@ impl Bench {
         cpu_of(&text, work)
     }
 
-    /// What the tool predicts.
+    /// The tool's predictions.
     pub fn predict(&self, work: &Work) -> Result<Slower> {
         let mut command = self.tool();
         command.args(["plan", "--format", "json", "--event", "cpu-clock"]);
@@ -169,7 +169,7 @@ impl Bench {
     /// CPU time and samples of a recorded run.
     pub fn sampled(&self, work: &Work, reset: u64, ring: &str) -> Result<Run> {
         let trace = self.trace();
-        // What root left behind, root removes.
+        // Files of root can be removed only by root.
         shell::output(shell::as_root("rm").arg("-rf").arg(&trace))?;
         let mut command = self.tool();
         command.args(["--uprobe", &self.spec(), "--event", "cpu-clock"]);

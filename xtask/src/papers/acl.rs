@@ -1,4 +1,4 @@
-//! The method's Figures 9 and 10: a firewall of DPDK, packets of three types, and what looking at them costs.
+//! The method's Figures 9 and 10: a firewall of DPDK, packets of three types, and the cost of tracing them.
 
 mod cost;
 
@@ -20,17 +20,18 @@ use cost::{Costs, Latency};
 /// Types of packets: their number is the remainder of the item's number by three.
 const TYPES: [&str; 3] = ["A", "B", "C"];
 
-/// Reset values, ns: the paper's numbers, which are micro-operations there, and the least that the clock takes for its 8,000.
+/// Reset values, ns: the paper's numbers, which are micro-operations there, and the least value of the clock for its
+/// 8,000.
 const RESETS: [u64; 5] = [10_000, 12_000, 16_000, 20_000, 24_000];
 
-/// Reset values at which samples take less and less, ns: the curve goes on.
+/// Larger reset values, ns, at which samples cost less and less: they continue the curve.
 const RARE: [u64; 4] = [50_000, 100_000, 200_000, 400_000];
 
-/// The one by which the order is judged.
+/// Reset value by which the order is judged.
 const JUDGED: u64 = 16_000;
 
-/// Times that a packet is classified in one item of the second experiment: then an interval of 16 us is to an item what 1.3 us is
-/// to a packet in the paper.
+/// Times that a packet is classified in one item of the second experiment: an interval of 16 us then has the ratio to
+/// an item that 1.3 us has to a packet in the paper.
 const TIMES: usize = 12;
 
 /// Packets of a run, and of one with longer items.
@@ -39,13 +40,13 @@ const LONG: usize = 3_000;
 
 const ROUNDS: usize = 5;
 
-/// A sample has to take less than this part of the interval, or the program hardly gets on.
+/// Largest part of the interval that a sample may take, or the program makes hardly any progress.
 const MOST_OF_INTERVAL: f64 = 0.85;
 
 /// A packet that took longer than this was off the CPU in between, ns.
 const DISPLACED: f64 = 1e6;
 
-/// What setup has to bring.
+/// Name of a missing prerequisite.
 pub fn missing() -> Option<&'static str> {
     match (setup::dpdk_library(), setup::dpdk_headers()) {
         (Some(_), Some(_)) => None,

@@ -105,7 +105,7 @@ fn differs(verdicts: &[Verdict]) -> String {
     )
 }
 
-/// `pebs-trace calibrate --counters`, beside what Weaver found.
+/// `pebs-trace calibrate --counters`, beside Weaver's results.
 pub fn reading(lab: &Lab) -> Result<Section> {
     let svg = lab.dir.join("reading.svg");
     lab.remove(&svg)?;
@@ -183,7 +183,7 @@ impl Costs {
     }
 }
 
-/// What Weaver found and can be seen here.
+/// Weaver's findings that can be tested here.
 fn claims(measured: &[Costs]) -> Vec<(String, bool)> {
     let way = |name: &str| measured.iter().find(|it| it.way == name);
     let mut claims = Vec::new();
@@ -298,7 +298,7 @@ fn errors(here: &[(f64, f64, f64)], paper: &[(f64, f64, f64)]) -> String {
 mod tests {
     use super::*;
 
-    /// The table of the measurements is read as it stands there.
+    /// The table in the file of measurements can be parsed.
     #[test]
     fn counts_of_the_measurements() {
         let text = fs::read_to_string(shell::workspace().join("tests/measurements.md")).unwrap();

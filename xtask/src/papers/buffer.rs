@@ -1,4 +1,4 @@
-//! The overhead's paper, Figures 3 and 7: size of the buffer against what it takes of the caches.
+//! The overhead's paper, Figures 3 and 7: size of the buffer against its effect on the caches.
 
 use std::fmt::Write as _;
 use std::process::Command;
@@ -160,7 +160,7 @@ fn section(written: &[Written], rings: &str, costs: &[caches::Cost]) -> Section 
     }
 }
 
-/// What a sample costs more where memory is needed, and on two threads.
+/// Additional cost of a sample for work that needs memory, and on two threads.
 fn cost_by_memory(costs: &[caches::Cost]) -> String {
     let of = |kib: u64, threads: u32| {
         let found = costs

@@ -1,4 +1,4 @@
-//! The overhead's paper, Figures 2 and 4 to 6: what sampling was predicted to cost (equation 1), and which predictions fail.
+//! The overhead's paper, Figures 2 and 4 to 6: predicted cost of sampling (equation 1), and the predictions that fail.
 
 use std::fmt::Write as _;
 use std::fs;

@@ -1,4 +1,4 @@
-//! The method's Figure 4 and section V.C: what interval between samples a reset value gives.
+//! The method's Figure 4 and section V.C: interval between samples by reset value.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -14,7 +14,7 @@ use crate::overhead::runs::{Bench, Work};
 use crate::spread::Spread;
 use crate::{shell, toolchain};
 
-/// Programs that stand for the paper's astar, bzip2 and gcc.
+/// Programs in place of the paper's astar, bzip2 and gcc.
 const KINDS: [&str; 3] = ["integer", "branchy", "chase"];
 
 /// Reset values, ns. The kernel's clock goes no faster than the first (`perf_swevent_start_hrtimer()` in
@@ -23,7 +23,7 @@ const RESETS: [u64; 8] = [
     10_000, 12_000, 16_000, 20_000, 24_000, 32_000, 64_000, 128_000,
 ];
 
-/// Reset values below it, ns, for which perf asks nevertheless.
+/// Smaller reset values, ns, which perf accepts.
 const BELOW: [u64; 3] = [2_000, 4_000, 8_000];
 
 /// Bytes that PEBS wrote in a second, MB, by reset value, and bytes of a record on Skylake (`struct pebs_record_skl` of
@@ -38,7 +38,7 @@ const PUBLISHED: [(f64, f64); 5] = [
 ];
 const RECORD: f64 = 200.0;
 
-/// Interval between two samples at a reset value of so many micro-operations, us.
+/// Interval between two samples at a reset value of this many micro-operations, us.
 pub fn published_us(at: usize) -> f64 {
     RECORD / PUBLISHED[at].1
 }
@@ -62,7 +62,7 @@ pub fn measure(lab: &Lab) -> Result<Section> {
             match of_perf(lab, &perf, &bench, &work, reset) {
                 Ok(found) => rival.push(found),
                 Err(error) => {
-                    // Some versions fail where samples are many: a rival, not what is measured.
+                    // Some versions fail with many samples: only a comparison, not the subject.
                     eprintln!("papers: {error:#}");
                     rival.push(Spread::middle(Vec::new()));
                 }
@@ -285,7 +285,7 @@ fn picture(ours: &[Vec<Spread>], rival: &[Spread], published: &[(f64, f64)]) -> 
 mod tests {
     use super::*;
 
-    /// The published amounts of data are a line, whose constant is about what a record was measured to cost.
+    /// The published amounts of data are a line, whose constant is about the measured size of a record.
     #[test]
     fn published_line() {
         let points: Vec<(f64, f64)> = (0..5)

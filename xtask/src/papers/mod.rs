@@ -1,7 +1,7 @@
-//! `cargo xtask papers`: the figures of the papers that pebs-trace builds on, measured with it on this machine, beside
-//! what was published.
+//! `cargo xtask papers`: the figures of the papers that pebs-trace builds on, measured on this machine, beside the
+//! published ones.
 //!
-//! Writes the page and its pictures to `tests/papers/`. The exit code is 1 if what has to hold does not.
+//! Writes the page and its pictures to `tests/papers/`. The exit code is 1 if a requirement is not met.
 
 mod acl;
 mod beside;
@@ -42,13 +42,13 @@ pub struct Args {
     tool: Option<PathBuf>,
 }
 
-/// A group of figures that is measured as one.
+/// A group of figures that are measured together.
 struct Figure {
     name: &'static str,
-    /// What setup has to bring for it.
+    /// Name of a missing prerequisite; `None` if setup installed all of them.
     missing: fn() -> Option<&'static str>,
     measure: fn(&Lab) -> Result<Section>,
-    /// Nothing is measured: the section repeats a result of before.
+    /// No measurement: the section repeats an earlier result.
     is_repeated: bool,
 }
 
@@ -108,7 +108,7 @@ fn names() -> [&'static str; 8] {
     FIGURES.map(|figure| figure.name)
 }
 
-/// The tool, a place to work in, and how long to measure.
+/// The tool, a working folder, and the lengths of measurements.
 struct Lab {
     tool: PathBuf,
     dir: PathBuf,
@@ -116,14 +116,14 @@ struct Lab {
 }
 
 impl Lab {
-    /// The tool as root, with a cache of its own: what it measures of this machine is measured now.
+    /// The tool as root, with a cache of its own, so that it measures the machine anew.
     fn tool(&self) -> Command {
         let mut command = shell::as_root("env");
         command.arg(self.cache()).arg(&self.tool);
         command
     }
 
-    /// Where it keeps what it measured, as `env` takes it.
+    /// Folder of its cache, as an argument of `env`.
     fn cache(&self) -> String {
         format!("XDG_CACHE_HOME={}", self.dir.join("cache").display())
     }
@@ -133,7 +133,7 @@ impl Lab {
         if self.quick { 1 } else { usual }
     }
 
-    /// What root left behind, root removes.
+    /// Removes files of root, as root.
     fn remove(&self, old: &Path) -> Result<()> {
         shell::output(shell::as_root("rm").arg("-rf").arg(old)).map(drop)
     }
@@ -201,7 +201,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
             ),
         };
         let new = [(figure.name, section.markdown(&measured))];
-        // What is known is kept, whatever becomes of the rest.
+        // Finished sections are kept, even if the rest fails.
         let old = fs::read_to_string(&page).unwrap_or_default();
         fs::write(&page, page::assemble(&old, &names(), &new))?;
         for (what, _) in section.musts.iter().filter(|(_, holds)| !holds) {

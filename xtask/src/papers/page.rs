@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-/// What stands before the sections.
+/// Text before the sections.
 pub const HEAD: &str = "# The papers' figures, by pebs-trace\n\n\
     Made by `cargo xtask papers`. Every section has what was published, what pebs-trace measured on the machine that the \
     section names, and an experiment for what differs. No machine of the project has PEBS: samples are of a software clock, \
@@ -15,15 +15,15 @@ pub const HEAD: &str = "# The papers' figures, by pebs-trace\n\n\
 /// One group of figures.
 pub struct Section {
     pub title: &'static str,
-    /// What the paper says.
+    /// Published results.
     pub published: String,
-    /// What was measured: text and tables.
+    /// Measured results: text and tables.
     pub ours: String,
-    /// What differs, and the experiment that says why.
+    /// Differences, and the experiment that explains them.
     pub differs: String,
     /// File names and pictures.
     pub pictures: Vec<(&'static str, String)>,
-    /// What has to hold, and whether it does.
+    /// Requirements, and whether each is met.
     pub musts: Vec<(String, bool)>,
 }
 
@@ -32,7 +32,7 @@ impl Section {
         self.musts.iter().filter(|(_, holds)| !holds).count()
     }
 
-    /// As the page shows it; `measured` says where and when.
+    /// The section of the page; `measured` is the place and time of the measurement.
     pub fn markdown(&self, measured: &str) -> String {
         let mut text = format!("## {}\n\n{measured}\n\n", self.title);
         // Writing to a string does not fail.
@@ -72,7 +72,7 @@ fn section<'a>(page: &'a str, name: &str) -> Option<&'a str> {
     Some(&page[from..to])
 }
 
-/// The page with new sections; of those that are not among them, as the page before had them.
+/// The page with new sections; others are copied from the page before.
 pub fn assemble(before: &str, names: &[&str], new: &[(&str, String)]) -> String {
     let mut page = HEAD.to_owned();
     for name in names {

@@ -1,4 +1,5 @@
-//! The method's Figure 8: ten queries, of which the cache makes two slow, and the time of each of three functions in each.
+//! The method's Figure 8: ten queries, two of them slow because of the cache, and the time of each of three functions
+//! in each.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;

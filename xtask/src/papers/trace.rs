@@ -1,4 +1,4 @@
-//! Recordings of a workload: what pebs-trace says of each item, and what the workload logged itself.
+//! Recordings of a workload: pebs-trace's figures on each item, and the workload's own log.
 
 use std::collections::HashMap;
 use std::fs;
@@ -41,7 +41,7 @@ impl Item {
         self.functions.iter().map(|it| it.samples).sum()
     }
 
-    /// Estimated time of some of its functions without what samples took, ns.
+    /// Estimated time of some of its functions without pebs-trace's own, ns.
     pub fn of(&self, is_wanted: impl Fn(&Function) -> bool) -> f64 {
         let functions = self.functions.iter().filter(|it| is_wanted(it));
         let own = functions.fold(0.0, |sum, it| sum + it.self_ns);
@@ -119,7 +119,8 @@ pub fn record(
     for old in [&trace, &log, &csv] {
         lab.remove(old)?;
     }
-    // It is attached to when all is prepared: what comes before the first item is long, and longer with samples.
+    // The recorder attaches when all is prepared: the time before the first item is long, and longer with
+    // samples.
     let mut child = first(&log)
         .arg("TRUTH_WAIT=1")
         .arg(program)
@@ -165,7 +166,7 @@ pub fn record(
     })
 }
 
-/// Waits until a workload is ready, and gives its process.
+/// Waits until a workload is ready, and returns its pid.
 fn ready(child: &mut Child) -> Result<String> {
     let stderr = child.stderr.take().context("no stderr")?;
     for line in BufReader::new(stderr).lines() {
@@ -176,7 +177,7 @@ fn ready(child: &mut Child) -> Result<String> {
     bail!("the workload was not ready")
 }
 
-/// Reads what `export --to csv` wrote: a row for each function of each visit.
+/// Parses the output of `export --to csv`: a row for each function of each visit.
 fn read_items(text: &str) -> Result<Vec<Item>> {
     let mut lines = text.lines();
     let header = fields(lines.next().unwrap_or_default());
@@ -196,7 +197,7 @@ fn read_items(text: &str) -> Result<Vec<Item>> {
         }
         let number = |at: usize| row[at].parse::<f64>().unwrap_or(f64::NAN);
         let net_ns = number(oncpu) - (number(duration) - number(net));
-        // Unknown, or all of it was pebs-trace's.
+        // Unknown, or all of it was pebs-trace's own.
         if net_ns.is_nan() || net_ns <= 0.0 {
             continue;
         }

@@ -19,7 +19,7 @@ pub struct Apt {
 }
 
 impl Apt {
-    /// Installs packages without what they merely recommend.
+    /// Installs packages without their recommended ones.
     ///
     /// A service that Debian starts on installation is stopped again: a set-up must not leave a
     /// server listening.
@@ -69,7 +69,7 @@ impl Apt {
             .collect()
     }
 
-    /// Unpacks a package's files below `dir` without installing it or what it depends on.
+    /// Unpacks a package's files below `dir` without installing it or its dependencies.
     pub fn unpack(&self, package: &str, dir: &Path) -> Result<()> {
         self.update();
         let download = dir.join("download");
@@ -87,7 +87,7 @@ impl Apt {
         Ok(())
     }
 
-    /// Lists that cannot be refreshed may still be good: what is missing shows later.
+    /// Lists that cannot be refreshed may still be good: missing packages show later.
     fn update(&self) {
         if self.updated.replace(true) {
             return;

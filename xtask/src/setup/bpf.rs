@@ -105,7 +105,7 @@ fn has_llvm(version: u32) -> bool {
         .exists()
 }
 
-/// Where Debian puts an LLVM.
+/// Debian's folder of an LLVM.
 fn llvm_prefix(version: u32) -> String {
     format!("/usr/lib/llvm-{version}")
 }
@@ -114,7 +114,7 @@ fn llvm_prefix(version: u32) -> String {
 mod tests {
     use super::*;
 
-    /// The major version is what decides, whatever stands after it.
+    /// Only the major version counts, whatever follows it.
     #[test]
     fn llvm_version_of_rustc() {
         let text = "rustc 1.96.0\nrelease: 1.96.0\nLLVM version: 22.1.8\n";

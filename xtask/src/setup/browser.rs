@@ -10,6 +10,6 @@ const PACKAGES: [&str; 2] = ["chromium-headless-shell", "chromium"];
 /// Installs the first that apt has.
 pub fn install(means: &Means) -> Result<()> {
     let package = PACKAGES.into_iter().find(|package| means.apt.has(package));
-    // If there is none, apt says so.
+    // If there is none, apt reports it.
     means.apt.install(&[package.unwrap_or(PACKAGES[0])])
 }

@@ -1,7 +1,7 @@
-//! `cargo xtask setup`: finds or installs what building, the demo and the tests need.
+//! `cargo xtask setup`: finds or installs the prerequisites of building, the demo and the tests.
 //!
-//! A piece that is found is left alone, whoever put it there. Root is asked for only to install
-//! Debian packages.
+//! An existing piece is left alone, whoever installed it. Root is needed only to install Debian
+//! packages.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -53,18 +53,18 @@ enum Toolchain {
     Nightly,
 }
 
-/// One thing that has to be there.
+/// One prerequisite.
 struct Piece {
     name: &'static str,
-    /// Who needs it.
+    /// Users of it.
     purpose: &'static str,
     /// Without it, something that the README promises does not work.
     required: bool,
     /// The demo, with what it builds, uses it.
     for_demo: bool,
-    /// What was found, or `None`.
+    /// Version or path of the installed piece, or `None`.
     find: fn() -> Option<String>,
-    /// How to come by it.
+    /// Way to install it.
     source: Source,
 }
 
@@ -75,7 +75,7 @@ enum Source {
     Custom(fn(&Means) -> Result<()>),
 }
 
-/// What installing may use.
+/// Means of installation.
 struct Means {
     toolchain: Toolchain,
     apt: Apt,
@@ -276,7 +276,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Installs what the other tasks need, silent if it is all there.
+/// Installs the prerequisites of the other tasks, silently if all exist.
 pub fn ensure() -> Result<()> {
     quietly(false)
 }
@@ -302,19 +302,19 @@ pub fn readers() -> Option<String> {
     python::find_readers()
 }
 
-/// Where a program is, on `PATH` or among cargo's.
+/// Path of a program, on `PATH` or among cargo's.
 fn program(name: &str) -> Option<String> {
     toolchain::find_program(name).map(|path| path.display().to_string())
 }
 
-/// Where a shared library is.
+/// Path of a shared library.
 fn library(name: &str) -> Option<String> {
     library_dirs()
         .map(|dir| format!("{dir}/{name}"))
         .find(|path| Path::new(path).exists())
 }
 
-/// Folders that hold shared libraries on Debian and its like.
+/// Folders with shared libraries on Debian and similar systems.
 fn library_dirs() -> impl Iterator<Item = &'static str> {
     [
         "/usr/lib/x86_64-linux-gnu",
@@ -325,7 +325,7 @@ fn library_dirs() -> impl Iterator<Item = &'static str> {
     .into_iter()
 }
 
-/// Prints what is there, and gives what is not.
+/// Prints the existing pieces, and returns the missing ones.
 fn look(args: &Args) -> Vec<&'static Piece> {
     let mut missing = Vec::new();
     let is_wanted = |piece: &&Piece| {

@@ -8,13 +8,13 @@ use anyhow::Result;
 use super::Means;
 use crate::shell;
 
-/// What the reader tests import.
+/// Imports of the reader tests.
 const PACKAGES: [&str; 3] = ["duckdb", "pandas", "pyarrow"];
 
 /// Debian's own Python: one from elsewhere may vanish with its version manager.
 const PYTHON: &str = "/usr/bin/python3";
 
-/// Debian ships Python without what makes an environment.
+/// Debian ships Python without the module for environments.
 pub fn find_venv_module() -> Option<String> {
     let found = shell::output(Command::new(PYTHON).args(["-c", "import ensurepip, venv"]));
     found.is_ok().then(|| format!("{PYTHON} -m venv"))

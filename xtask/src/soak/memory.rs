@@ -6,8 +6,8 @@ use std::time::Duration;
 /// This part of a run is warm-up: buffers grow to their size, symbols are loaded.
 const WARM_UP: f64 = 0.2;
 
-/// Growth over the whole run that may be chance: buffers that are reached for the first time, segments of
-/// different fill, and what waits for a starved recorder, a quarter of the 64 MiB it is given. MiB.
+/// Growth over the whole run that may be chance, MiB: buffers that are used for the first time, segments
+/// of different fill, and the backlog of a starved recorder, a quarter of its 64 MiB.
 const MARGIN_MIB: f64 = 8.0 + 16.0;
 
 /// Resident memory over time.
@@ -17,7 +17,7 @@ pub struct Memory {
     points: Vec<(f64, f64)>,
 }
 
-/// What is said of it.
+/// Result of the observation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Verdict {
     /// Median after the warm-up, MiB.
@@ -41,7 +41,7 @@ impl Verdict {
 }
 
 impl Memory {
-    /// Adds what the process has at a time; nothing if it has ended.
+    /// Adds the resident memory of the process at a time; does nothing if it has ended.
     pub fn look(&mut self, pid: u32, at: Duration) {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         if let Some(kib) = resident_kib(&status) {
@@ -49,7 +49,7 @@ impl Memory {
         }
     }
 
-    /// What is to be said; `None` from too few looks.
+    /// The verdict; `None` if there are too few points.
     pub fn verdict(&self) -> Option<Verdict> {
         let end = self.points.last()?.0;
         let warm = self

@@ -31,10 +31,10 @@ pub struct Args {
     tool: Option<PathBuf>,
 }
 
-/// Memory for what waits and for open visits.
+/// Memory limit for pending records and open visits.
 const MAX_MEMORY: &str = "64MiB";
 
-/// Between two looks at the tool's memory.
+/// Interval between two readings of the tool's memory.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// A workload of `tests/` that runs until it is ended.
@@ -68,7 +68,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         None => recorder::build(true)?,
     };
     let trace = dir.join("trace");
-    // What root left behind, root removes.
+    // Files of root can be removed only by root.
     shell::output(shell::as_root("rm").arg("-rf").arg(&trace))?;
     let mut command: Vec<String> = Vec::new();
     let mut targets = Targets(Vec::new());
@@ -148,7 +148,7 @@ impl Targets {
 impl Drop for Targets {
     fn drop(&mut self) {
         for child in &mut self.0 {
-            // One that has ended is no loss.
+            // A child that has ended is no problem.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -165,7 +165,7 @@ fn record(tool: &Path, args: &[String], time: Duration, targets: &mut Targets) -
         memory.look(pid, start.elapsed());
     }
     println!("{}", recorder.stop()?);
-    // Neither the recording nor its end did them harm.
+    // Neither the recording nor its end affected them.
     std::thread::sleep(LOOK);
     targets.all_run()?;
     Ok(memory)
@@ -180,7 +180,7 @@ fn size_of_dir(dir: &Path) -> Result<u64> {
         .context("du said nothing")
 }
 
-/// Counts what DuckDB and pandas read, and lets DuckDB work with it.
+/// Counts rows with DuckDB and pandas, and runs a query in DuckDB.
 const READ: &str = "
 import glob, json, os, sys, duckdb, pandas
 t = sys.argv[1]
@@ -195,7 +195,7 @@ print(json.dumps({
 }))
 ";
 
-/// What others read; `None`, and says so, where they are not installed.
+/// Counts by other readers; `None`, with a message, if they are not installed.
 fn read(trace: &Path) -> Result<Option<Value>> {
     let Some(python) = setup::readers() else {
         println!("SKIP reading with DuckDB and pandas: not installed; see cargo xtask setup");
@@ -207,7 +207,7 @@ fn read(trace: &Path) -> Result<Option<Value>> {
     Ok(Some(serde_json::from_str(&text)?))
 }
 
-/// What came of it.
+/// Results of the run.
 struct Found {
     run: Value,
     memory: Verdict,
@@ -223,7 +223,7 @@ const NO_LOSS: [&str; 3] = ["began_before", "began_after", "unmatched_mark"];
 struct Account {
     seen: u64,
     written: u64,
-    /// Ends of items whose begin was before the recording.
+    /// Ends of items that began before the recording.
     unmatched: u64,
     /// With any other reason.
     lost: u64,
@@ -253,7 +253,7 @@ impl Found {
         sum
     }
 
-    /// The table, and what is wrong.
+    /// The table, and the faults.
     fn table(&self, targets: usize) -> (String, Vec<String>) {
         let seconds = self.run["duration_ns"].as_f64().unwrap_or(f64::NAN) / 1e9;
         let mut rows = vec![("time", format!("{seconds:.0} s, {targets} targets"))];

@@ -1,6 +1,6 @@
 //! Fields and numbers as various programs and locales write them.
 
-/// Separators that are looked for, the likeliest first.
+/// Supported separators, the likeliest first.
 pub(super) const SEPARATORS: [char; 6] = [',', ';', '\t', '|', ':', ' '];
 
 /// The fields of a line; within quotes a separator is text.
@@ -42,7 +42,7 @@ pub(super) fn number(text: &str, separator: char) -> Option<f64> {
     .ok()
 }
 
-/// Whether a field stands for a value that is not there.
+/// Whether a field stands for a missing value.
 pub(super) fn is_missing(text: &str) -> bool {
     text.is_empty()
         || [

@@ -7,7 +7,7 @@ use super::fields::{SEPARATORS, is_missing, number, split};
 use super::{CsvError, Lines, Table};
 use crate::series::{Event, Series};
 
-/// Names of columns that say which item it is.
+/// Column names that identify the item.
 const LABELS: [&str; 6] = ["id", "item", "item_id", "visit", "label", "name"];
 
 pub(super) fn read<R: BufRead>(lines: &mut Lines<'_, R>) -> Result<Table, CsvError> {
@@ -91,7 +91,7 @@ pub(super) fn read<R: BufRead>(lines: &mut Lines<'_, R>) -> Result<Table, CsvErr
             continue;
         }
         match &words[at] {
-            // A column of words says nothing that can be counted; one word among numbers is damage.
+            // A column of words has no counts; a single word among numbers is damage.
             Some((_, word)) if counts.iter().all(|it| it.is_nan()) => {
                 notes.push(format!("column '{name}' holds words ('{word}'): left out"));
             }

@@ -1,4 +1,4 @@
-//! Reads series of counts from text: what `perf stat -x` wrote, and tables with a column an event.
+//! Reads series of counts from text: output of `perf stat -x`, or tables with a column for each event.
 
 mod fields;
 mod items;
@@ -8,14 +8,14 @@ use std::io::{self, BufRead};
 
 use crate::series::{Event, Segment, Series};
 
-/// What was read.
+/// Parsed series.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     /// The counts.
     pub series: Series,
     /// Whether rows are intervals of time (or runs), not items.
     pub is_timed: bool,
-    /// What is worth knowing of how it was read.
+    /// Remarks on how the input was read.
     pub notes: Vec<String>,
 }
 
@@ -25,40 +25,40 @@ pub enum CsvError {
     /// The file failed.
     #[error("{name}: cannot read it")]
     Read {
-        /// Of the file.
+        /// Name of the file.
         name: String,
         /// Why.
         #[source]
         source: io::Error,
     },
-    /// There is nothing in it.
+    /// The file has no content.
     #[error("{name}: no counts in it")]
     Empty {
-        /// Of the file.
+        /// Name of the file.
         name: String,
     },
-    /// A line is unlike the others.
+    /// A line does not match the others.
     #[error("{name}:{line}: {what}")]
     Line {
-        /// Of the file.
+        /// Name of the file.
         name: String,
         /// From 1.
         line: usize,
-        /// What is wrong with it.
+        /// The problem.
         what: String,
-        /// What to do about it.
+        /// Advice to the user.
         hint: String,
     },
     /// Text without numbers.
     #[error("{name}: neither output of 'perf stat -x,' nor a table with a column an event")]
     Neither {
-        /// Of the file.
+        /// Name of the file.
         name: String,
     },
 }
 
 impl CsvError {
-    /// What to do about it.
+    /// Advice to the user; `None` if there is none.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -95,7 +95,7 @@ pub fn read(name: &str, input: impl BufRead) -> Result<Table, CsvError> {
     }
 }
 
-/// Lines that say something: no remarks, no empty ones.
+/// Lines with content: no remarks, no empty ones.
 struct Lines<'a, R> {
     name: &'a str,
     input: R,

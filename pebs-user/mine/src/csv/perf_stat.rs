@@ -1,8 +1,9 @@
-//! What `perf stat -x` writes: a line an event, at each interval, for each CPU or thread.
+//! Parses the output of `perf stat -x`: a line for each event, at each interval, for each CPU or thread.
 //!
 //! `[time] [CPU, thread, core ..] [number of CPUs] count unit event [variation%] [ran for ns] [ran for %] [metric unit]`
 //!
-//! Source: `print_counter_aggrdata` and `printout` of tools/perf/util/stat-display.c. Versions differ in what follows the event.
+//! Source: `print_counter_aggrdata` and `printout` of tools/perf/util/stat-display.c. The fields after the event differ
+//! between versions.
 
 use std::io::BufRead;
 
@@ -14,15 +15,15 @@ use crate::intervals::{Cell, Intervals, Value};
 #[derive(Clone, Debug, PartialEq)]
 struct Count<'a> {
     time: Option<f64>,
-    /// Of which CPU, thread, core.
+    /// CPU, thread or core.
     part: &'a str,
     value: Value,
     event: String,
-    /// Share of the time in which it was counted.
+    /// Share of the time in which it was counted, 0..1.
     share: f32,
 }
 
-/// The separator with which the line is one of perf's.
+/// The separator with which the line parses as perf's; `None`: not a line of perf.
 pub(super) fn separator(line: &str) -> Option<char> {
     SEPARATORS
         .into_iter()
@@ -39,7 +40,7 @@ fn value(text: &str, separator: char) -> Option<Value> {
 
 fn parse(line: &str, separator: char) -> Option<Count<'_>> {
     let fields = split(line, separator);
-    // The count is the first field that has a unit (or none) and a name behind it.
+    // The count is the first field followed by a unit (or an empty one) and a name.
     let at = (0..4).find(|&at| {
         let (Some(unit), Some(event)) = (fields.get(at + 1), fields.get(at + 2)) else {
             return false;
@@ -51,7 +52,7 @@ fn parse(line: &str, separator: char) -> Option<Count<'_>> {
             && event.contains(|c: char| c.is_ascii_alphabetic())
             && !event.starts_with('<')
     })?;
-    // cpu/event=0x3c,umask=1/ is one name, whatever separates the fields.
+    // cpu/event=0x3c,umask=1/ is one name, even if the separator is a comma.
     let mut event = fields[at + 2].to_owned();
     let mut rest = &fields[at + 3..];
     while event.matches('/').count() == 1 && rest.iter().any(|it| it.contains('/')) {
@@ -76,7 +77,7 @@ fn parse(line: &str, separator: char) -> Option<Count<'_>> {
         return None;
     }
     let value = match value(fields[at], separator)? {
-        // Nothing was enabled: the thread did not run, and nothing happened. Of an event that had no turn the share is 0.
+        // Never enabled: the thread did not run, so the count is 0. An event that merely had no turn has share 0.
         Value::NotCounted if ran == Some(0.0) && percent >= 100.0 => Value::Counted(0.0),
         value => value,
     };

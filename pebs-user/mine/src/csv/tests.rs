@@ -8,7 +8,7 @@ fn counts<'a>(table: &'a Table, event: &str) -> &'a [f64] {
     &table.series.events[table.series.find(event).unwrap()].counts
 }
 
-/// As perf 6.1 wrote them: an event without a turn is missing, one whose thread did not run happened 0 times.
+/// Output of perf 6.1: an event without a turn is missing, one whose thread did not run counts 0.
 #[test]
 fn intervals_of_perf() {
     let text = "# started on Wed Nov 25 07:00:00 2026\n\n\
@@ -55,7 +55,8 @@ fn parts_of_perf() {
     assert_eq!(counts(&cores, "page-faults"), [70.0, 81.0]);
 }
 
-/// Runs without intervals, repeated ones, old versions without shares, and names that hold the separator or come twice.
+/// Runs without intervals, repeated ones, old versions without shares, and names that contain the separator or occur
+/// twice.
 #[test]
 fn versions_of_perf() {
     let repeated = table(
@@ -84,7 +85,7 @@ fn tables() {
     assert!(!table.is_timed);
 }
 
-/// What can't be read is one line that names the place, with a hint.
+/// Unreadable input gives a one-line error that names the place, with a hint.
 #[test]
 fn refused() {
     for (text, said) in [
@@ -109,7 +110,7 @@ fn refused() {
     }
 }
 
-/// Files below one another: what one lacks is missing there, and rows are distinguished.
+/// Concatenated files: columns that one lacks are missing there, and rows can be told apart.
 #[test]
 fn joined() {
     let first = table("1.0,5,,a,100,50.00,,\n");

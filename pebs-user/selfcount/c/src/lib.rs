@@ -5,7 +5,7 @@
 //! cc -Iinclude examples/count.c -Ltarget/release -lselfcount
 //! ```
 //!
-//! No function panics or unwinds into C; what fails says so by its value, and [`selfcount_error`] tells why.
+//! No function panics or unwinds into C; a failure shows in the return value, and [`selfcount_error`] has the message.
 #![expect(unsafe_code, reason = "the C ABI: pointers and lengths of callers")]
 
 use std::cell::RefCell;
@@ -30,9 +30,9 @@ const NO_RDPMC: c_uint = 8;
 pub struct SelfcountCount {
     /// Events counted.
     pub value: u64,
-    /// ns for which it was to count.
+    /// Time enabled, ns.
     pub enabled_ns: u64,
-    /// ns for which it did.
+    /// Time counting, ns.
     pub running_ns: u64,
     /// 1 if it was on a hardware counter when it was read; else 0.
     pub is_running: u64,
@@ -71,7 +71,7 @@ impl From<SelfcountCount> for Count {
 /// `struct selfcount_group`, opaque to C.
 pub struct SelfcountGroup {
     group: Group,
-    /// Address of its thread's variable: tells threads apart without a system call.
+    /// Address of a thread-local variable: identifies the thread without a system call.
     thread: usize,
 }
 
@@ -118,10 +118,10 @@ fn status(done: Result<(), Error>) -> c_int {
     }
 }
 
-/// The group of a pointer, if it is one and of this thread.
+/// The group behind a pointer; `None` if it is null or of another thread.
 ///
 /// # Safety
-/// The pointer is null, or from `selfcount_open` and not closed, and nobody else uses it meanwhile.
+/// The pointer is null, or from `selfcount_open` and not closed, and no other thread uses it meanwhile.
 unsafe fn group<'a>(group: *mut SelfcountGroup) -> Option<&'a mut Group> {
     // SAFETY: the caller's.
     let Some(group) = (unsafe { group.as_mut() }) else {
@@ -205,11 +205,11 @@ pub unsafe extern "C" fn selfcount_reset(of: *mut SelfcountGroup) -> c_int {
     unsafe { group(of) }.map_or(-1, |group| status(group.reset()))
 }
 
-/// Reads all events, and gives their number; -1 if it can't.
+/// Reads all events, and returns their number; -1 on failure.
 ///
 /// # Safety
-/// The group is null or from [`selfcount_open`], not closed, and used by nobody else meanwhile. `counts` has room for
-/// `room` of them.
+/// The group is null, or from [`selfcount_open`], not closed, and not in use by another caller. `counts` has room for
+/// `room` entries.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn selfcount_read(
     of: *mut SelfcountGroup,
@@ -294,7 +294,7 @@ pub extern "C" fn selfcount_error() -> *const c_char {
     FAILURE.with_borrow(|failure| failure.message.as_ptr())
 }
 
-/// What to do about it; an empty string where nothing helps. Valid as long as [`selfcount_error`].
+/// Advice on the last error; an empty string if there is none. Valid as long as [`selfcount_error`].
 #[unsafe(no_mangle)]
 pub extern "C" fn selfcount_hint() -> *const c_char {
     FAILURE.with_borrow(|failure| failure.hint.as_ptr())

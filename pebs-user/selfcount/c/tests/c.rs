@@ -19,7 +19,7 @@ fn libraries() -> PathBuf {
     folder
 }
 
-/// Builds the example with the C compiler of the machine (`CC`, else `cc`); `None` where it has none, or no static C library.
+/// Builds the example with the system's C compiler (`CC`, else `cc`); `None` if there is none, or no static C library.
 fn build(program: &Path, link: &[&str]) -> Option<()> {
     let crate_folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     let compiler = std::env::var_os("CC").unwrap_or("cc".into());
@@ -70,7 +70,7 @@ unknown: unknown event 'cycle'
     assert_eq!(done.status.code(), Some(0));
 }
 
-/// What the library needs of the system, as `rustc --print native-static-libs` says.
+/// System libraries that the static library needs, as printed by `rustc --print native-static-libs`.
 const STATIC: [&str; 6] = [
     "-l:libselfcount.a",
     "-lgcc_s",
@@ -130,7 +130,7 @@ fn example_refused() {
     assert_eq!(done.status.code(), Some(2));
 }
 
-/// The header is C and C++ that no compiler warns of, by itself.
+/// The header alone compiles as C and C++ without warnings.
 #[test]
 fn header_alone() {
     let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("include/selfcount.h");
@@ -156,7 +156,7 @@ fn header_alone() {
     }
 }
 
-/// Every function of the library is in the header, and every one of the header in the library.
+/// The header declares exactly the functions of the library.
 #[test]
 fn header_is_whole() {
     let crate_folder = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -8,15 +8,15 @@
 //! a gap counts if that is below [`CHANCE`], and if it is wide enough to matter, [`MIN_RATIO`].
 //! One outlier above a long tail is no gap: its weight k is 1.
 //!
-//! A few strays in a gap don't hide it: with m of them it is m + 1 spacings, of which the sum has a gamma
-//! distribution. They are few if they are at most one for each [`SLOW_A_STRAY`] items above the gap. They must also
-//! be thinner ([`THINNER`]) than these: a thin tail that goes on as it began, far above all others, has no gap.
+//! A few strays in a gap don't hide it: with m of them it is m + 1 spacings, whose sum has a gamma distribution. "A
+//! few" means at most one for each [`SLOW_A_STRAY`] items above the gap. They must also be sparser than these
+//! ([`THINNER`]): a uniformly thin tail far above all others has no gap.
 //!
 //! *Assumption*: durations are independent. They need not be Pareto: the mean is taken from the
 //! upper half of the durations themselves.
 //! Source: Rényi's representation of order statistics; Hill, Annals of Statistics 3 (1975).
 
-/// Probability with which the gap may be mere chance.
+/// Largest probability that the gap is chance.
 const CHANCE: f64 = 1e-3;
 
 /// Least ratio between the durations on either side of a gap.
@@ -30,10 +30,10 @@ const FEW: u64 = 40;
 /// Items above a gap for each stray in it.
 const SLOW_A_STRAY: u64 = 10;
 
-/// How many times the spacings of the lower half of the items above a gap those of its strays are, at least.
+/// Least ratio of the strays' mean spacing to that of the lower half of the items above the gap.
 const THINNER: f64 = 2.0;
 
-/// What sets slow items apart.
+/// A gap below the slow items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Gap {
     /// The shortest duration above it.
@@ -42,20 +42,19 @@ pub(super) struct Gap {
     pub strays: u64,
 }
 
-/// Items that took equally long, within the resolution at which they were counted.
+/// Items of equal duration, at the resolution of the counts.
 struct Step {
     duration: u64,
-    /// They and those that took longer.
+    /// Number of items of this duration or longer.
     upto: u64,
     /// Sum of the spacings above them.
     spacings: f64,
 }
 
-/// The clearest gap in the tail; `None` if there is none that chance would not make.
+/// Finds the most significant gap in the tail; `None` if there is none beyond chance.
 ///
-/// `descending` are durations, longest first, each with the number of items that have it (within
-/// the resolution at which they were counted); `items` is their total number.
-/// Cost: O(n log n) for n different durations, 24 bytes for each.
+/// `descending` are durations, longest first, each with the number of items that have it (at the resolution of the
+/// counts); `items` is the total number. Cost: O(n log n) for n different durations, 24 bytes for each.
 pub(super) fn find(descending: impl Iterator<Item = (u64, u64)>, items: u64) -> Option<Gap> {
     let part = if items < FEW {
         MAX_PART_OF_FEW
@@ -80,8 +79,8 @@ pub(super) fn find(descending: impl Iterator<Item = (u64, u64)>, items: u64) -> 
             candidates += 1;
             if ln_ratio(from, below) >= MIN_RATIO.ln() {
                 let spacing = below.spacings - from.spacings;
-                // Items with the same duration are spacings of 0; those in question are left out. A mean of 0
-                // (all others are equal) makes the chance 0.
+                // Items with the same duration are spacings of 0; those in question are left out. A mean of 0 (all
+                // others are equal) makes the chance 0.
                 let others = last.upto.saturating_sub(2 + strays).max(1);
                 let mut mean = (last.spacings - spacing).max(0.0) / others as f64;
                 if strays > 0 {
@@ -92,7 +91,7 @@ pub(super) fn find(descending: impl Iterator<Item = (u64, u64)>, items: u64) -> 
                     best = Some((chance, above, above + 1 + between));
                 }
             }
-            // Of many strays one more or less makes no difference.
+            // With many strays one more or less makes no difference.
             between += 1 + between / 16;
         }
     }
@@ -143,8 +142,8 @@ fn ln_chance(strays: u64, sum: f64) -> f64 {
     }
 }
 
-/// Where slow begins, given the steps from the last above a gap to the first below: where nothing lies for the
-/// longest, if that would be a gap by itself, else above the strays.
+/// Chooses the limit, given the steps from the last above a gap to the first below: above the widest spacing
+/// between them if that alone would be a gap ([`MIN_RATIO`]), else above the strays.
 fn cut(steps: &[Step]) -> Gap {
     let widest = steps
         .windows(2)
@@ -166,7 +165,7 @@ mod tests {
     use super::*;
     use crate::rng::SplitMix64;
 
-    /// Number of items above the gap, and the shortest of them.
+    /// Number of items above the gap, and the shortest of these.
     fn search(mut durations: Vec<u64>) -> Option<(usize, u64)> {
         durations.sort_unstable_by(|a, b| b.cmp(a));
         let items = durations.len() as u64;
@@ -189,7 +188,7 @@ mod tests {
             .collect()
     }
 
-    /// Forty slow items over a long tail are found, all of them and no other.
+    /// Forty slow items above a long tail are found, and no others.
     #[test]
     fn second_population() {
         let mut rng = SplitMix64::new(5);
@@ -218,7 +217,7 @@ mod tests {
         assert!(found.count() <= 1);
     }
 
-    /// Strays all over the gap don't hide it: slow are those above them, or above the widest part of it.
+    /// Strays throughout the gap don't hide it: slow are the items above them, or above its widest part.
     #[test]
     fn strays_in_the_gap() {
         let slow = (0..40).map(|i| 800_000 + i * 4_000);
@@ -244,7 +243,7 @@ mod tests {
         assert_eq!(with(&many), None);
     }
 
-    /// A tail that begins among the others and goes on thinly and far is not set apart by its thinness.
+    /// A long tail that starts among the bulk of the items is not set apart by being thin.
     #[test]
     fn long_thin_tail_has_no_gap() {
         let found = (0..40).filter(|&seed| {

@@ -1,42 +1,44 @@
 //! Ranks of items with samples, as they would be without. Pure.
 //!
-//! What a sample takes of an item is known on average, and differs from one sample to the next. Where items are not much
-//! longer than that, the net time of an item with a sample lies anywhere in a range that is wider than the items without
-//! one differ by, and ranked by it items are slow for having a sample.
+//! The overhead of a sample is known on average only, and varies from sample to sample. Where items are not much longer
+//! than it, the net time of an item with a sample is uncertain by more than the items without one differ, and a ranking
+//! by net time would call items slow for having a sample.
 //!
 //! # How
 //!
-//! A sample falls on an item of length L with a chance that follows from L: with j or j + 1 samples, S of net time apart,
-//! it is x - j for x = (L + d)/S between j and j + 1, where d is what else of the item's time samples are counted in (the
-//! inside of its marks, and what they hold interrupts up); d is what makes as many items have a sample as do. So the lengths
-//! of items with j + 1 samples are those of items with j, each counted (x - j)/(j + 1 - x) times. The items with j + 1
-//! samples, in the order of their net times, are given these lengths, in their order: as many of them are beyond any limit
-//! as their lengths let expect.
+//! A sample falls on an item of length L with a chance that follows from L. With samples every S of net time, let x =
+//! (L + d)/S; for x between j and j + 1 an item has j samples with probability j + 1 - x, and j + 1 samples with
+//! probability x - j. Here d is the additional time of an item in which samples count for it (inside its marks, and
+//! while they delay interrupts); it is chosen to give the observed number of items with a sample. So the lengths of
+//! items with j + 1 samples are distributed as those of items with j, each weighted by (x - j)/(j + 1 - x). Items with
+//! j + 1 samples, ordered by net time, are given these lengths in order: the number beyond any limit is then the
+//! expected one.
 //!
-//! No rank is moved by more than [`MOST`] times what pebs-trace took of such items: an item that is slow by far more than
-//! that remains slow, however few are like it. Items with more than [`MATCHED`] samples, or beyond [`WAY`] of the way to
-//! the next one, are ranked by their net time.
+//! No rank moves by more than [`MOST`] times the overhead in such items: an item that is slow by much more than that
+//! remains slow, however few are like it. Items with more than [`MATCHED`] samples, or beyond [`WAY`] of the interval
+//! to the next one, are ranked by their net time.
 //!
-//! Assumption: as of [`net`](crate::estimate::net): the event goes on as time does, its phase is independent of the items.
-//! *Worked number*: 1,000 items of 2 us and 4 of 30 us, S = 100 us: 20 of 2 us and 1.2 of 30 us have a sample, which took 12
-//! to 20 us where it was taken to be 16. Of these 21 one is ranked at 30 us, the others at 2 us, not at 0 to 6 us.
+//! Assumption: as for [`net`](crate::estimate::net), the event advances as time does, and its phase is independent of
+//! the items. *Worked number*: 1,000 items of 2 us and 4 of 30 us, S = 100 us: 20 of 2 us and 1.2 of 30 us have a
+//! sample, whose overhead was 12 to 20 us and is estimated as 16. Of these 21 items one is ranked at 30 us, the others
+//! at 2 us, not at 0 to 6 us.
 
-/// Samples of an item up to which it is matched.
+/// Largest number of samples of an item that is matched.
 pub(super) const MATCHED: usize = 3;
 
-/// Items with and without a sample below which nothing is matched.
+/// Least numbers of items with and without a sample; with fewer nothing is matched.
 const ENOUGH: (usize, usize) = (16, 64);
 
-/// Part of the way to the next sample up to which items are matched: beyond, few lack it.
+/// Part of the interval to the next sample up to which items are matched: beyond it, few have no further sample.
 const WAY: f64 = 0.9;
 
-/// Times what pebs-trace took by which a rank is moved at most.
+/// Largest change of a rank, in multiples of pebs-trace's own time.
 const MOST: i64 = 2;
 
 /// Items without a sample that d is found from.
 const LOOKED_AT: usize = 4096;
 
-/// What items of so many samples took, sorted, and what pebs-trace took of them on average, ns.
+/// Items with the same number of samples: their net times, sorted, and pebs-trace's mean own time in them, ns.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stratum {
     pub nets: Vec<i64>,
@@ -55,7 +57,7 @@ pub(super) fn ranks(strata: &[Stratum], apart: f64) -> Vec<Vec<i64>> {
     for samples in 1..=MATCHED.min(strata.len() - 1) {
         let (fewer, more) = ranks.split_at_mut(samples);
         let of = &strata[samples];
-        // The stratum below is one by now whose ranks are lengths.
+        // The stratum below is matched by now: its ranks are lengths.
         matched(
             &fewer[samples - 1],
             of,
@@ -66,7 +68,7 @@ pub(super) fn ranks(strata: &[Stratum], apart: f64) -> Vec<Vec<i64>> {
     ranks
 }
 
-/// Time of items that samples are counted in beside their net time, ns; `None`: too few items tell.
+/// Time of items beside their net time in which samples count for them (d), ns; `None`: too few items.
 fn beside(without: &[i64], with: &[i64], apart: f64) -> Option<f64> {
     if with.len() < ENOUGH.0 || without.len() < ENOUGH.1 || apart <= 0.0 {
         return None;
@@ -74,7 +76,7 @@ fn beside(without: &[i64], with: &[i64], apart: f64) -> Option<f64> {
     let step = without.len().div_ceil(LOOKED_AT);
     let some = || without.iter().step_by(step).map(|&ns| ns as f64);
     let each = without.len() as f64 / some().count() as f64;
-    // The longer it is, the more items have a sample.
+    // The larger d, the more items are expected to have a sample.
     let too_long = |beside: f64| {
         let limit = WAY * apart - beside;
         let near = some().filter(|ns| *ns < limit);
@@ -95,7 +97,7 @@ fn beside(without: &[i64], with: &[i64], apart: f64) -> Option<f64> {
     Some(low)
 }
 
-/// Ranks items with so many samples by the lengths of those with one fewer.
+/// Ranks items with a number of samples by the lengths of those with one fewer.
 fn matched(
     fewer: &[i64],
     of: &Stratum,
@@ -136,7 +138,7 @@ fn matched(
             break;
         }
     }
-    // Where ranks are not moved any further, those behind stay in their order.
+    // Ranks limited by [`MOST`] must not overtake those behind them.
     for place in 1..ranks.len() {
         ranks[place] = ranks[place].max(ranks[place - 1]);
     }
@@ -147,8 +149,8 @@ mod tests {
     use super::*;
     use crate::rng::SplitMix64;
 
-    /// Items of these lengths one after the other, a sample each 100 us of net time, which takes 12 to 20 us and is taken
-    /// to take 16. Their strata, and for each the lengths in the same order.
+    /// Makes items of these lengths one after the other, with a sample every 100 us of net time, whose overhead is 12
+    /// to 20 us and estimated as 16. Returns their strata, and for each the lengths in the same order.
     fn sampled(lengths: impl Iterator<Item = i64>) -> (Vec<Stratum>, Vec<Vec<i64>>) {
         let mut random = SplitMix64::new(5);
         let mut pairs: Vec<Vec<(i64, i64)>> = vec![Vec::new(); MATCHED + 2];
@@ -174,8 +176,8 @@ mod tests {
         (strata, lengths.collect())
     }
 
-    /// Items of 2 us of which a few take 30 us: with a sample as many are ranked above 20 us as have one, and most of these
-    /// are the slow ones. Those with none stay as they are.
+    /// Items of 2 us, a few of 30 us: as many items with a sample are ranked above 20 us as there are slow ones, and
+    /// most of these are the slow ones. Items without a sample keep their ranks.
     #[test]
     fn short_items() {
         let mut random = SplitMix64::new(1);
@@ -208,7 +210,7 @@ mod tests {
         );
     }
 
-    /// A few very slow items, none of which lacks a sample, remain slow; so do long items that samples hardly change.
+    /// A few very slow items, all with samples, remain slow; so do long items that samples hardly change.
     #[test]
     fn slow_by_more_than_samples_take() {
         let slow = |n: u32| n % 10_000 == 77;
@@ -229,7 +231,7 @@ mod tests {
         assert!(longest > 60_000, "{longest}");
     }
 
-    /// Too few items are left as they are, and nothing is odd where there is none.
+    /// Too few items keep their ranks, and empty strata are no error.
     #[test]
     fn too_few() {
         assert!(ranks(&[], 100.0).is_empty());

@@ -1,4 +1,4 @@
-//! Every reader of a trace gives the same number for the same question.
+//! Every reader of a trace returns the same number for the same question.
 
 use serde_json::Value;
 
@@ -15,7 +15,7 @@ use crate::view::data::Data;
 
 const SPEC: &str = "/usr/bin/server:handle(n=arg2, key=str(arg1))";
 
-/// What a reader says about a trace; `None`: it does not say.
+/// Figures that one reader gives for a trace; `None`: it does not show them.
 #[derive(Debug, Default)]
 struct Said {
     by: &'static str,
@@ -42,7 +42,7 @@ fn page(trace: &Trace) -> Value {
     serde_json::from_str(data).unwrap()
 }
 
-/// All of them, of the only probe of a trace.
+/// Figures of all readers, for the only probe of a trace.
 fn said(trace: &Trace) -> Vec<Said> {
     let report = serde_json::to_value(build(trace, &ReportOptions::default()).unwrap()).unwrap();
     let of = &report["probes"][0];
@@ -159,7 +159,7 @@ fn said(trace: &Trace) -> Vec<Said> {
     vec![in_report, in_explain, in_view, in_html, in_export, in_diff]
 }
 
-/// Compares the readers pairwise; gives how many comparisons were made.
+/// Compares the readers pairwise; returns the number of comparisons.
 fn agree(trace: &Trace) -> usize {
     let all = said(trace);
     let mut compared = 0;
@@ -189,7 +189,7 @@ fn agree(trace: &Trace) -> usize {
     compared
 }
 
-/// A server whose every hundredth item rehashes and waits, some of whose visits are lost, never end, or overlap a loss.
+/// A server where every hundredth item rehashes and waits; some visits are lost, never end, or overlap a loss.
 fn server(maker: &mut Maker, slow: u64) {
     let mut random = SplitMix64::new(11);
     for i in 0..4_000_u64 {
@@ -218,7 +218,7 @@ const FUNCTIONS: [(u32, &str, &str); 3] = [
     (4, "fdatasync", "/lib/libc.so.6"),
 ];
 
-/// Slow by a gap, and by the 99th percentile where there is none.
+/// All readers agree on slow items, found by a gap or by the 99th percentile.
 #[test]
 fn one_number_for_one_question() {
     for slow in [100, 0] {
@@ -233,7 +233,7 @@ fn one_number_for_one_question() {
     }
 }
 
-/// Where most visits never end, no reader names a cause, and the text says why.
+/// Where most visits never end, no reader names a cause, and the text gives the reason.
 #[test]
 fn most_never_end() {
     let spec = "/usr/bin/server:handle(n=arg2, key=str(arg1))..done";
@@ -301,7 +301,7 @@ fn own_work_is_in_no_profile() {
     }
 }
 
-/// The views give what the report does, in DuckDB.
+/// The DuckDB views give the same figures as the report.
 #[test]
 fn views_give_the_same() {
     let Some(python) = std::env::var_os("PEBS_TRACE_PYTHON") else {

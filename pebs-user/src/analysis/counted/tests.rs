@@ -29,7 +29,7 @@ fn sums() -> CountedSums {
     sums
 }
 
-/// Means, rates and differences are those of the items, and their intervals hold them.
+/// Means, rates and differences are those of the items, and their intervals contain them.
 #[test]
 fn slow_and_typical() {
     let rows = sums().rows(&[info("page-faults")]);
@@ -48,7 +48,7 @@ fn slow_and_typical() {
     assert!(rates.low.unwrap() < rates.value && rates.value < rates.high.unwrap());
 }
 
-/// What is not known is in no mean and is told; nothing known at all is null, not 0.
+/// Unknown counts are in no mean and are reported; if all are unknown the figure is null, not 0.
 #[test]
 fn unknown() {
     let mut sums = sums();
@@ -75,7 +75,7 @@ fn unknown() {
     );
 }
 
-/// Where no item is slow, the figures are of all.
+/// Where no item is slow, the figures are those of all items.
 #[test]
 fn none_is_slow() {
     let mut sums = CountedSums::default();

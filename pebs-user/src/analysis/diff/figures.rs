@@ -1,10 +1,9 @@
-//! What one trace says about one probe: figures per item with their errors.
+//! Figures per item of one probe of one trace, with their errors.
 //!
-//! Items that follow one another are more alike than others: the machine warms up, a neighbour wakes.
-//! So items are put into [`PERIODS`] periods of as many items each, in order of their begin, and the
-//! error of a mean is that of the means of the periods (batch means), which holds all that changes
-//! within a run. What differs between runs as wholes it can't hold.
-//! Source: Law, "Simulation Modeling and Analysis", 9.5.3; Cochran, "Sampling Techniques", 6.3.
+//! Consecutive items are more similar than others: the machine warms up, a neighbour wakes. So items are divided into
+//! [`PERIODS`] periods of equally many, in order of their begin, and the error of a mean is that of the means of the
+//! periods (batch means), which covers everything that changes within a run. Differences between whole runs are not
+//! covered. Source: Law, "Simulation Modeling and Analysis", 9.5.3; Cochran, "Sampling Techniques", 6.3.
 
 use rustc_hash::FxHashMap;
 
@@ -19,13 +18,13 @@ use crate::analysis::report::text::file_name;
 use crate::rng::SplitMix64;
 use crate::store::run::CountedInfo;
 
-/// Periods of a run: enough to know an error to 9 %, and each long enough to hold what lasts.
+/// Periods of a run: enough to know an error to 9 %, and each long enough to hold lasting disturbances.
 pub(super) const PERIODS: usize = 64;
 
-/// Periods that are taken together to see what lasts longer than one.
+/// Periods merged into one to see disturbances that last longer than a period.
 const LONG: usize = 4;
 
-/// Items below which there are no errors.
+/// Least number of items for an error.
 const FEWEST: f64 = 64.0;
 
 /// Replicates for the errors of quantiles.
@@ -34,17 +33,17 @@ const REPLICATES: usize = 200;
 /// Seed of the resampling.
 const SEED: u64 = 0x6469_6666;
 
-/// Samples or waits below which the error of a figure is at least that of counting so few.
+/// Below this number of samples or waits the error of a figure is at least that of counting so few.
 const RARE: u64 = 64;
 
-/// Gives two figures of the same thing the errors that so few samples have if nothing changed.
+/// Raises the errors of two figures of the same thing to those of so few samples, assuming that nothing changed.
 ///
-/// Of few samples the error by periods is itself by chance, and 0 where there was none. If both have the mean m, and a
-/// sample stands for u an item, there are m / u of them to be expected, and that many are wrong by their square root;
-/// one more, as the mean is not known. Above [`RARE`] the periods tell better, as samples may be more regular.
+/// With few samples the error by periods is itself random, and 0 where there were no samples. If both sides have the
+/// mean m, and a sample stands for u an item, m / u samples are expected, with an error of their square root; one more,
+/// as the mean is not known. Above [`RARE`] the periods are more accurate, as samples may be more regular.
 ///
-/// *Worked number*: none before, 15 after of 10 us each in 10,000 items: 15 ns an item, u = 1 ns, m = 7.5 ns, each error
-/// sqrt(8.5) ns: the change of 15 ns is 3.6 errors, where the periods alone said 3.9 and nothing before.
+/// *Worked number*: no samples before, 15 after of 10 us each in 10,000 items: 15 ns an item, u = 1 ns, m = 7.5 ns,
+/// each error sqrt(8.5) ns: the change of 15 ns is 3.6 errors, where the periods alone gave 3.9, and 0 before.
 pub(super) fn as_rare(old: &mut (Figure, u64), new: &mut (Figure, u64), items: (f64, f64)) {
     let mean = f64::midpoint(old.0.ns, new.0.ns);
     let unit = |it: &(Figure, u64)| (it.1 > 0).then(|| it.0.ns / it.1 as f64);
@@ -92,7 +91,7 @@ pub(super) struct ProbeFigures {
     /// Sums of each function or wait by period.
     pub rows: FxHashMap<Name, (Blocks, u64)>,
     sums: ClassSums,
-    /// What was counted, and of which events.
+    /// Sums of counted events, and the events.
     pub counted: (CountedSums, Vec<CountedInfo>),
 }
 
@@ -108,7 +107,7 @@ impl ProbeFigures {
         let mut rows: FxHashMap<Name, (Blocks, u64)> = FxHashMap::default();
         for (key, (sum, samples)) in &sums.keys {
             let (kind, function, state) = naming.of(*key);
-            // Names made of addresses change with every build.
+            // Names derived from addresses change with every build.
             let named = function
                 .name
                 .filter(|name| !name.contains("+fn@0x") && by == By::Function);
@@ -166,7 +165,7 @@ impl ProbeFigures {
         self.observed(&self.sums.active)
     }
 
-    /// Time of a function or wait per item: 0 if there was none.
+    /// Time of a function or wait per item: 0 if absent.
     pub(super) fn figure(&self, name: &Name) -> (Figure, u64) {
         let none = (Blocks::default(), 0);
         let (sum, samples) = self.rows.get(name).unwrap_or(&none);
@@ -213,7 +212,7 @@ impl ProbeFigures {
     }
 }
 
-/// A ratio of two sums by period, which is of so many items.
+/// Ratio of two sums by period, over this number of items.
 pub(super) fn ratio(sum: &Blocks, of: &Blocks, items: f64) -> Figure {
     let all = of.total();
     let mean = sum.total() / all;
@@ -227,7 +226,7 @@ pub(super) fn ratio(sum: &Blocks, of: &Blocks, items: f64) -> Figure {
     }
 }
 
-/// The larger of the errors by periods and by [`LONG`] periods together: what lasts longer than a period moves
+/// The larger of the errors by periods and by [`LONG`] periods together: a disturbance longer than a period moves
 /// several of them the same way.
 fn error_of_sum(moved: &[f64; PERIODS]) -> f64 {
     let squares = [1, LONG].map(|length| {
@@ -274,7 +273,7 @@ fn durations(members: &[u32], items: &Items) -> [Figure; 3] {
     })
 }
 
-/// Mean, median and 99th percentile with each period taken so many times.
+/// Mean, median and 99th percentile with each period weighted by the number of times it was drawn.
 fn figures(sorted: &[(i64, u8)], weights: &[u32; PERIODS]) -> [f64; 3] {
     let weight = |period: u8| u64::from(weights[usize::from(period)]);
     let (mut items, mut sum) = (0_u64, 0.0);

@@ -1,7 +1,7 @@
-//! What a comparison says, as plain data.
+//! Result of a comparison, as plain data.
 //!
-//! The JSON format of `pebs-trace diff` is this page: keys are field names, times are ns, shares are
-//! 0..1, what is unknown is null.
+//! The JSON format of `pebs-trace diff` is this page: keys are field names, times are ns, shares are 0..1,
+//! unknown values are null.
 
 use serde::Serialize;
 
@@ -20,7 +20,7 @@ pub(crate) struct Diff {
     pub before: String,
     /// Path of the trace after, as given.
     pub after: String,
-    /// Growth above which a figure fails, as a share; null: none does.
+    /// Relative growth above which a figure fails; null: no limit.
     pub fail_above: Option<f64>,
     /// Figures compared, all probes together: the number that intervals are corrected for.
     pub comparisons: u64,
@@ -28,7 +28,7 @@ pub(crate) struct Diff {
     pub probes: Vec<ProbeDiff>,
     /// Figures that fail, in words.
     pub failed: Vec<String>,
-    /// What makes the traces hard to compare, and remarks.
+    /// Reasons why the traces are hard to compare, and remarks.
     pub notes: Vec<String>,
 }
 
@@ -50,13 +50,13 @@ pub(crate) struct ProbeDiff {
     /// Why there are no functions or waits; null if there are.
     pub too_little: Option<String>,
     /// Events that were counted in both, per item: `slow` is after, `typical` before. Their intervals are among
-    /// those that hold at once.
+    /// the simultaneous ones.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub counted_events: Vec<CountedRow>,
 }
 
-/// A figure before and after, per item. Intervals hold 95 % of the time for all figures of the
-/// comparison together.
+/// A figure before and after, per item. Intervals cover the truth with 95 % for all figures of the comparison
+/// together.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Change {
     pub before_ns: f64,
@@ -74,7 +74,7 @@ pub(crate) struct Change {
     pub share_low: Option<f64>,
     /// Upper end.
     pub share_high: Option<f64>,
-    /// The interval does not hold 0.
+    /// The interval does not contain 0.
     pub changed: bool,
     /// The whole interval is above `fail_above`.
     pub fails: bool,
@@ -85,7 +85,7 @@ pub(crate) struct Change {
 pub(crate) struct DurationDiff {
     /// `mean`, `p50`, `p99`; `on_cpu`: the mean time on the CPU.
     pub figure: &'static str,
-    /// What became of it.
+    /// The change.
     #[serde(flatten)]
     pub change: Change,
 }
@@ -102,7 +102,7 @@ pub(crate) struct RowDiff {
     pub kernel: bool,
     /// State of the thread while off the CPU; null: on the CPU.
     pub state: Option<String>,
-    /// What became of it.
+    /// The change.
     #[serde(flatten)]
     pub change: Change,
     /// Samples before; waits if off the CPU.

@@ -16,7 +16,7 @@ use crate::units::EventId;
 const SPEC: &str = "/srv/old/server:handle(n=arg2, key=str(arg1))";
 const MOVED: &str = "/srv/new/server:handle(n=arg2, key=str(arg1))";
 
-/// How a build behaves: mean time in `hash` and in `send`, and waiting, of an item.
+/// Behaviour of a build: mean time of an item in `hash`, in `send`, and waiting.
 #[derive(Clone, Copy)]
 struct Build {
     hash: u32,
@@ -30,7 +30,7 @@ const OLD: Build = Build {
     wait: 20_000,
 };
 
-/// 2,000 items, each time within a third of its mean; functions numbered as the seed likes.
+/// 2,000 items, each time within a third of its mean; functions are numbered by the seed.
 fn run(described: RunInfo, build: Build, seed: u64) -> TestTrace {
     let mut maker = Maker::new(described);
     let mut random = SplitMix64::new(seed);
@@ -97,7 +97,7 @@ fn slower_function() {
     assert!(diff(&new, &old, &above(5.0)).unwrap().failed.is_empty());
 }
 
-/// Builds whose binaries are called differently are compared function by function all the same.
+/// Builds whose binaries have different names are still compared function by function.
 #[test]
 fn renamed_binary() {
     let described = |spec: &str| {
@@ -159,7 +159,7 @@ fn same_build() {
     assert!(changed <= 4, "{changed} of {compared}");
 }
 
-/// Functions that few items run have few samples, in one run none: that is no change.
+/// Functions run by few items have few samples, in one run none: that is no change.
 #[test]
 fn rare_functions() {
     const FUNCTIONS: u32 = 60;
@@ -194,7 +194,7 @@ fn rare_functions() {
     assert!(changed <= 1, "{changed} of {compared}");
 }
 
-/// The first line speaks of what the rows call changed, however little that is.
+/// The first line names exactly the changes of the rows, however small.
 #[test]
 fn verdict_and_rows_agree() {
     let make = |seed| run(info(&[SPEC]), OLD, seed);
@@ -216,7 +216,7 @@ fn verdict_and_rows_agree() {
     );
 }
 
-/// What makes traces hard to compare is said; without a probe in common there is nothing.
+/// Differences that make traces hard to compare are noted; without a common probe there is an error.
 #[test]
 fn different_runs() {
     let old = run(info(&[SPEC]), OLD, 1);
@@ -249,7 +249,7 @@ fn different_runs() {
 /// Events that are counted in [`counted_run`].
 const EVENTS: usize = 16;
 
-/// 400 items with counts of [`EVENTS`] events, each between 0 and 19, but the first as often more as is said.
+/// 400 items with counts of [`EVENTS`] events, each between 0 and 19, the first one larger by `more`.
 fn counted_run(more: u32, seed: u64) -> TestTrace {
     let mut described = info(&[SPEC]);
     let event = |id: u8| CountedInfo {
@@ -281,7 +281,7 @@ fn counted_run(more: u32, seed: u64) -> TestTrace {
     maker.finish(&[(1, "hash", &path)])
 }
 
-/// Counts whose change is not explained by chance: per item, and per us.
+/// Counts that changed beyond chance: per item, and per us.
 fn changed(found: &Diff) -> Vec<(String, bool, bool)> {
     let is_sure = |it: Option<Excess>| {
         let it = it.unwrap();
@@ -298,8 +298,8 @@ fn changed(found: &Diff) -> Vec<(String, bool, bool)> {
     each.filter(|it| it.1 || it.2).collect()
 }
 
-/// Of many events that are counted, none seems to change but by chance, and that as rarely as is said of all figures together;
-/// one that does is found.
+/// Of many counted events without a change, one seems to change no more often than the interval's level allows; a real
+/// change is found.
 #[test]
 fn counts_by_chance() {
     let by_chance = (0..12).filter(|seed| {

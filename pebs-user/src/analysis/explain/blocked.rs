@@ -1,4 +1,4 @@
-//! Where slow items went to wait: the call stack that most of the time of each of their waits has, and who ended it.
+//! Where slow items went to wait: the call stack with most of the time of each wait, and the thread that ended it.
 
 use std::cmp::Reverse;
 
@@ -13,18 +13,18 @@ use crate::analysis::report::names::Names;
 use crate::store::call_stacks::CallStacks;
 use crate::store::reader::{ReadError, Trace};
 
-/// Call stacks of the waits of slow items, with names; none if the trace has none.
+/// Call stacks of the waits of slow items, with names; empty if the trace has none.
 pub(super) struct WaitStacks {
     stacks: CallStacks,
     names: Names,
 }
 
-/// What is known of the threads that end waits.
+/// Threads that end waits.
 #[derive(Clone, Copy)]
 pub(super) struct Threads<'a> {
     /// Their names by tid.
     pub names: &'a FxHashMap<u32, String>,
-    /// What they may be at.
+    /// Items they may be serving.
     pub items: &'a Items,
 }
 
@@ -47,13 +47,13 @@ impl WaitStacks {
         Ok(Self { stacks, names })
     }
 
-    /// The functions of a call stack, the innermost first; none if it is not known.
+    /// The functions of a call stack, innermost first; empty if unknown.
     pub(super) fn functions(&self, stack: Option<u32>) -> Vec<FunctionName> {
         let frames = self.stacks.frames(stack).unwrap_or_default();
         frames.iter().map(|id| self.names.get(Some(*id))).collect()
     }
 
-    /// Tells of each wait in a gap where slow items went to it, and who ended it.
+    /// Sets for each wait in a gap where slow items went to it, and which thread ended it.
     pub(super) fn tell(
         &self,
         gap: &mut Gap,
@@ -97,7 +97,7 @@ fn wait_of<'a>(cause: &Cause, slow: &'a ClassSums, naming: &Naming<'_>) -> Optio
     Some((key, whole.total()))
 }
 
-/// Who ended most of a wait, or took the CPU for it.
+/// The thread that ended most of a wait, or took the CPU for most of it.
 fn actor(key: &Key, whole_ns: f64, slow: &ClassSums, threads: Threads<'_>) -> Option<WaitActor> {
     let of_key = slow.actors.iter().filter(|((of, _), _)| of == key);
     let most = of_key.max_by_key(|((_, tid), (ns, _))| (*ns, Reverse(*tid)));

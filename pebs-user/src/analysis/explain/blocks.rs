@@ -1,10 +1,10 @@
-//! Sums over items by block, from which replicates are drawn.
+//! Sums over items by block, for bootstrap replicates.
 //!
 //! A bootstrap over items draws as many items as there are, with replacement. To bound cost and
 //! memory for any number of items, they are put into [`BLOCKS`] blocks by a hash of their index, and
 //! whole blocks are drawn: with fewer items than blocks that is nearly the bootstrap over single
-//! items. The seed is fixed, so the same trace gives the same intervals.
-//! Source: Efron and Tibshirani, "An Introduction to the Bootstrap", chapters 6 and 13.
+//! items. The seed is fixed, so the same trace gives the same intervals. Source: Efron and
+//! Tibshirani, "An Introduction to the Bootstrap", chapters 6 and 13.
 
 use crate::rng::{SplitMix64, mix};
 
@@ -14,7 +14,7 @@ pub(in crate::analysis) const BLOCKS: usize = 256;
 /// Replicates: the ends of a 95 % interval are the 26th values from either end.
 pub(in crate::analysis) const REPLICATES: usize = 1000;
 
-/// Blocks with an item below which there is no interval.
+/// Least number of non-empty blocks for an interval.
 pub(in crate::analysis) const MIN_ITEMS: usize = 8;
 
 /// Seed of the resampling.
@@ -31,7 +31,7 @@ pub(in crate::analysis) const fn block_of(item: u32) -> usize {
 pub(in crate::analysis) struct Blocks(Option<Box<[f64; BLOCKS]>>);
 
 impl Blocks {
-    /// All of it in one block: a sum of which no replicates can be made.
+    /// Puts the whole sum into one block; it has no replicates.
     pub(in crate::analysis) fn fixed(sum: f64) -> Self {
         let mut blocks = Self::default();
         blocks.add(0, sum);
@@ -79,7 +79,7 @@ impl Blocks {
             .sum()
     }
 
-    /// Blocks that hold something.
+    /// Non-empty blocks.
     fn filled(&self) -> Vec<usize> {
         let blocks = self.0.as_ref().map_or(&[][..], |blocks| &blocks[..]);
         (0..blocks.len())
@@ -92,13 +92,12 @@ impl Blocks {
 #[derive(Clone, Debug)]
 pub(in crate::analysis) struct Draw(Vec<(usize, f64)>);
 
-/// Replicates of the items of a class; none if it has too few.
+/// Replicates of the items of a class; empty if it has too few.
 #[derive(Clone, Debug)]
 pub(in crate::analysis) struct Draws(pub Vec<Draw>);
 
 impl Draws {
-    /// Draws from the blocks in which there are items. A class that is fixed is the same in every
-    /// replicate.
+    /// Draws from the non-empty blocks. A class of a fixed sum is the same in every replicate.
     pub(in crate::analysis) fn of(items: &Blocks, stream: u64) -> Self {
         let filled = items.filled();
         let fixed = filled.len() == 1 && items.total() >= MIN_ITEMS as f64;
@@ -119,7 +118,7 @@ impl Draws {
     }
 }
 
-/// The middle 95 % of replicates; `None` if there are none, or one of forty is beyond measure.
+/// The middle 95 % of replicates; `None` if there are none, or more than one in forty is not finite.
 pub(in crate::analysis) fn interval(mut values: Vec<f64>) -> Option<(f64, f64)> {
     let all = values.len();
     values.retain(|value| value.is_finite());
@@ -135,7 +134,7 @@ pub(in crate::analysis) fn interval(mut values: Vec<f64>) -> Option<(f64, f64)> 
 mod tests {
     use super::*;
 
-    /// Replicates vary as a mean of so many items does.
+    /// Replicates vary as a mean of this many items does.
     #[test]
     fn width_of_a_mean() {
         let (mut items, mut sum) = (Blocks::default(), Blocks::default());

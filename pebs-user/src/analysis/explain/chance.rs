@@ -1,4 +1,4 @@
-//! How likely chance alone is to make what was found.
+//! Probability that chance alone produces a finding.
 
 /// Natural logarithm of n!, to 1e-10.
 ///
@@ -22,14 +22,14 @@ fn ln_choose(n: u64, k: u64) -> f64 {
 pub(in crate::analysis) struct Table {
     pub items: u64,
     pub slow: u64,
-    /// Those that have the property.
+    /// Items with the property.
     pub with: u64,
-    /// Those that are slow and have it.
+    /// Slow items with it.
     pub both: u64,
 }
 
-/// Probability that chance puts at least so many of the items with the property among the slow ones
-/// (Fisher's exact test, one-sided).
+/// Probability that chance puts at least this many of the items with the property among the slow
+/// ones (Fisher's exact test, one-sided).
 ///
 /// *Worked number*: of 4 items 2 are slow, 2 have the property, both are the same: 1 / C(4,2) = 1/6.
 /// Cost: O(the smaller of `slow` and `with`).
@@ -57,7 +57,7 @@ pub(in crate::analysis) fn fisher(table: Table) -> f64 {
     sum.min(1.0)
 }
 
-/// Probability that a standard normal variable is above z; within 2e-7 of it.
+/// Upper tail probability of the standard normal distribution; error below 2e-7.
 ///
 /// Source: Abramowitz and Stegun 26.2.17; beyond z = 6 the leading term of 26.2.12.
 pub(in crate::analysis) fn normal_tail(z: f64) -> f64 {
@@ -83,7 +83,7 @@ pub(in crate::analysis) fn normal_tail(z: f64) -> f64 {
             .fold(0.0, |sum, factor| (sum + factor) * t)
 }
 
-/// The z above which a standard normal variable is with this probability, 0 < p <= 0.5.
+/// Upper quantile of the standard normal distribution, 0 < p <= 0.5.
 pub(in crate::analysis) fn normal_quantile(p: f64) -> f64 {
     let (mut low, mut high) = (0.0, 38.0);
     for _ in 0..60 {
@@ -97,8 +97,8 @@ pub(in crate::analysis) fn normal_quantile(p: f64) -> f64 {
     (low + high) / 2.0
 }
 
-/// Probability that a chi-squared variable with so many degrees of freedom is above x: by the cube
-/// root's normal approximation, within a sixth of it down to 1e-3.
+/// Upper tail probability of the chi-squared distribution: by the cube root's normal approximation,
+/// within a sixth of it down to 1e-3.
 ///
 /// Source: Wilson and Hilferty, PNAS 17 (1931).
 pub(in crate::analysis) fn chi_squared_tail(x: f64, degrees: f64) -> f64 {

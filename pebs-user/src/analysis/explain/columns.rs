@@ -1,14 +1,14 @@
-//! The arguments of items, column by column: what items are grouped by and distinguished with.
+//! The arguments of items, column by column, for grouping and for distinguishing items.
 
 use rustc_hash::FxHashMap;
 
 use crate::store::args::{ArgRef, ArgView};
 use crate::store::schema::{ArgColumn, ArgType};
 
-/// Different texts of a column that are distinguished; all beyond count as one.
+/// Largest number of distinct texts of a column; all others count as one.
 const MOST_TEXTS: usize = 1 << 18;
 
-/// Characters of a text that are looked at.
+/// Number of leading characters of a text that are compared.
 const TEXT_LENGTH: usize = 200;
 
 /// Adding it to an i64 as u64 keeps the order.
@@ -17,7 +17,7 @@ const SIGN: u64 = 1 << 63;
 /// Code of an argument that could not be read.
 pub(in crate::analysis) const NULL: u32 = u32::MAX;
 
-/// Texts by code, in the order in which they came.
+/// Texts by code, in order of first occurrence.
 #[derive(Debug, Default)]
 pub(in crate::analysis) struct Texts {
     codes: FxHashMap<Box<str>, u32>,
@@ -83,7 +83,7 @@ pub(in crate::analysis) struct Column {
     pub values: Values,
 }
 
-/// A number as it was, from its ordered form.
+/// Formats a number from its ordered form.
 pub(in crate::analysis) fn show_number(value: u64, signed: bool) -> String {
     if signed {
         ((value ^ SIGN) as i64).to_string()
@@ -138,7 +138,7 @@ impl ArgumentColumns {
         }
     }
 
-    /// Takes values that an item has not yet from another of its visits.
+    /// Fills in values that an item lacks from another of its visits.
     pub(in crate::analysis) fn fill(&mut self, item: usize, args: &[ArgView<'_>], row: usize) {
         for (column, array) in self.0.iter_mut().zip(args) {
             let value = array.get(row);
@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(show_number(u64::MAX, false), u64::MAX.to_string());
     }
 
-    /// Texts are distinguished up to a bound, beyond which they are others.
+    /// Texts are distinguished up to a bound; beyond it they count as "other".
     #[test]
     fn texts_are_bounded() {
         let mut texts = Texts::default();
@@ -215,7 +215,7 @@ mod tests {
         assert_eq!(texts.text(MOST_TEXTS as u32), "(others)");
     }
 
-    /// What a text begins with before its first digit is one of its faces.
+    /// The prefix of a text before its first digit is searched as well.
     #[test]
     fn starts_of_texts() {
         let (mut wholes, mut starts) = (Texts::default(), Texts::default());

@@ -1,21 +1,20 @@
-//! Slow items against typical ones: what makes up the difference between their latencies.
+//! Slow items against typical ones: divides the difference of their latencies among causes.
 //!
 //! # The estimate
 //!
-//! The gap is the mean latency of the slow items less that of the typical ones. An item's latency is
-//! its time on the CPU, its waits, those for the next stage among them, and the rest, which other items of the
-//! thread had. Waits and the rest are observed. The time on the CPU is observed as well, and divided among functions by samples
-//! as in [`crate::analysis::pool`]: time of f per item = (events of f / all events) x (active time /
-//! items) of the class. So the means of all parts sum to the mean latency of a class, and their
-//! differences to the gap, whatever the samples say.
+//! The gap is the mean latency of the slow items less that of the typical ones. An item's latency is its time on the
+//! CPU, its waits, including those for the next stage, and the rest, which other items of the thread had. Waits and the
+//! rest are observed. The time on the CPU is observed as well, and divided among functions by samples as in
+//! [`crate::analysis::pool`]: time of f per item = (events of f / all events) x (active time / items) of the class. So
+//! the means of all parts always sum to the mean latency of a class, and their differences to the gap.
 //!
-//! A function with fewer than [`MIN_SAMPLES`] samples in the slow items, of which as many typical ones would
-//! have fewer as well, is not listed by itself but with the other such functions of its module; where these
-//! have too few together, and where the slow items have too few in all, the time is *unexplained*.
+//! A function with fewer than [`MIN_SAMPLES`] samples in the slow items, and no more to be expected from the typical
+//! ones, is merged with the other such functions of its module; if these have too few together, or the slow items have
+//! too few in all, the time is *unexplained*.
 //!
-//! What the kernel or a library does for one call of the program is spread over many of its functions (a page fault, an
-//! allocation). So the functions of the kernel in the same system call, those in none, and those of a module in which no
-//! probe is, are one cause, if there are several and none has half of it; those that take most are listed in it.
+//! The work of the kernel or a library for one call of the program is spread over many of its functions (a page fault,
+//! an allocation). So the kernel's functions in the same system call, those in none, and those of a module without a
+//! probe, are one cause, if there are several and no one has half of it; the largest of them are listed in it.
 //!
 //! *Worked number*: 40 slow items of 1.05 ms mean against typical ones of 4 us. 70 % of the slow
 //! ones' samples are in f, and their time on the CPU is 1 ms: f takes 700 us an item, in typical ones
@@ -23,10 +22,9 @@
 //!
 //! # Its interval
 //!
-//! From 1,000 replicates of the slow and, independently, of the typical
-//! items the share is computed anew, gap and all; the middle 95 % are the interval. It holds the
-//! chance of sampling and the spread between items, given where slow begins, and assumes that items
-//! are independent. Below 8 slow items there is none.
+//! For 1,000 replicates of the slow and, independently, of the typical items the share is recomputed, including the
+//! gap; the middle 95 % are the interval. It covers the chance of sampling and the spread between items, for a given
+//! slow limit, and assumes independent items. Below 8 slow items there is none.
 
 use super::blocks::{Blocks, Draw, Draws, interval};
 use super::interrupts_and_faults::WHAT;
@@ -41,19 +39,19 @@ use crate::analysis::report::names::Names;
 use crate::analysis::report::text::file_name;
 use crate::store::run::{ProbeInfo, SiteInfo};
 
-/// Part of its module's excess from which on a function is a cause by itself.
+/// Least part of its module's excess that makes a function a cause of its own.
 const ALONE: f64 = 0.5;
 
 /// Functions listed in a cause that is several.
 const MEMBERS: usize = 6;
 
-/// Least part of the gap with which a cause is listed.
+/// Least share of the gap of a listed cause.
 const LEAST_SHARE: f64 = 0.005;
 
-/// What is counted, in the order of [`ClassSums::counts`].
+/// Names of the counts, in the order of [`ClassSums::counts`].
 pub(super) const COUNTS: [&str; 3] = ["switches", "migrations", PAGE_FAULTS];
 
-/// The last of them.
+/// Name of the last of them.
 pub(super) const PAGE_FAULTS: &str = "page_faults";
 
 /// State of an item between two stages.
@@ -104,7 +102,7 @@ impl Naming<'_> {
         self.names.get(function).module_only()
     }
 
-    /// Whether a module is the kernel or one without a probe: what it does, it does for those who call it.
+    /// Whether a module is the kernel or has no probe: it works on behalf of its callers.
     fn is_foreign(&self, module: &FunctionName) -> bool {
         let mut sites = self.probes.iter().flat_map(|it| &it.sites).peekable();
         let Some(path) = &module.module else {
@@ -119,8 +117,8 @@ impl Naming<'_> {
 /// A part of the latency in both classes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Part {
-    /// By events of functions, by ns of waits; the latter for the time elsewhere, too, which is what
-    /// these leave.
+    /// Events for functions, ns for waits and for all of them together; for the time elsewhere, ns of the waits, which
+    /// are subtracted.
     pub slow: Blocks,
     pub typical: Blocks,
     /// Samples, or waits.
@@ -128,19 +126,19 @@ pub(super) struct Part {
     pub how: How,
 }
 
-/// How a part becomes time per item.
+/// How a part is converted to time per item.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum How {
     /// Its share of the time on the CPU.
     #[default]
     Sampled,
     Observed,
-    /// What is left of the latency without the time on the CPU and this.
+    /// The latency less the time on the CPU and less this part.
     Left,
 }
 
 impl Part {
-    /// Parts of one kind together; `None` if there are none.
+    /// Sums parts of one kind; `None` if there are none.
     fn sum<'a>(how: How, parts: impl Iterator<Item = &'a Self>) -> Option<Self> {
         parts.fold(None, |sum, part| {
             let mut sum = sum.unwrap_or(Self {
@@ -152,7 +150,7 @@ impl Part {
         })
     }
 
-    /// Something observed, of which there are no samples.
+    /// An observed part, without samples.
     fn observed(slow: &Blocks, typical: &Blocks) -> Self {
         Self {
             slow: slow.clone(),
@@ -169,7 +167,7 @@ impl Part {
         self.samples.1 += other.samples.1;
     }
 
-    /// Takes a part of it away.
+    /// Subtracts a part.
     pub(super) fn take_away(&mut self, part: &Self) {
         self.slow.take_away(&part.slow);
         self.typical.take_away(&part.typical);
@@ -292,7 +290,7 @@ impl Contrast {
     ) -> [Option<(f64, f64)>; 2] {
         let share = self.interval(|means, draws| {
             let gap = means.0.latency - means.1.latency;
-            // Where a replicate has no gap, a share of it means nothing.
+            // In a replicate without a gap a share is meaningless.
             if gap > 0.0 {
                 excess(means, draws) / gap
             } else {
@@ -352,7 +350,7 @@ impl Contrast {
         }
     }
 
-    /// How much more slow items take of a part.
+    /// Figures of a part: slow items against typical ones.
     pub(super) fn figures(&self, part: &Part) -> Figures {
         let (slow_ns, typical_ns) = part.per_item(&self.means, None);
         let [share, excess] = self.intervals(|means, draws| part.excess(means, Some(draws)));
@@ -371,8 +369,8 @@ impl Contrast {
     }
 }
 
-/// Whether something is seen often enough in slow items, or so often in typical ones that it should have been:
-/// were it only the larger that counts, chance would decide by its sign what is listed by itself.
+/// Whether a part has enough samples in slow items, or enough in typical ones that slow items should have had as many.
+/// Were only the larger count decisive, chance would decide by its sign which parts are listed.
 pub(super) fn enough(
     (slow, typical): (&ClassSums, &ClassSums),
     (in_slow, in_typical): (u64, u64),
@@ -381,10 +379,10 @@ pub(super) fn enough(
     slow.samples >= MIN_SAMPLES && expected.max(in_slow as f64) >= MIN_SAMPLES as f64
 }
 
-/// What a part is.
+/// Identity of a part.
 type What = (CauseKind, FunctionName, Option<String>);
 
-/// A row: a part with its name, and what it is made of, if that is known.
+/// A row: a part with its name, and its members, if known.
 #[derive(Clone, Debug)]
 struct Told {
     what: What,
@@ -447,7 +445,7 @@ fn parts(slow: &ClassSums, typical: &ClassSums, naming: &Naming<'_>) -> (Vec<Tol
             vec![(naming.of(key), part)],
         );
     }
-    // What is too little of one system call is of the kernel.
+    // System calls with too few samples are merged into the kernel.
     let few = |it: &mut Told| it.what.1.system_call.is_some() && !enough(&it.part);
     for it in modules.extract_if(.., few).collect::<Vec<_>>() {
         let kernel = FunctionName {
@@ -468,7 +466,7 @@ fn parts(slow: &ClassSums, typical: &ClassSums, naming: &Naming<'_>) -> (Vec<Tol
     (told, unknown, count)
 }
 
-/// Adds functions to those of their module.
+/// Adds functions to the row of their module.
 fn add(modules: &mut Vec<Told>, module: FunctionName, mut members: Vec<(What, Part)>) {
     match modules.iter_mut().find(|it| it.what.1 == module) {
         Some(it) => {
@@ -512,8 +510,8 @@ fn together(told: Vec<Told>, naming: &Naming<'_>, excess: impl Fn(&Part) -> f64)
     rows
 }
 
-/// What makes up the gap between two classes, `top` causes of it; `None` if there is none, or one of
-/// the classes is empty.
+/// Divides the gap between two classes, into the `top` largest causes and the rest; `None` if there is no gap, or one
+/// of the classes is empty.
 ///
 /// Cost: O(replicates x blocks x causes listed).
 pub(super) fn gap(
@@ -550,9 +548,9 @@ pub(super) fn gap(
         elsewhere,
     ));
     let mut rows: Vec<(&Told, f64)> = told.iter().map(|row| (row, share(&row.part))).collect();
-    // Stable, so that equal ones stay in the order of their keys.
+    // Stable, so that equal ones keep the order of their keys.
     rows.sort_by(|a, b| b.1.total_cmp(&a.1));
-    // What is less in slow items is listed if it is as large as the tenth of the gap.
+    // A negative share is listed if it is at least a tenth of the gap.
     let counts = |share: f64| share >= LEAST_SHARE || share <= -0.1;
     let mut left = top;
     let (shown, hidden): (Vec<_>, Vec<_>) = rows.into_iter().partition(|(_, share)| {
@@ -620,7 +618,7 @@ pub(super) fn on_and_off(slow: &ClassSums, typical: &ClassSums) -> Option<[Figur
     Some([on, off].map(|part| contrast.figures(&part)))
 }
 
-/// How often things happened in both classes; nothing where they were not recorded.
+/// Mean counts in both classes; empty if not recorded.
 pub(super) fn counts(
     slow: &ClassSums,
     typical: &ClassSums,
@@ -649,8 +647,8 @@ pub(super) fn counts(
     rows
 }
 
-/// Interrupt, softirq and page-fault time in both classes, the largest share of the gap first; nothing
-/// of what was not recorded.
+/// Interrupt, softirq and page-fault time in both classes, the largest share of the gap first; kinds not recorded are
+/// left out.
 pub(super) fn interference(sums: &GroupSums) -> Vec<InterferenceRow> {
     let GroupSums { slow, typical, all } = sums;
     let contrast = Contrast::new(slow, typical);

@@ -1,4 +1,4 @@
-//! Groups of like items, and in each of them which are slow and which typical.
+//! Groups of similar items, and the slow and typical items of each group.
 
 use rustc_hash::FxHashMap;
 
@@ -17,17 +17,17 @@ const MOST_GROUPS: usize = 8;
 pub(in crate::analysis) struct Section {
     /// Index of its probe.
     pub probe: u16,
-    /// What its items have in common; empty: all items of the probe.
+    /// Arguments that its items share; empty: all items of the probe.
     pub labels: Vec<Label>,
     /// Its items.
     pub members: Vec<u32>,
     pub classes: Vec<Class>,
-    /// Which of them are slow and which typical.
+    /// Bounds and counts of the classes.
     pub told: Classes,
 }
 
 impl Section {
-    /// Divides the items of a group into classes; `None` if it has none.
+    /// Divides the items of a group into classes; `None` if it has no items.
     pub(in crate::analysis) fn new(
         (probe, labels): (u16, Vec<Label>),
         members: Vec<u32>,
@@ -54,7 +54,7 @@ impl Section {
             .map(|(member, _)| *member)
     }
 
-    /// Time by which the slow items are beyond the median, ns.
+    /// Total time of the slow items beyond the median, ns.
     fn beyond(&self, items: &Items) -> i64 {
         let excess = |it: u32| items.all[it as usize].net_ns() - self.told.quantiles.p50_ns;
         self.slow().map(excess).sum()
@@ -64,15 +64,15 @@ impl Section {
 pub(in crate::analysis) struct ProbeGroups {
     /// All items.
     pub whole: Option<Section>,
-    /// How they were grouped without being asked to.
+    /// Automatic grouping, if it was used.
     pub grouping: Option<Grouping>,
     pub groups: Vec<Section>,
     /// Groups not among them, and their items.
     pub others: (u64, u64),
 }
 
-/// Groups the items of a probe: by these columns, or if there are none by what splits their
-/// durations best.
+/// Groups the items of a probe by these columns, or if there are none by the argument that splits
+/// their durations best.
 pub(in crate::analysis) fn of_probe(
     probe: u16,
     items: &Items,
@@ -133,7 +133,7 @@ pub(in crate::analysis) fn of_probe(
             Section::new((probe, labels.collect()), members, items, rule)
         })
         .collect();
-    // Members rise, so the first tells equal groups apart.
+    // Members are ascending, so the first one orders equal groups.
     groups.sort_by_key(|group| (-group.beyond(items), group.members[0]));
     let others = groups.split_off(groups.len().min(MOST_GROUPS));
     let count: usize = others.iter().map(|it| it.members.len()).sum();
@@ -142,7 +142,7 @@ pub(in crate::analysis) fn of_probe(
     found
 }
 
-/// What an item's group has in common, and whether another item belongs to it.
+/// The labels of an item's group, and whether another item belongs to it.
 pub(in crate::analysis) fn alike<'a>(
     index: u32,
     items: &'a Items,

@@ -1,5 +1,5 @@
-//! Interrupt, softirq and page-fault time per item, which is included in its other times. What a slower clock
-//! took is such a time, too.
+//! Interrupt, softirq and page-fault time per item, which is included in its other times. So is the time lost
+//! to a slower clock.
 
 use crate::analysis::report::interrupts_and_faults;
 use crate::store::view::{View as _, columns};
@@ -9,13 +9,13 @@ columns! {
     pub(super) struct TimeColumns of visits { irq_ns, softirq_ns, fault_ns }
 }
 
-/// What they tell, in the order of [`Times`].
+/// Names, in the order of [`Times`].
 pub(super) const WHAT: [&str; KINDS] = {
     let [irq, softirq, fault, _major] = interrupts_and_faults::WHAT;
     [irq, softirq, fault, "slower clock"]
 };
 
-/// How many there are: those of [`TimeColumns`], and [`SLOWER_CLOCK`].
+/// Number of kinds: those of [`TimeColumns`], and [`SLOWER_CLOCK`].
 pub(super) const KINDS: usize = 4;
 
 /// Place of the time that a clock as fast as the fastest of the recording would have saved.
@@ -32,14 +32,14 @@ impl TimeColumns<'_> {
     }
 }
 
-/// Takes off what pebs-trace took during page faults.
+/// Subtracts pebs-trace's own time during page faults.
 pub(super) fn take_own(times: &mut Times, oncpu_ns: i64, own_ns: i64) {
     let [_, _, faults, _] = times;
     *faults =
         faults.map(|ns| ns - interrupts_and_faults::own_during(ns as i64, oncpu_ns, own_ns) as f32);
 }
 
-/// Adds the times of another visit; what is not known of one is not of both.
+/// Adds the times of another visit; a kind unknown in one is unknown in the sum.
 pub(super) fn add(own: &mut Times, more: Times) {
     for (own, more) in own.iter_mut().zip(more) {
         *own = own.zip(more).map(|(own, more)| own + more);

@@ -25,7 +25,7 @@ use crate::store::schema::visit_flag;
 use crate::store::view::{Select as _, View as _, columns};
 use crate::units::EventId;
 
-/// Parts of a time line at most, beside marks and waits.
+/// Largest number of runs in a time line, not counting marks and waits.
 const MOST_RUNS: usize = 40;
 
 /// Waits listed at most: the longest.
@@ -164,7 +164,7 @@ pub(super) fn report(
     })
 }
 
-/// What keeps the item from being explained.
+/// Why the item can't be explained.
 fn too_little(item: &Item, gap: bool, typical: f64, timing: &Timing<'_>) -> Option<String> {
     if item.flags & visit_flag::CONDENSED != 0 {
         return Some("its details were not kept (--keep): nothing about it was slow".to_owned());
@@ -259,7 +259,7 @@ columns! {
     }
 }
 
-/// What there is instead of an item.
+/// Hint for an unknown item: which ones there are.
 fn near(trace: &Trace, items: &Items, item_id: u64) -> Result<String, ReadError> {
     for batch in ItemIds::scan(trace)? {
         if ItemIds::of(&batch?)?.item_id.contains(&item_id) {
@@ -296,7 +296,7 @@ fn group_of(
 #[derive(Clone, Debug)]
 struct VisitFacts {
     visit_id: u64,
-    /// Whether it is one of the item's, not only within one.
+    /// Whether it is a visit of the item, not one nested in it.
     own: bool,
     tid: u32,
     begin_ns: i64,
@@ -346,13 +346,13 @@ fn visits_of(trace: &Trace, items: &Items, index: u32) -> Result<Vec<VisitFacts>
     Ok(found)
 }
 
-/// What is known of an item in time.
+/// Data of an item by time.
 struct Line {
     /// Time, thread, function; sorted.
     samples: Vec<(i64, u32, u32)>,
     /// Begin, end, thread, function, state; sorted.
     waits: Vec<(i64, i64, u32, Option<u32>, usize)>,
-    /// Who took the CPU from a thread at that time, or woke it then.
+    /// The thread that took the CPU from a thread at that time, or woke it then.
     by: FxHashMap<(i64, u32), String>,
     /// The call stack at which a thread went to wait at that time.
     stacks: FxHashMap<(i64, u32), u32>,

@@ -1,4 +1,4 @@
-//! What is said of one item, as plain data.
+//! Explanation of one item, as plain data.
 
 use serde::Serialize;
 
@@ -13,15 +13,15 @@ pub(crate) struct ItemReport {
     pub explain_version: u32,
     /// Path of the trace, as given.
     pub trace: String,
-    /// The event that was sampled; null if none was.
+    /// The sampled event; null if there was none.
     pub event: Option<EventInfo>,
     /// SPECs of its probes.
     pub specs: Vec<String>,
     pub item_id: u64,
-    /// Items that it is: of a visit that serves several, which has a number of its own; null: one.
+    /// Number of items of a visit that serves several, which has a number of its own; null: one.
     pub batch: Option<u32>,
     pub visit_ids: Vec<u64>,
-    /// Other items with this id, of which it is the longest.
+    /// Number of other items with this id; this is the longest.
     pub others_with_id: u64,
     /// Process.
     pub pid: u32,
@@ -37,14 +37,14 @@ pub(crate) struct ItemReport {
     pub samples: u32,
     /// Names of its flags.
     pub flags: Vec<&'static str>,
-    /// What happened to its threads.
+    /// Counts of its threads.
     #[serde(flatten)]
     pub counts: Counts,
-    /// Interrupts, softirqs and page faults of its threads, beside typical items: time that is part of the others.
+    /// Interrupts, softirqs and page faults of its threads, against typical items; included in the other times.
     pub interference: Vec<InterferenceRow>,
     /// Its arguments.
     pub args: Vec<NamedArg>,
-    /// Where it stands; null if its end is unknown.
+    /// Its place in its group; null if its end is unknown.
     pub account: ItemAccount,
     /// Its time line, in order.
     pub moments: Vec<Moment>,
@@ -54,10 +54,10 @@ pub(crate) struct ItemReport {
     pub notes: Vec<String>,
 }
 
-/// An item among the others of its group.
+/// Place of an item in its group.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct ItemAccount {
-    /// What the items of the group have in common; empty: all items of the probe.
+    /// Arguments that the items of the group share; empty: all items of the probe.
     pub labels: Vec<Label>,
     /// Items of the group.
     pub items: u64,
@@ -67,15 +67,15 @@ pub(crate) struct ItemAccount {
     pub percentile: f64,
     /// Durations of the group.
     pub duration: Durations,
-    /// What it is compared with; null if there is nothing.
+    /// Typical items it is compared with; null if there are none.
     pub typical: Option<Typical>,
-    /// What it took more time for than typical ones; null if unknown.
+    /// Causes of its additional time; null if unknown.
     pub gap: Option<Gap>,
-    /// Why there is no `gap`, or not all of it.
+    /// Why `gap` is null or incomplete.
     pub too_little: Option<String>,
 }
 
-/// What a moment of a time line is.
+/// Kind of a moment of a time line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum MomentKind {
@@ -97,18 +97,17 @@ pub(crate) struct Moment {
     /// Thread.
     pub tid: u32,
     pub kind: MomentKind,
-    /// Length; from the first to the last sample where it ran; 0 for a mark.
+    /// Length; for time on the CPU from the first to the last sample; 0 for a mark.
     pub ns: i64,
     /// State of the thread while off the CPU.
     pub state: Option<String>,
-    /// Who took the CPU from the thread, or who woke it; null: unknown.
+    /// The thread that took the CPU, or woke this thread; null: unknown.
     pub by: Option<String>,
     /// SPEC of the mark's probe.
     pub spec: Option<String>,
-    /// Functions that samples saw, with their number, the most seen first; the one in which the
-    /// thread blocked, with 0.
+    /// Sampled functions with their number of samples, most first; the one in which the thread blocked, with 0.
     pub functions: Vec<(FunctionName, u32)>,
-    /// Functions on the call stack at which the thread blocked, from the innermost outwards, those of the kernel
-    /// first; empty: not recorded.
+    /// Functions on the call stack at which the thread blocked, innermost first, starting with the kernel's;
+    /// empty: not recorded.
     pub path: Vec<FunctionName>,
 }

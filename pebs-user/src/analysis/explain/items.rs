@@ -1,11 +1,10 @@
-//! The items of a trace: what is explained, with its time, its arguments and what happened to it.
+//! The items of a trace, with their times, arguments and counts.
 //!
-//! An item is a visit, unless [`Unit::Item`] is asked for or follows from the probes: then it is all
-//! visits with the same item id, from the first begin to the last end; of several probes, which are stages,
-//! as [`stages`](crate::analysis::stages) has it. A visit of another probe that
-//! lies within a visit of a call on the same thread is part of it: what its functions and waits took
-//! counts for the outer visit as well, as the outer function called it. A visit that serves several items is one
-//! of each, with its share of what it took ([`batches`](crate::analysis::batches)).
+//! An item is a visit, unless [`Unit::Item`] is asked for or follows from the probes: then it is all visits with the
+//! same item id, from the first begin to the last end; of several probes, which are stages, as described in
+//! [`stages`](crate::analysis::stages). A visit of another probe nested in a visit of a call on the same thread is part
+//! of it: its functions and waits count for the outer visit as well. A visit that serves several items counts for each
+//! of them by its share ([`batches`](crate::analysis::batches)).
 //!
 //! Memory: about 120 bytes an item and 5 to 17 for each argument, whatever the number of samples.
 
@@ -39,12 +38,12 @@ pub(in crate::analysis) struct Item {
     pub begin_ns: i64,
     /// From begin to end.
     pub latency_ns: i64,
-    /// What pebs-trace took of that, as far as it is known.
+    /// pebs-trace's own time in it, as far as known, ns.
     pub own_ns: i64,
-    /// Time on the CPU without what pebs-trace took of it, visits within it included; that of the latency if switches were
-    /// not recorded; `None` if unknown.
+    /// Time on the CPU, nested visits included, without pebs-trace's own, ns; the latency if switches were not
+    /// recorded; `None` if unknown.
     pub active_ns: Option<i64>,
-    /// Time in which its threads slept between their turns to it; 0 if unknown.
+    /// Time in which its threads slept between their turns to it, ns; 0 if unknown.
     pub idle_ns: i64,
     /// Thread of its first visit.
     pub tid: u32,
@@ -78,7 +77,7 @@ impl Item {
         }
     }
 
-    /// From begin to end without what pebs-trace took of it, ns.
+    /// From begin to end without pebs-trace's own time, ns.
     pub(in crate::analysis) fn net_ns(&self) -> i64 {
         (self.latency_ns - self.own_ns).max(0)
     }
@@ -124,10 +123,10 @@ pub(in crate::analysis) struct ProbeItems {
 /// All items that are counted.
 #[derive(Debug)]
 pub(in crate::analysis) struct Items {
-    /// What an item is.
+    /// Unit of an item.
     pub unit: Unit,
     pub probes: Vec<ProbeItems>,
-    /// Ranks of none of them.
+    /// Empty ranks for these items.
     pub ranks: Ranks,
     pub all: Vec<Item>,
     /// Their arguments, row by row.
@@ -143,12 +142,12 @@ pub(in crate::analysis) struct Items {
     shared: FxHashMap<u64, Vec<(u32, Share)>>,
     /// Items that were served together with another: that one.
     together: FxHashMap<u32, u32>,
-    /// Waiting between stages, and for others in one: the item, what, and how long, ns.
+    /// Waiting between stages, and for other items in one: item, kind, and ns.
     pub handovers: Vec<(u32, Key, i64)>,
 }
 
 impl Items {
-    /// The items that a visit's details count for, and what of them: its own, and those that it lies in; or those
+    /// The items that a visit's details count for, with their shares: its own, and those that it is nested in; or those
     /// that it serves together.
     pub(in crate::analysis) fn of_visit(
         &self,
@@ -161,7 +160,7 @@ impl Items {
         shared.chain(alone.map(|item| (item, Share::WHOLE)))
     }
 
-    /// Whether a visit is one of an item's own.
+    /// Whether a visit belongs to the item itself, not to one nested in it.
     pub(in crate::analysis) fn is_own(&self, visit_id: u64, item: u32) -> bool {
         self.shared.contains_key(&visit_id) || self.places.get(visit_id) == item
     }
@@ -171,7 +170,7 @@ impl Items {
         self.together.get(&item).copied().unwrap_or(item)
     }
 
-    /// Divides the items of each probe into periods of as many items each, in order of their begin.
+    /// Divides the items of each probe into periods of equally many items, in order of their begin.
     pub(in crate::analysis) fn divide(&mut self, periods: usize) {
         self.periods = vec![0; self.all.len()];
         let item = |index: u32| &self.all[index as usize];

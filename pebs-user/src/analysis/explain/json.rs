@@ -4,11 +4,11 @@ use serde::Serialize;
 
 use crate::terminal::shown_json;
 
-/// An explanation, or that of an item, as indented JSON with a line end: stable keys, times in ns,
-/// null for what is unknown.
+/// Renders an explanation, of a trace or an item, as indented JSON with a line end: stable keys,
+/// times in ns, null for unknown values.
 ///
 /// # Errors
-/// None for what [`super::explain()`] and [`super::explain_item`] make: all keys are strings.
+/// None for results of [`super::explain()`] and [`super::explain_item`]: all keys are strings.
 pub(crate) fn render<T: Serialize>(explanation: &T) -> Result<String, serde_json::Error> {
     let mut text = shown_json(serde_json::to_string_pretty(explanation)?);
     text.push('\n');

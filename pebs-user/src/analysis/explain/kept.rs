@@ -16,10 +16,10 @@ use crate::units::FunctionId;
 
 use rustc_hash::FxHashMap;
 
-/// Puts the items that were not kept into the place of the typical ones of each probe: what they took
-/// is the sum over all visits less that of those that were kept.
+/// Replaces the typical items of each probe by the items that were not kept: the sum over all visits
+/// less the kept ones.
 ///
-/// They vary less than the slow ones and are more, so that their error is not looked at.
+/// They vary less than the slow ones and are more, so their error is neglected.
 pub(super) fn typical(
     trace: &Trace,
     losses: LossVisits,
@@ -91,7 +91,7 @@ fn rest(stats: &Stats, summing: &Summing<'_>, number: usize, states: &mut States
         let Some(found) = functions.function(function, Quantity::Time) else {
             continue;
         };
-        // As ns of the time on the CPU, which the events above are as well.
+        // In ns of the time on the CPU, as the events above.
         let sum = (Blocks::fixed(found.per_item * left), found.samples);
         class.keys.insert(Key::Function(function), sum);
     }

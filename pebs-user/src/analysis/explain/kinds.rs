@@ -1,37 +1,37 @@
-//! Kinds of slow items: what they are made of, and what only they do.
+//! Kinds of slow items: what their excess consists of, and what only they do.
 //!
 //! # Which items
 //!
-//! The slow limit takes the slowest kind where a gap or the 99th percentile does, and may hide another well below it. So
-//! looked at are the slow items and all others beyond the outer fence of the middle half, 1.5 times the median at
-//! least; at most one in [`MAX_PART`] of the others, the longest.
+//! Where the slow limit is a gap or the 99th percentile it selects the slowest kind, and may hide another well below
+//! it. So the candidates are the slow items and all others beyond the outer fence of the middle half, at least 1.5
+//! times the median; of the others at most one in [`MAX_PART`], the longest.
 //!
 //! # How many kinds
 //!
-//! An item is described by its *excess*: its time on the CPU and in each wait beyond what typical items take of it, as a
-//! share of all excess, which is observed of every item; and, of the time on the CPU, each function's share, which is
-//! known as well as the item's samples tell it. Those of the kernel in the same system call are one function here, as what it
-//! does for a call is spread over many. So an item counts as [`MOST_DRAWS`] draws from the distribution over waits and the
-//! CPU of its kind, and as so many draws from that over functions as samples stand for its excess, at most as many. Kinds are
-//! the components of a mixture of multinomial distributions, fitted by expectation-maximisation, one more as long as the
-//! Bayesian information criterion falls. With few samples an item says little of its kind, and chance makes no component. As
-//! items of one kind differ by more than draws do, components are one kind unless most of what they are made of is different:
-//! with less than [`DISTINCT`] in common, where time on the CPU without samples may be anything. Kinds of fewer
-//! than [`FEWEST`] items are not distinguished from chance; their items are in none.
+//! An item is described by its *excess*: its time on the CPU and in each wait beyond that of typical items, as a share
+//! of all excess, which is observed for every item; and, for the time on the CPU, each function's share, as exactly as
+//! the item's samples show it. The kernel's functions in the same system call are one function here, as the work for
+//! one call is spread over many. So an item counts as [`MOST_DRAWS`] draws from its kind's distribution over waits and
+//! the CPU, and as at most as many draws from the distribution over functions, one for each sample's worth of its
+//! excess. Kinds are the components of a mixture of multinomial distributions, fitted by expectation-maximisation,
+//! adding components while the Bayesian information criterion falls. An item with few samples has little weight, so
+//! chance makes no component. As items of one kind differ by more than draws do, two components are one kind unless
+//! they have less than [`DISTINCT`] in common, where time on the CPU without samples matches anything. Kinds of fewer
+//! than [`FEWEST`] items are not distinguished from chance; their items are in no kind.
 //!
-//! A kind whose excess is made of the same as typical items are is *ordinary*: the tail of all. It is listed only where
-//! the limit took items of it. That two thirds of typical items are one function does not make slow items ordinary that
-//! take longer for it alone: an excess is thought of as so much of what typical items are made of and the rest one
-//! function or wait, and where the rest is more than half the kind is not ordinary. *Worked number*: 63 % of typical
-//! items, 94 % of the excess: (1 - 0.94) / (1 - 0.63) = 16 % as typical items. Waiting for a CPU is left out, unless it
-//! is most of the excess.
+//! A kind whose excess has the composition of typical items is *ordinary*: the tail of the whole distribution. It is
+//! listed only if the limit selected some of its items. If two thirds of typical items are one function, slow items
+//! that take longer for it alone are still not ordinary: an excess is modelled as a part with the typical composition
+//! and a remainder of one function or wait, and where the remainder is more than half the kind is not ordinary. *Worked
+//! number*: 63 % of typical items, 94 % of the excess: (1 - 0.94) / (1 - 0.63) = 16 % as typical items. Waiting for a
+//! CPU is left out, unless it is most of the excess.
 //!
 //! # What only they do
 //!
-//! A function or wait that no other item has is luck if the items that have it could have been any: each falls among those of
-//! the kind with the chance r = their share of the time on the CPU (of all time, for waits) without its own, m of them with
-//! r^m, times the functions and waits looked at. *Worked number*: 40 items with 5 % of the time; 4 of them have f, of
-//! 100 functions: 100 x 0.05^4 = 6e-4.
+//! A function or wait that no other item has is luck if any items could have had it: each occurrence falls among those
+//! of the kind with the chance r = their share of the time on the CPU (of all time, for waits) without its own, m of
+//! them with r^m, times the number of functions and waits examined. *Worked number*: 40 items with 5 % of the time; 4
+//! of them have f, of 100 functions: 100 x 0.05^4 = 6e-4.
 //!
 //! Source: McLachlan and Peel, "Finite Mixture Models", 1.6 and 6.9; Tukey's fences.
 
@@ -49,16 +49,16 @@ use crate::units::FunctionId;
 
 const MOST_KINDS: usize = 6;
 
-/// Items that are not slow and looked at: one in so many, at most.
+/// Largest share of examined items among those that are not slow: one in this many.
 const MAX_PART: usize = 10;
 
-/// Items looked at.
+/// Largest number of examined items.
 const MOST_ITEMS: usize = 20_000;
 
 /// Draws that an item counts as, at most, of each of the two distributions.
 const MOST_DRAWS: f64 = 8.0;
 
-/// Part in common from which on two components are one kind.
+/// Least common part of two components that are one kind.
 const DISTINCT: f64 = 0.5;
 
 /// Items of a kind, at least.
@@ -67,10 +67,10 @@ const FEWEST: usize = 5;
 /// Causes listed for a kind.
 const CAUSES: usize = 5;
 
-/// Chance of luck above which nothing is said.
+/// Chance of luck above which a function or wait is not reported.
 const LUCK: f64 = 0.01;
 
-/// Mean share below which functions and waits are lumped together.
+/// Least mean share of functions and waits that are distinguished.
 const LEAST_SHARE: f64 = 0.01;
 
 /// Rounds of expectation-maximisation.
@@ -79,7 +79,7 @@ const ROUNDS: usize = 25;
 /// Items tried as the seed of one more component.
 const SEEDS: usize = 6;
 
-/// What is known of the items looked at: their rows.
+/// Rows of the examined items.
 pub(in crate::analysis) type Rows = FxHashMap<u32, Vec<(Key, f64, u64)>>;
 
 /// The items of a group to look at: the slow ones, and others far beyond the typical ones.
@@ -109,18 +109,18 @@ pub(super) fn candidates(section: &Section, items: &Items) -> Vec<u32> {
     longest(found, MOST_ITEMS)
 }
 
-/// An item by what its excess is made of.
+/// An item described by its excess.
 struct Point {
     item: u32,
     /// Shares of waits and of the CPU, by place; their sum is 1.
     observed: Vec<(usize, f64)>,
-    /// Shares of functions, by place; their sum is 1, or there are none.
+    /// Shares of functions, by place; their sum is 1, or 0 without samples.
     sampled: Vec<(usize, f64)>,
     /// Draws that these count as.
     draws: f64,
 }
 
-/// How many places there are: of waits, then of others and of the CPU; and of functions, then of others.
+/// Number of places: waits, other waits and the CPU; and functions and other functions.
 #[derive(Clone, Copy)]
 struct Places {
     observed: usize,
@@ -134,7 +134,7 @@ struct Times {
 }
 
 impl Times {
-    /// The time beyond what is usual.
+    /// The time in excess of `usual`.
     fn beyond(mut self, usual: &Self) -> Self {
         self.active_ns = (self.active_ns - usual.active_ns).max(0.0);
         for (key, ns) in &mut self.keys {
@@ -149,7 +149,7 @@ impl Times {
         all.filter(move |(key, _)| key.is_sampled() == is_sampled)
     }
 
-    /// What it is made of: shares of waits, and of functions of the time on the CPU.
+    /// Composition: shares of waits, and of functions within the time on the CPU.
     fn shares(&self) -> FxHashMap<Key, f64> {
         let waits: f64 = self.of(false).map(|it| it.1).sum();
         let functions: f64 = self.of(true).map(|it| it.1).sum();
@@ -163,7 +163,7 @@ impl Times {
     }
 }
 
-/// Places of what has at least [`LEAST_SHARE`] on average over so many items.
+/// Places of the keys with a mean share of at least [`LEAST_SHARE`] over this number of items.
 fn places(means: FxHashMap<Key, f64>, items: usize) -> FxHashMap<Key, usize> {
     let least = LEAST_SHARE * items as f64;
     let found = means.into_iter().filter(|it| it.1 >= least);
@@ -172,7 +172,7 @@ fn places(means: FxHashMap<Key, f64>, items: usize) -> FxHashMap<Key, usize> {
     keys.into_iter().zip(0..).collect()
 }
 
-/// Shares of a sum by place; what has no place is at that behind them.
+/// Shares of a sum by place; keys without a place go to the one behind the others.
 fn placed(
     parts: impl Iterator<Item = (Key, f64)>,
     sum: f64,
@@ -195,7 +195,8 @@ struct Component {
     sampled: Vec<f64>,
 }
 
-/// Logarithms of probabilities from numbers of draws. Half a draw is spread over all: nothing is impossible.
+/// Logarithms of probabilities from numbers of draws. Half a draw is spread over all places, so that no probability is
+/// 0.
 fn logarithms(draws: &[f64]) -> Vec<f64> {
     let sum: f64 = draws.iter().sum();
     let bias = 0.5 / draws.len() as f64;
@@ -204,7 +205,7 @@ fn logarithms(draws: &[f64]) -> Vec<f64> {
 }
 
 impl Component {
-    /// Of items with so much weight each.
+    /// Component of items with these weights.
     fn of(points: &[Point], weights: &[f64], places: Places) -> Self {
         let mut observed = vec![0.0; places.observed];
         let mut sampled = vec![0.0; places.sampled];
@@ -302,7 +303,7 @@ fn mixture(points: &[Point], places: Places) -> Vec<usize> {
     let one = Component::of(points, &vec![1.0; points.len()], places);
     let mut best = Mixture::fit(points, vec![one], places);
     while best.components.len() < MOST_KINDS {
-        // Items that it fits worst, far from one another in their order.
+        // The items that it fits worst, far apart in their order.
         let mut order: Vec<(f64, usize)> = points
             .iter()
             .enumerate()
@@ -330,11 +331,11 @@ fn mixture(points: &[Point], places: Places) -> Vec<usize> {
     best.of
 }
 
-/// What items are made of on average.
+/// Mean composition of items.
 struct Made {
-    /// Shares of waits, by place; the last is that of the CPU.
+    /// Shares of waits, by place; the last is the CPU's.
     observed: Vec<f64>,
-    /// Shares of functions of the time on the CPU; `None`: too little is known of them.
+    /// Shares of functions in the time on the CPU; `None`: too few samples.
     sampled: Option<Vec<f64>>,
 }
 
@@ -420,7 +421,7 @@ pub(super) struct Telling<'a> {
     pub naming: &'a Naming<'a>,
     /// For each function of the kernel's one of the same system call.
     pub stand_ins: FxHashMap<FunctionId, FunctionId>,
-    /// Whether the sums are of all items, so that what others do is known.
+    /// Whether the sums cover all items, so that what other items do is known.
     pub complete: bool,
 }
 
@@ -452,9 +453,9 @@ impl Telling<'_> {
         kinds
     }
 
-    /// Whether an excess is made of the same as typical items are.
+    /// Whether an excess has the composition of typical items.
     ///
-    /// That items waited for a CPU, which all may, is left out unless most of the excess is that.
+    /// Waiting for a CPU, which can happen to any item, is left out unless it is most of the excess.
     fn is_ordinary(&self, excess: &Times, usual: &Times) -> bool {
         let is_preempted = |key: &&Key| matches!(self.naming.of(**key).0, CauseKind::Preempted);
         let without = |times: &Times| {
@@ -468,7 +469,7 @@ impl Telling<'_> {
         let (usual, _) = without(usual);
         let of = |key: &Key| usual.get(key).copied().unwrap_or(0.0);
         let known: f64 = shares.values().sum();
-        // Of time on the CPU without samples nothing is known.
+        // Time on the CPU without samples is in no share.
         let in_common: f64 = shares.iter().map(|(key, it)| it.min(of(key))).sum();
         let alike = |(key, it): (&Key, &f64)| (1.0 - it) / (1.0 - of(key)).max(1e-9);
         preempted < DISTINCT
@@ -519,7 +520,7 @@ impl Telling<'_> {
         let all = &self.sums.all;
         let of_functions = all.keys.iter().filter(|(key, _)| key.is_sampled());
         let samples: u64 = of_functions.map(|(_, (_, _, count))| count).sum();
-        // What one sample stands for.
+        // Time on the CPU that one sample stands for.
         let interval = all.active.0.total() / samples.max(1) as f64;
         let mut drafts: Vec<(u32, Times, [f64; 2])> = Vec::new();
         let mut means = [FxHashMap::<Key, f64>::default(), FxHashMap::default()];
@@ -636,7 +637,7 @@ impl Telling<'_> {
             } else {
                 sum.total()
             };
-            // Its own time says nothing of where it could have been.
+            // Without its own time, which says nothing of where it could have occurred.
             let (own, of_all_time) = if sampled {
                 (sums.active.total(), all.active.0.total())
             } else {
@@ -644,7 +645,7 @@ impl Telling<'_> {
             };
             let part = ((own - total) / (of_all_time - total)).max(0.0);
             let chance = (looked_at * part.powi(count.min(1_000) as i32)).min(1.0);
-            // Nobody else has it, and luck would hardly do that.
+            // No other item has it, which is unlikely by luck.
             if samples != of_all || chance.is_nan() || chance > LUCK {
                 continue;
             }
@@ -665,7 +666,7 @@ impl Telling<'_> {
         found.into_iter().map(|it| it.1).collect()
     }
 
-    /// What only slow items do, of all kinds together.
+    /// Functions and waits that only slow items have, all kinds together.
     pub(super) fn only_slow(&self) -> Vec<Only> {
         let slow: Vec<u32> = self.section.slow().collect();
         let known = |it: &u32| self.rows.contains_key(it);

@@ -1,7 +1,7 @@
-//! What an explanation says, as plain data.
+//! Result of an explanation, as plain data.
 //!
-//! The JSON format of `pebs-trace explain` is this page: keys are field names, times are ns, shares
-//! are 0..1, what is unknown is null.
+//! The JSON format of `pebs-trace explain` is this page: keys are field names, times are ns, shares are 0..1, unknown
+//! values are null.
 
 use serde::Serialize;
 
@@ -22,19 +22,19 @@ pub(crate) struct Explanation {
     pub explain_version: u32,
     /// Path of the trace, as given.
     pub trace: String,
-    /// What an item is.
+    /// Unit of an item.
     pub unit: Unit,
-    /// The event that the time on the CPU is divided by; null if none was sampled.
+    /// The event by which the time on the CPU is divided; null if no event was sampled.
     pub event: Option<EventInfo>,
-    /// Its smallest and largest reset value in the run; null if none was sampled.
+    /// Its smallest and largest reset value in the run; null if no event was sampled.
     pub event_resets: Option<(u64, u64)>,
     /// Whether the event is a clock; if not, time is divided in proportion to it.
     pub event_is_clock: bool,
     /// Why there is no time of functions; null if there is.
     pub no_function_times: Option<String>,
-    /// Samples of a function below which its time is unknown.
+    /// Least number of samples for the time of a function.
     pub min_samples: u64,
-    /// Slow items below which there is no interval.
+    /// Least number of slow items for an interval.
     pub min_items: u64,
     /// Replicates of the bootstrap.
     pub replicates: u32,
@@ -57,18 +57,18 @@ pub(crate) struct ProbeExplanation {
     pub items: u64,
     /// Different item ids among them.
     pub item_ids: u64,
-    /// Of them, those whose thread had others open at the same time, with no mark that says whose time it was: their
-    /// functions and waits are not known.
+    /// Items whose thread had others open at the same time, with no mark to say whose time it was: their functions and
+    /// waits are unknown.
     pub time_shared: u64,
     /// Visits left out.
     pub left_out: LeftOut,
-    /// All its items; null if groups were asked for.
+    /// All items of the probe; null if groups were asked for.
     pub whole: Option<Group>,
-    /// The argument that splits durations best; null if none does, or if groups were asked for.
+    /// The argument that splits durations best; null if there is none, or if groups were asked for.
     pub grouped: Option<Grouped>,
-    /// Groups of like items, the one whose slow items take most more time first.
+    /// Groups of similar items, ordered by the additional time of their slow items, most first.
     pub groups: Vec<Group>,
-    /// Groups that were asked for and are not shown, and their items.
+    /// Number of groups asked for but not shown.
     pub other_groups: u64,
     /// Items in them.
     pub other_items: u64,
@@ -85,28 +85,27 @@ pub(crate) struct LeftOut {
     pub headless: u64,
 }
 
-/// How items were grouped without being asked to.
+/// Automatic grouping of items.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Grouped {
     pub argument: String,
     /// Part of the variance of the durations' ranks that it explains, 0..1.
     pub part: f64,
-    /// Chance that an argument that has nothing to do with the durations explains as much, times
-    /// the number searched.
+    /// Chance that an unrelated argument explains as much, times the number searched.
     pub chance: f64,
 }
 
-/// What the items of a group have in common.
+/// An argument that the items of a group share.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Label {
     pub argument: String,
-    /// How it is compared.
+    /// Comparison.
     pub test: SplitTest,
-    /// With what; null: it could not be read.
+    /// Value compared with; null: it could not be read.
     pub value: Option<String>,
 }
 
-/// How an argument is compared.
+/// Comparison of an argument with a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum SplitTest {
@@ -123,39 +122,40 @@ pub(crate) enum SplitTest {
 /// A group of like items.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Group {
-    /// What they have in common; empty: all items of the probe.
+    /// Arguments that they share; empty: all items of the probe.
     pub labels: Vec<Label>,
-    /// How many.
+    /// Number of items.
     pub items: u64,
     pub duration: Durations,
-    /// The slow ones; null if none is.
+    /// The slow items; null if there are none.
     pub slow: Option<Slow>,
-    /// What they are compared with; null if none is slow.
+    /// The items they are compared with; null if no item is slow.
     pub typical: Option<Typical>,
-    /// What pebs-trace itself took of them, part of none of the figures here; null if unknown.
+    /// pebs-trace's own time in them, not included in any figure here; null if unknown.
     pub own: Option<OwnTimes>,
-    /// Tests of an argument that tell slow items from others, the best first.
+    /// Tests of an argument that separate slow items from others, the best first.
     pub because: Vec<Split>,
-    /// What makes up the latency gap; null if nothing can be said.
+    /// Causes of the latency gap; null if it can't be divided.
     pub gap: Option<Gap>,
-    /// Time on the CPU, all of it; null as `gap` is.
+    /// All time on the CPU; null if `gap` is.
     pub on_cpu: Option<Figures>,
-    /// Time off the CPU, all of it.
+    /// All time off the CPU; null if `gap` is.
     pub off_cpu: Option<Figures>,
-    /// The kinds of slow items, the longest first: one where all are made of the same. A kind may lie below `slow`.
+    /// Kinds of slow items, the longest first; a single one if all have the same composition. A kind may lie below
+    /// `slow`.
     pub kinds: Vec<Kind>,
     /// Functions and waits that only slow items have, the longest first.
     pub only_slow: Vec<Only>,
-    /// Why there is no `gap`, or no part of it; null if all is said.
+    /// Why `gap` is null or incomplete; null if it is complete.
     pub too_little: Option<String>,
-    /// What happened to their threads.
+    /// Counts of their threads.
     pub counts: Vec<CountRow>,
     /// Interrupts, softirqs and page faults of their threads: time that is part of the times in `gap`.
     pub interference: Vec<InterferenceRow>,
-    /// What was counted of them, by event; empty: nothing was (`--count`).
+    /// Counted events; empty without `--count`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub counted_events: Vec<CountedRow>,
-    /// What the latency of all items varies with; null if unknown.
+    /// Division of the variance of latency over all items; null if unknown.
     pub variance: Option<Variance>,
 }
 
@@ -164,17 +164,17 @@ pub(crate) struct Group {
 pub(crate) struct Slow {
     /// `gap` (a gap in the durations sets them apart), or the rule: `p99`, `3x`, `500us`.
     pub rule: String,
-    /// How many.
+    /// Number of items.
     pub items: u64,
     /// Items from this duration on are slow.
     pub from_ns: i64,
     /// Longest.
     pub to_ns: i64,
-    /// Longest of the others; null if all are slow.
+    /// Longest item that is not slow; null if all are slow.
     pub others_up_to_ns: Option<i64>,
-    /// Those of the others that lie in the gap: so few that they don't hide it. 0 by another rule.
+    /// Items within the gap, too few to hide it, which are not slow. 0 for other rules.
     pub between: u64,
-    /// Those whose functions and waits are not known; the mean is of the others.
+    /// Slow items whose functions and waits are unknown; the mean is of the rest.
     pub without_details: u64,
     /// Mean duration; null if no details of any are known.
     pub mean_ns: Option<f64>,
@@ -182,11 +182,11 @@ pub(crate) struct Slow {
     pub samples: u64,
 }
 
-/// What slow items are compared with.
+/// The items that slow items are compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Typical {
     pub rule: TypicalRule,
-    /// How many.
+    /// Number of items.
     pub items: u64,
     /// Shortest.
     pub from_ns: i64,
@@ -198,40 +198,40 @@ pub(crate) struct Typical {
     pub samples: u64,
 }
 
-/// How typical items are chosen.
+/// Selection of typical items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum TypicalRule {
     /// The middle half of the group by duration, slow items excluded.
     MiddleHalf,
-    /// Those whose details were not kept (`--keep`): sums over them are in `function_stats`.
+    /// Items whose details were not kept (`--keep`): sums over them are in `function_stats`.
     NotKept,
 }
 
-/// A test that tells slow items from others.
+/// A test that separates slow items from others.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Split {
     /// The argument; `tid`, `pid`, `cpu_begin` and `begin_ns` of the visit are searched, too.
     pub argument: String,
-    /// How it is compared.
+    /// Comparison.
     pub test: SplitTest,
     pub value: String,
     pub slow_items: u64,
-    /// Those of them that pass.
+    /// Slow items that pass.
     pub slow_with: u64,
     pub other_items: u64,
-    /// Those of them that pass.
+    /// Other items that pass.
     pub other_with: u64,
-    /// Share of the slow items that pass, less that of the others: 0..1.
+    /// Share of the slow items that pass, less the share of the others: 0..1.
     pub effect: f64,
-    /// Chance of that if the argument has nothing to do with it, times the tests searched.
+    /// Chance of that if the argument is unrelated, times the number of tests searched.
     pub chance: f64,
     /// Tests searched.
     pub tested: u64,
 }
 
-/// What makes up the difference between slow and typical items. The shares of `causes`, `others`
-/// and `unexplained` sum to 1.
+/// Division of the difference between slow and typical items. The shares of `causes`, `others` and `unexplained` sum to
+/// 1.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Gap {
     /// Mean duration of the slow items less that of the typical ones.
@@ -240,7 +240,7 @@ pub(crate) struct Gap {
     pub gap_low_ns: Option<f64>,
     /// Upper end.
     pub gap_high_ns: Option<f64>,
-    /// What slow items take more time for, the largest share first.
+    /// Causes of the slow items' additional time, the largest share first.
     pub causes: Vec<Cause>,
     /// The causes that are not listed.
     pub others: Rest,
@@ -250,12 +250,12 @@ pub(crate) struct Gap {
     pub kernel: Rest,
 }
 
-/// A kind of slow items: those whose time beyond that of typical ones is made of the same.
+/// A kind of slow items: those whose excess over typical items has the same composition.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Kind {
-    /// How many.
+    /// Number of items.
     pub items: u64,
-    /// Those of them that are beyond the limit.
+    /// Items of it that are beyond the limit.
     pub slow_items: u64,
     /// Shortest.
     pub from_ns: i64,
@@ -263,15 +263,15 @@ pub(crate) struct Kind {
     pub to_ns: i64,
     /// Mean duration.
     pub mean_ns: f64,
-    /// Mean duration less that of typical items; null if they take no longer.
+    /// Mean duration less that of typical items; null if not longer.
     pub excess_ns: Option<f64>,
     /// Samples in them.
     pub samples: u64,
     /// Made of the same as typical items are, only longer: the tail of all.
     pub ordinary: bool,
-    /// What makes up their excess, the largest share first.
+    /// Division of their excess, the largest share first.
     pub causes: Vec<Cause>,
-    /// Tests of an argument that tell them from all other items, the best first.
+    /// Tests of an argument that separate them from all other items, the best first.
     pub because: Vec<Split>,
     /// Functions and waits that no other item has.
     pub only: Vec<Only>,
@@ -294,37 +294,38 @@ pub(crate) struct Only {
     pub samples: u64,
     /// Its time, mean of all of the kind.
     pub mean_ns: f64,
-    /// Chance that luck puts it into these items only, times the functions and waits looked at.
+    /// Chance that luck puts it into these items only, times the number of functions and waits examined.
     pub chance: f64,
-    /// Functions and waits looked at, in all kinds.
+    /// Number of functions and waits examined, in all kinds.
     pub looked_at: u64,
 }
 
-/// What kind of time a cause is.
+/// Kind of time of a cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum CauseKind {
     /// On the CPU in a function: estimated from samples.
     Function,
-    /// On the CPU in several functions of a module: of the kernel or a library where none has half of it, else in those
-    /// that have too few samples each.
+    /// On the CPU in several functions of a module: of the kernel or a library where no single one has half of the
+    /// time, else functions with too few samples each.
     Module,
-    /// Off the CPU of its own will, blocked in a function: observed.
+    /// Off the CPU voluntarily, blocked in a function: observed.
     Wait,
     /// Off the CPU against its will while it could have run: observed.
     Preempted,
     /// In no stage, waiting for the next one: observed.
     Handover,
-    /// In a stage together with others, which had their turn: observed, as equal shares.
+    /// In a stage, while other items of the batch had their turn: observed, as equal shares.
     Others,
-    /// Between its turns on the thread, which worked on other items or slept meanwhile, or between the visits of the item: observed.
+    /// Between its turns on the thread, which served other items or slept meanwhile, or between the visits of the item:
+    /// observed.
     Elsewhere,
 }
 
-/// What slow items take more of something than typical ones.
+/// Excess of slow items over typical ones in a part of the time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Figures {
-    /// Share of the gap; negative: slow items take less of it.
+    /// Share of the gap; negative: slow items take less time for it.
     pub share: f64,
     /// Lower end of the 95 % interval of the share; null if there are too few slow items.
     pub share_low: Option<f64>,
@@ -353,54 +354,54 @@ pub(crate) struct Cause {
     pub function: FunctionName,
     /// State of the thread while off the CPU, `queued` of a hand-over; null: on the CPU.
     pub state: Option<String>,
-    /// How much more slow items take of it.
+    /// Excess of slow items.
     #[serde(flatten)]
     pub figures: Figures,
     /// Where slow items went to wait; null: not recorded (`--with waits --call-graph fp`), or no wait.
     pub blocked: Option<WaitPath>,
-    /// Of waits: who ended most of them, or took the CPU; null: not recorded (`--with waits`).
+    /// For waits: the thread that ended most of them, or took the CPU; null: not recorded (`--with waits`).
     pub by: Option<WaitActor>,
-    /// The call paths of a function that tell most of its share, the largest first; none without call stacks.
+    /// The call paths of a function with the largest parts of its share, largest first; empty without call stacks.
     /// Their shares and that of `other_paths` sum to the share.
     pub paths: Vec<CallPath>,
     /// Its other call paths; null without call stacks.
     pub other_paths: Option<Rest>,
-    /// Of several functions of a module: those that take most of it. Their shares are parts of its share.
+    /// For several functions of a module: the largest of them. Their shares are parts of its share.
     pub functions: Vec<Self>,
 }
 
 /// The thread that ended most time of a wait, or took the CPU for it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct WaitActor {
-    /// Its name; `interrupt` for none.
+    /// Its name; `interrupt` if it was no thread.
     pub name: String,
     /// The thread, if it was one.
     pub tid: Option<u32>,
     /// Its part of the wait in slow items, 0..1.
     pub part: f64,
-    /// The item that it was at when it did so to the longest of these waits, where that is known.
+    /// The item that it was serving when it ended the longest of these waits; null if unknown.
     pub item_id: Option<u64>,
 }
 
 /// The call stack with most of a wait's time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct WaitPath {
-    /// Functions from the one that went to wait outwards, those of the kernel first.
+    /// Functions outwards from the one that went to wait, those of the kernel first.
     pub functions: Vec<FunctionName>,
     /// Its part of the wait in slow items, 0..1.
     pub part: f64,
 }
 
-/// What a function took when called in one way.
+/// Time of a function on one call path.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct CallPath {
-    /// Who called it, the nearest first, up to the function of the probe; if that is not on the stack, all of it.
+    /// Callers, the nearest first, up to the function of the probe; if that is not on the stack, the whole stack.
     pub callers: Vec<FunctionName>,
     /// Outer callers are not known.
     pub truncated: bool,
-    /// Whether samples had a call stack: if not, nothing is known of callers.
+    /// Whether samples had a call stack: if not, callers are unknown.
     pub known: bool,
-    /// How much more slow items take of the function, called so.
+    /// Excess of slow items on this path.
     #[serde(flatten)]
     pub figures: Figures,
 }
@@ -446,8 +447,8 @@ pub(crate) struct CountRow {
 /// is part of theirs, and not to be added to it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct InterferenceRow {
-    /// `interrupts`, `softirqs`, `page faults`, or `slower clock`: what a CPU as fast as the fastest of the recording
-    /// would have saved.
+    /// `interrupts`, `softirqs`, `page faults`, or `slower clock`: time saved had every CPU run at the highest
+    /// frequency of the recording.
     pub what: &'static str,
     /// Mean of a slow item.
     pub slow_ns: f64,
@@ -469,8 +470,8 @@ pub(crate) struct InterferenceRow {
     pub variance_part: Option<f64>,
 }
 
-/// What the latency of all items of a group varies with. The shares of `parts`, `others` and
-/// `unexplained` sum to 1.
+/// Division of the variance of latency over all items of a group. The shares of `parts`, `others` and `unexplained` sum
+/// to 1.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Variance {
     pub items: u64,

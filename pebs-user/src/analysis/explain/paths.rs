@@ -1,8 +1,8 @@
-//! The share of a function in the gap, by who called it.
+//! Divides the share of a function in the gap among its call paths.
 //!
-//! Samples are read twice: once to see which call paths have enough samples to be distinguished, once for their sums.
-//! So memory is kept for those alone. What the others took is what is left of the function, so that the shares of its
-//! paths sum to its own.
+//! Samples are read twice: first to find the call paths with enough samples to be distinguished, then for their sums.
+//! So only those need memory. The other paths get the remainder of the function, so that the shares of its paths sum
+//! to its own.
 
 use std::{iter, slice};
 
@@ -23,14 +23,14 @@ use crate::units::FunctionId;
 /// Call paths listed for one function.
 const MOST_PATHS: usize = 5;
 
-/// Least part of the gap with which a call path is listed, as for causes.
+/// Least share of the gap of a listed call path, as for causes.
 const LEAST_SHARE: f64 = 0.005;
 
 /// A section and a call path.
 type Place = (u16, u32);
 
 /// Divides the functions among the causes of these gaps, one for each section, by call path. Does nothing if the trace
-/// has no call stacks, or not the details of typical items.
+/// has no call stacks, or lacks the details of typical items.
 pub(super) fn divide(
     trace: &Trace,
     summing: &Summing<'_>,
@@ -135,7 +135,7 @@ fn wanted(gap: Option<&Gap>) -> FxHashSet<u32> {
     all.filter_map(function).collect()
 }
 
-/// The cause itself, or the functions that it is made of.
+/// The cause itself, or its member functions.
 fn alone_or_members(cause: &mut Cause) -> impl Iterator<Item = &mut Cause> {
     match cause.functions.is_empty() {
         true => slice::from_mut(cause).iter_mut(),

@@ -1,4 +1,4 @@
-//! What can be asked of an explanation, and why there may be none.
+//! Options of an explanation, and the errors.
 
 use serde::Serialize;
 use thiserror::Error;
@@ -9,27 +9,27 @@ use crate::failure::Hint;
 use crate::store::reader::ReadError;
 use crate::units::ProbeId;
 
-/// What is explained.
+/// Unit to explain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Unit {
-    /// Each visit by itself.
+    /// Each visit separately.
     #[default]
     Visit,
     /// All visits with the same item id, from the first begin to the last end.
     Item,
 }
 
-/// What is asked.
+/// Options of an explanation.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ExplainOptions {
     /// Only this probe.
     pub probe: Option<ProbeId>,
-    /// Arguments whose values make groups; none: found by themselves.
+    /// Arguments to group by; empty: grouped automatically.
     pub group_by: Vec<String>,
-    /// What is slow; none: beyond a gap in the durations, else p99.
+    /// Rule for slow items; `None`: beyond a gap in the durations, else p99.
     pub slow: Option<Rule>,
-    /// What is explained; none: what follows from the probes.
+    /// Unit to explain; `None`: derived from the probes.
     pub unit: Option<Unit>,
     /// Visits that overlap a loss.
     pub losses: LossVisits,
@@ -68,9 +68,9 @@ pub(crate) enum ExplainError {
     #[error("no probe {probe} in trace {trace}")]
     NoProbe {
         trace: String,
-        /// The probe asked for.
+        /// The requested probe.
         probe: u16,
-        /// Numbers and SPECs of those that there are.
+        /// Numbers and SPECs of the probes of the trace.
         known: Vec<String>,
     },
     /// No column to group by.
@@ -91,13 +91,13 @@ pub(crate) enum ExplainError {
         /// `slow` or `none`.
         kept: String,
     },
-    /// Nothing to explain.
+    /// The trace has no items to explain.
     #[error("cannot explain trace {trace}: {reason}")]
     Nothing {
         trace: String,
         /// Why.
         reason: String,
-        /// What to do.
+        /// Advice to the user.
         hint: String,
     },
     /// No such item.
@@ -108,7 +108,7 @@ pub(crate) enum ExplainError {
         what: &'static str,
         /// As typed.
         number: u64,
-        /// What there is instead.
+        /// Advice: the items there are.
         hint: String,
     },
 }

@@ -1,28 +1,26 @@
-//! What tells slow items from others: a search for the one test of one argument that does it best.
+//! Searches the one test of one argument that best separates slow items from others.
 //!
 //! # The search
 //!
-//! A test is `argument = value`, `argument begins with text`, `argument >= value` or
-//! `argument <= value`. Beside the arguments of the SPEC, the visits of other probes within the item, the thread, the process, the CPU of the
-//! begin mark and the time of the begin are searched. The best test has the largest *effect*: the
-//! share of the slow items that pass it less the share of the others that do (Youden's J; 1 tells
-//! them apart without exception, 0 is chance). Of equal effects the first wins: arguments before what
-//! the machine adds, equality before thresholds.
+//! A test is `argument = value`, `argument begins with text`, `argument >= value` or `argument <= value`. Beside the
+//! arguments of the SPEC, the visits of other probes within the item, the thread, the process, the CPU of the begin
+//! mark and the time of the begin are searched. The best test has the largest *effect*: the share of the slow items
+//! that pass it less the share of the others that do (Youden's J; 1 separates them without exception, 0 is chance).
+//! Among equal effects the first wins: arguments before system properties, equality before thresholds.
 //!
 //! # Its significance
 //!
-//! Fisher's exact test gives the chance of the table if slowness and test have nothing to do with
-//! one another. It is multiplied by the number of tests searched (Bonferroni): searching a thousand
-//! tests makes a one-in-a-thousand coincidence. Below 1e-3 a test is reported if its effect is at least
-//! 0.5, or if half of the items that pass it are slow and a tenth of the slow ones pass it: that is
-//! one reason of several. That it holds is then certain, that it is the reason is not: what goes along
-//! with the reason passes as well.
+//! Fisher's exact test gives the chance of the table if slowness and test are independent. It is multiplied by the
+//! number of tests searched (Bonferroni): among a thousand tests a one-in-a-thousand coincidence is likely. A test with
+//! a chance below 1e-3 is reported if its effect is at least 0.5, or if half of the items that pass it are slow and a
+//! tenth of the slow ones pass it: it is then one reason of several. The association is then certain, causation is not:
+//! anything correlated with the real reason passes as well.
 //!
 //! # Groups of like items
 //!
-//! Of arguments with few values, or split in two by a threshold, the one is found that explains the
-//! largest part of the variance of the durations' ranks (Kruskal and Wallis). It makes groups if
-//! that is at least 0.14 beyond what chance makes, again after Bonferroni.
+//! Among arguments with few values, or split in two by a threshold, the one that explains the largest part of the
+//! variance of the durations' ranks is chosen (Kruskal and Wallis). It makes groups if that part is at least 0.14
+//! beyond chance, again after Bonferroni.
 //!
 //! Assumption: items are independent of one another.
 //! Source: Fisher, "Statistical Methods for Research Workers", 21.02; Youden, Cancer 3 (1950);
@@ -36,26 +34,25 @@ use super::items::{Item, Items};
 use super::model::{Split, SplitTest};
 use crate::probe::spec::{Location, Spec};
 
-/// Probability below which a test is reported.
+/// Tests with a smaller chance are reported.
 const CHANCE: f64 = 1e-3;
 
-/// Effect from which on a test is reported.
+/// Least effect of a reported test.
 const EFFECT: f64 = 0.5;
 
-/// Or: share of the items that pass it which are slow, and of the slow items which pass it. Slow items may
-/// have several reasons, one of which is the machine.
+/// Alternatively: least share of slow items among those that pass, and of those that pass among the slow. Slow items
+/// may have several reasons, one of them the machine.
 const SLOW_OF_WITH: f64 = 0.5;
 const WITH_OF_SLOW: f64 = 0.1;
 
-/// Slow items that a test must hold for.
+/// Least number of slow items that pass a test.
 const FEWEST_SLOW: u64 = 3;
 
-/// Different values up to which each one is tested by itself, or makes a group.
+/// Largest number of different values for which each one is tested, or makes a group.
 const TESTED_VALUES: usize = 64;
 const GROUPS: usize = 8;
 
-/// Part of the variance of ranks from which on an argument makes groups: a large effect by the usual
-/// convention.
+/// Least part of the variance of ranks for an argument to make groups: a large effect by the usual convention.
 const PART: f64 = 0.14;
 
 /// Items of a group at least.
@@ -153,11 +150,10 @@ struct Found {
     value: u64,
 }
 
-/// The tests that tell the slow of these items from the others, the best of each argument, the one
-/// with the largest effect first.
+/// Tests that separate the slow items from the others, the best one of each argument, by effect, largest first.
 ///
-/// `members` are indices of items, `slow` says which of them are; both of the same length.
-/// Cost: O(n log n) for each argument.
+/// `members` are indices of items, `slow` marks the slow ones; both have the same length. Cost: O(n log n) for each
+/// argument.
 pub(super) fn because(members: &[u32], slow: &[bool], items: &Items) -> Vec<Split> {
     let slow_count = slow.iter().filter(|slow| **slow).count() as u64;
     let total = members.len() as u64;
@@ -305,14 +301,13 @@ pub(in crate::analysis) struct Grouping {
     pub part: f64,
     /// Chance, after Bonferroni.
     pub chance: f64,
-    /// What the items of each group have in common.
+    /// Arguments that the items of each group share.
     pub labels: Vec<(SplitTest, String)>,
     /// By member: the index of its label; `None`: in no group.
     pub group: Vec<Option<u16>>,
 }
 
-/// The argument of the SPEC that splits the durations of these items best; `None` if none does so
-/// with a large effect.
+/// The argument of the SPEC that splits the durations of these items best; `None` if no argument has a large effect.
 ///
 /// Cost: O(n log n) for each argument.
 pub(super) fn grouping(members: &[u32], items: &Items) -> Option<Grouping> {
@@ -379,8 +374,7 @@ fn ranks(members: &[u32], items: &[Item]) -> Vec<f64> {
 /// Labels, and the group of each member.
 type Groups = (Vec<(SplitTest, String)>, Vec<Option<u16>>);
 
-/// A group for each value that enough items have; `None` unless there are some, and they hold most
-/// items.
+/// A group for each value of enough items; `None` unless there are several, and they cover most items.
 fn by_value(
     values: Vec<Option<u64>>,
     test: SplitTest,
@@ -408,8 +402,8 @@ fn by_value(
     Some((labels, group))
 }
 
-/// The groups that a number makes, and how many ways were searched: a group for each value if there
-/// are few, else the two on either side of the best threshold.
+/// The groups by a number, and the number of splits searched: one group for each value if there are few, else the two
+/// sides of the best threshold.
 fn number_groups(
     members: &[u32],
     ranks: &[f64],
@@ -457,8 +451,7 @@ fn number_groups(
     (ways, groups)
 }
 
-/// The part of the variance of ranks between groups beyond what chance makes (epsilon squared), and
-/// the chance of it.
+/// The part of the variance of ranks between groups beyond chance (epsilon squared), and its probability.
 fn explained(ranks: &[f64], group: &[Option<u16>], groups: usize) -> Option<(f64, f64)> {
     let mut sums = vec![(0.0, 0.0); groups];
     let (mut n, mut total, mut squares) = (0.0, 0.0, 0.0);

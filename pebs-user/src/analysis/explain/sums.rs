@@ -24,19 +24,18 @@ columns! {
     }
 }
 
-/// Stands for who has no thread: an interrupt.
+/// Actor that is no thread: an interrupt.
 pub(super) const NO_THREAD: u32 = 0;
 
 /// State of a thread that was taken off the CPU while it could have run.
 pub(in crate::analysis) const PREEMPTED: &str = "runnable";
 
-/// What sums are of.
+/// Key of a sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(in crate::analysis) enum Key {
-    /// Samples of a function, as the events that they stand for.
+    /// Samples of a function, as the number of events that they stand for.
     Function(FunctionId),
-    /// Time off the CPU; of preemptions that of all functions together, as where it happens is
-    /// chance.
+    /// Time off the CPU; preemptions of all functions are one key, as the place of a preemption is chance.
     Wait(WaitKind),
     /// Time in no stage, before the stage of a probe.
     Handover(u16),
@@ -45,7 +44,7 @@ pub(in crate::analysis) enum Key {
 }
 
 impl Key {
-    /// Whether samples tell of it, not observation.
+    /// Whether it is sampled, not observed.
     pub(in crate::analysis) const fn is_sampled(self) -> bool {
         matches!(self, Self::Function(_))
     }
@@ -64,11 +63,11 @@ impl Key {
 #[derive(Clone, Debug, Default)]
 pub(in crate::analysis) struct ClassSums {
     pub items: Blocks,
-    /// Latencies without what pebs-trace took, ns.
+    /// Latencies without pebs-trace's own time, ns.
     pub latency: Blocks,
-    /// What it took, ns.
+    /// pebs-trace's own time, ns.
     pub own: Blocks,
-    /// Times on the CPU, likewise without, ns.
+    /// Times on the CPU without pebs-trace's own time, ns.
     pub active: Blocks,
     /// Events of all functions.
     pub events: Blocks,
@@ -84,8 +83,8 @@ pub(in crate::analysis) struct ClassSums {
     pub keys: FxHashMap<Key, (Blocks, u64)>,
     /// Time of waits, ns, by their call stack as well.
     pub stacks: FxHashMap<(Key, u32), i64>,
-    /// Time of waits, ns, by the thread that ended them or took the CPU as well, with the longest of them and when that
-    /// thread did so.
+    /// Time of waits, ns, also by the thread that ended them or took the CPU, with the longest of them and the time at
+    /// which the thread did so.
     pub actors: FxHashMap<(Key, u32), (i64, (i64, i64))>,
 }
 
@@ -182,13 +181,13 @@ impl AllSums {
 pub(in crate::analysis) struct GroupSums {
     /// Its slow items.
     pub slow: ClassSums,
-    /// What these are compared with.
+    /// The items that they are compared with.
     pub typical: ClassSums,
-    /// All of them.
+    /// All items.
     pub all: AllSums,
 }
 
-/// Where the rows of items go.
+/// Adds the rows of items to sums.
 pub(in crate::analysis) struct Summing<'a> {
     pub items: &'a Items,
     /// The groups.
@@ -202,11 +201,11 @@ pub(in crate::analysis) struct Summing<'a> {
     /// Names of the threads that ended waits or took the CPU, by tid.
     pub actors: FxHashMap<u32, String>,
     pub block: fn(&Items, u32) -> usize,
-    /// Rows of the items to look at by themselves ([`Summing::watch`]).
+    /// Rows of the watched items ([`Summing::watch`]).
     pub rows: Rows,
-    /// By item whether it is one of these; empty: none is.
+    /// By item, whether its rows are kept; empty: no item's.
     watched: Vec<bool>,
-    /// Rows added so far: whose turn it is where items share what there is too little of.
+    /// Number of rows added: decides which item gets an event where a batch has fewer events than items.
     turn: u64,
 }
 
@@ -247,7 +246,7 @@ impl<'a> Summing<'a> {
         summing
     }
 
-    /// Keeps the rows of these items, to look at them by themselves.
+    /// Keeps the rows of these items.
     pub(in crate::analysis) fn watch(&mut self, items: &[u32]) {
         if self.watched.is_empty() {
             self.watched = vec![false; self.items.all.len()];
@@ -284,7 +283,7 @@ impl<'a> Summing<'a> {
         }
     }
 
-    /// The sections in which a visit counts, with its class and its block there, and what of it counts.
+    /// Calls `take` with the sections in which a visit counts, its class and block there, and its share.
     pub(in crate::analysis) fn classes_of(
         &self,
         visit_id: u64,
@@ -338,7 +337,7 @@ impl<'a> Summing<'a> {
         }
     }
 
-    /// Adds the time of a wait to those that a thread ended, or took the CPU for, at some time.
+    /// Adds the time of a wait to those that a thread ended, or took the CPU for, at time `when`.
     fn add_actor(&mut self, visit_id: u64, at: (Key, u32), name: &str, (ns, when): (i64, i64)) {
         self.add_slow(visit_id, |slow, share| {
             let (sum, longest) = slow.actors.entry(at).or_default();
@@ -348,7 +347,7 @@ impl<'a> Summing<'a> {
         self.actors.entry(at.1).or_insert_with(|| name.to_owned());
     }
 
-    /// Adds up the functions, as one event saw them.
+    /// Adds up the functions, as sampled by one event.
     pub(in crate::analysis) fn functions(
         &mut self,
         trace: &Trace,

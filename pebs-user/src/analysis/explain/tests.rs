@@ -1,4 +1,4 @@
-//! Explanations of made-up traces whose truth is known.
+//! Explanations of synthetic traces with known truth.
 
 mod kinds;
 mod paths;
@@ -58,8 +58,8 @@ fn served(mut maker: Maker) -> TestTrace {
     maker.finish(&FUNCTIONS)
 }
 
-/// A wait has the stack at which slow items went to it; interruptions are listed beside the causes, whose shares sum
-/// to 1 without it.
+/// A wait has the stack at which slow items went to it; interruptions are listed beside the causes, whose shares sum to
+/// 1 without them.
 #[test]
 fn paths_and_interference() {
     let mut maker = Maker::new(info(&[SPEC]));
@@ -82,7 +82,7 @@ fn paths_and_interference() {
         panic!("page faults were not recorded: {:?}", group.interference)
     };
     assert_eq!((irq.what, softirq.what), ("interrupts", "softirqs"));
-    // A tenth of the time on the CPU, of which slow items have 295 us more.
+    // A tenth of the time on the CPU; slow items have 295 us more.
     let truth = 29_500.0;
     assert!(irq.excess_low_ns.unwrap() <= truth && truth <= irq.excess_high_ns.unwrap());
     assert!((irq.share - irq.excess_ns / gap.gap_ns).abs() < 1e-9);
@@ -109,8 +109,8 @@ fn paths_and_interference() {
     assert!(slow.interference[0].slow_ns > slow.interference[0].typical_ns);
 }
 
-/// Items that are slow as their CPU ran at half its speed for a while: that comes first among the interruptions, with
-/// the time that the slower clock took.
+/// Items that are slow because their CPU ran at half its speed for a while: this comes first among the interruptions,
+/// with the time lost to the slower clock.
 #[test]
 fn slower_clock() {
     let mut maker = Maker::new(info(&[SPEC]));
@@ -127,7 +127,7 @@ fn slower_clock() {
     let explanation = explain(&trace, &ExplainOptions::default()).unwrap();
     let first = &whole(&explanation).interference[0];
     assert_eq!(first.what, "slower clock");
-    // 100 us of work and a little, which takes twice as long.
+    // 100 us of work and a bit, which takes twice as long.
     let truth = 103_000.0;
     assert!((first.excess_ns / truth - 1.0).abs() < 0.05, "{first:?}");
     assert!((first.share - 1.0).abs() < 0.1, "{first:?}");
@@ -202,7 +202,8 @@ fn strays_between() {
     );
 }
 
-/// Where it is marked when a thread turns to an item, the time in which it slept beside it is apart from its other items.
+/// Where marks show which item a thread turns to, the time it slept during an item is separate from the time for other
+/// items.
 #[test]
 fn idle() {
     for resumes in [true, false] {
@@ -229,7 +230,7 @@ fn idle() {
             let found = gap.causes.iter().find(|it| it.state.as_deref() == state);
             found.map(|it| (it.kind, it.figures.excess_ns.round() as i64))
         };
-        // Of the slow ones, 50, 150, ..: 1,000 ns more in the mean.
+        // Slow ones only: 50, 150, ..: 1,000 ns more in the mean.
         let (told, others) = if resumes {
             assert_eq!(of(Some(IDLE)), Some((CauseKind::Wait, 301_000)));
             assert_eq!(of(Some(OTHER_ITEMS)), Some((CauseKind::Elsewhere, 100_000)));
@@ -250,7 +251,7 @@ fn idle() {
     }
 }
 
-/// Where it is unknown when threads ran, it is said that intervals know nothing of it.
+/// Without context switches the notes say that intervals do not cover time off the CPU.
 #[test]
 fn without_switches() {
     let mut described = info(&[SPEC]);
@@ -261,7 +262,7 @@ fn without_switches() {
     assert!(text.contains("intervals do not cover it"), "{text}");
 }
 
-/// What the slow items have in common is named, with the chance that it is none.
+/// The argument that slow items share is named, with the probability of chance.
 #[test]
 fn what_goes_along() {
     let trace = server();
@@ -290,7 +291,7 @@ fn what_goes_along() {
     assert!(lines[1].starts_with("slow because: in rehash 6"), "{text}");
 }
 
-/// Items are compared within groups that were asked for; what is slow is so within its group.
+/// Items are compared within the groups asked for; slow is relative to the group.
 #[test]
 fn groups_asked_for() {
     let mut maker = Maker::new(info(&[SPEC]));
@@ -327,7 +328,7 @@ fn groups_asked_for() {
             .iter()
             .all(|it| it.slow.is_none() && it.gap.is_none())
     );
-    // And found when nobody asks, as the durations differ by it.
+    // The same groups are found automatically, as the durations differ by them.
     let found = explain(&trace, &ExplainOptions::default()).unwrap();
     let grouped = found.probes[0].grouped.as_ref().unwrap();
     assert_eq!(grouped.argument, "n");
@@ -335,7 +336,7 @@ fn groups_asked_for() {
     assert_eq!(found.probes[0].groups.len(), 3);
 }
 
-/// Arguments that have nothing to do with the durations neither explain nor group.
+/// Arguments unrelated to the durations neither explain nor group.
 #[test]
 fn nothing_goes_along_by_chance() {
     let mut random = SplitMix64::new(5);
@@ -359,7 +360,7 @@ fn nothing_goes_along_by_chance() {
     }
 }
 
-/// With too few samples or items nothing is made up: it is said, and waits are still observed.
+/// With too few samples or items the reason is given instead of a cause; waits are still observed.
 #[test]
 fn too_little_is_said() {
     let mut maker = Maker::new(info(&[SPEC]));
@@ -390,7 +391,7 @@ fn too_little_is_said() {
     assert!(words.join(" ").contains(&said), "{text}");
 }
 
-/// Visits that overlap a loss are left out, and said to be; they can be counted.
+/// Visits that overlap a loss are left out and counted in the header; they can be included.
 #[test]
 fn losses_are_left_out() {
     let mut maker = Maker::new(info(&[SPEC]));
@@ -411,8 +412,8 @@ fn losses_are_left_out() {
     assert_eq!(whole(&explain(&trace, &all).unwrap()).items, 200);
 }
 
-/// A visit of another probe within a call is part of it: its waits count for the outer one, and having
-/// one tells slow items from others.
+/// A visit of another probe nested in a call is part of it: its waits count for the outer one, and its presence
+/// separates slow items from others.
 #[test]
 fn inner_visits_count() {
     let mut maker = Maker::new(info(&["/bin/db:query", "/bin/db:checkpoint"]));
@@ -520,7 +521,7 @@ fn kept_items() {
     );
 }
 
-/// What can't be explained is said in one line, with what to do.
+/// Each error is one line, with advice.
 #[test]
 fn refusals() {
     let trace = server();
@@ -553,7 +554,7 @@ fn refusals() {
     );
 }
 
-/// One item: where it stands, and what it took more time for.
+/// One item: its place in its group, and the causes of its additional time.
 #[test]
 fn one_item() {
     let trace = server();

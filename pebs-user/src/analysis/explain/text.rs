@@ -1,7 +1,7 @@
 //! Explanations as text, for people.
 //!
-//! The first three lines of a section say which items are slow, what goes along with it, and what
-//! their time went to. Unknown is `-`; an estimate has its samples and its interval beside it.
+//! The first three lines of a section give the slow items, the argument that separates them, and the
+//! causes. Unknown values are `-`; an estimate has its samples and its interval beside it.
 
 pub(crate) mod item;
 mod kinds;
@@ -26,16 +26,16 @@ use crate::analysis::report::text::{
 use crate::present::{Page, Tone, toned};
 use crate::terminal::shown;
 
-/// Causes named in the line that says what the time went to.
+/// Largest number of causes named in the line on where the time went.
 const NAMED: usize = 3;
 
-/// Least share with which a cause is named there.
+/// Least share of a cause named there.
 const LEAST_NAMED: f64 = 0.02;
 
-/// Least share of the gap with which interruptions are named there.
+/// Least share of the gap of interruptions named there.
 const LEAST_INTERFERED: f64 = 0.1;
 
-/// Columns of what was waited for, beside its place.
+/// Width of the column with the reason of a wait, beside its place.
 const REASON_WIDTH: usize = 24;
 
 /// Characters of a remark.
@@ -96,7 +96,7 @@ pub(crate) fn page(explanation: &Explanation, width: usize) -> Page {
     out
 }
 
-/// What is counted: visits only where several have the same id, and these are not taken together.
+/// Noun for what is counted: "visit" only if several visits have the same id and are not merged.
 fn noun(unit: Unit, probe: &ProbeExplanation) -> &'static str {
     if unit == Unit::Visit && probe.specs.iter().any(|spec| is_batched(spec)) {
         "visit"
@@ -172,7 +172,7 @@ fn left_out(left_out: LeftOut, noun: &str) -> String {
     parts.join(", ")
 }
 
-/// What the items of a group have in common.
+/// The arguments that the items of a group share.
 fn labels(labels: &[Label]) -> String {
     if labels.is_empty() {
         return "all".to_owned();
@@ -268,7 +268,7 @@ fn slow(group: &Group, noun: &str) -> String {
     }
 }
 
-/// The test that tells slow items from others best, with what it rests on.
+/// The best test that separates slow items from others, with its evidence.
 fn because(splits: &[Split], noun: &str) -> String {
     let Some(best) = splits.first() else {
         return String::new();
@@ -312,7 +312,7 @@ fn chance(p: f64) -> String {
     format!("p = {p:.0e}")
 }
 
-/// What most of the slow items' additional time went to.
+/// The causes of most of the slow items' additional time.
 fn cause(group: &Group, noun: &str) -> String {
     let Some(gap) = &group.gap else {
         return group
@@ -338,7 +338,7 @@ fn cause(group: &Group, noun: &str) -> String {
     format!("{} (of {longer}){remark}", named.join(", "))
 }
 
-/// Page faults, where a good part of the gap is in the kernel and slow items have more of them.
+/// Page faults, if a good part of the gap is in the kernel and slow items have more of them.
 fn faulted(group: &Group, gap: &Gap) -> String {
     let faults = group.counts.iter().find(|it| it.count == PAGE_FAULTS);
     match faults.filter(|it| it.excess >= 1.0 && it.excess_low.is_some_and(|low| low > 0.0)) {
@@ -384,7 +384,7 @@ fn compared(slow: &Slow, typical: &Typical, noun: &str) -> String {
     )
 }
 
-/// What a cause was seen by.
+/// How a cause was seen: its samples or waits.
 fn evidence(cause: &Cause) -> String {
     if cause.state.is_some() {
         plural(cause.figures.slow_samples, "wait")
@@ -393,7 +393,7 @@ fn evidence(cause: &Cause) -> String {
     }
 }
 
-/// A cause in words, in so many columns.
+/// A cause as text, within this many columns.
 fn what(cause: &Cause, width: usize) -> String {
     let path = cause.blocked.as_ref().map_or(&[][..], |it| &it.functions);
     kind(
@@ -404,7 +404,7 @@ fn what(cause: &Cause, width: usize) -> String {
     )
 }
 
-/// A cause and its share in a sentence, with the functions that it is made of.
+/// A cause and its share as part of a sentence, with its member functions.
 fn said(cause: &Cause) -> String {
     let large = |it: &&Cause| it.figures.share >= LEAST_NAMED;
     let members = cause.functions.iter().filter(large).take(NAMED);
@@ -418,7 +418,7 @@ fn said(cause: &Cause) -> String {
     format!("{} {}{of}", reason(cause), share(cause.figures.share))
 }
 
-/// A function of those that a cause is made of, whose module the cause has said.
+/// A member function of a cause; the cause names the module.
 fn member(cause: &Cause, width: usize) -> String {
     let function = FunctionName {
         kernel: false,
@@ -466,7 +466,7 @@ fn kind(
     }
 }
 
-/// A call stack at which a thread blocked: the function of the kernel that did, then those in user space.
+/// A call stack at which a thread blocked: the kernel function that blocked, then those in user space.
 fn wait_path(functions: &[FunctionName]) -> String {
     let in_kernel = functions.iter().take_while(|it| it.kernel).count();
     let first = functions.iter().take(in_kernel.min(1));
@@ -485,12 +485,12 @@ fn wait_path(functions: &[FunctionName]) -> String {
 fn share(share: f64) -> String {
     match share {
         share if share <= -0.001 => format!("-{}", percent(-share)),
-        // Less than a thousandth of the gap counts as nothing.
+        // Less than a thousandth of the gap is shown as 0.
         share => percent(share),
     }
 }
 
-/// An interval of a share, in brackets; nothing if it is not known.
+/// An interval of a share, in brackets; empty if unknown.
 fn ends(low: Option<f64>, high: Option<f64>) -> String {
     match (low, high) {
         // Adding 0 makes -0 one.
@@ -506,7 +506,7 @@ fn ends(low: Option<f64>, high: Option<f64>) -> String {
 mod tests {
     use super::*;
 
-    /// Tests of arguments as one would type them, foreign text made safe.
+    /// Tests of arguments in the syntax of SPECs, with foreign text escaped.
     #[test]
     fn tests_of_arguments() {
         assert_eq!(test("n", SplitTest::AtLeast, "5"), "n>=5");

@@ -1,17 +1,16 @@
-//! What the latency varies with over all items of a group.
+//! Divides the variance of latency over all items of a group.
 //!
-//! Latency is a sum of parts, so Var(latency) = sum of Cov(part, latency) over the parts: the share of
-//! a part is its covariance over the variance, and the shares sum to 1. A part that is long in long
-//! items has a large share, one that is equally long in all has none, however long it is.
+//! Latency is a sum of parts, so Var(latency) = sum of Cov(part, latency) over the parts: the share of a part is its
+//! covariance over the variance, and the shares sum to 1. A part that is long in long items has a large share; a part
+//! that is equally long in all items has none, however long it is.
 //!
-//! The time of a function in one item is taken as c x the events of its samples there, with c = time
-//! on the CPU / events over all items: an item shorter than the sample interval has mostly none and
-//! sometimes one, and as the sampling's phase does not know the latency, the covariance is right on
-//! average. What the counts of samples miss of the time on the CPU of single items, and functions with
-//! fewer than [`MIN_SAMPLES`] samples, are *unexplained*.
+//! The time of a function in one item is estimated as c x the events of its samples there, with c = time on the CPU /
+//! events over all items: an item shorter than the sample interval mostly has no sample and sometimes one, and as the
+//! phase of sampling is independent of the latency, the covariance is right on average. The part of single items' time
+//! on the CPU that sample counts miss, and functions with fewer than [`MIN_SAMPLES`] samples, are *unexplained*.
 //!
-//! *Worked number*: items of 10 us and, one in ten, of 110 us; f takes 100 us of the latter and
-//! nothing of the others. Var = 0.09 x 100² us², Cov(f, latency) the same: f has 100 %.
+//! *Worked number*: items of 10 us and, one in ten, of 110 us; f takes 100 us of the latter and no time of the others.
+//! Var = 0.09 x 100² us², Cov(f, latency) the same: f has 100 %.
 //!
 //! Intervals as in [`super::contrast`], of all items of the group.
 //! Source: Cov is linear in either argument; VProfiler (Huang, Mozafari, Wenisch, EuroSys 2017) ranks
@@ -23,14 +22,14 @@ use super::model::{Variance, VariancePart};
 use super::sums::{AllSums, Key};
 use crate::analysis::report::MIN_SAMPLES;
 
-/// Least share with which a part is listed.
+/// Least share of a listed part.
 const LEAST_SHARE: f64 = 0.005;
 
-/// Items below which nothing is said.
+/// Least number of items.
 const FEWEST: f64 = 20.0;
 
-/// Samples an item below which nothing is said of net latencies: by how much a sample took more or less than others is then
-/// much of what they vary by, and goes along with whether an item has one.
+/// Least number of samples an item for a variance of net latencies. With fewer, the variation in the overhead of
+/// samples is much of the variance, and correlates with whether an item has a sample.
 const SAMPLES_EACH: f64 = 1.0;
 
 /// Moments of the latency over the items, or over a replicate of them.
@@ -77,8 +76,8 @@ fn total(blocks: &Blocks) -> f64 {
     blocks.total()
 }
 
-/// Divides the variance, `top` parts of it; `None` if it is 0 or there are too few items, or too few samples in them while
-/// the latency is without what these took.
+/// Divides the variance, listing `top` parts; `None` if it is 0, or there are too few items, or too few samples in them
+/// while the latency is net of their overhead.
 pub(super) fn divide(
     all: &AllSums,
     naming: &Naming<'_>,
@@ -111,7 +110,7 @@ pub(super) fn divide(
     let told: f64 = rows.iter().map(|(_, share)| share).sum();
     let on_cpu = whole.share(all.active.0.total(), all.active.1.total());
     let functions = told - waits;
-    // What is neither on the CPU nor waiting is in other items of the thread.
+    // Time neither on the CPU nor waiting went to other items of the thread.
     let elsewhere = 1.0 - on_cpu - waits;
     rows.sort_by(|a, b| b.1.total_cmp(&a.1));
     rows.retain(|(_, share)| share.abs() >= LEAST_SHARE);

@@ -1,4 +1,4 @@
-//! Which of the counted events explains how long items or intervals took: `pebs-trace mine`.
+//! Which counted events explain how long items or intervals took: `pebs-trace mine`.
 //!
 //! The work is done by the crate `pebs_mine`; here its results get names and words.
 
@@ -19,16 +19,16 @@ use serde::Serialize;
 /// When counts are cleaned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CleanWhen {
-    /// Those that are known to be scaled, or missing in a series in time.
+    /// Values known to be scaled, or missing in a time series.
     #[default]
     Scaled,
-    /// All of them.
+    /// All values.
     Always,
     /// None.
     Never,
 }
 
-/// How far to go.
+/// Last step to run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Until {
     /// Cleaned counts.
@@ -40,29 +40,29 @@ pub enum Until {
     Interact,
 }
 
-/// What is asked.
+/// Options of mining.
 #[derive(Clone, Debug, Default)]
 pub struct MineOptions {
     /// The column to explain.
     pub explain: Option<String>,
     /// When counts are cleaned.
     pub clean: CleanWhen,
-    /// Neighbours that missing values are made of; none: by cross-validation.
+    /// Neighbours averaged to fill in missing values; `None`: by cross-validation.
     pub neighbours: Option<usize>,
-    /// What models predict; none: derived from the outcomes.
+    /// Quantity that models predict; `None`: derived from the outcomes.
     pub scale: Option<Scale>,
     /// The row to look at.
     pub item: Option<String>,
-    /// How far to go.
+    /// Last step to run.
     pub until: Until,
     /// Seed of all that is drawn.
     pub seed: u64,
 }
 
-/// Why nothing is explained.
+/// Why nothing can be mined.
 #[derive(Debug, thiserror::Error)]
 pub enum MineError {
-    /// There is nothing to explain.
+    /// The outcome is missing or unclear.
     #[error(transparent)]
     Outcome(#[from] OutcomeError),
     /// The events can't be ranked.
@@ -74,9 +74,9 @@ pub enum MineError {
     /// No row is called so.
     #[error("no row is called '{name}'")]
     NoItem {
-        /// What was asked for.
+        /// Name that was asked for.
         name: String,
-        /// One that there is.
+        /// An existing name.
         example: String,
     },
 }
@@ -101,7 +101,7 @@ impl Hint for MineError {
     }
 }
 
-/// A figure and the middle 95 % of what resampling makes of it.
+/// A mean over resamples with its 95 % interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Interval {
     /// Mean over the resamples.
@@ -122,7 +122,7 @@ impl From<rank::Interval> for Interval {
     }
 }
 
-/// What cleaning did to an event.
+/// Changes to one event by cleaning.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CleanedEvent {
     /// Its name.
@@ -133,11 +133,11 @@ pub struct CleanedEvent {
     pub anderson_darling_normal: Option<f64>,
     /// The same of the generalised extreme value distribution.
     pub anderson_darling_gev: Option<f64>,
-    /// Standard deviations above the mean at which outliers begin.
+    /// Outlier threshold in standard deviations above the mean.
     pub deviations: Option<f64>,
-    /// Where outliers begin.
+    /// Values above are outliers.
     pub threshold: Option<f64>,
-    /// Neighbours that missing values were made of.
+    /// Neighbours averaged to fill in missing values.
     pub neighbours: Option<usize>,
     /// Outliers that were replaced.
     pub outliers: usize,
@@ -145,7 +145,7 @@ pub struct CleanedEvent {
     pub missing: usize,
     /// Zeros that can't be true, filled in.
     pub zeros: usize,
-    /// Values counted in a part of their row only, the rest of which was made of the rows around.
+    /// Values counted in a part of their row only; the rest was filled in from the rows around.
     pub parts: usize,
 }
 
@@ -155,18 +155,18 @@ pub struct ChangedValue {
     pub row: String,
     /// Name of the event.
     pub event: String,
-    /// What was there; none: nothing.
+    /// Old value; null: missing.
     pub before: Option<f64>,
-    /// What is there now.
+    /// New value.
     pub after: f64,
     /// `outlier`, `missing`, `zero` or `part`.
     pub why: &'static str,
 }
 
-/// An event, or events that say the same, by what they are worth.
+/// An event, or equivalent events, with their importance.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RankedEvents {
-    /// Their names, the one that says most first.
+    /// Their names, the most important first.
     pub events: Vec<String>,
     /// Share of the outcome's variance that depends on them.
     pub effect: Interval,
@@ -180,11 +180,11 @@ pub struct RankedEvents {
     pub chance: f64,
     /// Whether they do no better than shuffled counts.
     pub is_noise: bool,
-    /// Whether one of them is in the most accurate model.
+    /// Whether the most accurate model uses one of them.
     pub is_kept: bool,
 }
 
-/// A model of so many events.
+/// A model of some number of events.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ModelOf {
     /// The events, most important first.
@@ -213,27 +213,27 @@ pub struct PairOf {
 pub struct EventOf {
     /// Its name.
     pub event: String,
-    /// Its count there; none: not counted.
+    /// Its count there; null: not counted.
     pub count: Option<f64>,
     /// Its median over all rows.
     pub typical: f64,
-    /// How much it adds to the prediction, in units of the outcome; a factor, if the scale is logarithmic.
+    /// Contribution to the prediction, in units of the outcome; a factor, if the scale is logarithmic.
     pub adds: f64,
 }
 
-/// A row, and why it is as it is.
+/// A row, with the contributions to its outcome.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RowOf {
     /// Its name.
     pub row: String,
     pub outcome: Option<f64>,
-    /// What the model expects of it.
+    /// Prediction of the model.
     pub predicted: f64,
     /// Events of the model, that with the largest part first.
     pub events: Vec<EventOf>,
 }
 
-/// The ranking, where it was asked for.
+/// The ranking, if it was asked for.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Ranked {
     /// Rows with an outcome.
@@ -252,11 +252,11 @@ pub struct Ranked {
     pub constant: Vec<String>,
     /// Models of ever fewer events.
     pub models: Vec<ModelOf>,
-    /// The most accurate of them.
+    /// Index of the most accurate step.
     pub best: usize,
     /// Pairs, strongest first.
     pub pairs: Option<Vec<PairOf>>,
-    /// The row that was asked for, or the worst ones.
+    /// The row asked for, or the worst ones.
     pub worst: Vec<RowOf>,
 }
 
@@ -279,15 +279,15 @@ pub struct Mined {
     pub rows: usize,
     /// Whether rows are intervals of time (or runs), not items.
     pub is_timed: bool,
-    /// What is worth knowing of how they were read.
+    /// Remarks on how they were read.
     pub notes: Vec<String>,
-    /// What is explained.
+    /// Name of the outcome.
     pub outcome: Option<String>,
-    /// Median and 99th percentile of it; of IPC the first percentile.
+    /// Median and 99th percentile of it; for IPC the first percentile.
     pub typical_and_bad: Option<(f64, f64)>,
     /// Whether a lower value is the bad one.
     pub low_is_bad: bool,
-    /// What cleaning did, event by event; none: there was nothing to clean.
+    /// Changes by cleaning, event by event; null: nothing had to be cleaned.
     pub cleaning: Option<Vec<CleanedEvent>>,
     /// Every value that was changed.
     pub changes: Vec<ChangedValue>,
@@ -300,16 +300,16 @@ pub struct Mined {
     pub series: Series,
 }
 
-/// Rows that are shown without being asked for.
+/// Rows shown by default.
 const WORST: usize = 3;
 
 /// Series that are drawn.
 const DRAWN: usize = 4;
 
-/// Cleans, ranks and pairs what was read.
+/// Cleans a table, ranks its events and finds pairs.
 ///
 /// # Errors
-/// If there is nothing to explain, or nothing to explain it with.
+/// If there is no outcome, or no event to explain it with.
 pub fn mine(files: Vec<String>, table: Table, options: &MineOptions) -> Result<Mined, MineError> {
     let Table {
         series,
@@ -469,7 +469,7 @@ fn typical_and_bad(outcome: &Outcome) -> (f64, f64) {
     (quantile(&sorted, 0.5), quantile(&sorted, bad))
 }
 
-/// The row that was asked for, else the worst.
+/// The row asked for, else the worst ones.
 fn shown_rows(
     series: &Series,
     outcome: &Outcome,

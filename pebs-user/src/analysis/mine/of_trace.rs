@@ -15,7 +15,7 @@ use crate::store::reader::{ReadError, Trace};
 use crate::store::schema::count_state;
 use crate::store::view::{Select as _, View as _, columns};
 
-/// The column with what is explained: a visit's duration less what recording took of it.
+/// Column of the outcome: a visit's duration without pebs-trace's own time.
 const OUTCOME: &str = "net_ns";
 
 columns! {
@@ -43,10 +43,10 @@ pub enum TraceError {
     /// It can't be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// Nothing was counted.
+    /// The trace has no counts of visits.
     #[error("no events were counted in {0}")]
     NotCounted(String),
-    /// Nothing was counted in intervals.
+    /// The trace has no counts of intervals.
     #[error("no events were counted in intervals in {0}")]
     NoIntervals(String),
 }
@@ -63,7 +63,7 @@ impl Hint for TraceError {
     }
 }
 
-/// The visits of the probe that has most of them, with what was counted in each.
+/// Reads the visits of the probe that has most of them, with the counts of each.
 ///
 /// # Errors
 /// If the trace can't be read, or has no counts.
@@ -122,13 +122,14 @@ pub fn read(trace: &Trace) -> Result<Table, TraceError> {
     })
 }
 
-/// What was counted of each thread in each interval in which it was on the CPU.
+/// Reads the counts of each thread in each interval in which it was on the CPU.
 ///
 /// # Errors
 /// If the trace can't be read, or has no counts of intervals.
 pub fn intervals(trace: &Trace) -> Result<Table, TraceError> {
     let names = &trace.info.counted;
-    // By thread and begin: of each event its value and the share of the time in which it was counted, and the time on the CPU.
+    // By thread and begin: for each event its value and the share of the time in which it was counted, and the time on
+    // the CPU.
     type Row = (Vec<(Value, f32)>, Option<i64>);
     let mut rows: BTreeMap<(u32, i64), Row> = BTreeMap::new();
     for batch in IntervalColumns::scan(trace)? {
@@ -180,7 +181,7 @@ pub fn intervals(trace: &Trace) -> Result<Table, TraceError> {
     Ok(intervals.finish())
 }
 
-/// The visits that are mined, and what is worth knowing of the others.
+/// The visits to mine, and remarks on the others.
 fn rows(trace: &Trace) -> Result<(Vec<Row>, Vec<String>), ReadError> {
     let mut rows = Vec::new();
     let (mut open, mut not_net) = (0_u64, 0_u64);

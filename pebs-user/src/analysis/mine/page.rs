@@ -1,4 +1,5 @@
-//! What was mined as one self-contained page: importance, error against number of events, series before and after cleaning.
+//! Result of mining as one self-contained page: importance, error against number of events, series before and after
+//! cleaning.
 //!
 //! Figures are drawn here, as SVG; the page has no script. Names are escaped by askama, in figures by [`escaped`].
 

@@ -1,4 +1,4 @@
-//! What was mined as text, for people: the verdict first.
+//! Result of mining as text: the verdict first.
 
 use super::{Mined, PairOf, Ranked, RankedEvents, RowOf};
 use crate::present::human::{UNKNOWN, count, events, percent, plural, safe, time};
@@ -10,16 +10,16 @@ use crate::terminal::shown;
 /// Events named in the verdict.
 const NAMED: usize = 3;
 
-/// Least share of the variance with which an event is named there.
+/// Least share of the variance of an event named there.
 const LEAST_NAMED: f64 = 0.05;
 
-/// Share of the variance below which the events together explain next to nothing.
+/// Share of the variance below which the events together count as explaining next to nothing.
 const LEAST_EXPLAINED: f64 = 0.1;
 
 /// Columns of a name.
 const NAME_WIDTH: usize = 48;
 
-/// Columns to which a name can be shortened.
+/// Width to which a name can be shortened.
 const LEAST_NAME: usize = 14;
 
 /// Characters of a remark.
@@ -28,16 +28,16 @@ const NOTE_WIDTH: usize = 300;
 /// Cleaned events that are listed.
 const CLEANED: usize = 12;
 
-/// Ratio to the typical count from which on a row's count is named.
+/// Least ratio to the typical count for a row's count to be named.
 const STANDS_OUT: f64 = 2.0;
 
-/// What was mined, as text for a pipe.
+/// Result of mining as text, for a pipe.
 #[must_use]
 pub fn render(mined: &Mined, top: usize) -> String {
     page(mined, top, PIPE_WIDTH).plain()
 }
 
-/// What was mined, laid out for a width; `top`: events and pairs that are listed.
+/// Result of mining, laid out for a width; `top`: number of events and pairs listed.
 #[must_use]
 pub fn page(mined: &Mined, top: usize, width: usize) -> Page {
     let mut out = Page::new(width);
@@ -83,14 +83,14 @@ fn names(events: &[String]) -> String {
     }
 }
 
-/// Events that say something of items that the models have not seen.
+/// Events with a significant effect on items that the models have not seen.
 fn found(ranked: &Ranked) -> Vec<&RankedEvents> {
     let predicts = ranked.explained.mean >= LEAST_EXPLAINED;
     let events = ranked.events.iter();
     events.filter(|it| predicts && !it.is_noise).collect()
 }
 
-/// One sentence: what the outcome depends on, or that nothing is found.
+/// One sentence: the events that the outcome depends on, or that there are none.
 fn verdict(outcome: &str, ranked: &Ranked) -> String {
     let explained = ranked.explained.mean.max(0.0);
     let real = found(ranked);
@@ -128,7 +128,7 @@ fn verdict(outcome: &str, ranked: &Ranked) -> String {
     format!("{outcome} depends on {}{rest}", named.join(", "))
 }
 
-/// A value of the outcome, whose name says its unit.
+/// Formats a value of the outcome; its name gives the unit.
 fn value(outcome: &str, value: f64) -> String {
     if outcome.ends_with("_ns") {
         time(value)
@@ -211,7 +211,7 @@ fn ranking(out: &mut Page, mined: &Mined, outcome: &str, ranked: &Ranked, top: u
     }
 }
 
-/// What stands out in a row: `this one had 12 times the page-faults`.
+/// Names what stands out in a row: `this one had 12 times the page-faults`.
 fn of_row(row: &RowOf, outcome: &str, ranked: &Ranked) -> String {
     let observed = row.outcome.map(|it| value(outcome, it));
     let mut text = format!(
@@ -365,7 +365,7 @@ fn pairs_table(out: &mut Page, pairs: &[PairOf], top: usize) {
     out.table("pairs of events that interact", &table);
 }
 
-/// How much was cleaned.
+/// Summary of the cleaning.
 fn cleaned(mined: &Mined, noun: &str) -> String {
     let Some(cleaning) = &mined.cleaning else {
         return format!(
@@ -491,7 +491,7 @@ mod tests {
         }
     }
 
-    /// Where no event matters, that is the verdict.
+    /// If no event matters, that is the verdict.
     #[test]
     fn nothing_explains_it() {
         let mut rng = Rng::new(3);
@@ -504,7 +504,7 @@ mod tests {
         );
     }
 
-    /// What was cleaned is said event by event, also where nothing is ranked, and the page shows it.
+    /// Changes are listed event by event, even without a ranking, and the page shows them.
     #[test]
     fn cleaned_series() {
         let (mut series, outcome) = known(4, 300, 3);

@@ -1,4 +1,4 @@
-//! Visits that serve several items: how many, and what of the time is each one's.
+//! Visits that serve several items: their number, and each item's share of the time.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ columns! {
     struct Visits of visits { visit_id, probe_id, duration_ns, flags }
 }
 
-/// Says of probes whose visits serve several items what is known of these.
+/// Sets the figures on batches, for probes whose visits serve several items.
 ///
 /// Memory: 56 bytes an item.
 pub(super) fn fill(

@@ -1,4 +1,4 @@
-//! Which visits are compared with which: a small code for each visit of the trace.
+//! The class of each visit of the trace, as a small code.
 
 use rustc_hash::FxHashMap;
 
@@ -7,7 +7,7 @@ use crate::analysis::classes::Class;
 /// Visits, or items, of one page.
 const PAGE: u64 = 4096;
 
-/// What later passes need to know of a visit.
+/// Data on a visit for the later passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct VisitClass {
     /// Index of its probe's section.
@@ -91,7 +91,7 @@ impl IdSet {
         }
     }
 
-    /// Number of different ids; `None` if there were too many to tell.
+    /// Number of different ids; `None` if there were too many to count.
     pub(super) fn len(&self) -> Option<u64> {
         let count = || self.words.values().map(|w| u64::from(w.count_ones())).sum();
         (!self.overflow).then(count)
@@ -102,7 +102,7 @@ impl IdSet {
 mod tests {
     use super::*;
 
-    /// Every class comes back as it was set, and what was never set is not counted.
+    /// Every class is returned as it was set, and visits without one are not counted.
     #[test]
     fn classes_come_back() {
         let mut classes = VisitClasses::default();

@@ -1,4 +1,4 @@
-//! What happened to a visit's thread, in numbers: switches, migrations, page faults.
+//! Counts of a visit's thread: switches, migrations, page faults.
 
 use serde::Serialize;
 
@@ -9,10 +9,10 @@ columns! {
     pub(in crate::analysis) struct CountColumns of visits { switches, migrations, page_faults }
 }
 
-/// What is counted, as a report names one.
+/// Nouns of the counts, as in a report.
 const NOUNS: [&str; 3] = ["switch", "migration", "page fault"];
 
-/// Times the mean of typical visits from which on a count tells something.
+/// Least ratio to the mean of typical visits for a count to be named.
 const STRIKING: f64 = 2.0;
 
 /// Counts of one visit; null where they were not recorded. In [`TypicalCounts`] their means.
@@ -22,7 +22,7 @@ pub struct Counts<T = u32> {
     pub switches: Option<T>,
     /// Times that it came back on another one.
     pub migrations: Option<T>,
-    /// Page faults that it took.
+    /// Page faults of the thread.
     pub page_faults: Option<T>,
 }
 
@@ -52,7 +52,7 @@ impl<T: Copy> Counts<T> {
 impl Counts {
     /// The counts that set this visit apart from typical ones, with their nouns.
     ///
-    /// Switches are left out: the waits say more.
+    /// Switches are left out: waits are more informative.
     pub(in crate::analysis) fn striking(
         &self,
         typical: &TypicalCounts,
@@ -105,7 +105,7 @@ mod tests {
         Counts::of([Some(switches), Some(migrations), page_faults])
     }
 
-    /// Only what typical visits do not have as well is worth a word; the unknown never is.
+    /// A count is named only if typical visits have fewer; an unknown count never is.
     #[test]
     fn striking_counts() {
         let mut typical = CountSums::default();

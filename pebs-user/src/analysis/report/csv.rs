@@ -56,7 +56,7 @@ pub(super) fn cells(line: &mut Line, cells: [&Cell; 3]) {
     }
 }
 
-/// Adds a function: its id, name and module, whether it is the kernel's, and in which system call.
+/// Adds a function: its id, name and module, whether it is the kernel's, and its system call.
 pub(super) fn function(line: &mut Line, function: &FunctionName) {
     let FunctionName {
         function_id,

@@ -23,7 +23,7 @@ columns! {
     pub(super) struct WaitColumns of waits { visit_id, begin_ns, end_ns, function_id, state }
 }
 
-/// Names of the states met, by the order in which they were.
+/// Names of the states, in order of first occurrence.
 #[derive(Debug, Default)]
 pub(in crate::analysis) struct States(Vec<String>);
 
@@ -80,7 +80,7 @@ impl Details<'_> {
             self_stderr_ns,
         } = FunctionColumns::of(batch)?;
         let mut end = 0;
-        // The rows of a visit are mostly next to one another.
+        // The rows of a visit are mostly consecutive.
         for of_visit in visits.chunk_by(|a, b| a == b) {
             let (begin, visit) = (end, of_visit[0]);
             end += of_visit.len();

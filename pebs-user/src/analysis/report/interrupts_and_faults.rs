@@ -1,5 +1,5 @@
-//! Interrupts, softirqs and page faults during visits (`--with irq,faults`): time that is part of what functions
-//! and waits took.
+//! Interrupts, softirqs and page faults during visits (`--with irq,faults`): time that is included in functions and
+//! waits.
 
 use serde::Serialize;
 
@@ -17,13 +17,13 @@ columns! {
 /// Names of the columns in reports, in the order of [`InterferenceColumns::values`].
 pub(crate) const WHAT: [&str; 4] = ["interrupts", "softirqs", "page faults", MAJOR];
 
-/// What is counted, and not timed.
+/// Name of the kind that is counted, not timed.
 pub(crate) const MAJOR: &str = "major faults";
 
-/// Times the mean of typical visits from which on an interruption is named for a visit.
+/// Least ratio to the mean of typical visits for an interruption to be named.
 const STRIKING: f64 = 2.0;
 
-/// Least part of a visit's duration with which an interruption is named.
+/// Least part of a visit's duration of an interruption that is named.
 const LEAST_PART: f64 = 0.01;
 
 impl InterferenceColumns {
@@ -39,8 +39,8 @@ impl InterferenceColumns {
         [irq_ns, softirq_ns, fault_ns, major_faults.map(i64::from)]
     }
 
-    /// The same without what pebs-trace took during page faults: of what it took of the thread's time on the CPU, as much as
-    /// faults have of that.
+    /// The same without pebs-trace's own time during page faults: its time on the thread's CPU, in proportion to the
+    /// part that faults have of that.
     #[must_use]
     pub(crate) fn net(mut self, oncpu_ns: Option<i64>, own_ns: i64) -> Self {
         let faults = self.fault_ns.zip(oncpu_ns);
@@ -50,7 +50,7 @@ impl InterferenceColumns {
         self
     }
 
-    /// What sets this visit apart from typical ones, with `rows` those of its probe.
+    /// Interruptions in which this visit exceeds typical ones; `rows`: those of its probe.
     pub(in crate::analysis) fn striking(
         &self,
         duration_ns: i64,
@@ -67,7 +67,7 @@ impl InterferenceColumns {
         values.filter_map(strikes).collect()
     }
 
-    /// All that was recorded for visits of its probe, beside what is typical of them; empty: nothing was.
+    /// All interruptions recorded for its probe, beside typical values; empty: not recorded.
     pub(crate) fn beside(&self, rows: &[InterferenceRow]) -> String {
         let values = self.values();
         let said = rows.iter().map(|row| {
@@ -82,9 +82,9 @@ impl InterferenceColumns {
     }
 }
 
-/// What pebs-trace took during so much of a thread's time on the CPU, of which it took `own_ns`.
+/// pebs-trace's own time in `ns` of a thread's time on the CPU, of which it took `own_ns` altogether.
 ///
-/// *Worked number*: of 200 us on the CPU it took 120 us, and faults took 100 us: 60 us of these.
+/// *Worked number*: of 200 us on the CPU it took 120 us, and faults took 100 us: 60 us of these are its own.
 pub(in crate::analysis) fn own_during(ns: i64, oncpu_ns: i64, own_ns: i64) -> i64 {
     if oncpu_ns <= 0 {
         return 0;
@@ -104,15 +104,15 @@ fn amount(what: &str, value: i64) -> String {
 /// An interruption of visits, the mean of one visit.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct InterferenceRow {
-    /// `interrupts`, `softirqs` or `page faults`: time in them; `major faults`: how many.
+    /// `interrupts`, `softirqs` or `page faults`: time in them; `major faults`: their number.
     pub what: &'static str,
     /// `ns` or `faults`.
     pub unit: &'static str,
-    /// Of all visits counted; null if it is known of none.
+    /// Mean of all visits counted; null if unknown for all.
     pub all: Option<f64>,
-    /// Of slow visits.
+    /// Mean of slow visits.
     pub slow: Option<f64>,
-    /// Of typical visits.
+    /// Mean of typical visits.
     pub typical: Option<f64>,
 }
 
@@ -163,7 +163,7 @@ impl InterferenceSums {
         (visits > 0).then(|| sum / visits as f64)
     }
 
-    /// Rows of what is known of any visit.
+    /// Rows of the kinds that are known for any visit.
     pub(in crate::analysis) fn rows(
         all: &Self,
         slow: &Self,
@@ -201,7 +201,7 @@ mod tests {
         sums
     }
 
-    /// Faults have their part of what pebs-trace took on the CPU; a wait in them has none of it.
+    /// Faults have their part of pebs-trace's time on the CPU; a wait during a fault has no part of it.
     #[test]
     fn own_work_in_faults() {
         let faults = |ns| InterferenceColumns {
@@ -219,7 +219,7 @@ mod tests {
         }
     }
 
-    /// Means are over the visits of which it is known; what is unknown for all is left out, never 0.
+    /// Means are over visits with known values; what is unknown for all is left out, never 0.
     #[test]
     fn means_of_what_is_known() {
         let slow = visit(Some(9_000), None);
@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(slow.beside(&[]), "");
     }
 
-    /// Worth a word is what typical visits have not as well, and a time only if it is a part of the visit's.
+    /// Named are values that typical visits do not reach, and times only if they are a part of the visit's.
     #[test]
     fn striking() {
         let typical = sums(&[visit(Some(1_000), Some(0))]);

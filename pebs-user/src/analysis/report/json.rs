@@ -4,7 +4,8 @@ use serde::Serialize;
 
 use crate::terminal::shown_json;
 
-/// The report as indented JSON with a line end: stable keys, times in ns, null for what is unknown.
+/// Renders the report as indented JSON with a line end: stable keys, times in ns, null for unknown
+/// values.
 ///
 /// # Errors
 /// None for a report made by [`super::build`] or [`super::memory::build`]: all its keys are strings.

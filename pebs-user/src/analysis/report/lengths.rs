@@ -1,4 +1,4 @@
-//! Lengths of time, all of them.
+//! Exact distribution of lengths of time.
 
 use super::model::Quantiles;
 use crate::analysis::classes::quantile;

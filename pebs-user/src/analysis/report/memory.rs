@@ -1,10 +1,9 @@
-//! What memory accesses functions made, and where the data came from: `report --by memory`.
+//! Memory accesses of functions, and the source of the data: `report --by memory`.
 //!
-//! A row is a function with one kind of access: what was done, where the data came from, what other caches were
-//! asked, how the address was translated. A sample stands for as many events as the reset value says (Akiyama,
-//! Hirofuchi 2017, V.D: samples x reset value); of n samples the standard error is that of n independent
-//! events, so 1/sqrt(n) of the sum where the reset value stayed the same. With 16 samples every 1,000 loads:
-//! 16,000 loads, give or take 4,000.
+//! A row is a function with one kind of access: operation, source of the data, snoop, translation of the
+//! address. A sample stands for as many events as its reset value (Akiyama, Hirofuchi 2017, V.D: samples x
+//! reset value); for n samples the standard error is that of n independent events, so 1/sqrt(n) of the sum
+//! where the reset value stayed the same. With 16 samples every 1,000 loads: 16,000 loads, give or take 4,000.
 
 pub(crate) mod csv;
 pub(crate) mod text;
@@ -48,18 +47,18 @@ pub(crate) struct MemoryReport {
     pub memory_report_version: u32,
     /// Path of the trace, as given.
     pub trace: String,
-    /// Samples below which events are not estimated.
+    /// Least number of samples for an estimate of events.
     pub min_samples: u64,
-    /// Events whose samples have memory accesses; empty if the trace has none.
+    /// Events whose samples have memory accesses; empty if there are none.
     pub events: Vec<EventAccesses>,
 }
 
-/// The accesses that samples of one event tell of.
+/// Memory accesses in the samples of one event.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct EventAccesses {
     pub event: EventInfo,
     pub samples: u64,
-    /// Those that say something of their access.
+    /// Samples with any data on their access.
     pub told: u64,
     /// Those of them in visits that are left out: they overlap a loss, have no end, or are of another probe.
     pub left_out: u64,
@@ -76,25 +75,25 @@ pub(crate) struct AccessSection {
     pub spec: Option<String>,
     /// Visits with their details; null in no visit.
     pub visits: Option<u64>,
-    /// Slow ones of them.
+    /// Slow visits with their details.
     pub slow_visits: Option<u64>,
-    /// Typical ones of them.
+    /// Typical visits with their details.
     pub typical_visits: Option<u64>,
     /// The most events first.
     pub rows: Vec<AccessRow>,
 }
 
-/// One kind of access of one function. What is null was not said.
+/// One kind of access of one function. Null: not in the samples.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct AccessRow {
     pub function: FunctionName,
-    /// What was done.
+    /// Operation.
     pub op: Option<String>,
-    /// Where the data came from.
+    /// Source of the data.
     pub level: Option<String>,
-    /// What other caches were asked.
+    /// Snoop of other caches.
     pub snoop: Option<String>,
-    /// How the address was translated.
+    /// Translation of the address.
     pub tlb: Option<String>,
     /// Whether the instruction was locked.
     pub locked: Option<bool>,
@@ -110,14 +109,14 @@ pub(crate) struct AccessRow {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct AccessCell {
     pub samples: u64,
-    /// Events that they stand for; null below [`MIN_SAMPLES`], and where the kernel did not keep to a reset
-    /// value and the samples do not say what it was.
+    /// Events that they stand for; null below [`MIN_SAMPLES`], and where the kernel varied the reset value and
+    /// samples do not have it.
     pub events: Option<f64>,
     /// Standard error of `events`.
     pub events_stderr: Option<f64>,
     /// Events per visit of the class.
     pub per_visit: Option<f64>,
-    /// Median of the cycles that accesses took, of those that say it.
+    /// Median latency in cycles, over the samples that have it.
     pub latency_p50: Option<u64>,
     /// 99th percentile.
     pub latency_p99: Option<u64>,
@@ -159,7 +158,7 @@ fn report(trace: &Trace, events: Vec<EventAccesses>) -> MemoryReport {
     }
 }
 
-/// What rows are distinguished by; texts by their number.
+/// Key of a row; texts by their number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Key {
     event: u8,
@@ -179,7 +178,7 @@ struct Sum {
     samples: u64,
     events: f64,
     squares: f64,
-    /// Some sample does not say for how many events it stands.
+    /// Whether a sample lacks the number of events it stands for.
     unknown: bool,
     latency: Sketch,
 }
@@ -289,7 +288,7 @@ impl Sums {
     }
 }
 
-/// Visits of a section whose details are known: all, slow, typical.
+/// Visits of a section with known details: all, slow, typical.
 struct Visits {
     probe: u16,
     counts: [Option<u64>; 3],
@@ -298,7 +297,7 @@ struct Visits {
 fn visits_of(trace: &Trace, (probe, section): (u16, Section)) -> Visits {
     let (all, slow) = (section.all.visits, section.slow.visits);
     let counts = if trace.info.keep.is_some() {
-        // Of those that were not kept there are no rows: neither of all nor of the typical ones.
+        // Visits that were not kept have no rows, so neither all nor the typical ones are complete.
         [None, Some(slow - section.slow_condensed), None]
     } else {
         [Some(all), Some(slow), Some(section.typical.visits)]

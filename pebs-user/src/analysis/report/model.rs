@@ -1,7 +1,7 @@
-//! What a report says, as plain data.
+//! Contents of a report, as plain data.
 //!
-//! The JSON format of `pebs-trace report` is this page: keys are field names, times are ns, what is
-//! unknown is null.
+//! The JSON format of `pebs-trace report` is this page: keys are field names, times are ns, unknown values are
+//! null.
 
 use std::ops::Deref;
 
@@ -25,7 +25,7 @@ pub struct Report {
     pub report_version: u32,
     /// Path of the trace, as given.
     pub trace: String,
-    /// Samples of a function below which its time per visit is unknown.
+    /// Least number of samples for a function's time per visit.
     pub min_samples: u64,
     /// The event that the function estimates are from: the first that is a clock, else the first.
     pub event: Option<EventInfo>,
@@ -39,14 +39,14 @@ pub struct Report {
     pub run: RunInfo,
 }
 
-/// What is known of the visits of one probe.
+/// Figures on the visits of one probe.
 #[derive(Clone, Debug, Serialize)]
 pub struct ProbeReport {
     /// Number of the probe.
     pub probe_id: u16,
     /// SPEC as typed; null if `trace.json` doesn't know the probe.
     pub spec: Option<String>,
-    /// Different items; null if they are too many to tell apart.
+    /// Number of different items; null if there are too many to count.
     pub items: Option<u64>,
     /// The items of visits that serve several; null: they serve one each.
     pub batches: Option<BatchSum>,
@@ -58,7 +58,7 @@ pub struct ProbeReport {
     pub left_out_loss: u64,
     /// Visits left out because their end was never seen.
     pub left_out_open: u64,
-    /// Why nothing can be said of what visits took: most never ended. Null where most did.
+    /// Why visits can't be judged: most never ended. Null if most did.
     pub never_ended: Option<String>,
     /// Visits by flag, in the order of the flags' bits; flags that no visit has are not listed.
     pub flags: Vec<FlagCount>,
@@ -66,23 +66,23 @@ pub struct ProbeReport {
     pub samples: u64,
     /// Durations of the visits counted; null if there are none.
     pub duration: Option<Quantiles>,
-    /// How their time divides; null if switches were not recorded.
+    /// Division of their time; null if switches were not recorded.
     pub time: Option<TimeSplit>,
     /// The visits that the typical ones are compared with.
     pub slow: Option<SlowClass>,
     /// The visits that the slow ones are compared with.
     pub typical: Option<TypicalClass>,
-    /// What pebs-trace itself took of the visits counted, part of none of the figures here; null if unknown.
+    /// pebs-trace's own time in the visits counted, not included in any figure here; null if unknown.
     pub own: Option<OwnTimes>,
     /// Interrupt, softirq and page-fault time of the visits, part of the times below; empty: not recorded.
     pub interference: Vec<InterferenceRow>,
-    /// What was counted of the visits, by event; empty: nothing was (`--count`).
+    /// Counted events of the visits; empty without `--count`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub counted_events: Vec<CountedRow>,
-    /// What slow visits spend more time in than typical ones, the largest difference first;
-    /// from 0.5 % of the whole difference on.
+    /// Rows with more time in slow visits than in typical ones, the largest difference first; from 0.5 % of the
+    /// whole difference.
     pub spread: Vec<Row>,
-    /// What takes the largest share of all visits counted, the largest first; from 0.5 % on.
+    /// Rows with the largest share of all visits counted, the largest first; from 0.5 %.
     pub largest: Vec<Row>,
     /// The slowest visits, the slowest first.
     pub slowest: Vec<SlowVisit>,
@@ -93,9 +93,9 @@ pub struct ProbeReport {
 pub struct BatchSum {
     /// Items served, one for each time that it was.
     pub items: u64,
-    /// Those among them whose ids are not known.
+    /// Items without a known id.
     pub unknown: u64,
-    /// Visits of which not even the number of items is known.
+    /// Visits with an unknown number of items.
     pub unsized_visits: u64,
     /// Items of the largest visit.
     pub largest: u32,
@@ -103,14 +103,14 @@ pub struct BatchSum {
     pub share: Option<Quantiles>,
 }
 
-/// What pebs-trace's marks, samples and other records took of a visit, the mean, ns.
+/// Mean time of pebs-trace's marks, samples and other records in a visit, ns.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct OwnTimes {
-    /// Of all visits counted.
+    /// In all visits counted.
     pub all_ns: f64,
-    /// Of slow ones; null if there are none.
+    /// In slow ones; null if there are none.
     pub slow_ns: Option<f64>,
-    /// Of typical ones, likewise.
+    /// In typical ones; null if there are none.
     pub typical_ns: Option<f64>,
 }
 
@@ -123,7 +123,7 @@ pub struct FlagCount {
     pub visits: u64,
 }
 
-/// Durations, exact: each is one of theirs.
+/// Quantiles of durations, exact: each is one of the durations.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Quantiles {
     /// Median.
@@ -167,23 +167,23 @@ pub struct Stage {
     pub visits: u64,
     /// Durations of the visits, exact; an item's share of one that serves several.
     pub service: Option<Quantiles>,
-    /// Part of the latencies' sum; those of stages that overlap count each.
+    /// Part of the sum of latencies; stages that overlap count each.
     pub service_share: Option<f64>,
     /// Times that an item was in no stage before this one.
     pub waits: u64,
-    /// How long, exact; null: never.
+    /// Durations of waiting, exact; null: no item waited.
     pub waiting: Option<Quantiles>,
     /// Part of the latencies' sum.
     pub waiting_share: Option<f64>,
     /// Visits of items that were served together with others.
     pub shared: u64,
-    /// Part of their time that others had, exact; null if there are none.
+    /// Part of their time that went to other items, exact; null if there are none.
     pub others: Option<Quantiles>,
     /// Part of the latencies' sum.
     pub others_share: Option<f64>,
 }
 
-/// Where the time of the visits went. Sums over visits with a known time on the CPU.
+/// Division of the visits' time. Sums over visits with a known time on the CPU.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TimeSplit {
     /// Visits that the sums are of.
@@ -198,14 +198,14 @@ pub struct TimeSplit {
     pub elsewhere_ns: f64,
 }
 
-/// State of a row that is what the thread did for other visits.
+/// State of a row with the thread's time for other visits.
 pub const ELSEWHERE: &str = "elsewhere";
 
-/// State of a row that is what the thread did for other items meanwhile, where it is marked when it turns to one
-/// (`--resume`): then [`IDLE`] is apart from it.
+/// State of a row with the thread's time for other items, where marks show when it turns to one (`--resume`):
+/// then [`IDLE`] is separate from it.
 pub const OTHER_ITEMS: &str = "other_items";
 
-/// State of a row that is time in which the thread slept between its turns to the item.
+/// State of a row with the time in which the thread slept between its turns to the item.
 pub const IDLE: &str = "idle";
 
 /// Time off the CPU in one state.
@@ -223,7 +223,7 @@ pub struct StateSum {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SlowRule {
-    /// A gap in the durations sets them apart from the others, but for [`SlowClass::between`].
+    /// Beyond a gap in the durations; [`SlowClass::between`] items lie within it.
     Gap,
     /// No such gap: those at or above the 99th percentile.
     P99,
@@ -232,23 +232,23 @@ pub enum SlowRule {
 /// The slow visits.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SlowClass {
-    /// What sets them apart.
+    /// Rule that selected them.
     pub rule: SlowRule,
-    /// How many.
+    /// Number of visits.
     pub visits: u64,
-    /// Shortest of them.
+    /// Shortest duration.
     pub from_ns: i64,
-    /// Longest of them.
+    /// Longest duration.
     pub to_ns: i64,
-    /// Longest visit that is not one of them; null if all are.
+    /// Longest visit that is not slow; null if all are.
     pub others_up_to_ns: Option<i64>,
-    /// Those of the others that lie in the gap: so few that they don't hide it. 0 without a gap.
+    /// Visits within the gap, too few to hide it, which are not slow. 0 without a gap.
     pub between: u64,
-    /// Those whose details were not kept: nothing is known of their functions and waits.
+    /// Slow visits whose details were not kept: their functions and waits are unknown.
     pub without_details: u64,
-    /// Mean duration; if some have no details, of the others.
+    /// Mean duration of the visits with details.
     pub mean_ns: f64,
-    /// Arguments that all of them share and not all others.
+    /// Arguments that all of them share and not all others do.
     pub shared: Vec<SharedArg>,
 }
 
@@ -258,24 +258,24 @@ pub struct SlowClass {
 pub enum TypicalRule {
     /// The middle half by duration, slow visits excluded.
     MiddleHalf,
-    /// Those whose details were not kept, as nothing about them was slow.
+    /// Visits whose details were not kept, as they were not slow.
     NotKept,
 }
 
 /// The typical visits.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct TypicalClass {
-    /// What they are.
+    /// Rule that selected them.
     pub rule: TypicalRule,
-    /// How many.
+    /// Number of visits.
     pub visits: u64,
-    /// Shortest of them.
+    /// Shortest duration.
     pub from_ns: i64,
-    /// Longest of them.
+    /// Longest duration.
     pub up_to_ns: i64,
     /// Mean duration.
     pub mean_ns: f64,
-    /// What happened to their threads, the mean of one visit.
+    /// Mean counts of their threads per visit.
     #[serde(flatten)]
     pub counts: TypicalCounts,
 }
@@ -284,7 +284,7 @@ pub struct TypicalClass {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SharedArg {
     pub name: String,
-    /// The value, or the beginning of it that is common.
+    /// The value, or the common prefix.
     pub value: String,
     /// Whether the whole value is common.
     pub whole: bool,
@@ -303,13 +303,13 @@ pub struct FunctionName {
     pub kernel: bool,
     /// Known to be inlined into its caller.
     pub inlined: bool,
-    /// System call in which it ran; null: none, or not known.
+    /// System call in which it ran; null: none, or unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system_call: Option<String>,
 }
 
 impl FunctionName {
-    /// Its module, and of the kernel the system call, as that of no function.
+    /// Its module, for the kernel with the system call, without a function.
     pub(crate) fn module_only(&self) -> Self {
         Self {
             module: self.module.clone(),
@@ -343,7 +343,7 @@ pub struct Row {
 /// One class of visits in a [`Row`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Cell {
-    /// Samples (waits, if off the CPU) that the estimate is made of.
+    /// Number of samples (waits, if off the CPU).
     pub samples: u64,
     /// Per visit, in the row's unit; null if unknown.
     pub per_visit: Option<f64>,
@@ -367,19 +367,19 @@ pub struct SlowVisit {
     pub functions: Vec<VisitFunction>,
     /// Waits by state and function, the longest first.
     pub waits: Vec<VisitWait>,
-    /// What was counted of it; empty: nothing was (`--count`).
+    /// Its counted events; empty without `--count`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub counted_events: Vec<VisitEvent>,
 }
 
-/// What was counted of an event in a visit.
+/// Count of an event in a visit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct VisitEvent {
     /// The event.
     pub event: String,
-    /// How often, of clocks ns; null if it is not known.
+    /// Count, for clocks in ns; null if unknown.
     pub count: Option<u64>,
-    /// How that is known: a state of `counts`.
+    /// State of the count, as in table `counts`.
     pub state: String,
 }
 
@@ -392,26 +392,26 @@ impl Deref for SlowVisit {
 }
 
 impl SlowVisit {
-    /// From begin to end, ns: known of what is counted.
+    /// From begin to end, ns. Counted visits always have an end.
     #[must_use]
     pub fn duration_ns(&self) -> i64 {
         self.row.duration_ns.unwrap_or(0)
     }
 
-    /// Its time without what pebs-trace took of it, where that is known, ns.
+    /// Duration without pebs-trace's own time, where that is known, ns.
     #[must_use]
     pub fn took_ns(&self) -> i64 {
         self.net_ns.unwrap_or(self.duration_ns())
     }
 
-    /// Interrupts, softirqs and page faults of its thread, likewise.
+    /// Interrupts, softirqs and page faults of its thread, without pebs-trace's own time.
     #[must_use]
     pub fn interference(&self) -> InterferenceColumns {
         let own = self.duration_ns() - self.took_ns();
         self.row.interference().net(self.oncpu_ns, own)
     }
 
-    /// Its time on the CPU, likewise, ns; `None` if that is unknown.
+    /// Time on the CPU without pebs-trace's own time, ns; `None` if unknown.
     #[must_use]
     pub fn took_on_cpu_ns(&self) -> Option<i64> {
         let own = self.duration_ns() - self.took_ns();
@@ -429,7 +429,7 @@ impl SlowVisit {
         flag_names(self.flags)
     }
 
-    /// What happened to its thread while it was the current visit.
+    /// Counts of its thread while it was the current visit.
     #[must_use]
     pub fn counts(&self) -> Counts {
         Counts {

@@ -58,7 +58,8 @@ impl Names {
         })
     }
 
-    /// For each function of the kernel's one that runs in the same system call, or as it does in none.
+    /// Maps each kernel function to the representative of those in the same system call, or of those
+    /// in none.
     pub(in crate::analysis) fn by_system_call(&self) -> FxHashMap<FunctionId, FunctionId> {
         let known = self
             .0

@@ -1,8 +1,8 @@
-//! Time of functions by who called them: `report --by path`.
+//! Time of functions by call path: `report --by path`.
 //!
-//! A row is a function with one call path, up to the function of the probe (`analysis/paths.rs`); paths with too
-//! few samples each are one row of their function. Means over visits are pooled as those of functions are
-//! ([`crate::analysis::pool`]), so that the rows of a function sum to what `report` says about it.
+//! A row is a function with one call path, up to the function of the probe (`analysis/paths.rs`); paths with too few
+//! samples are merged into one row of their function. Means over visits are pooled as those of functions are
+//! ([`crate::analysis::pool`]), so that the rows of a function sum to its figure in `report`.
 
 pub(crate) mod csv;
 pub(crate) mod text;
@@ -37,13 +37,13 @@ pub(crate) struct PathReport {
     pub path_report_version: u32,
     /// Path of the trace, as given.
     pub trace: String,
-    /// Samples below which time is not estimated.
+    /// Least number of samples for an estimate of time.
     pub min_samples: u64,
     /// The event that was sampled.
     pub event: Option<EventInfo>,
-    /// Unit of what rows tell: `ns`, or `events` if no sampled event is a clock.
+    /// Unit of the rows: `ns`, or `events` if no sampled event is a clock.
     pub unit: &'static str,
-    /// How call stacks were taken; null: the trace has none, and no sections.
+    /// How call stacks were taken; null: the trace has none, and so no sections.
     pub call_graph: Option<String>,
     /// By probe.
     pub sections: Vec<PathSection>,
@@ -56,12 +56,12 @@ pub(crate) struct PathSection {
     pub probe_id: u16,
     /// SPEC as typed.
     pub spec: Option<String>,
-    /// Visits whose details are known; null if not all were kept.
+    /// Visits with known details; null if not all were kept.
     pub visits: Option<u64>,
     pub slow_visits: u64,
     /// Typical ones; null if not all were kept.
     pub typical_visits: Option<u64>,
-    /// Those that take the most first.
+    /// Rows, the largest first.
     pub rows: Vec<PathRow>,
 }
 
@@ -69,14 +69,13 @@ pub(crate) struct PathSection {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct PathRow {
     pub function: FunctionName,
-    /// Who called it, the nearest first, up to the function of the probe.
+    /// Callers, the nearest first, up to the function of the probe.
     pub callers: Vec<FunctionName>,
     /// Outer callers are not known.
     pub truncated: bool,
     /// Whether samples had a call stack: if not, nothing is known of callers.
     pub known: bool,
-    /// Of the call paths of the function that have too few samples to be distinguished, how many; null: this is one
-    /// path.
+    /// Number of merged call paths that have too few samples to be distinguished; null: this is a single path.
     pub others: Option<u64>,
     /// In all visits counted.
     pub all: Cell,
@@ -156,9 +155,9 @@ pub(crate) fn build(trace: &Trace, options: &ReportOptions) -> Result<PathReport
 /// Which rows samples go to, as numbers that a pool takes for functions.
 #[derive(Default)]
 struct Lines {
-    /// Paths with too few samples: the row of the others of their function.
+    /// Row of each path with too few samples: that of the merged paths of its function.
     few: FxHashMap<u32, FunctionId>,
-    /// Function and number of paths of these rows.
+    /// Function of each of these rows, and its number of paths.
     others: FxHashMap<FunctionId, (u32, u64)>,
 }
 
@@ -193,7 +192,7 @@ impl Lines {
     }
 }
 
-/// A class of visits whose resamples are drawn.
+/// A class of visits with its resamples drawn.
 struct Class {
     pooled: Pooled,
     mean_ns: f64,
@@ -235,7 +234,7 @@ impl Telling<'_> {
             .map(|(line, _)| (line, all.pooled.per_item(line).unwrap_or(0.0)))
             .collect();
         lines.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
-        // Of those kept because they were slow, a mean says nothing of all.
+        // If only slow visits were kept, a mean of all is unknown.
         let if_whole = |cell: Cell| match self.is_kept_whole {
             true => cell,
             false => Cell {

@@ -18,24 +18,24 @@ use crate::analysis::pool::{Pooled, PooledFunction, Quantity};
 use crate::store::run::RunInfo;
 use crate::units::FunctionId;
 
-/// Least part of the whole with which a row is listed.
+/// Least part of the whole of a listed row.
 const LEAST_PART: f64 = 0.005;
 
 /// Functions and waits listed for one visit.
 const VISIT_TOP: usize = 10;
 
-/// How sums become rows.
+/// Turns sums into rows.
 pub(super) struct Ranking<'a> {
     pub info: &'a RunInfo,
     /// Rows of a list.
     pub top: usize,
-    /// What the report's event measures.
+    /// Quantity of the report's event.
     pub quantity: Quantity,
     /// Names of states.
     pub states: &'a States,
 }
 
-/// A class whose resamples are drawn.
+/// A class with its resamples drawn.
 struct Class {
     figures: Figures,
     waits: FxHashMap<WaitKind, WaitSum>,
@@ -46,7 +46,7 @@ struct Class {
     oncpu_ns: f64,
 }
 
-/// What functions took, from the visits' own rows or from sums over them.
+/// Times of functions, from rows of visits or from sums over visits.
 enum Figures {
     Pooled(Pooled),
     Condensed(Condensed),
@@ -114,7 +114,7 @@ impl Class {
         )
     }
 
-    /// Makes one wait of all those for a CPU: in which function a thread lost it is chance.
+    /// Merges all waits for a CPU into one: in which function a thread lost it is chance.
     fn join_preemptions(&mut self, states: &States) {
         let waits = std::mem::take(&mut self.waits);
         for (mut kind, sum) in waits {
@@ -135,7 +135,7 @@ impl Class {
         )
     }
 
-    /// Time per visit, which is observed: 0 is 0. `None` if the class is empty.
+    /// Observed time per visit, possibly 0. `None` if the class is empty.
     fn wait(&self, kind: WaitKind) -> Cell {
         let sum = self.waits.get(&kind).copied().unwrap_or_default();
         let per_visit = sum.ns as f64 / self.visits;
@@ -149,12 +149,12 @@ impl Class {
         }
     }
 
-    /// Time per visit that is neither on the CPU nor a wait.
+    /// Time per visit that is neither on the CPU nor waiting.
     fn elsewhere(&self) -> Cell {
         let waits: i64 = self.waits.values().map(|it| it.ns).sum();
         let off = waits as f64 / self.visits;
         let per_visit = Some(self.mean_ns - self.oncpu_ns - off).filter(|it| it.is_finite());
-        // Less than nothing is the rounding of clocks.
+        // Negative values are rounding errors of clocks.
         let per_visit = per_visit.map(|it| it.max(0.0));
         let share = per_visit.map(|it| it / self.mean_ns);
         Cell {
@@ -164,7 +164,7 @@ impl Class {
         }
     }
 
-    /// What all rows in the unit of this one add up to, per visit; 0 if nothing is known.
+    /// Sum of all rows in this row's unit, per visit; 0 if unknown.
     fn whole(&self, key: Key, quantity: Quantity) -> f64 {
         let whole = match (key, quantity) {
             (Key::Function(_), Quantity::Events { reset }) => {
@@ -175,7 +175,7 @@ impl Class {
         if whole.is_finite() { whole } else { 0.0 }
     }
 
-    /// What lists are ordered by; 0 if nothing is known.
+    /// Sort key of lists; 0 if unknown.
     fn weight(&self, key: Key, quantity: Quantity) -> f64 {
         match key {
             Key::Function(function) => self.figures.per_item(function, quantity).unwrap_or(0.0),
@@ -185,7 +185,7 @@ impl Class {
     }
 }
 
-/// What visits of this mean duration say about a function; `None`: no sample saw it.
+/// Cell of a function in visits of this mean duration; `found` is `None` if no sample hit it.
 pub(super) fn cell(found: Option<PooledFunction>, quantity: Quantity, mean_ns: f64) -> Cell {
     let Some(found) = found else {
         return Cell::default();
@@ -210,12 +210,12 @@ pub(super) fn cell(found: Option<PooledFunction>, quantity: Quantity, mean_ns: f
     }
 }
 
-/// What a row is of.
+/// Subject of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
     Function(FunctionId),
     Wait(WaitKind),
-    /// What the thread did for other visits.
+    /// Time of the thread for other visits.
     Elsewhere,
 }
 
@@ -298,7 +298,7 @@ impl Ranking<'_> {
         }
     }
 
-    /// What pebs-trace took; `None` if that is not known.
+    /// pebs-trace's mean own time by class; `None` if unknown.
     fn own_times(&self, section: &Section) -> Option<OwnTimes> {
         let mean = |sums: &ClassSums| (sums.visits > 0).then(|| sums.own_ns / sums.visits as f64);
         self.info.own_time.as_ref()?;
@@ -427,7 +427,7 @@ impl Ranking<'_> {
             .collect()
     }
 
-    /// What is counted where time is not: samples, if they have no reset value.
+    /// Unit of events: samples, if they have no reset value.
     fn counted(&self) -> &'static str {
         let has_none = self.info.events.iter().any(|it| it.unit == "samples");
         if has_none { "samples" } else { "events" }

@@ -26,9 +26,9 @@ use crate::units::FunctionId;
 #[derive(Debug, Default)]
 pub(super) struct ClassSums {
     pub visits: u64,
-    /// Without what pebs-trace took.
+    /// Without pebs-trace's own time.
     pub duration_ns: f64,
-    /// What it took.
+    /// pebs-trace's own time.
     pub own_ns: f64,
     /// Durations of the visits that are pooled.
     pub pooled_duration_ns: f64,
@@ -38,7 +38,7 @@ pub(super) struct ClassSums {
     pub range_ns: Option<(i64, i64)>,
     /// Time off the CPU and number of waits, by kind.
     pub waits: FxHashMap<WaitKind, WaitSum>,
-    /// What happened to the threads.
+    /// Counts of the threads.
     pub counts: CountSums,
     /// Their interrupts, softirqs and page faults.
     pub interference: InterferenceSums,
@@ -67,7 +67,7 @@ impl WaitSum {
     }
 }
 
-/// What happened to the thread of a visit.
+/// Counts and interruptions of a visit's thread.
 struct Happened {
     counts: Counts,
     interference: Option<InterferenceColumns>,
@@ -95,11 +95,11 @@ impl ClassSums {
     }
 }
 
-/// What the second and later passes know of one probe.
+/// Data on one probe of the second and later passes.
 #[derive(Debug)]
 pub(super) struct Section {
     pub tally: Tally,
-    /// Which are slow and which typical; `None` if nothing is counted.
+    /// Slow and typical classes; `None` if no visit is counted.
     pub classes: Option<Classes>,
     pub all: ClassSums,
     pub typical: ClassSums,
@@ -111,7 +111,7 @@ pub(super) struct Section {
     pub slow_condensed: u64,
     /// Time on the CPU of the visits that are pooled.
     pub oncpu_ns: f64,
-    /// What was counted of the visits.
+    /// Counted events of the visits.
     pub counted: CountedSums,
     pub shared_slow: SharedArgs,
     pub shared_others: SharedArgs,
@@ -173,7 +173,7 @@ impl Section {
         }
     }
 
-    /// None is typical where none is slow.
+    /// Class of a visit; if none is slow, none is typical.
     fn class(&self, rank: Rank) -> Class {
         let classes = self.classes.as_ref().filter(|it| it.limit.is_some());
         classes.map_or(Class::Between, |classes| classes.of(rank))
@@ -264,15 +264,15 @@ pub(in crate::analysis) fn flag_names(flags: u32) -> Vec<&'static str> {
 
 /// Second pass.
 pub(super) struct Gather<'a> {
-    /// What was asked for.
+    /// Options of the report.
     pub options: &'a ReportOptions,
     /// Argument columns of the trace.
     pub columns: &'a [ArgColumn],
     /// Whether time off the CPU was recorded.
     pub switches: bool,
-    /// Number of the state in which a thread is between its turns to an item, if it is marked when it turns.
+    /// Index of the state in which a thread sleeps between its turns to an item, if turns are marked.
     pub idle: Option<usize>,
-    /// Time on the CPU without what pebs-trace took.
+    /// Computes time on the CPU without pebs-trace's own.
     pub net: NetOnCpu,
     /// Sections by probe.
     pub sections: Slots<Section>,

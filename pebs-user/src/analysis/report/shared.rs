@@ -1,16 +1,16 @@
-//! What the arguments of a group of visits have in common.
+//! Arguments that a group of visits shares.
 
 use super::model::SharedArg;
 use crate::store::args::{ArgRef, ArgView};
 use crate::store::schema::{ArgColumn, ArgValue};
 
-/// What one argument's values have in common so far.
+/// Common part of one argument's values so far.
 #[derive(Clone, Debug, PartialEq)]
 enum Common {
     /// No value seen.
     Unseen,
     Number(ArgValue),
-    /// All begin with this; `whole`: none goes on.
+    /// Common prefix; `whole`: all values equal it.
     Text {
         start: String,
         whole: bool,
@@ -81,7 +81,7 @@ fn common_length(a: &str, b: &str) -> usize {
         .unwrap_or(0)
 }
 
-/// What the arguments of a group of visits have in common, column by column.
+/// Common parts of the arguments of a group of visits, column by column.
 #[derive(Clone, Debug)]
 pub(in crate::analysis) struct SharedArgs {
     visits: u64,
@@ -105,7 +105,8 @@ impl SharedArgs {
         }
     }
 
-    /// What these visits share and `others` do not all have. One visit shares nothing.
+    /// Arguments that these visits share and `others` do not all share. A single visit shares
+    /// nothing.
     pub(in crate::analysis) fn apart_from(
         &self,
         others: &Self,
@@ -161,7 +162,7 @@ mod tests {
         assert_eq!(shared(&[Some(ArgRef::I64(1)), None]), Common::Nothing);
     }
 
-    /// What all the others have too sets nothing apart.
+    /// An argument that all others share as well sets nothing apart.
     #[test]
     fn implied() {
         assert!(texts(&["get", "get"]).implies(&text("get", true)));

@@ -11,8 +11,8 @@ pub(in crate::analysis) struct Slots<T> {
 }
 
 impl<T> Slots<T> {
-    /// A value for each probe that `trace.json` names and for any other that is met, or for `only`
-    /// one of those named.
+    /// One value for each probe in `trace.json` and for any other in the trace, or for `only` one
+    /// of the former.
     pub(in crate::analysis) fn new(
         info: &RunInfo,
         only: Option<ProbeId>,
@@ -39,7 +39,7 @@ impl<T> Slots<T> {
 
     /// Index and value of a probe; `None` if it has no slot.
     ///
-    /// Cost: linear in the number of probes, which are few.
+    /// Cost: linear in the number of probes, which is small.
     pub(in crate::analysis) fn of(&mut self, probe: u16) -> Option<(u16, &mut T)> {
         let found = self.values.iter().position(|(id, _)| *id == probe);
         let index = match (found, &self.grow) {

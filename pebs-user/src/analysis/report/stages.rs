@@ -8,7 +8,8 @@ use super::model::{Stage, Stages};
 use crate::analysis::stages::{Known, Passages, has_stages};
 use crate::store::reader::{ReadError, Trace};
 
-/// How the items of a trace went through its stages; `None` if its probes are no stages, or one was asked for.
+/// The passage of items through the stages of a trace; `None` if its probes are no stages, or a single one was
+/// asked for.
 ///
 /// Memory: 80 bytes a visit.
 pub(super) fn read(trace: &Trace, options: &ReportOptions) -> Result<Option<Stages>, ReadError> {

@@ -1,4 +1,4 @@
-//! What a trace without all details says about all its visits: `function_stats`, read into sums.
+//! Sums over all visits of a trace without all details: reads `function_stats`.
 
 use arrow::array::RecordBatch;
 use rustc_hash::FxHashMap;
@@ -107,7 +107,7 @@ pub(in crate::analysis) fn add(
     Ok(())
 }
 
-/// The waits that are left of `all` without these.
+/// The waits of `all` minus these.
 pub(in crate::analysis) fn other_waits(
     all: &FxHashMap<WaitKind, WaitSum>,
     without: &FxHashMap<WaitKind, WaitSum>,

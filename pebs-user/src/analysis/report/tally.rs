@@ -15,7 +15,7 @@ columns! {
     pub(super) struct Visits of visits { probe_id, item_id, duration_ns, flags, samples, net_ns }
 }
 
-/// What the first pass knows of one probe.
+/// Data on one probe of the first pass.
 #[derive(Debug)]
 pub(super) struct Tally {
     pub visits: u64,
@@ -29,7 +29,7 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// An empty tally; `ranks`: those of no item.
+    /// An empty tally; `ranks`: empty ranks.
     pub(super) fn new(ranks: Ranks) -> Self {
         Self {
             visits: 0,

@@ -1,5 +1,5 @@
-//! Reports of made-up traces, against golden text: `BLESS=1 cargo test -p pebs-user report` writes it
-//! anew.
+//! Reports of synthetic traces, against golden text: `BLESS=1 cargo test -p pebs-user report`
+//! rewrites it.
 
 mod interrupts_and_faults;
 
@@ -26,7 +26,7 @@ fn run_info(spec: &str, column: &str, r#type: ArgType) -> RunInfo {
     info
 }
 
-/// A trace whose visits have a page fault for each 100 us that they run beyond the first 50 us.
+/// A trace whose visits have a page fault for each 100 us beyond the first 50 us.
 fn maker(info: RunInfo) -> Maker {
     let mut maker = Maker::new(info);
     maker.each_visit = |row| {
@@ -61,7 +61,7 @@ fn balanced(samples: u64, marks: u64) -> Ledger {
     }
 }
 
-/// 20,040 GETs like those of an in-memory store: 40 of them free a large hash.
+/// 20,040 GETs as of an in-memory store: 40 of them free a large hash.
 fn store() -> TestTrace {
     let spec = "/usr/bin/redis-server:processCommand(key=str(*(*(arg1+80)+8)))";
     let mut info = run_info(spec, "key", ArgType::Str);
@@ -208,7 +208,8 @@ fn golden(name: &str, got: &str) {
     );
 }
 
-/// The slow items of a key-value store are distinguished by number, and by what frees their memory.
+/// The slow items of a key-value store are identified by number, and by the function that frees their
+/// memory.
 #[test]
 fn report_of_store() {
     let report = report(store, &ReportOptions::default());
@@ -262,7 +263,7 @@ fn report_of_database() {
     assert_eq!(top.slow.per_visit, Some(1_800_000.0 * 4.0 / 3.0));
 }
 
-/// What was not observed is not printed, and no text of the target reaches the terminal raw.
+/// Unobserved values are not printed, and no text of the target reaches the terminal unescaped.
 #[test]
 fn report_of_ragged_trace() {
     let report = report(ragged, &ReportOptions::default());
@@ -280,7 +281,7 @@ fn formats_for_programs() {
     let report = report(ragged, &ReportOptions::default());
     let text = json::render(&report).unwrap();
     assert!(text.contains("\"net_ns\": null"), "{text}");
-    // What is unknown is null, and not in the golden file: a column that nothing fills is no change there.
+    // Nulls are left out of the golden file, so that a new column without values does not change it.
     let known = text.lines().filter(|line| !line.ends_with(": null,"));
     golden("ragged.json", &known.collect::<Vec<_>>().join("\n"));
     golden(
@@ -290,7 +291,7 @@ fn formats_for_programs() {
     golden("ragged-items.csv", &csv::render(&report, CsvTable::Items));
 }
 
-/// Visits that overlap a loss count only if asked for; one without an end never has a duration.
+/// Visits that overlap a loss count only on request; one without an end never has a duration.
 #[test]
 fn visits_left_out() {
     let include = ReportOptions {
@@ -313,7 +314,7 @@ fn visits_left_out() {
     assert_eq!(counts(report(ragged, &include)), (41, 40, 0, 1));
 }
 
-/// Lists are as long as asked for, and another probe is an error that names those that there are.
+/// Lists have the requested length, and an unknown probe is an error that names the existing ones.
 #[test]
 fn options_are_followed() {
     let trace = database();
@@ -336,7 +337,7 @@ fn options_are_followed() {
     assert!(error.hint().unwrap().contains("sqlite3_step"));
 }
 
-/// A trace without a single visit gives a report that says so.
+/// A trace without visits gives a report that says so.
 #[test]
 fn empty_trace() {
     let trace = maker(run_info("./app:f", "k", ArgType::U64)).finish(&[]);
@@ -346,7 +347,7 @@ fn empty_trace() {
     assert!(text.starts_with("./app:f: 0 items in 1.00 us\n"), "{text}");
     assert!(!text.contains("NaN"), "{text}");
 }
-/// Items that have several visits are not called visits, nor the other way round.
+/// Items that have several visits are not called visits, and visits are not called items.
 #[test]
 fn visits_of_fewer_items() {
     let mut report = report(database, &ReportOptions::default());
@@ -358,7 +359,7 @@ fn visits_of_fewer_items() {
     assert!(text::render(&report).contains(": 1,000 visits in "));
 }
 
-/// A bound on the overhead is reported with what came of it, known or not.
+/// A bound on the overhead is reported with the result, known or unknown.
 #[test]
 fn bound_on_the_overhead() {
     let mut report = report(database, &ReportOptions::default());

@@ -1,7 +1,7 @@
 //! A report as text, for people.
 //!
-//! The first lines answer which items were slow and what carries their time. Unknown is `-`; a
-//! number that is estimated has its samples beside it.
+//! The first lines give the slow items and where their time goes. Unknown values are `-`; an estimate has its samples
+//! beside it.
 
 mod account;
 pub(in crate::analysis) mod callers;
@@ -22,7 +22,7 @@ use crate::terminal::PIPE_WIDTH;
 
 /// Characters of a SPEC, a function and an argument that are shown.
 pub(in crate::analysis) const SPEC_WIDTH: usize = 100;
-/// Columns below which no name is shortened.
+/// Width below which no name is shortened.
 pub(in crate::analysis) const LEAST_NAME: usize = 12;
 pub(in crate::analysis) const NAME_WIDTH: usize = 48;
 pub(in crate::analysis) const ARG_WIDTH: usize = 40;
@@ -31,10 +31,10 @@ pub(in crate::analysis) const ARG_WIDTH: usize = 40;
 pub(crate) const NO_MARKS: &str =
     "begin and end lie between two samples, as items have no marks (sampled_bounds)";
 
-/// Causes named in the line that says why items are slow.
+/// Number of causes named in the line that explains slow items.
 const CARRIERS: usize = 4;
 
-/// Least part of the whole with which times elsewhere and carriers are named.
+/// Least part of the whole of a named row or of time elsewhere.
 const LEAST_SHARE: f64 = 0.005;
 
 /// The report as text for a pipe, each line ended.
@@ -91,7 +91,7 @@ fn section(out: &mut Page, report: &Report, probe: &ProbeReport) {
     lists::slowest(out, probe, noun);
 }
 
-/// What the rows count: items, unless these have several visits.
+/// Noun for what the rows count: items, unless these have several visits.
 pub(crate) fn noun(probe: &ProbeReport) -> &'static str {
     if probe.batches.is_none() && probe.items == Some(probe.visits) {
         "item"
@@ -189,7 +189,7 @@ fn shared(args: &[SharedArg]) -> String {
     format!("; all have {}", args.join(" "))
 }
 
-/// The rows that make up most of what slow items take more than typical ones.
+/// The rows that are most of the slow items' additional time.
 fn because(probe: &ProbeReport, noun: &str) -> String {
     let parts: Vec<(f64, &Row)> = probe
         .spread
@@ -230,7 +230,7 @@ fn durations(probe: &ProbeReport) -> String {
     })
 }
 
-/// What pebs-trace took by itself.
+/// pebs-trace's own time.
 pub(in crate::analysis) fn own_times(own: &OwnTimes, noun: &str) -> String {
     let of = |name: &str, ns: Option<f64>| ns.map(|ns| format!("{name} {}", time(ns)));
     let classes = [of("slow", own.slow_ns), of("typical", own.typical_ns)];
@@ -280,19 +280,19 @@ pub(in crate::analysis) fn quantiles(ns: [i64; 4]) -> String {
     shown.join("   ")
 }
 
-/// What is to be known of times where it is unknown when threads ran. Intervals hold what chance does to the samples,
-/// and these are all of the time on the CPU.
+/// Note on times if it is unknown when threads ran. Intervals cover the chance of sampling, and samples are all on
+/// the CPU.
 pub(in crate::analysis) const NO_SWITCHES: &str = "switches were not recorded: time off the CPU counts as \
      the functions' own, and intervals do not cover it";
 
-/// Visits some of whose time is not known to be theirs.
+/// Number of visits for which some time may be another's.
 fn of_shared_time(probe: &ProbeReport) -> u64 {
     let mut flags = probe.flags.iter();
     let found = flags.find(|it| it.flag == visit_flag::name(visit_flag::TIME_SHARED));
     found.map_or(0, |it| it.visits)
 }
 
-/// What is not known where items overlapped on a thread, and what tells it; nothing if none did.
+/// Note on items that overlapped on a thread, with the option that separates them; empty if none did.
 pub(in crate::analysis) fn time_shared(shared: u64, all: u64, noun: &str) -> String {
     if shared == 0 {
         return String::new();
@@ -310,7 +310,7 @@ pub(in crate::analysis) fn time_shared(shared: u64, all: u64, noun: &str) -> Str
 
 fn time_split(probe: &ProbeReport) -> String {
     let Some(split) = &probe.time else {
-        // It was said why.
+        // The line on shared time has given the reason.
         if of_shared_time(probe) > 0 {
             return String::new();
         }
@@ -371,7 +371,7 @@ fn flagged(probe: &ProbeReport) -> String {
     parts.join(", ")
 }
 
-/// A function, or what was waited for, in so many columns.
+/// A function, or what was waited for, within `width` columns.
 fn what(row: &Row, width: usize) -> String {
     match &row.state {
         None => name_within(&row.function, width),
@@ -390,7 +390,7 @@ fn reason(row: &Row) -> String {
     }
 }
 
-/// What a thread in this state waited for and where, by the call stack if it is known, in so many columns.
+/// The reason and place of a wait in this state, by the call stack if known, within this many columns.
 pub(in crate::analysis) fn wait(
     state: &str,
     function: &FunctionName,
@@ -438,7 +438,7 @@ pub(crate) fn name(function: &FunctionName) -> String {
     name_within(function, NAME_WIDTH)
 }
 
-/// A function by its name and what else is to be known of it, in so many columns.
+/// A function by name and attributes, within this many columns.
 pub(in crate::analysis) fn name_within(function: &FunctionName, width: usize) -> String {
     let with = |name: &str, remark: &str| {
         let room = width.saturating_sub(remark.len()).max(LEAST_NAME);

@@ -18,7 +18,7 @@ impl<T> Top<T> {
         }
     }
 
-    /// Offers a value, which is only made if it may be kept.
+    /// Offers a value, which is only computed if it may be kept.
     ///
     /// Cost: amortized O(log limit), nothing for most values of a long stream.
     pub(super) fn offer(&mut self, key: i64, value: impl FnOnce() -> T) {
@@ -32,7 +32,7 @@ impl<T> Top<T> {
     }
 
     fn cut(&mut self) {
-        // The sort is stable: of equal keys the first stays first.
+        // The sort is stable: among equal keys the first stays first.
         self.kept.sort_by_key(|(key, _)| std::cmp::Reverse(*key));
         self.kept.truncate(self.limit);
         if self.kept.len() == self.limit {

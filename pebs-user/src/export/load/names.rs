@@ -31,7 +31,7 @@ impl Functions {
         self.0.get(&id)
     }
 
-    /// Its name, or in brackets what is known in place of one.
+    /// Its name, or a placeholder in brackets.
     #[must_use]
     pub(crate) fn label(&self, id: u32) -> String {
         let Some(function) = self.get(id) else {
@@ -101,7 +101,7 @@ pub(crate) fn base_name(path: &str) -> &str {
 mod tests {
     use super::*;
 
-    /// Names of probes are short, whatever the SPEC holds.
+    /// Names of probes are short, whatever the SPEC contains.
     #[test]
     fn probe_names() {
         let shorts = [

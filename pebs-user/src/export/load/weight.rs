@@ -1,4 +1,4 @@
-//! What a visit's time is shared out by among its functions.
+//! The weight by which a visit's time is divided among its functions.
 
 use crate::store::run::{EventInfo, RunInfo};
 use crate::store::schema::VisitFunctionRow;
@@ -6,14 +6,14 @@ use crate::store::schema::VisitFunctionRow;
 /// Unit of [`EventInfo::unit`] that makes an event a clock.
 const CLOCK_UNIT: &str = "ns";
 
-/// What a visit's time is shared out by.
+/// Weight by which a visit's time is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Weight<'a> {
     event: Option<&'a EventInfo>,
 }
 
 impl<'a> Weight<'a> {
-    /// Of the first event that is a clock, else of the first.
+    /// Uses the first event that is a clock, else the first event.
     #[must_use]
     pub(crate) fn of(info: &'a RunInfo) -> Self {
         let clock = info.events.iter().find(|event| event.unit == CLOCK_UNIT);
@@ -22,7 +22,7 @@ impl<'a> Weight<'a> {
         }
     }
 
-    /// Number of the event; no row has it if the run had none.
+    /// Number of the event; a number without rows if the run had no events.
     #[must_use]
     pub(crate) fn event(&self) -> u8 {
         self.event.map_or(u8::MAX, |event| event.id.0)
@@ -61,10 +61,11 @@ impl<'a> Weight<'a> {
         }
     }
 
-    /// What a mean over visits is of, in words.
+    /// Describes the weight of a mean over visits.
     ///
-    /// A visit shorter than the time between samples mostly has none, and then its time belongs to no
-    /// function: sums of `self_ns` leave it out. What samples stand for is right in the mean.
+    /// A visit shorter than the sample interval mostly has no sample, and then its time belongs to no
+    /// function: sums of `self_ns` leave it out. The time that samples stand for is unbiased in the
+    /// mean.
     #[must_use]
     pub(crate) fn mean_words(&self) -> String {
         let event = self.event_name();
@@ -75,7 +76,7 @@ impl<'a> Weight<'a> {
         }
     }
 
-    /// What a function's samples in a visit stand for; `None` for other events.
+    /// Events that a function's samples in a visit stand for; `None` for other events.
     #[must_use]
     pub(crate) fn events(&self, row: &VisitFunctionRow) -> Option<f64> {
         (row.event.0 == self.event()).then(|| stand_for(row))

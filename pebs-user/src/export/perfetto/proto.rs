@@ -4,9 +4,9 @@
 
 use prost::Message;
 
-/// `TracePacket.sequence_flags`: what was interned before is void.
+/// `TracePacket.sequence_flags`: clears the interned data before it.
 pub(in crate::export) const STATE_CLEARED: u32 = 1;
-/// `TracePacket.sequence_flags`: refers to what was interned.
+/// `TracePacket.sequence_flags`: refers to interned data.
 pub(in crate::export) const NEEDS_STATE: u32 = 2;
 
 /// `TrackEvent.Type`

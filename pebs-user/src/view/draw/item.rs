@@ -1,4 +1,4 @@
-//! One item beside what is typical of its group.
+//! One item beside the typical ones of its group.
 
 use ratatui::text::Line;
 
@@ -16,7 +16,7 @@ use crate::store::schema::is_own_flag;
 use crate::view::data::{Data, Group, Item, Part};
 use crate::view::state::State;
 
-/// Columns of the numbers beside a function, the spaces between them counted.
+/// Width of the numbers beside a function, including the spaces between them.
 const NUMBERS: u16 = 56;
 
 /// Columns before the text of a fact.
@@ -127,7 +127,7 @@ fn flags(flags: &[&str]) -> String {
     own.collect::<Vec<_>>().join(", ")
 }
 
-/// The duration among those of the group.
+/// The duration, and its place among those of the group.
 fn took(item: &Item, group: &Group, noun: &str) -> String {
     let took = time(item.visit.took_ns() as f64);
     let Some(all) = group.report.duration else {
@@ -148,7 +148,7 @@ fn took(item: &Item, group: &Group, noun: &str) -> String {
     )
 }
 
-/// What happened to its thread, beside the mean of typical items.
+/// Counts of its thread, beside the mean of typical items.
 fn counted(counts: &Counts, typical: Option<&Counts<f64>>) -> String {
     let typical = typical.copied().unwrap_or_default();
     let counts = [
@@ -173,7 +173,7 @@ fn row(part: &Part<'_>, wide: usize) -> String {
         None => name(part.function),
         Some(state) => format!("[{}] {}", safe(state, 20), name(part.function)),
     };
-    // A time is known from so many samples on; a wait is seen, not sampled.
+    // A time is known from this many samples; a wait is observed, not sampled.
     let least = u64::from(MIN_VISIT_SAMPLES);
     let is_known = part.state.is_some() || part.samples >= least;
     let own = part.ns.filter(|_| is_known);
@@ -203,7 +203,7 @@ fn row(part: &Part<'_>, wide: usize) -> String {
     )
 }
 
-/// What typical means, and what a dash does.
+/// Explanation of "typical", and of a dash.
 fn whose(typical: &TypicalClass, noun: &str) -> [String; 2] {
     let rule = match typical.rule {
         TypicalRule::MiddleHalf => "of the middle half",

@@ -12,10 +12,10 @@ use crate::store::schema::{is_own_flag, visit_flag};
 use crate::view::data::{Data, Group, Item};
 use crate::view::state::State;
 
-/// Characters of a SPEC in the line that says what is listed.
+/// Width of a SPEC in the heading of the list.
 const SPEC_WIDTH: usize = 60;
 
-/// What is listed, and as many items around the one selected as there is room for.
+/// The heading, and as many items around the selected one as fit.
 pub(super) fn lines(data: &Data, state: &State, area: Rect) -> Vec<Line<'static>> {
     let mut lines = vec![
         Line::raw(what(data, state)),
@@ -70,7 +70,7 @@ fn what(data: &Data, state: &State) -> String {
     format!("{text}; {listed} of {}", count(data.items.len() as u64))
 }
 
-/// What the list leaves out.
+/// The items left out of the list.
 fn which(data: &Data) -> String {
     let several = data.groups.len() > 1;
     let said = data.groups.iter().map(|group| {
@@ -104,7 +104,7 @@ fn left_out(group: &Group) -> String {
     text
 }
 
-/// Columns whose width depends on the trace.
+/// Widths that depend on the trace.
 struct Widths {
     item: usize,
     begin: usize,

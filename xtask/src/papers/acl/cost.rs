@@ -11,10 +11,10 @@ use crate::overhead::plot::{self, Look, Panel, Series};
 use crate::shell;
 use crate::spread::Spread;
 
-/// A prediction is good within this part of what was measured.
+/// A prediction is good within this part of the measured value.
 const GOOD: f64 = 0.25;
 
-/// What `pebs-trace calibrate` found, ns: of a sample, and of marks by the class of their instruction.
+/// Results of `pebs-trace calibrate`, ns: of a sample, and of marks by the class of their instruction.
 pub struct Costs {
     alpha: f64,
     marks: Value,
@@ -38,7 +38,7 @@ impl Costs {
         })
     }
 
-    /// The mean of these and those that are measured now: on a busy machine they change.
+    /// The mean of these and of new measurements: on a busy machine they change.
     pub fn again(self, lab: &Lab) -> Result<Self> {
         let after = Self::measure(lab)?;
         let Value::Object(mut marks) = self.marks else {
@@ -71,7 +71,7 @@ impl Costs {
         classes.iter().filter_map(ns).sum::<f64>() / 1e3
     }
 
-    /// By how much a packet of `alone` us takes longer with a sample every `reset` us, us.
+    /// Predicted increase of the time of a packet of `alone` us by marks and by a sample every `reset` us, us.
     ///
     /// A tick of the clock comes every `reset` us of the whole time T, samples included: T = alone + marks + alpha T / reset.
     fn predicted(&self, alone: f64, classes: &[String], reset: f64) -> f64 {
@@ -98,12 +98,12 @@ impl Latency {
         }
     }
 
-    /// Of a round without recording, by type.
+    /// Adds a round without recording, by type.
     pub fn add_alone(&mut self, by_type: [f64; 3]) {
         self.alone.push(pebs_mine::stats::mean(&by_type));
     }
 
-    /// Of a recording of the round of the last [`Self::add_alone`].
+    /// Adds a recording of the round of the last [`Self::add_alone`].
     pub fn add(&mut self, reset: u64, recording: &Recording, by_type: [f64; 3]) {
         let alone = self.alone.last().copied().unwrap_or(f64::NAN);
         if let Some((_, more)) = self.with.iter_mut().find(|it| it.0 == reset) {
@@ -148,7 +148,7 @@ impl Latency {
     pub fn musts(&self, costs: &Costs) -> Vec<(String, bool)> {
         let rows = self.rows(costs);
         let predicted_falls = rows.windows(2).all(|two| two[1].1 <= two[0].1);
-        // Where samples are rare, two medians of rounds may stand in any order.
+        // Where samples are rare, two medians of rounds may be in any order.
         let rises = rows.windows(2).any(|two| two[1].2.is_above(two[0].2));
         let falls = matches!(&rows[..], [first, .., last] if first.2.is_above(last.2));
         let good = rows.iter().filter(|row| near(row.1, row.2)).count();
@@ -236,7 +236,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// Half of the time taken by samples doubles it; none of them leaves the marks.
+    /// If samples take half of the time it doubles; without them only the marks remain.
     #[test]
     fn predictions() {
         let costs = Costs {

@@ -6,11 +6,11 @@ use crate::store::run::RunInfo;
 use crate::store::run::VisitRule;
 use crate::store::schema::visit_flag;
 
-/// Visits looked at to find the one that another lies in.
+/// Largest number of open visits that are searched for the enclosing one.
 const DEPTH: usize = 64;
 
 impl Items {
-    /// Finds the visits that others lie in, and adds to them what these took.
+    /// Finds nested visits and adds their sums to the outer ones.
     pub(super) fn nest(&mut self, info: &RunInfo) {
         let mut order: Vec<u32> = (0..self.all.len() as u32).collect();
         let item = |index: u32| &self.all[index as usize];
@@ -44,7 +44,7 @@ impl Items {
                 open.remove(0);
             }
         }
-        // Innermost first: what lies within was added to before it is added itself.
+        // Innermost first: a visit is complete before it is added to its outer one.
         for &index in order.iter().rev() {
             let outer = self.parents[index as usize];
             if outer != NONE {
@@ -57,7 +57,7 @@ impl Items {
 }
 
 impl Item {
-    /// Adds what a visit within this item took.
+    /// Adds the sums of a visit nested in this item.
     fn take_in(&mut self, inner: &Self) {
         self.active_ns = self.active_ns.map(|own| own + inner.active_ns.unwrap_or(0));
         self.samples = self.samples.saturating_add(inner.samples);
@@ -69,7 +69,7 @@ impl Item {
     }
 }
 
-/// Whether what lies within a visit of the probe on its thread is part of it: not so in an event loop,
+/// Whether visits nested in a visit of the probe on its thread are part of it: not in an event loop,
 /// where items take turns.
 fn is_nesting(info: &RunInfo, probe_id: u16) -> bool {
     let probe = info.probes.iter().find(|probe| probe.id.0 == probe_id);

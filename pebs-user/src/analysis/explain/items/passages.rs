@@ -16,7 +16,7 @@ pub(super) struct Stages {
     places: Places,
     /// For each item of a visit that serves several its passage.
     shared: FxHashMap<(u64, u64), u32>,
-    /// For each passage its item, [`NONE`] before one of its visits was met; `None`: not counted.
+    /// For each passage its item, [`NONE`] before the first of its visits; `None`: not counted.
     items: Vec<Option<u32>>,
 }
 
@@ -67,7 +67,7 @@ impl Stages {
         }
     }
 
-    /// Tells of the items what is left out, and the waiting between stages.
+    /// Sets on the items what is left out, and the waits between stages.
     pub(super) fn tell(self, items: &mut Items) {
         for (passage, item) in self.passages.iter().zip(&self.items) {
             match item {

@@ -20,7 +20,7 @@ use crate::store::schema::visit_flag;
 use crate::store::view::{Select as _, View as _, columns};
 
 columns! {
-    /// Columns of the pass; those of the counts and of the arguments follow.
+    /// Columns read in the pass, before those of the counts and of the arguments.
     struct Columns of visits {
         visit_id, item_id, probe_id, pid, tid, cpu_begin, begin_ns, duration_ns, oncpu_ns, idle_ns, samples, flags, net_ns
     }
@@ -35,7 +35,7 @@ impl Items {
         let unit = options
             .unit
             .unwrap_or_else(|| unit_of(&trace.info, options));
-        // Of one probe alone every visit would begin an item.
+        // With a single probe every visit would begin an item.
         let staged =
             unit == Unit::Item && options.probe.is_none() && stages::has_stages(&trace.info);
         let stages = staged.then(|| Stages::read(trace, options.losses));
@@ -85,7 +85,7 @@ impl Items {
     }
 }
 
-/// Visits, unless the probes are stages of the same items and not one of them was asked for.
+/// Visits, unless the probes are stages of the same items and no single probe was asked for.
 fn unit_of(info: &RunInfo, options: &ExplainOptions) -> Unit {
     if options.probe.is_none() && stages::has_stages(info) {
         Unit::Item
@@ -102,7 +102,7 @@ struct Reading<'a> {
     /// Items by id, where these may have several visits and the probe is no stage.
     by_id: FxHashMap<(u16, u64), u32>,
     frequencies: Frequencies,
-    /// Stages: what is known of the items, and the item of each visit.
+    /// Stages of the items, and the item of each visit.
     stages: Option<Stages>,
     /// The items of visits that serve several, where these are not the items themselves.
     batches: Batches,
@@ -127,7 +127,7 @@ impl Reading<'_> {
         if self.items.unit == Unit::Visit || probes.is_empty() {
             probes.push(ProbeItems::default());
         }
-        // Not empty: one was added if it was.
+        // Not empty: one was added above if it was.
         let last = probes.len() - 1;
         probes[last].probe_ids.push(probe_id);
         probes[last].specs.extend(spec);
@@ -207,7 +207,7 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// What a visit's CPU took longer as it ran slower; `None` if its frequency, or which CPU it was, is unknown.
+    /// Time lost in a visit because its CPU ran slower, ns; `None` if the CPU or its frequency is unknown.
     fn lost_to_clock(&self, visit: &Item) -> Option<f32> {
         let cpu = visit
             .cpu
@@ -246,7 +246,7 @@ impl Reading<'_> {
         self.batches = batches;
     }
 
-    /// Adds a visit: a new item, or one more visit of an item; gives its index.
+    /// Adds a visit: a new item, or one more visit of an item; returns its index.
     fn insert(&mut self, visit: Item, args: &[ArgView<'_>], row: usize) -> u32 {
         let items = &mut self.items;
         // Fewer than 2^32: each takes more than a byte of a file.

@@ -1,4 +1,4 @@
-//! Kinds of slow items, of made-up traces whose truth is known.
+//! Kinds of slow items in synthetic traces with known truth.
 
 use super::FUNCTIONS;
 use crate::analysis::explain::model::{Group, Kind};
@@ -10,7 +10,7 @@ use crate::store::fixtures::{Made, Maker, info};
 
 const SPEC: &str = "/usr/bin/server:handle(n=arg2, key=str(arg1))";
 
-/// Items of 40 to 60 us with some samples each, and what `slow` does more.
+/// Items of 40 to 60 us with some samples each; `slow` adds to them.
 fn served(
     items: u64,
     seed: u64,
@@ -88,7 +88,7 @@ fn two_kinds() {
     }
 }
 
-/// Three kinds within one another's range, of few samples each.
+/// Three kinds of overlapping durations, with few samples each.
 #[test]
 fn three_kinds_in_one_range() {
     let (group, text) = served(6_000, 2, |i, random| match i % 200 {
@@ -103,7 +103,7 @@ fn three_kinds_in_one_range() {
     assert!(group.kinds.iter().all(|it| it.items == 30), "{text}");
 }
 
-/// One cause is one kind, whatever it is mixed of in single items.
+/// One cause is one kind, whatever the mixture in single items.
 #[test]
 fn one_kind() {
     for seed in 0..4 {
@@ -122,7 +122,7 @@ fn one_kind() {
     }
 }
 
-/// Of items that are all alike the slowest 1 % are no kinds but the tail of all.
+/// Among similar items the slowest 1 % are no kinds but the tail of all.
 #[test]
 fn no_slow_items() {
     for seed in 10..13 {
@@ -137,7 +137,7 @@ fn no_slow_items() {
 #[test]
 fn tail_apart_from_the_slow() {
     let (group, text) = served(6_000, 5, |i, random| {
-        // A tail without a gap, of what all items do.
+        // A tail without a gap, with the composition of all items.
         let tail = 10_000.0 / (f64::from(random.below(1_000) + 1) / 1_000.0).sqrt();
         let mut did = vec![Ran(1, (0.6 * tail) as i64), Ran(3, (0.4 * tail) as i64)];
         if i % 300 == 50 {
@@ -157,7 +157,7 @@ fn tail_apart_from_the_slow() {
     assert!(group.kinds.iter().any(|it| it.ordinary), "{text}");
 }
 
-/// A function that most of every item is may be what slow items take longer for: these are not the tail of all.
+/// A function that is most of every item may also be what slow items take longer for: these are not ordinary.
 #[test]
 fn main_function_is_the_cause() {
     let (group, text) = served(4_000, 7, |i, random| {

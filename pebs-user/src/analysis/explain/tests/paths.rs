@@ -1,4 +1,4 @@
-//! Functions divided by who called them, in traces whose truth is known.
+//! Functions divided by call path, in traces with known truth.
 
 use std::iter;
 
@@ -19,7 +19,7 @@ fn callers(path: &CallPath) -> Vec<&str> {
     names.map(|it| it.name.as_deref().unwrap_or("?")).collect()
 }
 
-/// The excess of a function is divided by who called it, up to the item's function: the truth is within the
+/// The excess of a function is divided among its callers, up to the item's function: the truth is within the
 /// intervals, and the parts sum to the function.
 #[test]
 fn callers_account_for_the_excess() {
@@ -75,7 +75,7 @@ fn callers_account_for_the_excess() {
     assert!(!text.contains("main"), "{text}");
 }
 
-/// An item by itself: its samples by call path.
+/// A single item: its samples by call path.
 #[test]
 fn one_item() {
     let trace = server(with_stacks(), |_, stack, ns| Called(stack, ns));
@@ -93,7 +93,7 @@ fn one_item() {
     assert!(text.contains("<- rehash <- lookup <- handle"), "{text}");
 }
 
-/// Without the item's function on the stack a path is the whole of it; outer frames that are missing are said to be.
+/// Without the item's function on the stack a path is the whole stack; missing outer frames are marked.
 #[test]
 fn whole_stacks() {
     let mut info = with_stacks();
@@ -107,7 +107,7 @@ fn whole_stacks() {
     assert_eq!([rehash.truncated, lookup.truncated], [true, false]);
 }
 
-/// Samples without a call stack are a path of their own, and where none has one nothing is said of callers.
+/// Samples without a call stack are a path of their own; if no sample has one, callers are not mentioned.
 #[test]
 fn without_stacks() {
     let trace = server(with_stacks(), |function, stack, ns| {
@@ -123,7 +123,7 @@ fn without_stacks() {
     let [lookup] = &cause.paths[..] else {
         panic!("{cause:#?}")
     };
-    // `Ran` writes no rows of samples: what they would say is the rest.
+    // `Ran` writes no rows of samples, so they are the remainder.
     assert!(lookup.known);
     let others = cause.other_paths.unwrap();
     assert!(others.share > 0.6, "{others:?}");
@@ -135,7 +135,7 @@ fn without_stacks() {
     assert!(!text::render(&explanation).contains("<-"));
 }
 
-/// Where only sums of the typical items were kept there are no call paths, and it is said why.
+/// Where only sums of the typical items were kept there are no call paths, and the reason is given.
 #[test]
 fn why_there_are_none() {
     let mut info = with_stacks();
@@ -152,8 +152,8 @@ fn why_there_are_none() {
     assert!(text::item::render(&item).contains("call paths: - (--keep"));
 }
 
-/// What the kernel does for a call of the program is one cause where it is spread over several of its functions, and
-/// those are in it; one that has most of it is a cause by itself.
+/// The kernel's work for a call of the program is one cause, with its members, if it is spread over several of its
+/// functions; a function with most of it is a cause by itself.
 #[test]
 fn functions_of_the_kernel() {
     let functions = [

@@ -1,4 +1,4 @@
-//! Properties of the figures: they sum up, and intervals hold what they say.
+//! Properties of the figures: parts sum to the whole, and intervals have the stated coverage.
 
 use proptest::prelude::*;
 
@@ -65,8 +65,8 @@ fn with_naming<T>(use_it: impl FnOnce(&Naming<'_>) -> T) -> T {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    // Whatever items do, the shares sum to the gap, each lies within its interval where that does not
-    // hold by chance alone, and nothing is not a number.
+    // For any items the shares sum to the gap, each lies within its interval except by chance, and no
+    // figure is NaN.
     #[test]
     fn shares_sum_to_the_gap(
         slow in prop::collection::vec(([0_u16..60, 0..60, 0..3], 0_u32..90_000, 0_u32..20_000), 1..30),
@@ -127,7 +127,7 @@ proptest! {
     }
 }
 
-/// The intervals hold the truth about as often as they say: 40 slow items with a few samples each, of
+/// The intervals contain the truth about as often as stated: 40 slow items with a few samples each, of
 /// which f takes 70 % on average.
 #[test]
 fn intervals_hold_the_truth() {
@@ -148,7 +148,7 @@ fn intervals_hold_the_truth() {
             .causes
             .iter()
             .find(|it| it.function.function_id == Some(0));
-        // Of a mean of 10 samples 7 are in f, and the typical ones have 1 of 2; 300 ns are shared out.
+        // 7 of 10 samples in the mean are in f, and in typical items 1 of 2; 300 ns are shared out.
         let truth = (0.7 * 10_300.0 - 0.5 * 2_300.0) / 8_000.0;
         f.is_some_and(|it| holds(it, truth))
     });

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// Several probes that read ids are stages: an item lasts from its first begin to its last end, and what
-/// is between its visits is shown.
+/// Several probes that read ids are stages: an item lasts from its first begin to its last end, and the time
+/// between its visits is shown.
 #[test]
 fn stages_are_one_item() {
     let specs = ["/bin/app:first(id=arg1)", "/bin/app:second(id=arg1)"];
@@ -49,8 +49,8 @@ fn stages_are_one_item() {
     assert_eq!(marks.map(|it| it.at_ns).collect::<Vec<_>>(), [0, 930_000]);
 }
 
-/// Stages with a batch between them: of the visit that serves four items each has a quarter, and the others' turn
-/// is shown apart, so that the parts of what slow items take longer sum to it.
+/// Stages with a batch between them: each of four items gets a quarter of the visit, and the others' turn is
+/// shown separately, so that the parts of the excess sum to it.
 #[test]
 fn batches_are_shared_out() {
     let specs = [
@@ -87,7 +87,7 @@ fn batches_are_shared_out() {
         (CauseKind::Others, CauseKind::Function)
     );
     assert_eq!(others.function.name.as_deref(), Some("all"));
-    // 760 us longer: a quarter of it for itself, the rest for others.
+    // 760 us longer: a quarter for itself, the rest for others.
     assert!(
         (others.figures.excess_ns - 570_000.0).abs() < 1.0,
         "{others:?}"
@@ -107,7 +107,7 @@ fn batches_are_shared_out() {
     assert_eq!((item.batch, item.oncpu_ns), (Some(4), Some(800_000)));
 }
 
-/// An address that is used again is another item; what began before the recording is none.
+/// An address that is reused is a new item; visits that began before the recording are no item.
 #[test]
 fn ids_are_used_again() {
     let specs = ["/bin/app:first(id=arg1)", "/bin/app:second(id=arg1)"];

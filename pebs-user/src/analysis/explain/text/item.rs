@@ -14,7 +14,7 @@ use crate::present::{Page, Tone, toned};
 use crate::store::schema::{is_own_flag, visit_flag};
 use crate::terminal::shown;
 
-/// Causes named in the line that says what the time went to.
+/// Largest number of causes named in the line on where the time went.
 const NAMED: usize = 4;
 
 /// The item as text for a pipe, each line ended.
@@ -100,7 +100,7 @@ fn took(report: &ItemReport) -> String {
     )
 }
 
-/// The verdict, and what it rests on.
+/// The verdict, and its evidence.
 fn cause(report: &ItemReport) -> (&'static str, String) {
     let account = &report.account;
     let remark = account.too_little.as_deref();
@@ -139,7 +139,7 @@ fn rank(report: &ItemReport) -> String {
     format!(
         "{place} of {}{group}: longer than {:.1} % of them (p50 {}, p99 {})",
         plural(account.items, "item"),
-        // Cut, so that only what is longer than all is said to be.
+        // Rounded down, so that only the longest item is called longer than all others.
         (account.percentile * 1000.0).floor() / 10.0,
         time(account.duration.p50_ns as f64),
         time(account.duration.p99_ns as f64)
@@ -261,7 +261,7 @@ fn moments(out: &mut Page, report: &ItemReport) {
     }
 }
 
-/// The call stack at which a wait began, where it has one and was no preemption.
+/// The call stack at which a wait began; `None` if it has none or was a preemption.
 fn blocked_at(moment: &Moment) -> Option<String> {
     let waited = moment.kind == MomentKind::Waited && moment.state.as_deref() != Some(PREEMPTED);
     (waited && !moment.path.is_empty()).then(|| format!("at {}", wait_path(&moment.path)))

@@ -12,7 +12,8 @@ const NAMED: usize = 2;
 /// Functions and waits named that only slow items have.
 const ONLY: usize = 3;
 
-/// Adds the lines on the kinds of slow items, what only they do, and how much of it is on the CPU.
+/// Adds the lines on the kinds of slow items, on functions and waits that only they have, and the
+/// share on the CPU.
 pub(super) fn lines(out: &mut Page, group: &Group, noun: &str) {
     if group.kinds.len() > 1 {
         for (at, it) in group.kinds.iter().enumerate() {

@@ -15,10 +15,10 @@ use crate::present::{Page, Tone};
 /// Parts of the variance that are shown.
 const VARIANCE_TOP: usize = 5;
 
-/// Least share with which the kernel's part and the rests are shown.
+/// Least share of the kernel's part and of remainders that are shown.
 const LEAST_SHARE: f64 = 0.005;
 
-/// What makes slow items slow.
+/// Table of the causes of the gap.
 pub(super) fn causes(out: &mut Page, group: &Group, gap: &Gap, noun: &str) {
     let mut table = Table::new([
         Column::names("", 24),
@@ -104,7 +104,7 @@ pub(super) fn named(cause: &Cause) -> Cell {
     }
 }
 
-/// Who ended a wait, or took the CPU.
+/// The thread that ended a wait, or took the CPU.
 fn ended_by(by: &WaitActor, cause: &Cause) -> String {
     let did = match cause.state.as_deref() {
         Some(PREEMPTED) => "the CPU was taken by",
@@ -120,7 +120,7 @@ fn ended_by(by: &WaitActor, cause: &Cause) -> String {
     format!("{did} {name}{thread} for {} of it{at}", percent(by.part))
 }
 
-/// Where the waits began, where that is known: one line a wait.
+/// Where the waits began, if known: one line a wait.
 pub(super) fn blocked(out: &mut Page, causes: &[Cause]) {
     for cause in causes {
         if let Some(known) = &cause.blocked {
@@ -157,7 +157,7 @@ fn paths(table: &mut Table, cause: &Cause) {
     }
 }
 
-/// The call paths that are worth a row: not the only one, of a function that nobody in the item called.
+/// The call paths worth a row: not the only path of a function without a caller in the item.
 pub(super) fn worth_rows(cause: &Cause) -> &[CallPath] {
     match &cause.paths[..] {
         [only] if only.callers.is_empty() => &[],
@@ -202,7 +202,7 @@ fn module(function: &FunctionName) -> String {
     module.map_or_else(String::new, |module| safe(file_name(module), NAME_WIDTH))
 }
 
-/// What happened to the threads of slow items more or less often.
+/// Counts of the threads in which slow items differ.
 pub(super) fn counts(out: &mut Page, rows: &[CountRow], noun: &str) {
     let mut table = Table::new([
         Column::words(""),
@@ -267,7 +267,7 @@ pub(super) fn interference(out: &mut Page, rows: &[InterferenceRow], [whose, nou
     out.table(&title, &table);
 }
 
-/// What the latency varies with.
+/// Table of the parts of the variance.
 pub(super) fn variance(out: &mut Page, variance: &Variance, noun: &str) {
     let mut table = Table::new([
         Column::names("", 24),
@@ -315,7 +315,7 @@ pub(super) fn variance(out: &mut Page, variance: &Variance, noun: &str) {
     out.table(&title, &table);
 }
 
-/// What made a group's slow items slow, where there are enough of them.
+/// The causes of a group's slow items, if there are enough of them.
 fn group_cause(group: &Group, noun: &str) -> String {
     match (&group.gap, &group.slow) {
         (Some(gap), Some(slow)) if gap.gap_low_ns.is_none() => {

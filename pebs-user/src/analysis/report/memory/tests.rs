@@ -49,7 +49,7 @@ fn sample(row: &MemoryRow<'_>) -> SampleRow {
     }
 }
 
-/// 200 items of which 2 are slow: those have 20 samples of loads from memory, all others one from the
+/// 200 items, 2 of them slow: those have 20 samples of loads from memory, all others one from the
 /// first level; 3 samples in no item, 2 in an item that overlaps a loss.
 fn trace() -> TestTrace {
     let mut run = info(&["app:req"]);
@@ -76,7 +76,7 @@ fn trace() -> TestTrace {
         maker.add(sample(&row));
         maker.add(row);
     }
-    // One that says nothing.
+    // A sample without data on its access.
     maker.add(sample(&access(None, 99_000, "")));
     maker.finish(&[(1, "copy", "/bin/app")])
 }
@@ -121,7 +121,8 @@ fn counts_and_errors() {
     );
 }
 
-/// What overlaps a loss counts if asked for; a probe by itself has no rows of no item.
+/// Visits that overlap a loss count if asked for; with a single probe selected, samples outside of
+/// visits are not listed.
 #[test]
 fn options() {
     let all = built(&ReportOptions {
@@ -137,7 +138,7 @@ fn options() {
     assert_eq!(one.events[0].sections.len(), 1);
 }
 
-/// The three forms agree; a trace without accesses says what would give some.
+/// The three formats agree; for a trace without accesses the text names the options that record some.
 #[test]
 fn forms() {
     let report = built(&ReportOptions::default());

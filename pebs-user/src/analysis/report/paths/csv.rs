@@ -51,7 +51,7 @@ fn path(row: &PathRow) -> String {
     frames.map(frame).collect::<Vec<_>>().join(";")
 }
 
-/// A name without what ends a frame.
+/// A name without the characters that end a frame.
 fn frame(function: &FunctionName) -> String {
     let known = function.name.as_deref().or(function.module.as_deref());
     known.unwrap_or("[unknown]").replace(';', ",")

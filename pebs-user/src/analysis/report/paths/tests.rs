@@ -44,7 +44,7 @@ fn means_by_path() {
     assert!(lookup.known && !lookup.truncated && lookup.others.is_none());
 }
 
-/// Where every function has call stacks, its paths sum to what the report says about it.
+/// Where every sample has a call stack, the paths of a function sum to its figure in the report.
 #[test]
 fn as_the_report() {
     let trace = server(with_stacks(), |_, stack, ns| Called(stack, ns));
@@ -70,7 +70,7 @@ fn as_the_report() {
     );
 }
 
-/// Text, CSV and JSON hold the same; of a trace without stacks it is said that there are none.
+/// Text, CSV and JSON have the same content; for a trace without stacks the text says so.
 #[test]
 fn formats() {
     let report = built(&ReportOptions::default());

@@ -92,7 +92,7 @@ fn section(out: &mut Page, unit: &str, section: &PathSection, top: usize) {
     out.table(&title, &table);
 }
 
-/// The function, and who called it.
+/// The function and its callers.
 fn what(row: &PathRow) -> Cell {
     let callers = match row.others {
         Some(paths) => format!("<- {} with few samples", plural(paths, "path")),

@@ -6,7 +6,7 @@ use crate::analysis::report::{ReportOptions, build, json, text};
 use crate::store::fixtures::Did::Ran;
 use crate::store::fixtures::{Made, Maker, info};
 
-/// 400 items of 50 us and two of 800 us, a tenth of which are interrupts if these were recorded.
+/// 400 items of 50 us and two of 800 us, a tenth of which are interrupts if recorded.
 fn report(recorded: bool) -> Report {
     let mut maker = Maker::new(info(&["./app:handle(n=arg1, key=str(arg2))"]));
     maker.extras = recorded;
@@ -18,8 +18,7 @@ fn report(recorded: bool) -> Report {
     build(&trace, &ReportOptions::default()).unwrap()
 }
 
-/// The means of slow and typical items are shown, and for each slow item what it has more of; page faults were not
-/// recorded.
+/// The means of slow and typical items are shown, and the excess of each slow item; page faults were not recorded.
 #[test]
 fn told() {
     let report = report(true);
@@ -69,7 +68,7 @@ fn told() {
     assert!(csv.lines().nth(1).unwrap().contains(",80000,0,,,"), "{csv}");
 }
 
-/// A trace without them shows nothing.
+/// Without them the report has no lines on interruptions.
 #[test]
 fn not_recorded() {
     let report = report(false);

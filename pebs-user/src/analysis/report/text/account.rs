@@ -1,4 +1,4 @@
-//! The end of a text report: what was recorded, what was lost, and what it cost.
+//! The end of a text report: what was recorded and lost, and the overhead.
 
 use crate::analysis::report::human::{UNKNOWN, count, events, percent, plural, safe, time};
 use crate::analysis::report::model::Report;
@@ -172,7 +172,7 @@ fn cost(cost: &CostInfo, source: Option<&str>) -> String {
     )
 }
 
-/// What came of a bound on the slow-down.
+/// Result of a bound on the slow-down.
 fn overhead(run: &RunInfo) -> String {
     let Some(bound) = &run.max_overhead else {
         return String::new();

@@ -13,10 +13,10 @@ const WIDTH: usize = 36;
 /// Columns of a caller's name where there is little.
 const NARROW: usize = 16;
 
-/// Who called a function, the nearest first, in so many columns if that can be: `<- parse <- handle`. What called
-/// itself is there once, with how often. Where there is little room, fewer callers are named.
+/// Callers of a function, the nearest first, within this many columns if possible: `<- parse <- handle`. A
+/// recursive function appears once, with a count. Where there is little room, fewer callers are named.
 ///
-/// `truncated`: outer ones are not known; `known`: whether there was a call stack at all.
+/// `truncated`: outer callers are missing; `known`: whether there was a call stack at all.
 pub(in crate::analysis) fn callers(
     callers: &[FunctionName],
     truncated: bool,
@@ -49,7 +49,7 @@ pub(in crate::analysis) fn callers(
     text
 }
 
-/// A function that is its own caller so many times.
+/// A function that calls itself this many times in a row.
 fn repeated(callers: &[FunctionName], width: usize) -> String {
     let name = callers
         .first()
@@ -72,7 +72,7 @@ mod tests {
         names.split_whitespace().map(one).collect()
     }
 
-    /// What is not known is said; of many callers the outermost is still there.
+    /// Missing callers are marked; of many callers the outermost is still shown.
     #[test]
     fn in_one_line() {
         let few = named("parse handle");

@@ -15,7 +15,7 @@ use crate::store::schema::{ArgValue, is_own_flag};
 /// Functions and waits named for one visit.
 const VISIT_PARTS: usize = 3;
 
-/// What slow items spend more time in than typical ones.
+/// Rows with more time in slow items than in typical ones.
 pub(super) fn spread(out: &mut Page, probe: &ProbeReport, noun: &str) {
     let mut table = Table::new([
         Column::names("", 24),
@@ -46,7 +46,7 @@ pub(super) fn spread(out: &mut Page, probe: &ProbeReport, noun: &str) {
     out.table(&title, &table);
 }
 
-/// What takes the largest share of all items.
+/// Rows with the largest share of all items.
 pub(super) fn largest(out: &mut Page, probe: &ProbeReport, noun: &str) {
     let mut table = Table::new([
         Column::names("", 24),
@@ -163,7 +163,7 @@ fn module(row: &Row) -> String {
     module.map_or_else(String::new, |module| safe(file_name(module), NAME_WIDTH))
 }
 
-/// Arguments and flags of a visit, and what happened to its thread more often than is typical.
+/// Arguments and flags of a visit, and counts of its thread above the typical ones.
 fn marks(visit: &SlowVisit, typical: &TypicalCounts, between: &[InterferenceRow]) -> String {
     let args = visit.args.iter().filter_map(argument);
     let names = visit.flag_names();
@@ -189,7 +189,7 @@ pub(in crate::analysis) fn argument(arg: &NamedArg) -> Option<String> {
     Some(format!("{}={value}", safe(&arg.name, ARG_WIDTH)))
 }
 
-/// What most of a visit's time went to, on the CPU and off it: as many parts as fit.
+/// The largest parts of a visit's time, on the CPU and off it: as many as fit.
 fn parts(visit: &SlowVisit, width: usize) -> String {
     let known = |samples: u32| samples >= MIN_VISIT_SAMPLES;
     let functions = visit.functions.iter().filter(|it| known(it.samples));
