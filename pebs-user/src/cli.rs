@@ -1,15 +1,14 @@
 //! The command line: the subcommands, each with its own arguments. Doc comments are the help.
 
 use std::ffi::OsString;
+use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory as _, Parser, Subcommand};
 
+use crate::cmd;
 use crate::cmd::record::args::RecordArgs;
-use crate::cmd::{
-    calibrate, diff, doctor, events, explain, export, html, import, mine, plan, probes, recover,
-    report, selftest, validate, view,
-};
+use crate::failure::Result;
 use crate::selftest::workload::WorkloadArgs;
 use crate::terminal::Color;
 
@@ -45,7 +44,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Cmd {
     /// Print the report of a trace
-    Report(report::ReportArgs),
+    Report(cmd::report::ReportArgs),
     /// Rank the causes of slow items, with their uncertainty
     ///
     /// Compares the slow items of each group with its typical ones, and divides the difference among functions on the
@@ -54,13 +53,13 @@ pub enum Cmd {
     /// slow. Typical is the middle half of the group by duration, slow ones excluded; of a trace recorded with --keep,
     /// the items that were not kept. 'because' names a test of an argument that separates slow items from others
     /// (Fisher's exact test, corrected for all tests searched). It does not prove that the argument is the reason.
-    Explain(explain::ExplainArgs),
+    Explain(cmd::explain::ExplainArgs),
     /// Browse a trace in the terminal: a list of items, enter to open one
     ///
     /// The list sorts by duration, time on the CPU, item id or begin, and filters by probe and by a text in
     /// the arguments. An item shows its functions with their errors, its waits and what happened to its
     /// thread, beside what is typical of its probe. '?' lists the keys.
-    View(view::ViewArgs),
+    View(cmd::view::ViewArgs),
     /// Compare two traces: which function's time per item changed
     ///
     /// Functions are the same if the file name of their module and their name are; the binary with the probe may have
@@ -69,15 +68,15 @@ pub enum Cmd {
     /// other load): set --fail-above well above those.
     ///
     /// Exit status: 0 compared; 3 something is above --fail-above; 2 could not compare.
-    Diff(diff::DiffArgs),
+    Diff(cmd::diff::DiffArgs),
     /// Rank counted events by how much of a duration each explains
     ///
     /// Reads what 'perf stat' counted at intervals, or a table of items. Cleans counts that are inexact because events
     /// shared counters; ranks events by the share of the variance that depends on them, with intervals, against
     /// shuffled counts as noise; and finds pairs of events that interact.
-    Mine(mine::MineArgs),
+    Mine(cmd::mine::MineArgs),
     /// Convert a recording of perf into a trace
-    Import(import::ImportArgs),
+    Import(cmd::import::ImportArgs),
     /// Write a trace in the format of another tool
     ///
     /// Prints to stderr which visits the output shows, and with which weight: perfetto and firefox
@@ -87,33 +86,70 @@ pub enum Cmd {
     /// to 100,000 visits, of a larger trace the slowest and a uniform sample. Of a trace recorded with --call-graph a
     /// stack is the probe and all that called the function, and an estimate is divided among its stacks by their
     /// samples; else it is the probe and the function.
-    Export(export::ExportArgs),
+    Export(cmd::export::ExportArgs),
     /// Write a trace as one self-contained page
     ///
     /// Latency over time, functions of selected items against typical ones, functions of each item, time
     /// lines, and the report. The page needs no network and no other file. It holds up to 10,000 visits: of a larger
     /// trace the slow ones and a uniform sample of the others, and it says so.
-    Html(html::HtmlArgs),
+    Html(cmd::html::HtmlArgs),
     /// Finish the open segments of a trace whose recorder was killed
-    Recover(recover::RecoverArgs),
+    Recover(cmd::recover::RecoverArgs),
     /// List what can be probed in a binary, and how
-    Probes(probes::ProbesArgs),
+    Probes(cmd::probes::ProbesArgs),
     /// List the events that can be sampled, and how precisely
-    Events(events::EventsArgs),
+    Events(cmd::events::EventsArgs),
     /// Check what this machine can do, and print how to fix what is missing
-    Doctor(doctor::DoctorArgs),
+    Doctor(cmd::doctor::DoctorArgs),
     /// Measure what a sample and a mark cost on this machine, and keep it
-    Calibrate(calibrate::CalibrateArgs),
+    Calibrate(cmd::calibrate::CalibrateArgs),
     /// Find the reset value for a bound on the overhead, before recording
-    Plan(plan::PlanArgs),
+    Plan(cmd::plan::PlanArgs),
     /// Judge precise sampling against known truth on this machine
-    Validate(validate::ValidateArgs),
+    Validate(cmd::validate::ValidateArgs),
     /// Be the experiment of time stamps alone, at several reset values.
     #[command(hide = true)]
-    Selftest(selftest::SelftestArgs),
+    Selftest(cmd::selftest::SelftestArgs),
     /// Be the workload that the self-test records.
     #[command(hide = true)]
     SelftestWorkload(WorkloadArgs),
+}
+
+impl Cli {
+    /// Runs the subcommand; without one, records.
+    ///
+    /// # Errors
+    /// Those of the subcommand: what could not be done, and why.
+    pub fn run(&self) -> Result<ExitCode> {
+        match &self.command {
+            None => cmd::record::run(&self.record),
+            Some(command) => command.run(),
+        }
+    }
+}
+
+impl Cmd {
+    fn run(&self) -> Result<ExitCode> {
+        match self {
+            Self::Report(args) => cmd::report::run(args),
+            Self::Explain(args) => cmd::explain::run(args),
+            Self::View(args) => cmd::view::run(args),
+            Self::Diff(args) => cmd::diff::run(args),
+            Self::Mine(args) => cmd::mine::run(args),
+            Self::Import(args) => cmd::import::run(args),
+            Self::Export(args) => cmd::export::run(args),
+            Self::Html(args) => cmd::html::run(args),
+            Self::Recover(args) => cmd::recover::run(args),
+            Self::Probes(args) => cmd::probes::run(args),
+            Self::Events(args) => cmd::events::run(args),
+            Self::Doctor(args) => cmd::doctor::run(args),
+            Self::Calibrate(args) => cmd::calibrate::run(args),
+            Self::Plan(args) => cmd::plan::run(args),
+            Self::Validate(args) => cmd::validate::run(args),
+            Self::Selftest(args) => cmd::selftest::run(args),
+            Self::SelftestWorkload(args) => cmd::selftest::workload(args),
+        }
+    }
 }
 
 /// A hint for an unexpected word: similar subcommands and options.

@@ -50,7 +50,7 @@ const DIRECTIONS: &str = "
     selftest: failure units rng store analysis
     validate: failure units files rng terminal present pmu perf stream collect cost selftest
     cmd: failure units watch limits ledger terminal present binary pmu perf stream estimate store probe collect correlate symbolize pipeline cost import analysis export html view selftest validate
-    cli: terminal selftest cmd
+    cli: failure terminal selftest cmd
     main: terminal cmd cli
 ";
 

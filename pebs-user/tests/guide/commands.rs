@@ -119,6 +119,21 @@ fn options_exist() {
     assert!(faults.is_empty(), "{faults:#?}");
 }
 
+/// The README has a line for each subcommand, and for no other.
+#[test]
+fn readme_lists_subcommands() {
+    let readme = &pages()[0].text;
+    let table = readme.split("| command | does |\n").nth(1).unwrap();
+    let lines = table.lines().take_while(|line| line.starts_with('|'));
+    let shown = lines.filter_map(|line| line.split('`').nth(1));
+    // The line of recording, which needs no subcommand, has a command.
+    let shown: BTreeSet<&str> = shown.filter(|name| !name.contains(' ')).collect();
+    let cli = Cli::command();
+    let listed = cli.get_subcommands().filter(|it| !it.is_hide_set());
+    let listed: BTreeSet<&str> = listed.map(clap::Command::get_name).collect();
+    assert_eq!(shown, listed);
+}
+
 /// Quotes, continued lines, remarks, assignments, pipes and what a shell puts in are read as a shell does.
 #[test]
 fn shell_words() {

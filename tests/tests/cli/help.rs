@@ -43,34 +43,6 @@ fn arguments(help: &str) -> Vec<(String, String)> {
     found
 }
 
-/// The parts of the tool that this version has.
-#[test]
-fn subcommands_are_listed() {
-    let listed = subcommands(&help_of(None));
-    for name in [
-        "report",
-        "explain",
-        "diff",
-        "import",
-        "export",
-        "html",
-        "mine",
-        "view",
-        "recover",
-        "probes",
-        "events",
-        "doctor",
-        "calibrate",
-        "plan",
-        "validate",
-    ] {
-        assert!(
-            listed.iter().any(|found| found == name),
-            "{name} of {listed:?}"
-        );
-    }
-}
-
 /// Every argument of every subcommand has help, whose first line is short, imperative in form (a capital
 /// letter, no full stop).
 #[test]
