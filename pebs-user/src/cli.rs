@@ -80,7 +80,7 @@ pub enum Cmd {
     /// Write a trace in the format of another tool
     ///
     /// Prints to stderr which visits the output shows, and with which weight: perfetto and firefox
-    /// show every sample at its time; pprof, speedscope, folded and flamegraph the estimated CPU time
+    /// show every sample at its time; csv has the tables' columns; the others show the estimated CPU time
     /// of functions (self_ns; of an event that is no clock, events) and the time of waits, so that the
     /// parts of an item add up to its duration. csv, folded and flamegraph take traces of any size; the others hold up
     /// to 100,000 visits, of a larger trace the slowest and a uniform sample. Of a trace recorded with --call-graph a

@@ -40,8 +40,8 @@ pub struct ExportArgs {
 
     /// Take visits that overlap a loss, too
     ///
-    /// Default: pprof, speedscope, folded and flamegraph leave them out, as records of theirs may be
-    /// missing; the others show their flags.
+    /// Default: formats that add up times of functions leave them out, as records of theirs may be
+    /// missing; the others (perfetto, firefox, csv) show their flags.
     #[arg(long)]
     pub all: bool,
 

@@ -60,40 +60,104 @@ pub enum Format {
     Views,
 }
 
+/// What sets a format apart, its name and help aside.
+struct Nature {
+    /// Whether the output is lines of text for people.
+    is_text: bool,
+    /// Whether it sums over visits: those that overlap a loss are then left out.
+    is_sum: bool,
+    /// Capacity; `None`: a trace of any size. Viewers hold everything in memory as well.
+    bound: Option<Bound>,
+    weight: Weighs,
+    write: WriteFormat,
+}
+
+type WriteFormat = fn(&Input<'_>, &mut dyn Write) -> Result<(), ExportError>;
+
+/// Weight of the output.
+#[derive(Clone, Copy)]
+enum Weighs {
+    /// One for each sample, at its time.
+    Samples,
+    /// Estimates of functions, and waits.
+    Estimates,
+    /// The same, of slow visits their mean.
+    MeansOfSlow,
+    /// None: the output has these rows.
+    Nothing(&'static str),
+}
+
+impl Nature {
+    /// Sums over visits, for programs to read.
+    const fn sum(write: WriteFormat) -> Self {
+        Self {
+            is_text: false,
+            is_sum: true,
+            bound: None,
+            weight: Weighs::Estimates,
+            write,
+        }
+    }
+
+    /// Visits and samples over time.
+    const fn timeline(write: WriteFormat) -> Self {
+        Self {
+            is_sum: false,
+            weight: Weighs::Samples,
+            ..Self::sum(write)
+        }
+    }
+
+    /// Lines of text with what the tables have.
+    const fn text(write: WriteFormat, what: &'static str) -> Self {
+        Self {
+            is_text: true,
+            is_sum: false,
+            weight: Weighs::Nothing(what),
+            ..Self::sum(write)
+        }
+    }
+
+    /// For at most so many samples of [`MOST_VISITS`].
+    const fn up_to(self, samples: u64) -> Self {
+        let bound = Bound {
+            visits: MOST_VISITS,
+            samples,
+        };
+        Self {
+            bound: Some(bound),
+            ..self
+        }
+    }
+}
+
+/// Visits that a bounded format holds.
+const MOST_VISITS: usize = 100_000;
+
 impl Format {
+    const fn nature(self) -> Nature {
+        match self {
+            Self::Perfetto => Nature::timeline(perfetto::write).up_to(10_000_000),
+            Self::Firefox => Nature::timeline(firefox::write).up_to(2_000_000),
+            Self::Pprof => Nature::sum(pprof::write).up_to(u64::MAX),
+            Self::Speedscope => Nature::sum(speedscope::write).up_to(u64::MAX),
+            Self::Folded => Nature {
+                is_text: true,
+                ..Nature::sum(folded::write)
+            },
+            Self::Flamegraph => Nature {
+                weight: Weighs::MeansOfSlow,
+                ..Nature::sum(flamegraph::write)
+            },
+            Self::Csv => Nature::text(csv::write, "every column of visits and visit_functions"),
+            Self::Views => Nature::text(views::write, "views over the tables of the trace"),
+        }
+    }
+
     /// Whether the output is lines of text for people.
     #[must_use]
-    pub fn is_text(self) -> bool {
-        matches!(self, Self::Folded | Self::Csv | Self::Views)
-    }
-
-    /// Whether it sums over visits: those that overlap a loss are then left out.
-    fn is_sum(self) -> bool {
-        matches!(
-            self,
-            Self::Pprof | Self::Speedscope | Self::Folded | Self::Flamegraph
-        )
-    }
-
-    /// Capacity; `None`: a trace of any size.
-    fn bound(self) -> Option<Bound> {
-        let visits = 100_000;
-        match self {
-            // Its viewers hold everything in memory as well.
-            Self::Perfetto => Some(Bound {
-                visits,
-                samples: 10_000_000,
-            }),
-            Self::Firefox => Some(Bound {
-                visits,
-                samples: 2_000_000,
-            }),
-            Self::Pprof | Self::Speedscope => Some(Bound {
-                visits,
-                samples: u64::MAX,
-            }),
-            Self::Folded | Self::Flamegraph | Self::Csv | Self::Views => None,
-        }
+    pub const fn is_text(self) -> bool {
+        self.nature().is_text
     }
 }
 
@@ -101,6 +165,7 @@ impl Format {
 struct Input<'a> {
     trace: &'a Trace,
     selection: Selection,
+    losses: LossVisits,
     chosen: &'a Chosen,
     weight: Weight<'a>,
     functions: &'a Functions,
@@ -132,13 +197,14 @@ pub(crate) fn export(
     (selection, losses): (Selection, LossVisits),
     out: &mut dyn Write,
 ) -> Result<String, ExportError> {
+    let nature = format.nature();
     let request = Request {
         selection,
         slow: None,
         losses,
-        lossy: losses == LossVisits::Include || !format.is_sum(),
-        open: !format.is_sum(),
-        bound: format.bound().map(|bound| Bound {
+        lossy: losses == LossVisits::Include || !nature.is_sum,
+        open: !nature.is_sum,
+        bound: nature.bound.map(|bound| Bound {
             samples: match trace.info.call_graph {
                 Some(_) => bound.samples.min(DIVIDED),
                 None => bound.samples,
@@ -151,43 +217,40 @@ pub(crate) fn export(
     let mut input = Input {
         trace,
         selection,
+        losses,
         chosen: &chosen,
         weight,
         functions: &Functions::read(trace)?,
         probes: &Probes::of(&trace.info),
         stacks: &CallStacks::read(trace)?,
-        note: note(&chosen.account, selection, weigh(format, selection, weight)),
+        note: note(
+            &chosen.account,
+            selection,
+            nature.weight.words(selection, weight),
+        ),
     };
-    let against_kept = format == Format::Flamegraph && matches!(selection, Selection::Slow(_));
-    if against_kept && trace.info.keep.is_some() {
+    let against_typical = matches!(
+        (nature.weight, selection),
+        (Weighs::MeansOfSlow, Selection::Slow(_))
+    );
+    if against_typical && trace.info.keep.is_some() {
         input.note += "; typical visits are those whose details were kept, which are not all alike";
     }
-    match format {
-        Format::Perfetto => perfetto::write(&input, out)?,
-        Format::Firefox => firefox::write(&input, out)?,
-        Format::Pprof => pprof::write(&input, out)?,
-        Format::Speedscope => speedscope::write(&input, out)?,
-        Format::Folded => folded::write(&input, out)?,
-        Format::Flamegraph => flamegraph::write(&input, out)?,
-        Format::Csv => csv::write(&input, out)?,
-        Format::Views => views::write(&input, losses, out)?,
-    }
+    (nature.write)(&input, out)?;
     out.flush()?;
     Ok(input.note)
 }
 
-/// Describes the weight of the output.
-fn weigh(format: Format, selection: Selection, weight: Weight<'_>) -> String {
-    match format {
-        Format::Perfetto | Format::Firefox => {
-            format!("one for each sample of {}", weight.event_name())
+impl Weighs {
+    fn words(self, selection: Selection, weight: Weight<'_>) -> String {
+        match self {
+            Self::Samples => format!("one for each sample of {}", weight.event_name()),
+            Self::MeansOfSlow if matches!(selection, Selection::Slow(_)) => {
+                format!("mean per visit of {}", weight.mean_words())
+            }
+            Self::Estimates | Self::MeansOfSlow => weight.words(),
+            Self::Nothing(what) => format!("none: {what}"),
         }
-        Format::Flamegraph if matches!(selection, Selection::Slow(_)) => {
-            format!("mean per visit of {}", weight.mean_words())
-        }
-        Format::Views => "none: views over the tables of the trace".to_owned(),
-        Format::Csv => "none: every column of visits and visit_functions".to_owned(),
-        _ => weight.words(),
     }
 }
 

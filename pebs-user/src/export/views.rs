@@ -20,13 +20,9 @@ use crate::store::schema::visit_flag;
 const TABLES: [&str; 4] = ["visits", "visit_functions", "functions", "waits"];
 
 /// Writes the views.
-pub(super) fn write(
-    input: &Input<'_>,
-    losses: LossVisits,
-    out: &mut dyn Write,
-) -> Result<(), ExportError> {
+pub(super) fn write(input: &Input<'_>, out: &mut dyn Write) -> Result<(), ExportError> {
     let info = &input.trace.info;
-    let left_out = match losses {
+    let left_out = match input.losses {
         LossVisits::LeaveOut => visit_flag::END_MISSING | visit_flag::LOSS,
         LossVisits::Include => visit_flag::END_MISSING,
     };
