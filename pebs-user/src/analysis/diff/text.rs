@@ -2,7 +2,7 @@
 
 use super::model::{Change, Diff, ProbeDiff, RowDiff};
 use crate::analysis::counted;
-use crate::analysis::explain::model::CauseKind;
+use crate::analysis::explain::text::{KindWords, kind_words};
 use crate::analysis::report::brief;
 use crate::analysis::report::human::{count, percent, plural, safe, time};
 use crate::analysis::report::model::FunctionName;
@@ -195,10 +195,9 @@ fn what_within(row: &RowDiff, width: usize) -> String {
             ),
         }
     };
-    match (row.kind, &row.name, row.state.as_deref()) {
-        (CauseKind::Preempted, ..) => "waited for a CPU".to_owned(),
-        (CauseKind::Handover, Some(_), _) => with("waited for stage "),
-        (CauseKind::Others, Some(_), _) => with("others of the batch in "),
+    match (kind_words(row.kind), &row.name, row.state.as_deref()) {
+        (KindWords::Whole(words), ..) => words.to_owned(),
+        (KindWords::Before(words), Some(_), _) => with(words),
         (_, Some(_), Some(state)) => wait(state, &function, &[], width),
         (_, None, Some(state)) => {
             let what = wait(state, &FunctionName::default(), &[], width);

@@ -30,7 +30,7 @@ use super::blocks::{Blocks, Draw, Draws, interval};
 use super::interrupts_and_faults::WHAT;
 use super::model::{Cause, CauseKind, CountRow, Figures, Gap, InterferenceRow, Rest};
 use super::stump::short;
-use super::sums::{ClassSums, GroupSums, Key, PREEMPTED};
+use super::sums::{ClassSums, GroupSums, Key, kind_of_wait};
 use crate::analysis::classes::Class;
 use crate::analysis::report::MIN_SAMPLES;
 use crate::analysis::report::detail::States;
@@ -74,13 +74,8 @@ impl Naming<'_> {
             Key::Function(id) => (CauseKind::Function, self.names.get(Some(id.0)), None),
             Key::Wait(wait) => {
                 let state = self.states.name(wait.state);
-                let kind = if state == PREEMPTED {
-                    CauseKind::Preempted
-                } else {
-                    CauseKind::Wait
-                };
                 let function = self.names.get(wait.function.map(|id| id.0));
-                (kind, function, Some(state.to_owned()))
+                (kind_of_wait(state), function, Some(state.to_owned()))
             }
             Key::Handover(stage) | Key::Others(stage) => {
                 let probe = self.probes.iter().find(|probe| probe.id.0 == stage);

@@ -1,7 +1,7 @@
 //! Typical items of a trace that kept the details of slow ones only.
 
 use super::blocks::Blocks;
-use super::sums::{ClassSums, Key, PREEMPTED, Summing};
+use super::sums::{ClassSums, Key, Summing, is_anywhere};
 use crate::analysis::pool::Quantity;
 use crate::analysis::report::LossVisits;
 use crate::analysis::report::detail::States;
@@ -106,12 +106,12 @@ fn rest(stats: &Stats, summing: &Summing<'_>, number: usize, states: &mut States
 
 type Waits = FxHashMap<WaitKind, WaitSum>;
 
-/// Preemptions of all functions are one.
-fn merged(waits: &Waits, states: &mut States) -> Waits {
-    let preempted = states.index(PREEMPTED);
+/// Waits as one where the function is chance.
+fn merged(waits: &Waits, states: &States) -> Waits {
     let mut merged = Waits::default();
     for (kind, sum) in waits {
-        let function: Option<FunctionId> = kind.function.filter(|_| kind.state != preempted);
+        let is_anywhere = is_anywhere(states.name(kind.state));
+        let function: Option<FunctionId> = kind.function.filter(|_| !is_anywhere);
         let into = merged.entry(WaitKind { function, ..*kind }).or_default();
         into.ns += sum.ns;
         into.waits += sum.waits;

@@ -7,6 +7,7 @@ use super::groups::Section;
 use super::interrupts_and_faults::KINDS;
 use super::items::{Item, Items};
 use super::kinds::Rows;
+use super::model::CauseKind;
 use crate::analysis::batches::Share;
 use crate::analysis::classes::Class;
 use crate::analysis::report::detail::States;
@@ -30,12 +31,25 @@ pub(super) const NO_THREAD: u32 = 0;
 /// State of a thread that was taken off the CPU while it could have run.
 pub(in crate::analysis) const PREEMPTED: &str = "runnable";
 
+/// Kind of the time off the CPU in this state.
+pub(in crate::analysis) fn kind_of_wait(state: &str) -> CauseKind {
+    match state {
+        PREEMPTED => CauseKind::Preempted,
+        _ => CauseKind::Wait,
+    }
+}
+
+/// Whether the place of such a wait is chance: the waits of all functions are one key then.
+pub(in crate::analysis) fn is_anywhere(state: &str) -> bool {
+    kind_of_wait(state) != CauseKind::Wait
+}
+
 /// Key of a sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(in crate::analysis) enum Key {
     /// Samples of a function, as the number of events that they stand for.
     Function(FunctionId),
-    /// Time off the CPU; preemptions of all functions are one key, as the place of a preemption is chance.
+    /// Time off the CPU; of all functions together where the place is chance ([`is_anywhere`]).
     Wait(WaitKind),
     /// Time in no stage, before the stage of a probe.
     Handover(u16),
@@ -407,6 +421,6 @@ pub(in crate::analysis) fn wait_key(
 ) -> Key {
     Key::Wait(WaitKind {
         state: states.index(state),
-        function: function.filter(|_| state != PREEMPTED).map(FunctionId),
+        function: function.filter(|_| !is_anywhere(state)).map(FunctionId),
     })
 }

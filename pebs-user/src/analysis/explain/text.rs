@@ -437,6 +437,28 @@ fn reason(cause: &Cause) -> String {
     }
 }
 
+/// How a kind of time reads.
+pub(in crate::analysis) enum KindWords {
+    /// So, whatever the function.
+    Whole(&'static str),
+    /// So, and then the function.
+    Before(&'static str),
+    /// As its function and the state say.
+    Own,
+}
+
+/// How a kind of time reads, here and in `diff`.
+pub(in crate::analysis) const fn kind_words(kind: CauseKind) -> KindWords {
+    match kind {
+        CauseKind::Preempted => KindWords::Whole("waited for a CPU"),
+        CauseKind::Handover => KindWords::Before("waited for stage "),
+        CauseKind::Others => KindWords::Before("others of the batch in "),
+        CauseKind::Function | CauseKind::Module | CauseKind::Wait | CauseKind::Elsewhere => {
+            KindWords::Own
+        }
+    }
+}
+
 fn kind(
     kind: CauseKind,
     function: &FunctionName,
@@ -447,8 +469,12 @@ fn kind(
         let left = width.saturating_sub(words.len()).max(LEAST_NAME);
         format!("{words}{}", name_within(function, left))
     };
+    match kind_words(kind) {
+        KindWords::Whole(words) => return words.to_owned(),
+        KindWords::Before(words) => return with(words),
+        KindWords::Own => {}
+    }
     match (kind, state) {
-        (CauseKind::Preempted, _) => "waited for a CPU".to_owned(),
         (CauseKind::Module, _) => match name(function).strip_suffix(" (no symbol)") {
             Some(_) if function.kernel => match &function.system_call {
                 Some(call) => format!("system call {call}"),
@@ -457,8 +483,6 @@ fn kind(
             Some(module) => format!("functions of {module}"),
             None => "code of no module".to_owned(),
         },
-        (CauseKind::Handover, _) => with("waited for stage "),
-        (CauseKind::Others, _) => with("others of the batch in "),
         (CauseKind::Elsewhere, Some(OTHER_ITEMS)) => "other items of the thread".to_owned(),
         (CauseKind::Elsewhere, _) => "other items of the thread, or idle".to_owned(),
         (CauseKind::Wait, Some(state)) => wait(state, function, path, width),

@@ -13,7 +13,7 @@ use super::slots::Slots;
 use super::stats::{Stats, other_waits};
 use crate::analysis::classes::{GAP, never_ended};
 use crate::analysis::condensed::Condensed;
-use crate::analysis::explain::sums::PREEMPTED;
+use crate::analysis::explain::sums::is_anywhere;
 use crate::analysis::pool::{Pooled, PooledFunction, Quantity};
 use crate::store::run::RunInfo;
 use crate::units::FunctionId;
@@ -114,11 +114,11 @@ impl Class {
         )
     }
 
-    /// Merges all waits for a CPU into one: in which function a thread lost it is chance.
-    fn join_preemptions(&mut self, states: &States) {
+    /// Merges all waits of a state into one where the function is chance.
+    fn join_functions(&mut self, states: &States) {
         let waits = std::mem::take(&mut self.waits);
         for (mut kind, sum) in waits {
-            if states.name(kind.state) == PREEMPTED {
+            if is_anywhere(states.name(kind.state)) {
                 kind.function = None;
             }
             let joined = self.waits.entry(kind).or_default();
@@ -265,7 +265,7 @@ impl Ranking<'_> {
             typical: typical_class,
         };
         for class in [&mut classes.all, &mut classes.slow, &mut classes.typical] {
-            class.join_preemptions(self.states);
+            class.join_functions(self.states);
         }
         let never_ended = never_ended(spec.map(|it| &*it.spec), tally.visits, tally.open);
         let known = never_ended.is_none();
