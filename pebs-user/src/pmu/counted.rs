@@ -246,12 +246,7 @@ fn group(item: &str) -> Result<Vec<EventSpec>, CountError> {
         if spec.kind == EventKind::Auto {
             return Err(malformed());
         }
-        spec.modifiers.user |= of_all.user;
-        spec.modifiers.kernel |= of_all.kernel;
-        spec.modifiers.hypervisor |= of_all.hypervisor;
-        if of_all.precise != Precise::Level(0) {
-            spec.modifiers.precise = of_all.precise;
-        }
+        spec.modifiers = spec.modifiers.with(of_all);
         Ok(spec)
     });
     events.collect()

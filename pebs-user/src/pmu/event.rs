@@ -9,7 +9,7 @@
 //! ```
 
 use crate::failure::Hint;
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::str::FromStr;
 
 mod names;
@@ -141,6 +141,29 @@ impl Modifiers {
 
     const fn any_mode(self) -> bool {
         self.user || self.kernel || self.hypervisor
+    }
+
+    /// Every letter but those of precision, with what it sets, in the order of display.
+    const fn letters(&mut self) -> [(char, &mut bool); 3] {
+        let Self {
+            precise: _,
+            user,
+            kernel,
+            hypervisor,
+        } = self;
+        [('u', user), ('k', kernel), ('h', hypervisor)]
+    }
+
+    /// With those of another as well; of precision the other's, if it asks for some.
+    #[must_use]
+    pub(crate) fn with(mut self, mut other: Self) -> Self {
+        for ((_, set), (_, other)) in self.letters().into_iter().zip(other.letters()) {
+            *set |= *other;
+        }
+        if other.precise != Precise::default() {
+            self.precise = other.precise;
+        }
+        self
     }
 }
 
@@ -276,8 +299,11 @@ impl fmt::Display for Access {
 
 impl fmt::Display for Modifiers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (set, letter) in [(self.user, "u"), (self.kernel, "k"), (self.hypervisor, "h")] {
-            f.write_str(if set { letter } else { "" })?;
+        let mut modifiers = *self;
+        for (letter, set) in modifiers.letters() {
+            if *set {
+                f.write_char(letter)?;
+            }
         }
         match self.precise {
             Precise::Level(level) => f.write_str(&"p".repeat(level.into())),

@@ -300,10 +300,11 @@ fn modifiers(letters: Piece<'_>, required: Required) -> Parsed<Modifiers> {
     let mut result = Modifiers::default();
     for (at, letter) in letters.text.char_indices() {
         let at = letters.offset + at;
+        if let Some((_, set)) = result.letters().into_iter().find(|it| it.0 == letter) {
+            *set = true;
+            continue;
+        }
         match (letter, result.precise) {
-            ('u', _) => result.user = true,
-            ('k', _) => result.kernel = true,
-            ('h', _) => result.hypervisor = true,
             ('p', Precise::Level(level @ 0..=2)) => result.precise = Precise::Level(level + 1),
             ('p', Precise::Level(_)) => return fault(at, "more than three 'p'", KNOWN),
             ('P', Precise::Level(0) | Precise::Max) => result.precise = Precise::Max,
