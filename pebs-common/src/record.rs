@@ -4,67 +4,69 @@
 //! mark take 32 bytes; the CPU is not in the record because it is the ring's. All values are in
 //! host byte order.
 
-/// Kind of a record.
-#[repr(u8)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
-    /// [`Counts`]: event counts since the thread's last mark, or since it was switched in.
-    Counts = 0,
-    /// A [`Sample`].
-    Sample = 1,
-    /// A [`Mark`].
-    Mark = 2,
-    /// A [`MarkArgs`]: a mark followed by named arguments.
-    MarkArgs = 3,
-    /// A [`Switch`] off the CPU, or a [`SwitchStack`].
-    SwitchOut = 4,
-    /// A [`Switch`] onto the CPU.
-    SwitchIn = 5,
-    /// A [`Task`]: a traced process forked.
-    Fork = 6,
-    /// A [`Task`]: a traced process replaced its program.
-    Exec = 7,
-    /// A [`Task`]: a traced thread ended.
-    Exit = 8,
-    /// A [`ClockPair`].
-    Clock = 9,
-    /// A [`Task`]: a traced thread was interrupted; the index is an [`Interference`].
-    Interference = 10,
-    /// A [`Task`]: the kernel stops an event's counter until the next tick.
-    Throttle = 11,
-    /// A [`SampleAccess`]: a sample with its memory access.
-    SampleAccess = 12,
-    /// A [`SampleStack`]: a sample followed by its call stack.
-    SampleStack = 13,
-    /// An [`Encounter`]: a traced thread that waits is woken.
-    Wake = 14,
-    /// An [`Encounter`]: a traced thread that could have gone on is preempted by another one.
-    Displace = 15,
+/// Declares an enum by the numbers that it has on the wire.
+macro_rules! numbered {
+    (
+        $(#[$about:meta])*
+        $name:ident {
+            $($(#[$words:meta])* $variant:ident = $number:literal,)+
+        }
+    ) => {
+        $(#[$about])*
+        #[repr(u8)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum $name {
+            $($(#[$words])* $variant = $number,)+
+        }
+
+        impl $name {
+            /// The variant with this number, or `None` if this version does not know it.
+            #[must_use]
+            pub const fn from_u8(value: u8) -> Option<Self> {
+                match value {
+                    $($number => Some(Self::$variant),)+
+                    _ => None,
+                }
+            }
+        }
+    };
 }
 
-impl Kind {
-    /// The kind with this number, or `None` if this version does not know it.
-    #[must_use]
-    pub const fn from_u8(value: u8) -> Option<Self> {
-        Some(match value {
-            0 => Self::Counts,
-            1 => Self::Sample,
-            2 => Self::Mark,
-            3 => Self::MarkArgs,
-            4 => Self::SwitchOut,
-            5 => Self::SwitchIn,
-            6 => Self::Fork,
-            7 => Self::Exec,
-            8 => Self::Exit,
-            9 => Self::Clock,
-            10 => Self::Interference,
-            11 => Self::Throttle,
-            12 => Self::SampleAccess,
-            13 => Self::SampleStack,
-            14 => Self::Wake,
-            15 => Self::Displace,
-            _ => return None,
-        })
+numbered! {
+    /// Kind of a record.
+    Kind {
+        /// [`Counts`]: event counts since the thread's last mark, or since it was switched in.
+        Counts = 0,
+        /// A [`Sample`].
+        Sample = 1,
+        /// A [`Mark`].
+        Mark = 2,
+        /// A [`MarkArgs`]: a mark followed by named arguments.
+        MarkArgs = 3,
+        /// A [`Switch`] off the CPU, or a [`SwitchStack`].
+        SwitchOut = 4,
+        /// A [`Switch`] onto the CPU.
+        SwitchIn = 5,
+        /// A [`Task`]: a traced process forked.
+        Fork = 6,
+        /// A [`Task`]: a traced process replaced its program.
+        Exec = 7,
+        /// A [`Task`]: a traced thread ended.
+        Exit = 8,
+        /// A [`ClockPair`].
+        Clock = 9,
+        /// A [`Task`]: a traced thread was interrupted; the index is an [`Interference`].
+        Interference = 10,
+        /// A [`Task`]: the kernel stops an event's counter until the next tick.
+        Throttle = 11,
+        /// A [`SampleAccess`]: a sample with its memory access.
+        SampleAccess = 12,
+        /// A [`SampleStack`]: a sample followed by its call stack.
+        SampleStack = 13,
+        /// An [`Encounter`]: a traced thread that waits is woken.
+        Wake = 14,
+        /// An [`Encounter`]: a traced thread that could have gone on is preempted by another one.
+        Displace = 15,
     }
 }
 
@@ -375,33 +377,18 @@ pub struct Counts {
 /// Events that the size classes of [`Counts`] have room for.
 pub const COUNT_CLASSES: [usize; 3] = [2, 6, crate::config::MAX_COUNTS];
 
-/// An interrupt, softirqs, or a page fault.
-#[repr(u8)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Interference {
-    /// A page fault, which is counted.
-    PageFault = 0,
-    /// A timed page fault whose page was in memory.
-    MinorFault = 1,
-    /// A timed page fault whose page had to be read.
-    MajorFault = 2,
-    Interrupt = 3,
-    /// A softirq.
-    SoftInterrupt = 4,
-}
-
-impl Interference {
-    /// The interference with this number, or `None` if this version does not know it.
-    #[must_use]
-    pub const fn from_u8(value: u8) -> Option<Self> {
-        Some(match value {
-            0 => Self::PageFault,
-            1 => Self::MinorFault,
-            2 => Self::MajorFault,
-            3 => Self::Interrupt,
-            4 => Self::SoftInterrupt,
-            _ => return None,
-        })
+numbered! {
+    /// An interrupt, softirqs, or a page fault.
+    Interference {
+        /// A page fault, which is counted.
+        PageFault = 0,
+        /// A timed page fault whose page was in memory.
+        MinorFault = 1,
+        /// A timed page fault whose page had to be read.
+        MajorFault = 2,
+        Interrupt = 3,
+        /// A softirq.
+        SoftInterrupt = 4,
     }
 }
 

@@ -270,19 +270,10 @@ impl Writer<'_> {
             annotations.push(signed("oncpu_ns", oncpu));
         }
         annotations.extend(visit.net_ns.map(|ns| signed("net_ns", ns)));
-        let InterferenceColumns {
-            irq_ns,
-            softirq_ns,
-            fault_ns,
-            ..
-        } = visit.interference();
-        for (name, ns) in [
-            ("irq_ns", irq_ns),
-            ("softirq_ns", softirq_ns),
-            ("fault_ns", fault_ns),
-        ] {
-            annotations.extend(ns.map(|ns| signed(name, ns)));
-        }
+        let interference = InterferenceColumns::NAMES
+            .iter()
+            .zip(visit.interference().values());
+        annotations.extend(interference.filter_map(|(name, value)| Some(signed(name, value?))));
         if visit.flags != 0 {
             annotations.push(text("flags", &visit.flag_names()));
         }

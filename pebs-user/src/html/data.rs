@@ -12,14 +12,14 @@ use serde::Serialize;
 use super::flame::Flame;
 use crate::analysis::classes::{Class, Standing};
 use crate::analysis::counted;
-use crate::analysis::report::{LossVisits, interrupts_and_faults};
+use crate::analysis::report::LossVisits;
 use crate::analysis::stages::passages;
 use crate::export::error::ExportError;
 use crate::export::load::{self, Functions, Probes, Sample, Visit, Wait, Weight, arg_text};
 use crate::export::select::{Chosen, VisitSet};
 use crate::store::reader::Trace;
 use crate::store::run::CountedInfo;
-use crate::store::schema::visit_flag;
+use crate::store::schema::{InterferenceColumns, visit_flag};
 use crate::terminal::shown;
 
 /// Samples and waits that are drawn in time lines, at most: of the slowest visits first.
@@ -380,11 +380,11 @@ impl Columns {
 }
 
 fn between(trace: &Trace, visits: &[Visit]) -> Result<Vec<Between>, ExportError> {
-    let names = interrupts_and_faults::WHAT.into_iter();
+    let names = InterferenceColumns::WORDS.into_iter();
     let columns = names.enumerate().map(|(at, what)| Between {
         what: what.to_owned(),
         is_counted: false,
-        is_time: what != interrupts_and_faults::MAJOR,
+        is_time: at < InterferenceColumns::TIMES,
         values: visits
             .iter()
             .map(|visit| visit.interference().values()[at])

@@ -426,3 +426,69 @@ macro_rules! flags {
     };
 }
 pub(super) use flags;
+
+/// Declares which columns of `visits` are interruptions, and what reports call them: those that are times, then those that
+/// are numbers.
+macro_rules! interference {
+    (
+        $(#[doc = $about:literal])+
+        times { $($time:ident = $time_words:literal,)+ }
+        numbers { $($number:ident = $number_words:expr,)+ }
+    ) => {
+        $(#[doc = $about])+
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+        pub struct InterferenceColumns {
+            $(pub $time: Option<i64>,)+
+            $(pub $number: Option<u32>,)+
+        }
+
+        impl InterferenceColumns {
+            /// Names of the columns.
+            pub const NAMES: &[&str] = &[$(stringify!($time),)+ $(stringify!($number),)+];
+
+            /// What reports call them.
+            pub const WORDS: [&str; Self::NAMES.len()] = [$($time_words,)+ $($number_words,)+];
+
+            /// How many of them, the first ones, are times.
+            pub const TIMES: usize = [$($time_words),+].len();
+
+            /// The values in the order of the columns.
+            #[must_use]
+            pub fn values(&self) -> [Option<i64>; Self::NAMES.len()] {
+                [$(self.$time,)+ $(self.$number.map(i64::from),)+]
+            }
+        }
+
+        impl VisitRow {
+            /// What came between the thread and its work.
+            #[must_use]
+            pub const fn interference(&self) -> InterferenceColumns {
+                InterferenceColumns {
+                    $($time: self.$time,)+
+                    $($number: self.$number,)+
+                }
+            }
+        }
+
+        crate::columns! {
+            /// The columns of a batch.
+            pub(crate) struct InterferenceViews of visits { $($time,)+ $($number,)+ }
+        }
+
+        impl InterferenceViews<'_> {
+            /// Whether anything is known of any row.
+            pub(crate) fn is_known(&self) -> bool {
+                [$(self.$time.has_some(),)+ $(self.$number.has_some(),)+].contains(&true)
+            }
+
+            /// The values of a row.
+            pub(crate) fn get(&self, row: usize) -> InterferenceColumns {
+                InterferenceColumns {
+                    $($time: self.$time.get(row),)+
+                    $($number: self.$number.get(row),)+
+                }
+            }
+        }
+    };
+}
+pub(super) use interference;

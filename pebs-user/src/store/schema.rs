@@ -11,7 +11,7 @@ use super::columns::{
     Addresses, Chunk, Column, Nullable, NullableCoded, NullableReal, NullableText, NullableTruth,
     Required, RequiredCoded, Text, Typed,
 };
-use super::declare::{Described, Stored, Usual, flags, tables};
+use super::declare::{Described, Stored, Usual, flags, interference, tables};
 use super::pages::coded::{Halves, Rounded, Small};
 use super::read_error::ReadError;
 use super::reader::Trace;
@@ -419,19 +419,6 @@ impl Table {
     }
 }
 
-impl VisitRow {
-    /// Interrupt, softirq and page-fault time.
-    #[must_use]
-    pub const fn interference(&self) -> InterferenceColumns {
-        InterferenceColumns {
-            irq_ns: self.irq_ns,
-            softirq_ns: self.softirq_ns,
-            fault_ns: self.fault_ns,
-            major_faults: self.major_faults,
-        }
-    }
-}
-
 flags! {
     /// Bits of `visits.flags`.
     visit_flag {
@@ -525,21 +512,22 @@ pub enum ArgValue {
     Str(Box<str>),
 }
 
-/// Columns of `visits`: interrupt, softirq and page-fault time while the visit was its thread's current one (of nested
-/// visits the innermost, so that a sum counts each once). It is included in the visit's time and, except for waiting in
-/// major faults, in its time on the CPU and in the times of the functions that were interrupted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct InterferenceColumns {
-    /// Time in interrupt handlers, except interrupts in which a sample was taken; null: not recorded (`--with irq`).
-    pub irq_ns: Option<i64>,
-    /// Time in softirqs (work that interrupts left for later) that ran on the thread, also at the end of its own system
-    /// calls, except interrupts within them.
-    pub softirq_ns: Option<i64>,
-    /// Time in page faults, waiting for the disk included; null: not recorded (`--with faults`).
-    pub fault_ns: Option<i64>,
-    /// Page faults whose page had to be read.
-    pub major_faults: Option<u32>,
+interference! {
+    /// Columns of `visits`: interrupt, softirq and page-fault time while the visit was its thread's current one (of nested
+    /// visits the innermost, so that a sum counts each once). It is included in the visit's time and, except for waiting in
+    /// major faults, in its time on the CPU and in the times of the functions that were interrupted.
+    times {
+        irq_ns = "interrupts",
+        softirq_ns = "softirqs",
+        fault_ns = "page faults",
+    }
+    numbers {
+        major_faults = MAJOR_FAULTS,
+    }
 }
+
+/// What reports call page faults whose page had to be read.
+pub const MAJOR_FAULTS: &str = "major faults";
 
 /// `waits.woken_by` of an interrupt: a timer, the disk, the network.
 pub const INTERRUPT: &str = "[interrupt]";

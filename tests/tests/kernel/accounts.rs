@@ -1,5 +1,8 @@
 //! Every mark accounted for.
 
+use std::fs;
+use std::path::Path;
+
 use pebs_tests::recording::Recorder;
 use pebs_tests::trace::flag;
 use pebs_tests::workload::Workload;
@@ -75,71 +78,40 @@ fn tables_have_the_documented_columns() {
     let spec = workload.spec("handle(id=*(arg1):u64, kind=*(arg1+8):u32, name=str(*(arg1+16)))");
     let (recording, _) = Recorder::new(&spec).workload(&workload, &["100"]);
     let trace = recording.trace();
-    let columns = |table: &str| -> String {
-        let columns = trace.table(table).columns();
-        let words = columns.iter().map(|(name, kind)| format!("{name} {kind}"));
-        words.collect::<Vec<_>>().join(", ")
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../pebs-user/guide/trace.md");
+    let guide = fs::read_to_string(guide).unwrap();
+    let tables = documented(&guide);
+    assert!(tables.len() > 10, "{tables:?}");
+    for (table, mut columns) in tables {
+        let found = trace.table(&table).columns();
+        let found: Vec<String> = found
+            .iter()
+            .map(|(name, kind)| format!("{name} {kind}"))
+            .collect();
+        if table == "visits" {
+            columns.extend(["kind UInt64", "name Utf8"].map(str::to_owned));
+        }
+        assert_eq!(found, columns, "{table}");
+    }
+}
+
+/// The tables of the guide's page, each with its columns and their types.
+fn documented(guide: &str) -> Vec<(String, Vec<String>)> {
+    let sections = guide.split("\n## ").skip(1);
+    let tables = sections.filter_map(|it| it.split_once("\n\n"));
+    let tables = tables.filter(|(_, text)| text.contains("\n| column | type |"));
+    let columns = |text: &str| {
+        let rows = text.lines().filter_map(|line| line.strip_prefix("| `"));
+        let rows = rows.filter_map(|row| row.split_once("` | "));
+        let rows = rows.map(|(name, rest)| {
+            let kind = rest.split([',', '|']).next().unwrap_or_default();
+            let kind = kind.trim().replace("List(", "List(non-null ");
+            format!("{name} {kind}")
+        });
+        rows.collect()
     };
-    assert_eq!(
-        columns("visits"),
-        "visit_id UInt64, item_id UInt64, probe_id UInt16, pid UInt32, tid UInt32, cpu_begin UInt16, \
-         cpu_end UInt16, begin_ns Int64, end_ns Int64, duration_ns Int64, oncpu_ns Int64, \
-         net_ns Int64, net_stderr_ns Int64, samples UInt32, flags UInt32, switches UInt32, migrations UInt32, page_faults UInt32, \
-         irq_ns Int64, softirq_ns Int64, fault_ns Int64, major_faults UInt32, shared_ns Int64, idle_ns Int64, \
-         kind UInt64, name Utf8"
-    );
-    assert_eq!(
-        columns("visit_functions"),
-        "visit_id UInt64, item_id UInt64, function_id UInt32, event UInt8, samples UInt32, events UInt64, \
-         first_ns Int64, last_ns Int64, span_ns Int64, self_ns Float64, self_stderr_ns Float64"
-    );
-    assert_eq!(
-        columns("samples"),
-        "time_ns Int64, visit_id UInt64, function_id UInt32, ip UInt64, tid UInt32, cpu UInt16, \
-         event UInt8, flags UInt32, stack_id UInt32"
-    );
-    assert_eq!(
-        columns("waits"),
-        "visit_id UInt64, item_id UInt64, tid UInt32, begin_ns Int64, end_ns Int64, \
-         function_id UInt32, state Utf8, cpu_from UInt16, cpu_to UInt16, runnable_ns Int64, \
-         woken_by Utf8, woken_by_pid UInt32, woken_by_tid UInt32, preempted_by Utf8, \
-         preempted_by_pid UInt32, preempted_by_tid UInt32, stack_id UInt32"
-    );
-    assert_eq!(
-        columns("memory"),
-        "time_ns Int64, visit_id UInt64, function_id UInt32, tid UInt32, event UInt8, events UInt64, \
-         op Utf8, level Utf8, snoop Utf8, tlb Utf8, locked Boolean, blocked Utf8, \
-         latency_cycles UInt32, op_cycles UInt32, retire_cycles UInt32, tlb_cycles UInt32, \
-         page_bytes UInt64, taken Boolean, mispredicted Boolean, addr UInt64, phys_addr UInt64, \
-         data_src UInt64"
-    );
-    assert_eq!(
-        columns("stacks"),
-        "stack_id UInt32, frames List(non-null UInt32), truncated Boolean"
-    );
-    assert_eq!(
-        columns("batch_items"),
-        "visit_id UInt64, item_id UInt64, items UInt32, share Float64"
-    );
-    assert_eq!(
-        columns("interval_counts"),
-        "pid UInt32, tid UInt32, begin_ns Int64, event UInt8, count UInt64, enabled_ns Int64, \
-         running_ns Int64, state Utf8"
-    );
-    assert_eq!(
-        columns("frequencies"),
-        "time_ns Int64, cpu UInt16, khz UInt32"
-    );
-    assert_eq!(
-        columns("functions"),
-        "function_id UInt32, name Utf8, module Utf8, build_id Utf8, offset UInt64, size UInt64, \
-         file Utf8, line UInt32, kernel Boolean, inlined Boolean, \
-         system_call Utf8"
-    );
-    assert_eq!(
-        columns("losses"),
-        "begin_ns Int64, end_ns Int64, cpu UInt16, tid UInt32, reason Utf8, records UInt64"
-    );
+    let named = tables.map(|(name, text)| (name.to_owned(), columns(text)));
+    named.collect()
 }
 
 /// `trace.json` has the circumstances of the recording.

@@ -5,7 +5,7 @@
 
 use super::model::{Cell, FunctionName, Report, Row, SlowVisit};
 use crate::present::csv::Line;
-use crate::store::schema::ArgValue;
+use crate::store::schema::{ArgValue, InterferenceColumns};
 
 /// Tables of a report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -124,11 +124,10 @@ fn items(report: &Report) -> String {
         "switches",
         "migrations",
         "page_faults",
-        "irq_ns",
-        "softirq_ns",
-        "fault_ns",
-        "major_faults",
     ];
+    let fixed = fixed
+        .into_iter()
+        .chain(InterferenceColumns::NAMES.iter().copied());
     let top = [
         "top_function",
         "top_function_self_ns",
@@ -138,7 +137,7 @@ fn items(report: &Report) -> String {
         "top_wait_ns",
     ];
     let args = report.run.columns.iter().map(|column| column.name.clone());
-    let columns = fixed.into_iter().map(str::to_owned).chain(args);
+    let columns = fixed.map(str::to_owned).chain(args);
     let mut out = header(columns.chain(top.into_iter().map(str::to_owned)));
     for probe in &report.probes {
         for visit in &probe.slowest {

@@ -4,21 +4,7 @@
 use serde::Serialize;
 
 use super::human::{UNKNOWN, count, plural, time};
-use crate::store::schema::InterferenceColumns;
-use crate::store::view::{View as _, columns};
-
-columns! {
-    /// The columns of a batch.
-    pub(in crate::analysis) struct InterferenceViews of visits {
-        irq_ns, softirq_ns, fault_ns, major_faults
-    }
-}
-
-/// Names of the columns in reports, in the order of [`InterferenceColumns::values`].
-pub(crate) const WHAT: [&str; 4] = ["interrupts", "softirqs", "page faults", MAJOR];
-
-/// Name of the kind that is counted, not timed.
-pub(crate) const MAJOR: &str = "major faults";
+use crate::store::schema::{InterferenceColumns, MAJOR_FAULTS};
 
 /// Least ratio to the mean of typical visits for an interruption to be named.
 const STRIKING: f64 = 2.0;
@@ -27,18 +13,6 @@ const STRIKING: f64 = 2.0;
 const LEAST_PART: f64 = 0.01;
 
 impl InterferenceColumns {
-    /// The values in the order of the columns.
-    #[must_use]
-    pub fn values(&self) -> [Option<i64>; 4] {
-        let Self {
-            irq_ns,
-            softirq_ns,
-            fault_ns,
-            major_faults,
-        } = *self;
-        [irq_ns, softirq_ns, fault_ns, major_faults.map(i64::from)]
-    }
-
     /// The same without pebs-trace's own time during page faults: its time on the thread's CPU, in proportion to the
     /// part that faults have of that.
     #[must_use]
@@ -60,10 +34,11 @@ impl InterferenceColumns {
             let value = value.filter(|&it| it > 0)?;
             let row = rows.iter().find(|row| row.what == what);
             let usual = row.and_then(|row| row.typical).unwrap_or(0.0);
-            let is_large = what == MAJOR || value as f64 >= LEAST_PART * duration_ns.max(0) as f64;
+            let is_large =
+                what == MAJOR_FAULTS || value as f64 >= LEAST_PART * duration_ns.max(0) as f64;
             (is_large && value as f64 > STRIKING * usual).then(|| amount(what, value))
         };
-        let values = self.values().into_iter().zip(WHAT);
+        let values = self.values().into_iter().zip(Self::WORDS);
         values.filter_map(strikes).collect()
     }
 
@@ -71,7 +46,7 @@ impl InterferenceColumns {
     pub(crate) fn beside(&self, rows: &[InterferenceRow]) -> String {
         let values = self.values();
         let said = rows.iter().map(|row| {
-            let at = WHAT.iter().position(|what| *what == row.what);
+            let at = Self::WORDS.iter().position(|what| *what == row.what);
             let own = match at.and_then(|at| values[at]) {
                 Some(value) => amount(row.what, value),
                 None => format!("{} {UNKNOWN}", row.what),
@@ -95,7 +70,7 @@ pub(in crate::analysis) fn own_during(ns: i64, oncpu_ns: i64, own_ns: i64) -> i6
 
 /// `interrupts 12.0 us`, `2 major faults`
 fn amount(what: &str, value: i64) -> String {
-    if what == MAJOR {
+    if what == MAJOR_FAULTS {
         return plural(value.max(0).unsigned_abs(), "major fault");
     }
     format!("{what} {}", time(value as f64))
@@ -121,34 +96,18 @@ impl InterferenceRow {
     pub(in crate::analysis) fn mean(&self, value: Option<f64>) -> String {
         match value {
             None => UNKNOWN.to_owned(),
-            Some(value) if self.what == MAJOR && value >= 100.0 => count(value.round() as u64),
-            Some(value) if self.what == MAJOR => format!("{value:.2}"),
+            Some(value) if self.what == MAJOR_FAULTS && value >= 100.0 => {
+                count(value.round() as u64)
+            }
+            Some(value) if self.what == MAJOR_FAULTS => format!("{value:.2}"),
             Some(ns) => time(ns),
-        }
-    }
-}
-
-impl InterferenceViews<'_> {
-    /// Whether anything is known of any row.
-    pub(in crate::analysis) fn is_known(&self) -> bool {
-        let times = [&self.irq_ns, &self.softirq_ns, &self.fault_ns];
-        times.iter().any(|it| it.has_some()) || self.major_faults.has_some()
-    }
-
-    /// The values of a row.
-    pub(in crate::analysis) fn get(&self, row: usize) -> InterferenceColumns {
-        InterferenceColumns {
-            irq_ns: self.irq_ns.get(row),
-            softirq_ns: self.softirq_ns.get(row),
-            fault_ns: self.fault_ns.get(row),
-            major_faults: self.major_faults.get(row),
         }
     }
 }
 
 /// Sums over visits.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::analysis) struct InterferenceSums([(f64, u64); 4]);
+pub(in crate::analysis) struct InterferenceSums([(f64, u64); InterferenceColumns::NAMES.len()]);
 
 impl InterferenceSums {
     pub(in crate::analysis) fn add(&mut self, visit: &InterferenceColumns) {
@@ -169,12 +128,12 @@ impl InterferenceSums {
         slow: &Self,
         typical: &Self,
     ) -> Vec<InterferenceRow> {
-        let rows = WHAT
+        let rows = InterferenceColumns::WORDS
             .into_iter()
             .enumerate()
             .map(|(at, what)| InterferenceRow {
                 what,
-                unit: if what == MAJOR { "faults" } else { "ns" },
+                unit: if what == MAJOR_FAULTS { "faults" } else { "ns" },
                 all: all.mean(at),
                 slow: slow.mean(at),
                 typical: typical.mean(at),

@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 use super::ReportOptions;
 use super::classes::{VisitClass, VisitClasses};
 use super::counts::{CountColumns, CountSums, Counts};
-use super::interrupts_and_faults::{InterferenceRow, InterferenceSums, InterferenceViews};
+use super::interrupts_and_faults::{InterferenceRow, InterferenceSums};
 use super::model::{NamedArg, SlowVisit, VisitFunction};
 use super::shared::SharedArgs;
 use super::slots::Slots;
@@ -18,7 +18,7 @@ use crate::analysis::counted::CountedSums;
 use crate::analysis::pool::Pool;
 use crate::store::args::{ArgRef, ArgView};
 use crate::store::reader::{ReadError, Scan, Trace};
-use crate::store::schema::{ArgColumn, InterferenceColumns, visit_flag, visits};
+use crate::store::schema::{ArgColumn, InterferenceColumns, InterferenceViews, visit_flag, visits};
 use crate::store::view::{Select as _, View as _};
 use crate::units::FunctionId;
 

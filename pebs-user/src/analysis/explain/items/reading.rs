@@ -8,7 +8,7 @@ use super::{Item, Items, NONE, Places, ProbeItems};
 use crate::analysis::batches::Batches;
 use crate::analysis::classes::{NetOnCpu, Ranks, Standing, Took};
 use crate::analysis::explain::columns::ArgumentColumns;
-use crate::analysis::explain::interrupts_and_faults::{self, SLOWER_CLOCK, TimeColumns};
+use crate::analysis::explain::interrupts_and_faults::{self, SLOWER_CLOCK};
 use crate::analysis::explain::{ExplainOptions, Unit};
 use crate::analysis::frequencies::Frequencies;
 use crate::analysis::report::counts::CountColumns;
@@ -16,7 +16,7 @@ use crate::analysis::stages;
 use crate::store::args::ArgView;
 use crate::store::reader::{ReadError, Trace};
 use crate::store::run::RunInfo;
-use crate::store::schema::visit_flag;
+use crate::store::schema::{InterferenceColumns, InterferenceViews, visit_flag};
 use crate::store::view::{Select as _, View as _, columns};
 
 columns! {
@@ -69,7 +69,11 @@ impl Items {
         for probe in &trace.info.probes {
             reading.slot(probe.id.0);
         }
-        let names = [Columns::NAMES, CountColumns::NAMES, TimeColumns::NAMES];
+        let names = [
+            Columns::NAMES,
+            CountColumns::NAMES,
+            InterferenceColumns::NAMES,
+        ];
         for batch in trace.scan_with_args(&names.concat())? {
             reading.add(&batch?)?;
         }
@@ -137,7 +141,7 @@ impl Reading<'_> {
     fn add(&mut self, batch: &RecordBatch) -> Result<(), ReadError> {
         let visits = Columns::of(batch)?;
         let counted = CountColumns::of(batch)?;
-        let times = TimeColumns::of(batch)?;
+        let interference = InterferenceViews::of(batch)?;
         let args = ArgView::all(batch, &self.info.columns)?;
         for row in 0..batch.num_rows() {
             let Some(slot) = self.slot(visits.probe_id[row]) else {
@@ -173,16 +177,21 @@ impl Reading<'_> {
             let latency_ns = took.duration_ns.unwrap_or(0).max(0);
             let oncpu = visits.oncpu_ns.get(row);
             let owns_all = flags & visit_flag::TIME_SHARED == 0;
+            // Without switches the thread is taken to have run all the time.
+            let active_ns = oncpu
+                .or((!self.info.switches && owns_all).then_some(latency_ns))
+                .map(|ns| self.net.net(ns, rank, (visits.probe_id[row], flags)));
+            let mut interference = interference.get(row);
+            if let (Some(oncpu), Some(net)) = (oncpu, active_ns) {
+                interference = interference.net(Some(oncpu), oncpu - net);
+            }
             let mut item = Item {
                 visit_id: visits.visit_id[row],
                 item_id: visits.item_id[row],
                 begin_ns: visits.begin_ns[row],
                 latency_ns,
                 own_ns: rank.own_ns,
-                // Without switches the thread is taken to have run all the time.
-                active_ns: oncpu
-                    .or((!self.info.switches && owns_all).then_some(latency_ns))
-                    .map(|ns| self.net.net(ns, rank, (visits.probe_id[row], flags))),
+                active_ns,
                 idle_ns: visits.idle_ns.get(row).unwrap_or(0),
                 tid: visits.tid[row],
                 pid: visits.pid[row],
@@ -191,11 +200,8 @@ impl Reading<'_> {
                 flags,
                 samples: visits.samples[row],
                 counts: counted.get(row).values(),
-                interference: times.get(row),
+                interference: interrupts_and_faults::times(&interference),
             };
-            if let (Some(oncpu), Some(net)) = (oncpu, item.active_ns) {
-                interrupts_and_faults::take_own(&mut item.interference, oncpu, oncpu - net);
-            }
             item.interference[SLOWER_CLOCK] = self.lost_to_clock(&item);
             if shared {
                 self.share_out(&item, &args, row);
