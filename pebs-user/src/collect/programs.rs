@@ -111,6 +111,12 @@ const BECOMES_EXECUTABLE: &str = "mmap_lock_start_locking";
 /// The tracepoint of wake-ups, and the program on it.
 const WAKING: &str = "sched_waking";
 
+/// Tracepoints that `--with` needs. Page faults are software events, which every kernel has.
+pub(crate) fn tracepoints_of_extras() -> Vec<String> {
+    let waking = std::iter::once(WAKING.to_owned());
+    waking.chain(interrupts_and_faults::needed()).collect()
+}
+
 /// The tracepoint of switches.
 const SWITCH: &str = "sched_switch";
 

@@ -8,6 +8,7 @@ use aya::maps::MapType;
 use aya::programs::{ProgramError, ProgramType};
 
 use crate::binary::debuginfod::Debuginfod;
+use crate::collect::programs::tracepoints_of_extras;
 use crate::failure::Result;
 use crate::limits;
 use crate::pmu::attr::resolve;
@@ -99,9 +100,9 @@ impl Facts {
             tracepoints: types
                 .as_ref()
                 .map_or_else(file_answer, |types| tracepoints(types, &["sched_switch"])),
-            extras: types
-                .as_ref()
-                .map_or_else(file_answer, |types| tracepoints(types, &EXTRAS)),
+            extras: types.as_ref().map_or_else(file_answer, |types| {
+                tracepoints(types, &tracepoints_of_extras())
+            }),
             ring_buffer: map(MapType::RingBuf),
             task_storage: map(MapType::TaskStorage),
             uprobes: uprobes(&host),
@@ -183,23 +184,14 @@ fn file_answer(error: &io::Error) -> Answer {
     }
 }
 
-/// Tracepoints that `--with` needs. Page faults are software events, which every kernel has.
-const EXTRAS: [&str; 5] = [
-    "sched_waking",
-    "irq_handler_entry",
-    "irq_handler_exit",
-    "softirq_entry",
-    "softirq_exit",
-];
-
 /// Whether the kernel's BTF describes all these tracepoints; without that no typed program can be loaded for them.
-fn tracepoints(types: &[u8], names: &[&str]) -> Answer {
-    let is_missing = |name: &&&str| {
+fn tracepoints(types: &[u8], names: &[impl AsRef<str>]) -> Answer {
+    let is_missing = |name: &&str| {
         let name = format!("\0btf_trace_{name}\0");
         let mut windows = types.windows(name.len());
         !windows.any(|window| window == name.as_bytes())
     };
-    match names.iter().find(is_missing) {
+    match names.iter().map(AsRef::as_ref).find(is_missing) {
         None => Answer::Yes,
         Some(name) => Answer::No(format!("the kernel's types lack the tracepoint {name}")),
     }

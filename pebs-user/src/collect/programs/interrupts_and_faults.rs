@@ -68,11 +68,14 @@ pub(super) struct Attachments {
     raw: Vec<(&'static str, RawTracePointLinkId)>,
 }
 
-/// Name of a tracepoint that the kernel lacks for recording the time of interrupts; `None` if it has all.
-pub(crate) fn irq_missing(kernel: &Btf) -> Option<String> {
-    let ends = [DEVICES, SOFT].into_iter().flat_map(both_ends);
-    ends.into_iter()
-        .find(|name| kernel.tracepoint_arguments(name).is_none())
+/// Tracepoints that recording the time of interrupts needs.
+pub(super) fn needed() -> impl Iterator<Item = String> {
+    [DEVICES, SOFT].into_iter().flat_map(both_ends)
+}
+
+/// Name of one that the kernel lacks; `None` if it has all.
+fn missing(kernel: &Btf) -> Option<String> {
+    needed().find(|name| kernel.tracepoint_arguments(name).is_none())
 }
 
 fn both_ends(handler: &str) -> [String; 2] {
@@ -86,7 +89,7 @@ impl Attachments {
         if !asked.irq {
             return attachments;
         }
-        attachments.missing = irq_missing(kernel);
+        attachments.missing = missing(kernel);
         let hard = HANDLERS.iter().map(|handler| (handler, HARD_PROGRAMS));
         for (handler, (begins, ends)) in hard.chain([(&SOFT, SOFT_PROGRAMS)]) {
             let [entry, exit] = both_ends(handler);
