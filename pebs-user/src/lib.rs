@@ -43,10 +43,12 @@
 //! | to change | look at |
 //! |---|---|
 //! | an option, its help, a message | [`cmd`] (a subcommand's file has its arguments; `record/args.rs`, `values.rs`), then [`cli`] |
-//! | what the kernel programs record | `pebs-ebpf/src`, with the wire structs in `pebs-common`; [`stream::decode`] |
+//! | a subcommand | its file in [`cmd`]; [`cli`] declares and runs it; the README has a line for each |
+//! | what the kernel programs record | `pebs-ebpf/src`, with the wire structs in `pebs-common`; `collect/programs.rs` attaches them; [`stream::decode`] |
+//! | what comes between a thread and its work | `interference!` in [`store::schema`]: which columns, and what reports call them; `correlate/interrupts_and_faults.rs` fills them |
 //! | when things are attached and taken away, how rings are emptied | [`collect::session`], [`collect::drain`] |
 //! | which instruction is probed, how visits end | [`probe`] |
-//! | an event: its name, its attr, what the machine grants | [`pmu`]; `cargo xtask events` makes Intel's [`pmu::table`] |
+//! | an event: its name, its modifiers, its attr, what the machine grants | [`pmu`] (`pmu/event.rs` is the grammar); `cargo xtask events` makes Intel's [`pmu::table`] |
 //! | which sample belongs to which item | [`correlate`] |
 //! | what it costs a program to count its own events | [`cost::counters`]; the counting is the crate [`pebs_selfcount`] |
 //! | names of functions | [`symbolize`], [`binary`] |
@@ -55,6 +57,8 @@
 //! | a trace for a test | `store/fixtures.rs`: visit by visit |
 //! | an estimate and its error | [`estimate::visit`], [`analysis::pool`] |
 //! | which counted event explains an outcome | the crate `pebs-mine` (cleaning, ranking, pairs), [`analysis::mine`] (words) |
+//! | a format of `export` | `export/mod.rs`: `Format`, with its help, and `Nature`, all that sets one apart; a file for each |
+//! | a cause in `explain` and `diff` | `analysis/explain`: `CauseKind` in `model.rs`, `kind_of_wait` in `sums.rs`, its words in `text.rs` |
 //! | what is slow, why, and what the report says about it | `analysis/classes.rs`, [`analysis::explain`], [`analysis::report`] |
 //!
 //! Other recorded data (waits, counts of events, interrupts and faults, frequencies, batches, call stacks, memory
