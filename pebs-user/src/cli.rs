@@ -60,6 +60,12 @@ pub enum Cmd {
     /// the arguments. An item shows its functions with their errors, its waits and what happened to its
     /// thread, beside what is typical of its probe. '?' lists the keys.
     View(cmd::view::ViewArgs),
+    /// Say how a trace was recorded, what it holds, and what was lost
+    ///
+    /// When, where and by which command, the probes with the instructions that were chosen, the events with the precision
+    /// granted; the account of every record (seen = written + each reason), what the recording cost, and the size of
+    /// each table.
+    Info(cmd::info::InfoArgs),
     /// Compare two traces: which function's time per item changed
     ///
     /// Functions are the same if the file name of their module and their name are; the binary with the probe may have
@@ -134,6 +140,7 @@ impl Cmd {
             Self::Report(args) => cmd::report::run(args),
             Self::Explain(args) => cmd::explain::run(args),
             Self::View(args) => cmd::view::run(args),
+            Self::Info(args) => cmd::info::run(args),
             Self::Diff(args) => cmd::diff::run(args),
             Self::Mine(args) => cmd::mine::run(args),
             Self::Import(args) => cmd::import::run(args),

@@ -7,6 +7,7 @@ pub(crate) mod counted;
 pub(crate) mod diff;
 pub(crate) mod explain;
 mod frequencies;
+pub(crate) mod info;
 pub mod mine;
 pub(crate) mod paths;
 pub(crate) mod pool;

@@ -308,7 +308,7 @@ columns! {
     struct Losses of losses { begin_ns, end_ns, reason, records }
 }
 
-fn losses(trace: &Trace) -> Result<Vec<LossSum>, ReadError> {
+pub(in crate::analysis) fn losses(trace: &Trace) -> Result<Vec<LossSum>, ReadError> {
     let mut sums: BTreeMap<String, LossSum> = BTreeMap::new();
     for batch in Losses::scan(trace)? {
         let batch = batch?;

@@ -17,6 +17,7 @@ pub mod explain;
 pub mod export;
 pub mod html;
 pub mod import;
+pub mod info;
 pub mod mine;
 pub mod plan;
 pub mod probes;

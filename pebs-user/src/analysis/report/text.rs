@@ -3,7 +3,7 @@
 //! The first lines give the slow items and where their time goes. Unknown values are `-`; an estimate has its samples
 //! beside it.
 
-mod account;
+pub(in crate::analysis) mod account;
 pub(in crate::analysis) mod callers;
 pub(in crate::analysis) mod lists;
 mod stages;
@@ -55,7 +55,7 @@ pub(crate) fn page(report: &Report, width: usize) -> Page {
         stages::write(&mut out, stages);
         out.gap();
     }
-    account::write(&mut out, report);
+    account::write(&mut out, (&report.run, &report.trace), &report.losses);
     out
 }
 

@@ -1,7 +1,7 @@
 //! The end of a text report: what was recorded and lost, and the overhead.
 
 use crate::analysis::report::human::{UNKNOWN, count, events, percent, plural, safe, time};
-use crate::analysis::report::model::Report;
+use crate::analysis::report::model::LossSum;
 use crate::ledger::{Account, Ledger};
 use crate::present::{Page, Tone, toned};
 use crate::store::run::{CostInfo, EventInfo, KeepInfo, ResetChange, RunInfo};
@@ -9,9 +9,12 @@ use crate::store::run::{CostInfo, EventInfo, KeepInfo, ResetChange, RunInfo};
 /// Characters of a note that are shown.
 const NOTE_WIDTH: usize = 200;
 
-/// Writes the account of the run.
-pub(super) fn write(out: &mut Page, report: &Report) {
-    let run = &report.run;
+/// Writes the account of the run whose trace this is.
+pub(in crate::analysis) fn write(
+    out: &mut Page,
+    (run, trace): (&RunInfo, &str),
+    losses: &[LossSum],
+) {
     match &run.ledger {
         None => out.line(
             "ledger",
@@ -22,7 +25,7 @@ pub(super) fn write(out: &mut Page, report: &Report) {
     if let Some(keep) = &run.keep {
         out.line("kept", &kept(keep));
     }
-    out.line("losses", &losses(report));
+    out.line("losses", &ranges(losses));
     out.line(
         "cost",
         &run.cost
@@ -33,11 +36,11 @@ pub(super) fn write(out: &mut Page, report: &Report) {
     for event in &run.events {
         out.line("event", &describe(event, &run.resets));
     }
-    out.line("transport", &transport(report));
+    out.line("transport", &transport(run));
     for note in &run.notes {
         out.line("note", &safe(note, NOTE_WIDTH));
     }
-    out.line("trace", &safe(&report.trace, NOTE_WIDTH));
+    out.line("trace", &safe(trace, NOTE_WIDTH));
 }
 
 fn write_ledger(out: &mut Page, ledger: &Ledger) {
@@ -120,8 +123,8 @@ fn kept(keep: &KeepInfo) -> String {
     format!("details of {visits} ({option}){reasons}; of all others sums and distributions")
 }
 
-fn losses(report: &Report) -> String {
-    let sums = report.losses.iter().map(|sum| {
+fn ranges(losses: &[LossSum]) -> String {
+    let sums = losses.iter().map(|sum| {
         let records = sum.records.map(count);
         let records = records.map_or_else(String::new, |records| format!("{records} records, "));
         let ranges = plural(sum.ranges, "range");
@@ -239,8 +242,7 @@ fn describe(event: &EventInfo, changes: &[ResetChange]) -> String {
     format!("{} {often}{precise}", safe(&event.name, NOTE_WIDTH))
 }
 
-fn transport(report: &Report) -> String {
-    let run = &report.run;
+fn transport(run: &RunInfo) -> String {
     if run.transport.is_empty() {
         return String::new();
     }

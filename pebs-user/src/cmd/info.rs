@@ -1,0 +1,58 @@
+//! `pebs-trace info`: says how a trace was recorded, what it holds and what it lacks.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::ValueEnum;
+
+use super::{print_page, print_result};
+use crate::analysis::info::{page, read};
+use crate::analysis::report::json;
+use crate::failure::{Context as _, Result};
+use crate::store::reader::Trace;
+use crate::terminal::{say, width};
+
+/// Say how a trace was recorded, what it holds, and what was lost
+#[derive(Clone, Debug, clap::Args)]
+pub struct InfoArgs {
+    /// Directory of the trace
+    ///
+    /// The one that pebs-trace named at the end of the run.
+    #[arg(value_name = "TRACE")]
+    pub trace: PathBuf,
+
+    /// Write text for people, or JSON for programs
+    ///
+    /// JSON has all of trace.json, and sizes in bytes.
+    #[arg(long, value_enum, default_value_t)]
+    pub format: Format,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people
+    #[default]
+    Text,
+    /// For programs: everything
+    Json,
+}
+
+/// Runs `pebs-trace info`: the result goes to stdout, remarks on the trace to stderr.
+///
+/// # Errors
+/// If the trace can't be read or stdout can't be written.
+pub fn run(args: &InfoArgs) -> Result<ExitCode> {
+    let trace = Trace::open(&args.trace)?;
+    if let Some((remark, hint)) = trace.remark() {
+        say!("{remark}\nhint: {hint}");
+    }
+    let info = read(&trace)?;
+    match args.format {
+        Format::Text => print_page(&page(&info, width()), "account")?,
+        Format::Json => {
+            let json = json::render(&info).context("cannot write the account as JSON")?;
+            print_result(&json, "account")?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
