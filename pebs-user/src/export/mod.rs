@@ -15,6 +15,7 @@ mod csv;
 mod firefox;
 mod flamegraph;
 mod folded;
+mod otlp;
 mod perfetto;
 mod pprof;
 mod speedscope;
@@ -49,6 +50,8 @@ pub enum Format {
     Pprof,
     /// JSON for speedscope.app: self time and waits, item after item
     Speedscope,
+    /// JSON for OpenTelemetry's collectors, Jaeger, Tempo: an item is a trace, visits and waits are spans
+    Otlp,
     /// Text: a line for each stack with its self time or wait, in ns
     Folded,
     /// SVG: self time and waits; of slow items per item, coloured by the difference to typical ones
@@ -141,6 +144,7 @@ impl Format {
             Self::Firefox => Nature::timeline(firefox::write).up_to(2_000_000),
             Self::Pprof => Nature::sum(pprof::write).up_to(u64::MAX),
             Self::Speedscope => Nature::sum(speedscope::write).up_to(u64::MAX),
+            Self::Otlp => Nature::sum(otlp::write).up_to(u64::MAX),
             Self::Folded => Nature {
                 is_text: true,
                 ..Nature::sum(folded::write)

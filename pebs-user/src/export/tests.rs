@@ -104,6 +104,23 @@ fn speedscope() {
     golden("small.speedscope.json", &(pretty + "\n"));
 }
 
+/// An item is a trace of its visits; each wait is within its visit, and those without an end are left out.
+#[test]
+fn otlp() {
+    let text = text(Format::Otlp, Selection::All);
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let spans = json["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array();
+    let spans = spans.unwrap();
+    let of = |span: &str| spans.iter().find(|it| it["spanId"] == span).unwrap();
+    let (recv, work) = (of("0000000000000001"), of("0000000000000002"));
+    assert_eq!(recv["traceId"], work["traceId"], "item 7");
+    let wait = spans.iter().find(|it| it["parentSpanId"] == work["spanId"]);
+    assert_eq!(wait.unwrap()["traceId"], work["traceId"]);
+    let pretty = serde_json::to_string_pretty(&json).unwrap();
+    let pretty = pretty.replace(env!("CARGO_PKG_VERSION"), "VERSION");
+    golden("small.otlp.json", &(pretty + "\n"));
+}
+
 /// Time off the CPU is under the call stack that blocked, in every format that has stacks of waits.
 #[test]
 fn stacks_of_waits() {
