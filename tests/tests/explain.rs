@@ -7,10 +7,13 @@
 )]
 
 use std::collections::HashMap;
+use std::thread;
+use std::time::Duration;
 
 use serde_json::Value;
 
 use pebs_tests::explain::{Cause, Group, explain, whole};
+use pebs_tests::process::Signal;
 use pebs_tests::recording::{Recorder, Recording, pebs_trace};
 use pebs_tests::trace::{Trace, Wait};
 use pebs_tests::truth::Truth;
@@ -258,6 +261,40 @@ fn preempted() {
     assert_eq!(first.kind(), "preempted", "{:#}", group.0["gap"]);
     // All items have the same CPU time, so that is all there is.
     first.holds(1.0, 5.0 * SLACK);
+}
+
+/// A process that is stopped in the middle of some items: that is the cause, and no function's.
+#[test]
+fn stopped() {
+    need!(machine::root());
+    let workload = Workload::build("threads");
+    let mut target = workload.start(&["1", "500", "2000"]);
+    let live = Recorder::new(&workload.spec(ARGUMENTS))
+        .args(&["--event", "cpu-clock", "--reset", "100000"])
+        .attach(target.process.pid());
+    target.go();
+    for _ in 0..8 {
+        thread::sleep(Duration::from_millis(40));
+        target.process.signal(Signal::STOP);
+        thread::sleep(Duration::from_millis(60));
+        target.process.signal(Signal::CONT);
+    }
+    let _ = target.finish();
+    let explanation = explain(&live.stop().dir(), &["--slow", "10x"]);
+    let group = whole(&explanation);
+    sums_to_one(group);
+    let first = group.first_of_program();
+    assert_eq!(
+        (first.kind(), first.name()),
+        ("stopped", ""),
+        "{:#}",
+        group.0["gap"]
+    );
+    assert!(
+        first.share() > 0.9 * group.of_program(),
+        "{:#}",
+        group.0["gap"]
+    );
 }
 
 /// Items that touch new pages: the cause is the code that does so, including the kernel's, and the counter has their

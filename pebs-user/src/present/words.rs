@@ -210,9 +210,15 @@ fn is_libc(module: Option<&str>) -> bool {
 
 /// The reason of a wait in this state, by its stack from the innermost function outwards, as far as known.
 pub(crate) fn wait(state: &str, frames: &[Frame<'_>]) -> Told {
-    if state == RUNNABLE {
+    // These befall a thread wherever it is.
+    let anywhere = match state {
+        RUNNABLE => Some("waited for a CPU"),
+        "stopped" => Some("was stopped"),
+        _ => None,
+    };
+    if let Some(what) = anywhere {
         return Told {
-            what: "waited for a CPU",
+            what,
             place: None,
             caller: None,
         };
@@ -300,7 +306,6 @@ pub(crate) fn wait(state: &str, frames: &[Frame<'_>]) -> Told {
         None => match state {
             "uninterruptible" => "was blocked in the kernel",
             "sleeping" => "slept",
-            "stopped" => "was stopped",
             "dead" => "ended",
             _ => "was blocked",
         },
@@ -358,6 +363,7 @@ mod tests {
     fn waits() {
         for (state, stack, expected) in [
             ("runnable", "checksum", "waited for a CPU in - by -"),
+            ("stopped", "libc:read", "was stopped in - by -"),
             (
                 "sleeping",
                 "libc:__lll_lock_wait_private",

@@ -313,6 +313,8 @@ pub(crate) enum CauseKind {
     Wait,
     /// Off the CPU against its will while it could have run: observed.
     Preempted,
+    /// Off the CPU as a signal or a debugger stopped it: observed.
+    Stopped,
     /// In no stage, waiting for the next one: observed.
     Handover,
     /// In a stage, while other items of the batch had their turn: observed, as equal shares.

@@ -35,6 +35,7 @@ pub(in crate::analysis) const PREEMPTED: &str = "runnable";
 pub(in crate::analysis) fn kind_of_wait(state: &str) -> CauseKind {
     match state {
         PREEMPTED => CauseKind::Preempted,
+        "stopped" => CauseKind::Stopped,
         _ => CauseKind::Wait,
     }
 }

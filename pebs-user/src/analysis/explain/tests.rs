@@ -291,6 +291,34 @@ fn what_goes_along() {
     assert!(lines[1].starts_with("slow because: in rehash 6"), "{text}");
 }
 
+/// Being stopped is one cause, whatever the functions in which it came, and none of the program's.
+#[test]
+fn stopped() {
+    let mut maker = Maker::new(info(&[SPEC]));
+    for i in 0..3_000_u64 {
+        let mut did = vec![Ran(1, 40_000 + (i % 97) as i64 * 10)];
+        if i % 100 == 50 {
+            let at = if i % 200 == 50 { 1 } else { 4 };
+            did.push(Waited(at, "stopped", 900_000 + i as i64));
+        }
+        maker.visit(&Made::new(0, "k", &did));
+    }
+    let trace = maker.finish(&FUNCTIONS);
+    let explanation = explain(&trace, &ExplainOptions::default()).unwrap();
+    let causes = &whole(&explanation).gap.as_ref().unwrap().causes;
+    let [first, others @ ..] = &causes[..] else {
+        panic!("no cause")
+    };
+    assert_eq!(
+        (first.kind, first.figures.slow_samples),
+        (CauseKind::Stopped, 30)
+    );
+    assert!(first.figures.share > 0.95 && first.function.name.is_none());
+    assert!(others.iter().all(|it| it.kind != CauseKind::Stopped));
+    let text = text::render(&explanation);
+    assert!(text.contains("slow because: was stopped "), "{text}");
+}
+
 /// Items are compared within the groups asked for; slow is relative to the group.
 #[test]
 fn groups_asked_for() {

@@ -451,6 +451,7 @@ pub(in crate::analysis) enum KindWords {
 pub(in crate::analysis) const fn kind_words(kind: CauseKind) -> KindWords {
     match kind {
         CauseKind::Preempted => KindWords::Whole("waited for a CPU"),
+        CauseKind::Stopped => KindWords::Whole("was stopped"),
         CauseKind::Handover => KindWords::Before("waited for stage "),
         CauseKind::Others => KindWords::Before("others of the batch in "),
         CauseKind::Function | CauseKind::Module | CauseKind::Wait | CauseKind::Elsewhere => {
