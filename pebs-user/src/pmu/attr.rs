@@ -385,6 +385,7 @@ fn finish(
     };
     shared_settings(&mut draft.attr, &draft.class, reset);
     draft.attr.set_precise_ip(precise.into());
+    draft.attr.set_pinned(spec.modifiers.pinned.into());
     let drop_in_program = modes(&mut draft, spec.modifiers, &mut notes);
     let hardware = matches!(draft.class, EventClass::Hardware { .. });
     let unit = unit(&draft, &event(), &mut notes);

@@ -70,6 +70,11 @@ impl CountedEvent {
         }
     }
 
+    /// Whether it was asked to take no turns, with its group.
+    pub(super) fn is_pinned(&self) -> bool {
+        self.counter().is_some_and(|event| event.attr.pinned() == 1)
+    }
+
     /// Settings of its counter on a CPU; `None` if it has none there.
     #[must_use]
     pub(crate) fn attr(&self, cpu: Cpu) -> Option<perf_event_attr> {
@@ -105,7 +110,7 @@ pub(crate) enum CountError {
     #[error("{0} events are too many to be counted for each item")]
     TooMany(usize),
     /// A group that needs more counters than exist.
-    #[error("cannot count {events} beside what takes samples")]
+    #[error("cannot count {events} beside what takes samples or is pinned")]
     NoTurn {
         /// Its events.
         events: String,
@@ -249,7 +254,13 @@ fn group(item: &str) -> Result<Vec<EventSpec>, CountError> {
         spec.modifiers = spec.modifiers.with(of_all);
         Ok(spec)
     });
-    events.collect()
+    let mut events = events.collect::<Result<Vec<_>, _>>()?;
+    // A group has its counters by its first event: only that can be pinned.
+    let pinned = events.iter().any(|spec| spec.modifiers.pinned);
+    for (at, spec) in events.iter_mut().enumerate() {
+        spec.modifiers.pinned = pinned && at == 0;
+    }
+    Ok(events)
 }
 
 /// Resolves the requested events on this machine. `auto` is every available event of a fixed list: the CPU's, and

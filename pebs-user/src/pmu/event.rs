@@ -5,7 +5,7 @@
 //! NAME   = cpu-clock, page-faults, cycles, L1-dcache-load-misses, ..., an alias of sysfs, or one of the vendor
 //! TERM   = NAME=NUMBER | NAME | config=N | config1=N | config2=N | config3=N | name=TEXT | period=N
 //! PLACE  = 0xADDR[/LEN][:ACCESS] | SYMBOL[/LEN]:ACCESS         ACCESS of r, w, x
-//! after  = :MODS, after PMU/.../ also MODS alone               MODS of u, k, h, p, pp, ppp, P
+//! after  = :MODS, after PMU/.../ also MODS alone               MODS of u, k, h, D, p, pp, ppp, P
 //! ```
 
 use crate::failure::Hint;
@@ -116,6 +116,8 @@ pub struct Modifiers {
     pub kernel: bool,
     /// `h`: hypervisor mode.
     pub hypervisor: bool,
+    /// `D`: it has its counter before others, and takes no turns.
+    pub pinned: bool,
 }
 
 impl Term {
@@ -144,14 +146,15 @@ impl Modifiers {
     }
 
     /// Every letter but those of precision, with what it sets, in the order of display.
-    const fn letters(&mut self) -> [(char, &mut bool); 3] {
+    const fn letters(&mut self) -> [(char, &mut bool); 4] {
         let Self {
             precise: _,
             user,
             kernel,
             hypervisor,
+            pinned,
         } = self;
-        [('u', user), ('k', kernel), ('h', hypervisor)]
+        [('u', user), ('k', kernel), ('h', hypervisor), ('D', pinned)]
     }
 
     /// With those of another as well; of precision the other's, if it asks for some.

@@ -174,7 +174,7 @@ pub struct RecordArgs {
     /// auto is the best precise event that the machine grants, else cpu-clock. Also task-clock,
     /// page-faults, cycles, the CPU's own such as mem_load_retired.l1_miss, cpu/event=0xc2,umask=0x1/,
     /// r01c2, ibs_op/cnt_ctl=1/, mem:SYMBOL:x (hardware breakpoint), each with :p, :pp, :ppp, :P, :u,
-    /// :k. 'pebs-trace events' lists what there is.
+    /// :k, :D (pinned: before others with --multiplex). 'pebs-trace events' lists what there is.
     #[arg(short, long = "event", value_name = "EVENT", default_value = "auto")]
     #[arg(help_heading = "What to record")]
     pub events: Vec<String>,
@@ -198,7 +198,7 @@ pub struct RecordArgs {
     /// its own thread did while it worked on it. perf's names as for --event, of the CPU (cycles, branch-misses, cpu/event=../, :u, :k)
     /// or the kernel (page-faults, cpu-migrations, context-switches, task-clock), breakpoints (mem:FUNC:x), and {cycles,instructions} for
     /// events that are counted together. auto: what there is. Where there are more events than counters they
-    /// take turns, and the table says so. At most 16. Costs about 0.1 us for each event and mark, which is part of what marks cost. Needs
+    /// take turns, and the table says so; those with :D do not. At most 16. Costs about 0.1 us for each event and mark, which is part of what marks cost. Needs
     /// switches.
     #[arg(long = "count", value_name = "EVENTS", help_heading = "What to record")]
     pub counts: Vec<String>,

@@ -173,6 +173,20 @@ fn modes_become_bits() {
     assert_eq!(bits("cycles:uk"), (0, 0));
 }
 
+/// `D` pins an event, and says nothing of modes.
+#[test]
+fn pinned() {
+    let host = fixtures::skylake();
+    for (event, expected) in [
+        ("cycles:pp", (0, 0)),
+        ("cycles:D", (1, 0)),
+        ("r1c2:uDP", (1, 1)),
+    ] {
+        let attr = resolved(&host, event).attr;
+        assert_eq!((attr.pinned(), attr.exclude_kernel()), expected, "{event}");
+    }
+}
+
 /// IBS accepts no exclude bit before `swfilt`: the program filters, with a note. With it the kernel filters.
 #[test]
 fn ibs_modes() {

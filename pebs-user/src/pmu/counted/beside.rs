@@ -31,12 +31,17 @@ pub(crate) fn serve_samples_first(
         }
         first.extend_from_slice(samples);
     }
+    let groups = || counted.chunk_by(|a, b| a.group == b.group);
+    let pinned = || groups().filter(|group| group.iter().any(CountedEvent::is_pinned));
     let with = |counted: &[CountedEvent]| -> Vec<ResolvedEvent> {
         let counters = counted.iter().filter_map(CountedEvent::counter);
         first.iter().chain(counters).cloned().collect()
     };
-    for group in counted.chunk_by(|a, b| a.group == b.group) {
-        counters::check(&with(group), host).map_err(|source| {
+    for group in groups() {
+        // Pinned groups have their counters before it.
+        let others = pinned().filter(|it| it[0].group != group[0].group);
+        let all = [&others.collect::<Vec<_>>().concat(), group].concat();
+        counters::check(&with(&all), host).map_err(|source| {
             let names: Vec<&str> = group.iter().map(|it| it.name.as_str()).collect();
             CountError::NoTurn {
                 events: names.join(","),

@@ -225,4 +225,39 @@ fn beside_samples() {
     assert!(error.hint().unwrap().contains("cpu-clock"));
     let zen4 = fixtures::zen4();
     assert_eq!(serve(&zen4, "ibs_op//", "auto", false), (0, Ok(None)));
+    // Pinned ones never take turns, and a group that does not fit beside them has none.
+    let (_, said) = serve(&skylake, "cpu-clock", "r1c2:D,r2c2,r3c2,r4c2,r5c2", false);
+    assert!(said.unwrap().unwrap().contains("take turns"));
+    let (_, refused) = serve(&skylake, "cpu-clock", &format!("r5c2:D,{group}"), false);
+    let error = refused.unwrap_err().to_string();
+    assert!(
+        error.starts_with(begin) && error.ends_with("or is pinned"),
+        "{error}"
+    );
+    let (_, refused) = serve(
+        &skylake,
+        "cpu-clock",
+        "{r1c2,r2c2,r3c2}:D,{r4c2:D,r5c2}",
+        false,
+    );
+    assert!(refused.is_err());
+}
+
+/// A group is pinned by its first event, whichever of them was to be.
+#[test]
+fn pinned_groups() {
+    let pinned = |text: &str| -> Vec<bool> {
+        let counted = resolve_all(&parse(&[text.to_owned()]).unwrap(), &fixtures::skylake());
+        counted
+            .unwrap()
+            .iter()
+            .map(CountedEvent::is_pinned)
+            .collect()
+    };
+    assert_eq!(pinned("{cycles,instructions:D},r1c2"), [true, false, false]);
+    assert_eq!(
+        pinned("r1c2,{cycles,instructions}:uD"),
+        [false, true, false]
+    );
+    assert_eq!(pinned("cycles,page-faults:D"), [false, true]);
 }

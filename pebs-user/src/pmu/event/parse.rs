@@ -292,8 +292,7 @@ enum Required {
 }
 
 fn modifiers(letters: Piece<'_>, required: Required) -> Parsed<Modifiers> {
-    const KNOWN: &str =
-        "modifiers: p, pp, ppp or P for precision; u, k, h for user, kernel, hypervisor";
+    const KNOWN: &str = "modifiers: p, pp, ppp or P for precision; u, k, h for user, kernel, hypervisor; D for no turns";
     if letters.text.is_empty() && required == Required::Yes {
         return fault(letters.offset, "expected modifiers after ':'", KNOWN);
     }
@@ -445,6 +444,7 @@ mod tests {
             ("faults:u", "page-faults:u"),
             ("cpu-cycles:ppu", "cycles:upp"),
             ("instructions:P", "instructions:P"),
+            ("cycles:Dppu", "cycles:uDpp"),
             ("r01c2", "r1c2"),
             ("r01c2:pp", "r1c2:pp"),
             ("LLC-load-misses:k", "LLC-load-misses:k"),
@@ -550,7 +550,7 @@ mod tests {
     proptest! {
         /// No text panics, and whatever parses survives display.
         #[test]
-        fn never_panics(text in "\\PC{0,40}|[a-z0-9:/=,.+xmrwupPkh-]{0,40}|mem:[0-9a-frwx:/]{0,20}|cpu/[a-z0-9=,x]{0,24}/[pPukh:]{0,5}") {
+        fn never_panics(text in "\\PC{0,40}|[a-z0-9:/=,.+xmrwupPkh-]{0,40}|mem:[0-9a-frwx:/]{0,20}|cpu/[a-z0-9=,x]{0,24}/[pPukhD:]{0,5}") {
             match event(&text) {
                 Ok(spec) => prop_assert_eq!(event(&spec.to_string()), Ok(spec)),
                 Err(error) => {
