@@ -378,7 +378,7 @@ pub struct Counts {
 pub const COUNT_CLASSES: [usize; 3] = [2, 6, crate::config::MAX_COUNTS];
 
 numbered! {
-    /// An interrupt, softirqs, or a page fault.
+    /// An interrupt, softirqs, a page fault, or reclaim of memory.
     Interference {
         /// A page fault, which is counted.
         PageFault = 0,
@@ -389,6 +389,8 @@ numbered! {
         Interrupt = 3,
         /// A softirq.
         SoftInterrupt = 4,
+        /// The thread had to reclaim memory.
+        Reclaim = 5,
     }
 }
 

@@ -26,6 +26,7 @@ mod item;
 mod library;
 mod maps;
 mod mark;
+mod reclaim;
 mod sample;
 mod sched;
 mod stack;

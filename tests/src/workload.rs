@@ -94,6 +94,7 @@ const RECIPES: &[(&str, Recipe)] = &[
     ("plain", Recipe::C("plain.c", &[])),
     ("query", Recipe::C("query.c", &[])),
     ("reads", Recipe::C("reads.c", &[])),
+    ("reclaim", Recipe::C("reclaim.c", &[])),
     ("recursion", Recipe::C("recursion.c", &[])),
     ("refaults", Recipe::C("refaults.c", &[])),
     ("remap", Recipe::C("remap.c", &[])),

@@ -113,8 +113,12 @@ const WAKING: &str = "sched_waking";
 
 /// Tracepoints that `--with` needs. Page faults are software events, which every kernel has.
 pub(crate) fn tracepoints_of_extras() -> Vec<String> {
+    let all = Interferences {
+        irq: true,
+        faults: true,
+    };
     let waking = std::iter::once(WAKING.to_owned());
-    waking.chain(interrupts_and_faults::needed()).collect()
+    waking.chain(interrupts_and_faults::needed(all)).collect()
 }
 
 /// The tracepoint of switches.

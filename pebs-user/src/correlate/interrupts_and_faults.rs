@@ -49,6 +49,7 @@ pub(super) struct Taken {
     irq_ns: u64,
     softirq_ns: u64,
     fault_ns: u64,
+    reclaim_ns: u64,
     major_faults: u32,
 }
 
@@ -63,6 +64,7 @@ impl Taken {
             }
             Interference::Interrupt => self.irq_ns += ns,
             Interference::SoftInterrupt => self.softirq_ns += ns,
+            Interference::Reclaim => self.reclaim_ns += ns,
         }
     }
 
@@ -75,6 +77,7 @@ impl Taken {
             irq_ns: ns(irq, self.irq_ns),
             softirq_ns: ns(irq, self.softirq_ns),
             fault_ns: ns(faults, self.fault_ns),
+            reclaim_ns: ns(faults, self.reclaim_ns),
             major_faults: faults.then_some(self.major_faults),
         }
     }

@@ -675,6 +675,7 @@ impl Sink for Rows {
             irq_ns: interference.irq_ns,
             softirq_ns: interference.softirq_ns,
             fault_ns: interference.fault_ns,
+            reclaim_ns: interference.reclaim_ns,
             major_faults: interference.major_faults,
             shared_ns: visit.shared_ns(),
             idle_ns: visit.idle_ns(),

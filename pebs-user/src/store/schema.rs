@@ -81,6 +81,9 @@ tables! {
         softirq_ns: Option<i64>,
         /// Time in page faults, waiting for the disk included; null: not recorded (`--with faults`).
         fault_ns: Option<i64>,
+        /// Time in which the thread had to reclaim memory itself, as the machine or its cgroup had none left; mostly part of page
+        /// faults and of system calls; null: not recorded (`--with faults`), or by a version that did not.
+        reclaim_ns: Option<i64>,
         /// Page faults whose page had to be read.
         major_faults: Option<u32>,
         /// Time on its thread's CPU that belongs to no single item, as several were open and no mark says which one the thread
@@ -520,6 +523,7 @@ interference! {
         irq_ns = "interrupts",
         softirq_ns = "softirqs",
         fault_ns = "page faults",
+        reclaim_ns = "memory reclaim",
     }
     numbers {
         major_faults = MAJOR_FAULTS,

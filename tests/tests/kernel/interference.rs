@@ -138,6 +138,77 @@ fn major_faults() {
     assert!(named || read == 0, "{explained}");
 }
 
+/// A cgroup of the test's own with little memory, removed at the end.
+struct SmallCgroup(PathBuf);
+
+impl SmallCgroup {
+    /// As version 1 or 2 has it.
+    fn make(bytes: u64) -> Result<Self, String> {
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        let mut known = mounts.lines().filter_map(|line| {
+            let words: Vec<&str> = line.split(' ').collect();
+            let has_memory = words.get(3)?.split(',').any(|it| it == "memory");
+            match words[2] {
+                "cgroup" if has_memory => Some((words[1], "memory.limit_in_bytes")),
+                "cgroup2" => Some((words[1], "memory.max")),
+                _ => None,
+            }
+        });
+        let (mount, limit) = known.next().ok_or("needs cgroups with a limit of memory")?;
+        let path = Path::new(mount).join(format!("pebs-trace-test-{}-reclaim", std::process::id()));
+        fs::create_dir(&path).map_err(|error| format!("needs a cgroup of its own: {error}"))?;
+        let cgroup = Self(path);
+        fs::write(cgroup.0.join(limit), bytes.to_string())
+            .map_err(|error| format!("needs a cgroup with a limit of memory: {error}"))?;
+        Ok(cgroup)
+    }
+}
+
+impl Drop for SmallCgroup {
+    fn drop(&mut self) {
+        // Left behind if a process of it does not end.
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+/// Items that read more than their cgroup may hold reclaim memory, and no others do.
+#[test]
+fn reclaim() {
+    need!(machine::root());
+    let cgroup = need!(SmallCgroup::make(24 << 20));
+    let workload = Workload::build("reclaim");
+    let mut target = workload.start(&["200"]);
+    fs::write(
+        cgroup.0.join("cgroup.procs"),
+        target.process.pid().to_string(),
+    )
+    .expect("it enters");
+    let live = Recorder::new(&workload.spec(super::ID))
+        .args(&["--with", "faults", "--reset", "1000000"])
+        .attach(target.process.pid());
+    target.go();
+    let (_, truth) = target.finish();
+    let recording = live.stop();
+    let trace = recording.trace();
+    check::whole_visits(&trace, &truth);
+    let table = trace.table("visits");
+    let (items, durations) = (table.u64("item_id"), table.i64("duration_ns"));
+    let mut reclaimed = 0;
+    for ((item, duration), reclaim) in items.iter().zip(durations).zip(table.i64("reclaim_ns")) {
+        let (item, reclaim) = (item.expect("an id"), reclaim.expect("recorded"));
+        assert!(
+            reclaim < duration.expect("an end"),
+            "item {item}: {reclaim}"
+        );
+        assert!(item % 2 == 1 || reclaim == 0, "item {item}: {reclaim}");
+        reclaimed += usize::from(reclaim > 0);
+    }
+    // The first ones fit.
+    assert!(reclaimed >= 60, "{reclaimed} of 100");
+    let report = pebs_trace(["report".as_ref(), recording.dir().as_os_str()]);
+    assert!(report.stdout.contains("memory reclaim"), "{report}");
+}
+
 /// Interrupts and page faults are recorded without switches, too.
 #[test]
 fn without_switches() {

@@ -293,8 +293,9 @@ pub struct RecordArgs {
     /// interrupts of samples aside: visits.irq_ns and softirq_ns. Costs about 0.6 us for each interrupt on the machine
     /// and 0.2 us for each softirq.
     ///
-    /// faults: for each item the time in page faults, and how many had to read the page: visits.fault_ns and
-    /// major_faults. Costs about 0.3 us for each.
+    /// faults: for each item the time in page faults, how many had to read the page, and the time in which the thread had to
+    /// reclaim memory as its cgroup or the machine had none left: visits.fault_ns, major_faults and reclaim_ns. Costs about
+    /// 0.3 us for each.
     ///
     /// freq: the frequency of each CPU ten times a second, where the kernel says it (cpufreq; rarely in virtual machines):
     /// table frequencies, and in explain what items lost to a slower clock. Costs the target nothing.

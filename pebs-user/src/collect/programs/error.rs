@@ -40,9 +40,9 @@ pub(crate) enum ProgramsError {
         #[source]
         source: ProgramError,
     },
-    /// Interrupts can't be recorded: the kernel lacks this tracepoint.
-    #[error("cannot record interrupts: this kernel has no tracepoint {0}")]
-    NoInterrupts(String),
+    /// Interruptions can't be recorded: the kernel lacks this tracepoint.
+    #[error("cannot record interruptions: this kernel has no tracepoint {0}")]
+    NoInterruptions(String),
     /// The kernel refused a map operation.
     #[error("cannot {0}")]
     Map(&'static str, #[source] io::Error),
@@ -79,7 +79,7 @@ impl Hint for ProgramsError {
         }
         match self {
             Self::Btf(error) => error.hint(),
-            Self::NoInterrupts(_) => Some("record without '--with irq'".to_owned()),
+            Self::NoInterruptions(_) => Some("record without '--with irq,faults'".to_owned()),
             Self::AyaBtf(_) | Self::Missing(_) => None,
             Self::Object(_) | Self::Load { .. } | Self::Program { .. } | Self::Map(..) => Some(
                 "'pebs-trace doctor' says what this kernel lacks; -vv shows the verifier's log"

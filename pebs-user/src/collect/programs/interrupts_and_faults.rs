@@ -1,4 +1,6 @@
-//! The programs that record interrupts, softirqs and page faults.
+//! The programs that record interrupts, softirqs, page faults and reclaim of memory.
+
+use std::collections::BTreeSet;
 
 use aya::programs::RawTracePoint;
 use aya::programs::raw_trace_point::RawTracePointLinkId;
@@ -38,6 +40,15 @@ const HARD_PROGRAMS: (&str, &str) = ("irq_begins", "irq_ends");
 /// Programs at the begin and end of [`SOFT`].
 const SOFT_PROGRAMS: (&str, &str) = ("softirq_begins", "softirq_ends");
 
+/// Reclaim of the machine's memory, and of a cgroup's, which not every kernel has. Each has a tracepoint `_begin` and one
+/// `_end`.
+///
+/// Source: include/trace/events/vmscan.h.
+const RECLAIMS: [&str; 2] = ["mm_vmscan_direct_reclaim", "mm_vmscan_memcg_reclaim"];
+
+/// Programs at the begin and end of [`RECLAIMS`].
+const RECLAIM_PROGRAMS: (&str, &str) = ("reclaim_begins", "reclaim_ends");
+
 /// The program at page faults of a kind.
 pub(super) const fn fault_program(which: Faults) -> &'static str {
     match which {
@@ -68,31 +79,43 @@ pub(super) struct Attachments {
     raw: Vec<(&'static str, RawTracePointLinkId)>,
 }
 
-/// Tracepoints that recording the time of interrupts needs.
-pub(super) fn needed() -> impl Iterator<Item = String> {
-    [DEVICES, SOFT].into_iter().flat_map(both_ends)
+/// Tracepoints that recording the requested data needs.
+pub(super) fn needed(asked: Interferences) -> impl Iterator<Item = String> {
+    let irq = [DEVICES, SOFT].into_iter().filter(move |_| asked.irq);
+    let faults = RECLAIMS.into_iter().take(1).filter(move |_| asked.faults);
+    irq.flat_map(both_ends)
+        .chain(faults.flat_map(both_ends_of_reclaim))
 }
 
 /// Name of one that the kernel lacks; `None` if it has all.
-fn missing(kernel: &Btf) -> Option<String> {
-    needed().find(|name| kernel.tracepoint_arguments(name).is_none())
+fn missing(asked: Interferences, kernel: &Btf) -> Option<String> {
+    needed(asked).find(|name| kernel.tracepoint_arguments(name).is_none())
 }
 
 fn both_ends(handler: &str) -> [String; 2] {
     [format!("{handler}_entry"), format!("{handler}_exit")]
 }
 
+fn both_ends_of_reclaim(reclaim: &str) -> [String; 2] {
+    [format!("{reclaim}_begin"), format!("{reclaim}_end")]
+}
+
 impl Attachments {
     /// Attachments for the requested data, as far as this kernel supports it.
     pub(super) fn of(asked: Interferences, kernel: &Btf) -> Self {
-        let mut attachments = Self::default();
-        if !asked.irq {
-            return attachments;
+        let mut attachments = Self {
+            missing: missing(asked, kernel),
+            ..Self::default()
+        };
+        let mut wanted = Vec::new();
+        if asked.irq {
+            wanted.extend(HANDLERS.map(|handler| (both_ends(handler), HARD_PROGRAMS)));
+            wanted.push((both_ends(SOFT), SOFT_PROGRAMS));
         }
-        attachments.missing = missing(kernel);
-        let hard = HANDLERS.iter().map(|handler| (handler, HARD_PROGRAMS));
-        for (handler, (begins, ends)) in hard.chain([(&SOFT, SOFT_PROGRAMS)]) {
-            let [entry, exit] = both_ends(handler);
+        if asked.faults {
+            wanted.extend(RECLAIMS.map(|it| (both_ends_of_reclaim(it), RECLAIM_PROGRAMS)));
+        }
+        for ([entry, exit], (begins, ends)) in wanted {
             let known = |name: &str| kernel.tracepoint_arguments(name).is_some();
             if known(&entry) && known(&exit) {
                 // The end first: an end without its begin is ignored.
@@ -107,13 +130,12 @@ impl Attachments {
 impl Programs {
     pub(super) fn load_interference(&mut self) -> Result<(), ProgramsError> {
         if let Some(missing) = &self.interference.missing {
-            return Err(ProgramsError::NoInterrupts(missing.clone()));
+            return Err(ProgramsError::NoInterruptions(missing.clone()));
         }
-        if !self.interference.handlers.is_empty() {
-            for (begins, ends) in [HARD_PROGRAMS, SOFT_PROGRAMS] {
-                self.verify(begins, |program: &mut RawTracePoint| program.load())?;
-                self.verify(ends, |program: &mut RawTracePoint| program.load())?;
-            }
+        let programs = self.interference.handlers.iter().map(|it| it.0);
+        let programs: BTreeSet<&str> = programs.collect();
+        for name in programs {
+            self.verify(name, |program: &mut RawTracePoint| program.load())?;
         }
         Ok(())
     }

@@ -63,7 +63,7 @@ fn told() {
         csv.lines()
             .next()
             .unwrap()
-            .contains(",page_faults,irq_ns,softirq_ns,fault_ns,major_faults,n,")
+            .contains(",page_faults,irq_ns,softirq_ns,fault_ns,reclaim_ns,major_faults,n,")
     );
     assert!(csv.lines().nth(1).unwrap().contains(",80000,0,,,"), "{csv}");
 }
