@@ -15,7 +15,7 @@ use crate::analysis::report::human::plural;
 use crate::failure::{Context as _, Failure, Hint as _, Result};
 use crate::import::error::{ImportError, Instead, list};
 use crate::import::marks::{self, Marks};
-use crate::import::{Fed, MarkSource, Roles, Survey, check_span, feed, roles, run_info, survey};
+use crate::import::{Fed, MarkSource, Reading, Roles, Survey, check_span, feed, roles, run_info};
 use crate::ledger::Ledger;
 use crate::perf::data::error::DataError;
 use crate::perf::data::reader::PerfData;
@@ -131,54 +131,101 @@ pub fn run(args: &ImportArgs) -> Result<ExitCode> {
     let mut data = PerfData::open(&args.file).map_err(ImportError::from)?;
     check_architecture(&data)?;
     let progress = ProgressLine::from(args.format);
-    data.watch = progress.watch().named("looking through records");
-    let survey = survey(&mut data)?;
     data.watch = progress.watch().named("importing records");
-    check_architecture(&data)?;
-    let Some((first, last)) = survey.times.filter(|_| survey.timed() > 0) else {
-        return Err(empty(&data, &survey).into());
-    };
-    let roles = roles(&data, &survey, &source, &args.events)?;
-    let mark_times = match &source {
-        MarkSource::Table(Marks(rows)) => rows.first().zip(rows.last()),
-        MarkSource::None | MarkSource::Events { .. } => None,
-    };
-    let (first, last) = mark_times.map_or((first, last), |(a, b)| {
-        (first.min(a.time), last.max(b.time))
-    });
-    let files = match &args.marks {
-        Some(marks) => format!("{} and {}", data.path(), marks.display()),
-        None => data.path().to_owned(),
-    };
-    check_span(&files, (first, last))?;
-    let import = Import {
-        args,
-        data: &data,
-        survey: &survey,
-        roles: &roles,
-        origin: KtimeNs(first),
-    };
-    let mut info = run_info(&data, &survey, &roles, (first, &spec(args)));
-    if args.symfs.is_none() {
-        let debug_files = debug_files::of(|| binaries(&data));
-        debug_files.say();
-        info.notes.extend(debug_files.note);
-    }
     let output = args.output.clone().unwrap_or_else(super::default_output);
-    let options = WriterOptions {
-        segment: SEGMENT,
-        compact: !args.no_compact,
-        compact_all: true,
-        ..WriterOptions::default()
-    };
-    let writer = TraceWriter::create(&output, &info, options)?;
-    let mut pipeline = import.pipeline(&info, writer);
-    let parts = (&roles, &source);
-    let fed = feed(&data, &survey, parts, import.origin, &mut pipeline);
-    // Times are half-open: the last record is within.
-    let outcome = pipeline.finish(KtimeNs(last.saturating_add(1)));
-    drop(progress);
-    Ok(import.finish(&output, (info, outcome, fed)))
+    let mut reading = Reading::begin(&mut data)?;
+    check_architecture(&data)?;
+    let mut draft = None;
+    if let Some(premises) = reading.premises(&data, &source, &args.events) {
+        let import = Import {
+            args,
+            data: &data,
+            survey: &premises.survey,
+            roles: &premises.roles,
+            origin: KtimeNs(premises.first),
+        };
+        let (mut pipeline, note) = import.start(&output)?;
+        let fed = reading.feed(&mut data, (&premises, &source), &mut pipeline);
+        draft = Some((premises, pipeline, note, fed));
+    }
+    let whole = reading.close(&mut data).map_err(Failure::from);
+    let whole = whole.and_then(|survey| Whole::new(args, &data, survey, &source));
+    if let Some((premises, pipeline, note, fed)) = draft {
+        if let (Ok(Some(fed)), Ok(whole)) = (fed, &whole)
+            && premises.hold(&data, &whole.survey, &whole.roles)
+        {
+            let import = whole.import(args, &data);
+            return Ok(import.end(&output, (pipeline, fed), (whole.last, note), progress));
+        }
+        drop(pipeline);
+        discard(&output)?;
+    }
+    let whole = whole?;
+    let import = whole.import(args, &data);
+    let (mut pipeline, note) = import.start(&output)?;
+    let parts = (&whole.roles, &source);
+    let fed = feed(&data, &whole.survey, parts, import.origin, &mut pipeline);
+    Ok(import.end(&output, (pipeline, fed), (whole.last, note), progress))
+}
+
+/// Removes a trace that was begun in vain.
+fn discard(output: &Path) -> Result<()> {
+    std::fs::remove_dir_all(output).map_err(|error| {
+        let message = format!("cannot make {} anew: {error}", output.display());
+        Failure::new(message, "import into another directory".to_owned())
+    })
+}
+
+/// What the whole recording says.
+struct Whole {
+    survey: Survey,
+    roles: Roles,
+    /// Times of the first and the last record, or mark.
+    first: u64,
+    last: u64,
+}
+
+impl Whole {
+    fn new(
+        args: &ImportArgs,
+        data: &PerfData,
+        survey: Survey,
+        source: &MarkSource,
+    ) -> Result<Self> {
+        check_architecture(data)?;
+        let Some((first, last)) = survey.times.filter(|_| survey.timed() > 0) else {
+            return Err(empty(data, &survey).into());
+        };
+        let roles = roles(data, &survey, source, &args.events)?;
+        let mark_times = match source {
+            MarkSource::Table(Marks(rows)) => rows.first().zip(rows.last()),
+            MarkSource::None | MarkSource::Events { .. } => None,
+        };
+        let (first, last) = mark_times.map_or((first, last), |(a, b)| {
+            (first.min(a.time), last.max(b.time))
+        });
+        let files = match &args.marks {
+            Some(marks) => format!("{} and {}", data.path(), marks.display()),
+            None => data.path().to_owned(),
+        };
+        check_span(&files, (first, last))?;
+        Ok(Self {
+            survey,
+            roles,
+            first,
+            last,
+        })
+    }
+
+    const fn import<'a>(&'a self, args: &'a ImportArgs, data: &'a PerfData) -> Import<'a> {
+        Import {
+            args,
+            data,
+            survey: &self.survey,
+            roles: &self.roles,
+            origin: KtimeNs(self.first),
+        }
+    }
 }
 
 /// Binaries with samples, by their recorded paths.
@@ -276,6 +323,47 @@ fn empty(data: &PerfData, survey: &Survey) -> ImportError {
 }
 
 impl Import<'_> {
+    fn info(&self) -> RunInfo {
+        let parts = (self.origin.0, &*spec(self.args));
+        run_info(self.data, self.survey, self.roles, parts)
+    }
+
+    /// Makes the trace, and what fills it. With a remark on debug files.
+    fn start(&self, output: &Path) -> Result<(Pipeline, Option<String>)> {
+        let mut info = self.info();
+        let mut note = None;
+        if self.args.symfs.is_none() {
+            let debug_files = debug_files::of(|| binaries(self.data));
+            debug_files.say();
+            note = debug_files.note;
+        }
+        info.notes.extend(note.clone());
+        let options = WriterOptions {
+            segment: SEGMENT,
+            compact: !self.args.no_compact,
+            compact_all: true,
+            ..WriterOptions::default()
+        };
+        let writer = TraceWriter::create(output, &info, options)?;
+        Ok((self.pipeline(&info, writer), note))
+    }
+
+    /// Closes the trace, whose last record is of `last`, and says what a person has to know.
+    fn end(
+        &self,
+        output: &Path,
+        (pipeline, fed): (Pipeline, Fed),
+        (last, note): (u64, Option<String>),
+        progress: ProgressLine,
+    ) -> ExitCode {
+        let mut info = self.info();
+        info.notes.extend(note);
+        // Times are half-open: the last record is within.
+        let outcome = pipeline.finish(KtimeNs(last.saturating_add(1)));
+        drop(progress);
+        self.finish(output, (info, outcome, fed))
+    }
+
     fn pipeline(&self, info: &RunInfo, writer: TraceWriter) -> Pipeline {
         let Self {
             args,

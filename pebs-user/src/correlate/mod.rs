@@ -269,14 +269,31 @@ impl Correlator {
 
     /// Takes in everything that is ready, up to a time.
     pub fn advance(&mut self, ready: &mut Ready<'_>, until: TraceNs, sink: &mut impl Sink) {
+        self.take_shared(ready, until, sink);
+        ready
+            .parts()
+            .each(|lane, payloads| self.run(lane, payloads, until, sink));
+    }
+
+    /// As [`Correlator::advance`], of the threads of one process. Cost: these threads.
+    pub fn advance_process(
+        &mut self,
+        ready: &mut Ready<'_>,
+        (pid, until): (Pid, TraceNs),
+        sink: &mut impl Sink,
+    ) {
+        self.take_shared(ready, until, sink);
+        ready
+            .parts()
+            .each_of(pid, |lane, payloads| self.run(lane, payloads, until, sink));
+    }
+
+    fn take_shared(&mut self, ready: &mut Ready<'_>, until: TraceNs, sink: &mut impl Sink) {
         while let Some(record) = ready.next_shared(until) {
             let mut parts = ready.parts();
             self.bring_up(&record, &mut parts, sink);
             self.push(&record, parts.payloads, sink);
         }
-        ready
-            .parts()
-            .each(|lane, payloads| self.run(lane, payloads, until, sink));
     }
 
     /// Brings the threads that a shared record concerns up to its time.

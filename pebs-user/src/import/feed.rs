@@ -1,4 +1,4 @@
-//! The second pass: records to the pipeline.
+//! Records to the pipeline.
 
 use super::names::is_guest;
 use super::roles::{MarkSource, Roles, Use};
@@ -9,6 +9,7 @@ use crate::perf::calls::{self, Calls};
 use crate::perf::data::format::Field;
 use crate::perf::data::reader::PerfData;
 use crate::perf::data::records::Item;
+use crate::perf::layout::Layout;
 use crate::perf::record::{Mode, RawRecord, Record as PerfRecord, What};
 use crate::perf::sample::{Malformed, Sample, Words};
 use crate::pipeline::{Pipeline, Told, ToldLoss};
@@ -31,7 +32,7 @@ const CONTEXTS: u64 = -4095_i64 as u64;
 /// The only probe there is.
 const PROBE: ProbeId = ProbeId(0);
 
-/// What came of the second pass.
+/// What came of feeding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fed {
     /// Marks of threads that the recording does not know: no sample could belong to them.
@@ -40,45 +41,29 @@ pub struct Fed {
     pub lone_switches: u64,
 }
 
-/// Feeds a recording to a pipeline whose ns 0 is `origin`.
+/// Feeds a recording of which all is known to a pipeline whose ns 0 is `origin`.
 ///
-/// Cost: as reading the file. Memory: the records of two rounds, and those of open visits.
+/// Cost: as reading the file. Memory: the records of three rounds, and those of open visits.
 pub fn feed(
     data: &PerfData,
     survey: &Survey,
-    (roles, marks): (&Roles, &MarkSource),
+    parts: (&Roles, &MarkSource),
     origin: KtimeNs,
     pipeline: &mut Pipeline,
 ) -> Fed {
-    let mut feed = Feed {
-        data,
-        survey,
-        roles,
-        partners: Partners::default(),
-        origin,
-        pipeline,
-        marked: match marks {
-            MarkSource::Table(marks) => {
-                let pid = |tid: u32| survey.pids.get(&tid).copied();
-                marks.0.iter().filter_map(|mark| pid(mark.tid)).collect()
-            }
-            MarkSource::None | MarkSource::Events { .. } => FxHashSet::default(),
-        },
-        replaced: 0,
-        told: Told::default(),
-        marks: match marks {
-            MarkSource::Table(marks) => &marks.0,
-            MarkSource::None | MarkSource::Events { .. } => &[],
-        },
-        losses: 0,
-        newest: 0,
-        fed: Fed::default(),
+    let known = Known { data, survey };
+    let mut feed = Feed::new(survey, parts, origin, pipeline);
+    let mut losses = survey.losses.as_slice();
+    let mut settle = |feed: &mut Feed<'_>, frontier: u64| {
+        let due = losses.partition_point(|loss| loss.begin.0 < frontier);
+        let (due, later) = losses.split_at(due);
+        losses = later;
+        feed.settle(known, due, frontier);
     };
-    let mut before = 0;
     let mut records = data.records();
     loop {
         if let Some((event, run)) = survey.names.run(records.ahead())
-            && feed.run(event, &run)
+            && feed.run(survey, event, &run)
         {
             let bytes = run.bytes.len();
             records.skip(bytes);
@@ -88,22 +73,32 @@ pub fn feed(
             break;
         };
         match item {
-            Item::Event(raw) => feed.record(raw),
+            Item::Event(raw) => feed.record(known, raw, &survey.names.decode(raw)),
             Item::Round => {
-                feed.settle(before);
-                before = feed.newest;
+                let frontier = feed.round();
+                settle(&mut feed, frontier);
             }
             Item::Perf { .. } => {}
         }
     }
-    let last_mark = feed.marks.last().map_or(0, |mark| mark.time);
-    feed.settle(feed.newest.max(last_mark).saturating_add(1));
+    for frontier in feed.last_frontiers() {
+        settle(&mut feed, frontier);
+    }
     feed.fed
 }
 
-struct Feed<'a> {
-    data: &'a PerfData,
-    survey: &'a Survey,
+/// What a recording says about itself.
+#[derive(Clone, Copy)]
+pub(super) struct Known<'a> {
+    pub data: &'a PerfData,
+    pub survey: &'a Survey,
+}
+
+/// Takes records, in the order of the file.
+///
+/// What is below a frontier goes to the pipeline a round later than perf's rule allows: by then all that was lost before
+/// it is known, as a full ring says so when it is read for the second time.
+pub(super) struct Feed<'a> {
     roles: &'a Roles,
     partners: Partners,
     origin: KtimeNs,
@@ -115,11 +110,11 @@ struct Feed<'a> {
     replaced: u32,
     /// Marks of a table that are not fed yet.
     marks: &'a [super::marks::MarkRow],
-    /// Losses that were reported.
-    losses: usize,
     /// Time of the newest record.
     newest: u64,
-    fed: Fed,
+    /// What it was at the end of each of the last rounds, the last one last.
+    rounds: [u64; 2],
+    pub fed: Fed,
 }
 
 /// Where the thread of a sample was in user space last.
@@ -140,17 +135,53 @@ struct At {
     cpu: Cpu,
 }
 
-impl Feed<'_> {
-    /// Lets the pipeline have everything before a time.
-    fn settle(&mut self, frontier: u64) {
+impl<'a> Feed<'a> {
+    pub(super) fn new(
+        survey: &Survey,
+        (roles, marks): (&'a Roles, &'a MarkSource),
+        origin: KtimeNs,
+        pipeline: &'a mut Pipeline,
+    ) -> Self {
+        let marks: &[_] = match marks {
+            MarkSource::Table(marks) => &marks.0,
+            MarkSource::None | MarkSource::Events { .. } => &[],
+        };
+        let pid = |tid: u32| survey.pids.get(&tid).copied();
+        Self {
+            roles,
+            partners: Partners::default(),
+            origin,
+            pipeline,
+            told: Told::default(),
+            marked: marks.iter().filter_map(|mark| pid(mark.tid)).collect(),
+            replaced: 0,
+            marks,
+            newest: 0,
+            rounds: [0; 2],
+            fed: Fed::default(),
+        }
+    }
+
+    /// A round is over. Gives the frontier up to which to settle.
+    pub(super) const fn round(&mut self) -> u64 {
+        let [frontier, last] = self.rounds;
+        self.rounds = [last, self.newest];
+        frontier
+    }
+
+    /// The frontiers up to which to settle when there is no record left.
+    pub(super) fn last_frontiers(&self) -> [u64; 2] {
+        let last_mark = self.marks.last().map_or(0, |mark| mark.time);
+        [self.rounds[0], self.newest.max(last_mark).saturating_add(1)]
+    }
+
+    /// Lets the pipeline have everything before a time, and the ranges without full data that begin before it.
+    pub(super) fn settle(&mut self, known: Known<'_>, losses: &[ToldLoss], frontier: u64) {
         while let Some((mark, rest)) = self.marks.split_first().filter(|(m, _)| m.time < frontier) {
             self.marks = rest;
-            self.table_mark(mark);
+            self.table_mark(known.survey, mark);
         }
-        let left = &self.survey.losses[self.losses..];
-        let due = left.partition_point(|loss| loss.begin.0 < frontier);
-        self.told.losses.extend_from_slice(&left[..due]);
-        self.losses += due;
+        self.told.losses.extend_from_slice(losses);
         self.missing_switches(frontier);
         self.told.frontier = KtimeNs(frontier);
         self.pipeline.settle(&mut self.told);
@@ -171,8 +202,8 @@ impl Feed<'_> {
         });
     }
 
-    fn table_mark(&mut self, mark: &super::marks::MarkRow) {
-        let pid = self.survey.pids.get(&mark.tid).copied();
+    fn table_mark(&mut self, survey: &Survey, mark: &super::marks::MarkRow) {
+        let pid = survey.pids.get(&mark.tid).copied();
         self.fed.unknown_threads += u64::from(pid.is_none());
         let at = At {
             time: mark.time,
@@ -188,9 +219,9 @@ impl Feed<'_> {
 
     /// Takes samples that are alike; says whether it could.
     #[inline]
-    fn run(&mut self, event: usize, run: &Run<'_>) -> bool {
+    pub(super) fn run(&mut self, survey: &Survey, event: usize, run: &Run<'_>) -> bool {
         let roles = self.roles;
-        if self.survey.far.records > 0 && run.times().any(|time| self.survey.is_far(time)) {
+        if survey.far.records > 0 && run.times().any(|time| survey.is_far(time)) {
             return false;
         }
         let event = match &roles.uses[event] {
@@ -237,9 +268,14 @@ impl Feed<'_> {
         }
     }
 
-    fn record(&mut self, raw: RawRecord<'_>) {
-        match self.survey.names.decode(raw) {
-            Ok((event, record)) => self.take(event, raw, &record),
+    pub(super) fn record(
+        &mut self,
+        known: Known<'_>,
+        raw: RawRecord<'_>,
+        decoded: &Result<(usize, PerfRecord<'_>), Malformed>,
+    ) {
+        match decoded {
+            Ok((event, record)) => self.take(known, *event, raw, record),
             Err(Malformed::Short | Malformed::LeftOver(_)) if raw.kind == PERF_RECORD_SAMPLE => {
                 self.told.decoded.entry(Cpu::UNKNOWN).or_default().malformed += 1;
             }
@@ -247,13 +283,20 @@ impl Feed<'_> {
         }
     }
 
-    fn take(&mut self, event: usize, raw: RawRecord<'_>, record: &PerfRecord<'_>) {
-        let known = record.time().filter(|time| !self.survey.is_far(*time));
-        let is_far = known.is_none() && record.time().is_some();
+    fn take(
+        &mut self,
+        known: Known<'_>,
+        event: usize,
+        raw: RawRecord<'_>,
+        record: &PerfRecord<'_>,
+    ) {
+        let told = record.time();
+        let near = told.filter(|time| !known.survey.is_far(*time));
+        let is_far = near.is_none() && told.is_some();
         if is_far && !matches!(record.what, What::Sample(_) | What::Mmap(_)) {
             return;
         }
-        let time = known.unwrap_or(0);
+        let time = near.unwrap_or(0);
         if !matches!(record.what, What::Other { .. }) {
             self.newest = self.newest.max(time);
         }
@@ -265,8 +308,8 @@ impl Feed<'_> {
             cpu: cpu(record.id.cpu).unwrap_or(Cpu::UNKNOWN),
         };
         match record.what {
-            What::Sample(sample) => self.sample(event, at, raw, &sample),
-            What::Switch { out, preempted, .. } if known.is_some() => {
+            What::Sample(sample) => self.sample(known.survey, event, (at, raw), &sample),
+            What::Switch { out, preempted, .. } if near.is_some() => {
                 let state = if preempted { 0 } else { STATE_UNKNOWN };
                 let ip = None;
                 self.task(
@@ -289,20 +332,26 @@ impl Feed<'_> {
                     tid: task.tid,
                     ..at
                 };
-                if known.is_some() {
+                if near.is_some() {
                     let last = task.pid == task.tid;
                     self.task(at, Body::Exit { last, signal: 0 });
                 }
-                self.process(at, raw, &record.what);
+                self.process(known.data, (at, raw), &record.what);
             }
             What::Mmap(_) | What::Comm { .. } | What::Fork(_) => {
-                self.process(at, raw, &record.what);
+                self.process(known.data, (at, raw), &record.what);
             }
             _ => {}
         }
     }
 
-    fn sample(&mut self, event: usize, at: At, raw: RawRecord<'_>, sample: &Sample<'_>) {
+    fn sample(
+        &mut self,
+        survey: &Survey,
+        event: usize,
+        (at, raw): (At, RawRecord<'_>),
+        sample: &Sample<'_>,
+    ) {
         if at.time == 0 {
             self.told.untimed += 1;
             return;
@@ -312,7 +361,7 @@ impl Feed<'_> {
             // Addresses of another machine, that is.
             Use::Samples(_) if is_guest(raw) => self.told.filtered += 1,
             Use::Samples(number) => {
-                let stack = self.stack(event, at, sample);
+                let stack = self.stack(survey.names.layout(event), at, sample);
                 let taken = RawSample {
                     time: self.trace_time(at.time),
                     ip: Ip(sample.ip.unwrap_or(0)),
@@ -323,8 +372,8 @@ impl Feed<'_> {
                 self.pipeline
                     .inbox()
                     .sample(Pid(at.pid), Tid(at.tid), taken);
-                let registers = self.survey.registers[event];
-                if access::is_told(self.survey.names.layout(event), registers)
+                let registers = survey.registers[event];
+                if access::is_told(survey.names.layout(event), registers)
                     && let Some(access) = Access::of(sample, registers)
                 {
                     self.pipeline.access(Tid(at.tid), &taken, access);
@@ -337,13 +386,12 @@ impl Feed<'_> {
                 self.sight(at.time, at.tid, Place::Marked);
                 self.mark(at, *begin, id);
             }
-            Use::Switches => self.sched_switch(event, at, sample),
+            Use::Switches => self.sched_switch(survey, event, at, sample),
         }
     }
 
     /// The number of a sample's call stack, which begins where the sample was taken.
-    fn stack(&mut self, event: usize, at: At, sample: &Sample<'_>) -> StackKey {
-        let layout = self.survey.names.layout(event);
+    fn stack(&mut self, layout: &Layout, at: At, sample: &Sample<'_>) -> StackKey {
         let has_calls = calls::are_told(layout);
         if !layout.has(PERF_SAMPLE_CALLCHAIN) && !has_calls {
             return StackKey::NONE;
@@ -392,8 +440,8 @@ impl Feed<'_> {
         self.told.decoded.entry(at.cpu).or_default().marks += 1;
     }
 
-    fn sched_switch(&mut self, event: usize, at: At, sample: &Sample<'_>) {
-        let switched = self.survey.switch_formats[event].as_ref();
+    fn sched_switch(&mut self, survey: &Survey, event: usize, at: At, sample: &Sample<'_>) {
+        let switched = survey.switch_formats[event].as_ref();
         let switched = switched.zip(sample.rest().raw);
         let Some(switched) = switched.and_then(|(format, raw)| format.read(raw)) else {
             self.told.decoded.entry(at.cpu).or_default().malformed += 1;
@@ -401,7 +449,7 @@ impl Feed<'_> {
         };
         self.sight(at.time, switched.prev, Place::Off);
         self.sight(at.time, switched.next, Place::On);
-        let pid_of = |tid: u32| self.survey.pids.get(&tid).copied();
+        let pid_of = |tid: u32| survey.pids.get(&tid).copied();
         let prev = At {
             tid: switched.prev,
             pid: pid_of(switched.prev).unwrap_or(at.pid),
@@ -417,7 +465,7 @@ impl Feed<'_> {
         // As in our own recordings: where a thread is preempted is chance.
         let stack = match preempted {
             true => StackKey::NONE,
-            false => self.stack(event, prev, sample),
+            false => self.stack(survey.names.layout(event), prev, sample),
         };
         self.task(
             prev,
@@ -457,7 +505,7 @@ impl Feed<'_> {
     }
 
     /// Tells of mappings, forks, execs and exits.
-    fn process(&mut self, at: At, raw: RawRecord<'_>, what: &What<'_>) {
+    fn process(&mut self, data: &PerfData, (at, raw): (At, RawRecord<'_>), what: &What<'_>) {
         if raw.mode() == Mode::Kernel && matches!(what, What::Mmap(_)) {
             return;
         }
@@ -482,7 +530,7 @@ impl Feed<'_> {
             && let Backing::File(file) = &mut mapping.backing
         {
             let said = facts(
-                self.data,
+                data,
                 std::os::unix::ffi::OsStrExt::as_bytes(file.path.as_os_str()),
             );
             file.identity = said.identity;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{MarkSource, check_span, feed, roles, run_info, survey};
+use super::{MarkSource, Premises, Reading, Roles, Survey, check_span, feed, roles, run_info};
 use crate::perf::data::reader::PerfData;
 use crate::pipeline::{Keep, Pipeline, PipelineOptions, Progress};
 use crate::probe::set::{Probe, ProbeSet};
@@ -13,43 +13,68 @@ use crate::stream::decode::Interferences;
 use crate::symbolize::{Recorded, SymbolizeOptions};
 use crate::units::{KtimeNs, ProbeId};
 
-/// Makes a trace of a file in a folder, items beginning at its second event, and checks the account.
+/// Makes a trace of a file in a folder, items beginning at its second event, and checks the account: while it is looked
+/// through, and afterwards.
 pub fn import(data: &[u8], dir: &Path) {
-    let (path, out) = (dir.join("perf.data"), dir.join("imported"));
-    // Of the call before.
-    let _ = std::fs::remove_dir_all(&out);
+    let path = dir.join("perf.data");
     if std::fs::write(&path, data).is_err() {
         return;
     }
-    let Ok(mut data) = PerfData::open(&path) else {
-        return;
-    };
-    let Ok(survey) = survey(&mut data) else {
-        return;
-    };
-    let (Some((first, last)), 1..) = (survey.times, survey.samples()) else {
-        return;
-    };
-    if check_span("it", (first, last)).is_err() {
-        return;
-    }
-    let begin = survey.names.names().get(1).cloned();
+    let _ = import_file(&path, &dir.join("imported"));
+}
+
+fn import_file(path: &Path, out: &Path) -> Option<()> {
+    let mut data = PerfData::open(path).ok()?;
+    let mut reading = Reading::begin(&mut data).ok()?;
+    let begin = reading.names().get(1).cloned();
     let source = begin.map_or(MarkSource::None, |begin| MarkSource::Events {
         begin,
         end: None,
         id: None,
     });
-    let Ok(roles) = roles(&data, &survey, &source, &[]) else {
-        return;
-    };
-    let info = run_info(&data, &survey, &roles, (first, ""));
+    let mut once = None;
+    if let Some(premises) = reading.premises(&data, &source, &[]) {
+        let Premises {
+            survey,
+            roles,
+            first,
+            ..
+        } = &premises;
+        let mut pipeline = pipeline(&data, (survey, roles), *first, out)?;
+        let fed = reading.feed(&mut data, (&premises, &source), &mut pipeline);
+        once = fed.ok().flatten().map(|_| (premises, pipeline));
+    }
+    let survey = reading.close(&mut data).ok()?;
+    let (first, last) = survey.times.filter(|_| survey.samples() > 0)?;
+    check_span("it", (first, last)).ok()?;
+    let roles = roles(&data, &survey, &source, &[]).ok()?;
+    let check = |pipeline: Pipeline| check(&data, (&survey, &roles), pipeline, (first, last));
+    if let Some((premises, pipeline)) = once
+        && premises.hold(&data, &survey, &roles)
+    {
+        check(pipeline);
+    }
+    let mut pipeline = pipeline(&data, (&survey, &roles), first, out)?;
+    let parts = (&roles, &source);
+    feed(&data, &survey, parts, KtimeNs(first), &mut pipeline);
+    check(pipeline);
+    Some(())
+}
+
+fn pipeline(
+    data: &PerfData,
+    (survey, roles): (&Survey, &Roles),
+    first: u64,
+    out: &Path,
+) -> Option<Pipeline> {
+    // Of the call before.
+    let _ = std::fs::remove_dir_all(out);
+    let info = run_info(data, survey, roles, (first, ""));
     let options = WriterOptions {
         compact: false,
         ..WriterOptions::default()
     };
-    let Ok(writer) = TraceWriter::create(&out, &info, options) else {
-        return;
-    };
+    let writer = TraceWriter::create(out, &info, options).ok()?;
     let probe = |rule| Probe {
         id: ProbeId(0),
         spec: String::new(),
@@ -85,19 +110,22 @@ pub fn import(data: &[u8], dir: &Path) {
         keep: Keep::All,
         interval: Duration::from_secs(10),
     };
-    let mut pipeline = Pipeline::new(&probes, &options, writer, Arc::new(Progress::default()));
-    feed(
-        &data,
-        &survey,
-        (&roles, &source),
-        KtimeNs(first),
-        &mut pipeline,
-    );
+    let progress = Arc::new(Progress::default());
+    Some(Pipeline::new(&probes, &options, writer, progress))
+}
+
+fn check(
+    data: &PerfData,
+    (survey, roles): (&Survey, &Roles),
+    pipeline: Pipeline,
+    (first, last): (u64, u64),
+) {
     let outcome = pipeline.finish(KtimeNs(last));
     assert_eq!(outcome.ledger.check(), Vec::<String>::new());
     let totals = outcome.ledger.totals();
     let lost = survey.losses.iter().filter_map(|loss| loss.records);
     let lost = lost.fold(0u64, u64::saturating_add);
+    let info = run_info(data, survey, roles, (first, ""));
     let switches = info.import.iter().flat_map(|import| &import.events);
     let switches: u64 = switches
         .filter(|it| it.used_for == "switches")

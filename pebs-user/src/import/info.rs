@@ -133,7 +133,8 @@ fn cut(data: &PerfData, survey: &Survey) -> Option<String> {
     fault.or_else(behind).or_else(killed)
 }
 
-fn events(data: &PerfData, survey: &Survey, roles: &Roles) -> Vec<EventInfo> {
+/// The events that are samples, as the trace has them.
+pub(super) fn events(data: &PerfData, survey: &Survey, roles: &Roles) -> Vec<EventInfo> {
     let one = |(number, n): (usize, usize)| {
         let Event { attr, .. } = &data.events[n];
         let reset = reset(attr, &survey.counts[n]);

@@ -16,6 +16,19 @@ const LEFT_OUT: u32 = 1 << 15;
 /// Since when a counter stands still, and where.
 type Stopped = (u64, Option<Cpu>, Option<Tid>);
 
+/// Ranges that whoever reads on while the file is read was told of.
+#[derive(Debug, Default)]
+struct Told {
+    /// Ranges that were looked at.
+    seen: usize,
+    /// Those of them that begin later than what was asked for.
+    later: Vec<ToldLoss>,
+    /// Up to when all was asked for.
+    until: u64,
+    /// One became known after that.
+    missed: bool,
+}
+
 /// What a recording says was lost, in the making.
 #[derive(Debug, Default)]
 pub(super) struct Losses {
@@ -35,11 +48,12 @@ pub(super) struct Losses {
     told: u64,
     counted: u64,
     left_out: u64,
+    on_the_way: Told,
 }
 
 /// A ring that was full was read in the same round as the record that reports it, or in the one before, and what it
 /// held then is newer than all of two rounds before that.
-const ROUNDS: usize = 3;
+pub(super) const ROUNDS: usize = 3;
 
 impl Losses {
     /// There were records up to a time.
@@ -117,10 +131,9 @@ impl Losses {
     /// A counter goes on at the next tick, or sooner. That is recorded only once its thread runs again, but what lies
     /// between is no time in which it could have counted.
     fn stood_still(&mut self, (begin, cpu, tid): Stopped, end: u64) {
-        let tick = begin.saturating_add(LONGEST_TICK_NS.unsigned_abs());
         self.ranges.push(ToldLoss {
             begin: KtimeNs(begin),
-            end: KtimeNs(end.clamp(begin, tick)),
+            end: KtimeNs(end.clamp(begin, tick_after(begin))),
             cpu,
             tid,
             records: None,
@@ -137,21 +150,80 @@ impl Losses {
         });
     }
 
+    /// While reading, with a round just over: the ranges not given before that begin before a time, by begin, of a
+    /// recording from `first` on; and up to when that is all.
+    pub(super) fn due(&mut self, frontier: u64, first: u64) -> (Vec<ToldLoss>, u64) {
+        let frontier = self.settle_stopped(frontier);
+        let told = &mut self.on_the_way;
+        let new = self.ranges[told.seen..].iter();
+        told.later.extend(new.map(|range| within(*range, first)));
+        told.seen = self.ranges.len();
+        told.missed |= told.later.iter().any(|range| range.begin.0 < told.until);
+        told.until = frontier.max(told.until);
+        told.later.sort_by_key(|loss| (loss.begin, loss.end));
+        let due = told.later.partition_point(|loss| loss.begin.0 < frontier);
+        (told.later.drain(..due).collect(), frontier)
+    }
+
+    /// Whether [`Losses::due`] did not know of a range in time.
+    pub(super) const fn has_missed(&self) -> bool {
+        self.on_the_way.missed
+    }
+
+    /// Counters that stand still since before a time do so for a tick, if that is over. Gives the time up to which all
+    /// is known of them.
+    fn settle_stopped(&mut self, frontier: u64) -> u64 {
+        // No older record follows.
+        let over = self.rounds[ROUNDS - 2];
+        let mut known = frontier;
+        let mut ended = Vec::new();
+        for (counter, (begin, ..)) in &self.stopped {
+            match tick_after(*begin) <= over {
+                true => ended.push(*counter),
+                false => known = known.min(*begin),
+            }
+        }
+        for counter in ended {
+            if let Some(was) = self.stopped.remove(&counter) {
+                self.stood_still(was, u64::MAX);
+            }
+        }
+        known
+    }
+
     /// All ranges by their begin, of a recording from `first` to `end`, and the samples that were left out as asked.
     pub(super) fn close(mut self, (first, end): (u64, u64)) -> (Vec<ToldLoss>, u64) {
+        self.end(end);
+        for range in &mut self.ranges {
+            *range = within(*range, first);
+        }
+        self.ranges.sort_by_key(|loss| (loss.begin, loss.end));
+        (self.ranges, self.left_out)
+    }
+
+    /// Nothing follows, and `end` was the last time.
+    pub(super) fn end(&mut self, end: u64) {
         for was in std::mem::take(&mut self.stopped).into_values() {
             self.stood_still(was, end);
         }
         // Rings that were full in the end, so that no record of theirs could tell.
         let untold = self.counted.saturating_sub(self.told);
         if untold > 0 {
+            self.counted = 0;
             self.range(end, end, None, Some(untold));
         }
-        // Before the first record nobody knows since when: the recording begins with it.
-        for range in &mut self.ranges {
-            range.begin.0 = range.begin.0.max(first.min(range.end.0));
-        }
-        self.ranges.sort_by_key(|loss| (loss.begin, loss.end));
-        (self.ranges, self.left_out)
+    }
+}
+
+/// When the tick after an instant is over.
+const fn tick_after(begin: u64) -> u64 {
+    begin.saturating_add(LONGEST_TICK_NS.unsigned_abs())
+}
+
+/// The part of a range within a recording. Before the first record nobody knows since when: the recording begins with it.
+fn within(range: ToldLoss, first: u64) -> ToldLoss {
+    ToldLoss {
+        begin: KtimeNs(range.begin.0.max(first.min(range.end.0))),
+        ..range
     }
 }

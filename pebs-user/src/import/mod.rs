@@ -1,9 +1,10 @@
 //! From a `perf.data` to the pipeline: which records are samples, marks and switches, in which order, and what was lost.
 //!
 //! ```text
-//! pass 1  Survey:  what there is: counts, times, threads, ranges without full data
-//!         Roles:   which event is for what; where items begin and end
-//! pass 2  Feed:    records -> inbox, round by round -> the pipeline of live recordings
+//! Survey:   what there is: counts, times, threads, ranges without full data
+//! Roles:    which event is for what; where items begin and end
+//! Feed:     records -> inbox, round by round -> the pipeline of live recordings
+//! Reading:  all of them at once, each record decoded once; else a survey of the whole file comes first
 //! ```
 //!
 //! Invariant: every sample in the file is a sample, a mark or a switch of the trace, or booked.
@@ -20,6 +21,7 @@ mod info;
 mod losses;
 pub(crate) mod marks;
 mod names;
+mod reading;
 mod roles;
 mod survey;
 mod switches;
@@ -28,5 +30,6 @@ mod times;
 pub use feed::{Fed, feed};
 pub use info::run_info;
 pub use names::EventNames;
+pub use reading::{Premises, Reading};
 pub use roles::{MarkSource, Roles, Use, roles};
 pub use survey::{Counts, KernelMapping, Survey, check_span, survey};

@@ -47,7 +47,7 @@ pub enum Use {
 }
 
 /// What all events are used for.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Roles {
     /// By event.
     pub uses: Vec<Use>,

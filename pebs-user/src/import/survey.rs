@@ -1,4 +1,4 @@
-//! The first pass: what there is in a recording.
+//! What there is in a recording.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use super::times::{Far, SPAN_MAX, Times};
 use crate::binary::mapping::{BuildId, FileFacts};
 use crate::perf::data::attr::Attr;
 use crate::perf::data::reader::PerfData;
-use crate::perf::data::records::{Fault, Item};
+use crate::perf::data::records::{Fault, Item, Records};
 use crate::perf::data::tracing::Formats;
 use crate::perf::record::{MappedAs, Mmap, Mode, RawRecord, Record, What};
 use crate::perf::sample::{Malformed, Sample};
 use crate::pipeline::ToldLoss;
 use crate::pmu::host::Vendor;
 use crate::stream::access::Registers;
-use crate::stream::fast_samples::{Alike, Run};
+use crate::stream::fast_samples::Run;
 use crate::symbolize::RecordedKernel;
 use crate::units::{Cpu, Tid};
 
@@ -137,45 +137,170 @@ pub fn check_span(what: &str, (first, last): (u64, u64)) -> Result<(), ImportErr
 /// # Errors
 /// If its events can't be distinguished.
 pub fn survey(data: &mut PerfData) -> Result<Survey, ImportError> {
-    let mut survey = Survey::default();
-    let mut losses = Losses::default();
-    let mut times = Times::default();
-    // Piped files say what their records mean as they go on.
-    let mut known = usize::MAX;
+    let mut surveyor = Surveyor::default();
     let mut records = data.records();
-    loop {
-        if known == data.events.len()
-            && let Some((event, run)) = survey.names.run(records.ahead())
-        {
-            survey.run(event, &run, &mut losses, &mut times);
-            let bytes = run.bytes.len();
-            records.skip(bytes);
-            continue;
-        }
-        let Some(item) = records.next_item() else {
-            break;
-        };
-        match item {
-            Item::Event(raw) => {
-                if known != data.events.len() {
-                    known = data.events.len();
-                    survey.learn(data)?;
-                }
-                survey.record(raw, &mut losses, &mut times);
+    while surveyor.round(data, &mut records)? {}
+    surveyor.close(data, &records)
+}
+
+/// A [`Survey`] in the making.
+#[derive(Debug, Default)]
+pub(super) struct Surveyor {
+    /// What there is so far; no times and no losses yet.
+    pub(super) survey: Survey,
+    pub(super) losses: Losses,
+    times: Times,
+    /// How many events the file named when they were last looked at. Piped files say what their records mean as they
+    /// go on.
+    known: Option<usize>,
+}
+
+impl Surveyor {
+    /// Takes the records up to the end of a round; whether that was not the end of all.
+    ///
+    /// # Errors
+    /// If the recording's events can't be distinguished.
+    pub(super) fn round(
+        &mut self,
+        data: &mut PerfData,
+        records: &mut Records,
+    ) -> Result<bool, ImportError> {
+        loop {
+            if self.knows_events(data)
+                && let Some((event, run)) = self.survey.names.run(records.ahead())
+            {
+                self.run(event, &run);
+                let bytes = run.bytes.len();
+                records.skip(bytes);
+                continue;
             }
-            Item::Perf { kind, misc, body } => data.learn(kind, misc, body),
-            Item::Round => losses.round(),
+            match records.next_item() {
+                None => return Ok(false),
+                Some(Item::Event(raw)) => {
+                    self.look_at_events(data)?;
+                    let decoded = self.survey.names.decode(raw);
+                    self.record(raw, &decoded);
+                }
+                Some(Item::Perf { kind, misc, body }) => data.learn(kind, misc, body),
+                Some(Item::Round) => {
+                    self.losses.round();
+                    return Ok(true);
+                }
+            }
         }
     }
-    survey.fault = records.fault().cloned();
-    survey.learn(data)?;
-    if let Some((span, far)) = times.close() {
-        (survey.times, survey.far) = (Some(span), far);
+
+    /// What is known if nothing else follows.
+    ///
+    /// # Errors
+    /// If the recording's events can't be distinguished.
+    pub(super) fn so_far(&mut self, data: &PerfData) -> Result<Survey, ImportError> {
+        self.survey.learn(data)?;
+        self.known = Some(data.events.len());
+        let mut survey = self.survey.clone();
+        if let Some((span, far)) = self.times.clone().close() {
+            (survey.times, survey.far) = (Some(span), far);
+        }
+        Ok(survey)
     }
-    (survey.losses, survey.left_out) = losses.close(survey.times.unwrap_or_default());
-    let registers = data.events.iter().map(|event| registers(data, &event.attr));
-    survey.registers = registers.collect();
-    Ok(survey)
+
+    /// All that there is, once no record is left.
+    ///
+    /// # Errors
+    /// If the recording's events can't be distinguished.
+    pub(super) fn close(
+        mut self,
+        data: &PerfData,
+        records: &Records,
+    ) -> Result<Survey, ImportError> {
+        let mut survey = self.so_far(data)?;
+        survey.fault = records.fault().cloned();
+        (survey.losses, survey.left_out) = self.losses.close(survey.times.unwrap_or_default());
+        Ok(survey)
+    }
+
+    /// Whether all events that the file names so far are known.
+    #[inline]
+    pub(super) fn knows_events(&self, data: &PerfData) -> bool {
+        self.known == Some(data.events.len())
+    }
+
+    /// Looks at the events anew if there are others.
+    pub(super) fn look_at_events(&mut self, data: &PerfData) -> Result<(), ImportError> {
+        if self.knows_events(data) {
+            return Ok(());
+        }
+        self.known = Some(data.events.len());
+        self.survey.learn(data)
+    }
+
+    /// Takes samples that are alike.
+    #[inline]
+    pub(super) fn run(&mut self, event: usize, run: &Run<'_>) {
+        self.survey.run(event, run);
+        let mut newest = 0;
+        for time in run.times() {
+            self.times.see(time, true);
+            newest = time;
+        }
+        self.losses.see(newest, cpu(run.cpu()));
+    }
+
+    /// Takes a record.
+    pub(super) fn record(
+        &mut self,
+        raw: RawRecord<'_>,
+        decoded: &Result<(usize, Record<'_>), Malformed>,
+    ) {
+        let survey = &mut self.survey;
+        match decoded {
+            Ok((event, record)) => {
+                survey.take(*event, raw, record);
+                self.note(raw, record);
+            }
+            Err(Malformed::Short) if is_sample(raw) => survey.malformed += 1,
+            Err(Malformed::LeftOver(bytes)) => {
+                survey.left_over.0 += 1;
+                survey.left_over.1 += *bytes as u64;
+            }
+            Err(Malformed::Short) => {}
+        }
+    }
+
+    /// Takes note of what a record says was lost, and of its time.
+    fn note(&mut self, raw: RawRecord<'_>, record: &Record<'_>) {
+        let (id, losses) = (&record.id, &mut self.losses);
+        match record.what {
+            What::Lost { .. } | What::LostSamples { .. } => losses.lost(raw, record, cpu(id.cpu)),
+            What::Throttle {
+                stopped,
+                time,
+                id: event,
+                stream_id,
+            } => {
+                let time = id.time.unwrap_or(time);
+                let tid = id.pid_tid.map(|(_, tid)| Tid(tid));
+                losses.throttle(stopped, (event, stream_id), (time, cpu(id.cpu), tid));
+            }
+            _ => {}
+        }
+        if let Some(time) = record.time()
+            && !matches!(record.what, What::Other { .. })
+        {
+            losses.see(time, cpu(id.cpu));
+            self.times.see(time, is_sample(raw));
+        }
+    }
+
+    /// Whether a recording that was taken to begin at `first` began earlier, or a loss was not known in time.
+    pub(super) fn is_otherwise(&self, first: u64) -> bool {
+        self.losses.has_missed() || self.span().is_some_and(|(begin, _)| begin != first)
+    }
+
+    /// Times of the first and the last record so far, but for those that are far from nearly all.
+    pub(super) fn span(&self) -> Option<(u64, u64)> {
+        self.times.clone().close().map(|(span, _)| span)
+    }
 }
 
 /// Registers that samples of an event carry raw: those of IBS, also where a precise event of the cores was
@@ -214,45 +339,18 @@ impl Survey {
             .map(|event| SwitchFormat::of(&event.attr, &self.formats))
             .collect();
         self.tells_switches = self.switch_formats.iter().any(Option::is_some);
+        let registers = data.events.iter().map(|event| registers(data, &event.attr));
+        self.registers = registers.collect();
         self.counts.resize(data.events.len(), Counts::default());
         self.names.check(data)
     }
 
-    fn record(&mut self, raw: RawRecord<'_>, losses: &mut Losses, times: &mut Times) {
-        match self.names.decode(raw) {
-            Ok((event, record)) => self.take((event, raw, &record), losses, times),
-            Err(Malformed::Short) if is_sample(raw) => self.malformed += 1,
-            Err(Malformed::LeftOver(bytes)) => {
-                self.left_over.0 += 1;
-                self.left_over.1 += bytes as u64;
-            }
-            Err(Malformed::Short) => {}
-        }
-    }
-
-    fn take(
-        &mut self,
-        (event, raw, record): (usize, RawRecord<'_>, &Record<'_>),
-        losses: &mut Losses,
-        times: &mut Times,
-    ) {
-        let id = &record.id;
-        if let Some(thread) = id.pid_tid {
+    fn take(&mut self, event: usize, raw: RawRecord<'_>, record: &Record<'_>) {
+        if let Some(thread) = record.id.pid_tid {
             self.meet(thread);
         }
         match record.what {
             What::Sample(sample) => self.sample(event, raw, &sample),
-            What::Lost { .. } | What::LostSamples { .. } => losses.lost(raw, record, cpu(id.cpu)),
-            What::Throttle {
-                stopped,
-                time,
-                id: event,
-                stream_id,
-            } => {
-                let time = id.time.unwrap_or(time);
-                let tid = id.pid_tid.map(|(_, tid)| Tid(tid));
-                losses.throttle(stopped, (event, stream_id), (time, cpu(id.cpu), tid));
-            }
             What::Mmap(mmap) => {
                 self.has_build_ids |= matches!(mmap.file, MappedAs::BuildId(_));
                 if raw.mode() == Mode::Kernel {
@@ -263,12 +361,6 @@ impl Survey {
             What::Fork(task) => self.meet((task.pid, task.tid)),
             What::Switch { .. } => self.switches += 1,
             _ => {}
-        }
-        if let Some(time) = record.time()
-            && !matches!(record.what, What::Other { .. })
-        {
-            losses.see(time, cpu(id.cpu));
-            times.see(time, is_sample(raw));
         }
     }
 
@@ -290,19 +382,13 @@ impl Survey {
     }
 
     /// Takes samples that are alike.
-    fn run(&mut self, event: usize, run: &Run<'_>, losses: &mut Losses, times: &mut Times) {
+    #[inline]
+    fn run(&mut self, event: usize, run: &Run<'_>) {
         self.meet(run.pid_tid);
         self.see_thread(event, run.pid_tid.1);
         let counts = &mut self.counts[event];
         run.periods().for_each(|period| counts.period(period));
-        let (mut exact, mut newest) = (0, 0);
-        for Alike { time, flags, .. } in run.samples() {
-            times.see(time, true);
-            exact += u64::from(flags.0);
-            newest = time;
-        }
-        losses.see(newest, cpu(run.cpu()));
-        counts.add(run.first, (run.len() as u64, exact));
+        counts.add(run.first, (run.len() as u64, run.exact()));
         self.sched_switch(event, || run.raw());
     }
 

@@ -395,9 +395,11 @@ impl Pipeline {
         accounts.ready(&ready);
         // Before the visits close that they are missing from.
         miss(late, accounts, correlator, rows);
-        // Mapping events are used in order with the records: all before one, then it.
+        // Mapping events are used in order with the records: all of their process before one, then it.
         while let Some((time, event)) = sideband.pop_front_if(|(time, _)| *time <= frontier) {
-            take_up_to(time, &mut ready, correlator, rows);
+            for pid in rows.concerned(&event) {
+                take_process_up_to((pid, time), &mut ready, correlator, rows);
+            }
             rows.sideband(&event, correlator, time);
         }
         take_up_to(frontier, &mut ready, correlator, rows);
@@ -502,6 +504,21 @@ fn take_up_to(until: TraceNs, ready: &mut Ready<'_>, correlator: &mut Correlator
         }
     });
     correlator.advance(ready, until, rows);
+}
+
+/// The same of one process.
+fn take_process_up_to(
+    (pid, until): (Pid, TraceNs),
+    ready: &mut Ready<'_>,
+    correlator: &mut Correlator,
+    rows: &mut Rows,
+) {
+    ready.parts().each_of(pid, |lane, _| {
+        if lane.has_before(until) {
+            rows.meet(pid);
+        }
+    });
+    correlator.advance_process(ready, (pid, until), rows);
 }
 
 /// By probe: whether its marks may concern another thread: that on which their item began.

@@ -158,6 +158,23 @@ impl Rows {
         }
     }
 
+    /// The processes whose addresses mean something else after a mapping event.
+    pub(super) fn concerned(&self, event: &SidebandEvent) -> impl Iterator<Item = Pid> + use<> {
+        let pids = match event.what {
+            SidebandKind::Mapped { pid, .. }
+            | SidebandKind::Comm {
+                pid, exec: true, ..
+            }
+            | SidebandKind::Replaced { pid, .. } => [Some(pid), None],
+            SidebandKind::Fork { pid, parent, .. } if pid != parent => [Some(parent), Some(pid)],
+            SidebandKind::Exit { pid, tid } if pid.0 == tid.0 => {
+                [Some(pid), self.symbolizer.next_dropped()]
+            }
+            _ => [None, None],
+        };
+        pids.into_iter().flatten()
+    }
+
     /// Hands a mapping event on. Visits of a process that replaces its program end there.
     pub(super) fn sideband(
         &mut self,

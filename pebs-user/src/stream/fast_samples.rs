@@ -234,6 +234,14 @@ impl Run<'_> {
         })
     }
 
+    /// How many have an exact address.
+    #[inline(always)]
+    pub(crate) fn exact(&self) -> u64 {
+        let exact = misc_word(sys::PERF_RECORD_MISC_EXACT_IP as u16);
+        let is_exact = |header: u64| u64::from(header & exact != 0);
+        self.words(0).map(is_exact).sum()
+    }
+
     /// The time of each.
     #[inline(always)]
     pub(crate) fn times(&self) -> impl Iterator<Item = u64> {

@@ -179,6 +179,8 @@ const IDLE: u64 = 1024;
 pub struct Order {
     lanes: Vec<Lane>,
     lane_of: FxHashMap<(Pid, Tid), u32>,
+    /// The lanes of a process.
+    lanes_of: FxHashMap<Pid, Vec<u32>>,
     /// The lane of the last record.
     recent: u32,
     /// Lanes with records, in the order in which they got the first.
@@ -201,6 +203,7 @@ impl Order {
         Self {
             lanes: Vec::new(),
             lane_of: FxHashMap::default(),
+            lanes_of: FxHashMap::default(),
             recent: 0,
             active: Vec::new(),
             shared: Queue::default(),
@@ -255,6 +258,7 @@ impl Order {
         let index = *self.lane_of.entry((pid, tid)).or_insert(next);
         if index == next {
             self.lanes.push(Lane::new(pid, tid));
+            self.lanes_of.entry(pid).or_default().push(index);
         }
         let lane = &mut self.lanes[index as usize];
         if !lane.is_active {
@@ -308,9 +312,11 @@ impl Order {
         self.lanes
             .retain(|lane| lane.is_active || now - lane.used_at < IDLE);
         self.lane_of.clear();
+        self.lanes_of.clear();
         self.active.clear();
         for (index, lane) in (0..).zip(&self.lanes) {
             self.lane_of.insert((lane.pid, lane.tid), index);
+            self.lanes_of.entry(lane.pid).or_default().push(index);
             if lane.is_active {
                 self.active.push(index);
             }
@@ -362,6 +368,7 @@ pub struct Ready<'a> {
 pub struct Parts<'a> {
     lanes: &'a mut [Lane],
     lane_of: &'a FxHashMap<(Pid, Tid), u32>,
+    lanes_of: &'a FxHashMap<Pid, Vec<u32>>,
     active: &'a [u32],
     /// Bytes of the marks' arguments.
     pub payloads: &'a Payloads,
@@ -377,6 +384,13 @@ impl Parts<'_> {
     /// Lets `each` have every lane with records.
     pub fn each(&mut self, mut each: impl FnMut(&mut Lane, &Payloads)) {
         for &index in self.active {
+            each(&mut self.lanes[index as usize], self.payloads);
+        }
+    }
+
+    /// The same of every lane of a process.
+    pub fn each_of(&mut self, pid: Pid, mut each: impl FnMut(&mut Lane, &Payloads)) {
+        for &index in self.lanes_of.get(&pid).into_iter().flatten() {
             each(&mut self.lanes[index as usize], self.payloads);
         }
     }
@@ -430,6 +444,7 @@ impl Ready<'_> {
         let Order {
             lanes,
             lane_of,
+            lanes_of,
             active,
             payloads,
             ..
@@ -437,6 +452,7 @@ impl Ready<'_> {
         Parts {
             lanes,
             lane_of,
+            lanes_of,
             active,
             payloads,
         }

@@ -316,8 +316,11 @@ impl Symbolizer {
     }
 
     /// Starts tracing a process: reads its mappings and opens its binaries, so that it can be symbolized after its
-    /// end.
+    /// end. One of a recording has nothing to be read before it ends.
     pub fn announce(&mut self, pid: Pid) {
+        if !self.is_live {
+            return;
+        }
         self.announced.insert(pid);
         self.read_maps(pid);
         self.open_modules(pid);
@@ -363,6 +366,12 @@ impl Symbolizer {
         if let Some(dropped) = self.spaces.on_exit(pid) {
             self.drop_process(dropped);
         }
+    }
+
+    /// The ended process that is forgotten when the next one ends, if one is.
+    #[must_use]
+    pub fn next_dropped(&self) -> Option<Pid> {
+        self.spaces.next_dropped()
     }
 
     /// No more samples of the process will be looked up.

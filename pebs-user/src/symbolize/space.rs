@@ -205,6 +205,13 @@ impl Spaces {
         })
     }
 
+    /// The process that the next [`Spaces::on_exit`] drops, if it drops one.
+    #[must_use]
+    pub(crate) fn next_dropped(&self) -> Option<Pid> {
+        let is_full = self.exited.len() >= EXITED_KEPT;
+        self.exited.front().copied().filter(|_| is_full)
+    }
+
     /// No more samples of the process will be looked up.
     pub(crate) fn retire(&mut self, pid: Pid) {
         if self.spaces.remove(&pid).is_some_and(|space| space.exited) {
@@ -349,8 +356,10 @@ mod tests {
         let mut spaces = Spaces::new();
         for pid in 0..=u32::try_from(EXITED_KEPT).unwrap() {
             let _ = spaces.on_mapping(Pid(pid), anonymous(100, 200));
+            let announced = spaces.next_dropped();
             let dropped = spaces.on_exit(Pid(pid));
             assert_eq!(dropped.is_some(), pid as usize == EXITED_KEPT);
+            assert_eq!(dropped, announced);
         }
         assert!(spaces.find(Pid(0), 150).is_none());
         assert!(spaces.find(Pid(1), 150).is_some());

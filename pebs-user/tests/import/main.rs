@@ -13,6 +13,7 @@ mod losses;
 mod memory;
 mod older;
 mod piped;
+mod reading;
 mod run;
 mod switches;
 mod unusual;

@@ -6,6 +6,9 @@
 //!
 //! What either takes whatever the number of samples (symbols, mostly) is measured by a second recording of the same
 //! programs with hardly any.
+//!
+//! A recording of a shell that runs thousands of short processes is compared with one of as many records of one process:
+//! what a process's begin and end cost. Not of the whole system: debug information of whatever else runs would be read.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -16,11 +19,20 @@ use serde_json::Value;
 use super::cpu_time::timed_success;
 use super::probes::Probes;
 use super::sizes::Sizes;
-use super::{median, tracer};
+use super::{median, tracer, word};
 use crate::shell;
 
 /// Samples a second of ours are to be so many times those of `perf script`.
 const GOAL: f64 = 20.0;
+
+/// Short processes that a shell runs.
+const PROCESSES: u64 = 8_000;
+
+/// A record of their recording costs ours at most so many times what one of a single process's does.
+const PROCESSES_LIMIT: f64 = 2.0;
+
+/// Time between two samples in these, ns: two in an item.
+const PROCESSES_PERIOD: &str = "50000";
 
 /// Threads of the workload, one for each CPU of a small machine.
 const THREADS: &str = "2";
@@ -40,30 +52,38 @@ struct Readers {
 /// A recording, and the CPU time that each reader took in each round, in seconds.
 struct Recording {
     file: PathBuf,
+    /// Records of the kernel's in it, and the samples among them.
+    records: u64,
     samples: u64,
+    /// Whether it has marks.
+    has_items: bool,
     script: Vec<f64>,
     import: Vec<f64>,
 }
 
-/// Records, lets both read the recording in turns, prints what each took at best, and says whether the goal was reached.
+/// Records, lets both read the recordings in turns, prints what each took at best, and says whether the goals were reached.
 /// `items`: by thread.
 pub fn compare(tool: &Path, dir: &Path, (items, rounds): (u64, usize)) -> Result<bool> {
     let readers = Readers {
         tool: tool.to_path_buf(),
         dir: dir.to_path_buf(),
     };
-    let record = |name, items| readers.record(dir.join(name), items);
-    let made =
-        record("import.data", items).and_then(|all| Ok((all, record("few.data", FEW_ITEMS)?)));
-    let (mut all, mut few) = match made {
-        Ok(made) => made,
+    let mut all = match readers.record("import.data", items) {
+        Ok(all) => all,
         Err(error) => {
             println!("SKIP import beside perf script: {error:#}");
             return Ok(true);
         }
     };
+    let mut few = readers.record("few.data", FEW_ITEMS)?;
+    let shell = format!("for i in $(seq {PROCESSES}); do /bin/true; done");
+    let mut many = readers.record_plain("processes.data", &["sh", "-c", &shell])?;
+    // Two threads, two samples an item.
+    let items = (many.records / 4).to_string();
+    let workload = readers.workload()?.display().to_string();
+    let mut one = readers.record_plain("process.data", &[&workload, THREADS, &items, ITEM_US])?;
     for round in 1..=rounds {
-        for recording in [&mut few, &mut all] {
+        for recording in [&mut few, &mut all, &mut many, &mut one] {
             let (script, import) = readers.read(recording)?;
             eprintln!(
                 "bench: round {round}: {} samples: perf script: {script:.3} s, import: {import:.3} s",
@@ -77,28 +97,59 @@ pub fn compare(tool: &Path, dir: &Path, (items, rounds): (u64, usize)) -> Result
     );
     let theirs = rate(
         "perf script",
-        (&mut all.script, &mut few.script),
+        (&mut all.script, &few.script),
         (all.samples, few.samples),
     );
     let ours = rate(
         "pebs-trace import",
-        (&mut all.import, &mut few.import),
+        (&mut all.import, &few.import),
         (all.samples, few.samples),
     );
     let factor = ours / theirs;
     let is_reached = factor >= GOAL;
-    let word = if is_reached { "reached" } else { "MISSED" };
-    println!("  ours is {factor:.1} times as fast (goal {GOAL}): {word}");
+    let goal = if is_reached { "reached" } else { "MISSED" };
+    println!("  ours is {factor:.1} times as fast (goal {GOAL}): {goal}");
     let (size, is_small) = readers.size(&all)?;
     println!("  {size}");
-    Ok(is_reached && is_small)
+    let is_cheap = processes(&many, &one);
+    Ok(is_reached && is_small && is_cheap)
+}
+
+/// Prints what a record costs either reader in a recording of many processes and of one, and says whether ours is within
+/// its limit.
+fn processes(many: &Recording, one: &Recording) -> bool {
+    println!(
+        "import of {PROCESSES} short processes, and of one with as many records, CPU time a record"
+    );
+    let told = |name: &str, times: fn(&Recording) -> &[f64]| {
+        let cost = |it: &Recording| best(times(it)) * 1e9 / it.records as f64;
+        let (many, one) = (cost(many), cost(one));
+        println!("  {name:<17} {many:>5.0} ns and {one:>5.0} ns");
+        many / one
+    };
+    told("perf script", |it| &it.script);
+    let ratio = told("pebs-trace import", |it| &it.import);
+    let is_cheap = ratio <= PROCESSES_LIMIT;
+    println!(
+        "  ours costs {ratio:.2} times as much (limit {PROCESSES_LIMIT}): {}; it is {:.1} and {:.1} times as fast as perf \
+         script ({} and {} records)",
+        word(is_cheap),
+        best(&many.script) / best(&many.import),
+        best(&one.script) / best(&one.import),
+        many.records,
+        one.records
+    );
+    is_cheap
+}
+
+/// The shortest of some times.
+fn best(times: &[f64]) -> f64 {
+    times.iter().copied().fold(f64::NAN, f64::min)
 }
 
 /// Prints what a reader took of many samples and of few; gives samples a second.
-fn rate(name: &str, (all, few): (&mut Vec<f64>, &mut Vec<f64>), samples: (u64, u64)) -> f64 {
-    let (middle, _) = (median(all), median(few));
-    // Sorted now.
-    let best = |times: &[f64]| times.first().copied().unwrap_or(f64::NAN);
+fn rate(name: &str, (all, few): (&mut Vec<f64>, &[f64]), samples: (u64, u64)) -> f64 {
+    let middle = median(all);
     let (all, few) = (best(all), best(few));
     let speed = samples.0 as f64 / all;
     let each = (all - few) / samples.0.saturating_sub(samples.1) as f64;
@@ -124,8 +175,8 @@ impl Readers {
         Ok(times)
     }
 
-    /// Samples every 10 us, marks at each item's begin and end, switches.
-    fn record(&self, file: PathBuf, items: u64) -> Result<Recording> {
+    /// The program that is recorded, compiled.
+    fn workload(&self) -> Result<PathBuf> {
         let workload = self.dir.join("threads");
         let mut compile = Command::new("gcc");
         compile
@@ -133,25 +184,53 @@ impl Readers {
             .arg(&workload)
             .arg(shell::workspace().join("tests/workloads/threads.c"));
         shell::run(&mut compile)?;
+        Ok(workload)
+    }
+
+    /// Samples every 10 us, marks at each item's begin and end, switches.
+    fn record(&self, name: &str, items: u64) -> Result<Recording> {
+        let workload = self.workload()?;
         let probes = Probes::make(&workload, &["handle id=+0(%di):u64", "handle%return"])?;
+        let events = ["-e", "cpu-clock", "-c", "10000", "-e", "probe_threads:*"];
+        let options = [&["--switch-events", "-m", "16M"][..], &events].concat();
+        let mut command = Command::new(&workload);
+        command.args([THREADS, &items.to_string(), ITEM_US]);
+        let recording = self.recorded(name, &options, &command)?;
+        drop(probes);
+        Ok(Recording {
+            has_items: true,
+            ..recording
+        })
+    }
+
+    /// Samples of a command and its children.
+    fn record_plain(&self, name: &str, command: &[&str]) -> Result<Recording> {
+        let options = ["-e", "cpu-clock", "-c", PROCESSES_PERIOD];
+        let mut run = Command::new(command[0]);
+        run.args(&command[1..]);
+        self.recorded(name, &options, &run)
+    }
+
+    fn recorded(&self, name: &str, options: &[&str], command: &Command) -> Result<Recording> {
+        let file = self.dir.join(name);
         let mut record = shell::as_root("perf");
         record
             // perf 6.1 falls over eBPF programs that go while it looks at them, and over some build ids that it reads.
             .args(["record", "--quiet", "--no-bpf-event", "--buildid-mmap"])
-            .args(["--switch-events", "-m", "16M"])
-            .args(["-e", "cpu-clock", "-c", "10000", "-e", "probe_threads:*"])
+            .args(options)
             .arg("--output")
             .arg(&file)
             .arg("--")
-            .arg(&workload)
-            .args([THREADS, &items.to_string(), ITEM_US])
+            .arg(command.get_program())
+            .args(command.get_args())
             .stdout(Stdio::null());
         shell::run(&mut record)?;
-        drop(probes);
-        let samples = tracer::samples_in(&file)?;
+        let (records, samples) = tracer::records_in(&file)?;
         Ok(Recording {
             file,
+            records,
             samples,
+            has_items: false,
             script: Vec::new(),
             import: Vec::new(),
         })
@@ -199,9 +278,11 @@ impl Readers {
             .arg("import")
             .args(options)
             .arg(&recording.file)
-            .args(["--begin", "handle", "--end", "handle__return", "--id", "id"])
             .arg("-o")
             .arg(&trace);
+        if recording.has_items {
+            command.args(["--begin", "handle", "--end", "handle__return", "--id", "id"]);
+        }
         let time = self.timed("import", &command)?;
         let imported = self.imported(|_| true)?;
         ensure!(

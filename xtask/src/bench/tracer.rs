@@ -57,16 +57,24 @@ pub struct Run {
 
 /// Samples in a recording of perf's, as it says.
 pub fn samples_in(data: &Path) -> Result<u64> {
+    Ok(records_in(data)?.1)
+}
+
+/// Records in a recording of perf's, and samples among them, as it says.
+pub fn records_in(data: &Path) -> Result<(u64, u64)> {
     let mut command = shell::as_root("perf");
     command
         .args(["report", "--stats", "--stdio", "-i"])
         .arg(data);
     let stats = shell::output(&mut command)?;
-    let samples = stats
-        .lines()
-        .find_map(|line| line.trim().strip_prefix("SAMPLE events:"))
-        .and_then(|rest| rest.split_whitespace().next()?.parse().ok());
-    samples.context("perf report says no number of samples")
+    let count = |name: &str| {
+        let rest = stats
+            .lines()
+            .find_map(|line| line.trim().strip_prefix(name));
+        rest.and_then(|rest| rest.split_whitespace().next()?.parse().ok())
+    };
+    let counts = count("TOTAL events:").zip(count("SAMPLE events:"));
+    counts.context("perf report says no number of samples")
 }
 
 /// Available tracers.

@@ -5,9 +5,9 @@
 //! pipe:  header | records: attr, feature, tracing data, ... , build id
 //! ```
 //!
-//! Read in two passes over one open file: what comes last (build ids) is needed first, and the file says what can be
-//! had of it only as a whole. Records are lent one at a time; memory is bounded by the largest record (64 KiB) and by
-//! what the header sections hold, which is never more than the file's size.
+//! What a file's sections hold is read when it is opened; a piped file says the same by and by, among its records, build
+//! ids perhaps last. Records are lent one at a time; memory is bounded by the largest record (64 KiB) and by what the
+//! header sections hold, which is never more than the file's size.
 //!
 //! The crate `linux-perf-data` is not used: version 0.13 gives no records of piped files with tracing data and of files
 //! that were not finished, and takes room for whatever size a file names.
