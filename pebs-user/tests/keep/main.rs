@@ -220,8 +220,8 @@ fn slow_items_are_kept() {
             ratio * 100.0,
             all.bytes()
         );
-        // 4 % are descriptions of columns, once a trace.
-        assert!(ratio <= 0.35, "{text}: {ratio} of the bytes");
+        // 5 % are descriptions of columns, once a trace.
+        assert!(ratio <= 0.36, "{text}: {ratio} of the bytes");
     }
 }
 
