@@ -7,7 +7,7 @@ use pebs_common::record::Interference;
 use crate::store::schema::InterferenceColumns;
 use crate::stream::decode::Interferences;
 
-/// How often programs recorded an interruption (with `--with` only).
+/// How often programs recorded an interruption (with `--with` and `--count-interval` only).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExtraRecords {
     pub interrupts: u64,
@@ -15,6 +15,8 @@ pub struct ExtraRecords {
     pub softirqs: u64,
     /// Wake-ups and displacements.
     pub encounters: u64,
+    /// Ends of intervals of counts, at which the thread was counted.
+    pub ticks: u64,
 }
 
 impl ExtraRecords {
@@ -31,6 +33,7 @@ impl ExtraRecords {
             interrupts: self.interrupts.saturating_sub(before.interrupts),
             softirqs: self.softirqs.saturating_sub(before.softirqs),
             encounters: self.encounters.saturating_sub(before.encounters),
+            ticks: self.ticks.saturating_sub(before.ticks),
         }
     }
 }
@@ -40,6 +43,7 @@ impl AddAssign for ExtraRecords {
         self.interrupts += more.interrupts;
         self.softirqs += more.softirqs;
         self.encounters += more.encounters;
+        self.ticks += more.ticks;
     }
 }
 

@@ -440,6 +440,9 @@ impl Correlator {
                 {
                     thread.counted(time, cpu, &counted);
                 }
+                if tick && let Some(thread) = self.threads.get_mut(tid) {
+                    thread.ticked();
+                }
                 if let Some(intervals) = &mut self.intervals {
                     let losses = &self.losses;
                     intervals.counted((pid, tid, cpu), time, &counted, &mut |it| {

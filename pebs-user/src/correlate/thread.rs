@@ -329,6 +329,14 @@ impl Thread {
         }
     }
 
+    /// An interval of counts ended, and the thread was counted up to now.
+    pub(super) fn ticked(&mut self) {
+        if let Some(current) = self.current() {
+            current.counts.extras.ticks += 1;
+        }
+        self.own.extras.ticks += 1;
+    }
+
     fn encountered(&mut self) {
         if let Some(current) = self.current() {
             current.counts.extras.encounters += 1;

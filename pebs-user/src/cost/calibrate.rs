@@ -128,6 +128,8 @@ pub struct UnitCosts {
     pub apart_ns: Option<f64>,
     /// Cost of reading the counters of events that are counted for each visit.
     pub count_ns: Option<f64>,
+    /// Cost of a tick, the end of an interval of counts, at which the same counters are read: an interrupt of its own.
+    pub tick_ns: Option<f64>,
     /// Cost of counting a page fault.
     pub page_fault_ns: Option<f64>,
     /// Cost of recording a switch.
@@ -204,6 +206,7 @@ impl Bench {
             single_step_ns: mark(EntryClass::SingleStep, pebs_calibrate_single_step),
             uretprobe_ns: wanted.uretprobes.then(uretprobe).flatten(),
             count_ns: None,
+            tick_ns: None,
             apart_ns: (!wanted.classes.is_empty()).then(|| self.apart()).flatten(),
             page_fault_ns: wanted.page_faults.then(|| self.page_fault()).flatten(),
             sample_ns: wanted
@@ -225,6 +228,7 @@ impl UnitCosts {
         costs.sample_ns = self.sample_ns.or(costs.sample_ns);
         costs.pause = self.pause.or(costs.pause);
         costs.count_ns = self.count_ns.or(costs.count_ns);
+        costs.tick_ns = self.tick_ns.or(costs.tick_ns);
     }
 
     /// Cost of a mark at a site, as programs pay it, ns.
@@ -277,20 +281,21 @@ pub(crate) struct Bench {
 
 impl Bench {
     fn new(pmu: &UprobePmu, ring_bytes: u32, stack_frames: u32, extras: Extras) -> Option<Self> {
-        Self::with(pmu, ring_bytes, (stack_frames, &[]), extras)
+        Self::with(pmu, ring_bytes, (stack_frames, None), extras)
     }
 
-    /// A bench whose marks read the counters of these events.
+    /// A bench whose marks and ticks read the counters of these events.
     fn counting(pmu: &UprobePmu, counted: &[CountedEvent]) -> Option<Self> {
-        Self::with(pmu, RING_BYTES, (0, counted), Extras::default())
+        Self::with(pmu, RING_BYTES, (0, Some(counted)), Extras::default())
     }
 
     fn with(
         pmu: &UprobePmu,
         ring_bytes: u32,
-        (stack_frames, counted): (u32, &[CountedEvent]),
+        (stack_frames, counting): (u32, Option<&[CountedEvent]>),
         extras: Extras,
     ) -> Option<Self> {
+        let counted = counting.unwrap_or_default();
         let settings = Settings {
             item: None,
             ids_behind: false,
@@ -306,7 +311,7 @@ impl Bench {
             events: 1,
             counters: counted::counters(counted),
             count_always: counted::always(counted),
-            count_intervals: false,
+            count_intervals: counting.is_some(),
             stack_frames,
             encounters: extras.encounters,
             interference: extras.interference,

@@ -48,6 +48,7 @@ impl Accounts {
             tasks,
             clocks,
             counts,
+            ticks,
             malformed,
         } = decoded;
         let account = self.cpu(cpu);
@@ -58,12 +59,18 @@ impl Accounts {
         sum.tasks += tasks;
         sum.clocks += clocks;
         sum.counts += counts;
+        sum.ticks += ticks;
         sum.malformed += malformed;
     }
 
     /// Records of counts decoded.
     pub(super) fn counts(&self) -> u64 {
         self.cpus.values().map(|cpu| cpu.decoded.counts).sum()
+    }
+
+    /// Those of ticks among them.
+    pub(super) fn ticks(&self) -> u64 {
+        self.cpus.values().map(|cpu| cpu.decoded.ticks).sum()
     }
 
     /// So many bytes came out of a CPU's ring.

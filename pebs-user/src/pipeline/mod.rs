@@ -143,8 +143,10 @@ pub struct Outcome {
     pub page_faults: u64,
     /// What was recorded within visits beside.
     pub extras: ExtraRecords,
-    /// Records of what was counted at marks and switches.
+    /// Records of what was counted at marks, switches and ticks.
     pub counts: u64,
+    /// Those of ticks among them, in visits and outside.
+    pub ticks: u64,
     /// Bytes that the ring held all in all of the CPU where it were most.
     pub most_ring_bytes: u64,
     /// Visits closed.
@@ -450,6 +452,7 @@ impl Pipeline {
             page_faults: self.rows.page_faults,
             extras: self.rows.extras,
             counts: self.accounts.counts(),
+            ticks: self.accounts.ticks(),
             most_ring_bytes: self.accounts.most_ring_bytes(),
             visits: self.rows.visits,
             kept: self.rows.keeper.kept,

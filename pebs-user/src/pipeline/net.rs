@@ -26,6 +26,8 @@ pub struct OwnCosts {
     pub softirq_ns: f64,
     /// A wake-up or preemption, likewise.
     pub encounter_ns: f64,
+    /// The end of an interval of counts, likewise.
+    pub tick_ns: f64,
 }
 
 /// Flags of visits that are not what they were: nothing is learnt from them.
@@ -114,7 +116,8 @@ impl Net {
             + own.page_faults as f64 * costs.page_fault_ns
             + own.extras.interrupts as f64 * costs.interrupt_ns
             + own.extras.softirqs as f64 * costs.softirq_ns
-            + own.extras.encounters as f64 * costs.encounter_ns;
+            + own.extras.encounters as f64 * costs.encounter_ns
+            + own.extras.ticks as f64 * costs.tick_ns;
         let cost = learner.cost();
         let fixed = own.marks_ns as f64 + records;
         let net = (duration - fixed).round() - cost.of(own.samples).round();

@@ -113,6 +113,9 @@ pub struct OwnTime {
     pub switch: Option<OwnCost>,
     /// Counting a page fault; null if not counted or unknown.
     pub page_fault: Option<OwnCost>,
+    /// The end of an interval of counts (`--count-interval`); null: there are none, or it is not known.
+    #[serde(default)]
+    pub tick: Option<OwnCost>,
 }
 
 /// Time added by the marks of a probe.
@@ -465,4 +468,10 @@ pub struct CostInfo {
     /// Estimated CPU time of recording them in the target, ns.
     #[serde(default)]
     pub switches_ns: Option<f64>,
+    /// Ends of intervals of counts (`--count-interval`) at which a traced thread ran.
+    #[serde(default)]
+    pub ticks: u64,
+    /// Estimated CPU time that they took from the target; null if it is not known, or there are no intervals.
+    #[serde(default)]
+    pub ticks_ns: Option<f64>,
 }

@@ -212,6 +212,8 @@ pub struct Decoded {
     pub clocks: u64,
     /// The records of counts among them.
     pub counts: u64,
+    /// Those of ticks among these.
+    pub ticks: u64,
     /// Records that made no sense.
     pub malformed: u64,
 }
@@ -466,16 +468,18 @@ impl<I: Inbox> Decoder<'_, I> {
     fn counts(&mut self, frame: &[u8]) -> Option<()> {
         let counts: Counts = read(frame)?;
         let times = counts.head.flags() & count_flag::TIMES != 0;
+        let tick = counts.head.flags() & count_flag::TICK != 0;
         let length = usize::from(counts.head.index()) * if times { 24 } else { 8 };
         let words = frame.get(size_of::<Counts>()..)?.get(..length)?;
         let body = Body::Counts {
             ns: counts.ns,
             words: self.inbox.payloads().push(0, words),
             times,
-            tick: counts.head.flags() & count_flag::TICK != 0,
+            tick,
         };
         self.task(counts.head, counts.time_ns, body);
         self.decoded.counts += 1;
+        self.decoded.ticks += u64::from(tick);
         Some(())
     }
 

@@ -128,7 +128,8 @@ fn as_the_threads_did() {
     assert!(logged * 9 / 10 <= counted && counted <= logged * 12 / 10);
 }
 
-/// Counts of items are the same with intervals: a tick within an item divides the count, and no event is lost.
+/// Counts of items are the same with intervals: a tick within an item divides the count, and no event is lost. The cost
+/// of ticks is reported before the start and in the account.
 #[test]
 fn items_as_without() {
     need!(machine::root());
@@ -143,6 +144,17 @@ fn items_as_without() {
         assert_eq!(row.count, Some(calls), "{row:?}");
     }
     assert!(!truth.items.is_empty());
+    let (cost, own) = (&trace.json["cost"], &trace.json["own_time"]);
+    let each = own["tick"]["ns"].as_f64().expect("it can be measured");
+    let ticks = cost["ticks"].as_u64().expect("a number");
+    assert!(ticks > 0 && each > 0.0, "{cost:#}");
+    let all = cost["ticks_ns"].as_f64().expect("a number");
+    assert!(
+        (all - each * ticks as f64).abs() <= 1.0,
+        "{all} {each} {ticks}"
+    );
+    let notes = trace.json["notes"].to_string();
+    assert!(notes.contains("; also every 1 ms, in "), "{notes}");
 }
 
 /// Events without a counter of their own, and `mine` of the intervals.

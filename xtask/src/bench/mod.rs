@@ -1,6 +1,6 @@
 //! `cargo xtask bench`: cost of a mark and of a sample for the target, beside `perf record` and bpftrace doing the
-//! same to the same program in the same run; the tracers' own cost; size and query times of a long trace; and the
-//! cost of `import` beside `perf script`.
+//! same to the same program in the same run; the tracers' own cost; size and query times of a long trace; the cost of
+//! the ticks of `--count-interval`; and that of `import` beside `perf script`.
 //!
 //! Cost = CPU time of the target's thread with the tracer less without it; medians over interleaved rounds, so that a
 //! change of the machine's speed affects all equally.
@@ -19,6 +19,7 @@ mod probes;
 mod queries;
 mod recorder_cost;
 mod sizes;
+mod ticks;
 mod tracer;
 
 /// Largest ratio of our cost to perf record's.
@@ -64,6 +65,8 @@ enum What {
     Import,
     /// A trace of 50 million samples: bytes of each, and functions asked of it with DuckDB
     Queries,
+    /// What the end of an interval of counts takes of the target
+    Ticks,
 }
 
 /// Measurement of a round.
@@ -116,6 +119,9 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     }
     if wants(What::Queries) {
         passed &= queries::compare(&dir, args.rounds.clamp(1, QUERY_ROUNDS))?;
+    }
+    if wants(What::Ticks) {
+        ticks::compare(&tool(args)?, &dir, args.rounds.max(1))?;
     }
     Ok(if passed {
         ExitCode::SUCCESS

@@ -1,6 +1,7 @@
 //! Cost of a run: measured unit costs times counts.
 
 use std::path::Path;
+use std::time::Duration;
 
 use super::plan::Plan;
 use pebs_common::record::Role;
@@ -16,7 +17,7 @@ use crate::estimate::net::SampleCost;
 use crate::pipeline::{Load, MarksBy, Outcome, OwnCosts};
 use crate::pmu::attr::{EventClass, ResolvedEvent};
 use crate::pmu::open::UprobePmu;
-use crate::present::human::{plural, time};
+use crate::present::human::{percent, plural, time};
 use crate::probe::set::{Probe, Site};
 use crate::store::run::EntryClass;
 use crate::store::run::{CostInfo, OwnCost, OwnMarks, OwnTime};
@@ -147,7 +148,7 @@ impl Measuring {
 
     /// Whether [`Measuring::finish`] measures something.
     pub(super) fn takes_time(&self, plan: &Plan) -> bool {
-        self.prepared.is_some() || plan.reads_counters()
+        self.prepared.is_some() || counts_cost(plan)
     }
 
     /// Measures the unknown costs, and saves them for later recordings.
@@ -177,23 +178,40 @@ impl Measuring {
             known.units = units;
             known.keep(plan);
         }
-        if plan.reads_counters()
+        if counts_cost(plan)
             && let Some(pmu) = UprobePmu::read(Path::new("/"))
         {
-            known.units.count_ns = calibrate::counts::reading_ns(&pmu, &plan.counted, &plan.host);
+            let ticks = plan.count_interval.is_some();
+            let reading = calibrate::counts::reading(&pmu, &plan.counted, ticks, &plan.host);
+            (known.units.count_ns, known.units.tick_ns) = (reading.mark_ns, reading.tick_ns);
         }
         known
     }
 }
 
+/// Whether marks read counters, or threads are counted in intervals.
+fn counts_cost(plan: &Plan) -> bool {
+    plan.reads_counters() || plan.count_interval.is_some()
+}
+
 /// Note on the cost of reading counters, printed before the start; `None` if none are read.
 pub(super) fn counts_note(plan: &Plan, units: &UnitCosts) -> Option<String> {
+    let ticks = plan
+        .count_interval
+        .map(|interval| ticks_note(interval, units.tick_ns));
+    let marks = plan.reads_counters().then(|| marks_note(plan, units));
+    match (marks, ticks) {
+        (Some(marks), Some(ticks)) => Some(format!("{marks}; also {ticks}")),
+        (None, Some(ticks)) => Some(format!("threads are looked at {ticks}")),
+        (marks, None) => marks,
+    }
+}
+
+/// What it costs to read them at marks and switches.
+fn marks_note(plan: &Plan, units: &UnitCosts) -> String {
     let counters = plan.counted.iter().filter(|it| it.counter().is_some());
     let counters = plural(counters.count() as u64, "counter");
-    if !plan.reads_counters() {
-        return None;
-    }
-    Some(match units.count_ns {
+    match units.count_ns {
         Some(ns) => format!(
             "{counters} are read at each mark and switch, together in {}, which is part of what marks cost",
             time(ns)
@@ -201,7 +219,20 @@ pub(super) fn counts_note(plan: &Plan, units: &UnitCosts) -> Option<String> {
         None => {
             format!("{counters} are read at each mark and switch; what that costs is not known")
         }
-    })
+    }
+}
+
+/// What it costs to read them at the end of each interval.
+fn ticks_note(interval: Duration, tick_ns: Option<f64>) -> String {
+    let each = time(interval.as_nanos() as f64);
+    match tick_ns {
+        Some(ns) => format!(
+            "every {each}, in {}: {} of the time of a thread that runs",
+            time(ns),
+            percent(ns / interval.as_nanos() as f64)
+        ),
+        None => format!("every {each}; what that costs is not known"),
+    }
 }
 
 /// Key under which the cost of its samples is saved.
@@ -289,6 +320,8 @@ pub(super) struct Prices<'a> {
     page_faults: bool,
     /// Extra records (`--with`) that are recorded.
     extras: Extras,
+    /// Whether there are intervals of counts.
+    ticks: bool,
     /// Whether the interrupt of each sample is recorded as an interrupt.
     samples_interrupt: bool,
     /// Whether there is one event: of several, only the first was measured.
@@ -302,6 +335,7 @@ impl<'a> Prices<'a> {
             costs,
             page_faults: plan.page_faults,
             extras: extras(plan),
+            ticks: plan.count_interval.is_some(),
             samples_interrupt: matches!(plan.events.as_slice(), [event] if event.class == EventClass::Clock),
             one_event: plan.events.len() == 1,
         }
@@ -319,6 +353,7 @@ impl<'a> Prices<'a> {
             interrupts: 1,
             softirqs: 1,
             encounters: 1,
+            ticks: 0,
         };
         self.marks_ns(&each).is_some()
             && self.page_faults_ns(1).is_some()
@@ -382,6 +417,8 @@ impl<'a> Prices<'a> {
             interrupt_ns: price(irq, 1, extras.interrupt_ns)?,
             softirq_ns: price(irq, 1, extras.softirq_ns)?,
             encounter_ns: price(self.extras.encounters, 1, extras.encounter_ns)?,
+            // As with switches.
+            tick_ns: self.ticks_ns(1).unwrap_or(0.0),
         })
     }
 
@@ -435,8 +472,14 @@ impl<'a> Prices<'a> {
         price(self.extras.encounters, records.encounters, each)
     }
 
+    /// ns of ends of intervals of counts; `None` if that is not known.
+    fn ticks_ns(&self, ticks: u64) -> Option<f64> {
+        price(self.ticks, ticks, self.costs.tick_ns)
+    }
+
     fn extras_ns(&self, records: &ExtraRecords) -> Option<f64> {
-        Some(self.interrupts_ns(records)? + self.encounters_ns(records)?)
+        let ticks_ns = self.ticks_ns(records.ticks).unwrap_or(0.0);
+        Some(self.interrupts_ns(records)? + self.encounters_ns(records)? + ticks_ns)
     }
 
     fn samples_ns(&self, samples: u64) -> Option<f64> {
@@ -524,6 +567,7 @@ pub(super) fn own_time(
         sample_spread_ns: sample.map(|it| it.spread_ns),
         switch: (plan.switches && costs.switch_ns > 0.0).then(|| measured(costs.switch_ns)),
         page_fault: plan.page_faults.then(|| measured(costs.page_fault_ns)),
+        tick: (costs.tick_ns > 0.0).then(|| measured(costs.tick_ns)),
     })
 }
 
@@ -575,8 +619,13 @@ pub(super) fn total(
     };
     let window = window();
     let least = window.and_then(|window| window.least());
+    let ticks_ns = prices.ticks_ns(outcome.ticks);
     let target_cpu = || {
-        let extras_ns = prices.extras_ns(&outcome.extras)?;
+        let in_visits = ExtraRecords {
+            ticks: 0,
+            ..outcome.extras
+        };
+        let extras_ns = prices.extras_ns(&in_visits)? + ticks_ns.unwrap_or(0.0);
         let all =
             marks_ns? + samples_ns? + page_faults_ns? + extras_ns + switches_ns.unwrap_or(0.0);
         // At least the time of visits without their cost remains.
@@ -612,6 +661,8 @@ pub(super) fn total(
         target_cpu_ns,
         switches,
         switches_ns: switches_ns.filter(|_| plan.switches),
+        ticks: outcome.ticks,
+        ticks_ns: ticks_ns.filter(|_| plan.count_interval.is_some()),
     }
 }
 

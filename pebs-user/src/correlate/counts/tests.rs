@@ -25,7 +25,11 @@ impl Sink for Counts {
             "{} {}: {events} in {running_ns}/{enabled_ns}",
             visit.probe.0, visit.item_id
         );
-        self.0.push(of + lacks);
+        let ticks = match visit.own.extras.ticks {
+            0 => String::new(),
+            ticks => format!(", ticks {ticks}"),
+        };
+        self.0.push(of + lacks + &ticks);
     }
 
     fn strays(&mut self, _: Samples<'_>, _: Pid, _: Tid) {}
@@ -180,7 +184,7 @@ fn turns() {
     );
 }
 
-/// A tick divides what is counted; what came after it, and before a mark without counts, lacks. So does a stretch on the CPU of which
+/// A tick divides what is counted, and is pebs-trace's own time; what came after it, and before a mark without counts, lacks. So does a stretch on the CPU of which
 /// only a tick saw a part.
 #[test]
 fn ticks() {
@@ -200,8 +204,8 @@ fn ticks() {
          89 7 count 2
          90 7 ret 0 sp=100",
         &[
-            "0 1: 4 in 20/20",
-            "0 2: 3 in 10/10 lacks",
+            "0 1: 4 in 20/20, ticks 1",
+            "0 2: 3 in 10/10 lacks, ticks 1",
             "0 3: 3 in 20/20 lacks",
         ],
     );

@@ -1,22 +1,30 @@
-//! Cost of reading counters in eBPF at a mark: empty functions, with a mark that reads some counters and with one
-//! that reads none.
+//! Cost of reading counters in eBPF: at a mark, by empty functions with a mark that reads some counters and with one
+//! that reads none; at the end of an interval, by work of known length with and without such ticks.
 
 use std::hint::black_box;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use super::with_options::Extras;
-use super::{Bench, CALLS, Function, RING_BYTES, ROUNDS, timed};
+use super::{APART, Bench, CALLS, Function, RING_BYTES, ROUNDS, own_thread, spin, timed, work_for};
 use crate::collect::counted::CountedCounters;
-use crate::pmu::attr::EventClass;
+use crate::pmu::attr::{EventClass, calibrator};
 use crate::pmu::counted::{self, CountedEvent};
 use crate::pmu::host::Host;
-use crate::pmu::open::{UprobeAt, UprobePmu};
+use crate::pmu::open::{PerfEvent, UprobeAt, UprobePmu};
 
 /// Number of functions: one for marks that read nothing, one for each set of counters.
 const FUNCTIONS: usize = 9;
 
 /// Distance of the functions, bytes.
-const APART: usize = 16;
+const STEP: usize = 16;
+
+/// Interval of ticks while their cost is measured, ns: long enough for the work to fill the first-level cache between
+/// two of them, as a target does.
+const TICK_NS: u64 = 100_000;
+
+/// Length of a round with ticks.
+const TICKING: Duration = Duration::from_millis(2);
 
 std::arch::global_asm!(
     ".p2align 4",
@@ -40,7 +48,7 @@ fn function(number: usize) -> Function {
     assert!(number < FUNCTIONS);
     let first: Function = pebs_calibrate_counts;
     // SAFETY: so many functions of this type follow one another there, each of so many bytes.
-    unsafe { std::mem::transmute::<usize, Function>(first as usize + number * APART) }
+    unsafe { std::mem::transmute::<usize, Function>(first as usize + number * STEP) }
 }
 
 /// Marks that read counters, and marks that read none.
@@ -99,6 +107,33 @@ impl CountingMarks {
         Some((quartile(read) - quartile(plain)).max(0.0))
     }
 
+    /// Cost of a tick that reads the counters of a set, ns: lower quartiles of rounds with and without ticks.
+    pub(crate) fn tick_ns(&self, set: usize) -> Option<f64> {
+        let bench = &self.counting.get(set)?.bench;
+        let clock =
+            PerfEvent::open(&calibrator(TICK_NS), own_thread(), "clock of intervals").ok()?;
+        let _link = clock.attach(bench.programs.tick().ok()?, None).ok()?;
+        let words = APART.2 as u64;
+        let table: Vec<AtomicU64> = (0..words).map(AtomicU64::new).collect();
+        let steps = work_for(TICKING, &table);
+        let (mut plain, mut ticking) = (Vec::new(), Vec::new());
+        // In turn, so that a slow spell meets both.
+        for _ in 0..ROUNDS {
+            plain.push(timed(|| spin(steps, &table)));
+            bench.empty();
+            clock.enable().ok()?;
+            ticking.push(timed(|| spin(steps, &table)));
+            clock.disable().ok()?;
+        }
+        let quartile = |mut rounds: Vec<Duration>| {
+            rounds.sort_unstable();
+            rounds[rounds.len() / 4].as_nanos() as f64
+        };
+        let (plain, ticking) = (quartile(plain), quartile(ticking));
+        // The clock of the thread ticks on meanwhile.
+        Some((ticking - plain).max(0.0) / (ticking / TICK_NS as f64))
+    }
+
     /// Makes a mark that reads nothing and one that reads a set, reading `clock` around each; returns the
     /// difference.
     pub(crate) fn once(&self, set: usize, clock: impl Fn() -> u64) -> Option<u64> {
@@ -118,10 +153,42 @@ impl CountingMarks {
     }
 }
 
-/// Cost of reading the counters of these events at a mark, ns; `None` if there are none, or it can't be measured.
-///
-/// Breakpoints, of which there are few, are replaced by others that cost as much: the kernel counts both itself.
-pub(crate) fn reading_ns(pmu: &UprobePmu, counted: &[CountedEvent], host: &Host) -> Option<f64> {
+/// Cost of reading counters, ns; `None` if none are read, or it can't be measured.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Reading {
+    /// Added to a mark.
+    pub mark_ns: Option<f64>,
+    /// A tick with its interrupt.
+    pub tick_ns: Option<f64>,
+}
+
+/// Cost of reading the counters of these events at marks and, with `ticks`, at ticks.
+pub(crate) fn reading(
+    pmu: &UprobePmu,
+    counted: &[CountedEvent],
+    ticks: bool,
+    host: &Host,
+) -> Reading {
+    let stand_ins = stand_ins(counted, host).unwrap_or_default();
+    if stand_ins.is_empty() && !ticks {
+        return Reading::default();
+    }
+    let Some(marks) = CountingMarks::place(pmu, &[&stand_ins], host) else {
+        return Reading::default();
+    };
+    let reads = !stand_ins.is_empty();
+    let reading = Reading {
+        mark_ns: reads.then(|| marks.more_ns(0)).flatten(),
+        tick_ns: ticks.then(|| marks.tick_ns(0)).flatten(),
+    };
+    // The kernel waits at each probe that is taken away.
+    std::thread::spawn(move || drop(marks));
+    reading
+}
+
+/// Events to measure in place of these: breakpoints, of which there are few, are replaced by others that cost as much, as
+/// the kernel counts both itself. `None` if these can't be had.
+fn stand_ins(counted: &[CountedEvent], host: &Host) -> Option<Vec<CountedEvent>> {
     let spec = ["page-faults".to_owned()];
     let other = counted::resolve_all(&counted::parse(&spec).ok()?, host).ok()?;
     let mut stand_ins = counted.to_vec();
@@ -132,14 +199,7 @@ pub(crate) fn reading_ns(pmu: &UprobePmu, counted: &[CountedEvent], host: &Host)
             event.source = other.first()?.source.clone();
         }
     }
-    if stand_ins.is_empty() {
-        return None;
-    }
-    let marks = CountingMarks::place(pmu, &[&stand_ins], host)?;
-    let more = marks.more_ns(0);
-    // The kernel waits at each probe that is taken away.
-    std::thread::spawn(move || drop(marks));
-    more
+    Some(stand_ins)
 }
 
 impl Bench {
@@ -159,7 +219,7 @@ mod tests {
     /// Reading counters costs something, and more of them more; no counters cost nothing. The times themselves
     /// depend on the machine.
     #[test]
-    fn reading() {
+    fn costs_of_reading() {
         let Some(pmu) = uprobes() else { return };
         let host = Host::probe(std::path::Path::new("/"));
         let resolve = |text: &str| {
@@ -181,8 +241,12 @@ mod tests {
         );
         assert!(ns[1] > ns[0] && ns[1] < 1e6, "{ns:?}");
         assert!(marks.once(1, || 0).is_some() && marks.once(2, || 0).is_none());
-        assert_eq!(reading_ns(&pmu, &resolve("context-switches"), &host), None);
-        let breakpoint = resolve("mem:0x1000:x");
-        assert!(reading_ns(&pmu, &breakpoint, &host).is_some());
+        let ns = [0, 1].map(|set| marks.tick_ns(set).unwrap());
+        println!("a tick: one {:.0} ns, eight {:.0} ns", ns[0], ns[1]);
+        assert!(ns.iter().all(|it| *it > 0.0 && *it < 1e6), "{ns:?}");
+        let none = reading(&pmu, &resolve("context-switches"), true, &host);
+        assert!(none.mark_ns.is_none() && none.tick_ns.is_some());
+        let breakpoint = reading(&pmu, &resolve("mem:0x1000:x"), false, &host);
+        assert!(breakpoint.mark_ns.is_some() && breakpoint.tick_ns.is_none());
     }
 }

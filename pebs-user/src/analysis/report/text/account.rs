@@ -158,6 +158,7 @@ fn cost(cost: &CostInfo, source: Option<&str>) -> String {
     let extras = [
         (cost.interrupts, "interrupt", cost.interrupts_ns),
         (cost.encounters, "wake-up", cost.encounters_ns),
+        (cost.ticks, "counted interval", cost.ticks_ns),
     ];
     let extras = extras.into_iter().filter(|(n, ..)| *n > 0);
     let extras = extras.map(|(n, noun, ns)| format!(", {}{}", plural(n, noun), part("about", ns)));
