@@ -2,6 +2,7 @@
 
 use std::ops::{Range, RangeInclusive};
 
+use crate::joint::{self, Known};
 use crate::series::{Event, Segment, Series, WHOLE};
 use crate::shape::{self, Fit, Shape};
 use crate::stats::{median, weighted_moments};
@@ -77,43 +78,90 @@ pub struct Cleaned {
     pub found: Vec<Option<Found>>,
 }
 
-/// Cleans each event independently of the others.
+/// Cleans each event. Outliers and impossible values are found in each event independently. Parts that were not counted
+/// are estimated from all events together where much is missing and there is enough to learn from, else from the event's
+/// own rows around them.
 #[must_use]
 pub fn clean(series: &Series, options: &Options) -> Cleaned {
+    let segments = &series.segments;
+    let judged = |event: &Event| judge(event, segments, options);
+    let mut judged: Vec<Option<Judged>> = series.events.iter().map(judged).collect();
+    let known: Vec<&[Known]> = judged.iter().flatten().map(|it| &it.known[..]).collect();
+    let joint = match options.neighbours {
+        None => joint::fill(&known, segments),
+        Some(_) => None,
+    };
+    let mut joint = joint.unwrap_or_default().into_iter();
     let mut out = Cleaned {
         series: series.clone(),
         changes: Vec::new(),
-        found: Vec::new(),
+        found: judged.iter().map(|it| Some(it.as_ref()?.found)).collect(),
     };
-    for (number, event) in series.events.iter().enumerate() {
-        let counts = &mut out.series.events[number].counts;
-        let found = clean_event(
-            event,
-            counts,
-            &series.segments,
-            options,
-            &mut |row, why, after| {
+    for (event, judged) in judged.iter_mut().enumerate() {
+        let Some(judged) = judged else { continue };
+        match joint.next() {
+            Some(means) => judged.take(&means),
+            None => judged.complete(segments),
+        }
+        for (row, why) in judged.why.iter().enumerate() {
+            if let Some(why) = *why {
                 out.changes.push(Change {
-                    event: number,
+                    event,
                     row,
-                    before: event.counts[row],
-                    after,
+                    before: series.events[event].counts[row],
+                    after: judged.counts[row],
                     why,
                 });
-            },
-        );
-        out.found.push(found);
+            }
+        }
+        out.series.events[event].counts = std::mem::take(&mut judged.counts);
     }
     out
 }
 
-fn clean_event(
-    event: &Event,
-    counts: &mut [f64],
-    segments: &[Segment],
-    options: &Options,
-    note: &mut dyn FnMut(usize, Why, f64),
-) -> Option<Found> {
+/// An event of which it is known what its values are worth.
+struct Judged {
+    found: Found,
+    mean: f64,
+    counts: Vec<f64>,
+    why: Vec<Option<Why>>,
+    /// What is known of each row, and how much of the row that is.
+    known: Vec<Known>,
+}
+
+impl Judged {
+    /// Completes rows from those around them.
+    fn complete(&mut self, segments: &[Segment]) {
+        let known = &self.known;
+        for segment in segments {
+            for row in segment.rows.clone().filter(|&row| known[row].1 < WHOLE) {
+                let (value, share) = known[row];
+                let count = if share > 0.0 {
+                    PART
+                } else {
+                    self.found.neighbours
+                };
+                let rest = rate(row, &segment.rows, known, count, true).unwrap_or(self.mean);
+                self.counts[row] = share * value + (1.0 - share) * rest;
+                self.why[row].get_or_insert(Why::Scaled);
+            }
+        }
+    }
+
+    /// Takes the mean of each row that was not counted throughout.
+    fn take(&mut self, means: &[f64]) {
+        for (row, mean) in means.iter().enumerate() {
+            if self.known[row].1 < WHOLE {
+                self.counts[row] = *mean;
+                self.why[row].get_or_insert(Why::Scaled);
+            }
+        }
+    }
+}
+
+/// Finds what is missing, can't be, or lies too far out; none: the event was never counted.
+fn judge(event: &Event, segments: &[Segment], options: &Options) -> Option<Judged> {
+    let mut counts = event.counts.clone();
     let values: Vec<f64> = counts.iter().copied().filter(|it| !it.is_nan()).collect();
     if values.is_empty() {
         return None;
@@ -140,7 +188,7 @@ fn clean_event(
         })
         .collect();
     // Count and counted share of each row; share 0: unknown.
-    let mut known: Vec<(f64, f64)> = counts
+    let mut known: Vec<Known> = counts
         .iter()
         .enumerate()
         .map(|(row, &count)| {
@@ -184,30 +232,17 @@ fn clean_event(
     let neighbours = options
         .neighbours
         .unwrap_or_else(|| best_neighbours(&known, segments));
-    for segment in segments {
-        for row in segment.rows.clone() {
-            let share = known[row].1;
-            if share >= WHOLE {
-                continue;
-            }
-            let count = if share > 0.0 { PART } else { neighbours };
-            let rest = rate(row, &segment.rows, &known, count, true).unwrap_or(mean);
-            counts[row] = share * known[row].0 + (1.0 - share) * rest;
-            if why[row].is_none() {
-                why[row] = Some(Why::Scaled);
-            }
-        }
-    }
-    for (row, why) in why.drain(..).enumerate() {
-        if let Some(why) = why {
-            note(row, why, counts[row]);
-        }
-    }
-    Some(Found {
-        fit,
-        deviations,
-        threshold,
-        neighbours,
+    Some(Judged {
+        found: Found {
+            fit,
+            deviations,
+            threshold,
+            neighbours,
+        },
+        mean,
+        counts,
+        why,
+        known,
     })
 }
 

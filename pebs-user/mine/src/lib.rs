@@ -17,6 +17,7 @@ pub mod dtw;
 pub mod groups;
 pub mod interact;
 pub mod intervals;
+pub mod joint;
 pub mod known;
 pub mod model;
 pub mod multiplex;

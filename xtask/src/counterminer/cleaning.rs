@@ -1,10 +1,11 @@
 //! How near to the truth cleaning brings counts that shared their counters.
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use pebs_mine::clean::{Options, clean};
 use pebs_mine::dtw;
-use pebs_mine::multiplex::{Exact, Rotation};
-use pebs_mine::series::Series;
+use pebs_mine::joint::{self, Known};
+use pebs_mine::multiplex::Rotation;
+use pebs_mine::series::{Event, Series};
 use pebs_mine::stats::mean;
 
 use super::events::Counts;
@@ -26,74 +27,143 @@ const COUNTERS: usize = 4;
 /// By how much a reading is late at most, in ms.
 const LATENESS: f64 = 0.2;
 
-/// Mean errors of a program's events before and after cleaning, and of what a measurement without any sharing would have.
+/// How a program is measured.
 #[derive(Clone, Copy, Debug)]
-pub struct Errors {
-    pub raw: f64,
-    pub clean: f64,
+pub struct Measure {
+    /// Length of a turn, ms.
+    pub turn: f64,
+    /// From one reading to the next, ms.
+    pub read: f64,
+    /// By how much the speed of the machine wanders.
+    pub unrest: f64,
 }
 
-/// Errors of equation 4, averaged over events.
-///
-/// Distances are means over all pairs of runs: between exact ones, and between the measured and the exact series of different runs.
-pub fn errors(
-    runs: &[Counts],
-    events: usize,
-    turn: f64,
-    interval: f64,
-    unrest: f64,
-) -> Result<Errors> {
-    let exact: Vec<Exact> = runs
-        .iter()
-        .zip(0..)
-        .map(|(it, seed)| it.exact(events, unrest, seed))
-        .collect();
-    let truth: Vec<Series> = exact.iter().map(|it| it.counted(interval)).collect();
-    let measured: Vec<Series> = exact
-        .iter()
-        .enumerate()
-        .map(|(run, it)| {
-            it.multiplexed(&Rotation {
+/// Mean errors of a program's events.
+#[derive(Clone, Copy, Debug)]
+pub struct Errors {
+    /// As the kernel scales counts.
+    pub raw: f64,
+    /// After cleaning.
+    pub clean: f64,
+    /// By a linear model that was learnt from the exact counts of the run itself.
+    pub best: f64,
+}
+
+/// Runs of a program, exact, measured, cleaned, and as well as can be told; a row a reading.
+pub struct Measured {
+    read: f64,
+    /// Exact, clean, best, raw; by run.
+    series: [Vec<Series>; 4],
+}
+
+impl Measured {
+    /// Measures and cleans so many events of each run.
+    pub fn of(runs: &[Counts], events: usize, how: &Measure) -> Result<Self> {
+        let mut series = [(); 4].map(|()| Vec::new());
+        for (run, seed) in runs.iter().zip(0..) {
+            let exact = run.exact(events, how.unrest, seed);
+            let truth = exact.counted(how.read);
+            let measured = exact.multiplexed(&Rotation {
                 counters: COUNTERS,
-                turn,
-                interval,
+                turn: how.turn,
+                interval: how.read,
                 lateness: LATENESS,
-                seed: run as u64,
-            })
-        })
-        .collect();
-    let how = Options {
-        neighbours: None,
-        unscaled: false,
-    };
-    let cleaned: Vec<Series> = measured.iter().map(|it| clean(it, &how).series).collect();
-    let mut before = measured;
-    for event in before.iter_mut().flat_map(|it| &mut it.events) {
-        event
-            .counts
-            .iter_mut()
-            .filter(|it| it.is_nan())
-            .for_each(|it| *it = 0.0);
-    }
-    let (mut raw, mut clean) = (Vec::new(), Vec::new());
-    for event in 0..events {
-        let between = |a: &[Series], b: &[Series]| {
-            let pairs = (0..a.len())
-                .flat_map(|i| (0..b.len()).filter(move |&j| i != j).map(move |j| (i, j)));
-            let distances = pairs.map(|(i, j)| {
-                dtw::distance(&a[i].events[event].counts, &b[j].events[event].counts)
+                seed,
             });
+            let options = Options {
+                neighbours: None,
+                unscaled: false,
+            };
+            let cleaned = clean(&measured, &options).series;
+            let best = best(&measured, &truth)?;
+            for (all, one) in series.iter_mut().zip([truth, cleaned, best, measured]) {
+                all.push(one);
+            }
+        }
+        Ok(Self {
+            read: how.read,
+            series,
+        })
+    }
+
+    /// Errors of equation 4 of intervals of that length (ms), averaged over events.
+    ///
+    /// Distances are means over all pairs of runs: between exact ones, and between the measured and the exact series of different runs.
+    pub fn errors(&self, interval: f64) -> Result<Errors> {
+        let readings = (interval / self.read).round() as usize;
+        let summed = self.series.each_ref().map(|runs| {
+            let runs = runs.iter().map(|run| summed(run, readings));
+            runs.collect::<Vec<Vec<Vec<f64>>>>()
+        });
+        let [truth, others @ ..] = &summed;
+        let events = truth.first().map_or(0, Vec::len);
+        let between = |a: &[Vec<Vec<f64>>], event: usize| {
+            let pairs = (0..a.len()).flat_map(|i| {
+                (0..truth.len())
+                    .filter(move |&j| i != j)
+                    .map(move |j| (i, j))
+            });
+            let distances = pairs.map(|(i, j)| dtw::distance(&a[i][event], &truth[j][event]));
             mean(&distances.collect::<Vec<f64>>())
         };
-        let reference = between(&truth, &truth);
-        raw.extend(dtw::error(reference, between(&before, &truth)));
-        clean.extend(dtw::error(reference, between(&cleaned, &truth)));
+        let mut errors = [(); 3].map(|()| Vec::new());
+        for event in 0..events {
+            let reference = between(truth, event);
+            for (errors, of) in errors.iter_mut().zip(others) {
+                errors.extend(dtw::error(reference, between(of, event)));
+            }
+        }
+        ensure!(!errors[0].is_empty(), "no event differs between runs");
+        let [clean, best, raw] = errors.map(|it| mean(&it));
+        Ok(Errors { raw, clean, best })
     }
-    (!raw.is_empty())
-        .then_some(())
-        .context("no event differs between runs")?;
-    Ok(Errors {
-        raw: mean(&raw),
-        clean: mean(&clean),
-    })
+}
+
+/// What is known at best of what was not counted.
+fn best(measured: &Series, truth: &Series) -> Result<Series> {
+    let of = |series: &Series| -> Vec<Vec<Known>> {
+        let known = |event: &Event| {
+            let rows = event.counts.iter().zip(&event.running);
+            let rows = rows.map(|(count, share)| match count.is_nan() {
+                true => (0.0, 0.0),
+                false => (*count, f64::from(*share)),
+            });
+            rows.collect()
+        };
+        series.events.iter().map(known).collect()
+    };
+    let (known, like) = (of(measured), of(truth));
+    let [known, like] = [&known, &like].map(|it| it.iter().map(|it| &it[..]).collect::<Vec<_>>());
+    let means = joint::means(&known, &like, &measured.segments).context("no rows")?;
+    let mut best = measured.clone();
+    for (event, counts) in best.events.iter_mut().zip(means) {
+        event.counts = counts;
+    }
+    Ok(best)
+}
+
+/// By event, counts of so many rows together: sums, or where some are missing what was counted, scaled as the kernel does.
+fn summed(series: &Series, rows: usize) -> Vec<Vec<f64>> {
+    let of = |event: &Event| {
+        let counts = event.counts.chunks_exact(rows);
+        let both = counts.zip(event.running.chunks_exact(rows));
+        let sum = |(counts, shares): (&[f64], &[f32])| {
+            if counts.iter().all(|it| !it.is_nan()) {
+                return counts.iter().sum();
+            }
+            let known = counts.iter().zip(shares).filter(|it| !it.0.is_nan());
+            let (mut counted, mut share) = (0.0, 0.0);
+            for (count, part) in known {
+                counted += count * f64::from(*part);
+                share += f64::from(*part);
+            }
+            if share > 0.0 {
+                rows as f64 * counted / share
+            } else {
+                0.0
+            }
+        };
+        both.map(sum).collect()
+    };
+    series.events.iter().map(of).collect()
 }

@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, bail};
 use crate::shell;
 
 /// What is run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Program {
     Redis,
     Sqlite,
