@@ -55,10 +55,7 @@ fn reset_that_locks_to_loops() {
 #[test]
 fn call_graphs() {
     need!(machine::root());
-    for (how, why) in [
-        ("lbr", "the CPU's record of calls"),
-        ("dwarf", "frame pointers"),
-    ] {
+    for (how, why) in [("lbr", "last branch records"), ("dwarf", "frame pointers")] {
         let done = with(&["--call-graph", how, "--event", "cpu-clock"]);
         refused(&done, &["call stacks", how, why]);
         hints(&done, &["--call-graph fp"]);

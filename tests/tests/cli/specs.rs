@@ -132,7 +132,7 @@ fn presets() {
     refused(&unknown, &["no preset 'gone'"]);
     hints(&unknown, &["go, tokio"]);
     let of_what = pebs_trace(["--preset", "tokio"]);
-    refused(&of_what, &["which program"]);
+    refused(&of_what, &["needs a program"]);
     hints(&of_what, &["--preset tokio=./app"]);
     let folder = tempfile::tempdir().unwrap();
     let empty = folder.path().join("own.preset");

@@ -213,11 +213,11 @@ fn marks_note(plan: &Plan, units: &UnitCosts) -> String {
     let counters = plural(counters.count() as u64, "counter");
     match units.count_ns {
         Some(ns) => format!(
-            "{counters} are read at each mark and switch, together in {}, which is part of what marks cost",
+            "{counters} are read at each mark and switch, together in {}, included in the cost of marks",
             time(ns)
         ),
         None => {
-            format!("{counters} are read at each mark and switch; what that costs is not known")
+            format!("{counters} are read at each mark and switch, at unknown cost")
         }
     }
 }
@@ -683,7 +683,7 @@ pub(super) fn remark(plan: &Plan, costs: &UnitCosts, cost: &CostInfo) -> Option<
     let unit = plan.events.first()?.reset_unit();
     let clock = matches!(plan.events.as_slice(), [event] if event.class == EventClass::Clock);
     if marks > samples || !clock {
-        let hint = "most of it are marks: probe a function that is called less often";
+        let hint = "most of it comes from marks: probe a function that is called less often";
         return Some((
             text,
             if marks > samples {

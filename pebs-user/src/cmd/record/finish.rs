@@ -309,11 +309,11 @@ fn warn_of_crashes(plan: &Plan, crashes: &[String]) -> bool {
     let sites = || plan.probes.probes.iter().flat_map(|probe| &probe.sites);
     let is_ret = |site: &Site| site.role != Role::Return || site.instruction.starts_with("ret");
     let hint = if sites().any(|site| site.uretprobe) {
-        "leave '--return uretprobe' out, with which programs that throw or switch stacks die"
+        "leave out '--return uretprobe': it kills programs that throw or switch stacks"
     } else if sites().all(is_ret) {
-        "run it without pebs-trace: if it lives, probe fewer functions, and report this"
+        "run it without pebs-trace: if it survives, probe fewer functions, and report this"
     } else {
-        "run it without pebs-trace: if it lives, try '--return ret', or fewer probes, and report this"
+        "run it without pebs-trace: if it survives, try '--return ret', or fewer probes, and report this"
     };
     warn(
         &format!("{first} while it was probed{more}: the trace is not complete"),
@@ -400,10 +400,7 @@ pub(super) fn finish(plan: &Plan, recorded: Recorded) -> ExitCode {
         warn("no item was seen", &no_item_hint(plan));
     }
     for text in &closed.replaced {
-        warn(
-            text,
-            "record again, for items of the file that is there now",
-        );
+        warn(text, "record again, to trace the new file");
     }
     if let Some(text) = unnamed(&closed.info) {
         warn(&text, NAMES);
@@ -418,7 +415,7 @@ pub(super) fn finish(plan: &Plan, recorded: Recorded) -> ExitCode {
         say!("warning: {fault}: this is a bug");
     }
     if let Some(error) = &closed.cut {
-        say!("error: {error}: the trace holds what was written before");
+        say!("error: {error}: the trace holds only what was written before");
         if let Some(hint) = error.hint() {
             say!("hint: {hint}");
         }
@@ -442,11 +439,11 @@ pub(super) fn finish(plan: &Plan, recorded: Recorded) -> ExitCode {
 }
 
 /// Hint for code without symbol names.
-const NAMES: &str = "code that a program makes as it runs is named by /tmp/perf-PID.map ('jcmd PID Compiler.perfmap' \
-    before recording, 'node --perf-basic-prof') or a jit dump ('node --perf-prof'), a stripped binary by its debug file";
+const NAMES: &str = "names of generated code come from /tmp/perf-PID.map ('jcmd PID Compiler.perfmap' \
+    before recording, 'node --perf-basic-prof') or a jit dump ('node --perf-prof'), those of a stripped binary from its debug file";
 
 /// Hint for copied code.
-const COPIED: &str = "to record all of it, run the program with its code where the file is: without huge pages for code \
+const COPIED: &str = "to record all of it, run the program without huge pages for code \
     (node: without --use-largepages)";
 
 /// Whether most samples have no name.
@@ -497,7 +494,7 @@ fn against_loss(totals: &CpuLedger, ring_bytes: u32) -> String {
     let (disk, memory) = (of(Reason::DroppedDisk), of(Reason::DroppedMemory));
     let rest = totals.samples.lost() + totals.marks.lost() - disk - memory;
     if disk > memory.max(rest) {
-        return "free room on the disk, or choose another place with -o".to_owned();
+        return "free space on the disk, or choose another place with -o".to_owned();
     }
     if memory > rest {
         return "more --max-memory or a larger --reset".to_owned();
@@ -513,8 +510,8 @@ fn no_item_hint(plan: &Plan) -> String {
     if let Some(item) = &plan.probes.item {
         let (place, none) = (&item.info.place, item.info.none);
         return format!(
-            "{place} was {none} or unreadable at every sample (the ledger says how often): is it set by the \
-             program that is traced?"
+            "{place} was {none} or unreadable at every sample (the ledger says how often): does the \
+             traced program set it?"
         );
     }
     let place = plan
@@ -580,7 +577,7 @@ mod tests {
             hint(&[(Reason::DroppedRingFull, 5), (Reason::DroppedDisk, 3)]),
             rings
         );
-        assert!(hint(&[(Reason::DroppedDisk, 3)]).starts_with("free room on the disk"));
+        assert!(hint(&[(Reason::DroppedDisk, 3)]).starts_with("free space on the disk"));
         let memory = hint(&[(Reason::DroppedMemory, 3), (Reason::Late, 1)]);
         assert_eq!(memory, "more --max-memory or a larger --reset");
     }

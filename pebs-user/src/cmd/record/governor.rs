@@ -46,7 +46,7 @@ pub(super) fn bounds(
     let [event] = events else {
         return Err(Failure::new(
             format!("cannot keep --max-overhead with {} events", events.len()),
-            "give one --event: what a sample costs is measured for one only".to_owned(),
+            "give one --event: the cost of a sample is measured for one only".to_owned(),
         ));
     };
     check_known(event, "keep --max-overhead")?;
@@ -206,7 +206,7 @@ impl Governor {
             }
             return Err(Failure::new(
                 format!(
-                    "cannot keep --max-overhead: what marks and samples of {} cost could not be measured",
+                    "cannot keep --max-overhead: the cost of marks and samples of {} could not be measured",
                     event.name
                 ),
                 "'pebs-trace doctor' says what this machine can do".to_owned(),
@@ -265,7 +265,7 @@ impl Governor {
 
     /// Handles a failed change of the reset value: it stays as it is from now on.
     pub(super) fn failed(&mut self, error: &str) -> String {
-        let text = format!("--max-overhead is not kept any more: {error}");
+        let text = format!("--max-overhead is no longer kept: {error}");
         self.failed = Some(text.clone());
         text
     }
@@ -328,7 +328,7 @@ fn on_top(share: Option<f64>, bounds: &Bounds) -> String {
         |share| format!("slow items down by {}", percent(share)),
     );
     format!(
-        "marks alone {cost}; samples get {} on top",
+        "marks alone {cost}; samples may add {}",
         percent(bounds.extra)
     )
 }

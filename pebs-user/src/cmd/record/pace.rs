@@ -173,11 +173,11 @@ pub(super) fn check(plan: &Plan, costs: &UnitCosts, counted: &Counted) -> Result
         let a_second = counted.marks as f64 / COUNT.as_secs_f64();
         return Err(Failure::new(
             format!(
-                "cannot record {place}: it would be probed in {users} of the {all} processes of this machine, where it is \
-                 called {a_second:.0} times a second now, for {} of marks each",
+                "cannot record {place}: it would be probed in {users} of the {all} processes of this machine, which call \
+                 it {a_second:.0} times a second now, with marks of {} each",
                 time(item_ns)
             ),
-            "name a process with -p PID, give a command behind '--', or record it all the same with --force".to_owned(),
+            "give -p PID, or a command after '--', or record anyway with --force".to_owned(),
         ));
     }
     refuse(
@@ -220,13 +220,12 @@ pub(super) fn refuse(place: &str, fixed: f64, a_second: f64, item_ns: f64) -> Re
     }
     Err(Failure::new(
         format!(
-            "cannot record {place}: it is called {a_second:.0} times in a second of CPU time, and marks, {} each time, would \
+            "cannot record {place}: it is called {a_second:.0} times in a second of CPU time, and its marks, {} each, would \
              take {} of the target's CPU time",
             time(item_ns),
             percent(share)
         ),
-        "probe a function that is called less often, or record it all the same with --force"
-            .to_owned(),
+        "probe a function that is called less often, or record anyway with --force".to_owned(),
     ))
 }
 
@@ -301,8 +300,7 @@ pub(super) fn cheaper(fixed: f64, sample_ns: f64, unit: &str) -> String {
     let room = governor::GOAL - fixed;
     if room <= 0.0 {
         return format!(
-            "marks alone cost more than {}: probe a function that is called less often; without --reset samples cost 2 % \
-             on top",
+            "marks alone cost more than {}: probe a function that is called less often; without --reset samples add 2 %",
             percent(governor::GOAL)
         );
     }
@@ -325,7 +323,7 @@ mod tests {
         let text = error.to_string();
         assert_eq!(
             text,
-            "cannot record app:f: it is called 1500000 times in a second of CPU time, and marks, 2.00 us each time, would \
+            "cannot record app:f: it is called 1500000 times in a second of CPU time, and its marks, 2.00 us each, would \
              take 75 % of the target's CPU time"
         );
     }

@@ -504,7 +504,7 @@ fn check_call_graph(how: Option<CallGraph>) -> Result<()> {
     match how {
         None | Some(CallGraph::Fp | CallGraph::Lbr) => Ok(()),
         Some(CallGraph::Dwarf) => Err(Failure::new(
-            "cannot take call stacks by dwarf: this version follows frame pointers, or takes the CPU's record of calls"
+            "cannot take call stacks by dwarf: this version has frame pointers (fp) and last branch records (lbr)"
                 .to_owned(),
             "use --call-graph fp; it needs programs built with -fno-omit-frame-pointer".to_owned(),
         )),
@@ -601,7 +601,7 @@ fn ask_access(events: &mut [ResolvedEvent]) -> Result<()> {
     let names: Vec<&str> = events.iter().map(|event| event.name.as_str()).collect();
     Err(Failure::new(
         format!(
-            "cannot keep what samples say of memory accesses: those of {} say nothing",
+            "cannot record memory accesses: samples of {} have none",
             names.join(", ")
         ),
         "take page-faults, a precise event of Intel's such as mem-loads:P, or ibs_op// on AMD"

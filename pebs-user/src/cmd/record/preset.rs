@@ -61,7 +61,7 @@ fn program(typed: &str, args: &RecordArgs, sees: Option<Pid>) -> Result<String> 
         (None, Some(command)) => command::find(command)?,
         (None, None) => {
             return Err(Failure::new(
-                format!("preset '{typed}' does not know which program to probe"),
+                format!("preset '{typed}' needs a program to probe"),
                 format!("name it: --preset {typed}=./app, or give -p PID or -- CMD"),
             ));
         }
@@ -92,11 +92,11 @@ fn goid(bin: &str, sees: Option<Pid>) -> Result<u64> {
     let version = go::version(&binary);
     Err(Failure::new(
         format!(
-            "cannot tell the goroutines of {path} apart: it is stripped, and where {} has their number is not known",
+            "cannot tell the goroutines of {path} apart: it is stripped, and the offset of their number in {} is unknown",
             version.as_deref().unwrap_or("its version of Go")
         ),
         format!(
-            "build it without -ldflags=-w, or tell them apart by their address, which is used again: -u \
+            "build it without -ldflags=-w, or use their addresses, which are reused: -u \
              '{bin}:runtime.execute(id=arg1)..runtime.schedule'"
         ),
     ))
@@ -121,7 +121,7 @@ fn read(name: &str) -> Result<String> {
         let known = BUILT_IN.map(|it| it.0).join(", ");
         return Err(Failure::new(
             format!("there is no preset '{name}'"),
-            format!("there are {known}; a preset of your own is named by the path of its file"),
+            format!("there are {known}; name a preset of your own by the path of its file"),
         ));
     }
     let mut text = String::new();
@@ -141,7 +141,7 @@ fn expand(name: &str, text: &str, bin: &str) -> Result<Vec<String>> {
     if specs.is_empty() {
         return Err(Failure::new(
             format!("preset '{name}' has no SPEC"),
-            format!("a line of it is a SPEC as for --uprobe: {BIN}:handle(id=arg1)"),
+            format!("each line is a SPEC as for --uprobe: {BIN}:handle(id=arg1)"),
         ));
     }
     Ok(specs

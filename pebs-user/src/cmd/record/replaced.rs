@@ -52,12 +52,11 @@ impl ProbedFiles {
             let path = path.display();
             Some(if now.file == before.file {
                 format!(
-                    "{path} was written to while it was recorded: probes lie where the code of the file before was"
+                    "{path} was written to while it was recorded: probes are at the addresses of the old code"
                 )
             } else {
                 format!(
-                    "{path} was replaced while it was recorded: what started since runs the new file, which has no \
-                     probes"
+                    "{path} was replaced while it was recorded: processes started since run the new file, which has no probes"
                 )
             })
         });

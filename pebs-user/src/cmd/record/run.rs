@@ -168,7 +168,7 @@ pub(super) fn record(plan: &mut Plan) -> Result<Recorded> {
         Ok((sideband, opener)) => (Some(sideband), Some(opener)),
         Err(error) => {
             let note = format!(
-                "mappings are read from /proc only, as {error}: functions of processes that end at once may stay unnamed"
+                "mappings are read from /proc only, as {error}: functions of short-lived processes may stay unnamed"
             );
             plan.note(&note);
             info.notes.push(note);

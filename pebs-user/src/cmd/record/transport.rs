@@ -33,7 +33,7 @@ pub(super) fn choose(
     let needs_rings = args.call_graph == Some(CallGraph::Lbr);
     let choice = match (args.transport, obstacle(args, events, host)) {
         (TransportArg::Bpf, _) if needs_rings => return Err(Failure::new(
-            "cannot take call stacks by lbr with --transport bpf: the kernel writes the CPU's record of calls into \
+            "cannot take call stacks by lbr with --transport bpf: the kernel writes last branch records only to \
              perf's rings"
                 .to_owned(),
             "leave --transport out, or use --call-graph fp".to_owned(),
@@ -44,7 +44,7 @@ pub(super) fn choose(
         )),
         (TransportArg::Auto, None) if needs_rings && !buffered => Choice {
             how: Transport::Bulk,
-            why: "the CPU's record of calls comes in perf's rings; one interrupt per sample".to_owned(),
+            why: "last branch records come only in perf's rings; one interrupt per sample".to_owned(),
         },
         (TransportArg::Bulk, Some((what, hint))) => {
             return Err(Failure::new(
@@ -57,7 +57,7 @@ pub(super) fn choose(
             why: if buffered {
                 "the hardware collects many samples before one interrupt".to_owned()
             } else {
-                "asked for; these events interrupt at each sample all the same".to_owned()
+                "requested; these events still interrupt at each sample".to_owned()
             },
         },
         (TransportArg::Auto, None) if buffered => Choice {
@@ -95,7 +95,7 @@ fn one_by_one(events: &[ResolvedEvent]) -> &'static str {
 fn obstacle(args: &RecordArgs, events: &[ResolvedEvent], host: &Host) -> Option<(String, String)> {
     if args.item().is_some() {
         return Some((
-            "a program reads the item id at each of them".to_owned(),
+            "an eBPF program must read the item id at each sample".to_owned(),
             "use --transport bpf, or leave --transport out".to_owned(),
         ));
     }
@@ -108,7 +108,7 @@ fn obstacle(args: &RecordArgs, events: &[ResolvedEvent], host: &Host) -> Option<
     let by_lbr = args.call_graph == Some(CallGraph::Lbr);
     if args.call_graph.is_some() && !by_lbr {
         return Some((
-            "a program has to follow the call stack of each sample (--call-graph)".to_owned(),
+            "an eBPF program must take the call stack of each sample (--call-graph)".to_owned(),
             "use --transport bpf, or leave --call-graph out".to_owned(),
         ));
     }
@@ -116,7 +116,7 @@ fn obstacle(args: &RecordArgs, events: &[ResolvedEvent], host: &Host) -> Option<
         let name = &event.name;
         if event.needs_program() {
             return Some((
-                format!("a program has to leave out samples of {name} by their mode"),
+                format!("an eBPF program must filter samples of {name} by mode"),
                 "use --transport bpf, or Linux 6.14 or later, where the kernel does so".to_owned(),
             ));
         }
@@ -132,7 +132,7 @@ fn obstacle(args: &RecordArgs, events: &[ResolvedEvent], host: &Host) -> Option<
         if precise && !by_lbr && !event.is_buffered(host) {
             return Some((
                 format!(
-                    "this CPU writes no time into records of {name}, so that each would interrupt"
+                    "this CPU writes no time into records of {name}, so each sample would interrupt"
                 ),
                 "use --transport bpf; from Skylake on records have a time".to_owned(),
             ));

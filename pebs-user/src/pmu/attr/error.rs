@@ -72,7 +72,7 @@ pub enum EventError {
         event: String,
     },
     /// The CPU's record of calls does not go with it.
-    #[error("cannot take call stacks of '{event}' by lbr, the CPU's record of calls: {why}")]
+    #[error("cannot take call stacks of '{event}' by lbr (last branch records): {why}")]
     NoCallRecord {
         /// As resolved.
         event: String,
