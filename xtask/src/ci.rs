@@ -13,7 +13,7 @@ use crate::{demo, fuzz, kernels, modules, mysteries, setup, shell, test};
 /// Options of `cargo xtask ci`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Take this step alone
+    /// Run only this step
     #[arg(long, value_name = "NAME")]
     step: Option<String>,
 }

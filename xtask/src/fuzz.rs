@@ -54,7 +54,7 @@ pub struct Args {
     /// Run each target this long
     #[arg(long, default_value_t = 60, value_name = "SECONDS")]
     seconds: u64,
-    /// The same inputs each time, and fewer
+    /// Use a smaller, fixed set of inputs
     #[arg(long)]
     bounded: bool,
     /// Only these targets; default: all

@@ -46,34 +46,34 @@ enum Task {
     Demo(demo::Args),
     /// Run every test, those on the real kernel included
     Test(test::Args),
-    /// Feed mutated bytes to everything that reads what others wrote
+    /// Feed mutated bytes to every reader of foreign data
     Fuzz(fuzz::Args),
-    /// Run what has to pass before a change is merged
+    /// Run all checks that must pass before a merge
     Ci(ci::Args),
     /// Measure marks, samples and imports beside perf and bpftrace, and queries of a long trace
     Bench(bench::Args),
     /// Measure bias and error of both estimates against known truth
     Accuracy(accuracy::Args),
-    /// Measure what sampling costs against what was predicted
+    /// Compare the measured cost of sampling with the predicted cost
     Overhead(overhead::Args),
-    /// Measure the papers' figures with pebs-trace, beside what was published
+    /// Measure the papers' figures with pebs-trace, beside the published ones
     Papers(papers::Args),
     /// Show which module of pebs-user imports which
     Modules(modules::Args),
-    /// Count how dear the exits of functions are to mark, in Debian's binaries
+    /// Count the cost of marking function exits in Debian's binaries
     Exits(exits::Args),
-    /// Find the hidden causes of generated servers, and count how often the tool is right
+    /// Explain generated servers with hidden causes, and score the tool
     Mysteries(mysteries::Args),
-    /// Clean and rank event counts of real programs, and compare with what is known of them
+    /// Clean and rank event counts of real programs, and compare with known facts
     Counterminer(counterminer::Args),
     /// Run the tests of the real kernel on Debian's older and newer kernels, in QEMU
     Kernels(kernels::Args),
-    /// Take the steps of a guest of `kernels`
+    /// Run the steps of a guest of `kernels`
     #[command(hide = true)]
     Guest,
-    /// Make the table of Intel's events from the vendor's lists
+    /// Generate the table of Intel's events from the vendor's lists
     Events(events::Args),
-    /// Record at the highest rate for minutes and check account, memory and trace
+    /// Record at the highest rate for minutes, and check ledger, memory and trace
     Soak(soak::Args),
     /// Pack the program with its man pages and completions into target/dist
     Dist,

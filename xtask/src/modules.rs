@@ -60,13 +60,13 @@ pub struct Args {
     /// Show the modules in this one, such as `probe`, rather than those at the crate's root
     #[arg(value_name = "MODULE", default_value = "", hide_default_value = true)]
     parent: String,
-    /// Draw modules and imports in the language of Graphviz
+    /// Print a Graphviz graph of modules and imports
     #[arg(long)]
     dot: bool,
-    /// Draw modules and imports in the language of Mermaid
+    /// Print a Mermaid graph of modules and imports
     #[arg(long, conflicts_with = "dot")]
     mermaid: bool,
-    /// Show every import of one module by another, with its place
+    /// Show every import of one module by another, with its location
     #[arg(long, conflicts_with_all = ["dot", "mermaid"], num_args = 2, value_names = ["FROM", "TO"])]
     between: Option<Vec<String>>,
 }

@@ -25,7 +25,7 @@ pub struct Args {
     /// Seconds of the built-in workload for each reset value and round
     #[arg(long, default_value_t = 5.0)]
     seconds: f64,
-    /// Rounds; of each figure the median counts
+    /// Number of rounds; each figure is the median
     #[arg(long, default_value_t = 3)]
     rounds: u64,
     /// Measure this pebs-trace instead of a release build of the workspace

@@ -37,7 +37,7 @@ pub struct Args {
     /// What to measure; by default all
     #[arg(value_enum, value_name = "WHAT")]
     what: Vec<What>,
-    /// Rounds, each of which runs every tracer once; at most 3 of queries
+    /// Number of rounds; each runs every tracer once; at most 3 for queries
     #[arg(long, default_value_t = 5)]
     rounds: usize,
     /// Calls of the marked function in a round; each makes two marks
@@ -59,11 +59,11 @@ pub struct Args {
 enum What {
     /// Cost of a mark and of a sample
     Costs,
-    /// CPU time of the recorder itself for each mark and sample
+    /// CPU time of the recorder itself per mark and sample
     Recorder,
     /// Reading a recording of perf record's, beside `perf script`
     Import,
-    /// A trace of 50 million samples: bytes of each, and functions asked of it with DuckDB
+    /// A trace of 50 million samples: bytes per sample, and DuckDB queries of functions
     Queries,
     /// What the end of an interval of counts takes of the target
     Ticks,

@@ -40,7 +40,7 @@ const SMALL: Size = Size {
 /// Options of `cargo xtask demo`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Ask for a tenth as much, and use the debug build
+    /// Send a tenth of the requests, and use the debug build
     #[arg(long)]
     small: bool,
     /// Where to write the trace

@@ -38,7 +38,7 @@ const LEFT_OUT: (&[&str], &str) = (
 /// Options of the task
 #[derive(clap::Args)]
 pub struct Args {
-    /// Checkout of Intel's perfmon repository, at the commit that is pinned
+    /// Checkout of Intel's perfmon repository, at the pinned commit
     #[arg(long, value_name = "DIR", required_unless_present = "linux")]
     perfmon: Option<PathBuf>,
     /// Source tree of Linux 7.2.13 (Debian: linux-source-7.2), whose lists are copies of Intel's
@@ -52,7 +52,7 @@ pub struct Args {
     /// Source tree of Linux 6.12.117 (Debian: linux-source-6.12), which has the precise flags
     #[arg(long, value_name = "DIR")]
     precise: Option<PathBuf>,
-    /// Take another commit or release than the pinned one
+    /// Accept a commit or release other than the pinned one
     #[arg(long)]
     unpinned: bool,
     /// Write here instead of into the tree

@@ -73,13 +73,13 @@ pub struct Args {
     /// Run only tests whose name contains this; may be given several times
     #[arg(long = "test", value_name = "NAME")]
     tests: Vec<String>,
-    /// What executes the guest's instructions
+    /// How to execute the guest's instructions
     #[arg(long, value_enum, default_value_t)]
     accel: Accel,
-    /// Give the guest a PMU in software and run the tests of precise sampling; on 6.12, the only kernel that it is for
+    /// Give the guest a software PMU and run the tests of precise sampling; for 6.12 only
     #[arg(long, value_enum)]
     pmu: Option<Pmu>,
-    /// CPUs of the guest; with several emulated ones a kernel that changes its own code may stumble
+    /// Number of CPUs of the guest; with several under tcg, a kernel that patches its own code may fail
     #[arg(long, default_value_t = 1)]
     cpus: u32,
     /// Time limit for one kernel, from power-on to power-off
@@ -90,10 +90,10 @@ pub struct Args {
 /// Execution of the guest's instructions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Accel {
-    /// QEMU itself: works everywhere, some ten times slower
+    /// QEMU's emulation: works everywhere, about ten times slower
     #[default]
     Tcg,
-    /// The processor: needs a working /dev/kvm
+    /// The CPU: needs a working /dev/kvm
     Kvm,
 }
 

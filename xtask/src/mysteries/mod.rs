@@ -32,16 +32,16 @@ use crate::{recorder, shell};
 /// Options of `cargo xtask mysteries`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Seeds
+    /// Number of seeds
     #[arg(long, default_value_t = 200)]
     seeds: u64,
     /// The first seed
     #[arg(long, default_value_t = 1)]
     from: u64,
-    /// This seed alone
+    /// Run only this seed
     #[arg(long, value_name = "N", conflicts_with_all = ["seeds", "from"])]
     seed: Option<u64>,
-    /// Seconds that a server runs
+    /// Run time of each server, seconds
     #[arg(long, default_value_t = 4.0)]
     seconds: f64,
     /// Use this pebs-trace instead of a release build of the workspace
@@ -50,16 +50,16 @@ pub struct Args {
     /// Keep source, log, trace and explanation of every seed in DIR
     #[arg(long, value_name = "DIR")]
     keep_dir: Option<PathBuf>,
-    /// Run no server: explain and judge anew what an earlier run kept in DIR
+    /// Run no server: explain and judge again the results kept in DIR
     #[arg(long, value_name = "DIR", conflicts_with_all = ["keep_dir", "log", "compile"])]
     again: Option<PathBuf>,
-    /// Instead: record servers with nothing wrong twice each, and count what `diff` says has changed
+    /// Instead record servers without a fault twice each, and count the changes that `diff` reports
     #[arg(long, value_name = "PAIRS", conflicts_with_all = ["seeds", "seed", "keep_dir", "again", "log", "compile"])]
     equal: Option<usize>,
-    /// Append verdicts to FILE, and don't run the seeds again that are in it
+    /// Append verdicts to FILE, and skip the seeds that are in it
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
-    /// Compile the servers, and no more
+    /// Only compile the servers
     #[arg(long)]
     compile: bool,
 }

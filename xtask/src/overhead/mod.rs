@@ -55,22 +55,22 @@ pub struct Args {
     /// Seconds of CPU time of the work, without sampling
     #[arg(long, default_value_t = 0.3)]
     seconds: f64,
-    /// Rounds; of each figure the median counts
+    /// Number of rounds; each figure is the median
     #[arg(long, default_value_t = 15)]
     rounds: usize,
-    /// Rounds in which a case that was off is measured again
+    /// Number of rounds for a case that was off, measured again
     #[arg(long, default_value_t = 25)]
     again: usize,
-    /// Leave out the sizes of rings
+    /// Skip the sizes of rings
     #[arg(long, conflicts_with = "only_rings")]
     no_rings: bool,
-    /// Measure the sizes of rings and nothing else
+    /// Measure only the sizes of rings
     #[arg(long)]
     only_rings: bool,
-    /// Compare what recordings say that they cost with what is seen from outside, and nothing else
+    /// Only compare the cost that recordings report with the cost seen from outside
     #[arg(long, conflicts_with_all = ["only_rings", "no_items"])]
     only_items: bool,
-    /// Leave that out
+    /// Skip that comparison
     #[arg(long)]
     no_items: bool,
     /// Measure this pebs-trace instead of a release build of the workspace

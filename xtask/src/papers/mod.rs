@@ -27,11 +27,11 @@ use page::Section;
 /// Options of `cargo xtask papers`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Measure these only, separated by commas; the others stay on the page as they are
+    /// Measure only these, separated by commas; the others on the page are unchanged
     #[arg(long, value_delimiter = ',', value_name = "FIGURE")]
     #[arg(value_parser = PossibleValuesParser::new(names()))]
     only: Vec<String>,
-    /// Measure each once, and write to target/papers: shows whether all works, in some minutes
+    /// Measure each once, and write to target/papers: a test of some minutes that all works
     #[arg(long)]
     quick: bool,
     /// Write the page and its pictures to this folder

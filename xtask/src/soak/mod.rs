@@ -23,7 +23,7 @@ pub struct Args {
     /// How long to record
     #[arg(long, default_value_t = 10.0)]
     minutes: f64,
-    /// Time between two samples, ns; the kernel's clock never ticks faster than by default
+    /// Time between two samples, ns; the default is the kernel's minimum
     #[arg(long, default_value_t = 10_000)]
     reset: u64,
     /// Soak this pebs-trace instead of a release build of the workspace
