@@ -27,34 +27,34 @@ use crate::terminal;
 pub struct MineArgs {
     /// Traces with --count, counts of 'perf stat', or tables of counts
     ///
-    /// 'perf stat -I 100 -x, -o FILE' counts at intervals, and so does 'perf stat record -I 100 -o FILE'; with -A or --per-thread
-    /// each CPU or thread is a series of its own. Of a trace each item is a row. A table has a line of names, then a line for each item. Rows of several
-    /// files are joined. '-' is standard input.
+    /// 'perf stat -I 100 -x, -o FILE' and 'perf stat record -I 100 -o FILE' count at intervals; with -A or
+    /// --per-thread each CPU or thread is a separate series. Each item of a trace is a row. A table has a header
+    /// line, then a line per item. Rows of several files are joined. '-' is standard input.
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
 
-    /// Of traces, explain items or intervals of time
+    /// Explain the items or the time intervals of traces
     ///
-    /// Intervals are those of --count-interval: each thread is a series of its own.
+    /// Intervals are those of --count-interval: each thread is a separate series.
     #[arg(long, value_enum, default_value_t)]
     pub series: SeriesArg,
 
     /// Explain this column
     ///
-    /// Default: IPC, if instructions and cycles were counted; else a column called duration, latency, time or
+    /// Default: IPC, if instructions and cycles were counted; else a column named duration, latency, time or
     /// task-clock.
     #[arg(short, long, value_name = "NAME")]
     pub explain: Option<String>,
 
-    /// Clean counts that are known to be scaled, all of them, or none
+    /// Which counts to clean
     ///
-    /// An event that shared its counter with others was counted in a part of each interval. Outliers that come from that are
-    /// replaced, gaps are filled, and parts are completed from the intervals around. Counts of whole intervals and of
-    /// items are not changed, unless this is always.
+    /// An event that shared its counter with others was counted in a part of each interval. Outliers that come from
+    /// that are replaced, gaps are filled, and parts are completed from the intervals around. Counts of whole
+    /// intervals and of items are changed only with always.
     #[arg(long, value_enum, default_value_t)]
     pub clean: CleanArg,
 
-    /// Fill in missing values from this many intervals around
+    /// Fill in missing values from this many neighbouring intervals
     ///
     /// 1 to 100. Default: 3 to 8, chosen for each event by cross-validation.
     #[arg(long, value_name = "INTERVALS", value_parser = clap::value_parser!(u64).range(1..=100))]
@@ -80,7 +80,7 @@ pub struct MineArgs {
     #[arg(long, value_name = "EVENTS", default_value_t = 12)]
     pub top: usize,
 
-    /// Draw samples of rows with this seed
+    /// Seed for random samples of rows
     ///
     /// The same seed gives the same result.
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
@@ -88,7 +88,7 @@ pub struct MineArgs {
 
     /// Also write the cleaned counts to this file, which must not exist
     ///
-    /// As csv; the last column names the events whose count was changed, and why.
+    /// As CSV; the last column names the events whose counts were changed, and why.
     #[arg(long, value_name = "FILE")]
     pub cleaned: Option<PathBuf>,
 
@@ -98,9 +98,9 @@ pub struct MineArgs {
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 
-    /// Write text for people or JSON for programs
+    /// Output format
     ///
-    /// JSON holds every value that was changed, and all events and pairs.
+    /// JSON has every value that was changed, and all events and pairs.
     #[arg(long, value_enum, default_value_t)]
     pub format: Format,
 }
@@ -111,7 +111,7 @@ pub enum SeriesArg {
     /// Items
     #[default]
     Items,
-    /// Intervals of time, thread by thread
+    /// Time intervals of each thread
     Intervals,
 }
 
@@ -130,9 +130,9 @@ pub enum CleanArg {
 /// Scale of the outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ScaleArg {
-    /// Itself: the longest count most
+    /// The value itself: the longest weigh most
     Linear,
-    /// Its logarithm: twice as long counts the same everywhere
+    /// Its logarithm: equal ratios weigh the same
     Log,
 }
 
@@ -194,7 +194,7 @@ fn read(path: &Path, of: SeriesArg) -> Result<csv::Table> {
     }
     if of == SeriesArg::Intervals {
         return Err(Failure::new(
-            format!("{name} is no trace: --series says what the rows of a trace are"),
+            format!("{name} is not a trace: --series applies to traces only"),
             "leave it out: files of perf have intervals",
         ));
     }

@@ -54,11 +54,11 @@ pub enum Format {
     Otlp,
     /// Text: a line for each stack with its self time or wait, in ns
     Folded,
-    /// SVG: self time and waits; of slow items per item, coloured by the difference to typical ones
+    /// SVG: self time and waits; slow items per item, coloured by difference to typical ones
     Flamegraph,
     /// Text: a row for each function of each visit, all columns of both
     Csv,
-    /// SQL: views with what functions take per slow, typical and any item, pooled over items
+    /// SQL: views of function times per slow, typical and any item, pooled over items
     #[value(name = "views.sql")]
     Views,
 }
