@@ -12,13 +12,13 @@ use crate::failure::Result;
 use crate::selftest::workload::WorkloadArgs;
 use crate::terminal::Color;
 
-/// Tell why one item was slow on an unmodified program
+/// Explain why single items were slow, in an unmodified program
 ///
-/// Puts probes on the functions that start and finish an item (request, packet, query), samples
-/// the CPU, works out which item each sample belongs to, and writes a trace in Parquet: the time
-/// of every function for every single item. At the end it prints a report.
+/// Puts probes on the functions that begin and end an item (request, packet, query), samples the CPU, attributes each
+/// sample to an item, and writes a trace in Parquet: the time of every function in every item. Prints a report at the
+/// end.
 ///
-/// Exit status: 0 complete; 1 finished, but loss above --max-loss or the trace is cut; 2 could not run.
+/// Exit status: 0 complete; 1 finished, but loss is above --max-loss or the trace is cut; 2 could not run.
 #[derive(Debug, Parser)]
 #[command(name = "pebs-trace", version, args_conflicts_with_subcommands = true)]
 #[command(subcommand_negates_reqs = true, max_term_width = 100)]
@@ -29,13 +29,13 @@ pub struct Cli {
     /// How to record.
     #[command(flatten)]
     pub record: RecordArgs,
-    /// Say more: -v the steps, -vv also what programs and libraries log
+    /// Log more: -v steps, -vv also messages of programs and libraries
     #[arg(short, long, action = clap::ArgAction::Count, global = true)]
     pub verbose: u8,
-    /// Colour what is printed for people
+    /// Colour the output for people
     ///
-    /// auto: on a terminal, unless NO_COLOR is set; CLICOLOR_FORCE=1 does in a pipe, too. Lines are as wide as the
-    /// terminal, 120 columns in a pipe or a file; COLUMNS sets another width.
+    /// auto: on a terminal, unless NO_COLOR is set; with CLICOLOR_FORCE=1 in a pipe, too. Lines are as wide as the
+    /// terminal, or 120 columns in a pipe or a file; COLUMNS sets another width.
     #[arg(long, value_enum, default_value_t, value_name = "WHEN", global = true)]
     pub color: Color,
 }
@@ -43,80 +43,145 @@ pub struct Cli {
 /// Everything but recording.
 #[derive(Debug, Subcommand)]
 pub enum Cmd {
-    /// Print the report of a trace
+    /// Report slow items and the functions that take their time
     Report(cmd::report::ReportArgs),
     /// Rank the causes of slow items, with their uncertainty
     ///
-    /// Compares the slow items of each group with its typical ones, and divides the difference among functions on the
-    /// CPU (from samples), waits off it by the function that blocked, and preemption. All shares and an unexplained
-    /// rest sum to the difference. Each has its samples and a 95 % interval: a bootstrap over items, given which are
-    /// slow. Typical is the middle half of the group by duration, slow ones excluded; of a trace recorded with --keep,
-    /// the items that were not kept. 'because' names a test of an argument that separates slow items from others
-    /// (Fisher's exact test, corrected for all tests searched). It does not prove that the argument is the reason.
+    /// Compares the slow items of each group with its typical items, and divides the difference among functions on
+    /// the CPU (from samples), waits by the function that blocked, and preemption. The shares and an unexplained rest
+    /// sum to the difference. Each share has its number of samples and a 95 % interval: a bootstrap over items, with
+    /// the set of slow items fixed. Typical items are the middle half of the group by duration, without slow ones; in
+    /// a trace recorded with --keep, the items that were not kept. 'because' names a test of an argument that
+    /// separates slow items from others (Fisher's exact test, corrected for all tests searched). It does not prove
+    /// that the argument is the cause.
     Explain(cmd::explain::ExplainArgs),
-    /// Browse a trace in the terminal: a list of items, enter to open one
+    /// Browse the items of a trace in the terminal
     ///
-    /// The list sorts by duration, time on the CPU, item id or begin, and filters by probe and by a text in
-    /// the arguments. An item shows its functions with their errors, its waits and what happened to its
-    /// thread, beside what is typical of its probe. '?' lists the keys.
+    /// The list sorts by duration, time on the CPU, item id or begin, and filters by probe or by text in the
+    /// arguments. Enter opens an item: its functions with their errors, its waits and the events of its thread,
+    /// beside the typical values of its probe. '?' lists the keys.
     View(cmd::view::ViewArgs),
-    /// Say how a trace was recorded, what it holds, and what was lost
+    /// Show how a trace was recorded, what it holds, and what was lost
     ///
-    /// When, where and by which command, the probes with the instructions that were chosen, the events with the precision
-    /// granted; the account of every record (seen = written + each reason), what the recording cost, and the size of
-    /// each table.
+    /// When, where and by which command, the probes with the instructions chosen, the events with the precision
+    /// granted; the account of all records (seen = written + each reason), the cost of recording, and the size of each
+    /// table.
     Info(cmd::info::InfoArgs),
-    /// Compare two traces: which function's time per item changed
+    /// Compare the time per item of functions in two traces
     ///
-    /// Functions are the same if the file name of their module and their name are; the binary with the probe may have
-    /// another name. Each figure has an interval; all of them hold at once in 95 of 100 comparisons, so that two runs
-    /// of the same build do not differ by chance. Intervals do not cover differences between whole runs (frequency,
-    /// other load): set --fail-above well above those.
+    /// Functions match if their names and the file names of their modules are equal; the binary with the probe may
+    /// have another name. Each figure has an interval; all intervals hold at once in 95 of 100 comparisons, so that
+    /// two runs of the same build do not differ by chance. Intervals do not cover differences between whole runs
+    /// (frequency, other load): set --fail-above well above those.
     ///
-    /// Exit status: 0 compared; 3 something is above --fail-above; 2 could not compare.
+    /// Exit status: 0 compared; 3 a figure is above --fail-above; 2 could not compare.
     Diff(cmd::diff::DiffArgs),
-    /// Rank counted events by how much of a duration each explains
+    /// Rank counted events by how much of the duration each explains
     ///
-    /// Reads what 'perf stat' counted at intervals, or a table of items. Cleans counts that are inexact because events
+    /// Reads counts of 'perf stat' at intervals, or a table of items. Cleans counts that are inexact because events
     /// shared counters; ranks events by the share of the variance that depends on them, with intervals, against
     /// shuffled counts as noise; and finds pairs of events that interact.
     Mine(cmd::mine::MineArgs),
-    /// Convert a recording of perf into a trace
+    /// Convert a recording of 'perf record' into a trace
+    ///
+    /// Reads what 'perf record' wrote, on this machine or another: a file, piped, compressed, or cut short. Samples
+    /// with :pp keep their exact addresses. Begins and ends of items come from probes that were recorded with the
+    /// samples (perf probe, USDT, user_events), or from a table. The trace is like one that pebs-trace records:
+    /// report, DuckDB and pandas read it.
+    ///
+    /// Exit status: 0 complete; 1 the file is cut, or loss above --max-loss; 2 nothing could be imported.
     Import(cmd::import::ImportArgs),
-    /// Write a trace in the format of another tool
+    /// Convert a trace to the format of another tool
     ///
-    /// Prints to stderr which visits the output shows, and with which weight: perfetto and firefox
-    /// show every sample at its time; csv has the tables' columns; the others show the estimated CPU time
-    /// of functions (self_ns; of an event that is no clock, events) and the time of waits, so that the
-    /// parts of an item add up to its duration. csv, folded and flamegraph take traces of any size; the others hold up
-    /// to 100,000 visits, of a larger trace the slowest and a uniform sample. Of a trace recorded with --call-graph a
-    /// stack is the probe and all that called the function, and an estimate is divided among its stacks by their
-    /// samples; else it is the probe and the function.
+    /// Prints to stderr which visits the output contains, and their weights. perfetto and firefox show every sample
+    /// at its time; csv has the columns of the tables; the others show the estimated CPU time of functions (self_ns;
+    /// events, if the event is not a clock) and the time of waits, so that the parts of an item add up to its
+    /// duration. csv, folded and flamegraph take traces of any size; the others hold up to 100,000 visits: of a
+    /// larger trace the slowest and a uniform sample. In a trace recorded with --call-graph a stack is the probe and
+    /// the callers of the function, and an estimate is divided among its stacks by their samples; otherwise a stack
+    /// is the probe and the function.
     Export(cmd::export::ExportArgs),
-    /// Write a trace as one self-contained page
+    /// Write a trace as one self-contained HTML page
     ///
-    /// Latency over time, functions of selected items against typical ones, functions of each item, time
-    /// lines, and the report. The page needs no network and no other file. It holds up to 10,000 visits: of a larger
-    /// trace the slow ones and a uniform sample of the others, and it says so.
+    /// Latency over time, functions of selected items beside those of typical ones, functions of each item, time
+    /// lines, and the report. Needs no network and no other file. Holds up to 10,000 visits: of a larger trace the
+    /// slow ones and a uniform sample of the others, as noted on the page.
     Html(cmd::html::HtmlArgs),
-    /// Finish the open segments of a trace whose recorder was killed
+    /// Recover a trace whose recorder was killed
+    ///
+    /// Turns every open segment into Parquet, up to the last complete row on disk. A second run changes nothing.
+    ///
+    /// Exit status: 0 all rows on disk saved; 1 some bytes were not complete rows; 2 a trace could not be recovered.
     Recover(cmd::recover::RecoverArgs),
-    /// List what can be probed in a binary, and how
+    /// List the functions and USDT probes of a binary
+    ///
+    /// For each function: where the entry probe goes and the cost of a mark there, how its returns can be marked
+    /// safely, and its arguments, if the binary has debug information. USDT probes come last.
+    ///
+    /// Exit status: 0, or 1 if no name matches the pattern.
     Probes(cmd::probes::ProbesArgs),
-    /// List the events that can be sampled, and how precisely
+    /// List the events that can be sampled, and their precision
+    ///
+    /// For each name: whether its samples can be precise (yes; no; only: it counts correctly only with :p; -:
+    /// unknown), whether the hardware collects many samples before one interrupt (bulk: PEBS from Skylake on), and
+    /// what it counts. Names come from the kernel, from the PMUs in sysfs, and from Intel's event lists, which are
+    /// built in.
+    ///
+    /// Exit status: 0, or 1 if no name matches the pattern.
     Events(cmd::events::EventsArgs),
-    /// Check what this machine can do, and print how to fix what is missing
+    /// Check what this machine can record, and print how to fix what it can't
+    ///
+    /// Each line is ok, degraded (recording works, with less) or missing (recording does not work), with the finding
+    /// and the command that fixes it. Features are tried, not guessed from the version. Changes nothing. Takes well
+    /// under a second; run it with sudo, as you would record.
+    ///
+    /// Exit status: 0 if nothing required is missing, else 1.
     Doctor(cmd::doctor::DoctorArgs),
-    /// Measure what a sample and a mark cost on this machine, and keep it
+    /// Measure and save the cost of a sample and of a mark on this machine
+    ///
+    /// Runs a busy loop of known work without samples and with a sample every 10, 20 ... 640 us (or 2,000 ... 128,000
+    /// events), in turn. The slope of its CPU time over the samples taken is the cost of one sample, printed with its
+    /// 95 % interval. Uses one CPU for some seconds and affects no other process.
+    ///
+    /// The result is saved for this CPU model, kernel and event in ~/.cache/pebs-trace (or
+    /// $XDG_CACHE_HOME/pebs-trace). It replaces the quick measurement before each recording: for the reported
+    /// overhead, --max-overhead and 'pebs-trace plan'. Run it on an idle machine.
+    ///
+    /// --counters instead measures the cost of a program that counts its own events, and saves nothing.
+    ///
+    /// Exit status: 0 saved; 1 measured, but too inexact to save; 2 could not run.
     Calibrate(cmd::calibrate::CalibrateArgs),
     /// Find the reset value for a bound on the overhead, before recording
+    ///
+    /// Makes marks for some seconds, counts the event without sampling it, and predicts for each reset value:
+    /// slow-down of items, samples per item, the shortest function that is seen, size of the trace. Prints the table
+    /// and the command line to record with. 'pebs-trace calibrate' makes the prediction more exact.
+    ///
+    /// Exit status: 0 a reset value meets the goal; 1 none does, and the alternatives are printed; 2 could not run.
     Plan(cmd::plan::PlanArgs),
-    /// Judge precise sampling against known truth on this machine
+    /// Compare precise sampling with known truth on this machine
+    ///
+    /// Runs built-in assembly code whose events are known, samples it as recordings do, and prints how far samples
+    /// are from the truth: accuracy of counts, sensitivity to the reset value and stability, bias and attribution,
+    /// many events at once, memory accesses, user and kernel mode, overhead, and time stamps of whole recordings.
+    /// Tries every event of the machine: PEBS, IBS, breakpoints, page faults and clocks. Each row is 'exact',
+    /// 'stand-in' or 'not on this machine'. Needs root, no other programs, and at most 3 minutes; repeat it on an
+    /// idle machine before you trust a deviation.
+    ///
+    /// The last result is saved in ~/.cache/pebs-trace (or $XDG_CACHE_HOME/pebs-trace); 'pebs-trace doctor' shows it.
+    /// A result written with --format json can be shared: it holds CPU, kernel and figures, no host or user names.
+    ///
+    /// Exit status: 0 all within bounds; 1 deviations, which are named; 2 could not run.
     Validate(cmd::validate::ValidateArgs),
-    /// Be the experiment of time stamps alone, at several reset values.
+    /// Run the time-stamp experiment alone, at several reset values
+    ///
+    /// Records a built-in program that logs when each of its functions ran, and compares the trace with the log: bias
+    /// and standard error of the functions' times, coverage of the 95 % interval, samples in a wrong item. Times
+    /// include the machine's noise: repeat it on an idle machine before blaming the tool. Exit status: 0 all targets
+    /// reached; 1 one was missed, which is named; 2 could not run.
     #[command(hide = true)]
     Selftest(cmd::selftest::SelftestArgs),
-    /// Be the workload that the self-test records.
+    /// Run the workload that the self-test records.
     #[command(hide = true)]
     SelftestWorkload(WorkloadArgs),
 }
@@ -166,7 +231,7 @@ pub fn hint_of(error: &clap::Error) -> Option<String> {
     const ENOUGH: f64 = 0.85;
     if error.kind() == ErrorKind::InvalidUtf8 {
         return Some(
-            "only files and commands may have names that are not UTF-8, not what a SPEC names: 'ln -s BIN app', \
+            "names in a SPEC must be UTF-8, only files and commands may have others: 'ln -s BIN app', \
              and probe ./app:FUNC"
                 .to_owned(),
         );

@@ -42,55 +42,42 @@ const USELESS: f64 = 0.5;
 /// Relative error from which there is a remark.
 const WIDE: f64 = 0.1;
 
-/// Measure what a sample and a mark cost on this machine, and keep it
-///
-/// Runs a busy loop of known work without samples and with a sample every 10, 20 ... 640 us (or 2,000
-/// ... 128,000 events), in turn. The slope of its CPU time over the samples taken is the cost of one
-/// sample, printed with its 95 % interval. Needs a CPU for some seconds and touches nobody else.
-///
-/// The result is kept for this CPU model, kernel and event in ~/.cache/pebs-trace (or
-/// $XDG_CACHE_HOME/pebs-trace) and used in place of the quick measurement before each recording:
-/// for the overhead that it shows, --max-overhead and 'pebs-trace plan'. Run it on an idle machine.
-///
-/// --counters measures instead what it costs a program to count its own events, and keeps nothing.
-///
-/// Exit status: 0 kept; 1 measured, but too inexact to be kept; 2 could not run.
+/// Options of `pebs-trace calibrate`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct CalibrateArgs {
-    /// Calibrate this event, as perf names it
+    /// Calibrate this event, by its name in perf
     ///
-    /// A clock, cycles, instructions or the like, or page-faults. auto is the one that recording
-    /// takes by default.
+    /// A clock, cycles, instructions or the like, or page-faults. auto is the default of recording.
     #[arg(short, long, value_name = "EVENT", default_value = "auto")]
     pub event: String,
     /// Calibrate samples of this transport
     ///
-    /// bpf: an interrupt and a program for each. bulk: the kernel writes them, on PEBS many for one
-    /// interrupt. auto is what recording takes by default. Both are kept, each for its recordings.
+    /// bpf: an interrupt and an eBPF program per sample. bulk: the kernel writes them, with PEBS many per interrupt.
+    /// auto is the default of recording. Each is saved for its recordings.
     #[arg(long, value_name = "HOW", value_enum, default_value_t)]
     pub transport: TransportArg,
     /// Measure start, read and stop of counters in a program that counts itself
     ///
-    /// In each way: read() of the C library, the system call in line, rdpmc with its page mapped in three ways.
-    /// The first read and the next nine, of 1 to 8 events: a table, box plots, or JSON; --plot draws them. Hardware events
-    /// where there is a PMU, else software events, which rdpmc can't read. Programs that are linked statically, or look up
-    /// read() when they first call it, are built with cc. Takes --duration at most and needs no privileges.
+    /// By each method: read() of the C library, an inline system call, rdpmc with its page mapped in three ways. The
+    /// first read and the next nine, of 1 to 8 events: a table, box plots, or JSON; --plot draws them. Hardware
+    /// events if there is a PMU, else software events, which rdpmc can't read. Programs that are linked statically,
+    /// or look up read() at its first call, are built with cc. Takes at most --duration and needs no privileges.
     #[arg(long, conflicts_with_all = ["event", "transport", "dry_run"])]
     pub counters: bool,
     /// Begin no new round after this time
     ///
-    /// 15 rounds take about 4 s on an idle machine; three at least are needed.
+    /// 15 rounds take about 4 s on an idle machine; at least three are needed.
     #[arg(short, long, value_name = "SECONDS", value_parser = crate::cmd::values::seconds, default_value = "20")]
     pub duration: Duration,
-    /// Print in this form
+    /// Output format
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t = Format::Text)]
     pub format: Format,
-    /// Draw samples against CPU time, with the line, to this file
+    /// Draw samples against CPU time, with the fitted line, to this file
     ///
     /// With --counters: box plots of each call, and costs by number of events and of reads.
     #[arg(long, value_name = "FILE.svg")]
     pub plot: Option<PathBuf>,
-    /// Print only, keep nothing
+    /// Print the result without saving it
     #[arg(long)]
     pub dry_run: bool,
 }
@@ -199,7 +186,7 @@ fn keep(folder: &Folder, host: &Host, calibration: &Calibration) -> Result<PathB
     folder.save(host, calibration).map_err(|error| {
         let file = folder.file(host, &calibration.event);
         Failure::new(
-            format!("cannot keep the calibration in {}: {error}", file.display()),
+            format!("cannot save the calibration in {}: {error}", file.display()),
             "set XDG_CACHE_HOME to a folder that you may write to, or use --dry-run".to_owned(),
         )
     })
@@ -248,7 +235,7 @@ fn text(calibration: &Calibration, event: &ResolvedEvent, kept: Option<&Path>) -
         of(marks.page_fault_ns)
     );
     if let Some(file) = kept {
-        let _ = writeln!(text, "kept in {}", file.display());
+        let _ = writeln!(text, "saved in {}", file.display());
     }
     text
 }
@@ -315,19 +302,19 @@ fn remark(calibration: &Calibration, most: Duration) {
     let (fit, rounds) = (&calibration.fit, calibration.rounds);
     if rounds < ROUNDS {
         let most = humantime::format_duration(most);
-        say!("warning: stopped after {rounds} of {ROUNDS} rounds, as {most} were over");
+        say!("warning: stopped after {rounds} of {ROUNDS} rounds, after {most}");
         say!("hint: a longer --duration, or a less busy machine, makes the result more exact");
     }
     if calibration.refused > 0 {
         say!(
-            "warning: the ring had no room for {} samples, which cost a little less than others",
+            "warning: {} samples did not fit into the ring; they cost a little less than others",
             calibration.refused
         );
     }
     let wide = fit.alpha_error_ns / fit.alpha_ns;
     if !is_useful(fit) {
         say!(
-            "warning: a sample costs {}: too inexact to be kept",
+            "warning: a sample costs {}: too inexact to save",
             interval(fit)
         );
         say!("hint: run it again when the machine is idle");

@@ -88,7 +88,7 @@ fn no_client(lacking: &[Lacking]) -> Fetched {
     Fetched {
         warning: Some(Warning {
             text: format!(
-                "no debug information of {}: {URLS} is set, but {CLIENT} is not installed",
+                "no debug information for {}: {URLS} is set, but {CLIENT} is not installed",
                 named(&all)
             ),
             hint: INSTALL.to_owned(),
@@ -108,27 +108,24 @@ fn told(lacking: &[Lacking], answers: &[Result<(), Missing>]) -> Fetched {
     let mut parts = Vec::new();
     let mut part = |what: &str, of: &[&Path]| {
         if !of.is_empty() {
-            parts.push(format!("{what} of {}", named(of)));
+            parts.push(format!("{what} {}", named(of)));
         }
     };
-    part("has none", &without(|it| *it == Missing::Nowhere));
-    part(
-        "was too slow with that",
-        &without(|it| *it == Missing::Late),
-    );
+    part("none for", &without(|it| *it == Missing::Nowhere));
+    part("too slow for", &without(|it| *it == Missing::Late));
     let failed = answers.iter().find_map(|answer| match answer {
         Err(Missing::Failed(why)) => Some(why.as_str()),
         _ => None,
     });
     if let Some(why) = failed {
         let all = without(|it| matches!(it, Missing::Failed(_)));
-        part(&format!("could not be asked ({why}) for that"), &all);
+        part(&format!("failed ({why}) for"), &all);
     }
     let parts = parts.join(", ");
     if found == 0 {
         return Fetched {
             warning: Some(Warning {
-                text: format!("debuginfod gave no debug file: it {parts}"),
+                text: format!("debuginfod has no debug files: {parts}"),
                 hint: format!(
                     "install debug symbols by hand (Debian: NAME-dbgsym), or check the servers in {URLS}"
                 ),
@@ -139,7 +136,7 @@ fn told(lacking: &[Lacking], answers: &[Result<(), Missing>]) -> Fetched {
     let but = if parts.is_empty() {
         String::new()
     } else {
-        format!("; it {parts}")
+        format!("; {parts}")
     };
     Fetched {
         note: Some(format!("debuginfod gave {}{but}", count(found))),
@@ -188,9 +185,7 @@ mod tests {
         let some = of_answers(&[Ok(()), Err(Missing::Nowhere), Err(Missing::Late)]).note;
         assert_eq!(
             some.as_deref(),
-            Some(
-                "debuginfod gave 1 debug file; it has none of /bin/1, was too slow with that of /bin/2"
-            )
+            Some("debuginfod gave 1 debug file; none for /bin/1, too slow for /bin/2")
         );
         let failed = || Err(Missing::Failed("Connection refused".to_owned()));
         let none = of_answers(&[failed(), failed(), failed(), failed()])
@@ -198,8 +193,7 @@ mod tests {
             .unwrap();
         assert_eq!(
             none.text,
-            "debuginfod gave no debug file: it could not be asked (Connection refused) for that of /bin/0, /bin/1, \
-             /bin/2 and 1 more"
+            "debuginfod has no debug files: failed (Connection refused) for /bin/0, /bin/1, /bin/2 and 1 more"
         );
         assert!(none.hint.contains("DEBUGINFOD_URLS"));
     }

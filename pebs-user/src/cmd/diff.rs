@@ -22,11 +22,11 @@ const ABOVE_LIMIT: u8 = 3;
 /// Options of `pebs-trace diff`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct DiffArgs {
-    /// Directory of the trace before
+    /// Directory of the trace before the change
     #[arg(value_name = "BEFORE")]
     pub before: PathBuf,
 
-    /// Directory of the trace after
+    /// Directory of the trace after the change
     #[arg(value_name = "AFTER")]
     pub after: PathBuf,
 
@@ -34,24 +34,23 @@ pub struct DiffArgs {
     #[arg(long, value_enum, default_value_t)]
     pub by: ByArg,
 
-    /// Exit with 3 if something grew by more than this
+    /// Exit with 3 if a figure grew by more than this
     ///
-    /// 5 and 5% are 5 percent: of the mean item before for the time of a function or a wait per item, of
-    /// itself for the time on the CPU per item and for the median duration. Only if the whole interval is
-    /// above it. Mean and p99 of durations and preemption never fail, as other programs on the machine move
-    /// them.
+    /// 5 and 5% are 5 percent: of the mean item before, for the time of a function or a wait per item; of the figure
+    /// itself, for the time on the CPU per item and the median duration. The whole interval must be above it. Mean
+    /// and p99 of durations and preemption never fail, as other programs on the machine change them.
     #[arg(long, value_name = "PERCENT", value_parser = limit)]
     pub fail_above: Option<f64>,
 
-    /// Count visits that overlap a loss, too
+    /// Include visits that overlap a loss
     ///
-    /// Default: they are left out, as records of theirs may be missing.
+    /// Default: left out, as some of their records may be missing.
     #[arg(long)]
     pub all: bool,
 
-    /// Write text for people or JSON for programs
+    /// Output format
     ///
-    /// JSON holds times in ns and shares of 0..1, and leaves what is unknown null.
+    /// JSON has times in ns and shares from 0 to 1; unknown values are null.
     #[arg(long, value_enum, default_value_t)]
     pub format: Format,
 }

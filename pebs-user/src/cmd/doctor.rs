@@ -18,18 +18,12 @@ pub use facts::{Answer, Facts};
 pub(super) use kernel::NEWER;
 pub(super) use limits::PIDS;
 
-/// Check whether this machine can record, and how precisely
-///
-/// Each line says ok, degraded (recording works, with less) or missing (recording does not work),
-/// what was found, and the command that mends it. Features are tried out, not guessed from the
-/// version. Nothing is changed. Takes well under a second; run it with sudo, as recording.
-///
-/// Exit status: 0 if nothing needed is missing, else 1.
+/// Options of `pebs-trace doctor`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct DoctorArgs {
-    /// Choose the output format
+    /// Output format
     ///
-    /// Default: text, for people. json is for programs: {"usable", "checks": [...]}.
+    /// json is {"usable", "checks": [...]}.
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t = Format::Text)]
     pub format: Format,
 }
@@ -37,10 +31,10 @@ pub struct DoctorArgs {
 /// Output format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
-    /// Lines for people.
+    /// For people
     #[default]
     Text,
-    /// One object for programs.
+    /// For programs
     Json,
 }
 
@@ -95,7 +89,7 @@ fn text(checks: &[Check]) -> String {
         if let Some(mend) = &check.mend
             && before.iter().all(|it| it.mend.as_ref() != Some(mend))
         {
-            text += &format!("{:30} mend: {mend}\n", "");
+            text += &format!("{:30} fix: {mend}\n", "");
         }
     }
     let count = |status| checks.iter().filter(|check| check.status == status).count();
@@ -136,7 +130,7 @@ mod tests {
         let text = text(&checks);
         assert!(text.contains("missing   ring buffer"), "{text}");
         assert!(
-            text.contains("mend: ") && text.ends_with("not ready to record: 1 missing\n"),
+            text.contains("fix: ") && text.ends_with("not ready to record: 1 missing\n"),
             "{text}"
         );
     }

@@ -23,41 +23,35 @@ use crate::terminal::{self, shown};
 /// Form of the list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum EventsFormat {
-    /// A table for people.
+    /// A table for people
     #[default]
     Text,
-    /// One JSON object.
+    /// One JSON object
     Json,
 }
 
-/// List the events that can be sampled, and how precisely
-///
-/// For each name: whether its samples can be precise (yes; only: it counts right only with :p; no; - : unknown),
-/// whether many samples can be had before one interrupt (bulk: PEBS from Skylake on), and what it counts. Names come
-/// from the kernel, from the PMUs in sysfs, and from Intel's lists of the CPUs' own events, which are built in.
-///
-/// Exit status: 0, or 1 if no name fits the pattern.
+/// Options of `pebs-trace events`.
 #[derive(Clone, Debug, Args)]
 pub struct EventsArgs {
-    /// Show only events whose name or description contains this
+    /// Show only events whose name or description contains this text
     ///
-    /// Case is ignored; '*' stands for anything. Default: all events.
+    /// Case is ignored; '*' matches anything. Default: all events.
     #[arg(value_name = "PATTERN")]
     pub pattern: Option<String>,
-    /// Form of the list
+    /// Output format
     ///
-    /// Default: text. json has also each event's code.
+    /// json also has the code of each event.
     #[arg(long, value_enum, default_value_t, value_name = "FORM")]
     pub format: EventsFormat,
-    /// List what another CPU of Intel's has, such as 6-55-4
+    /// List the events of another Intel CPU, such as 6-55-4
     ///
-    /// FAMILY-MODEL-STEPPING as perf names CPUs: the model and the stepping in hexadecimal; the stepping may be left
-    /// out. Shows Intel's list for it and the kernel's names.
+    /// FAMILY-MODEL-STEPPING as perf names CPUs: model and stepping in hexadecimal; the stepping is optional. Shows
+    /// Intel's list for it and the kernel's names.
     #[arg(long, value_name = "CPU", value_parser = cpu, conflicts_with = "sysfs")]
     pub cpu: Option<CpuModel>,
-    /// Look at the copy of a machine's files in this directory
+    /// Read the files of another machine from this directory
     ///
-    /// It has proc/cpuinfo and sys/bus/event_source/devices as the machine had them.
+    /// It holds copies of that machine's proc/cpuinfo and sys/bus/event_source/devices.
     #[arg(long, value_name = "DIR")]
     pub sysfs: Option<PathBuf>,
 }
@@ -117,7 +111,7 @@ pub fn run(args: &EventsArgs) -> Result<ExitCode> {
 
 fn explain_nothing(pattern: &str, host: &Host, all: &[Entry], table: &EventTable) {
     let name = shown(pattern);
-    say!("no event of this machine fits '{name}'");
+    say!("no event of this machine matches '{name}'");
     let near = nearest(pattern, all.iter().map(|entry| entry.event.as_str()));
     let elsewhere = table.cpus_with(pattern);
     match (host.no_pmu_reason(), elsewhere.is_empty(), near.is_empty()) {

@@ -23,44 +23,42 @@ use crate::units::ProbeId;
 pub struct ExplainArgs {
     /// Directory of the trace
     ///
-    /// The one that pebs-trace named at the end of the run.
+    /// As printed at the end of the recording.
     #[arg(value_name = "TRACE")]
     pub trace: PathBuf,
 
-    /// Compare items with the same values of these arguments only
+    /// Compare only items with the same values of these arguments
     ///
-    /// Names from the SPEC, also tid, pid and cpu_begin; separated by commas. Default: all items of a
-    /// probe, and beside them the groups of the argument that splits durations best, if one does
-    /// beyond chance.
+    /// Names from the SPEC, also tid, pid and cpu_begin; separated by commas. Default: all items of a probe, and also
+    /// the groups of the argument that separates durations best, if beyond chance.
     #[arg(short, long, value_name = "ARG,…", value_delimiter = ',')]
     pub group_by: Vec<String>,
 
-    /// Call items slow by this rule
+    /// Rule for slow items
     ///
-    /// p99 is the slowest 1 % of a group (p50 to p99.99), 3x at least three times its median, 500us at
-    /// least this time. Default: those that a gap in the durations sets apart, else p99.
+    /// p99: the slowest 1 % of a group (p50 to p99.99); 3x: at least three times its median; 500us: at least this
+    /// time. Default: those above a gap in the durations, if there is one, else p99.
     #[arg(short, long, value_name = "RULE")]
     pub slow: Option<Rule>,
 
-    /// Show this item: its time line, and its times beside those of its group
+    /// Show one item: its time line, and its times beside those of its group
     ///
-    /// The longest, if there are several with this id.
+    /// The longest, if several have this id.
     #[arg(short, long, value_name = "ID", conflicts_with = "visit")]
     pub item: Option<u64>,
 
-    /// Show the item with this visit
+    /// Show the item of this visit
     #[arg(long, value_name = "ID")]
     pub visit: Option<u64>,
 
-    /// Take each visit by itself, or all visits with the same id as one item
+    /// Explain single visits, or all visits with the same id as one item
     ///
-    /// An item lasts from its first begin to its last end. Default: item, if there are several probes
-    /// and all read ids, as these are stages; else visit. A visit that lies within one of another probe
-    /// on its thread is part of it.
+    /// An item lasts from its first begin to its last end. Default: item, if there are several probes and all read
+    /// ids (stages); else visit. A visit within a visit of another probe on its thread is part of it.
     #[arg(long, value_enum, value_name = "WHAT")]
     pub per: Option<PerArg>,
 
-    /// Explain one probe only
+    /// Explain only one probe
     ///
     /// Its number: the first --uprobe of the recording is 0.
     #[arg(long, value_name = "ID")]
@@ -70,15 +68,15 @@ pub struct ExplainArgs {
     #[arg(long, value_name = "CAUSES", default_value_t = ExplainOptions::default().top)]
     pub top: usize,
 
-    /// Count visits that overlap a loss, too
+    /// Include visits that overlap a loss
     ///
-    /// Default: they are left out, as records of theirs may be missing.
+    /// Default: left out, as some of their records may be missing.
     #[arg(long)]
     pub all: bool,
 
-    /// Write text for people or JSON for programs
+    /// Output format
     ///
-    /// JSON holds times in ns and shares of 0..1, and leaves what is unknown null.
+    /// JSON has times in ns and shares from 0 to 1; unknown values are null.
     #[arg(long, value_enum, default_value_t)]
     pub format: Format,
 }
@@ -89,14 +87,14 @@ pub enum Format {
     /// For people
     #[default]
     Text,
-    /// For programs: everything
+    /// For programs; complete
     Json,
 }
 
 /// Unit that is explained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum PerArg {
-    /// Each visit
+    /// Single visits
     Visit,
     /// All visits with the same id
     Item,

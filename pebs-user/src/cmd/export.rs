@@ -14,34 +14,34 @@ use crate::failure::Result;
 use crate::store::reader::Trace;
 use crate::terminal::say;
 
-/// Write a trace in the format of another tool
+/// Options of `pebs-trace export`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ExportArgs {
     /// Directory of the trace
     ///
-    /// The one that pebs-trace named at the end of the run.
+    /// As printed at the end of the recording.
     #[arg(value_name = "TRACE")]
     pub trace: PathBuf,
 
-    /// Write this format
+    /// Output format
     #[arg(long, value_name = "FORMAT", value_enum)]
     pub to: Format,
 
-    /// Take the visits of this item only
+    /// Export only the visits of this item
     #[arg(long, value_name = "ID", conflicts_with = "slow")]
     pub item: Option<u64>,
 
-    /// Take slow items only
+    /// Export only slow items, by this rule
     ///
-    /// p99 is the slowest 1 % of the visits of a probe (p50 to p99.99), 3x at least three times their
-    /// median, 500us at least this time.
+    /// p99: the slowest 1 % of the visits of a probe (p50 to p99.99); 3x: at least three times their median; 500us:
+    /// at least this time.
     #[arg(long, value_name = "RULE")]
     pub slow: Option<Rule>,
 
-    /// Take visits that overlap a loss, too
+    /// Include visits that overlap a loss
     ///
-    /// Default: formats that add up times of functions leave them out, as records of theirs may be
-    /// missing; the others (perfetto, firefox, csv) show their flags.
+    /// Default: formats that add up times of functions leave them out, as some of their records may be missing; the
+    /// others (perfetto, firefox, csv) show their flags.
     #[arg(long)]
     pub all: bool,
 

@@ -12,25 +12,25 @@ use crate::html;
 use crate::store::reader::Trace;
 use crate::terminal::say;
 
-/// Write a trace as one self-contained page
+/// Options of `pebs-trace html`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct HtmlArgs {
     /// Directory of the trace
     ///
-    /// The one that pebs-trace named at the end of the run.
+    /// As printed at the end of the recording.
     #[arg(value_name = "TRACE")]
     pub trace: PathBuf,
 
-    /// Select items as slow by this rule at first
+    /// Rule for the first selection of slow items
     ///
-    /// p99 is the slowest 1 % of the visits of a probe (p50 to p99.99), 3x at least three times their
-    /// median, 500us at least this time. Default: as in the report.
+    /// p99: the slowest 1 % of the visits of a probe (p50 to p99.99); 3x: at least three times their median; 500us:
+    /// at least this time. Default: as in the report.
     #[arg(long, value_name = "RULE")]
     pub slow: Option<Rule>,
 
     /// Count visits that overlap a loss, too
     ///
-    /// Default: they are shown, but not counted, as records of theirs may be missing.
+    /// Default: shown, but not counted, as some of their records may be missing.
     #[arg(long)]
     pub all: bool,
 

@@ -28,22 +28,15 @@ use crate::symbolize::{Inlining, Recorded, SymbolizeOptions};
 use crate::terminal::say;
 use crate::units::{KtimeNs, ProbeId};
 
-/// Convert a recording of perf into a trace
-///
-/// Takes what 'perf record' wrote, on this machine or another one: as a file, piped, compressed, cut
-/// short. Samples with :pp keep their exact addresses. Where items begin and end say probes that
-/// were recorded beside them (perf probe, USDT, user_events), or a table. The trace is as one that
-/// pebs-trace records: report, DuckDB and pandas read it.
-///
-/// Exit status: 0 complete; 1 the file is cut, or loss above --max-loss; 2 nothing could be imported.
+/// Options of `pebs-trace import`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ImportArgs {
-    /// File that perf record wrote
+    /// File that 'perf record' wrote
     #[arg(value_name = "PERF_DATA")]
     pub file: PathBuf,
-    /// Begin an item at each sample of this event, as perf names it
+    /// Begin an item at each sample of this event, by its name in perf
     ///
-    /// probe_app:req_begin, sdt_app:request__start. 'perf evlist -i FILE' lists the events.
+    /// Examples: probe_app:req_begin, sdt_app:request__start. 'perf evlist -i FILE' lists the events.
     #[arg(
         long,
         value_name = "EVENT",
@@ -58,36 +51,38 @@ pub struct ImportArgs {
     pub end: Option<String>,
     /// Take the item id from this field of the event
     ///
-    /// Where both events have it, items are matched by it, and may overlap on a thread or change it;
-    /// else by thread. Default: items are numbered.
+    /// If both events have it, begins and ends are matched by it, and items may overlap on a thread or change
+    /// threads; else they are matched by thread. Default: items are numbered.
     #[arg(long, value_name = "FIELD", help_heading = "Items", requires = "begin")]
     pub id: Option<String>,
     /// Take the begins and ends of items from this table
     ///
-    /// CSV with the columns time_ns (on the recording's clock, as 'perf script --ns' prints it, in ns),
-    /// tid, mark (begin or end), and item_id, which may be left out.
+    /// CSV with the columns time_ns (on the recording's clock, as 'perf script --ns' prints it, in ns), tid, mark
+    /// (begin or end), and item_id, which is optional.
     #[arg(long, value_name = "CSV", help_heading = "Items")]
     pub marks: Option<PathBuf>,
-    /// Import samples of this event only; repeat for several
+    /// Import only samples of this event; repeat for several
     ///
     /// Default: samples of all events that have no other role.
     #[arg(short, long = "event", value_name = "EVENT", help_heading = "Items")]
     pub events: Vec<String>,
-    /// Look for binaries here: a binary, or a directory with some; repeat for several
+    /// Binary, or directory to search for binaries; repeat for several
     ///
-    /// A file counts if its build id is the recorded one. Where the recording has none, one of the
-    /// same name does. A directory is looked through by path, by name and by .build-id, as in
-    /// ~/.debug. Binaries at their recorded paths count only by build id.
+    /// A file is used if its build id is the recorded one, or by its name, if the recording has no build id for it.
+    /// Directories are searched by path, by name and by .build-id, as in ~/.debug. Binaries at their recorded paths
+    /// are used only by build id.
     #[arg(long, value_name = "PATH", help_heading = "Names")]
     pub symbols: Vec<PathBuf>,
-    /// Look for binaries by their paths below this copy of the recorded file system, not here
+    /// Look for binaries in this copy of the recorded file system
     ///
-    /// The running kernel names nothing then, even if it is the one that was recorded.
+    /// By their paths below it, and not on this machine. The running kernel is then not used for names, even if it is
+    /// the recorded one.
     #[arg(long, value_name = "DIR", help_heading = "Names")]
     pub symfs: Option<PathBuf>,
-    /// Attribute samples in inlined code to the inlined function; needs debug information
+    /// Attribute samples in inlined code to the inlined function
     ///
-    /// With call stacks inlined functions are frames of their own, before the function whose code they are in.
+    /// Needs debug information. With call stacks inlined functions are separate frames, before the function that
+    /// contains their code.
     #[arg(long, help_heading = "Names")]
     pub inlined: bool,
     /// Write the trace to this directory, which must not exist
@@ -101,10 +96,10 @@ pub struct ImportArgs {
     /// itself.
     #[arg(long, help_heading = "Output")]
     pub no_compact: bool,
-    /// Print the report in this form
+    /// Format of the report
     #[arg(long, value_enum, default_value_t, help_heading = "Output")]
     pub format: Format,
-    /// Exit with 1 if more than this share of samples or marks was lost
+    /// Exit with 1 if more than this share of samples or marks is lost
     #[arg(long, value_name = "PERCENT", default_value = "1", value_parser = crate::cmd::values::percent)]
     #[arg(help_heading = "Output")]
     pub max_loss: f64,
@@ -459,7 +454,7 @@ impl Import<'_> {
             say!("warning: {fault}: this is a bug");
         }
         if let Some(error) = &cut {
-            say!("error: {error}: the trace holds what was written before");
+            say!("error: {error}: the trace holds only what was written before");
             if let Some(hint) = error.hint() {
                 say!("hint: {hint}");
             }
@@ -582,7 +577,7 @@ fn no_items(
     if visits > 0 {
         return Some((
             format!(
-                "{} of threads that the recording does not have",
+                "{} of threads that are not in the recording",
                 plural(fed.unknown_threads, "mark")
             ),
             "tid is the thread's id, not the process's".to_owned(),
@@ -597,7 +592,7 @@ fn no_items(
             ),
         ),
         (None, Some(begin), 0) => (
-            format!("no item was seen: event '{begin}' never came"),
+            format!("no item was seen: event '{begin}' never occurred"),
             "the probe must be hit while perf records".to_owned(),
         ),
         _ => {

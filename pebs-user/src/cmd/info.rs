@@ -12,16 +12,16 @@ use crate::failure::{Context as _, Result};
 use crate::store::reader::Trace;
 use crate::terminal::{say, width};
 
-/// Say how a trace was recorded, what it holds, and what was lost
+/// Options of `pebs-trace info`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct InfoArgs {
     /// Directory of the trace
     ///
-    /// The one that pebs-trace named at the end of the run.
+    /// As printed at the end of the recording.
     #[arg(value_name = "TRACE")]
     pub trace: PathBuf,
 
-    /// Write text for people, or JSON for programs
+    /// Output format
     ///
     /// JSON has all of trace.json, and sizes in bytes.
     #[arg(long, value_enum, default_value_t)]
@@ -33,7 +33,7 @@ pub enum Format {
     /// For people
     #[default]
     Text,
-    /// For programs: everything
+    /// For programs; complete
     Json,
 }
 

@@ -20,46 +20,38 @@ use crate::cost::plan::Goal;
 use crate::cost::ring::Sensitivity;
 use crate::failure::{Context as _, Failure, Result};
 
-/// Find the reset value for a bound on the overhead, before recording
-///
-/// Makes marks for some seconds, counts the event meanwhile without taking samples, and predicts what
-/// each reset value would cost and show: slow-down of items, samples in an item, the shortest function
-/// that is seen, size of the trace. Prints the table and the command line to record with. 'pebs-trace
-/// calibrate' makes the prediction more exact.
-///
-/// Exit status: 0 there is a reset value for the goal; 1 there is none, and what there is instead; 2 could
-/// not run.
+/// Options of `pebs-trace plan`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct PlanArgs {
     /// Keep the slow-down of items below this
     ///
-    /// 3 and 3% are 3 percent. The cost of marks is included.
+    /// 3 and 3% are 3 percent. Includes the cost of marks.
     #[arg(long, value_name = "PERCENT", value_parser = crate::cmd::values::overhead, default_value = "3%")]
     pub max_overhead: f64,
     /// Take at least this many samples in the median item
     #[arg(long, value_name = "SAMPLES", value_parser = samples, default_value = "10")]
     pub min_samples_per_item: f64,
-    /// Probe the place where items start and finish; repeat for several
+    /// Probe where items begin and end; repeat for several
     #[arg(short = 'u', long = "uprobe", value_name = "SPEC")]
     #[arg(required_unless_present = "presets")]
     pub uprobes: Vec<String>,
-    /// Use SPECs made for one kind of program: go, tokio, or a file
+    /// Use the SPECs of a preset: go, tokio, or a file
     #[arg(long = "preset", value_name = "NAME[=BIN]")]
     pub presets: Vec<String>,
-    /// Plan for this event, as perf names it
+    /// Plan for this event, by its name in perf
     #[arg(short, long, value_name = "EVENT", default_value = "auto")]
     pub event: String,
     /// Plan for samples with call stacks, which cost more and are larger
     ///
-    /// fp as for recording. What lbr costs can't be measured beforehand.
+    /// fp as for recording. The cost of lbr can't be measured beforehand.
     #[arg(long, value_name = "HOW", value_enum)]
     pub call_graph: Option<CallGraph>,
-    /// Plan for samples with their memory access
+    /// Plan for samples with memory accesses
     #[arg(long, conflicts_with = "call_graph")]
     pub memory: bool,
-    /// Plan for a recording of this, too; a list with commas
+    /// Plan for recording these, too, separated by commas
     ///
-    /// waits, irq, faults and freq as for recording: recorded while counting, so that their cost and size are known.
+    /// waits, irq, faults and freq as for recording: recorded while counting, to measure their cost and size.
     #[arg(long, value_name = "WHAT", value_enum, value_delimiter = ',')]
     pub with: Vec<Extra>,
     /// Count in this process and its children; repeat for several
@@ -73,13 +65,13 @@ pub struct PlanArgs {
     pub pids: Vec<u32>,
     /// Count for this time, or until the command ends
     ///
-    /// A command that runs longer goes on by itself.
+    /// A command that runs longer continues.
     #[arg(short, long, value_name = "SECONDS", value_parser = crate::cmd::values::seconds, default_value = "3")]
     pub duration: Duration,
-    /// Say whether the program needs the caches; decides the size of rings
+    /// Whether the program needs the caches; sets the size of rings
     #[arg(long, value_name = "HOW", value_enum, default_value_t)]
     pub cache: Sensitivity,
-    /// Print in this form
+    /// Output format
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t = Format::Text)]
     pub format: Format,
     /// Start this command and count in it and its children
@@ -124,7 +116,7 @@ pub fn run(args: &PlanArgs) -> Result<ExitCode> {
     }
     if args.call_graph == Some(CallGraph::Lbr) {
         return Err(Failure::new(
-            "cannot plan for --call-graph lbr: what such a sample costs can only be measured while recording".to_owned(),
+            "cannot plan for --call-graph lbr: the cost of such a sample can only be measured while recording".to_owned(),
             "plan without it, and record with the --max-overhead that must hold".to_owned(),
         ));
     }

@@ -21,37 +21,33 @@ use crate::terminal::{self, shown};
 /// Form of the list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum ProbesFormat {
-    /// A table for people.
+    /// A table for people
     #[default]
     Text,
-    /// One JSON object.
+    /// One JSON object
     Json,
-    /// One line a function, with a head line.
+    /// One line per function, below a header line
     Csv,
 }
 
-/// List what can be probed in a binary
-///
-/// For each function: where the entry probe goes and what a mark there costs, how its returns can be
-/// marked without danger to the program, and its arguments if the binary has debug information. USDT
-/// probes come last.
+/// Options of `pebs-trace probes`.
 #[derive(Clone, Debug, Args)]
 pub struct ProbesArgs {
-    /// Binary to look at: a path, a command in PATH, or a library's name
+    /// Binary: a path, a command in PATH, or the name of a library
     ///
     /// Symlinks are followed. Examples: ./server, redis-server, libc, libsqlite3.so.0.
     #[arg(value_name = "BIN")]
     pub binary: String,
 
-    /// Show only names that contain this
+    /// Show only names that contain this text
     ///
-    /// Case is ignored; '*' stands for anything. Default: all names.
+    /// Case is ignored; '*' matches anything. Default: all names.
     #[arg(value_name = "PATTERN")]
     pub pattern: Option<String>,
 
-    /// Form of the list
+    /// Output format
     ///
-    /// Default: text. json and csv hold the same rows, addresses in decimal.
+    /// json and csv hold the same rows, with addresses in decimal.
     #[arg(long, value_enum, default_value_t, value_name = "FORM")]
     pub format: ProbesFormat,
 }
@@ -89,7 +85,7 @@ fn explain_nothing(args: &ProbesArgs, binary: &Binary) {
             say!("nothing can be probed in {path}: no symbols, no .eh_frame, no USDT probes");
         }
         Some(pattern) => {
-            say!("no function of {path} fits '{pattern}'");
+            say!("no function of {path} matches '{pattern}'");
             let near = nearest(binary, pattern);
             if !near.is_empty() {
                 say!("hint: the nearest names are {}", near.join(", "));

@@ -10,14 +10,10 @@ use crate::failure::{Failure, Result};
 use crate::store::recover::{Recovered, recover_watched};
 use crate::terminal::say;
 
-/// Finish traces whose recording was killed
-///
-/// Turns every open segment into Parquet, up to the last rows that are whole on disk. Running it
-/// again changes nothing. Exit status: 0 all rows on disk saved; 1 some bytes made no whole rows;
-/// 2 a trace could not be recovered.
+/// Options of `pebs-trace recover`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct RecoverArgs {
-    /// Directories of the traces, as named at the end of a recording
+    /// Directories of the traces, as printed when recording began
     #[arg(required = true, value_name = "TRACE")]
     pub traces: Vec<PathBuf>,
 }

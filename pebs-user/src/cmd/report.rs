@@ -17,35 +17,34 @@ use crate::terminal::say;
 use crate::terminal::width;
 use crate::units::ProbeId;
 
-/// Say which items were slow and what carries their time
+/// Options of `pebs-trace report`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ReportArgs {
     /// Directory of the trace
     ///
-    /// The one that pebs-trace named at the end of the run.
+    /// As printed at the end of the recording.
     #[arg(value_name = "TRACE")]
     pub trace: PathBuf,
 
-    /// Write text for people, or JSON or CSV for programs
+    /// Output format
     ///
-    /// JSON and CSV hold times in ns, and leave what is unknown null or empty.
+    /// JSON and CSV have times in ns; unknown values are null or empty.
     #[arg(long, value_enum, default_value_t)]
     pub format: Format,
 
     /// Report times, times by call path, or memory accesses
     ///
-    /// path: for each function who called it, up to the function of the probe, and the time per item of each
-    /// such path, of slow items and of typical ones, with samples and interval; they sum to the function. Needs call
-    /// stacks: --call-graph of a recording, or import of 'perf record --call-graph'.
+    /// path: for each function its callers, up to the function of the probe, and the time per item of each such path,
+    /// of slow and of typical items, with samples and interval; they sum to the function. Needs call stacks: record
+    /// with --call-graph, or import 'perf record --call-graph'.
     ///
-    /// memory: for each function where the data of its loads and stores came from, what other caches
-    /// were asked, how addresses were translated, and how long it took; as events (samples x reset
-    /// value) per item with their error, of slow items and of typical ones. Needs samples that say
-    /// so: see --memory of a recording, or import of 'perf mem record'.
+    /// memory: for each function where the data of its loads and stores came from, snoops of other caches, address
+    /// translation, and latency; as events (samples x reset value) per item with their error, of slow and of typical
+    /// items. Needs samples with memory accesses: record with --memory, or import 'perf mem record'.
     #[arg(long, value_enum, default_value_t)]
     pub by: By,
 
-    /// Choose the table that CSV holds
+    /// Table that CSV holds
     #[arg(long, value_enum, default_value_t)]
     pub table: ReportTable,
 
@@ -55,17 +54,17 @@ pub struct ReportArgs {
 
     /// List at most this many functions
     ///
-    /// In each of the two lists, from 0.5 % of the whole on.
+    /// In each of the two lists; functions below 0.5 % of the whole are left out.
     #[arg(long, value_name = "FUNCTIONS", default_value_t = ReportOptions::default().top)]
     pub top: usize,
 
-    /// Count visits that overlap a loss, too
+    /// Include visits that overlap a loss
     ///
-    /// Default: they are left out, as records of theirs may be missing.
+    /// Default: left out, as some of their records may be missing.
     #[arg(long)]
     pub all: bool,
 
-    /// Report one probe only
+    /// Report only one probe
     ///
     /// Its number: the first --uprobe of the recording is 0.
     #[arg(long, value_name = "ID")]
@@ -78,9 +77,9 @@ pub enum Format {
     /// For people
     #[default]
     Text,
-    /// For programs: everything
+    /// For programs; complete
     Json,
-    /// For programs: one table
+    /// For programs; one table
     Csv,
 }
 
@@ -90,7 +89,7 @@ pub enum By {
     /// Time of functions and waits
     #[default]
     Time,
-    /// Time of functions by who called them
+    /// Time of functions by call path
     Path,
     /// Memory accesses of functions
     Memory,

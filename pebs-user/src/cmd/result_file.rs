@@ -21,7 +21,7 @@ pub enum OnTerminal {
 pub struct ResultFile {
     /// Write to this file, which must not exist
     ///
-    /// Default: standard output, which must not be a terminal unless the result is lines of text.
+    /// Default: standard output, which must not be a terminal unless the output is text.
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// Overwrite the file if it exists

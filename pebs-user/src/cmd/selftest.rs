@@ -22,13 +22,7 @@ use crate::selftest::truth::Truth;
 use crate::selftest::workload::{self, WorkloadArgs};
 use crate::terminal::say;
 
-/// Measure how exact this tool is on this machine
-///
-/// Records a built-in program that logs when each of its functions ran, and compares the trace
-/// with the log: bias and standard error of the functions' times, coverage of the 95 % interval,
-/// samples in a wrong item. Times come with the machine's noise: repeat it on an idle machine
-/// before blaming the tool. Exit status: 0 all targets reached; 1 one was missed, which is named;
-/// 2 could not run.
+/// Options of the hidden `pebs-trace selftest`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct SelftestArgs {
     /// Test these sample intervals, separated by commas
@@ -39,16 +33,16 @@ pub struct SelftestArgs {
     pub reset: Vec<u64>,
     /// Run this long for each interval
     ///
-    /// A run needs 200 items at least.
+    /// A run needs at least 200 items.
     #[arg(short, long, value_name = "SECONDS", value_parser = crate::cmd::values::seconds, default_value = "5")]
     pub duration: std::time::Duration,
-    /// Print in this form
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub format: SelftestFormat,
-    /// Choose other random lengths of functions
+    /// Seed for the random lengths of functions
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     pub seed: u64,
-    /// Keep the traces and logs, and say where
+    /// Keep the traces and logs, and print where they are
     #[arg(long)]
     pub keep: bool,
     /// Compare a trace with the log of its workload instead.
@@ -62,7 +56,7 @@ pub enum SelftestFormat {
     /// For people
     #[default]
     Text,
-    /// For programs: everything
+    /// For programs; complete
     Json,
 }
 

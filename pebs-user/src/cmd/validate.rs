@@ -33,38 +33,27 @@ const MOST_QUICK: Duration = Duration::from_secs(27);
 /// ns between samples of the recordings.
 const RESET: u64 = 50_021;
 
-/// Judge precise sampling against known truth on this machine
-///
-/// Runs built-in work whose events are known, written in assembly, samples it as recordings do, and says how far samples are
-/// from the truth: accuracy of counts, sensitivity to the reset value and stability, bias and attribution, many events at
-/// once, memory accesses, user and kernel mode, overhead, and time stamps of whole recordings. Every event that the machine
-/// offers is tried: PEBS, IBS, breakpoints, page faults and clocks. Each row says 'exact', 'stand-in' or 'not on this
-/// machine'. Needs root, nothing installed, and 3 minutes at most; repeat it on an idle machine before blaming anything.
-///
-/// The last result is kept in ~/.cache/pebs-trace (or $XDG_CACHE_HOME/pebs-trace); 'pebs-trace doctor' names it. A result
-/// written with --format json can be sent to others: it holds CPU, kernel and figures, no names of hosts or users.
-///
-/// Exit status: 0 all within bounds; 1 something deviates, which is named; 2 could not run.
+/// Options of `pebs-trace validate`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ValidateArgs {
-    /// Take 30 seconds at most, with fewer samples and runs
+    /// Take at most 30 seconds, with fewer samples and runs
     #[arg(long)]
     pub quick: bool,
-    /// Run these experiments only, separated by commas
+    /// Run only these experiments, separated by commas
     ///
-    /// The result is not kept.
+    /// The result is not saved.
     #[arg(long, value_name = "NAME", value_enum, value_delimiter = ',')]
     pub only: Vec<Name>,
-    /// Put two results side by side, with published figures, instead
+    /// Compare two results instead, beside published figures
     ///
-    /// Both as written by --format json: two machines, or one before and after a change. Beside them stand the figures that were
-    /// published for Skylake, Cascade Lake, Zen 2 and Zen 3, each with the place where. As text or as a page.
+    /// Both written with --format json: of two machines, or before and after a change. The figures published for
+    /// Skylake, Cascade Lake, Zen 2 and Zen 3 are beside them, each with its source. As text or as a page.
     #[arg(long, num_args = 2, value_names = ["A.json", "B.json"], conflicts_with_all = ["quick", "only"])]
     pub compare: Option<Vec<PathBuf>>,
-    /// Write in this form
+    /// Output format
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t)]
     pub format: ValidateFormat,
-    /// Where to
+    /// Where to write.
     #[command(flatten)]
     pub file: ResultFile,
 }
@@ -75,7 +64,7 @@ pub enum ValidateFormat {
     /// For people
     #[default]
     Text,
-    /// For programs and for --compare: everything
+    /// For programs and --compare; complete
     Json,
     /// One self-contained page
     Html,
@@ -146,7 +135,7 @@ fn validate(host: &Host, args: &ValidateArgs) -> Report {
         let done = if begin.elapsed() < most {
             lab.experiment(name)
         } else {
-            let late = "not tried: the time was over";
+            let late = "not tried: out of time";
             Experiment::new(name, vec![Row::not_here("all", "", late)])
         };
         report.experiments.push(Experiment {
@@ -233,7 +222,7 @@ impl Lab<'_> {
         };
         let why = match peaks() {
             Ok(Some(peaks)) => return stamps::memory(&peaks),
-            Ok(None) => "/proc/self/status does not say it".to_owned(),
+            Ok(None) => "/proc/self/status does not have it".to_owned(),
             Err(why) => why,
         };
         Row::not_here("cpu-clock", "memory of a recording", why)
@@ -253,20 +242,20 @@ fn keep(host: &Host, json: &[u8]) {
         return;
     };
     if let Err(error) = folder.keep_validation(host, json) {
-        say!("warning: the result is not kept for 'pebs-trace doctor': {error}");
+        say!("warning: the result is not saved for 'pebs-trace doctor': {error}");
     }
 }
 
 /// A line for the doctor: the last result of this machine.
 pub(super) fn describe(host: &Host) -> String {
-    let none = || "never: 'pebs-trace validate' judges sampling against known truth".to_owned();
+    let none = || "never run: 'pebs-trace validate' compares sampling with known truth".to_owned();
     let Some(bytes) = Folder::of_user().and_then(|folder| folder.validation(host)) else {
         return none();
     };
     match Report::parse(Path::new("the last result"), &bytes) {
         Ok(report) => text::line(&report),
         Err(_) => {
-            "the last result is of another version: run 'pebs-trace validate' again".to_owned()
+            "the last result is from another version: run 'pebs-trace validate' again".to_owned()
         }
     }
 }

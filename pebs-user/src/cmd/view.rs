@@ -15,7 +15,7 @@ use crate::view::screen;
 /// Maximum of listed items per probe: more than a person looks through.
 const SLOWEST: usize = 10_000;
 
-/// Browse a trace in the terminal: a list of items, enter to open one
+/// Options of `pebs-trace view`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ViewArgs {
     /// Directory of the trace
@@ -24,20 +24,21 @@ pub struct ViewArgs {
 
     /// List this many of the slowest items of each probe
     ///
-    /// Memory grows with it, and with the trace by four bytes an item. Medians and histograms are of all.
+    /// Memory use grows with it, and by four bytes per item of the trace. Medians and histograms cover all items.
     #[arg(long, value_name = "ITEMS", default_value_t = SLOWEST)]
     pub slowest: usize,
 
-    /// List and count visits that overlap a loss, too
+    /// Include visits that overlap a loss
     ///
-    /// Default: they are left out, as records of theirs may be missing.
+    /// Default: left out, as some of their records may be missing.
     #[arg(long)]
     pub all: bool,
 
     /// Follow a trace that is being written
     ///
-    /// It is read again about every second, or less often if that takes more than a fifth of the time; the selection is
-    /// kept. Items appear a second or two after they end. A trace that is not being written is shown whole.
+    /// Reads it again about every second, or less often if that takes more than a fifth of the time; keeps the
+    /// selection. Items appear a second or two after they end. A trace that is not being written is shown as without
+    /// --live.
     #[arg(long)]
     pub live: bool,
 }

@@ -50,12 +50,12 @@ pub(crate) struct Caches {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Sensitivity {
-    /// Find out by its cache misses where the CPU counts them
+    /// Decide by its cache misses, if the CPU counts them
     #[default]
     Auto,
-    /// It does: keep the ring small
+    /// Yes: keep the ring small
     Sensitive,
-    /// It does not
+    /// No
     Oblivious,
 }
 

@@ -50,7 +50,7 @@ pub enum Format {
     Pprof,
     /// JSON for speedscope.app: self time and waits, item after item
     Speedscope,
-    /// JSON for OpenTelemetry's collectors, Jaeger, Tempo: an item is a trace, visits and waits are spans
+    /// JSON for OpenTelemetry collectors, Jaeger, Tempo: items as traces, visits and waits as spans
     Otlp,
     /// Text: a line for each stack with its self time or wait, in ns
     Folded,

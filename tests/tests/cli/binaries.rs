@@ -131,7 +131,7 @@ fn name_that_is_not_text() {
     let spec = OsStr::from_bytes(b"./serv\xff:handle");
     let done = pebs_trace([OsStr::new("--uprobe"), spec]);
     assert_eq!(done.code(), Some(2), "{done}");
-    hints(&done, &["not UTF-8", "ln -s"]);
+    hints(&done, &["must be UTF-8", "ln -s"]);
 }
 
 /// A function that the binary only imports has no address in it.

@@ -32,7 +32,7 @@ fn arguments(help: &str) -> Vec<(String, String)> {
         let indent = line.len() - line.trim_start().len();
         let text = line.trim();
         if indent == 0 && !text.is_empty() {
-            listing = text == "Options:" || text == "Arguments:" || text.ends_with("options:");
+            listing = text.ends_with(':') && text != "Commands:";
         } else if listing && indent <= 6 && text.starts_with(['-', '<', '[']) {
             let (name, help) = text.split_once("  ").unwrap_or((text, ""));
             found.push((name.to_owned(), help.trim().to_owned()));
@@ -67,6 +67,26 @@ fn every_argument_has_help() {
                 && first.starts_with(|c: char| c.is_uppercase());
             assert!(ok, "{page} {argument}: '{first}'");
         }
+    }
+}
+
+/// The long help of a command whose exit status tells results apart says which.
+#[test]
+fn exit_statuses_have_help() {
+    assert!(help_of(None).contains("Exit status: 0"));
+    for name in [
+        "diff",
+        "import",
+        "recover",
+        "probes",
+        "events",
+        "doctor",
+        "calibrate",
+        "plan",
+        "validate",
+    ] {
+        let help = help_of(Some(name));
+        assert!(help.contains("Exit status: 0"), "{name}: {help}");
     }
 }
 

@@ -105,7 +105,7 @@ pub(super) fn extras(facts: &Facts) -> Check {
 /// Copied code of programs that move their own code needs `bpf_loop`, in Linux since 5.17.
 pub(super) fn copied_code(facts: &Facts) -> Check {
     if facts.host.at_least(KernelVersion(5, 17)) {
-        let found = "a program that copies its probed code to huge pages lives on (Linux 5.17)";
+        let found = "a program that copies its probed code to huge pages survives (Linux 5.17)";
         return Check::ok("copied code", found);
     }
     let found = "before Linux 5.17 a program that copies its probed code to huge pages itself dies of SIGTRAP";

@@ -47,14 +47,15 @@ pub(super) fn paranoid(facts: &Facts) -> Check {
         .paranoid
         .map_or("unknown".into(), |value| value.to_string());
     if limits.capabilities.is_some_and(|caps| caps.may_perf()) {
-        let found = format!("kernel.perf_event_paranoid is {value}, which does not bind this user");
+        let found =
+            format!("kernel.perf_event_paranoid is {value}, which does not restrict this user");
         return Check::ok("paranoid level", found);
     }
     if limits.paranoid.is_some_and(|value| value < 0) {
-        let found = format!("kernel.perf_event_paranoid is {value}, which binds nobody");
+        let found = format!("kernel.perf_event_paranoid is {value}, which restricts nobody");
         return Check::ok("paranoid level", found);
     }
-    let found = format!("kernel.perf_event_paranoid is {value} and binds this user");
+    let found = format!("kernel.perf_event_paranoid is {value} and restricts this user");
     Check::missing("paranoid level", found, SUDO)
 }
 
@@ -65,7 +66,7 @@ pub(super) fn lockdown(facts: &Facts) -> Check {
             "not in this kernel, or securityfs is not mounted",
         ),
         Some(Lockdown::None) => Check::ok("lockdown", "none"),
-        Some(Lockdown::Integrity) => Check::ok("lockdown", "integrity, which lets tracing work"),
+        Some(Lockdown::Integrity) => Check::ok("lockdown", "integrity, which allows tracing"),
         Some(Lockdown::Confidentiality) => Check::missing(
             "lockdown",
             "confidentiality: eBPF programs may not read the kernel's data",

@@ -114,7 +114,7 @@ pub(super) fn look(counting: &Counting, trace: &Path, args: &PlanArgs) -> Result
     let Some(alpha_ns) = counting.units.sample_ns else {
         return Err(Failure::new(
             format!(
-                "cannot plan: what a sample of '{}' costs is not known",
+                "cannot plan: the cost of a sample of '{}' is unknown",
                 event.name
             ),
             format!("'pebs-trace calibrate --event {}' measures it", event.name),
@@ -127,14 +127,14 @@ pub(super) fn look(counting: &Counting, trace: &Path, args: &PlanArgs) -> Result
         .zip(cost.visits_oncpu_ns);
     let Some(((marks_ns, faults_ns), oncpu_ns)) = known else {
         return Err(Failure::new(
-            "cannot plan: what marks cost could not be measured".to_owned(),
+            "cannot plan: the cost of marks could not be measured".to_owned(),
             "'pebs-trace doctor' says what this machine can do".to_owned(),
         ));
     };
     let Some(extras_ns) = extras_ns(&cost, &args.with) else {
         return Err(Failure::new(
-            "cannot plan: what --with costs could not be measured".to_owned(),
-            "plan without it; the recording's trace.json says what it cost".to_owned(),
+            "cannot plan: the cost of --with could not be measured".to_owned(),
+            "plan without it; trace.json of the recording has its cost".to_owned(),
         ));
     };
     let (items, item_ns) = items(trace)?;

@@ -143,7 +143,7 @@ impl Shown<'_> {
     fn sizes(&self) -> String {
         let sizes = self.found.sample_bytes;
         let assumed = match sizes.frames {
-            Some(frames) => format!(", with the stack of {frames} frames that is assumed"),
+            Some(frames) => format!(", with an assumed stack of {frames} frames"),
             None if self.event.access != 0 => ", with its memory access".to_owned(),
             None => return String::new(),
         };
@@ -212,12 +212,12 @@ impl Shown<'_> {
                     .map_or_else(|| UNKNOWN.to_owned(), number);
                 let other = match wanted {
                     Some(wanted) => format!(
-                        "for {wanted_samples} it takes --reset {wanted}, which makes items slower by {}",
+                        "{wanted_samples} samples need --reset {wanted}, which slows items down by {}",
                         share(overhead)
                     ),
                     None => format!(
-                        "{wanted_samples} samples are more than this event gives in so short an item: probe a \
-                         function that does more, or look at many items together"
+                        "this event can't give {wanted_samples} samples in so short an item: probe a function that \
+                         does more, or look at many items together"
                     ),
                 };
                 format!(
