@@ -129,7 +129,7 @@ pub enum Cmd {
     ///
     /// Exit status: 0, or 1 if no name matches the pattern.
     Events(cmd::events::EventsArgs),
-    /// Check what this machine can record, and print how to fix what it can't
+    /// Check whether this machine can record, and print fixes
     ///
     /// Each line is ok, degraded (recording works, with less) or missing (recording does not work), with the finding
     /// and the command that fixes it. Features are tried, not guessed from the version. Changes nothing. Takes well
