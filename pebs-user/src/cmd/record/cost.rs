@@ -231,7 +231,7 @@ fn ticks_note(interval: Duration, tick_ns: Option<f64>) -> String {
             time(ns),
             percent(ns / interval.as_nanos() as f64)
         ),
-        None => format!("every {each}; what that costs is not known"),
+        None => format!("every {each}, at unknown cost"),
     }
 }
 
