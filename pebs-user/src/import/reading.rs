@@ -120,7 +120,7 @@ impl Reading {
 
     /// Reads all and feeds it to a pipeline; `None` as soon as that is found to be in vain.
     ///
-    /// Cost: as reading the file, and the first round again. Memory: as [`super::feed`], and by the number of threads and
+    /// Cost: as reading the file, and the first round again. Memory: as [`super::feed()`], and by the number of threads and
     /// of losses.
     ///
     /// # Errors
