@@ -70,10 +70,11 @@
 //!
 //! The main thread waits for the end (signals, time, the command, the target) in a tokio loop and
 //! looks after CPUs that come and go. The *draining* thread empties all rings every few ms and hands
-//! the bytes on as a cycle. The *pipeline* thread does everything from decoding to encoded pages. A
-//! background thread of [`store::writer`] compacts closed segments. Memory between the threads is
+//! the bytes on as a cycle. The *pipeline* thread makes closed visits of them, with named samples, and rows of all
+//! tables but two. The *encoder* thread of [`store::writer`] estimates the visits that are kept and encodes their samples
+//! and estimates. A background thread compacts closed segments. Memory between the threads is
 //! bounded in bytes; when the bound is reached the rings fill, and the kernel programs refuse samples
-//! (never marks, as long as samples can be refused) and count them.
+//! (never marks, as long as samples can be refused) and count them. [`pipeline`] says what bounds the rate.
 //!
 //! Once everything is attached, each of them drops the privileges that it no longer needs.
 //!
@@ -103,7 +104,8 @@
 //!   concerns several before that record is used, and at each instant at most one visit of a thread is current,
 //!   so no sample and no time counts twice. No symbols, no files.
 //! * **symbolize** ([`symbolize`]). Invariant: a sample always gets a function, and no name is guessed.
-//! * **sink** ([`store::writer`]). Invariant: a file that ends in `.parquet` is whole. No estimates.
+//! * **sink** ([`store::writer`]). Invariant: a file that ends in `.parquet` is whole. Nothing is estimated but
+//!   as the pipeline says ([`store::writer::Estimate`]).
 //! * **analysis** ([`analysis`]). Invariant: reads trace tables only, no live state. A figure has its
 //!   sample count and error beside it, or is unknown.
 //! * **view** ([`view`]). Invariant: drawing and keys do no I/O; everything is read before the terminal is taken over,

@@ -10,6 +10,7 @@ use pebs_user::pipeline::synthetic::function_of;
 use pebs_user::store::run::RunInfo;
 use pebs_user::store::samples::{ORDERED_ROWS, SampleBlock, SamplesOf};
 use pebs_user::store::schema::{SCHEMA_VERSION, VisitFunctionRow, VisitRow};
+use pebs_user::store::visit_block::VisitBlock;
 use pebs_user::store::writer::{TraceWriter, WriterOptions};
 use pebs_user::stream::samples::{SampleBuf, Samples};
 use pebs_user::units::Slot;
@@ -28,7 +29,7 @@ pub struct AllRows {
 impl AllRows {
     pub fn write_to(&self, mut writer: TraceWriter) {
         let (mut from, mut rest) = (0, self.samples.samples());
-        let mut block = SampleBlock::default();
+        let mut block = VisitBlock::default();
         for &(visit_id, tid, to) in &self.runs {
             let (samples, later) = rest.split_at(to - from);
             (from, rest) = (to, later);
@@ -39,13 +40,13 @@ impl AllRows {
                 alike: true,
                 near: None,
             };
-            name(&mut block, of.samples);
-            block.keep(&of, &[]);
-            if block.rows() >= ORDERED_ROWS {
-                writer.samples(&mut block);
+            name(&mut block.samples, of.samples);
+            block.samples.keep(&of, &[]);
+            if block.samples.rows() >= ORDERED_ROWS {
+                writer.block(&mut block);
             }
         }
-        writer.samples(&mut block);
+        writer.block(&mut block);
         for rows in self.functions.chunks(16 * 1024) {
             writer.extend(rows).expect("room on disk");
         }

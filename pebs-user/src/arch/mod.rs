@@ -5,6 +5,7 @@
 
 mod x86_64;
 
+pub(crate) use x86_64::cache::will_write;
 pub(crate) use x86_64::calls;
 pub(crate) use x86_64::idioms::{self, IndirectJump};
 pub(crate) use x86_64::instruction::{Flow, Instruction, decode};

@@ -1,12 +1,14 @@
 //! From closed visits to rows: names, estimates, and the writer.
 
 use std::iter;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::PipelineOptions;
 use super::counts::CountedFrom;
+use super::estimates::estimate;
 use super::keep::Keeper;
 use super::memory::Accesses;
 use super::net::Net;
@@ -16,11 +18,11 @@ use crate::correlate::{
 };
 use crate::estimate::{Estimator, Events, FunctionEstimate, Pause, Series, VisitTimeline};
 use crate::ledger::Reason;
-use crate::store::estimates::{self, EstimateBlock};
-use crate::store::samples::{ORDERED_ROWS, SampleBlock, SamplesOf};
+use crate::store::samples::{ORDERED_ROWS, SamplesOf};
 use crate::store::schema::{
-    FunctionRow, INTERRUPT, LossRow, MemoryRow, Table, VisitRow, WaitRow, visit_flag,
+    FunctionRow, INTERRUPT, LossRow, MemoryRow, Table, WaitRow, visit_flag,
 };
+use crate::store::visit_block::{VisitBlock, VisitKey};
 use crate::store::writer::{TraceWriter, WriteError};
 use crate::stream::decode::{Actor, SampleKind};
 use crate::stream::samples::Samples;
@@ -29,7 +31,7 @@ use crate::stream::stacks::{Chains, StackKey};
 use crate::symbolize::Symbolizer;
 use crate::symbolize::callers::Callers;
 use crate::symbolize::stacks::Stacks;
-use crate::units::{Cpu, FunctionId, Pid, StackId, Tid, TraceNs};
+use crate::units::{Cpu, EventId, Pid, StackId, Tid, TraceNs};
 
 /// What became of records, for the books.
 #[derive(Clone, Copy, Debug)]
@@ -56,17 +58,17 @@ pub(super) struct Rows {
     pub keeper: Keeper,
     pub accesses: Accesses,
     estimator: Estimator,
-    /// Samples with their functions, for the writer.
-    block: SampleBlock,
-    /// What was estimated of visits, for the writer.
-    estimates: EstimateBlock,
+    /// Samples with their functions, and the visits that are kept, for the writer.
+    block: VisitBlock,
+    /// Of the visit at hand, where what is kept of it hangs on them.
+    estimates: Vec<FunctionEstimate>,
     /// Whether who wakes and who displaces threads is recorded.
     encounters: bool,
     /// Events that are counted for each visit.
     pub counted: Vec<CountedFrom>,
     functions: Vec<FunctionRow>,
     /// Reset values over time.
-    pub resets: Resets,
+    resets: Arc<Resets>,
     /// What pebs-trace takes of visits.
     pub net: Net,
     /// What taking a sample does to the target.
@@ -103,7 +105,7 @@ impl Rows {
         options: &PipelineOptions,
         writer: TraceWriter,
     ) -> Self {
-        Self {
+        let rows = Self {
             symbolizer,
             chains: Chains::new(options.max_stack_bytes),
             callers: Callers::default(),
@@ -113,12 +115,12 @@ impl Rows {
             keeper: Keeper::new(options.keep, options.interval),
             accesses: Accesses::new(options.max_samples),
             estimator: Estimator::new(&options.clock_events),
-            block: SampleBlock::default(),
-            estimates: EstimateBlock::default(),
+            block: VisitBlock::default(),
+            estimates: Vec::new(),
             encounters: options.encounters,
             counted: options.counted.clone(),
             functions: Vec::new(),
-            resets: Resets::new(&options.resets),
+            resets: Arc::new(Resets::new(&options.resets)),
             net: Net::new(options),
             pause: Pause::default(),
             met: FxHashSet::default(),
@@ -137,18 +139,36 @@ impl Rows {
             oncpu_known: false,
             mappings_lost: 0,
             error: None,
-        }
+        };
+        rows.estimate_by();
+        rows
+    }
+
+    /// Tells the writer how visits are estimated from now on.
+    fn estimate_by(&self) {
+        let (estimator, resets) = (self.estimator.clone(), Arc::clone(&self.resets));
+        self.writer.estimate_by(estimate(estimator, resets));
+    }
+
+    /// An event has another reset value since then.
+    pub(super) fn reset_changed(&mut self, event: EventId, time: TraceNs, reset: u64) {
+        Arc::make_mut(&mut self.resets).change(event, time, reset);
+        self.estimate_by();
     }
 
     /// What taking a sample does to the target, once it is known.
     pub(super) fn pause(&mut self, pause: Pause) {
-        self.pause = pause;
-        self.estimator = std::mem::take(&mut self.estimator).with_pause(pause);
+        if pause != self.pause {
+            self.pause = pause;
+            self.estimator = std::mem::take(&mut self.estimator).with_pause(pause);
+            self.estimate_by();
+        }
     }
 
     /// Begin and end of visits come from samples.
     pub(super) fn sampled_bounds(&mut self) {
         self.estimator = std::mem::take(&mut self.estimator).with_sampled_bounds();
+        self.estimate_by();
     }
 
     /// Opens the binaries of a process that was not seen before.
@@ -216,7 +236,6 @@ impl Rows {
     pub(super) fn tick(&mut self, elapsed: Duration) {
         if self.writer.is_due(elapsed) {
             self.flush_block();
-            self.flush_estimates();
         }
         self.flush_functions();
         if self.keeper.is_due(elapsed) {
@@ -226,16 +245,10 @@ impl Rows {
         self.check(result);
     }
 
-    /// Hands the samples that are kept to the writer.
+    /// Hands what is kept to the writer.
     fn flush_block(&mut self) {
-        self.writer.samples(&mut self.block);
+        self.writer.block(&mut self.block);
         self.block.clear();
-    }
-
-    /// Hands the estimates that are kept to the writer.
-    fn flush_estimates(&mut self) {
-        self.writer.estimates(&mut self.estimates);
-        self.estimates.clear();
     }
 
     /// Writes the functions and call stacks that are new.
@@ -278,7 +291,6 @@ impl Rows {
     /// Brings everything to the open segments, so that what could not be written is known.
     pub(super) fn flush_all(&mut self) {
         self.flush_block();
-        self.flush_estimates();
         self.flush_functions();
         let result = self.writer.flush_all();
         self.check(result);
@@ -349,7 +361,7 @@ impl Rows {
     /// another.
     fn name(&mut self, samples: Samples<'_>, pid: Pid) -> bool {
         let Self {
-            block,
+            block: VisitBlock { samples: block, .. },
             symbolizer,
             programs,
             ..
@@ -379,9 +391,9 @@ impl Rows {
             if let Some(number) = kind.system_call()
                 && kind.stack() == StackKey::NONE
             {
-                let function = self.block.functions()[at];
+                let function = self.block.samples.functions()[at];
                 let within = self.symbolizer.in_system_call(function, number);
-                self.block.rename(at, within);
+                self.block.samples.rename(at, within);
             }
         }
     }
@@ -412,7 +424,7 @@ impl Rows {
         for at in (0..first).chain(last..samples.len()) {
             if samples.ips[at].is_kernel() {
                 let own = self.symbolizer.own_function();
-                self.block.rename(at, own);
+                self.block.samples.rename(at, own);
             }
         }
     }
@@ -450,8 +462,8 @@ impl Rows {
         if !self.accesses.is_empty() {
             self.memory(of);
         }
-        self.block.keep(of, &self.stack_ids);
-        if self.block.rows() >= ORDERED_ROWS {
+        self.block.samples.keep(of, &self.stack_ids);
+        if self.block.samples.rows() >= ORDERED_ROWS {
             self.flush_block();
         }
         for (cpu, count) in by_cpu(of.samples.kinds, of.alike) {
@@ -465,7 +477,7 @@ impl Rows {
     /// Writes what the samples that were named last say about their accesses.
     #[cold]
     fn memory(&mut self, of: &SamplesOf<'_>) {
-        for (sample, function) in of.samples.iter().zip(self.block.functions()) {
+        for (sample, function) in of.samples.iter().zip(self.block.samples.functions()) {
             let Some(access) = self.accesses.take(of.tid, &sample) else {
                 continue;
             };
@@ -499,56 +511,31 @@ impl Rows {
         }
     }
 
-    /// Estimates a visit whose samples are at hand.
+    /// Counts the samples at hand whose functions have no name.
+    fn count_unresolved(&mut self) {
+        let functions = self.block.samples.functions().iter();
+        let unresolved = functions.filter(|it| !self.symbolizer.is_resolved(**it));
+        self.unresolved += unresolved.count() as u64;
+    }
+
+    /// Estimates a visit whose samples are at hand: what is kept of it hangs on that.
     fn estimate(&mut self, visit: &ClosedVisit<'_>) {
-        let Self {
-            block,
-            symbolizer,
-            estimator,
-            estimates,
-            resets,
-            unresolved,
-            ..
-        } = self;
         let samples = visit.samples;
-        let series = Series {
-            times: samples.times,
-            functions: block.functions(),
-            events: match (block.events(), samples.kinds.first()) {
-                ([], Some(first)) => Events::All(first.event()),
-                (events, _) => Events::Each(events),
-            },
-        };
+        let functions = self.block.samples.functions();
         let timeline = VisitTimeline {
             begin: visit.begin.0,
             end: visit.end.map(|(end, _)| end),
-            // Without switches, and where some of it is shared, the time on the CPU is unknown, and so are the estimates from it.
-            active: if visit.switches && visit.owns_all() {
-                visit.active
-            } else {
-                &[]
+            active: known_active(visit),
+            samples: Series {
+                times: samples.times,
+                functions,
+                events: match (self.block.samples.events(), samples.kinds.first()) {
+                    ([], Some(first)) => Events::All(first.event()),
+                    (events, _) => Events::Each(events),
+                },
             },
-            samples: series,
         };
-        let estimate = |out: &mut Vec<FunctionEstimate>| estimator.estimate(&timeline, out);
-        // Nearly always the reset value is the same for all samples.
-        let reset = match (series.events, series.times.first()) {
-            (Events::All(event), Some(first)) => resets.since(event, *first),
-            _ => None,
-        };
-        estimates.fill(estimate, |rows, events| match reset {
-            Some(reset) => events.extend(rows.iter().map(|row| u64::from(row.samples) * reset)),
-            None => events.extend(rows.iter().map(|row| {
-                let samples = (row.samples, row.first, row.last);
-                let times = || series.times_of(row.function, row.event);
-                resets.events(row.event, samples, times)
-            })),
-        });
-        for row in estimates.at_hand() {
-            if !symbolizer.is_resolved(row.function) {
-                *unresolved += u64::from(row.samples);
-            }
-        }
+        self.estimator.estimate(&timeline, &mut self.estimates);
     }
 
     fn waits(&mut self, visit: &ClosedVisit<'_>, kept: bool) {
@@ -610,6 +597,15 @@ fn earlier_program(
     earlier.next().map(|(_, program)| *program)
 }
 
+/// Without switches, and where some of it is shared, the time on the CPU is unknown, and so are the estimates from it.
+const fn known_active<'a>(visit: &ClosedVisit<'a>) -> &'a [(TraceNs, TraceNs)] {
+    if visit.switches && visit.owns_all() {
+        visit.active
+    } else {
+        &[]
+    }
+}
+
 /// How many samples there are of each CPU, in runs; of samples that are alike there is one.
 fn by_cpu(mut kinds: &[SampleKind], alike: bool) -> impl Iterator<Item = (Cpu, u64)> {
     iter::from_fn(move || {
@@ -637,18 +633,24 @@ impl Sink for Rows {
         let alike = self.name(samples, visit.pid);
         self.tell_system_calls(samples.kinds);
         self.tell_own(visit);
-        self.estimate(visit);
+        self.count_unresolved();
         let net = self.net.of(visit, &self.resets, &self.writer);
-        let known = match visit.owns_all() {
-            true => self.estimates.at_hand(),
-            false => &[],
-        };
-        let kept = self.keeper.visit(visit, net.map(|it| it.0), known);
+        self.estimates.clear();
+        if !self.keeper.keeps_all() && visit.owns_all() {
+            self.estimate(visit);
+        }
+        let net_ns = net.map(|it| it.0);
+        let kept = self.keeper.visit(visit, net_ns, &self.estimates);
         if kept {
-            self.estimates
-                .keep(visit.visit_id, visit.item_id, visit.tid);
-            if self.estimates.rows() >= estimates::ORDERED_ROWS {
-                self.flush_estimates();
+            if let Some(first) = samples.kinds.first() {
+                let key = VisitKey {
+                    visit_id: visit.visit_id,
+                    item_id: visit.item_id,
+                    tid: visit.tid,
+                };
+                let ends = (visit.begin.0, visit.end.map(|(end, _)| end));
+                let active = known_active(visit);
+                self.block.visit(key, ends, active, first.event());
             }
             let near = (visit.begin.0, visit.end.map(|(end, _)| end));
             self.samples(&SamplesOf {
@@ -670,34 +672,34 @@ impl Sink for Rows {
             self.oncpu_known = true;
         }
         let interference = &visit.interference;
-        let row = VisitRow {
-            visit_id: visit.visit_id,
-            item_id: visit.item_id,
-            probe_id: visit.probe,
-            pid: visit.pid,
-            tid: visit.tid,
-            cpu_begin: visit.begin.1,
-            cpu_end: visit.end.and_then(|(_, cpu)| cpu),
-            begin_ns: visit.begin.0,
-            end_ns: visit.end.map(|(end, _)| end),
-            duration_ns: visit.end.map(|(end, _)| end.0 - visit.begin.0.0),
-            oncpu_ns,
-            net_ns: net.map(|it| it.0),
-            net_stderr_ns: net.map(|it| it.1),
-            samples: visit.samples.len() as u32,
-            flags: visit.flags | if kept { 0 } else { visit_flag::CONDENSED },
-            switches: visit.switches(),
-            migrations: visit.migrations(),
-            page_faults: visit.page_faults(),
-            irq_ns: interference.irq_ns,
-            softirq_ns: interference.softirq_ns,
-            fault_ns: interference.fault_ns,
-            reclaim_ns: interference.reclaim_ns,
-            major_faults: interference.major_faults,
-            shared_ns: visit.shared_ns(),
-            idle_ns: visit.idle_ns(),
-        };
-        let result = self.writer.visit(&row, visit.args);
+        // Field by field: a whole row would be made on the stack first.
+        let result = self.writer.visit_with(visit.args, |row| {
+            row.visit_id = visit.visit_id;
+            row.item_id = visit.item_id;
+            row.probe_id = visit.probe;
+            row.pid = visit.pid;
+            row.tid = visit.tid;
+            row.cpu_begin = visit.begin.1;
+            row.cpu_end = visit.end.and_then(|(_, cpu)| cpu);
+            row.begin_ns = visit.begin.0;
+            row.end_ns = visit.end.map(|(end, _)| end);
+            row.duration_ns = visit.end.map(|(end, _)| end.0 - visit.begin.0.0);
+            row.oncpu_ns = oncpu_ns;
+            row.net_ns = net.map(|it| it.0);
+            row.net_stderr_ns = net.map(|it| it.1);
+            row.samples = visit.samples.len() as u32;
+            row.flags = visit.flags | if kept { 0 } else { visit_flag::CONDENSED };
+            row.switches = visit.switches();
+            row.migrations = visit.migrations();
+            row.page_faults = visit.page_faults();
+            row.irq_ns = interference.irq_ns;
+            row.softirq_ns = interference.softirq_ns;
+            row.fault_ns = interference.fault_ns;
+            row.reclaim_ns = interference.reclaim_ns;
+            row.major_faults = interference.major_faults;
+            row.shared_ns = visit.shared_ns();
+            row.idle_ns = visit.idle_ns();
+        });
         self.check(result);
     }
 
@@ -709,8 +711,7 @@ impl Sink for Rows {
         self.strays += samples.len() as u64;
         let alike = self.name(samples, pid);
         self.tell_system_calls(samples.kinds);
-        let unresolved = |function: &&FunctionId| !self.symbolizer.is_resolved(**function);
-        self.unresolved += self.block.functions().iter().filter(unresolved).count() as u64;
+        self.count_unresolved();
         if !self.keeper.keeps_all() {
             return self.not_kept(samples, alike, tid);
         }

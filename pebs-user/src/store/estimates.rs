@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::visit_block::VisitKey;
 use crate::estimate::FunctionEstimate;
 use crate::units::Tid;
 
@@ -10,6 +11,9 @@ pub(crate) const BLOCK_ROWS: usize = 128;
 
 /// Rows that are worth ordering: 2 MiB.
 pub(crate) const ORDERED_ROWS: usize = 32 * 1024;
+
+/// Number of consecutive rows of a thread that are encoded where they lie.
+const LONG_TURN: usize = BLOCK_ROWS / 2;
 
 /// Maximum rows of unneeded memory that a block keeps.
 const KEPT_ROWS: usize = 2 * ORDERED_ROWS;
@@ -39,6 +43,18 @@ pub(super) struct Parts<'a> {
     pub item_ids: &'a [u64],
 }
 
+impl Parts<'_> {
+    /// Some of the rows.
+    fn some(&self, rows: Range<usize>) -> Self {
+        Self {
+            estimates: &self.estimates[rows.clone()],
+            events: &self.events[rows.clone()],
+            visit_ids: &self.visit_ids[rows.clone()],
+            item_ids: &self.item_ids[rows],
+        }
+    }
+}
+
 impl EstimateBlock {
     /// Calls `estimate` to append the estimates of a visit; they replace those of the previous visit, unless those
     /// were kept. `events` appends for each the number of events that its samples stand for; 0: unknown.
@@ -62,7 +78,12 @@ impl EstimateBlock {
 
     /// Makes rows of them.
     #[inline]
-    pub fn keep(&mut self, visit_id: u64, item_id: u64, tid: Tid) {
+    pub(super) fn keep(&mut self, of: VisitKey) {
+        let VisitKey {
+            visit_id,
+            item_id,
+            tid,
+        } = of;
         let rows = self.rows..self.estimates.len();
         match self.turns.last_mut() {
             Some((last, end)) if *last == tid => *end = rows.end,
@@ -104,32 +125,39 @@ impl EstimateBlock {
         turns.sort_by_key(|(tid, _)| *tid);
         let parts = self.parts();
         for (_, rows) in turns {
+            if rows.len() >= LONG_TURN {
+                room.hand_out(&mut take);
+                take(&parts.some(rows));
+                continue;
+            }
             let mut rest = rows;
             while !rest.is_empty() {
                 let now = rest.len().min(BLOCK_ROWS - room.rows);
-                room.copy(&parts, rest.start..rest.start + now);
+                room.copy(&parts.some(rest.start..rest.start + now));
                 rest.start += now;
                 if room.rows == BLOCK_ROWS {
-                    take(&room.parts());
-                    room.clear();
+                    room.hand_out(&mut take);
                 }
             }
         }
-        if room.rows > 0 {
-            take(&room.parts());
-            room.clear();
+        room.hand_out(&mut take);
+    }
+
+    /// Hands out all rows, if there are any, and forgets them.
+    fn hand_out(&mut self, take: &mut impl FnMut(&Parts<'_>)) {
+        if self.rows > 0 {
+            take(&self.parts());
+            self.clear();
         }
     }
 
     /// Appends rows of another block.
-    fn copy(&mut self, from: &Parts<'_>, rows: Range<usize>) {
-        self.estimates
-            .extend_from_slice(&from.estimates[rows.clone()]);
-        self.events.extend_from_slice(&from.events[rows.clone()]);
+    fn copy(&mut self, from: &Parts<'_>) {
+        self.estimates.extend_from_slice(from.estimates);
+        self.events.extend_from_slice(from.events);
         let to = self.rows..self.estimates.len();
-        self.visit_ids
-            .copy(to.clone(), &from.visit_ids[rows.clone()]);
-        self.item_ids.copy(to.clone(), &from.item_ids[rows]);
+        self.visit_ids.copy(to.clone(), from.visit_ids);
+        self.item_ids.copy(to.clone(), from.item_ids);
         self.rows = to.end;
     }
 
@@ -228,7 +256,11 @@ pub(super) mod tests {
             }
             let estimates = block.at_hand().iter();
             rows.extend(estimates.map(|it| (visit_id, u64::from(it.function.0) % 3, *it)));
-            block.keep(visit_id, 10 * visit_id, Tid(9 - visit_id as u32 / 3));
+            block.keep(VisitKey {
+                visit_id,
+                item_id: 10 * visit_id,
+                tid: Tid(9 - visit_id as u32 / 3),
+            });
         }
         (rows, block)
     }

@@ -2,12 +2,13 @@
 
 pub(crate) mod args;
 pub mod call_stacks;
-pub(crate) mod estimates;
+pub mod estimates;
 pub mod run;
 pub mod samples;
 pub mod schema;
 pub mod tables;
 pub mod view;
+pub mod visit_block;
 
 mod columns;
 mod compacted;

@@ -1,8 +1,9 @@
 //! Samples on their way to their table: columns that visits are added to, and that are encoded by the thousand.
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 use super::schema::{SampleRow, sample_flag};
+use crate::arch::will_write;
 use crate::stream::decode::SampleKind;
 use crate::stream::samples::{BareSample, Samples};
 use crate::units::Slot;
@@ -16,6 +17,12 @@ pub const ORDERED_ROWS: usize = 128 * 1024;
 
 /// Maximum number of rows of a [`Part`].
 const PART_ROWS: usize = 16 * 1024;
+
+/// Number of consecutive rows of a thread that are encoded where they lie.
+const LONG_TURN: RangeInclusive<usize> = BLOCK_ROWS / 4..=PART_ROWS;
+
+/// Rows prefetched for writing at once: more than most visits have.
+const AHEAD: usize = 32;
 
 /// Maximum rows of unneeded memory that a block keeps.
 const KEPT_ROWS: usize = 2 * ORDERED_ROWS;
@@ -109,6 +116,7 @@ impl SampleBlock {
             self.make_room(end);
         }
         self.end = end;
+        self.will_write(end);
         let names = (&mut self.functions[begin..end], &mut self.slots[begin..end]);
         find(samples.ips, names);
         self.events.clear();
@@ -117,6 +125,15 @@ impl SampleBlock {
             self.tell_events(samples.kinds);
         }
         alike
+    }
+
+    /// Prefetches the rows from `row` on, which are written next: the thread that encodes blocks had them last.
+    #[inline(always)]
+    fn will_write(&self, row: usize) {
+        will_write(&self.times, row, AHEAD);
+        will_write(&self.ips, row, AHEAD);
+        will_write(&self.functions, row, AHEAD);
+        will_write(&self.slots, row, AHEAD);
     }
 
     /// Stores the events of the current samples, if there are several.
@@ -187,6 +204,7 @@ impl SampleBlock {
             self.rows += times;
             at += times;
         }
+        will_write(self.runs.spare_capacity_mut(), 0, 2);
     }
 
     /// Appends a row.
@@ -217,6 +235,16 @@ impl SampleBlock {
         self.rows
     }
 
+    /// Which rows the samples at hand become if they are kept.
+    pub(super) const fn at_hand(&self) -> Range<usize> {
+        self.rows..self.end
+    }
+
+    /// Two columns of some rows.
+    pub(super) fn times_and_functions(&self, rows: Range<usize>) -> (&[TraceNs], &[FunctionId]) {
+        (&self.times[rows.clone()], &self.functions[rows])
+    }
+
     /// All rows, some at a time.
     pub(super) fn parts(&self) -> impl Iterator<Item = Part<'_>> {
         let mut runs = self.runs.as_slice();
@@ -229,14 +257,18 @@ impl SampleBlock {
             });
             let (now, later) = runs.split_at(ends.map_or(runs.len(), |last| last + 1));
             runs = later;
-            Part {
-                times: &self.times[rows.clone()],
-                ips: &self.ips[rows.clone()],
-                functions: &self.functions[rows.clone()],
-                slots: &self.slots[rows],
-                runs: now,
-            }
+            self.part(rows, now)
         })
+    }
+
+    fn part<'a>(&'a self, rows: Range<usize>, runs: &'a [(Common, usize)]) -> Part<'a> {
+        Part {
+            times: &self.times[rows.clone()],
+            ips: &self.ips[rows.clone()],
+            functions: &self.functions[rows.clone()],
+            slots: &self.slots[rows],
+            runs,
+        }
     }
 
     /// Passes all rows on thread by thread, in parts. `room` holds the current part.
@@ -253,25 +285,35 @@ impl SampleBlock {
             .map(|runs| {
                 let rows: usize = runs.iter().map(|(_, times)| times).sum();
                 begin += rows;
-                (begin - rows, runs)
+                (begin - rows..begin, runs)
             })
             .collect();
         turns.sort_by_key(|(_, runs)| runs[0].0.tid);
-        for (mut begin, runs) in turns {
+        for (rows, runs) in turns {
+            if LONG_TURN.contains(&rows.len()) {
+                room.hand_out(&mut take);
+                take(&self.part(rows, runs));
+                continue;
+            }
+            let mut begin = rows.start;
             for &(common, mut times) in runs {
                 while times > 0 {
                     let now = times.min(BLOCK_ROWS - room.rows);
                     room.copy(self, begin..begin + now, common);
                     (begin, times) = (begin + now, times - now);
                     if room.rows == BLOCK_ROWS {
-                        room.parts().for_each(|part| take(&part));
-                        room.clear();
+                        room.hand_out(&mut take);
                     }
                 }
             }
         }
-        room.parts().for_each(|part| take(&part));
-        room.clear();
+        room.hand_out(&mut take);
+    }
+
+    /// Hands out all rows, and forgets them.
+    fn hand_out(&mut self, take: &mut impl FnMut(&Part<'_>)) {
+        self.parts().for_each(|part| take(&part));
+        self.clear();
     }
 
     /// Appends rows of another block.

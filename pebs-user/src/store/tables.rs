@@ -227,19 +227,23 @@ impl Extend<VisitRow> for VisitColumns {
     fn extend(&mut self, rows: &[VisitRow]) {
         for row in rows {
             // No argument, none of a wrong type.
-            let _ = self.push(row, &[]);
+            let _ = self.push(&[], |to| *to = *row);
         }
     }
 }
 
 impl VisitColumns {
-    /// Appends a row. A missing argument is null; so is one of the wrong type.
+    /// Appends a row, which `fill` makes. A missing argument is null; so is one of the wrong type.
     ///
     /// # Errors
     /// The index of the first argument whose type is not its column's. The row was appended.
     #[inline]
-    pub(super) fn push(&mut self, row: &VisitRow, args: &[Option<ArgValue>]) -> Result<(), usize> {
-        self.fixed.push(*row);
+    pub(super) fn push(
+        &mut self,
+        args: &[Option<ArgValue>],
+        fill: impl FnOnce(&mut VisitRow),
+    ) -> Result<(), usize> {
+        fill(self.fixed.push_default());
         let mut wrong = None;
         for (index, column) in self.args.iter_mut().enumerate() {
             let value = args.get(index).and_then(Option::as_ref);

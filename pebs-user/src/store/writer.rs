@@ -21,11 +21,15 @@ use super::estimates::EstimateBlock;
 use super::files::{Held, Owner, TraceLock};
 use super::output::Output;
 use super::run::RunInfo;
-use super::samples::SampleBlock;
 use super::schema::{ArgValue, Columns, Table, VisitRow};
 use super::tables::{Row, RowColumns, check_columns};
+use super::visit_block::VisitBlock;
 pub use super::write_error::WriteError;
+use crate::estimate::VisitTimeline;
 use crate::estimate::net::SampleCost;
+
+/// Estimates a visit by [`EstimateBlock::fill`].
+pub type Estimate = Box<dyn FnMut(&VisitTimeline<'_>, &mut EstimateBlock) + Send>;
 
 /// How often the trace goes to disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,8 +74,8 @@ pub struct Finished {
 /// [`TraceWriter::tick`] or full row group. After the first error nothing more is written: rows are
 /// counted by [`TraceWriter::lost_rows`], every further flush returns the same kind of error, and
 /// [`TraceWriter::finish`] keeps what is there.
-/// Rows that come in blocks are encoded by a thread of their own: what fails there is reported by the next
-/// [`TraceWriter::tick`].
+/// Rows that come in blocks are encoded by a thread of their own, which flushes them, too: what fails there is reported by
+/// the next [`TraceWriter::tick`].
 /// Cost of a row: a push per column, no allocation, no system call but once per 256 Ki rows.
 pub struct TraceWriter {
     /// Of the tables that come row by row.
@@ -170,7 +174,20 @@ impl TraceWriter {
     /// As [`TraceWriter`] says; an argument of the wrong type (written as null).
     #[inline]
     pub fn visit(&mut self, row: &VisitRow, args: &[Option<ArgValue>]) -> Result<(), WriteError> {
-        let pushed = self.columns.visits.push(row, args);
+        self.visit_with(args, |to| *to = *row)
+    }
+
+    /// Adds a visit, which `fill` makes.
+    ///
+    /// # Errors
+    /// As [`TraceWriter::visit`].
+    #[inline]
+    pub fn visit_with(
+        &mut self,
+        args: &[Option<ArgValue>],
+        fill: impl FnOnce(&mut VisitRow),
+    ) -> Result<(), WriteError> {
+        let pushed = self.columns.visits.push(args, fill);
         self.flush_if_full(Table::Visits, self.columns.visits.is_full())?;
         pushed.map_err(|index| WriteError::Argument { index })
     }
@@ -206,17 +223,15 @@ impl TraceWriter {
         self.flush_if_full(R::TABLE, full)
     }
 
-    /// Takes the rows of a block.
-    pub fn estimates(&mut self, block: &mut EstimateBlock) {
-        if block.rows() > 0 {
-            self.encoder.estimates(block);
-        }
+    /// Visits of the blocks from now on are estimated that way; until then they have no estimates.
+    pub fn estimate_by(&self, estimate: Estimate) {
+        self.encoder.estimate_by(estimate);
     }
 
-    /// Takes the rows of a block.
-    pub fn samples(&mut self, block: &mut SampleBlock) {
-        if block.rows() > 0 {
-            self.encoder.samples(block);
+    /// Takes the rows of a block, and those of its visits' estimates.
+    pub fn block(&mut self, block: &mut VisitBlock) {
+        if block.samples.rows() > 0 {
+            self.encoder.block(block);
         }
     }
 
@@ -246,11 +261,19 @@ impl TraceWriter {
                 .try_lock()
                 .map_or(Ok(()), |it| it.check());
         }
-        self.settle();
+        if close {
+            self.settle();
+        }
         self.output().check()?;
         self.flushed_at = elapsed;
+        let is_settled = self.encoder.is_settled();
         for table in Table::ALL {
-            self.flush(table)?;
+            if is_settled || !comes_in_blocks(table) {
+                self.flush(table)?;
+            }
+        }
+        if !is_settled {
+            self.encoder.flush();
         }
         if close {
             self.closed_at = elapsed;

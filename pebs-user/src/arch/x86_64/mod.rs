@@ -1,5 +1,6 @@
 //! x86-64 with the System V ABI.
 
+pub(crate) mod cache;
 pub(crate) mod calls;
 pub(crate) mod idioms;
 pub(crate) mod instruction;

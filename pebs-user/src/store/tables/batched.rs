@@ -73,10 +73,18 @@ impl<C: RowColumns, W: Waiting<C>> Batched<C, W> {
 const ROWS: usize = 128;
 
 impl<C: Extend<Row>, Row: Debug> Batched<C, Vec<Row>> {
-    /// Appends a row.
-    #[inline]
-    pub(in crate::store) fn push(&mut self, row: Row) {
-        self.wait(ROWS, |rows| rows.push(row));
+    /// Appends a row, to be filled where it lies: a large one that is made elsewhere is written twice.
+    #[inline(always)]
+    pub(in crate::store) fn push_default(&mut self) -> &mut Row
+    where
+        Row: Default,
+    {
+        if self.waiting.len() >= ROWS {
+            self.settle();
+        }
+        let at = self.waiting.len();
+        self.waiting.push(Row::default());
+        &mut self.waiting[at]
     }
 }
 

@@ -1,0 +1,148 @@
+//! How visits that are kept are estimated, by the thread that encodes them.
+
+use std::sync::Arc;
+
+use super::resets::Resets;
+use crate::estimate::{Estimator, Events, FunctionEstimate};
+use crate::store::writer::Estimate;
+
+/// Estimates visits whose samples stand for as many events as `resets` say.
+pub(super) fn estimate(mut estimator: Estimator, resets: Arc<Resets>) -> Estimate {
+    Box::new(move |visit, block| {
+        let series = visit.samples;
+        // Nearly always the reset value is the same for all samples.
+        let reset = match (series.events, series.times.first()) {
+            (Events::All(event), Some(first)) => resets.since(event, *first),
+            _ => None,
+        };
+        let estimate = |out: &mut Vec<FunctionEstimate>| estimator.estimate(visit, out);
+        block.fill(estimate, |rows, events| match reset {
+            Some(reset) => events.extend(rows.iter().map(|row| u64::from(row.samples) * reset)),
+            None => events.extend(rows.iter().map(|row| {
+                let samples = (row.samples, row.first, row.last);
+                let times = || series.times_of(row.function, row.event);
+                resets.events(row.event, samples, times)
+            })),
+        });
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::path::PathBuf;
+    use std::time::Duration;
+    use std::{fs, thread};
+
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+    use crate::estimate::Pause;
+    use crate::pipeline::synthetic::{self, Workload};
+    use crate::pipeline::{Keep, Pipeline, PipelineOptions};
+    use crate::store::run::RunInfo;
+    use crate::store::schema::{SCHEMA_VERSION, Table};
+    use crate::store::writer::{TraceWriter, WriterOptions};
+    use crate::stream::cycle::Cycle;
+    use crate::stream::decode::Interferences;
+    use crate::units::{EventId, KtimeNs};
+
+    /// Bytes of the tables' files.
+    fn files(keep: Keep) -> BTreeMap<PathBuf, Vec<u8>> {
+        let place = tempfile::tempdir().unwrap();
+        let dir = place.path().join("trace");
+        let info = RunInfo {
+            schema_version: SCHEMA_VERSION,
+            ..RunInfo::default()
+        };
+        let writer_options = WriterOptions {
+            segment: Duration::from_millis(20),
+            flush: Duration::from_millis(3),
+            compact: false,
+            compact_all: false,
+        };
+        let writer = TraceWriter::create(&dir, &info, writer_options).unwrap();
+        let options = PipelineOptions {
+            origin: KtimeNs(synthetic::START_NS),
+            switches: true,
+            page_faults: false,
+            interference: Interferences::default(),
+            encounters: false,
+            counted: Vec::new(),
+            count_interval: None,
+            clock_events: vec![true],
+            resets: vec![1000],
+            max_samples: 1 << 20,
+            max_stack_bytes: 1 << 20,
+            symbolize: Default::default(),
+            keep,
+            bulk: None,
+            interval: writer_options.segment,
+        };
+        let mut pipeline =
+            Pipeline::new(&synthetic::probes(), &options, writer, Default::default());
+        let workload = Workload {
+            cpus: 4,
+            threads: 9,
+            records: 200_000,
+            // There is no such process.
+            pid: 0xff_0000,
+            ..Workload::default()
+        };
+        let mut end = workload.start;
+        for (n, batch) in (0..).zip(synthetic::stream(&workload)) {
+            if n % 8 == 7 {
+                pipeline.reset_changed(end, EventId(0), 1000 + n);
+            }
+            if n == 10 {
+                let pause = Pause {
+                    before: 30,
+                    after: 50,
+                    spread: 10,
+                };
+                pipeline.pause(pause);
+            }
+            end = batch.frontier;
+            pipeline.cycle(&mut Cycle {
+                streams: batch.streams,
+                frontier: end,
+                counted_at: end,
+                ..Cycle::default()
+            });
+        }
+        let outcome = pipeline.finish(end);
+        assert!(outcome.write_error.is_none(), "{:?}", outcome.write_error);
+        outcome.writer.finish(&info).unwrap();
+        let mut files = BTreeMap::new();
+        for table in Table::ALL {
+            for file in fs::read_dir(dir.join(table.name())).unwrap() {
+                let file = file.unwrap().path();
+                let name = file.strip_prefix(&dir).unwrap().to_owned();
+                files.insert(name, fs::read(file).unwrap());
+            }
+        }
+        files
+    }
+
+    /// What is written does not depend on how many cores there are, to the byte.
+    #[test]
+    fn one_core_or_more() {
+        let rule = Keep::Slow("3x".parse().unwrap());
+        for keep in [Keep::All, rule] {
+            let one = thread::spawn(move || {
+                let all = sched_getaffinity(None).unwrap();
+                let first = (0..CpuSet::MAX_CPU).find(|cpu| all.is_set(*cpu));
+                let mut one = CpuSet::new();
+                one.set(first.unwrap());
+                // Threads that are started have the same.
+                sched_setaffinity(None, &one).unwrap();
+                files(keep)
+            });
+            let (more, one) = (files(keep), one.join().unwrap());
+            assert!(more.len() > Table::ALL.len(), "several segments");
+            assert!(more.keys().eq(one.keys()));
+            for (name, bytes) in &more {
+                assert!(one[name] == *bytes, "{}", name.display());
+            }
+        }
+    }
+}
