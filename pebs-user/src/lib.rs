@@ -71,8 +71,8 @@
 //! The main thread waits for the end (signals, time, the command, the target) in a tokio loop and
 //! looks after CPUs that come and go. The *draining* thread empties all rings every few ms and hands
 //! the bytes on as a cycle. The *pipeline* thread makes closed visits of them, with named samples, and rows of all
-//! tables but two. The *encoder* thread of [`store::writer`] estimates the visits that are kept and encodes their samples
-//! and estimates. A background thread compacts closed segments. Memory between the threads is
+//! tables but two. Two threads of [`store::writer`] estimate the visits that are kept and encode their samples and
+//! estimates, another compacts closed segments. Memory between the threads is
 //! bounded in bytes; when the bound is reached the rings fill, and the kernel programs refuse samples
 //! (never marks, as long as samples can be refused) and count them. [`pipeline`] says what bounds the rate.
 //!

@@ -1,4 +1,4 @@
-//! How visits that are kept are estimated, by the thread that encodes them.
+//! How visits that are kept are estimated, by a thread of the writer.
 
 use std::sync::Arc;
 

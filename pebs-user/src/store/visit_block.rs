@@ -1,4 +1,4 @@
-//! Visits that are kept on their way to the thread that estimates and encodes them.
+//! Visits that are kept on their way to the threads that estimate and encode them.
 
 use std::mem::replace;
 use std::ops::Range;

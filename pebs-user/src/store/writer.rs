@@ -74,7 +74,7 @@ pub struct Finished {
 /// [`TraceWriter::tick`] or full row group. After the first error nothing more is written: rows are
 /// counted by [`TraceWriter::lost_rows`], every further flush returns the same kind of error, and
 /// [`TraceWriter::finish`] keeps what is there.
-/// Rows that come in blocks are encoded by a thread of their own, which flushes them, too: what fails there is reported by
+/// Rows that come in blocks are encoded by threads of their own, which flush them, too: what fails there is reported by
 /// the next [`TraceWriter::tick`].
 /// Cost of a row: a push per column, no allocation, no system call but once per 256 Ki rows.
 pub struct TraceWriter {
@@ -137,7 +137,8 @@ impl TraceWriter {
         };
         owner.write_info(dir, &info).map_err(at_dir)?;
         let shared = Arc::new(Shared {
-            columns: Mutex::new(Columns::new(&info.columns)),
+            samples: Mutex::new(Columns::new(&info.columns)),
+            estimates: Mutex::new(Columns::new(&info.columns)),
             output: Mutex::new(Output::start(
                 (name, held, folders),
                 &info,
@@ -147,7 +148,7 @@ impl TraceWriter {
         });
         Ok(Self {
             columns: Columns::new(&info.columns),
-            encoder: Encoder::start(Arc::clone(&shared)).map_err(at_dir)?,
+            encoder: Encoder::start(&shared).map_err(at_dir)?,
             shared,
             options,
             flushed_at: Duration::ZERO,
@@ -213,11 +214,11 @@ impl TraceWriter {
     /// As [`TraceWriter`] says.
     #[inline]
     pub fn extend<R: Row>(&mut self, rows: &[R]) -> Result<(), WriteError> {
-        let full = match comes_in_blocks(R::TABLE) {
-            false => R::write(rows, &mut self.columns),
-            true => {
+        let full = match self.shared.columns(R::TABLE) {
+            None => R::write(rows, &mut self.columns),
+            Some(columns) => {
                 self.settle();
-                R::write(rows, &mut locked(&self.shared.columns))
+                R::write(rows, &mut locked(columns))
             }
         };
         self.flush_if_full(R::TABLE, full)
@@ -268,7 +269,7 @@ impl TraceWriter {
         self.flushed_at = elapsed;
         let is_settled = self.encoder.is_settled();
         for table in Table::ALL {
-            if is_settled || !comes_in_blocks(table) {
+            if is_settled || self.shared.columns(table).is_none() {
                 self.flush(table)?;
             }
         }
@@ -299,11 +300,11 @@ impl TraceWriter {
     /// Rows of a table that are on disk or still in memory.
     #[must_use]
     pub fn rows(&self, table: Table) -> u64 {
-        let waiting = match comes_in_blocks(table) {
-            false => self.columns.of(table).rows(),
-            true => {
+        let waiting = match self.shared.columns(table) {
+            None => self.columns.of(table).rows(),
+            Some(columns) => {
                 self.settle();
-                locked(&self.shared.columns).of(table).rows()
+                locked(columns).of(table).rows()
             }
         };
         self.output().rows(table) + waiting as u64
@@ -386,11 +387,12 @@ impl TraceWriter {
         table: Table,
         act: impl FnOnce(&mut Output, &mut dyn RowColumns) -> T,
     ) -> T {
-        if comes_in_blocks(table) {
-            let mut columns = locked(&self.shared.columns);
-            act(&mut self.output(), columns.of_mut(table))
-        } else {
-            act(&mut locked(&self.shared.output), self.columns.of_mut(table))
+        match self.shared.columns(table) {
+            Some(columns) => {
+                let mut columns = locked(columns);
+                act(&mut self.output(), columns.of_mut(table))
+            }
+            None => act(&mut locked(&self.shared.output), self.columns.of_mut(table)),
         }
     }
 
@@ -404,11 +406,6 @@ impl TraceWriter {
     fn output(&self) -> MutexGuard<'_, Output> {
         locked(&self.shared.output)
     }
-}
-
-/// Whether rows of a table come in blocks, which a thread of their own encodes.
-const fn comes_in_blocks(table: Table) -> bool {
-    matches!(table, Table::Samples | Table::VisitFunctions)
 }
 
 /// Why the trace's directory could not be made.

@@ -1,7 +1,8 @@
-//! A thread that estimates and encodes the visits that are kept, beside the one that makes them.
+//! Two threads that take over the visits that are kept, beside the one that makes them: one encodes their samples, the
+//! other estimates them and encodes the estimates.
 //!
-//! Samples and estimates are most rows. How visits are estimated is not decided here: see [`Estimate`].
-//! Memory: [`QUEUE`] blocks wait at most; then their maker waits.
+//! That is most rows. How visits are estimated is not decided here: see [`Estimate`].
+//! Memory: each thread has [`QUEUE`] blocks waiting at most; then their maker waits.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,11 +22,22 @@ use super::Estimate;
 /// Blocks that wait at most: one is encoded while another waits and the next is made.
 const QUEUE: usize = 1;
 
-/// What both threads use. Whoever needs both locks takes that of the columns first.
+/// What the threads use. Whoever needs columns and the output takes the columns' lock first.
 pub(super) struct Shared {
-    /// Of the tables that come in blocks.
-    pub columns: Mutex<Columns>,
+    pub samples: Mutex<Columns>,
+    pub estimates: Mutex<Columns>,
     pub output: Mutex<Output>,
+}
+
+impl Shared {
+    /// The columns of a table that comes in blocks.
+    pub(super) fn columns(&self, table: Table) -> Option<&Mutex<Columns>> {
+        match table {
+            Table::Samples => Some(&self.samples),
+            Table::VisitFunctions => Some(&self.estimates),
+            _ => None,
+        }
+    }
 }
 
 /// The value, also after another thread panicked: rows are appended whole or not at all.
@@ -34,7 +46,7 @@ pub(super) fn locked<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 enum Work {
-    Block(VisitBlock),
+    Block(Arc<VisitBlock>),
     EstimateBy(Estimate),
     /// Writes all rows to disk.
     Flush,
@@ -42,52 +54,66 @@ enum Work {
     Settle(Sender<()>),
 }
 
-/// Handle of the thread.
+/// Handle of the threads.
 pub(super) struct Encoder {
-    /// None: it is told to end.
-    work: Option<Sender<Work>>,
+    /// None: the thread is told to end.
+    samples: Option<Sender<Work>>,
+    estimates: Option<Sender<Work>>,
     /// Blocks that were encoded, for their room.
     empty: Receiver<VisitBlock>,
     /// All rows are in the columns.
     is_settled: AtomicBool,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl Encoder {
-    pub(super) fn start(shared: Arc<Shared>) -> io::Result<Self> {
-        let (work, inbox) = bounded(QUEUE);
+    pub(super) fn start(shared: &Arc<Shared>) -> io::Result<Self> {
         let (emptied, empty) = unbounded();
-        let encoding = Encoding {
-            shared,
-            estimate: None,
-            estimates: EstimateBlock::default(),
-            estimates_room: EstimateBlock::default(),
-            samples_room: SampleBlock::default(),
-        };
-        let thread = thread::Builder::new().name("encoder".to_owned());
-        Ok(Self {
-            work: Some(work),
+        let mut encoder = Self {
+            samples: None,
+            estimates: None,
             empty,
             is_settled: AtomicBool::new(true),
-            thread: Some(thread.spawn(move || encoding.run(&inbox, &emptied))?),
-        })
+            threads: Vec::new(),
+        };
+        encoder.samples = Some(encoder.run(SampleEncoder::default(), shared, &emptied)?);
+        encoder.estimates = Some(encoder.run(EstimateEncoder::default(), shared, &emptied)?);
+        Ok(encoder)
+    }
+
+    /// Starts a thread.
+    fn run<E: Encode>(
+        &mut self,
+        mut encode: E,
+        shared: &Arc<Shared>,
+        emptied: &Sender<VisitBlock>,
+    ) -> io::Result<Sender<Work>> {
+        let (work, inbox) = bounded(QUEUE);
+        let (shared, emptied) = (Arc::clone(shared), emptied.clone());
+        let thread = thread::Builder::new().name(E::TABLE.name().to_owned());
+        let thread = thread.spawn(move || encode.run(&inbox, &shared, &emptied))?;
+        self.threads.push(thread);
+        Ok(work)
     }
 
     /// Takes the rows of a block, which has none then.
     pub(super) fn block(&self, block: &mut VisitBlock) {
         let room = self.empty.try_recv().unwrap_or_default();
         self.is_settled.store(false, Ordering::Relaxed);
-        self.send(Work::Block(std::mem::replace(block, room)));
+        let block = Arc::new(std::mem::replace(block, room));
+        send(self.estimates.as_ref(), Work::Block(Arc::clone(&block)));
+        send(self.samples.as_ref(), Work::Block(block));
     }
 
     /// Visits of the blocks from now on are estimated that way.
     pub(super) fn estimate_by(&self, estimate: Estimate) {
-        self.send(Work::EstimateBy(estimate));
+        send(self.estimates.as_ref(), Work::EstimateBy(estimate));
     }
 
     /// Has all rows written to disk, without waiting for it. Failures are remembered.
     pub(super) fn flush(&self) {
-        self.send(Work::Flush);
+        send(self.estimates.as_ref(), Work::Flush);
+        send(self.samples.as_ref(), Work::Flush);
     }
 
     /// Whether all rows are in the columns.
@@ -98,118 +124,140 @@ impl Encoder {
     /// Waits until all rows are in the columns.
     ///
     /// # Errors
-    /// If the thread panicked: rows are lost.
+    /// If a thread panicked: rows are lost.
     pub(super) fn settle(&self) -> io::Result<()> {
         if self.is_settled() {
             return Ok(());
         }
-        let (done, wait) = bounded(1);
-        self.send(Work::Settle(done));
-        let panicked = |_| io::Error::other("the thread that encodes rows panicked: this is a bug");
-        wait.recv().map_err(panicked)?;
+        let waits = [&self.estimates, &self.samples].map(|to| {
+            let (done, wait) = bounded(1);
+            send(to.as_ref(), Work::Settle(done));
+            wait
+        });
+        let panicked = |_| io::Error::other("a thread that encodes rows panicked: this is a bug");
+        for wait in waits {
+            wait.recv().map_err(panicked)?;
+        }
         self.is_settled.store(true, Ordering::Relaxed);
         Ok(())
     }
+}
 
-    fn send(&self, work: Work) {
-        if let Some(to) = &self.work {
-            // If it panicked, whoever settles next is told.
-            let _ = to.send(work);
-        }
+fn send(to: Option<&Sender<Work>>, work: Work) {
+    if let Some(to) = to {
+        // If the thread panicked, whoever settles next is told.
+        let _ = to.send(work);
     }
 }
 
 impl Drop for Encoder {
     fn drop(&mut self) {
-        self.work = None;
-        if let Some(thread) = self.thread.take() {
+        (self.samples, self.estimates) = (None, None);
+        for thread in self.threads.drain(..) {
             // It has said why it panicked.
             let _ = thread.join();
         }
     }
 }
 
-/// What the thread has.
-struct Encoding {
-    shared: Arc<Shared>,
-    estimate: Option<Estimate>,
-    /// Rows that are not in the columns yet.
-    estimates: EstimateBlock,
-    estimates_room: EstimateBlock,
-    samples_room: SampleBlock,
-}
+/// What a thread does with blocks.
+trait Encode: Send + 'static {
+    /// The table that it fills.
+    const TABLE: Table;
 
-impl Encoding {
-    fn run(mut self, inbox: &Receiver<Work>, emptied: &Sender<VisitBlock>) {
+    /// Adds rows of a block. Failures are remembered.
+    fn block(&mut self, block: &VisitBlock, shared: &Shared);
+
+    /// Adds the rows that wait. Failures are remembered.
+    fn settle(&mut self, _shared: &Shared) {}
+
+    fn estimate_by(&mut self, _estimate: Estimate) {}
+
+    fn run(&mut self, inbox: &Receiver<Work>, shared: &Shared, emptied: &Sender<VisitBlock>) {
         for work in inbox {
             match work {
-                Work::Block(mut block) => {
-                    self.estimate(&block);
-                    self.samples(&block.samples);
-                    block.clear();
-                    // Nobody may need room any more, or wait for an answer.
-                    let _ = emptied.send(block);
+                Work::Block(block) => {
+                    self.block(&block, shared);
+                    // The last one to use it gives it back. Nobody may need room any more, or wait for an answer.
+                    if let Some(mut block) = Arc::into_inner(block) {
+                        block.clear();
+                        let _ = emptied.send(block);
+                    }
                 }
-                Work::EstimateBy(estimate) => self.estimate = Some(estimate),
+                Work::EstimateBy(estimate) => self.estimate_by(estimate),
                 Work::Flush => {
-                    self.encode_estimates();
-                    self.flush();
+                    self.settle(shared);
+                    if let Some(columns) = shared.columns(Self::TABLE) {
+                        let columns = &mut locked(columns);
+                        let columns = columns.of_mut(Self::TABLE);
+                        let _ = locked(&shared.output).append(Self::TABLE, columns);
+                    }
                 }
                 Work::Settle(done) => {
-                    self.encode_estimates();
+                    self.settle(shared);
                     let _ = done.send(());
                 }
             }
         }
     }
+}
 
-    fn estimate(&mut self, block: &VisitBlock) {
+#[derive(Default)]
+struct SampleEncoder {
+    room: SampleBlock,
+}
+
+impl Encode for SampleEncoder {
+    const TABLE: Table = Table::Samples;
+
+    /// Thread after thread: times take least where there are [`ORDERED_ROWS`](super::super::samples::ORDERED_ROWS).
+    fn block(&mut self, block: &VisitBlock, shared: &Shared) {
+        let columns = &mut locked(&shared.samples).samples;
+        block.samples.ordered_parts(&mut self.room, |part| {
+            columns.extend_part(part);
+            if columns.is_full() {
+                let _ = locked(&shared.output).append(Self::TABLE, columns);
+            }
+        });
+    }
+}
+
+#[derive(Default)]
+struct EstimateEncoder {
+    estimate: Option<Estimate>,
+    /// Rows that wait.
+    estimates: EstimateBlock,
+    room: EstimateBlock,
+}
+
+impl Encode for EstimateEncoder {
+    const TABLE: Table = Table::VisitFunctions;
+
+    fn block(&mut self, block: &VisitBlock, shared: &Shared) {
         for (key, visit) in block.visits() {
             if let Some(estimate) = &mut self.estimate {
                 estimate(&visit, &mut self.estimates);
             }
             self.estimates.keep(key);
             if self.estimates.rows() >= ORDERED_ROWS {
-                self.encode_estimates();
+                self.settle(shared);
             }
         }
     }
 
-    /// Adds the rows of a block, thread after thread: times take least where there are
-    /// [`ORDERED_ROWS`](super::super::samples::ORDERED_ROWS). Failures are remembered.
-    fn samples(&mut self, block: &SampleBlock) {
-        let Shared { columns, output } = &*self.shared;
-        let columns = &mut locked(columns).samples;
-        block.ordered_parts(&mut self.samples_room, |part| {
-            columns.extend_part(part);
-            if columns.is_full() {
-                let _ = locked(output).append(Table::Samples, columns);
-            }
-        });
-    }
-
-    /// Adds the estimates, thread after thread. Failures are remembered.
-    fn encode_estimates(&mut self) {
-        let Shared { columns, output } = &*self.shared;
-        let columns = &mut locked(columns).visit_functions;
-        let room = &mut self.estimates_room;
-        self.estimates.ordered_parts(room, |parts| {
+    /// Thread after thread.
+    fn settle(&mut self, shared: &Shared) {
+        let columns = &mut locked(&shared.estimates).visit_functions;
+        self.estimates.ordered_parts(&mut self.room, |parts| {
             columns.extend_parts(parts);
             if columns.is_full() {
-                let _ = locked(output).append(Table::VisitFunctions, columns);
+                let _ = locked(&shared.output).append(Self::TABLE, columns);
             }
         });
         self.estimates.clear();
     }
 
-    /// Writes the rows to disk. Failures are remembered.
-    fn flush(&self) {
-        let Shared { columns, output } = &*self.shared;
-        let columns = &mut locked(columns);
-        for table in Table::ALL {
-            if super::comes_in_blocks(table) {
-                let _ = locked(output).append(table, columns.of_mut(table));
-            }
-        }
+    fn estimate_by(&mut self, estimate: Estimate) {
+        self.estimate = Some(estimate);
     }
 }

@@ -10,10 +10,15 @@ use super::super::args::{ArgRef, ArgView};
 use super::super::fixtures::rows::{self, complete, info};
 use super::super::output::SEGMENT_GROUPS;
 use super::super::reader::{Trace, TraceState};
+use super::super::samples::SamplesOf;
 use super::super::schema::{check_all, visit_flag, visits, write_all};
 use super::super::segment::open_path;
 use super::super::view::{Select as _, View as _, columns};
+use super::super::visit_block::VisitKey;
 use super::*;
+use crate::stream::decode::SampleKind;
+use crate::stream::samples::{BareSample, SampleBuf};
+use crate::units::{Cpu, EventId, Ip, Tid, TraceNs};
 
 /// No segment is closed, and nothing flushed, but by the tests' own ticks.
 const OPTIONS: WriterOptions = WriterOptions {
@@ -338,6 +343,51 @@ fn failure_to_compact_costs_nothing() {
     fs::remove_dir(&obstacle).unwrap();
     let trace = Trace::open(&dir).unwrap();
     assert_eq!(trace.state(), TraceState::Complete);
+    assert_eq!(trace.rows(Table::Visits).unwrap(), 10);
+}
+
+/// A panic in a thread of the writer is an error of the trace; what was written before is kept.
+#[test]
+fn panics_are_errors() {
+    let parent = tempfile::tempdir().unwrap();
+    let dir = parent.path().join("t");
+    let mut writer = create(&dir);
+    rows::write(&mut writer, 0, 10).unwrap();
+    writer.flush_all().unwrap();
+    writer.estimate_by(Box::new(|_, _| panic!("as asked for")));
+    let mut block = VisitBlock::default();
+    let sample = BareSample {
+        time: TraceNs(5),
+        ip: Ip(1),
+        kind: SampleKind::new(Cpu(0), EventId(0), (false, false)),
+    };
+    let samples: SampleBuf = [sample].into_iter().collect();
+    let key = VisitKey {
+        visit_id: 1,
+        item_id: 1,
+        tid: Tid(1),
+    };
+    let alike = block.samples.name(samples.samples(), |_, _| {});
+    block.visit(key, (TraceNs(0), None), &[], EventId(0));
+    let of = SamplesOf {
+        visit_id: Some(1),
+        tid: key.tid,
+        samples: samples.samples(),
+        alike,
+        near: None,
+    };
+    block.samples.keep(&of, &[]);
+    writer.block(&mut block);
+    assert!(writer.flush_all().is_err());
+    let error = writer.finish(&complete()).unwrap_err();
+    assert!(matches!(error, WriteError::Io { .. }), "{error}");
+    let trace = Trace::open(&dir).unwrap();
+    assert!(!trace.info.complete);
+    assert!(
+        trace.info.notes[0].contains("panicked"),
+        "{:?}",
+        trace.info.notes
+    );
     assert_eq!(trace.rows(Table::Visits).unwrap(), 10);
 }
 
