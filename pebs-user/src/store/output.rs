@@ -85,6 +85,10 @@ impl Failure {
     fn of(dir: &Path, error: &WriteError) -> Self {
         match error {
             WriteError::DiskFull { path } => Self::DiskFull { path: path.clone() },
+            WriteError::Io { path, source } => Self::Other {
+                path: path.clone(),
+                text: source.to_string(),
+            },
             other => Self::Other {
                 path: dir.to_owned(),
                 text: other.to_string(),
@@ -252,7 +256,10 @@ impl Output {
             info.complete = false;
             info.crashes.clear();
             info.copied.clear();
-            info.notes.push(format!("writing stopped: {error}"));
+            let source = std::error::Error::source(&error);
+            let source = source.map_or_else(String::new, |it| format!(": {it}"));
+            let note = format!("writing stopped: {error}{source}");
+            info.notes.push(note);
             self.write_info(&info)?;
             self.unclosed.retain(|job| job.close().is_err());
             // Without room for an empty table it is missing, which recovery mends.

@@ -6,10 +6,11 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use crossbeam_channel as rooms;
 
 use super::super::estimates::{EstimateBlock, ORDERED_ROWS};
 use super::super::output::Output;
@@ -51,16 +52,16 @@ enum Work {
     /// Writes all rows to disk.
     Flush,
     /// Answers once all rows are in the columns.
-    Settle(Sender<()>),
+    Settle(SyncSender<()>),
 }
 
 /// Handle of the threads.
 pub(super) struct Encoder {
     /// None: the thread is told to end.
-    samples: Option<Sender<Work>>,
-    estimates: Option<Sender<Work>>,
+    samples: Option<SyncSender<Work>>,
+    estimates: Option<SyncSender<Work>>,
     /// Blocks that were encoded, for their room.
-    empty: Receiver<VisitBlock>,
+    empty: rooms::Receiver<VisitBlock>,
     /// All rows are in the columns.
     is_settled: AtomicBool,
     threads: Vec<JoinHandle<()>>,
@@ -68,7 +69,7 @@ pub(super) struct Encoder {
 
 impl Encoder {
     pub(super) fn start(shared: &Arc<Shared>) -> io::Result<Self> {
-        let (emptied, empty) = unbounded();
+        let (emptied, empty) = rooms::unbounded();
         let mut encoder = Self {
             samples: None,
             estimates: None,
@@ -86,9 +87,11 @@ impl Encoder {
         &mut self,
         mut encode: E,
         shared: &Arc<Shared>,
-        emptied: &Sender<VisitBlock>,
-    ) -> io::Result<Sender<Work>> {
-        let (work, inbox) = bounded(QUEUE);
+        emptied: &rooms::Sender<VisitBlock>,
+    ) -> io::Result<SyncSender<Work>> {
+        // Of this channel, not of crossbeam's, work that nobody takes any more is dropped with the thread: who waits for an
+        // answer to it learns that none comes.
+        let (work, inbox) = sync_channel(QUEUE);
         let (shared, emptied) = (Arc::clone(shared), emptied.clone());
         let thread = thread::Builder::new().name(E::TABLE.name().to_owned());
         let thread = thread.spawn(move || encode.run(&inbox, &shared, &emptied))?;
@@ -130,7 +133,7 @@ impl Encoder {
             return Ok(());
         }
         let waits = [&self.estimates, &self.samples].map(|to| {
-            let (done, wait) = bounded(1);
+            let (done, wait) = sync_channel(1);
             send(to.as_ref(), Work::Settle(done));
             wait
         });
@@ -143,7 +146,7 @@ impl Encoder {
     }
 }
 
-fn send(to: Option<&Sender<Work>>, work: Work) {
+fn send(to: Option<&SyncSender<Work>>, work: Work) {
     if let Some(to) = to {
         // If the thread panicked, whoever settles next is told.
         let _ = to.send(work);
@@ -173,7 +176,12 @@ trait Encode: Send + 'static {
 
     fn estimate_by(&mut self, _estimate: Estimate) {}
 
-    fn run(&mut self, inbox: &Receiver<Work>, shared: &Shared, emptied: &Sender<VisitBlock>) {
+    fn run(
+        &mut self,
+        inbox: &Receiver<Work>,
+        shared: &Shared,
+        emptied: &rooms::Sender<VisitBlock>,
+    ) {
         for work in inbox {
             match work {
                 Work::Block(block) => {
