@@ -6,7 +6,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use arrow::array::RecordBatch;
+use arrow_array::RecordBatch;
 use hdrhistogram::Histogram;
 use rustc_hash::FxHashMap;
 

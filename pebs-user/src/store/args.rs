@@ -1,6 +1,6 @@
 //! Reads the named arguments of visits.
 
-use arrow::array::{Int64Array, RecordBatch, StringArray, UInt64Array};
+use arrow_array::{Int64Array, RecordBatch, StringArray, UInt64Array};
 
 use super::read_error::ReadError;
 use super::schema::{ArgColumn, ArgType, ArgValue};

@@ -10,11 +10,12 @@ mod text;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use arrow::array::{
+use arrow_array::types::{Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type};
+use arrow_array::{
     ArrowPrimitiveType, BooleanArray, Float64Array, ListArray, PrimitiveArray, StringArray,
     UInt64Array,
 };
-use arrow::datatypes::{DataType, Field, Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type};
+use arrow_schema::{DataType, Field};
 use parquet::basic::{Compression, Encoding};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::ColumnChunkMetaData;

@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow_schema::{Schema, SchemaRef};
 use bytes::{Buf as _, Bytes, buf::Reader};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, Encoding, SortOrder, Type, ZstdLevel};

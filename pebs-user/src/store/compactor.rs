@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 
-use arrow::datatypes::SchemaRef;
+use arrow_schema::SchemaRef;
 use crossbeam_channel::{SendError, Sender, TrySendError, bounded};
 
 use super::descriptions::of_segment;

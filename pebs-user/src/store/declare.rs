@@ -1,7 +1,7 @@
 //! `tables!`: the only declaration of a table, and the conversions between row and column values.
 
-use arrow::array::{Array as _, ArrayRef, PrimitiveArray};
-use arrow::datatypes::{Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type};
+use arrow_array::types::{Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type};
+use arrow_array::{Array as _, ArrayRef, PrimitiveArray};
 
 use super::columns::{
     Addresses, Lists, Nullable, NullableCoded, NullableReal, NullableText, NullableTruth, Required,

@@ -7,7 +7,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use arrow::datatypes::{Field, Metadata, Schema, SchemaRef};
+use arrow_schema::{Field, Metadata, Schema, SchemaRef};
 use parquet::file::metadata::KeyValue;
 
 use super::declare::Described;

@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use arrow::array::RecordBatch;
-use arrow::datatypes::Int64Type;
+use arrow_array::RecordBatch;
+use arrow_array::types::Int64Type;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 

@@ -9,8 +9,9 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use arrow::array::{Array as _, AsArray as _, RecordBatch, UInt32Array};
-use arrow::datatypes::{Int64Type, UInt32Type, UInt64Type};
+use arrow_array::{Array as _, RecordBatch, UInt32Array};
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::{Int64Type, UInt32Type, UInt64Type};
 
 /// Rows that stay together.
 type Run = Range<u32>;
@@ -87,7 +88,7 @@ fn runs(rows: usize, is_other: impl Fn(usize) -> bool) -> Vec<Run> {
 mod tests {
     use std::sync::Arc;
 
-    use arrow::array::{ArrayRef, Int64Array, UInt64Array};
+    use arrow_array::{ArrayRef, Int64Array, UInt64Array};
 
     use super::*;
 

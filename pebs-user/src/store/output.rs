@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arrow::datatypes::SchemaRef;
+use arrow_schema::SchemaRef;
 
 use super::compactor::{Compactor, Job};
 use super::files::{Held, INFO_FILE, Owner, free_reserve};

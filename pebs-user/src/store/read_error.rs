@@ -4,7 +4,7 @@ use crate::failure::Hint;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use arrow::datatypes::DataType;
+use arrow_schema::DataType;
 use thiserror::Error;
 
 use super::schema::{OLDEST_SCHEMA, SCHEMA_VERSION, Table};

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fs, io};
 
-use arrow::datatypes::SchemaRef;
+use arrow_schema::SchemaRef;
 use serde::Deserialize;
 
 use super::files::{INFO_FILE, TraceLock};
@@ -334,7 +334,7 @@ fn closed_table(dir: &Path) -> Option<Table> {
 mod tests {
     use std::time::Duration;
 
-    use arrow::array::UInt64Array;
+    use arrow_array::UInt64Array;
     use proptest::prelude::*;
 
     use super::super::fixtures::rows::{self, complete, info};

@@ -243,7 +243,8 @@ mod tests {
     use std::sync::Arc;
     use std::time::{Duration, SystemTime};
 
-    use arrow::datatypes::{Int64Type, Schema};
+    use arrow_array::types::Int64Type;
+    use arrow_schema::Schema;
     use proptest::prelude::*;
 
     use super::super::columns::{Column as _, Required};

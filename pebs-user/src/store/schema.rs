@@ -4,7 +4,8 @@
 //! these names. `None` becomes null; nothing that was not observed is written as 0.
 //! Source: design page 6.
 
-use arrow::datatypes::{Field, UInt16Type, UInt32Type};
+use arrow_array::types::{UInt16Type, UInt32Type};
+use arrow_schema::Field;
 use serde::{Deserialize, Serialize};
 
 use super::columns::{

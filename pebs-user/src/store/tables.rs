@@ -8,7 +8,8 @@ use crate::failure::Hint;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use arrow::datatypes::{Field, Int64Type, Schema, SchemaRef, UInt64Type};
+use arrow_array::types::{Int64Type, UInt64Type};
+use arrow_schema::{Field, Schema, SchemaRef};
 use thiserror::Error;
 
 use super::columns::{Chunk, Column, Nullable, NullableText};

@@ -5,7 +5,7 @@ use std::ops::Deref;
 
 use serde::Serialize;
 
-use arrow::array::{Array, ArrayAccessor, ArrowPrimitiveType, PrimitiveArray, RecordBatch};
+use arrow_array::{Array, ArrayAccessor, ArrowPrimitiveType, PrimitiveArray, RecordBatch};
 
 use super::read_error::ReadError;
 use super::reader::Trace;
@@ -168,7 +168,7 @@ macro_rules! columns {
             ];
 
             fn of(
-                batch: &'a ::arrow::array::RecordBatch,
+                batch: &'a ::arrow_array::RecordBatch,
             ) -> ::std::result::Result<Self, $crate::store::reader::ReadError> {
                 Ok(Self {
                     $($column: $crate::store::view::view::<$crate::store::schema::$table::$column>(batch)?,)+

@@ -1,6 +1,6 @@
 //! Passes over the functions and the waits of visits.
 
-use arrow::array::RecordBatch;
+use arrow_array::RecordBatch;
 use rustc_hash::FxHashMap;
 
 use super::classes::VisitClasses;

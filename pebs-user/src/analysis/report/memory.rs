@@ -8,7 +8,7 @@
 pub(crate) mod csv;
 pub(crate) mod text;
 
-use arrow::array::RecordBatch;
+use arrow_array::RecordBatch;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 

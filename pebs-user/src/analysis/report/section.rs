@@ -1,6 +1,6 @@
 //! Second pass over the visits: the classes of each probe's visits and the slowest of them.
 
-use arrow::array::RecordBatch;
+use arrow_array::RecordBatch;
 use rustc_hash::FxHashMap;
 
 use super::ReportOptions;

@@ -1,6 +1,6 @@
 //! Sums over all visits of a trace without all details: reads `function_stats`.
 
-use arrow::array::RecordBatch;
+use arrow_array::RecordBatch;
 use rustc_hash::FxHashMap;
 
 use super::LossVisits;

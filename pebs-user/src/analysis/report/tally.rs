@@ -1,6 +1,6 @@
 //! First pass over the visits: counts, flags and durations of each probe.
 
-use arrow::array::RecordBatch;
+use arrow_array::RecordBatch;
 
 use super::classes::IdSet;
 use super::model::FlagCount;

@@ -1,7 +1,8 @@
 //! Columns of numbers with many equal values.
 
-use arrow::array::ArrowPrimitiveType;
-use arrow::datatypes::{Field, Float64Type, Int64Type, UInt32Type, UInt64Type};
+use arrow_array::ArrowPrimitiveType;
+use arrow_array::types::{Float64Type, Int64Type, UInt32Type, UInt64Type};
+use arrow_schema::Field;
 use parquet::file::statistics::Statistics;
 
 use super::{Chunk, Column, DICTIONARY, PLAIN, WholeType};

@@ -1,9 +1,11 @@
 use std::fmt::Debug;
 use std::fs::File;
 
-use arrow::array::{Array, ArrayRef, AsArray as _, PrimitiveArray};
-use arrow::compute::concat;
-use arrow::datatypes::{Float64Type, Schema};
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::Float64Type;
+use arrow_array::{Array, ArrayRef, PrimitiveArray};
+use arrow_schema::Schema;
+use arrow_select::concat::concat;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use proptest::prelude::*;
 

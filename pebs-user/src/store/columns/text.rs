@@ -1,6 +1,6 @@
 //! Columns of strings.
 
-use arrow::datatypes::{DataType, Field};
+use arrow_schema::{DataType, Field};
 use parquet::file::statistics::Statistics;
 
 use super::{Chunk, Column, PLAIN};

@@ -1,8 +1,9 @@
 use std::path::Path;
 
-use arrow::array::{Array as _, AsArray as _, RecordBatch};
-use arrow::compute::{concat_batches, max, min};
-use arrow::datatypes::{Int64Type, UInt32Type, UInt64Type};
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::{Int64Type, UInt32Type, UInt64Type};
+use arrow_array::{Array as _, RecordBatch};
+use arrow_select::concat::concat_batches;
 use parquet::arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData};
 use parquet::file::page_index::column_index::ColumnIndexMetaData;
@@ -97,7 +98,7 @@ fn check_group(metadata: &ParquetMetaData, group: usize, rows: &RecordBatch) {
     let column = rows.column(0).as_primitive::<Int64Type>();
     assert_eq!(
         (times.min_opt().copied(), times.max_opt().copied()),
-        (min(column), max(column))
+        (column.iter().flatten().min(), column.iter().flatten().max())
     );
     let visits = rows.column(1).as_primitive::<UInt64Type>();
     let nulls = statistics(1).null_count_opt();
@@ -107,7 +108,7 @@ fn check_group(metadata: &ParquetMetaData, group: usize, rows: &RecordBatch) {
     };
     let column = rows.column(2).as_primitive::<UInt32Type>();
     let most = functions.max_opt().map(|it| it.cast_unsigned());
-    assert_eq!(most, max(column));
+    assert_eq!(most, column.iter().flatten().max());
     let Statistics::Int64(ips) = statistics(3) else {
         panic!("addresses have 64 bits");
     };
@@ -117,7 +118,10 @@ fn check_group(metadata: &ParquetMetaData, group: usize, rows: &RecordBatch) {
         range.0.map(|it| it.cast_unsigned()),
         range.1.map(|it| it.cast_unsigned()),
     );
-    assert_eq!(range, (min(column), max(column)));
+    assert_eq!(
+        range,
+        (column.iter().flatten().min(), column.iter().flatten().max())
+    );
     check_pages(metadata, group, rows);
 }
 
@@ -133,7 +137,13 @@ fn check_pages(metadata: &ParquetMetaData, group: usize, rows: &RecordBatch) {
     let ends = starts.clone().skip(1).chain([times.len()]);
     for (page, (start, end)) in starts.zip(ends).enumerate() {
         let values = times.slice(start, end - start);
-        assert_eq!(index.min_value(page).copied(), min(&values));
-        assert_eq!(index.max_value(page).copied(), max(&values));
+        assert_eq!(
+            index.min_value(page).copied(),
+            values.iter().flatten().min()
+        );
+        assert_eq!(
+            index.max_value(page).copied(),
+            values.iter().flatten().max()
+        );
     }
 }

@@ -1,6 +1,6 @@
 //! The pass over the visits that makes the items.
 
-use arrow::array::RecordBatch;
+use arrow_array::RecordBatch;
 use rustc_hash::FxHashMap;
 
 use super::passages::Stages;
