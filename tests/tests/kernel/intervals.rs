@@ -154,7 +154,7 @@ fn items_as_without() {
         "{all} {each} {ticks}"
     );
     let notes = trace.json["notes"].to_string();
-    assert!(notes.contains("; also every 1 ms, in "), "{notes}");
+    assert!(notes.contains("; also every 1.00 ms, in "), "{notes}");
 }
 
 /// Events without a counter of their own, and `mine` of the intervals.
