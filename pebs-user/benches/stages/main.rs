@@ -248,21 +248,15 @@ fn pipeline(writer: TraceWriter, keep: Keep, bulk: bool) -> Pipeline {
         origin: KtimeNs(START_NS - 1_000_000_000),
         switches: CORRELATE.switches,
         page_faults: CORRELATE.page_faults,
-        interference: Interferences::default(),
-        encounters: false,
-        counted: Vec::new(),
-        count_interval: None,
-        clock_events: vec![true],
         resets: vec![16_000],
         max_samples: CORRELATE.max_samples,
-        max_stack_bytes: 1 << 20,
-        symbolize: Default::default(),
         keep,
         bulk: bulk.then(|| BulkOptions {
             kinds: vec![BULK],
             everyone: true,
         }),
         interval: Duration::from_secs(10),
+        ..synthetic::options()
     };
     Pipeline::new(&synthetic::probes(), &options, writer, Default::default())
 }

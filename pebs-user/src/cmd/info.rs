@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::ValueEnum;
-
+use super::explain::Format;
 use super::{print_page, print_result};
 use crate::analysis::info::{page, read};
 use crate::analysis::report::json;
@@ -26,15 +25,6 @@ pub struct InfoArgs {
     /// JSON has all of trace.json, and sizes in bytes.
     #[arg(long, value_enum, default_value_t)]
     pub format: Format,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// For people
-    #[default]
-    Text,
-    /// For programs; complete
-    Json,
 }
 
 /// Runs `pebs-trace info`: the result goes to stdout, remarks on the trace to stderr.

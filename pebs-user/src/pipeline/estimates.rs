@@ -43,8 +43,7 @@ mod tests {
     use crate::store::schema::{SCHEMA_VERSION, Table};
     use crate::store::writer::{TraceWriter, WriterOptions};
     use crate::stream::cycle::Cycle;
-    use crate::stream::decode::Interferences;
-    use crate::units::{EventId, KtimeNs};
+    use crate::units::EventId;
 
     /// Bytes of the tables' files.
     fn files(keep: Keep) -> BTreeMap<PathBuf, Vec<u8>> {
@@ -62,21 +61,10 @@ mod tests {
         };
         let writer = TraceWriter::create(&dir, &info, writer_options).unwrap();
         let options = PipelineOptions {
-            origin: KtimeNs(synthetic::START_NS),
-            switches: true,
             page_faults: false,
-            interference: Interferences::default(),
-            encounters: false,
-            counted: Vec::new(),
-            count_interval: None,
-            clock_events: vec![true],
-            resets: vec![1000],
-            max_samples: 1 << 20,
-            max_stack_bytes: 1 << 20,
-            symbolize: Default::default(),
             keep,
-            bulk: None,
             interval: writer_options.segment,
+            ..synthetic::options()
         };
         let mut pipeline =
             Pipeline::new(&synthetic::probes(), &options, writer, Default::default());

@@ -12,8 +12,11 @@ use std::collections::VecDeque;
 
 use pebs_common::record::{Head, Kind, Role, mark_flag, switch_flag};
 
+use super::{Keep, PipelineOptions};
 use crate::probe::set::{Probe, ProbeSet};
 use crate::store::run::VisitRule;
+use crate::store::writer::WriterOptions;
+use crate::stream::decode::Interferences;
 use crate::units::{Cpu, FunctionId, Ip, KtimeNs, ProbeId};
 
 /// Functions that samples lie in.
@@ -42,6 +45,28 @@ const TEXT: u64 = 0x40_0000;
 const FUNCTION_BYTES: u64 = 0x400;
 /// Distinct addresses sampled in a function.
 const ADDRESSES: u64 = 16;
+
+/// Options of a pipeline for these streams: samples of one clock, switches, page faults.
+#[must_use]
+pub fn options() -> PipelineOptions {
+    PipelineOptions {
+        origin: KtimeNs(START_NS),
+        switches: true,
+        page_faults: true,
+        interference: Interferences::default(),
+        encounters: false,
+        counted: Vec::new(),
+        count_interval: None,
+        clock_events: vec![true],
+        resets: vec![1000],
+        max_samples: 1 << 20,
+        max_stack_bytes: 1 << 20,
+        symbolize: Default::default(),
+        keep: Keep::All,
+        bulk: None,
+        interval: WriterOptions::default().segment,
+    }
+}
 
 /// Appends a record to a ring's bytes, framed as the kernel does.
 ///

@@ -22,7 +22,6 @@ use pebs_user::store::recover::recover;
 use pebs_user::store::run::{EventInfo, KeepInfo, KeptVisits, RunInfo};
 use pebs_user::store::schema::{SCHEMA_VERSION, Table, VisitRow, measure, visit_flag};
 use pebs_user::store::writer::{TraceWriter, WriterOptions};
-use pebs_user::stream::decode::Interferences;
 use pebs_user::units::{EventId, KtimeNs};
 
 use stream::{ITEMS, Stream};
@@ -108,20 +107,9 @@ fn run(stream: &Stream, keep: Keep, dir: &Path) -> Pipeline {
     let writer = TraceWriter::create(dir, &info(keep), options).unwrap();
     let options = PipelineOptions {
         origin: KtimeNs(stream::ORIGIN),
-        switches: true,
-        page_faults: true,
-        interference: Interferences::default(),
-        encounters: false,
-        counted: Vec::new(),
-        count_interval: None,
-        clock_events: vec![true],
-        resets: vec![1000],
-        max_samples: 1 << 20,
-        max_stack_bytes: 1 << 20,
-        symbolize: Default::default(),
         keep,
-        bulk: None,
         interval: INTERVAL,
+        ..synthetic::options()
     };
     let probes = synthetic::probes();
     let mut pipeline = Pipeline::new(&probes, &options, writer, Default::default());

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use pebs_common::counter::Counter;
 use pebs_common::record::{Head, Kind, Role, mark_flag};
 use pebs_user::ledger::Ledger;
-use pebs_user::pipeline::synthetic::{START_NS, frame_words, probes};
-use pebs_user::pipeline::{BulkOptions, Keep, Outcome, Pipeline, PipelineOptions};
+use pebs_user::pipeline::synthetic::{START_NS, frame_words, options, probes};
+use pebs_user::pipeline::{BulkOptions, Outcome, Pipeline, PipelineOptions};
 use pebs_user::store::reader::Trace;
 use pebs_user::store::run::RunInfo;
 use pebs_user::store::schema::{self, SCHEMA_VERSION};
@@ -16,9 +16,7 @@ use pebs_user::store::writer::{TraceWriter, WriterOptions};
 use pebs_user::stream::bulk::RingKind;
 use pebs_user::stream::cycle::CounterRow;
 use pebs_user::stream::cycle::{BulkStream, Cycle};
-use pebs_user::stream::decode::Interferences;
 use pebs_user::stream::sideband::{SidebandEvent, SidebandKind};
-use pebs_user::symbolize::SymbolizeOptions;
 use pebs_user::units::{Cpu, KtimeNs, Pid, Tid};
 use tempfile::TempDir;
 
@@ -89,23 +87,7 @@ impl Machine {
         let place = tempfile::tempdir().unwrap();
         let dir = place.path().join("trace");
         let writer = TraceWriter::create(&dir, &info(None), WriterOptions::default()).unwrap();
-        let options = PipelineOptions {
-            bulk,
-            origin: KtimeNs(START_NS),
-            switches: true,
-            page_faults: true,
-            interference: Interferences::default(),
-            encounters: false,
-            counted: Vec::new(),
-            count_interval: None,
-            clock_events: vec![true],
-            resets: vec![1000],
-            max_samples: 1 << 20,
-            max_stack_bytes: 1 << 20,
-            symbolize: SymbolizeOptions::default(),
-            keep: Keep::All,
-            interval: WriterOptions::default().segment,
-        };
+        let options = PipelineOptions { bulk, ..options() };
         Self {
             rings: vec![Vec::new(); cpus],
             counters: vec![[0; Counter::COUNT as usize]; cpus],

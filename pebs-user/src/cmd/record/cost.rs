@@ -202,7 +202,7 @@ pub(super) fn counts_note(plan: &Plan, units: &UnitCosts) -> Option<String> {
     let marks = plan.reads_counters().then(|| marks_note(plan, units));
     match (marks, ticks) {
         (Some(marks), Some(ticks)) => Some(format!("{marks}; also {ticks}")),
-        (None, Some(ticks)) => Some(format!("threads are looked at {ticks}")),
+        (None, Some(ticks)) => Some(format!("threads are counted {ticks}")),
         (marks, None) => marks,
     }
 }

@@ -6,11 +6,9 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-
-use crossbeam_channel as rooms;
 
 use super::super::estimates::{EstimateBlock, ORDERED_ROWS};
 use super::super::output::Output;
@@ -61,7 +59,7 @@ pub(super) struct Encoder {
     samples: Option<SyncSender<Work>>,
     estimates: Option<SyncSender<Work>>,
     /// Blocks that were encoded, for their room.
-    empty: rooms::Receiver<VisitBlock>,
+    empty: Receiver<VisitBlock>,
     /// All rows are in the columns.
     is_settled: AtomicBool,
     threads: Vec<JoinHandle<()>>,
@@ -69,7 +67,7 @@ pub(super) struct Encoder {
 
 impl Encoder {
     pub(super) fn start(shared: &Arc<Shared>) -> io::Result<Self> {
-        let (emptied, empty) = rooms::unbounded();
+        let (emptied, empty) = channel();
         let mut encoder = Self {
             samples: None,
             estimates: None,
@@ -87,10 +85,9 @@ impl Encoder {
         &mut self,
         mut encode: E,
         shared: &Arc<Shared>,
-        emptied: &rooms::Sender<VisitBlock>,
+        emptied: &Sender<VisitBlock>,
     ) -> io::Result<SyncSender<Work>> {
-        // Of this channel, not of crossbeam's, work that nobody takes any more is dropped with the thread: who waits for an
-        // answer to it learns that none comes.
+        // Not crossbeam's: that keeps queued work when its receiver is gone, and a `Settle` in it would be waited for.
         let (work, inbox) = sync_channel(QUEUE);
         let (shared, emptied) = (Arc::clone(shared), emptied.clone());
         let thread = thread::Builder::new().name(E::TABLE.name().to_owned());
@@ -176,12 +173,7 @@ trait Encode: Send + 'static {
 
     fn estimate_by(&mut self, _estimate: Estimate) {}
 
-    fn run(
-        &mut self,
-        inbox: &Receiver<Work>,
-        shared: &Shared,
-        emptied: &rooms::Sender<VisitBlock>,
-    ) {
+    fn run(&mut self, inbox: &Receiver<Work>, shared: &Shared, emptied: &Sender<VisitBlock>) {
         for work in inbox {
             match work {
                 Work::Block(block) => {
