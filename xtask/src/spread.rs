@@ -37,14 +37,19 @@ impl Spread {
 
     /// The median and the range of the middle 68 % of the values: one standard deviation to both sides if they were
     /// normally distributed, which times are not on a machine that stops now and then.
-    pub fn middle(mut values: Vec<f64>) -> Self {
+    pub fn middle(values: Vec<f64>) -> Self {
+        Self::between(values, 0.16, 0.84)
+    }
+
+    /// The median and two quantiles.
+    pub fn between(mut values: Vec<f64>, low: f64, high: f64) -> Self {
         values.retain(|value| value.is_finite());
         values.sort_by(f64::total_cmp);
         let at = |share| pebs_mine::stats::quantile(&values, share);
         Self {
-            low: at(0.16),
+            low: at(low),
             median: at(0.5),
-            high: at(0.84),
+            high: at(high),
         }
     }
 

@@ -22,6 +22,8 @@ mod sizes;
 mod ticks;
 mod tracer;
 
+pub use ticks::compile as compile_ticks;
+
 /// Largest ratio of our cost to perf record's.
 const PERF_LIMIT: f64 = 1.10;
 

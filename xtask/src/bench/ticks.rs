@@ -136,7 +136,8 @@ fn run(
     })
 }
 
-fn compile(dir: &Path) -> Result<PathBuf> {
+/// Builds the loop that measures how long interrupts take.
+pub fn compile(dir: &Path) -> Result<PathBuf> {
     let workload = dir.join("ticks");
     let mut command = Command::new("gcc");
     command.args(["-O2", "-g", "-o"]).arg(&workload);

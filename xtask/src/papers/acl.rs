@@ -1,6 +1,8 @@
 //! The method's Figures 9 and 10: a firewall of DPDK, packets of three types, and the cost of tracing them.
 
 mod cost;
+mod drift;
+mod scaled;
 
 use std::fmt::Write as _;
 use std::fs;
@@ -9,13 +11,14 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 
 use super::Lab;
-use super::interval::published_us;
 use super::page::Section;
 use super::trace::{self, Function, Log, Recording};
 use crate::overhead::plot::{self, Look, Panel, Series};
 use crate::setup;
 use crate::spread::Spread;
 use cost::{Costs, Latency};
+use drift::Drift;
+use scaled::Scaled;
 
 /// Types of packets: their number is the remainder of the item's number by three.
 const TYPES: [&str; 3] = ["A", "B", "C"];
@@ -27,18 +30,16 @@ const RESETS: [u64; 5] = [10_000, 12_000, 16_000, 20_000, 24_000];
 /// Larger reset values, ns, at which samples cost less and less: they continue the curve.
 const RARE: [u64; 4] = [50_000, 100_000, 200_000, 400_000];
 
-/// Reset value by which the order is judged.
-const JUDGED: u64 = 16_000;
+/// Least reset value that is always measured, ns.
+const LEAST: u64 = 16_000;
 
-/// Times that a packet is classified in one item of the second experiment: an interval of 16 us then has the ratio to
-/// an item that 1.3 us has to a packet in the paper.
-const TIMES: usize = 12;
-
-/// Packets of a run, and of one with longer items.
+/// Packets of a run.
 const PACKETS: usize = 30_000;
-const LONG: usize = 3_000;
 
 const ROUNDS: usize = 5;
+
+/// Probed function, with the arguments that are recorded.
+const FUNCTION: &str = "classify_packet(id=*(arg1):u64, type=*(arg1+8):u32)";
 
 /// Largest part of the interval that a sample may take, or the program makes hardly any progress.
 const MOST_OF_INTERVAL: f64 = 0.85;
@@ -84,39 +85,31 @@ fn kind(id: u64) -> usize {
     (id as usize - 1) % TYPES.len()
 }
 
-/// Estimates of one recording, by type.
+/// Results of one recording.
 struct Found {
-    /// Time of a packet in the classifier, pooled over all packets, us.
+    /// Time of a packet of each type in the classifier, pooled over all packets, us.
     pooled: [f64; 3],
-    /// The middle of single items' own estimates, us a packet: ours, and the published span.
+    /// The middle of single items' own estimates by type, us a packet: ours, and the published span.
     own: [Spread; 3],
     span: [Spread; 3],
+    /// Mean of an item's samples, by type.
     samples: [f64; 3],
+    /// Part of the triples of items that follow one another in which A is above B and B above C, by their own estimates: all
+    /// three had the same speed of the machine.
+    ordered: f64,
+    /// What a sample took by the program's log, us: how much longer items took than without recording, by their samples.
+    cost: f64,
 }
 
-impl Found {
-    /// The median of each figure over rounds.
-    fn typical(rounds: &[Self]) -> Self {
-        let over =
-            |of: &dyn Fn(&Self) -> f64| pebs_mine::stats::median(rounds.iter().map(of).collect());
-        let spread = |of: &dyn Fn(&Self) -> Spread| {
-            Spread::typical(&rounds.iter().map(of).collect::<Vec<_>>())
-        };
-        Self {
-            pooled: std::array::from_fn(|t| over(&|it| it.pooled[t])),
-            own: std::array::from_fn(|t| spread(&|it| it.own[t])),
-            span: std::array::from_fn(|t| spread(&|it| it.span[t])),
-            samples: std::array::from_fn(|t| over(&|it| it.samples[t])),
-        }
-    }
-}
-
-fn estimates(recording: &Recording, times: usize) -> Found {
+/// Figures of one recording; `alone`: mean time of a packet without recording, us, by type.
+fn estimates(recording: &Recording, times: usize, alone: [f64; 3]) -> Found {
     let mut found = Found {
         pooled: [f64::NAN; 3],
         own: [Spread::of(Vec::new()); 3],
         span: [Spread::of(Vec::new()); 3],
         samples: [f64::NAN; 3],
+        ordered: ordered(&recording.items),
+        cost: f64::NAN,
     };
     for (t, _) in TYPES.iter().enumerate() {
         let items: Vec<_> = recording
@@ -149,7 +142,25 @@ fn estimates(recording: &Recording, times: usize) -> Found {
         };
         found.span[t] = Spread::middle(items.iter().map(span).collect());
     }
+    let with = logged(&recording.log, times, trace::Logged::inside);
+    let longer: f64 = (0..TYPES.len()).map(|t| with[t] - alone[t]).sum();
+    found.cost = longer * times as f64 / found.samples.iter().sum::<f64>();
     found
+}
+
+/// See [`Found::ordered`].
+fn ordered(items: &[trace::Item]) -> f64 {
+    let triples = items.windows(3).filter(|it| {
+        let [a, b, c] = [&it[0], &it[1], &it[2]];
+        kind(a.id) == 0 && (b.id, c.id) == (a.id + 1, a.id + 2)
+    });
+    let own = |it: &trace::Item| it.of(is_classify);
+    let (mut all, mut ordered) = (0, 0);
+    for it in triples {
+        all += 1;
+        ordered += usize::from(own(&it[0]) > own(&it[1]) && own(&it[1]) > own(&it[2]));
+    }
+    ordered as f64 / f64::from(all)
 }
 
 /// Mean time of packets of each type, us, without those that were off the CPU, or median.
@@ -165,92 +176,64 @@ fn logged(log: &Log, times: usize, of: impl Fn(trace::Logged) -> f64) -> [f64; 3
     })
 }
 
-/// All rounds of a reset value.
-#[derive(Default)]
-struct Rounds {
-    pooled: [Vec<f64>; 3],
-    samples: [Vec<f64>; 3],
+/// Median over rounds of a figure.
+fn typical(rounds: &[Found], of: impl Fn(&Found) -> f64) -> Spread {
+    Spread::of(rounds.iter().map(of).collect())
 }
 
 pub fn measure(lab: &Lab) -> Result<Section> {
     let program = build(lab)?;
     let packets = if lab.quick { PACKETS / 10 } else { PACKETS };
     let count = packets.to_string();
-    let function = "classify_packet(id=*(arg1):u64, type=*(arg1+8):u32)";
     let costs = Costs::measure(lab)?;
     let mut baseline = [const { Vec::new() }; 3];
-    let is_possible = |reset: &u64| *reset == JUDGED || costs.share(*reset) < MOST_OF_INTERVAL;
+    let is_possible = |reset: &u64| *reset == LEAST || costs.share(*reset) < MOST_OF_INTERVAL;
     let (resets, refused): (Vec<u64>, Vec<u64>) = RESETS.into_iter().partition(is_possible);
     let all: Vec<u64> = resets.iter().chain(&RARE).copied().collect();
-    let mut rounds: Vec<Rounds> = resets.iter().map(|_| Rounds::default()).collect();
+    let mut rounds: Vec<Vec<Found>> = resets.iter().map(|_| Vec::new()).collect();
     let mut latency = Latency::new(&all);
     for _ in 0..lab.rounds(ROUNDS) {
         let log = trace::alone(lab, &program, &[&count])?;
-        for (all, us) in baseline
-            .iter_mut()
-            .zip(logged(&log, 1, trace::Logged::inside))
-        {
+        let alone = logged(&log, 1, trace::Logged::inside);
+        for (all, us) in baseline.iter_mut().zip(alone) {
             all.push(us);
         }
         latency.add_alone(logged(&log, 1, trace::Logged::outside));
         for (at, reset) in all.iter().enumerate() {
-            let recording = trace::record(lab, &program, &[&count], function, *reset)?;
+            let recording = trace::record(lab, &program, &[&count], FUNCTION, *reset)?;
             latency.add(
                 *reset,
                 &recording,
                 logged(&recording.log, 1, trace::Logged::outside),
             );
             if let Some(rounds) = rounds.get_mut(at) {
-                let found = estimates(&recording, 1);
-                for t in 0..TYPES.len() {
-                    rounds.pooled[t].push(found.pooled[t]);
-                    rounds.samples[t].push(found.samples[t]);
-                }
+                rounds.push(estimates(&recording, 1, alone));
             }
         }
     }
-    let long = if lab.quick { LONG / 10 } else { LONG };
-    let (long, times) = (long.to_string(), TIMES.to_string());
-    let mut longer: Vec<Vec<Found>> = resets.iter().map(|_| Vec::new()).collect();
-    for _ in 0..lab.rounds(ROUNDS) {
-        for (reset, found) in resets.iter().zip(&mut longer) {
-            let recording = trace::record(lab, &program, &[&long, &times], function, *reset)?;
-            found.push(estimates(&recording, TIMES));
-        }
-    }
-    let longer: Vec<Found> = longer.iter().map(|rounds| Found::typical(rounds)).collect();
+    let scaled = Scaled::measure(lab, &program, &costs)?;
+    let drift = Drift::measure(lab)?;
     let baseline = baseline.map(Spread::of);
-    let rounds: Vec<[Spread; 3]> = rounds
-        .into_iter()
-        .map(|it| it.pooled.map(Spread::of))
-        .collect();
     let costs = costs.again(lab)?;
-    let judged = resets
-        .iter()
-        .position(|reset| *reset == JUDGED)
-        .context("not measured")?;
-    let [a, b, c] = rounds[judged];
-    let mut musts = vec![(
-        format!(
-            "A above B above C with intervals that do not overlap, a sample every {} us",
-            JUDGED / 1000
-        ),
-        a.is_above(b) && b.is_above(c),
-    )];
-    let [a, b, c] = longer[judged].own;
+    let judged = resets.iter().position(|reset| *reset == LEAST);
+    let judged = &rounds[judged.context("not measured")?];
+    let mut musts = scaled.musts();
     musts.push((
         format!(
-            "the same of the middle 68 % (one standard deviation to both sides) of single items of {TIMES} classifications, in the \
-             median round"
+            "pooled over packets, a sample every {} us: A above B above C in every round",
+            LEAST / 1000
         ),
-        a.low > b.high && b.low > c.high,
+        judged
+            .iter()
+            .all(|it| it.pooled[0] > it.pooled[1] && it.pooled[1] > it.pooled[2]),
     ));
-    musts.extend(latency.musts(&costs));
+    musts.extend(latency.musts((&costs, &drift)));
     let mut ours = format!(
-        "`tests/workloads/acl.c` on Debian's librte_acl: 50,000 rules in 150 contexts of 334. Time of a packet in the \
-         library, us: the median of {} rounds of {packets} packets with its interval of 95 %; *baseline* is the program's own \
-         log without pebs-trace. A packet takes less than the shortest interval of the clock, so its time is pooled over all \
-         packets of its type (share of samples x median net time).\n\n",
+        "`tests/workloads/acl.c` on Debian's librte_acl: 50,000 rules in 150 contexts of 334; *baseline* is the program's own log \
+         without pebs-trace.\n\n{}\nSingle packets take less than the shortest interval of the clock. Their time in the library, us, is \
+         pooled over all packets of a type (share of samples x median net time): the median of {} rounds of {packets} packets, \
+         with its interval of 95 %.\n\n",
+        scaled.table(),
         lab.rounds(ROUNDS)
     );
     ours += &pooled_table(&resets, baseline, &rounds);
@@ -268,20 +251,10 @@ pub fn measure(lab: &Lab) -> Result<Section> {
     }
     let _ = write!(
         ours,
-        "\nItems of {TIMES} classifications of one packet, for which {} us is what R = 16,000 micro-operations ({:.1} us) is \
-         to one in the paper: median of single items and the middle 68 % of them, us a classification, in place of the paper's mean \
-         and standard deviation; medians of {} rounds, each with its own middle:\n\n",
-        JUDGED / 1000,
-        published_us(2),
-        lab.rounds(ROUNDS)
-    );
-    ours += &single_table(&resets, &longer);
-    let _ = write!(
-        ours,
         "\nFigure 10: mean latency of a packet less that without recording, us:\n\n{}",
-        latency.table(&costs)
+        latency.table((&costs, &drift))
     );
-    let differs = differs(baseline, &longer, &rounds[judged], &latency, &costs);
+    let differs = differs(baseline, (&scaled, &drift), judged, &latency, &costs);
     Ok(Section {
         title: "Figures 9 and 10 of the method's paper: packets of three types through a firewall, and the overhead",
         published: "50,000 rules in 247 tries; per-packet time of `rte_acl_classify` at R = 8,000 to 24,000 \
@@ -292,133 +265,113 @@ pub fn measure(lab: &Lab) -> Result<Section> {
         ours,
         differs,
         pictures: vec![
-            ("acl.svg", picture(&resets, baseline, &rounds, &longer)),
-            ("acl-overhead.svg", latency.picture(&costs)),
+            ("acl.svg", picture(&resets, baseline, &rounds, &scaled)),
+            ("acl-overhead.svg", latency.picture((&costs, &drift))),
         ],
         musts,
     })
 }
 
-fn pooled_table(resets: &[u64], baseline: [Spread; 3], rounds: &[[Spread; 3]]) -> String {
-    let mut text = String::from("| R, us | A | B | C |\n|--:|--:|--:|--:|\n");
-    let all = resets
-        .iter()
-        .map(|reset| format!("{}", reset / 1000))
-        .zip(rounds.iter().copied());
-    for (name, [a, b, c]) in std::iter::once(("baseline".to_owned(), baseline)).chain(all) {
-        let _ = writeln!(text, "| {name} | {a:.2} | {b:.2} | {c:.2} |");
-    }
-    text
-}
-
-fn single_table(resets: &[u64], longer: &[Found]) -> String {
-    let mut text = String::from(
-        "| R, us | A | B | C | A, span | B, span | C, span | samples an item, A, B, C |\n|--:|--:|--:|--:|--:|--:|--:|--:|\n",
+fn pooled_table(resets: &[u64], baseline: [Spread; 3], rounds: &[Vec<Found>]) -> String {
+    let [a, b, c] = baseline;
+    let mut text = format!(
+        "| R, us | A | B | C |\n|--:|--:|--:|--:|\n| baseline | {a:.2} | {b:.2} | {c:.2} |\n"
     );
-    for (reset, found) in resets.iter().zip(longer) {
+    for (reset, rounds) in resets.iter().zip(rounds) {
         let _ = write!(text, "| {} |", reset / 1000);
-        for it in found.own.iter().chain(&found.span) {
-            let _ = write!(text, " {it:.1} |");
+        for t in 0..TYPES.len() {
+            let _ = write!(text, " {:.2} |", typical(rounds, |it| it.pooled[t]));
         }
-        let [a, b, c] = found.samples;
-        let _ = writeln!(text, " {a:.1}, {b:.1}, {c:.1} |");
+        text.push('\n');
     }
     text
 }
 
 fn differs(
     baseline: [Spread; 3],
-    longer: &[Found],
-    judged: &[Spread; 3],
+    (scaled, drift): (&Scaled, &Drift),
+    judged: &[Found],
     latency: &Latency,
     costs: &Costs,
 ) -> String {
-    // Of type A, whose items have the most samples.
-    let of_sample = |it: &Found| {
-        let more = (it.own[0].median - baseline[0].median) * TIMES as f64;
-        format!("{:.1}", more / it.samples[0])
-    };
-    let a_sample: Vec<String> = longer.iter().map(of_sample).collect();
-    let off = |t: usize| (judged[t].median / baseline[t].median - 1.0) * 100.0;
+    let off =
+        |t: usize| (typical(judged, |it| it.pooled[t]).median / baseline[t].median - 1.0) * 100.0;
+    let share = costs.share(LEAST);
     format!(
         "*Times.* The program's own log says {:.1}, {:.1} and {:.1} us here: this machine's time for 150 tries (the paper's \
-         247 are not possible with the stock library, which holds what one context takes in one trie). *Intervals.* The paper's \
-         16,000 micro-operations are {:.1} us, less than the 10 us that a software clock takes at the least (see the figure \
-         of intervals), so no packet has two samples here, and the published estimate (last less first sample) is 0. \
-         Experiment: in items of {TIMES} classifications, which have as many intervals as a packet has in the paper, it is \
-         as in the paper; the published estimate then holds the time of samples as well, ours does not. *Bias.* At {} us \
-         pooled estimates are {:+.0}, {:+.0} and {:+.0} % off the log. Experiment: the longer items, which are {} us off for each \
-         of their samples at the reset values of the table, whatever R is. So it is what a sample costs this work beyond what \
-         pebs-trace takes off; it needs the caches, and a sample costs such work more (see the cost by memory in the section on \
-         the buffer). A sample takes {:.1} us of each {} us, so each 5 % of it are {:.0} % of what is left. {}",
+         247 are not possible with the stock library, which holds what one context takes in one trie). {} *Bias.* At {reset} us \
+         pooled estimates are {:+.0}, {:+.0} and {:+.0} % off the log. There a sample takes {:.0} % of each interval, so each 5 % of \
+         what it costs are {:.0} % of what is left to the program. {} Experiment: the longer items, where a sample takes no more \
+         of an interval than in the paper. {}",
         baseline[0].median,
         baseline[1].median,
         baseline[2].median,
-        published_us(2),
-        JUDGED / 1000,
+        scaled.explained(),
         off(0),
         off(1),
         off(2),
-        a_sample.join(", "),
-        costs.sample_us(),
-        JUDGED / 1000,
-        5.0 * costs.share(JUDGED) / (1.0 - costs.share(JUDGED)),
-        latency.explained(costs)
+        100.0 * share,
+        5.0 * share / (1.0 - share),
+        drift.explained(),
+        latency.explained((costs, drift)),
+        reset = LEAST / 1000,
     )
 }
 
-/// A panel for pooled times, one for single items, with their intervals as lines.
+/// A panel for single items, one for pooled packets, with their intervals as lines.
 fn picture(
     resets: &[u64],
     baseline: [Spread; 3],
-    rounds: &[[Spread; 3]],
-    longer: &[Found],
+    rounds: &[Vec<Found>],
+    scaled: &Scaled,
 ) -> String {
-    let us = |at: usize| resets[at] as f64 / 1e3;
-    let bar = |x: f64, low: f64, high: f64| Series {
-        name: String::new(),
+    let pooled = resets.iter().zip(rounds).map(|(reset, rounds)| {
+        let by_type = std::array::from_fn(|t| typical(rounds, |it| it.pooled[t]));
+        (*reset as f64 / 1e3, by_type)
+    });
+    let panels = [
+        scaled.panel(),
+        panel(
+            "single packets, pooled; interval of 95 %",
+            baseline,
+            &pooled.collect::<Vec<_>>(),
+        ),
+    ];
+    plot::draw("Time of packets in the classifier (Figure 9)", &panels)
+}
+
+/// Times by reset value, in us, with their intervals as lines.
+fn panel(title: &str, baseline: [Spread; 3], rows: &[(f64, [Spread; 3])]) -> Panel {
+    let line = |name: &str, points| Series {
+        name: name.to_owned(),
         look: Look::Line,
-        points: vec![(x, low), (x, high)],
+        points,
     };
-    let dots = |points| Series {
+    let (first, last) = match rows {
+        [first, .., last] => (first.0, last.0),
+        _ => (0.0, 1.0),
+    };
+    let mut series: Vec<Series> = baseline
+        .iter()
+        .zip(["log", "", ""])
+        .map(|(it, name)| line(name, vec![(first, it.median), (last, it.median)]))
+        .collect();
+    let mut points = Vec::new();
+    for (reset, by_type) in rows {
+        for it in by_type {
+            series.push(line("", vec![(*reset, it.low), (*reset, it.high)]));
+            points.push((*reset, it.median));
+        }
+    }
+    series.push(Series {
         name: "A above B above C".to_owned(),
         look: Look::Dots,
         points,
-    };
-    let mut pooled: Vec<Series> = baseline
-        .iter()
-        .enumerate()
-        .map(|(t, it)| Series {
-            name: if t == 0 {
-                "log".to_owned()
-            } else {
-                String::new()
-            },
-            look: Look::Line,
-            points: vec![(us(0), it.median), (us(resets.len() - 1), it.median)],
-        })
-        .collect();
-    let mut single = Vec::new();
-    let (mut points, mut middles) = (Vec::new(), Vec::new());
-    for (at, (found, items)) in rounds.iter().zip(longer).enumerate() {
-        for (packet, item) in found.iter().zip(&items.own) {
-            pooled.push(bar(us(at), packet.low, packet.high));
-            points.push((us(at), packet.median));
-            single.push(bar(us(at), item.low, item.high));
-            middles.push((us(at), item.median));
-        }
-    }
-    pooled.push(dots(points));
-    single.push(dots(middles));
-    let panel = |title: &str, series| Panel {
+    });
+    Panel {
         title: title.to_owned(),
         across: "R, us".to_owned(),
         up: "us in rte_acl_classify".to_owned(),
         series,
-    };
-    let panels = [
-        panel("packets, pooled; interval of 95 %", pooled),
-        panel("single items of 12; middle 68 %", single),
-    ];
-    plot::draw("Time of packets in the classifier (Figure 9)", &panels)
+    }
 }

@@ -29,7 +29,7 @@ const BELOW: [u64; 3] = [2_000, 4_000, 8_000];
 /// Bytes that PEBS wrote in a second, MB, by reset value, and bytes of a record on Skylake (`struct pebs_record_skl` of
 /// arch/x86/events/intel/ds.c): their quotient is the interval.
 /// Source: Akiyama 2018, section IV.C.3.
-const PUBLISHED: [(f64, f64); 5] = [
+pub const PUBLISHED: [(f64, f64); 5] = [
     (8e3, 270.0),
     (12e3, 194.0),
     (16e3, 153.0),
@@ -41,6 +41,19 @@ const RECORD: f64 = 200.0;
 /// Interval between two samples at a reset value of this many micro-operations, us.
 pub fn published_us(at: usize) -> f64 {
     RECORD / PUBLISHED[at].1
+}
+
+/// The published line of intervals by reset value: us for each 1,000 micro-operations, us of the record itself, and r2.
+fn published_line() -> (f64, f64, f64) {
+    let points: Vec<(f64, f64)> = (0..PUBLISHED.len())
+        .map(|at| (PUBLISHED[at].0 / 1e3, published_us(at)))
+        .collect();
+    line(&points)
+}
+
+/// Time that a record of PEBS takes by the published intervals, us.
+pub fn published_record_us() -> f64 {
+    published_line().1
 }
 
 pub fn measure(lab: &Lab) -> Result<Section> {
@@ -156,7 +169,7 @@ fn section(ours: &[Vec<Spread>], rival: &[Spread]) -> Section {
     let published: Vec<(f64, f64)> = (0..PUBLISHED.len())
         .map(|at| (PUBLISHED[at].0 / 1e3, published_us(at)))
         .collect();
-    let (paper_slope, paper_zero, paper_r2) = line(&published);
+    let (paper_slope, paper_zero, paper_r2) = published_line();
     let points = |kind: &[Spread]| -> Vec<(f64, f64)> {
         us(&RESETS).zip(kind.iter().map(|it| it.median)).collect()
     };
@@ -283,15 +296,10 @@ fn picture(ours: &[Vec<Spread>], rival: &[Spread], published: &[(f64, f64)]) -> 
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     /// The published amounts of data are a line, whose constant is about the measured size of a record.
     #[test]
     fn published_line() {
-        let points: Vec<(f64, f64)> = (0..5)
-            .map(|at| (PUBLISHED[at].0 / 1e3, published_us(at)))
-            .collect();
-        let (slope, zero, r2) = line(&points);
+        let (slope, zero, r2) = super::published_line();
         assert!((slope - 0.0718).abs() < 1e-3 && (0.1..0.3).contains(&zero) && r2 > 0.999);
     }
 }

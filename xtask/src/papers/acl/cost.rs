@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::super::Lab;
 use super::super::trace::Recording;
+use super::drift::Drift;
 use crate::overhead::plot::{self, Look, Panel, Series};
 use crate::shell;
 use crate::spread::Spread;
@@ -78,6 +79,14 @@ impl Costs {
         let marks = self.of_marks(classes);
         (alone + marks) / (1.0 - self.alpha / 1e3 / reset).max(0.0) - alone
     }
+
+    /// The same costs where a sample takes `factor` times as long.
+    fn drifted(&self, factor: f64) -> Self {
+        Self {
+            alpha: self.alpha * factor,
+            marks: self.marks.clone(),
+        }
+    }
 }
 
 /// Latencies by reset value, mean of all types, us.
@@ -115,29 +124,33 @@ impl Latency {
         self.classes = classes.map(str::to_owned).collect();
     }
 
-    /// Predicted and measured, for each reset value in us.
-    fn rows(&self, costs: &Costs) -> Vec<(f64, f64, Spread)> {
+    /// Predicted and measured, for each reset value in us. The prediction's interval is that of what a sample costs.
+    fn rows(&self, (costs, drift): (&Costs, &Drift)) -> Vec<(f64, Spread, Spread)> {
         let alone = Spread::of(self.alone.clone()).median;
+        let [low, high] = drift.factors().map(|it| costs.drifted(it));
         let row = |(reset, more): &(u64, Vec<f64>)| {
             let reset = *reset as f64 / 1e3;
-            (
-                reset,
-                costs.predicted(alone, &self.classes, reset),
-                Spread::of(more.clone()),
-            )
+            let predicted = |costs: &Costs| costs.predicted(alone, &self.classes, reset);
+            let predicted = Spread {
+                low: predicted(&low),
+                median: predicted(costs),
+                high: predicted(&high),
+            };
+            (reset, predicted, Spread::of(more.clone()))
         };
         self.with.iter().map(row).collect()
     }
 
-    pub fn table(&self, costs: &Costs) -> String {
+    pub fn table(&self, (costs, drift): (&Costs, &Drift)) -> String {
         let mut text = String::from("| R, us | predicted | measured |\n|--:|--:|--:|\n");
-        for (reset, predicted, measured) in self.rows(costs) {
+        for (reset, predicted, measured) in self.rows((costs, drift)) {
             // Writing to a string does not fail.
             let _ = writeln!(text, "| {reset} | {predicted:.1} | {measured:.1} |");
         }
         let _ = writeln!(
             text,
-            "\nPredicted by what `pebs-trace calibrate` measures: (L + marks) / (1 - sample / R) - L with L = {:.1} us, marks {:.2} us, a sample {:.2} us.",
+            "\nPredicted by what `pebs-trace calibrate` measures: (L + marks) / (1 - sample / R) - L with L = {:.1} us, marks {:.2} us, a sample \
+             {:.2} us. The interval is that of a sample's cost in windows of a loop (see below); *inf* is no progress.",
             Spread::of(self.alone.clone()).median,
             costs.of_marks(&self.classes),
             costs.alpha / 1e3
@@ -145,9 +158,11 @@ impl Latency {
         text
     }
 
-    pub fn musts(&self, costs: &Costs) -> Vec<(String, bool)> {
+    pub fn musts(&self, costs: (&Costs, &Drift)) -> Vec<(String, bool)> {
         let rows = self.rows(costs);
-        let predicted_falls = rows.windows(2).all(|two| two[1].1 <= two[0].1);
+        let predicted_falls = rows
+            .windows(2)
+            .all(|two| two[1].1.median <= two[0].1.median);
         // Where samples are rare, two medians of rounds may be in any order.
         let rises = rows.windows(2).any(|two| two[1].2.is_above(two[0].2));
         let falls = matches!(&rows[..], [first, .., last] if first.2.is_above(last.2));
@@ -161,7 +176,7 @@ impl Latency {
             ),
             (
                 format!(
-                    "predicted overhead is within {:.0} % of the measured one, or its interval, at most R ({good} of {})",
+                    "predicted overhead is within {:.0} % of the measured one, or their intervals overlap, at most R ({good} of {})",
                     GOOD * 100.0,
                     rows.len()
                 ),
@@ -170,8 +185,8 @@ impl Latency {
         ]
     }
 
-    pub fn explained(&self, costs: &Costs) -> String {
-        let rows = self.rows(costs);
+    pub fn explained(&self, (costs, drift): (&Costs, &Drift)) -> String {
+        let rows = self.rows((costs, drift));
         let marks = costs.of_marks(&self.classes);
         let rare = rows.last().map_or(f64::NAN, |row| row.2.median);
         format!(
@@ -184,9 +199,9 @@ impl Latency {
         )
     }
 
-    pub fn picture(&self, costs: &Costs) -> String {
+    pub fn picture(&self, costs: (&Costs, &Drift)) -> String {
         let rows = self.rows(costs);
-        let panel = |title: &str, rows: &[(f64, f64, Spread)]| {
+        let panel = |title: &str, rows: &[(f64, Spread, Spread)]| {
             let series = |name: &str, look, points| Series {
                 name: name.to_owned(),
                 look,
@@ -195,7 +210,7 @@ impl Latency {
             let mut all = vec![series(
                 "predicted",
                 Look::Line,
-                rows.iter().map(|row| (row.0, row.1)).collect(),
+                rows.iter().map(|row| (row.0, row.1.median)).collect(),
             )];
             for row in rows {
                 let bar = vec![(row.0, row.2.low), (row.0, row.2.high)];
@@ -227,8 +242,9 @@ impl Latency {
 }
 
 /// Whether a prediction is good.
-fn near(predicted: f64, measured: Spread) -> bool {
-    measured.holds(predicted) || (predicted / measured.median - 1.0).abs() <= GOOD
+fn near(predicted: Spread, measured: Spread) -> bool {
+    let is_apart = predicted.is_above(measured) || measured.is_above(predicted);
+    !is_apart || (predicted.median / measured.median - 1.0).abs() <= GOOD
 }
 
 #[cfg(test)]
@@ -247,7 +263,10 @@ mod tests {
         assert_eq!(costs.of_marks(&classes), 5.0);
         assert!((costs.predicted(10.0, &classes, 20.0) - 20.0).abs() < 1e-9);
         assert!((costs.predicted(10.0, &classes, 1e9) - 5.0).abs() < 1e-3);
-        let measured = Spread::of(vec![18.0, 19.0, 20.0]);
-        assert!(near(23.0, measured) && near(18.1, measured) && !near(24.0, measured));
+        let of = |values: &[f64]| Spread::of(values.to_vec());
+        let measured = of(&[18.0, 19.0, 20.0]);
+        assert!(near(of(&[23.0]), measured) && near(of(&[18.1]), measured));
+        assert!(!near(of(&[24.0]), measured) && near(of(&[20.0, 24.0, 26.0]), measured));
+        assert_eq!(costs.drifted(1.5).sample_us(), 15.0);
     }
 }
