@@ -132,7 +132,7 @@ pub struct SiteConfig {
     pub count: ArgProgram,
     /// How to read the named arguments.
     pub named: [ArgProgram; MAX_ARGS],
-    /// How to read the length of each that is [`ArgKind::Bytes`].
+    /// How to read the length of each argument of kind [`ArgKind::Bytes`].
     pub lengths: [ArgProgram; MAX_ARGS],
 }
 
@@ -158,7 +158,7 @@ pub enum ItemSource {
 /// Maximum number of known library addresses, one per program.
 pub const MAX_LIBRARIES: usize = 4096;
 
-/// A run of a program: the address at which its stack began, which is by chance, and which forks have in common.
+/// A run of a program, identified by the random start of its stack, which forks share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Program(
     /// `mm_struct::start_stack`.
@@ -177,11 +177,11 @@ impl Program {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ItemConfig {
-    /// How to read the id. For a register as at a mark; else its register is ignored, and it starts from the
-    /// variable's address.
+    /// How to read the id. For a register like at a mark; otherwise the register is ignored, and it starts from
+    /// the variable's address.
     pub program: ArgProgram,
-    /// The variable's address: in memory, minus that of the executable's first code (`mm_struct::start_code`);
-    /// thread-local, minus the thread pointer; in a library, in its file.
+    /// The variable's address: in memory, minus the address of the executable's first code
+    /// (`mm_struct::start_code`); thread-local, minus the thread pointer; in a library, in its file.
     pub offset: u64,
     /// Address in the library's file of the instruction at which its load address is found.
     pub entry: u64,
@@ -189,7 +189,7 @@ pub struct ItemConfig {
     pub inode: u64,
     /// Size in bytes: inode numbers are unique only within a file system.
     pub size: u64,
-    /// The id that means no item.
+    /// The id that means "no item".
     pub none: u64,
     /// Kernel offsets needed for this.
     pub offsets: ItemOffsets,

@@ -65,7 +65,7 @@ numbered! {
         SampleStack = 13,
         /// An [`Encounter`]: a traced thread that waits is woken.
         Wake = 14,
-        /// An [`Encounter`]: a traced thread that could have gone on is preempted by another one.
+        /// An [`Encounter`]: a traced thread that could have run is preempted by another one.
         Displace = 15,
     }
 }
@@ -211,18 +211,17 @@ impl StackDepth {
         (self.0 >> 16 & 0xffff) as usize
     }
 
-    /// Whether there are outer frames that the record has not.
+    /// Whether outer frames are missing in the record.
     #[must_use]
     pub const fn is_cut(self) -> bool {
         self.0 >> 32 & 1 == 1
     }
 }
 
-/// Frames at most in the kernel, and in user space. Source: `PERF_MAX_STACK_DEPTH`,
-/// include/uapi/linux/perf_event.h.
+/// Most frames in the kernel, and in user space. Source: `PERF_MAX_STACK_DEPTH`, include/uapi/linux/perf_event.h.
 pub const MAX_FRAMES: usize = 127;
 
-/// Frames that the size classes of [`SampleStack`] and [`SwitchStack`] have room for.
+/// Capacities of the size classes of [`SampleStack`] and [`SwitchStack`], frames.
 pub const STACK_CLASSES: [usize; 4] = [16, 40, 96, 2 * MAX_FRAMES];
 
 /// Effect of a mark on its item. Two bits of a mark's flags.
@@ -310,7 +309,7 @@ pub mod batch {
 
 /// Flags of a [`Switch`].
 pub mod switch_flag {
-    /// The thread was preempted: it could have gone on running.
+    /// The thread was preempted: it could have run.
     pub const PREEMPTED: u8 = 1;
     /// The call stack follows: it is a [`super::SwitchStack`].
     pub const STACK: u8 = 2;
@@ -334,9 +333,9 @@ pub struct Switch {
     pub state: u64,
 }
 
-/// A traced thread is switched out, with its call stack. The header of 48 bytes is followed by [`STACK_WORDS`]
-/// words of user memory from the stack pointer on, and by the frames as in [`SampleStack`]; but the innermost ones
-/// in the kernel are those of the switch itself.
+/// A traced thread is switched out, with its call stack. The header of 48 bytes is followed by [`STACK_WORDS`] words
+/// of user memory from the stack pointer on, and by the frames like in [`SampleStack`], except that the innermost
+/// kernel frames are those of the switch itself.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SwitchStack {
@@ -374,7 +373,7 @@ pub struct Counts {
     pub ns: u64,
 }
 
-/// Events that the size classes of [`Counts`] have room for.
+/// Capacities of the size classes of [`Counts`], events.
 pub const COUNT_CLASSES: [usize; 3] = [2, 6, crate::config::MAX_COUNTS];
 
 numbered! {
@@ -398,8 +397,8 @@ numbered! {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Task {
-    /// The thread concerned. Exit: index: the signal that ended it, 0 if none. Interference: index: its kind.
-    /// Throttle: the running thread; index: the event.
+    /// The thread concerned; for Throttle the running one. Index: for Exit the signal that ended it, 0 if none; for
+    /// Interference its kind; for Throttle the event.
     pub head: Head,
     /// ns on `CLOCK_MONOTONIC`.
     pub time_ns: u64,

@@ -6,7 +6,7 @@ use aya_ebpf::bindings::pt_regs;
 use aya_ebpf::helpers::generated::{bpf_probe_read_user, bpf_probe_read_user_str};
 use pebs_common::config::{ArgKind, ArgProgram, MAX_DEREFS, NO_REGISTER};
 
-/// Registers of the target, as `struct pt_regs` has them.
+/// Registers of the target, as in `struct pt_regs`.
 pub type Registers = [u64; size_of::<pt_regs>() / WORD];
 
 /// Bytes of a register.
@@ -31,7 +31,7 @@ pub fn value_or_zero(registers: &Registers, program: &ArgProgram) -> (u64, bool)
 /// Reads an argument into `value`; returns 1, or 0 if it can't be read.
 ///
 /// Functions with a name in the object are verified once, by the types of their arguments; inlined ones along each
-/// path to them. With eight arguments in six sizes of room these exceeded the million instructions that Linux 6.1
+/// path to them. With eight arguments in six sizes of buffers these exceeded the million instructions that Linux 6.1
 /// verifies.
 ///
 /// Source: `do_check_subprogs`, kernel/bpf/verifier.c.
@@ -186,7 +186,7 @@ pub fn string<const SIZE: usize>(room: *mut u8, address: u64, capacity: u64) -> 
     }
     let length = read as u64 - 1;
     let kept = length.min(capacity);
-    // A string that fills the room may end there, or go on.
+    // A string that fills the buffer may end there, or continue.
     let is_full = read as usize == SIZE - 8;
     let goes_on = is_full && number(address.wrapping_add(length), 1).is_some_and(|next| next != 0);
     let cut = if length > kept || goes_on { STR_CUT } else { 0 };

@@ -28,7 +28,7 @@ fn is_behind(program: &ArgProgram) -> bool {
     IDS_BEHIND.load() != 0 && program.kind == ArgKind::IdsBehind as u8
 }
 
-/// Makes a mark in the smallest room that has place for the ids.
+/// Makes a mark in the smallest record with room for the ids.
 #[inline(always)]
 pub fn mark(target: &Target, site: &SiteConfig) {
     let (items, is_known) = arg::value_or_zero(&target.registers, &site.count);
@@ -84,7 +84,7 @@ fn with_ids<const SIZE: usize>(target: &Target, site: &SiteConfig, size: Size) {
     });
 }
 
-/// [`ids`] in a room of the first size.
+/// [`ids`] in a payload of the first size.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn ids_small(
@@ -96,7 +96,7 @@ extern "C" fn ids_small(
     u64::from(ids(address, bytes, program, room))
 }
 
-/// [`ids`] in a room of the second size.
+/// [`ids`] in a payload of the second size.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn ids_middle(
@@ -108,7 +108,7 @@ extern "C" fn ids_middle(
     u64::from(ids(address, bytes, program, room))
 }
 
-/// [`ids`] in a room of the third size.
+/// [`ids`] in a payload of the third size.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn ids_large(
@@ -139,7 +139,7 @@ fn ids<const ROOM: usize>(
     if is_behind(program) {
         return behind::<ROOM>(room, address, bytes, program);
     }
-    // SAFETY: the room has at least so many bytes; the helper checks the user address.
+    // SAFETY: the payload has at least `bytes` bytes; the helper checks the user address.
     unsafe { bpf_probe_read_user(room.cast(), bytes as u32, address as *const _) == 0 }
 }
 

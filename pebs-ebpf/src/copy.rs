@@ -108,8 +108,8 @@ pub fn becomes_executable(_ctx: BtfTracePointContext) -> i32 {
 /// Range of memory that the running thread is making executable; `None` if it is not.
 #[inline(always)]
 fn range() -> Option<(u64, u64)> {
-    // SAFETY: the helpers take no pointer but the running thread's structure, and give a kernel pointer, which the read
-    // helper checks.
+    // SAFETY: the helpers take no pointer except the running thread's structure, and return a kernel pointer, which the
+    // read helper checks.
     let regs = unsafe {
         let regs = bpf_task_pt_regs(bpf_get_current_task_btf()) as *const pt_regs;
         if !MPROTECT.contains(&bpf_probe_read_kernel(&raw const (*regs).orig_rax).ok()?) {

@@ -73,10 +73,10 @@ struct State {
     readings: [Reading; 2],
 }
 
-/// Counters at an instant.
+/// Counter values at one time.
 #[repr(C)]
 struct Reading {
-    /// When, ns.
+    /// Time of the reading, ns.
     time_ns: u64,
     values: [bpf_perf_event_value; MAX_COUNTS],
 }

@@ -1,4 +1,4 @@
-//! Reserve room in a ring, fill it, submit; or count why not.
+//! Reserves space in a ring, fills it and submits it, or counts why that failed.
 
 use core::arch::asm;
 use core::mem::MaybeUninit;
@@ -54,7 +54,7 @@ pub fn count(counter: Counter) {
     }
 }
 
-/// Puts a record into this CPU's main ring. `fill` runs after the room was reserved.
+/// Puts a record into this CPU's main ring. `fill` runs after its space was reserved.
 #[inline(always)]
 pub fn emit<T: 'static>(tally: Tally, fill: impl FnOnce(&mut MaybeUninit<T>)) {
     // SAFETY: the helper takes no pointer.

@@ -10,7 +10,7 @@ use pebs_common::record::Interference;
 use crate::maps::FAULT_TIMES;
 use crate::{sched, task};
 
-/// Since when threads are in a fault, by tid, ns.
+/// Begin of the fault that a thread is in, by tid, ns.
 #[btf_map]
 static SINCE: HashMap<u32, u64, 65_536> = HashMap::new();
 

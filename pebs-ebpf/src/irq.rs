@@ -14,7 +14,7 @@ use crate::{sched, task};
 /// Interrupt state of a CPU.
 #[repr(C)]
 struct State {
-    /// Since when it handles an interrupt, ns; 0: it does not.
+    /// Begin of the current interrupt, ns; 0: none.
     hard_since: u64,
     /// Start of the current softirq.
     soft_since: u64,
@@ -29,7 +29,8 @@ static STATE: PerCpuArray<State, 1> = PerCpuArray::new();
 
 #[inline(always)]
 fn state() -> Option<&'static mut State> {
-    // SAFETY: the value is this CPU's; programs that use it do not nest but for a sample, which writes one word.
+    // SAFETY: the value is this CPU's; programs that use it do not nest, except for a sample, which writes one
+    // word.
     unsafe { STATE.get_ptr_mut(0)?.as_mut() }
 }
 

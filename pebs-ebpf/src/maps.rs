@@ -116,8 +116,8 @@ pub static SAMPLE_WEIGHT_OFFSET: Global<u64> = Global::new(0);
 #[unsafe(no_mangle)]
 pub static SAMPLE_DATA_SRC_OFFSET: Global<u64> = Global::new(0);
 
-/// Offset of `sample_flags` in `struct perf_sample_data`, which tells the members that are set; -1 before Linux
-/// 6.1, where all that are used always are.
+/// Offset of `sample_flags` in `struct perf_sample_data`, which has a bit for each member that is set; -1 before
+/// Linux 6.1, where all members used here are always set.
 #[unsafe(no_mangle)]
 pub static SAMPLE_FLAGS_OFFSET: Global<u64> = Global::new(0);
 
@@ -137,7 +137,7 @@ pub static TASK_STATE_OFFSET: Global<u64> = Global::new(0);
 #[unsafe(no_mangle)]
 pub static TASK_COMM_OFFSET: Global<u64> = Global::new(0);
 
-/// Offset of `mm`, null of threads of the kernel's, in `struct task_struct`.
+/// Offset of `mm`, which is null for kernel threads, in `struct task_struct`.
 #[unsafe(no_mangle)]
 pub static TASK_MM_OFFSET: Global<u64> = Global::new(0);
 

@@ -1,4 +1,4 @@
-//! Threads leaving and taking CPUs, being born and ending.
+//! Records switches, creation and end of threads.
 
 use aya_ebpf::bindings::{pt_regs, task_struct};
 use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_task_pt_regs};

@@ -109,7 +109,7 @@ pub fn fatal_signal(task: *const u8) -> u8 {
 /// Whether a thread is traced.
 #[inline(always)]
 pub fn is_traced(ids: Ids) -> bool {
-    // SAFETY: the value is only tested for being there.
+    // SAFETY: only the value's existence is tested.
     if ONLY_THREADS.load() != 0 && unsafe { THREADS.get(ids.tid) }.is_none() {
         return false;
     }

@@ -22,7 +22,7 @@ pub fn sched_waking(ctx: BtfTracePointContext) -> i32 {
         return 0;
     };
     if task::is_traced(woken) {
-        // SAFETY: the helper takes no pointer; it gives a kernel pointer.
+        // SAFETY: the helper takes no pointer; it returns a kernel pointer.
         let current = unsafe { bpf_get_current_task_btf() } as *const u8;
         let by = (!in_interrupt(&ctx, current)).then_some(current);
         put(Kind::Wake, woken, by);

@@ -1,8 +1,7 @@
-//! Finds what compiles the eBPF programs: a rustc that can target `bpfel-unknown-none`, and
-//! `bpf-linker`.
+//! Finds the programs that compile the eBPF programs: a rustc that can target `bpfel-unknown-none`, and `bpf-linker`.
 //!
-//! The build script of `pebs-user` and `cargo xtask setup` compile this same file, so that what
-//! setup calls ready is what the build takes. Nothing is installed or changed here.
+//! The build script of `pebs-user` and `cargo xtask setup` compile this same file, so that a build accepts whatever
+//! setup reports as ready. Nothing is installed or changed here.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -18,7 +17,7 @@ pub const RUSTC_ENV: &str = "PEBS_BPF_RUSTC";
 /// Names a `bpf-linker` to use instead of looking for one.
 pub const LINKER_ENV: &str = "PEBS_BPF_LINKER";
 
-/// Where `core` for the target comes from.
+/// Source of `core` for the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Core {
     /// Ready-built beside the compiler, as in Debian's `libstd-rust-web-dev-bpf`.
@@ -34,7 +33,7 @@ pub struct Compiler {
     pub rustc: PathBuf,
     /// The cargo of the same toolchain; `None` if any cargo does.
     pub cargo: Option<PathBuf>,
-    /// Where its `core` is.
+    /// Source of its `core`.
     pub core: Core,
 }
 
@@ -96,7 +95,7 @@ pub fn find_program(name: &str) -> Option<PathBuf> {
         .find(|candidate| candidate.is_file())
 }
 
-/// What a sysroot offers, or `None` if it can't compile for the target.
+/// The compiler of a sysroot; `None` if it can't compile for the target.
 fn inspect(sysroot: &Path, rustc: Option<&Path>) -> Option<Compiler> {
     let own_rustc = sysroot.join("bin/rustc");
     let rustc = rustc.unwrap_or(&own_rustc).to_path_buf();
@@ -132,7 +131,7 @@ fn has_prebuilt_core(sysroot: &Path) -> bool {
     })
 }
 
-/// Whether `rustc -V` says at least the version that the workspace asks for.
+/// Whether the output of `rustc -V` names at least the workspace's minimum version.
 fn is_recent_enough(version: &str) -> bool {
     let minor = |version: &str| version.split('.').nth(1)?.parse::<u32>().ok();
     minor(version) >= minor(env!("CARGO_PKG_RUST_VERSION"))
@@ -144,7 +143,7 @@ fn sysroot_of(program: &OsStr, args: &[&str]) -> Option<PathBuf> {
     run(program, &args).map(|sysroot| PathBuf::from(sysroot.trim()))
 }
 
-/// What a successful program printed. Never lets rustup install a toolchain on the way.
+/// The output of a program; `None` if it failed. Never makes rustup install a toolchain.
 fn run(program: &OsStr, args: &[&str]) -> Option<String> {
     let output = Command::new(program)
         .args(args)

@@ -1,6 +1,5 @@
-// The other processes of a mystery: `helper answer SOCKET` answers on a socket, late where it is asked to;
-// `helper burst CPU RUN_US GAP_US SEED` takes that CPU now and then; with CPU -1 it takes what
-// nobody else wants. Both end
+// The other processes of a mystery. `helper answer SOCKET` answers on a socket, late if asked to. `helper burst CPU
+// RUN_US GAP_US SEED` takes that CPU now and then; with CPU -1 it runs only while the CPU is otherwise idle. Both end
 // when killed.
 #define _GNU_SOURCE
 #include <pthread.h>

@@ -1,5 +1,5 @@
-// A server with one hidden cause: see README.md. Items run on goroutines that keep their thread, as those that call C
-// or hold what belongs to a thread do.
+// A server with one hidden cause: see README.md. Items run on goroutines locked to their thread, like those that call C
+// or hold thread-local data.
 package main
 
 import (
@@ -147,7 +147,7 @@ func dial() int {
 	return fd
 }
 
-// What belongs to a thread.
+// Data of a thread.
 type local struct {
 	peer   int
 	buffer []byte

@@ -12,7 +12,7 @@ pub struct Objects {
 }
 
 impl Objects {
-    /// The objects of which the process has descriptors now; empty if it has ended.
+    /// The objects that the process holds descriptors of; empty if it has ended.
     #[must_use]
     pub fn held_by(pid: u32) -> Self {
         let mut held = Self::default();
@@ -88,7 +88,7 @@ pub fn runs(name: &str) -> u64 {
         .sum()
 }
 
-/// Has the kernel count how often programs run, for as long as it lives.
+/// Makes the kernel count the runs of programs while it lives.
 #[derive(Debug)]
 pub struct Counting(());
 
@@ -112,7 +112,7 @@ impl Drop for Counting {
     }
 }
 
-/// Whether the kernel counts how often programs run.
+/// Setting that makes the kernel count the runs of programs.
 const STATS: &str = "/proc/sys/kernel/bpf_stats_enabled";
 
 #[cfg(test)]

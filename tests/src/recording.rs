@@ -28,7 +28,7 @@ const SMALLEST_RING: &str = "64KiB";
 /// Tests of losses use a smaller one.
 const LARGE_RING: &str = "16MiB";
 
-/// Creates the views, including those of the tables, and answers a query.
+/// Creates the views, including those of the tables, and runs a query.
 const QUERY: &str = "
 import duckdb, json, sys
 text = open(sys.argv[1]).read()
@@ -44,14 +44,14 @@ pub fn pebs_trace<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Finishe
     process::run(Command::new(machine::pebs_trace()).args(args))
 }
 
-/// The arguments of a recording in the making.
+/// The arguments of a recording.
 #[derive(Debug)]
 pub struct Recorder {
     args: Vec<OsString>,
     place: TempDir,
     lock: Option<Lock>,
     before_others: bool,
-    /// Whether the tool chooses how often it samples, and may refuse.
+    /// Whether the tool may choose the sampling rate and refuse.
     own_pace: bool,
     /// Program and arguments that start the tool.
     starter: Vec<OsString>,
@@ -209,7 +209,7 @@ impl Recorder {
             command.args(["--ring-size", LARGE_RING]);
         }
         let given = |name: &&str| self.args.iter().any(|arg| arg == name);
-        // Most tests want many samples, of work that is little else than marks.
+        // Most tests want many samples, of work that consists mostly of marks.
         if !self.own_pace && !["--reset", "-c", "--max-overhead"].iter().any(given) {
             command.args(["--reset", "16000"]);
         }

@@ -135,7 +135,7 @@ impl Client {
     /// The number that the server gave this connection.
     ///
     /// # Panics
-    /// If it does not say.
+    /// If the reply has no number.
     #[must_use]
     pub fn id(&mut self) -> u64 {
         let Reply::Line(id) = self.must(&["CLIENT", "ID"]) else {

@@ -96,7 +96,7 @@ impl SoftPmu {
         }
     }
 
-    /// With one of the module's settings changed.
+    /// Changes one of the module's settings.
     ///
     /// # Panics
     /// If there is no such setting.

@@ -166,7 +166,7 @@ pub fn rows_of_open(path: &Path) -> usize {
     rows_up_to_footer(&bytes)
 }
 
-/// Rows of the file that these bytes are, if it is cut behind the last footer that is whole.
+/// Number of rows up to the last complete footer in these bytes, a truncated file.
 fn rows_up_to_footer(bytes: &[u8]) -> usize {
     let ends = (MAGIC.len()..bytes.len()).rev();
     let footers = ends.filter(|at| bytes[*at..].starts_with(MAGIC));

@@ -346,7 +346,7 @@ impl Trace {
     /// `CLOCK_MONOTONIC` of ns 0 of the trace clock.
     ///
     /// # Panics
-    /// If `trace.json` does not say.
+    /// If it is missing in `trace.json`.
     #[must_use]
     pub fn monotonic_ns(&self) -> i64 {
         self.json["monotonic_ns"].as_i64().expect("monotonic_ns")

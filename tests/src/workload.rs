@@ -13,7 +13,7 @@ use crate::machine;
 use crate::process::{self, Finished, Running};
 use crate::truth::Truth;
 
-/// How a workload is built.
+/// Ways to build a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Recipe {
     /// One C file, with extra flags.

@@ -88,7 +88,7 @@ fn stop_with_an_open_segment(live: &Live) {
     });
 }
 
-/// Whether every thread of a process stands.
+/// Whether every thread of a process is stopped.
 fn is_stopped(pid: u32) -> bool {
     let threads = fs::read_dir(format!("/proc/{pid}/task"));
     let mut states = threads.into_iter().flatten().flatten().map(|it| {

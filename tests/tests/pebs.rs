@@ -65,7 +65,7 @@ fn samples_are_right(trace: &Trace, truth: &Truth, reset_ns: i64, soft: &SoftPmu
     }
 }
 
-/// Samples are exact, and lie within the function and the item that they are given to.
+/// Samples are exact, and within their function and item.
 fn samples_are_in_place(trace: &Trace, truth: &Truth) {
     let error = trace.json["clock_error"]["p99_ns"].as_f64();
     let slack = error.expect("a clock error") as i64 + check::CLOCK_SLACK_NS + ENTRY_NS;

@@ -1,4 +1,4 @@
-// Handles items until it is told to stop, and answers in between: answers [ITEMS_PER_MS]
+// Handles items until stopped, and answers in between: answers [ITEMS_PER_MS]
 // A line "ping N" on stdin is answered by "pong N ITEMS" on stderr; "stop" ends it.
 #include "truth.h"
 

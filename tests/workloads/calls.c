@@ -7,14 +7,14 @@ static volatile uint64_t sink;
 // Long between its first and its last instruction.
 PROBED void leaf(uint32_t rounds) {
 #ifdef FRAMES
-  // Else GCC keeps none in a function that calls nothing, whatever it is told.
+  // Else GCC omits the frame pointer in a function without calls, whatever the options.
   __asm__ volatile("" ::"r"(__builtin_frame_address(0)));
 #endif
   sink += truth_work(sink, rounds);
   __asm__ volatile("" ::: "memory");
 }
 
-// What stands behind each call keeps it one, and not a jump.
+// The statement after each call keeps it from becoming a jump.
 PROBED void b(uint32_t rounds) {
   leaf(rounds);
   __asm__ volatile("" ::: "memory");

@@ -6,7 +6,7 @@ static volatile uint64_t sink;
 
 PROBED void leaf(uint32_t rounds) {
 #ifdef FRAMES
-  // Else GCC keeps none in a function that calls nothing, whatever it is told.
+  // Else GCC omits the frame pointer in a function without calls, whatever the options.
   __asm__ volatile("" ::"r"(__builtin_frame_address(0)));
 #endif
   sink = sink + truth_work(sink, rounds);

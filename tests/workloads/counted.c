@@ -237,7 +237,7 @@ int main(int argc, char **argv) {
   }
   pthread_create(&other, NULL, others, NULL);
   truth_pin_to(cpus[at]);
-  // What runs for the first time takes faults of its own.
+  // Code that runs for the first time causes page faults of its own.
   struct work once = {.hits = 1, .pages = 1, .naps = 1, .moves = found > 1 ? 2 : 0};
   act(&once);
   own();

@@ -1,8 +1,8 @@
 // User-level threads with their id in r13: fibers [FIBERS] [SLICES] [US_PER_SLICE] [NAPS]
-// A timer's signal takes the running fiber away at lengths that differ; a scheduler gives the thread to
-// the next. All but the C library is built with -ffixed-r13, and switching contexts saves it. The scheduler
-// is no item: 0. Every other fiber reads zeros from the kernel as well; with NAPS those of even number sleep now and then. A line `item` is one slice of a fiber: before and after are read by the scheduler, enter and
-// leave by the fiber.
+// A timer's signal interrupts the running fiber after varying times; a scheduler then runs the next one on the thread.
+// All code but the C library is built with -ffixed-r13, and switching contexts saves it. The scheduler is no item: 0.
+// Every other fiber also reads zeros from the kernel; with NAPS those of even number sleep now and then. A line `item`
+// is one slice of a fiber: before and after are read by the scheduler, enter and leave by the fiber.
 #include "truth.h"
 
 #include <signal.h>

@@ -1,6 +1,6 @@
 // Goroutines that keep the CPUs busy, two to a thread: goroutines [MS] [SHORT]
 // Before them SHORT others, each started when the one before has ended.
-// Each runs a function of its own, so that a function tells the goroutine. Stdout has their number.
+// Each runs its own function, so that a function identifies the goroutine. Stdout has their number.
 package main
 
 import (

@@ -1,6 +1,6 @@
-// Does to whoever reads it what a program can: hostile FOLDER [MILLISECONDS]
-// Makes lying binaries in FOLDER and runs code in each, cuts them while they are mapped, writes a perf map
-// that is garbage without end, and maps and unmaps code all the time on another thread.
+// Does what a program can do to tools that read it: hostile FOLDER [MILLISECONDS]
+// Makes invalid binaries in FOLDER and runs code in each, truncates them while they are mapped, writes an endless perf
+// map of garbage, and maps and unmaps code all the time on another thread.
 #include "truth.h"
 
 #include <elf.h>
@@ -24,7 +24,7 @@ static void section(Elf64_Shdr *s, unsigned type, uint64_t offset, uint64_t size
                     .sh_entsize = entry, .sh_addralign = 1};
 }
 
-// A file with code in its second page, section headers in its third, and whatever these say behind.
+// A file with code in its second page, section headers in its third, and after that whatever the headers claim.
 static int make_liar(const char *folder, int which) {
   char path[512];
   snprintf(path, sizeof path, "%s/liar%d.so", folder, which);
@@ -137,7 +137,7 @@ int main(int argc, char **argv) {
   for (uint64_t id = 1; truth_now() < end; id++) {
     struct item it = {.id = id, .name = "\033[2J\nevil"};
     handle(&it);
-    // Cut while whoever names functions has it mapped, and made long again.
+    // Truncated while a symbolizer has it mapped, and extended again.
     if (ftruncate(liar[LIARS - 1], id % 2 ? 2 * PAGE : 128 * PAGE))
       return 3;
   }

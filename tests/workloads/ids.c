@@ -1,9 +1,9 @@
-// The id of the current item lies in variables, and nothing is called that could be probed:
+// The id of the current item is in variables, and no function is called that could be probed:
 // ids [THREADS] [ITEMS_PER_THREAD] [US_PER_ITEM]
-// `current_id` and `current_item` say what the last thread works on, `own_id` and `own_item` what each does.
+// `current_id` and `current_item` have the item of the last thread, `own_id` and `own_item` that of each thread.
 // No item: 0, null; of `own_kind`: -1. Every fourth item sleeps in its middle, and after every eighth the
-// thread sleeps without one. Before and after lie around the setting of the ids. Items work for a time of the thread's
-// own, so that each half of one has samples, whoever displaces it.
+// thread sleeps without one. Before and after enclose the setting of the ids. Items work for a time by the thread's CPU
+// clock, so that each half of one has samples, even if it is preempted.
 #include "truth.h"
 
 volatile uint64_t current_id;

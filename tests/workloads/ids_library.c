@@ -1,5 +1,5 @@
-// The id of the current item lies in a variable of a library: ids_library [ITEMS] [US_PER_ITEM] [FORK]
-// With FORK a child does the work. Before and after lie around the setting of the id.
+// The id of the current item is in a variable of a library: ids_library [ITEMS] [US_PER_ITEM] [FORK]
+// With FORK a child does the work. Before and after enclose the setting of the id.
 #include "truth.h"
 #include <sys/wait.h>
 

@@ -1,4 +1,4 @@
-// The library of ids_library: it knows what is worked on, nobody else does.
+// The library of ids_library: only it knows the current item.
 #include "truth.h"
 
 static volatile uint64_t lib_id;

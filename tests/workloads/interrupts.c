@@ -1,7 +1,7 @@
-// Items into which something comes: interrupts [ITEMS]
-// Of three items in turn the first works while a timer of 100 us runs out again and again, the second sends itself
-// packets, which the kernel delivers in the sender's time, and the third does neither. Lines `call timer i` and `call
-// packets i` have as leave how often.
+// Items that are interrupted: interrupts [ITEMS]
+// Of three items in turn the first works while a timer expires every 100 us, the second sends packets to
+// itself, which the kernel delivers in the sender's time, and the third does neither. Lines `call timer i` and `call
+// packets i` have the number of times as leave.
 #include "truth.h"
 
 #include <arpa/inet.h>

@@ -1,4 +1,4 @@
-// Handles items until it is killed, saying each at once: killed
+// Handles items until it is killed, and prints each at once: killed
 // An item takes about 1 ms; nearly all of the time one is open.
 #include "truth.h"
 

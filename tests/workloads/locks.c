@@ -14,7 +14,7 @@ static int handler;
 
 PROBED long call(long number, long a, long b, long c, long d) {
 #ifdef FRAMES
-  // Else GCC keeps none in a function that calls nothing, whatever it is told.
+  // Else GCC omits the frame pointer in a function without calls, whatever the options.
   __asm__ volatile("" ::"r"(__builtin_frame_address(0)));
 #endif
   long result;

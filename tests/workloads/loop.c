@@ -26,7 +26,7 @@ static uint64_t cpu_now(void) {
   return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
 }
 
-// What a request computes: half of each slice in the one, half in the other.
+// Work of a request: half of each slice in one function, half in the other.
 PROBED uint64_t parse(uint64_t id, uint32_t rounds) { return truth_work(id, rounds); }
 
 PROBED uint64_t render(uint64_t id, uint32_t rounds) { return truth_work(id, rounds); }
@@ -35,7 +35,7 @@ PROBED void request_begin(uint64_t id) { __asm__ volatile("" ::"r"(id)); }
 
 PROBED void request_end(uint64_t id) { __asm__ volatile("" ::"r"(id)); }
 
-// Goes on with a request; says whether there is more of it.
+// Runs a slice of a request; returns whether more are left.
 PROBED int request_run(struct request *r) {
   uint64_t cpu = cpu_now(), at = truth_now();
   uint32_t rounds = r->rounds + (r->rounds / 4) * (r->done % 3);

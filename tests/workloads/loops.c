@@ -54,7 +54,7 @@ static void *worker(void *arg) {
     truth_item(w.id, before, w.enter, w.leave, truth_now());
     truth_call("instructions", w.id, 0, w.instructions);
     truth_call("calls", w.id, 0, w.calls + moves);
-    // None of an item's.
+    // Not part of any item.
     call();
     run(1000);
   }

@@ -44,7 +44,7 @@ PROBED void f2(uint32_t points) {
   f_ns[1][1] = truth_now();
 }
 
-// Computes results that are not cached: dear.
+// Computes results that are not cached: expensive.
 PROBED void f3(uint32_t from, uint32_t to) {
   f_ns[2][0] = truth_now();
   for (uint32_t i = from; i < to; i++) {

@@ -1,6 +1,6 @@
 // Items that read parts of a file for the first time: reclaim [ITEMS]
-// Odd items read 1 MiB that nobody has read before, even ones nothing. In a cgroup with less memory than that the kernel has
-// to take pages away before it gives others.
+// Odd items read 1 MiB that is not in memory, even ones nothing. In a cgroup with less memory than that the kernel has
+// to reclaim pages before it can provide others.
 #include "truth.h"
 
 #include <fcntl.h>

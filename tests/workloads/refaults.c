@@ -1,4 +1,4 @@
-// Every item touches 64 pages that it has not got and gives them back: refaults [ITEMS]
+// Every item touches 64 unmapped pages and then frees them: refaults [ITEMS]
 // Item 0 touches none: it takes the faults of code that runs for the first time.
 #include "truth.h"
 

@@ -26,7 +26,7 @@ int main(int argc, char **argv) {
   uint32_t items = truth_arg(argc, argv, 1, 200000), slow = 0;
   uint64_t seed = 1;
   truth_init();
-  // The fastest of some rounds: what else ran then makes none faster.
+  // The fastest of some rounds: disturbances only make rounds slower.
   uint64_t best = UINT64_MAX;
   for (int i = 0; i < 20; i++) {
     uint64_t begin = truth_now();

@@ -1,5 +1,5 @@
-//! Items that are named by strings of Rust: `strings [ITEMS]`. Their lengths go from 0 to 49; what stands behind a string
-//! in memory is not part of it. Writes the same lines as `truth.h`; without times inside the function.
+//! Items named by Rust strings: `strings [ITEMS]`. Lengths go from 0 to 49; the bytes after a string in memory are not
+//! part of it. Writes the same lines as `truth.h`, without times inside the function.
 
 use std::hint::black_box;
 use std::io::Write;
@@ -18,7 +18,7 @@ pub struct Answer {
     pub code: i32,
 }
 
-/// What paths are cut from.
+/// Source of the paths.
 const PATHS: &str = "/index/of/all/the/things/that/there/are/and/more/!";
 
 #[unsafe(no_mangle)]

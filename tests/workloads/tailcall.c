@@ -22,7 +22,7 @@ int main(int argc, char **argv) {
     struct item it = {.id = i, .kind = 0, .n = 0, .name = "tail"};
     uint64_t before = truth_now();
     checksum ^= handle(&it);
-    // What comes after the jump is not the probed function any more.
+    // The code after the jump is no longer the probed function.
     truth_item(it.id, before, it.enter_ns, 0, truth_now());
   }
   truth_write();

@@ -1,4 +1,4 @@
-// What every workload shares: items, work of a known length, and the log of the truth.
+// Shared by all workloads: items, work of a known length, and the log of the truth.
 //
 // The log is kept in memory and appended to the file named by TRUTH_FILE (else to stdout) by
 // truth_write(), so that logging does not disturb what is measured. Line formats: README.md.
@@ -126,7 +126,7 @@ static inline void truth_note(const char *name, uint64_t value) {
   truth_add(TRUTH_NOTE, name, value, 0, 0, 0, 0);
 }
 
-// Appends the log to its file and forgets it. One thread at a time.
+// Appends the log to its file and clears it. One thread at a time.
 static inline void truth_write(void) {
   const char *path = getenv("TRUTH_FILE");
   FILE *out = path ? fopen(path, "a") : stdout;
@@ -178,7 +178,7 @@ static inline void truth_spin(uint64_t ns) {
   while (truth_now() < until) __asm__ volatile("" ::: "memory");
 }
 
-// The same in the thread's own time: no shorter for a thread that others displace.
+// The same by the thread's CPU clock: no shorter for a preempted thread.
 static inline void truth_spin_own(uint64_t ns) {
   struct timespec t;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);

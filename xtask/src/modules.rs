@@ -110,7 +110,7 @@ struct Modules {
 }
 
 impl Modules {
-    /// Reads the crate whose `lib.rs` is in `root`, and its binary if there is a `main.rs` beside it.
+    /// Reads the crate whose `lib.rs` is in `root`, and its binary if `main.rs` is there as well.
     fn read(root: &Path, parent: &str) -> Result<Self> {
         let mut reader = source::Reader::new(root, parent);
         reader.root_file("lib.rs", None)?;

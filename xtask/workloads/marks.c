@@ -1,4 +1,4 @@
-// What cargo xtask bench traces: calls a function CALLS times, then spins SPIN times, and writes
+// Target of cargo xtask bench: calls a function CALLS times, then spins SPIN times, and writes
 // the CPU time that each took, and that of the process, to FILE. The tracer's cost is the difference to a run without one.
 //
 //     marks CALLS SPIN FILE

@@ -1,6 +1,6 @@
-// What cargo xtask bench ticks traces: reads the time for SECONDS, and writes to FILE how long interrupts took in each window of WINDOW ms,
-// ns a line: a gap between two readings that is longer than they take is an interrupt. One that lasts is another thread's turn: what it
-// leaves of the window is taken for the whole.
+// Target of cargo xtask bench ticks: reads the clock for SECONDS, and writes to FILE the time taken by interrupts in
+// each window of WINDOW ms, a line in ns each. A gap between two readings that is longer than usual is an interrupt; a
+// very long one is another thread's turn, and the rest of that window is scaled to the whole.
 //
 //     ticks SECONDS WINDOW FILE
 #include <stdint.h>

@@ -1,7 +1,7 @@
-//! What a second core brings: records a second of time on the wall, to closed files, by how many cores there are.
+//! Benefit of a second core: records per second of elapsed time, from rings to closed files, by number of cores.
 //!
-//! Beginning and closing a trace takes the same for any number of records (some 15 ms, on one core): there are so many that
-//! it does not count.
+//! Starting and finishing a trace takes a fixed time (some 15 ms, on one core); with this many records it is
+//! negligible.
 
 use std::time::{Duration, Instant};
 
@@ -14,21 +14,21 @@ use crate::input::OwnInput;
 use crate::rows::{self, Scratch};
 use crate::{MACHINES, cycle, pipeline};
 
-/// Runs with each number of cores, in turn.
+/// Runs with each number of cores, interleaved.
 const ROUNDS: usize = 11;
 
 /// Records of a run: 400 MB.
 const RECORDS: usize = 10_000_000;
 
-/// Two cores take in so much more than one at least.
+/// Smallest ratio of the rates on two cores and on one.
 const GOAL: f64 = 1.7;
 
-/// Whether that was asked for: `cores`.
+/// Whether the argument `cores` was given.
 pub fn asked() -> bool {
     std::env::args().any(|it| it == "cores")
 }
 
-/// Measures and prints a line a machine.
+/// Measures, and prints a line per machine.
 pub fn run() {
     let ours = sched_getaffinity(None).expect("this thread's own");
     let cores: Vec<usize> = (0..CpuSet::MAX_CPU)
@@ -62,18 +62,18 @@ pub fn run() {
     }
 }
 
-/// What the pipeline takes in, which leaves it as it is.
+/// Input of the pipeline, which is the same after a run.
 struct Cycles {
     first: Vec<Cycle>,
     all: Vec<Cycle>,
     end: KtimeNs,
 }
 
-/// Time on the wall from the first record to closed files.
+/// Elapsed time from the first record to closed files.
 fn one(input: &mut Cycles, cores: &[usize]) -> Duration {
     let mut set = CpuSet::new();
     cores.iter().for_each(|cpu| set.set(*cpu));
-    // Threads that are started have the same.
+    // Threads started from here inherit it.
     sched_setaffinity(None, &set).expect("cores of this thread's own");
     let scratch = Scratch::new();
     let mut pipeline = pipeline(scratch.writer(false), Keep::All, false);

@@ -11,7 +11,7 @@ const YARDSTICK: &str = "read-only sum";
 /// Name of the stage that is all of recording, from the ring to the compacted file.
 pub const ALL_OF_RECORDING: &str = "bytes to compacted";
 
-/// It takes so much at most, ns a record.
+/// Largest cost of that stage, ns per record.
 const LIMIT_NS: f64 = 100.0;
 
 /// CPU time of this process so far.
@@ -64,7 +64,7 @@ struct Figure {
 pub struct Figures(Vec<Figure>);
 
 impl Figures {
-    /// Books the best time of a stage. A stage that a filter left out has none.
+    /// Records the best time of a stage. A stage left out by a filter has none.
     pub fn add(&mut self, stage: &'static str, cpus: u16, best: Duration, elements: usize) {
         if best < Duration::MAX {
             self.0.push(Figure {
@@ -91,7 +91,7 @@ impl Figures {
         self.print_all_of_recording();
     }
 
-    /// Prints what a record costs all in all, on the machine where that is most.
+    /// Prints the cost of a record over all stages, on the machine where it is largest.
     fn print_all_of_recording(&self) {
         let all = self.0.iter().filter(|it| it.stage == ALL_OF_RECORDING);
         let Some(worst) = all.max_by(|a, b| a.ns.total_cmp(&b.ns)) else {

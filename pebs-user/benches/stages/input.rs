@@ -21,7 +21,7 @@ use pebs_user::units::{Cpu, EventId, FunctionId, Ip, KtimeNs, Pid, Tid, TraceNs}
 use crate::rows::{AllRows, Rows};
 use crate::{CORRELATE, fill};
 
-/// Everything that the stages of one machine take in.
+/// The input of all stages, for one machine.
 pub struct Input {
     pub batches: Vec<Batch>,
     /// Records in the batches.
@@ -52,7 +52,7 @@ impl Input {
         input
     }
 
-    /// Runs the stages up to correlation; gives the number of records.
+    /// Runs the stages up to correlation; returns the number of records.
     fn correlate(&self, sink: &mut impl Sink) -> usize {
         let mut correlator = Correlator::new(&synthetic::probes(), CORRELATE);
         let (mut order, mut clock) = (Order::new(&[]), Clock::new(KtimeNs(START_NS)));
@@ -72,7 +72,7 @@ impl Input {
         records
     }
 
-    /// Rows that the writer gets.
+    /// Rows for the writer.
     pub fn rows(&self) -> AllRows {
         let mut rows = Rows::new();
         self.correlate(&mut rows);
@@ -80,7 +80,7 @@ impl Input {
     }
 }
 
-/// Closed visits, one behind the other.
+/// Closed visits, concatenated.
 #[derive(Default)]
 pub struct Visits {
     times: Vec<TraceNs>,
@@ -89,7 +89,7 @@ pub struct Visits {
     ends: Vec<(TraceNs, Option<TraceNs>, usize, usize)>,
 }
 
-/// One visit, as the estimator takes it.
+/// One visit as input of the estimator.
 pub struct Visit<'a> {
     pub begin: TraceNs,
     pub end: Option<TraceNs>,
@@ -138,7 +138,7 @@ impl Sink for Visits {
     fn lost(&mut self, _: Cpu, _: Lost, _: Reason) {}
 }
 
-/// An address in this program's own code that 300 KiB more of it follow.
+/// An address in this program's own code with at least 300 KiB of code after it.
 fn own_text() -> u64 {
     let main = crate::main as fn() as usize as u64;
     let maps = std::fs::read_to_string("/proc/self/maps").expect("procfs");
@@ -153,9 +153,9 @@ fn own_text() -> u64 {
     (text.start + (text.end - text.start - 300 * 1024) / 2) & !0xf
 }
 
-/// Streams whose samples lie in this program's own code, so that it can name them.
+/// Streams with samples in this program's own code, so that it can be symbolized.
 pub struct OwnInput {
-    /// Few records, to be taken in first: after them all functions are known.
+    /// A few records to process first, after which all functions are known.
     pub first: Vec<Batch>,
     pub batches: Vec<Batch>,
     pub end: KtimeNs,
@@ -187,7 +187,7 @@ pub fn own_workload(cpus: u16, threads: u32, records: usize) -> Workload {
     }
 }
 
-/// Few records before a workload's own, with all of its functions.
+/// A few records before a workload's own, with all of its functions.
 pub fn first_batches(all: &Workload) -> Vec<Batch> {
     synthetic::batches(&Workload {
         cpus: 1,
@@ -198,7 +198,7 @@ pub fn first_batches(all: &Workload) -> Vec<Batch> {
     })
 }
 
-/// Samples of the bulk transport as PEBS writes many at once: 32 bytes each, header included.
+/// Samples of the bulk transport in the form of large PEBS: 32 bytes each, header included.
 pub const BULK: RingKind = RingKind {
     layout: Layout {
         sample_type: (sys::PERF_SAMPLE_IP | sys::PERF_SAMPLE_TID | sys::PERF_SAMPLE_TIME) as u64,
@@ -213,7 +213,7 @@ pub const BULK: RingKind = RingKind {
     tells_throttling: true,
 };
 
-/// The same records with samples in perf's rings; all others stay where they are.
+/// The same records, with samples moved to perf's rings.
 pub fn in_bulk(mut cycle: Cycle) -> Cycle {
     for (cpu, bytes) in &mut cycle.streams {
         let mut stream = BulkStream {
@@ -255,7 +255,7 @@ pub struct Lookups {
 }
 
 impl Lookups {
-    /// 100,000 look-ups of 4,800 addresses in 300 places, 1 KiB apart.
+    /// 100,000 look-ups of 4,800 addresses in 300 functions, 1 KiB apart.
     pub fn new() -> Self {
         let text = own_text();
         let mut random = Random::new(3);

@@ -1,8 +1,7 @@
-//! What the length of a recording does: cost of a record and memory, bytes to closed files.
+//! Effect of a recording's length: cost per record and memory, from rings to closed files.
 //!
-//! Records are made while they are taken in, as the draining thread would bring them; making them is not
-//! in the cost, the thread that closes segments is. Segments are closed by the trace's time, as in a
-//! recording.
+//! Records are generated during the run, as the draining thread would deliver them; the cost includes the thread that
+//! closes segments, but not the generation. Segments are closed by the trace's time, as in a recording.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,7 +19,7 @@ use crate::{cycle, pipeline, timed};
 /// CPUs and threads.
 const MACHINE: (u16, u32) = (8, 16);
 
-/// Lengths in records, if they were asked for: `lengths=1e6,1e8`.
+/// Lengths in records, from the argument `lengths=1e6,1e8`; `None` without it.
 pub fn asked() -> Option<Vec<usize>> {
     let asked = std::env::args().find_map(|it| it.strip_prefix("lengths=").map(str::to_owned))?;
     let lengths = asked
@@ -33,12 +32,12 @@ pub fn asked() -> Option<Vec<usize>> {
     )
 }
 
-/// Where the trace is to stay, if it is: `trace=DIR`.
+/// Directory in which to keep the trace, from `trace=DIR`; `None` without it.
 pub fn kept() -> Option<PathBuf> {
     std::env::args().find_map(|it| it.strip_prefix("trace=").map(PathBuf::from))
 }
 
-/// Measures each length and prints a table. A trace that is to stay is of one length.
+/// Measures each length and prints a table. A trace to keep needs a single length.
 pub fn run(lengths: &[usize], kept: Option<&Path>) {
     println!(
         "{:>14} {:>12} {:>16} {:>12}",
@@ -97,7 +96,7 @@ fn one(length: usize, kept: Option<&Path>) -> Figures {
     }
 }
 
-/// Has the kernel count the largest resident size anew.
+/// Resets the kernel's record of the largest resident size.
 ///
 /// Source: Documentation/filesystems/proc.rst, `clear_refs`.
 fn forget_peak() {

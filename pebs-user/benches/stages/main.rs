@@ -1,17 +1,16 @@
-//! What each stage costs: ns of CPU time a record, beside a read-only sum of the same bytes.
+//! Cost of each stage: ns of CPU time per record, beside a read-only sum of the same bytes.
 //!
 //!     cargo bench -p pebs-user --bench stages [-- FILTER]
 //!     cargo bench -p pebs-user --bench stages -- lengths=1e6,1e7,1e8
 //!     cargo bench -p pebs-user --bench stages -- lengths=1e7 trace=DIR
 //!     cargo bench -p pebs-user --bench stages -- cores
 //!
-//! The second shows what the length of a recording does to the cost of a record, and to memory. The third keeps the
-//! trace, compacted (which is then in the cost). The fourth shows what a second core brings.
+//! The second shows the effect of a recording's length on the cost per record and on memory. The third keeps the trace,
+//! compacted (which is then in the cost). The fourth shows the benefit of a second core.
 //!
-//! Streams of 1, 8 and 64 CPUs come from `pipeline::synthetic`. Time is the process's CPU time, user
-//! and system, of all threads: on a shared machine it repeats better than the clock on the wall.
-//! The table at the end shows the best iteration of each stage; its ratio to the sum of the
-//! same bytes is what to compare between machines.
+//! Streams of 1, 8 and 64 CPUs come from `pipeline::synthetic`. Time is the CPU time of all threads of the process,
+//! user and system: on a shared machine it repeats better than elapsed time. The table at the end shows the best
+//! iteration of each stage; compare its ratio to the sum of the same bytes between machines.
 
 #![expect(
     clippy::expect_used,
@@ -140,7 +139,7 @@ impl Stages<'_> {
         });
     }
 
-    /// Decoding puts every record into its thread's lane.
+    /// Decoding, up to the lanes of threads.
     fn decode(&mut self, input: &Input) {
         self.stage("decode", input.records, || {
             let mut pass = Pass::default();
@@ -185,7 +184,7 @@ impl Stages<'_> {
         });
     }
 
-    /// Rows to closed files, and the same with compaction.
+    /// Writing rows to closed files, with and without compaction.
     fn writer(&mut self, input: &Input) {
         let rows = input.rows();
         for (name, compact) in [("writer", false), ("writer, compacting", true)] {
@@ -196,8 +195,8 @@ impl Stages<'_> {
         }
     }
 
-    /// The whole pipeline to closed files. Naming is in it, but not finding the names: the first cycles
-    /// are not timed.
+    /// The whole pipeline to closed files, including symbolization of known functions. The first cycles, which find the
+    /// functions, are not timed.
     fn end_to_end(&mut self, threads: u32, records: usize) {
         let input = OwnInput::new(self.cpus, threads, RECORDS);
         for (name, bulk, keep, compact) in [
@@ -242,7 +241,7 @@ impl Stages<'_> {
     }
 }
 
-/// `bulk`: samples come as [`in_bulk`] makes them.
+/// `bulk`: samples come in perf's rings, see [`in_bulk`].
 fn pipeline(writer: TraceWriter, keep: Keep, bulk: bool) -> Pipeline {
     let options = PipelineOptions {
         origin: KtimeNs(START_NS - 1_000_000_000),
@@ -261,7 +260,7 @@ fn pipeline(writer: TraceWriter, keep: Keep, bulk: bool) -> Pipeline {
     Pipeline::new(&synthetic::probes(), &options, writer, Default::default())
 }
 
-/// A batch as the draining thread hands it on.
+/// A batch in the form of the draining thread's cycle.
 fn cycle(batch: Batch) -> Cycle {
     Cycle {
         streams: batch.streams,

@@ -1,5 +1,5 @@
-//! Rows for the writer, made of closed visits as the pipeline makes them, but for names: a function
-//! is its address's bucket.
+//! Rows for the writer, made of closed visits like the pipeline does, except for names: a function is its address's
+//! bucket.
 
 use std::path::{Path, PathBuf};
 
@@ -22,7 +22,7 @@ pub struct AllRows {
     pub visits: Vec<VisitRow>,
     pub functions: Vec<VisitFunctionRow>,
     samples: SampleBuf,
-    /// Visit, thread, and where its samples end.
+    /// Visit, thread, and end of its samples.
     runs: Vec<(Option<u64>, Tid, usize)>,
 }
 
@@ -57,7 +57,7 @@ impl AllRows {
     }
 }
 
-/// Names samples by their buckets.
+/// Sets samples' functions to their buckets.
 fn name(block: &mut SampleBlock, samples: Samples<'_>) {
     block.name(samples, |ips, (functions, slots)| {
         for (ip, (function, slot)) in ips.iter().zip(functions.iter_mut().zip(slots)) {
@@ -86,7 +86,7 @@ impl Scratch {
         Self(tempfile::tempdir().expect("room for a folder"))
     }
 
-    /// `compact`: whether closed segments are compacted too, every one of them.
+    /// `compact`: whether every closed segment is compacted.
     pub fn writer(&self, compact: bool) -> TraceWriter {
         let dir: PathBuf = self.0.path().join("trace");
         let options = WriterOptions {
@@ -98,7 +98,7 @@ impl Scratch {
     }
 }
 
-/// A trace that stays, compacted as that of an import is.
+/// A trace that is kept, compacted like that of an import.
 pub fn kept(dir: &Path) -> TraceWriter {
     let options = WriterOptions {
         compact_all: true,

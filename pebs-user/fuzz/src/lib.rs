@@ -1,4 +1,4 @@
-//! What all fuzz targets share: each input gets a limit of memory, and a panic is reported where it ends.
+//! Common parts of all fuzz targets: a memory limit per input, and panics are reported where they end.
 
 #![expect(unsafe_code, reason = "an allocator that counts")]
 
@@ -20,7 +20,7 @@ struct Counting;
 /// Bytes allocated now.
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 
-/// What [`LIVE`] may come to.
+/// Largest value allowed for [`LIVE`].
 static LIMIT: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 #[global_allocator]
@@ -38,7 +38,7 @@ fn count(bytes: usize) {
     }
 }
 
-// SAFETY: all is passed on to the system's allocator as it came; counting changes nothing of it.
+// SAFETY: all calls are passed to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size());
@@ -70,7 +70,7 @@ thread_local! {
     static PANIC: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Panics that a reader catches itself are no findings: so the hook only remembers.
+/// Panics that a reader catches itself are not findings, so the hook only stores them.
 pub fn init() {
     std::panic::set_hook(Box::new(|info| {
         let text = format!("{info}\n{}", std::backtrace::Backtrace::force_capture());
@@ -78,7 +78,7 @@ pub fn init() {
     }));
 }
 
-/// Gives an input to a reader.
+/// Runs a reader on an input.
 pub fn run(target: Target, data: &[u8]) {
     static SCRATCH: OnceLock<TempDir> = OnceLock::new();
     let scratch = SCRATCH.get_or_init(scratch).path();
@@ -91,7 +91,7 @@ pub fn run(target: Target, data: &[u8]) {
     }
 }
 
-/// In memory where there is such a folder: some readers write files for every input.
+/// In memory if there is such a folder: some readers write files for every input.
 fn scratch() -> TempDir {
     let made = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
     made.unwrap_or_else(|error| panic!("no folder for temporary files: {error}"))

@@ -1,4 +1,4 @@
-//! Mends counts that were torn by sharing counters: outliers and missing values.
+//! Repairs counts of multiplexed events: outliers and missing values.
 
 use std::ops::{Range, RangeInclusive};
 
@@ -19,7 +19,7 @@ pub struct Options {
 /// Share of an event's values that lie below its threshold at least (section III-B of the paper).
 const BELOW: f64 = 0.99;
 
-/// Largest number of neighbours that is tried, and the least.
+/// Largest and smallest number of neighbours tried.
 const NEIGHBOURS: RangeInclusive<usize> = 3..=8;
 
 /// Rows averaged to fill in the part of a row in which an event was not counted: the row itself and one on either side.
@@ -70,11 +70,11 @@ pub struct Found {
 /// Cleaned series, with every change.
 #[derive(Clone, Debug)]
 pub struct Cleaned {
-    /// Without missing values, but for events that were never counted.
+    /// Without missing values, except for events that were never counted.
     pub series: Series,
     /// Every value that was changed.
     pub changes: Vec<Change>,
-    /// For each event; None: it was never counted.
+    /// For each event; `None`: it was never counted.
     pub found: Vec<Option<Found>>,
 }
 
@@ -119,18 +119,18 @@ pub fn clean(series: &Series, options: &Options) -> Cleaned {
     out
 }
 
-/// An event of which it is known what its values are worth.
+/// An event with its classified values.
 struct Judged {
     found: Found,
     mean: f64,
     counts: Vec<f64>,
     why: Vec<Option<Why>>,
-    /// What is known of each row, and how much of the row that is.
+    /// Count of each row, scaled to the whole row, and the share of the row in which it was counted.
     known: Vec<Known>,
 }
 
 impl Judged {
-    /// Completes rows from those around them.
+    /// Completes rows from their neighbours.
     fn complete(&mut self, segments: &[Segment]) {
         let known = &self.known;
         for segment in segments {
@@ -148,7 +148,7 @@ impl Judged {
         }
     }
 
-    /// Takes the mean of each row that was not counted throughout.
+    /// Replaces rows that were not counted throughout by `means`.
     fn take(&mut self, means: &[f64]) {
         for (row, mean) in means.iter().enumerate() {
             if self.known[row].1 < WHOLE {
@@ -159,7 +159,7 @@ impl Judged {
     }
 }
 
-/// Finds what is missing, can't be, or lies too far out; none: the event was never counted.
+/// Finds missing values, impossible zeros and outliers; `None`: the event was never counted.
 fn judge(event: &Event, segments: &[Segment], options: &Options) -> Option<Judged> {
     let mut counts = event.counts.clone();
     let values: Vec<f64> = counts.iter().copied().filter(|it| !it.is_nan()).collect();
@@ -250,7 +250,7 @@ fn judge(event: &Event, segments: &[Segment], options: &Options) -> Option<Judge
 /// 1,000.
 const EXPECTED: f64 = 7.0;
 
-/// Whether a 0 can't be true: all of the four nearest rows foretell [`EXPECTED`] events in the part that was counted.
+/// Whether a 0 can't be true: all of the four nearest rows predict at least [`EXPECTED`] events in the counted part.
 ///
 /// If an event really pauses for a while, its neighbours are 0 as well.
 fn is_impossible(row: usize, rows: &Range<usize>, known: &[(f64, f64)]) -> bool {
@@ -315,7 +315,7 @@ fn rate(
 /// Largest number of rows used for cross-validation.
 const VALIDATED: usize = 2_000;
 
-/// The number of neighbours that foretells known rows best from those around them.
+/// Number of neighbours that predicts known rows best from those around them.
 fn best_neighbours(known: &[(f64, f64)], segments: &[Segment]) -> usize {
     let step = known.len().div_ceil(VALIDATED).max(1);
     let error = |neighbours: usize| {

@@ -10,7 +10,7 @@ pub struct Alike {
     pub events: Vec<usize>,
 }
 
-/// Rank correlation of any two events of a group, at least.
+/// Smallest rank correlation of any two events of a group.
 pub const LEAST: f64 = 0.95;
 
 /// Rows that are compared.

@@ -17,7 +17,7 @@ pub struct Options {
     pub nulls: usize,
     /// Parameters of the trees.
     pub params: Params,
-    /// Seed of all that is drawn.
+    /// Seed of all random draws.
     pub seed: u64,
 }
 
@@ -35,7 +35,7 @@ impl Default for Options {
     }
 }
 
-/// A pair, and how much its effect differs from the sum of the two single effects.
+/// A pair, with the difference between its effect and the sum of the two single effects.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pair {
     /// Numbers of the events, the better ranked one first.
@@ -44,14 +44,14 @@ pub struct Pair {
     pub residual: f64,
     /// Share of all pairs' residual variance (equation 13).
     pub intensity: f64,
-    /// Chance of as much without any interaction, times the number of pairs.
+    /// Probability of this residual without any interaction, times the number of pairs.
     pub chance: f64,
 }
 
 /// Chance below which a pair is reported as interacting.
 pub const LEVEL: f64 = 0.05;
 
-/// Rows that models are fitted to at most.
+/// Most rows that models are fitted to.
 const MOST_ROWS: usize = 8_000;
 
 /// Ranges of values of each event, equally many rows in each.

@@ -1,4 +1,4 @@
-//! Makes a table of counts that come one by one: of a CPU or thread, in an interval, of an event.
+//! Collects counts that arrive one by one (CPU or thread, interval, event) into a table.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use crate::series::{Event, Segment, Series};
 pub enum Value {
     /// Scaled to the whole interval.
     Counted(f64),
-    /// It had no turn.
+    /// It had no turn on a counter.
     NotCounted,
     /// It can't be counted there.
     NotSupported,
@@ -40,7 +40,7 @@ struct Part {
     seen: Vec<usize>,
 }
 
-/// A table in the making: each CPU or thread becomes a segment.
+/// A table being built: each CPU or thread becomes a segment.
 #[derive(Default)]
 pub struct Intervals {
     names: Vec<String>,

@@ -1,9 +1,9 @@
-//! Values that were not counted, from all events at once: at each instant some events had a counter, and what they say of the program holds
-//! for the others.
+//! Estimates uncounted values from all events together: at each instant some events had a counter, and their counts
+//! predict the others.
 //!
-//! Rows are taken for a vector autoregression of first order, x(t+1) = A x(t) + e, e normal with covariance Q: events that go together do
-//! so by Q, phases last by A. It is fitted to what was counted by expectation maximization, and a Kalman filter, forwards and back,
-//! gives the mean of each value under it.
+//! Model: a vector autoregression of first order over rows, x(t+1) = A x(t) + e, with e normal and of covariance Q. Q
+//! holds the correlation between events, A how long phases last. It is fitted to the counted values by expectation
+//! maximization; a Kalman filter and smoother give the mean of each value.
 //!
 //! Source: Shumway and Stoffer 1982, "An approach to time series smoothing and forecasting using the EM algorithm".
 
@@ -15,43 +15,45 @@ use crate::series::{Segment, WHOLE};
 use crate::stats::weighted_moments;
 use matrix::Matrix;
 
-/// Events that are looked at together: fewer have nothing to say of one another, of more the covariances are not known.
+/// Number of events for which this is done: one has nothing to predict it, and for more the covariances can't be
+/// estimated.
 const EVENTS: std::ops::RangeInclusive<usize> = 2..=40;
 
-/// Share of the values that were not counted from which on it is worth it.
+/// Smallest share of uncounted values for which this is done.
 const MISSING: f64 = 0.2;
 
-/// Share of a row in which an event that has a turn in it is counted, in the mean: where it is less, rows are longer than turns, and events
-/// that were counted in different parts of a row say little of one another (`cargo xtask counterminer`).
+/// Smallest mean share of a row in which an event with a turn in it is counted: below, rows are longer than turns, and
+/// events counted in different parts of a row predict each other badly (`cargo xtask counterminer`).
 const COUNTED: f64 = 0.6;
 
-/// Rows below which there is too little to learn from.
+/// Fewest rows to learn from.
 const LEAST_ROWS: usize = 100;
 
-/// Rows that are smoothed at a time.
+/// Number of rows smoothed together.
 const BLOCK: usize = 2_000;
 
-/// Blocks that the model is learnt from, and rounds of learning.
+/// Number of blocks that the model is learnt from, and number of iterations.
 const LEARNT: (usize, usize) = (2, 12);
 
-/// Rows x events^3 above which it would take minutes.
+/// Largest rows x events^3; more would take minutes.
 const MOST_WORK: f64 = 2e10;
 
-/// Part of the variance that is added where a matrix has no inverse, as of events that are sums of others.
+/// Share of the variance added where a matrix may be singular, as when events are sums of others.
 const RIDGE: f64 = 1e-6;
 
-/// The same where A is looked for.
+/// The same for the equation that gives A.
 const STEP_RIDGE: f64 = 1e-4;
 
-/// Largest eigenvalue of A, about: of a model whose values grow without bounds nothing can be foretold.
+/// Largest eigenvalue of A, approximately: a model whose values grow without bounds can't predict.
 const LARGEST: f64 = 0.98;
 
-/// What is known of a row of an event: the count, scaled to the whole row, and the share in which it was counted; (0, 0): nothing.
+/// Value of an event in a row: its count, scaled to the whole row, and the share in which it was counted; (0, 0):
+/// unknown.
 pub type Known = (f64, f64);
 
-/// For each event the mean of each row, given all that is known; none: it is not worth it, or too much work.
+/// Returns the mean of each row for each event, given all counts; `None` if it is not worthwhile, or too much work.
 ///
-/// `known`: by event, all of which are known somewhere.
+/// `known`: by event, each with at least one known value.
 pub(crate) fn fill(known: &[&[Known]], segments: &[Segment]) -> Option<Vec<Vec<f64>>> {
     is_worth_it(known)
         .then(|| means(known, known, segments))
@@ -72,10 +74,10 @@ fn is_worth_it(known: &[&[Known]]) -> bool {
     EVENTS.contains(&events) && is_enough && work <= MOST_WORK
 }
 
-/// For each event the mean of each row, given what is known, by the model that is learnt from `like`, of as many rows.
+/// Returns the mean of each row for each event, given `known`, by a model learnt from `like`, which has as many rows.
+/// `None` without rows.
 ///
-/// Learnt from exact counts it says what is known of values that were not counted at best, as far as a linear model can tell. None
-/// without rows.
+/// Learnt from exact counts, this is the best that a linear model can predict about uncounted values.
 #[must_use]
 pub fn means(known: &[&[Known]], like: &[&[Known]], segments: &[Segment]) -> Option<Vec<Vec<f64>>> {
     let (events, rows) = (known.len(), known.first().map_or(0, |it| it.len()));
@@ -84,7 +86,7 @@ pub fn means(known: &[&[Known]], like: &[&[Known]], segments: &[Segment]) -> Opt
         .map(|it| weighted_moments(it.iter().copied()))
         .map(|(mean, std)| (mean, if std > 0.0 { std } else { 1.0 }))
         .collect();
-    // What was never seen is not told.
+    // Values are limited to the range of known ones.
     let ranges: Vec<(f64, f64)> = known
         .iter()
         .map(|it| it.iter().filter(|it| it.1 > 0.0).map(|it| it.0))
@@ -107,7 +109,7 @@ pub fn means(known: &[&[Known]], like: &[&[Known]], segments: &[Segment]) -> Opt
         .map(|block| standard(like, block))
         .collect();
     let mut model = Model::first(events);
-    // Of rows without a gap one round says all.
+    // Rows without gaps need one iteration.
     let is_whole = like.iter().all(|it| it.iter().all(|it| it.1 >= WHOLE));
     for _ in 0..if is_whole { 1 } else { LEARNT.1 } {
         let mut sums = Sums::new(events);
@@ -131,7 +133,7 @@ pub fn means(known: &[&[Known]], like: &[&[Known]], segments: &[Segment]) -> Opt
     Some(filled)
 }
 
-/// Rows in blocks of about equal length.
+/// Splits rows into blocks of about equal length.
 fn blocks(rows: &Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
     let number = rows.len().div_ceil(BLOCK).max(1);
     let length = rows.len().div_ceil(number).max(1);
@@ -147,12 +149,12 @@ struct Model {
     step: Matrix,
     /// Q.
     noise: Matrix,
-    /// Covariance of a row of which nothing is known.
+    /// Covariance of a row without known values.
     start: Matrix,
 }
 
 impl Model {
-    /// One to begin with, for values of variance 1.
+    /// Initial model, for values of variance 1.
     fn first(events: usize) -> Self {
         Self {
             step: Matrix::diagonal(events, 0.7),
@@ -161,7 +163,7 @@ impl Model {
         }
     }
 
-    /// Mean of each row given all of them; adds to `sums` what the next model is made of.
+    /// Returns the mean of each row given all of them; adds the statistics for the next model to `sums`.
     fn smooth(&self, rows: &[Vec<Known>], sums: Option<&mut Sums>) -> Vec<Vec<f64>> {
         let events = self.start.side();
         let mut mean = vec![0.0; events];
@@ -176,7 +178,7 @@ impl Model {
             foretold.push((mean.clone(), cov.clone()));
             for (event, &(value, share)) in row.iter().enumerate() {
                 if share > 0.0 {
-                    // What was counted in a part of the row differs from the whole by what the rest may differ by.
+                    // A part of the row differs from the whole row by the variation of the rest.
                     let noise = self.noise.at(event, event) * (1.0 - share.min(1.0)) / share;
                     let noise = if share >= WHOLE { 0.0 } else { noise } + RIDGE;
                     see(&mut mean, &mut cov, event, value, noise);
@@ -188,7 +190,7 @@ impl Model {
         means.into_iter().map(|it| it.0).collect()
     }
 
-    /// From the last row to the first: what later rows say of earlier ones.
+    /// Smoother, from the last row to the first: corrects earlier rows by later ones.
     fn back(
         &self,
         foretold: &[(Vec<f64>, Matrix)],
@@ -218,10 +220,10 @@ impl Model {
     }
 }
 
-/// Takes in a value of an event: what it says of all of them.
+/// Updates mean and covariance of all events by a value of one.
 fn see(mean: &mut [f64], cov: &mut Matrix, event: usize, value: f64, noise: f64) {
     let column: Vec<f64> = (0..mean.len()).map(|it| cov.at(it, event)).collect();
-    // Rounding may make a variance of nothing negative.
+    // Rounding may make a variance of 0 negative.
     let whole = column[event].max(0.0) + noise;
     let surprise = (value - mean[event]) / whole;
     for (row, of_row) in column.iter().enumerate() {
@@ -232,10 +234,10 @@ fn see(mean: &mut [f64], cov: &mut Matrix, event: usize, value: f64, noise: f64)
     }
 }
 
-/// Sums over pairs of rows that follow one another, of products of their values.
+/// Sums of products of the values in consecutive rows.
 struct Sums {
     pairs: f64,
-    /// Of the earlier with itself, the later with itself, and the later with the earlier.
+    /// Products earlier x earlier, later x later, and later x earlier.
     products: [Matrix; 3],
 }
 
@@ -260,7 +262,7 @@ impl Sums {
         }
     }
 
-    /// The likeliest model; none without rows.
+    /// Maximum-likelihood model; `None` without rows.
     fn model(self) -> Option<Model> {
         if self.pairs == 0.0 {
             return None;
@@ -287,7 +289,7 @@ mod tests {
     use super::*;
     use crate::rng::Rng;
 
-    /// Events that follow two things which wander, and take turns on half as many counters.
+    /// Makes events that follow two hidden random walks, and take turns on half as many counters.
     fn wandering(events: usize, rows: usize) -> (Vec<Vec<f64>>, Vec<Vec<Known>>) {
         let mut rng = Rng::new(3);
         let mut hidden = [0.0; 2];
@@ -313,7 +315,7 @@ mod tests {
         }]
     }
 
-    /// What others say at the time is worth more than what the event itself said before and after.
+    /// Other events at the same time predict a value better than the event's own neighbours.
     #[test]
     fn others_tell() {
         let (truth, known) = wandering(6, 3000);
@@ -336,7 +338,7 @@ mod tests {
         assert!(off.sqrt() < 25.0, "{off}");
     }
 
-    /// Sums of others, constants and too few rows or gaps are no trouble.
+    /// Events that are sums of others, constants, and too few rows or gaps are handled.
     #[test]
     fn singular() {
         let (_, mut known) = wandering(4, 400);

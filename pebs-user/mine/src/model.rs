@@ -14,7 +14,7 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// These columns, of equal length, in these rows.
+    /// Returns the values of these columns, of equal length, in these rows.
     #[must_use]
     pub fn of(columns: &[&[f64]], rows: &[usize]) -> Self {
         let mut data = Vec::with_capacity(columns.len() * rows.len());
@@ -57,17 +57,17 @@ pub struct Params {
     pub trees: usize,
     /// Learning rate: share of each tree's correction that is applied.
     pub rate: f32,
-    /// Splits from the root to a leaf at most; 1: no interactions.
+    /// Most splits from the root to a leaf; 1: no interactions.
     pub depth: usize,
     /// Share of rows that a tree sees, drawn separately for each tree.
     pub subsample: f32,
-    /// Ranges of values that splits lie between.
+    /// Number of ranges of values between which splits lie.
     pub bins: u16,
     /// Seed of the random draws.
     pub seed: u64,
 }
 
-/// Bins of models that are compared with each other, not used: a third of the time, with an error larger by 3 %.
+/// Bins of models that are only compared with each other: a third of the time, with an error larger by 3 %.
 pub const COARSE: u16 = 64;
 
 impl Default for Params {

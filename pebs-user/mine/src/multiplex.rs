@@ -1,4 +1,4 @@
-//! More events than counters, as the kernel shares them: a simulation on series that are known exactly.
+//! Simulates multiplexing in the kernel, more events than counters, on exactly known series.
 //!
 //! The kernel keeps the events in a list and programs those at its head, one for each counter; after each turn the
 //! first one moves to the end (`rotate_ctx` in kernel/events/core.c). A tool that reads at intervals scales a count by
@@ -11,7 +11,7 @@ use crate::series::{Event, Series};
 #[derive(Clone, Debug)]
 pub struct Exact {
     names: Vec<String>,
-    /// When each slice begins, in ms, and the last one's end.
+    /// Begin of each slice, and end of the last one, ms.
     times: Vec<f64>,
     /// For each event its cumulative count at each of these times.
     sums: Vec<Vec<f64>>,
@@ -46,7 +46,7 @@ impl Exact {
         }
     }
 
-    /// When it ends, in ms.
+    /// End of the last slice, ms.
     #[must_use]
     pub fn end(&self) -> f64 {
         self.times.last().copied().unwrap_or(0.0)
@@ -154,7 +154,7 @@ pub struct Rotation {
     pub counters: usize,
     /// Length of a turn, in ms.
     pub turn: f64,
-    /// From one reading to the next, in ms.
+    /// Time between two readings, ms.
     pub interval: f64,
     /// Largest delay of a reading, ms.
     pub lateness: f64,

@@ -1,4 +1,4 @@
-//! Which events an outcome depends on (section III-C of the paper), and how sure that is.
+//! Ranks the events that an outcome depends on (section III-C of the paper), with confidence intervals.
 
 use rayon::prelude::*;
 
@@ -15,13 +15,13 @@ pub struct Options {
     pub params: Params,
     /// Number of models fitted to resampled rows, for intervals and to detect noise.
     pub resamples: usize,
-    /// Rows that a model of all events is fitted to at most; of more, a sample.
+    /// Most rows that a model of all events is fitted to; of more, a sample.
     pub most_rows: usize,
     /// Number of consecutive, similar rows that are resampled and held out together.
     pub block: usize,
     /// Predicted quantity; `None`: derived from the outcomes.
     pub scale: Option<Scale>,
-    /// Seed of all that is drawn.
+    /// Seed of all random draws.
     pub seed: u64,
 }
 
@@ -77,7 +77,7 @@ impl Interval {
     }
 }
 
-/// Why an event takes no part.
+/// Reasons why an event is not ranked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unusable {
     /// No row has a count of it.
@@ -141,7 +141,7 @@ pub struct Ranking {
     typical: Vec<f64>,
 }
 
-/// Why a series can't be ranked.
+/// Reasons why a series can't be ranked.
 #[derive(Debug, thiserror::Error)]
 pub enum RankError {
     /// Too few rows to hold out a quarter.
@@ -180,10 +180,10 @@ const LEAST_SHADOWS: usize = 10;
 /// Largest number of shuffled events that represent noise.
 const MOST_SHADOWS: usize = 32;
 
-/// Rows of a resample, and rows that it is tested on, at most.
+/// Most rows of a resample, and most rows that it is tested on.
 const RESAMPLE: (usize, usize) = (10_000, 2_000);
 
-/// Least number of rows with as extreme an outcome; more extreme ones are clipped to it.
+/// Fewest rows with an outcome at least as extreme; more extreme ones are clipped to it.
 ///
 /// A leaf holds five of the rows that a resample and a tree see. A single row that lasted ten times as long would be
 /// most of the variance, and could not be predicted from the others.
@@ -476,7 +476,8 @@ impl Data<'_> {
             .collect()
     }
 
-    /// A model of rows drawn with replacement, with shuffled copies of events beside them, tested on rows that were not drawn.
+    /// Fits a model to rows drawn with replacement, with shuffled copies of events added, and tests it on rows that
+    /// were not drawn.
     fn one_resample(&self, groups: &[Alike], mut rng: Rng) -> Result<Resample, ModelError> {
         let blocks: Vec<&[usize]> = self.rows.chunks(self.options.block.max(1)).collect();
         let wanted = self.rows.len().min(RESAMPLE.0);
@@ -567,7 +568,7 @@ impl Data<'_> {
         })
     }
 
-    /// For each group its share of all contributions, and the correlation of these with its first event's counts.
+    /// For each group: its share of all contributions, and the correlation of these with its first event's counts.
     fn contributions(
         model: &Model,
         frame: &Frame,

@@ -15,7 +15,7 @@ pub enum Shape {
     LongTail,
 }
 
-/// A fit, and how far off it is.
+/// A fit, with its test statistics.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fit {
     /// The better of the two.
@@ -34,7 +34,7 @@ const MOST: usize = 20_000;
 /// Source: Stephens (1986), table 4.7, with the factor for the number of values below.
 const CRITICAL: f64 = 0.752;
 
-/// Tells the distribution of values: normal unless the test refuses it and a long tail fits better.
+/// Finds the distribution of values: normal unless the test refuses it and a long tail fits better.
 #[must_use]
 pub fn fit(values: &[f64]) -> Fit {
     let step = values.len().div_ceil(MOST).max(1);

@@ -107,7 +107,7 @@ fn known_pairs() {
     assert!(others <= 2, "{others} pairs interact by chance");
 }
 
-/// Where no event has an influence, at most one is reported over all seeds.
+/// If no event has an influence, at most one is reported over all seeds.
 #[test]
 fn noise_only() {
     noise(5);

@@ -85,7 +85,7 @@ pub(crate) struct Rank {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NetOnCpu {
     pub sample_ns: f64,
-    /// By probe: of the marks that lie within its visits, ns.
+    /// By probe: time of the marks within its visits, ns.
     pub marks_ns: Vec<(ProbeId, f64)>,
 }
 

@@ -1,5 +1,5 @@
-//! How long each function took per item on average, computed from sums over items: the only data of
-//! items whose details were not kept.
+//! Mean time of each function per item, computed from sums over items: the only data of items whose details were not
+//! kept.
 //!
 //! # The estimate
 //!

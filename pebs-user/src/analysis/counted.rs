@@ -168,7 +168,7 @@ pub(in crate::analysis) struct Ratio<'a> {
     pub sum: &'a Blocks,
     pub of: &'a Blocks,
     pub scale: f64,
-    /// Items that it is of.
+    /// Items that it covers.
     pub items: f64,
 }
 

@@ -1,4 +1,4 @@
-//! How a trace was recorded, what its tables hold, and the account of every record.
+//! Information on a trace: its recording, its tables, and the account of every record.
 
 use std::fs;
 use std::time::{Duration, SystemTime};
@@ -18,7 +18,7 @@ use crate::store::schema::Table;
 /// Columns of a command line, a path or a SPEC that are shown.
 const TEXT_WIDTH: usize = 400;
 
-/// What is known of a trace without reading its rows, but for those of `losses`.
+/// Information on a trace without reading its rows, except those of `losses`.
 #[derive(Debug, Serialize)]
 pub(crate) struct Info {
     /// Directory, as typed.
@@ -33,14 +33,14 @@ pub(crate) struct Info {
     pub run: RunInfo,
 }
 
-/// What there is of a table.
+/// Size of a table.
 #[derive(Debug, Serialize)]
 pub(crate) struct Held {
     pub table: Table,
     pub rows: u64,
     /// Size of its closed segments.
     pub bytes: u64,
-    /// How many these are.
+    /// Number of these segments.
     pub segments: usize,
 }
 
@@ -158,7 +158,7 @@ mod tests {
     use crate::store::schema::LossRow;
     use crate::units::TraceNs;
 
-    /// Who recorded what, when and where, what came of each record, and how much there is of each table.
+    /// Origin of the trace, the account of every record, and the size of each table are shown.
     #[test]
     fn all_that_is_known() {
         let mut run = info(&["./app:handle(n=arg1, key=str(arg2))"]);

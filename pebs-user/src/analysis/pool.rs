@@ -213,7 +213,7 @@ fn block(key: u64) -> usize {
     (mix(key) % BLOCKS as u64) as usize
 }
 
-/// How often each block is drawn.
+/// Number of times that each block is drawn.
 type Weights = Box<[u16; BLOCKS]>;
 
 /// As many groups as there are, drawn with replacement.

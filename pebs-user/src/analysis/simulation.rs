@@ -279,11 +279,11 @@ fn pooled_over_short_items() {
     }
 }
 
-/// Means of the first, middle and last function's estimate over their truth, and the coverage of the
-/// intervals, where every sample stops the code for `pause`.
+/// Means of the first, middle and last function's estimate over their truth, and the coverage of the intervals, if
+/// every sample stops the code for `pause`.
 ///
-/// Functions f, g and h do 4..7 intervals of work each; each sample comes an interval after the
-/// one before, wherever the code has got to by then.
+/// Functions f, g and h do 4..7 intervals of work each; each sample comes one interval after the previous one, at
+/// whatever point the code has reached.
 fn paused(pause: Pause, known: Pause) -> ([f64; 3], f64) {
     const TRIALS: u32 = 20_000;
     let mut rng = SplitMix64::new(11);

@@ -64,8 +64,8 @@ extern "C" fn on_bus_error(signal: libc::c_int, info: *mut libc::siginfo_t, _: *
 /// Maps a page of zeros over one that can't be read.
 fn put_zeros(start: usize, page: usize) -> bool {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-    // SAFETY: the page is mapped from a file that no longer reaches there: nobody can have read anything
-    // of it, and whoever reads it next gets zeros. Read only, as such files are mapped.
+    // SAFETY: the page is mapped from a file that no longer reaches there: nobody can have read it, and later
+    // reads return zeros. Read only, like the mappings of such files.
     let mapped = unsafe {
         libc::mmap(
             start as *mut libc::c_void,

@@ -33,7 +33,7 @@ pub enum BinaryError {
     NotElf {
         /// The file.
         path: PathBuf,
-        /// What kind of file it seems to be.
+        /// Guessed kind of the file.
         looks: String,
         /// Interpreter of a script.
         interpreter: Option<String>,

@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(callers(&bare.open(), "deep"), [""; 0]);
     }
 
-    /// Names of C++ and Rust are those of their symbols.
+    /// Names of C++ and Rust functions equal those of their symbols.
     #[test]
     fn mangled() {
         let source = "volatile long sink;\n\

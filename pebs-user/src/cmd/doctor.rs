@@ -118,7 +118,7 @@ mod tests {
             "{}",
             text(&checks)
         );
-        // Three checks hang on it.
+        // Three checks depend on it.
         let shown = text(&checks);
         for once in ["no hardware PMU here", "give the guest a virtual PMU"] {
             assert_eq!(shown.matches(once).count(), 1, "{shown}");

@@ -171,7 +171,7 @@ fn discard(output: &Path) -> Result<()> {
     })
 }
 
-/// What the whole recording says.
+/// Results of the survey of the whole recording.
 struct Whole {
     survey: Survey,
     roles: Roles,
@@ -343,7 +343,7 @@ impl Import<'_> {
         Ok((self.pipeline(&info, writer), note))
     }
 
-    /// Closes the trace, whose last record is of `last`, and says what a person has to know.
+    /// Closes the trace, whose last record is at `last`, and prints the notes for the user.
     fn end(
         &self,
         output: &Path,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::failure::{Context as _, Failure, Result};
 use crate::terminal;
 
-/// What to do if the result would go to a terminal.
+/// Behaviour if the result would go to a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnTerminal {
     /// Lines of text: show them, escaped.

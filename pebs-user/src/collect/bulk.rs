@@ -128,8 +128,8 @@ impl BulkRing {
         self.whole
     }
 
-    /// Number of samples lost so far for want of room, from the counters: this includes losses at the end, which no
-    /// record reports. `None` before Linux 6.0.
+    /// Number of samples lost so far because a ring was full, from the counters: this includes losses at the end,
+    /// which no record reports. `None` before Linux 6.0.
     fn lost(&self) -> Option<u64> {
         const WORDS: usize = 4;
         let mut lost = None;

@@ -201,16 +201,16 @@ fn spawn_stopped(arguments: &[OsString], limits: Former) -> io::Result<Child> {
     Ok(child)
 }
 
-/// A command whose process waits before its `execve` until it is told to go on through its socket, and ends if the
-/// other end is closed.
+/// A command whose process waits before its `execve` until it receives a byte on its socket, and ends if the other
+/// end is closed.
 fn waiting(arguments: &[OsString], limits: Former, ours: RawFd, theirs: UnixStream) -> Command {
     let mut command = Command::new(&arguments[0]);
     command.args(&arguments[1..]);
     let prepare = move || {
         limits.restore()?;
-        // SAFETY: the child's copy of a descriptor that nothing else in it uses: that this program has its own open
-        // tells that it lives. The second call takes no pointer: where this program has capabilities of its file,
-        // its child can be traced by it only after that.
+        // SAFETY: closes the child's copy of the parent's end, which nothing else in the child uses: so that end is
+        // open only while the parent lives. The second call takes no pointer: if this program has file capabilities,
+        // it can trace its child only after that.
         let id = unsafe {
             libc::close(ours);
             libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0);
@@ -227,7 +227,7 @@ fn waiting(arguments: &[OsString], limits: Former, ours: RawFd, theirs: UnixStre
     command
 }
 
-/// Traces the process at the other end of the socket, and tells it to go on.
+/// Traces the process at the other end of the socket, and lets it continue.
 fn seize(mut child: UnixStream) -> io::Result<u32> {
     let mut id = [0; size_of::<u32>()];
     child.read_exact(&mut id)?;
@@ -243,7 +243,8 @@ fn pass_signal_on(id: u32) {
     // SAFETY: all of it may be 0.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
     let flags = libc::WSTOPPED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
-    // SAFETY: looks at our own child, whose id nobody else has before it was waited for; what is written is live.
+    // SAFETY: reads the state of our own child, whose id is not reused before it was waited for; the output is
+    // live.
     let stopped_by = unsafe {
         libc::waitid(libc::P_PID, id, &raw mut info, flags);
         info.si_status()
@@ -332,7 +333,7 @@ mod tests {
         assert!(child.wait().unwrap().success());
     }
 
-    /// If the tracer is gone before it traces the command, the command never runs.
+    /// If the tracer ends before it traces the command, the command never runs.
     #[test]
     fn nobody_traces_it() {
         let dir = tempfile::tempdir().unwrap();

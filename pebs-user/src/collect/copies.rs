@@ -378,7 +378,7 @@ mod tests {
         std::array::from_fn(|n| (n * 7 % 251) as u8)
     }
 
-    /// A copy with a breakpoint is recognised, also at the end of a page and beside other probes; unmodified code
+    /// A copy with a breakpoint is recognised, also at the end of a page and next to other probes; unmodified code
     /// is not.
     #[test]
     fn copies_are_told() {

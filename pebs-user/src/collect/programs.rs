@@ -646,7 +646,7 @@ fn uninterrupted<E>(
     result
 }
 
-/// The verifier gave up for a signal, which is no verdict.
+/// Whether the verifier stopped because of a signal, which is no verdict.
 ///
 /// Source: `signal_pending` in `do_check`, kernel/bpf/verifier.c.
 fn is_signal(error: &ProgramError) -> bool {
@@ -689,7 +689,7 @@ mod tests {
     const MOST_VERIFIED: u32 = 40_000;
 
     /// The running kernel's verifier accepts every program within that limit, for every source of item ids; also
-    /// the switch program for older kernels, whose arguments are the first ones of today's.
+    /// the switch program for older kernels, whose arguments are the first ones of the current one.
     #[test]
     fn verifier_accepts_all() {
         if !rustix::process::geteuid().is_root() {

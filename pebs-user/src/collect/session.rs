@@ -152,7 +152,7 @@ pub(crate) struct Session {
     mender: Result<Mender, String>,
 }
 
-/// A bit for each event that is so.
+/// One bit per event: whether `is` holds for it.
 fn by_event(events: &[ResolvedEvent], is: impl Fn(&ResolvedEvent) -> bool) -> u32 {
     let bits = events.iter().enumerate();
     bits.map(|(n, event)| u32::from(is(event)) << n).sum()
@@ -666,7 +666,7 @@ impl Session {
         self.counted.disable();
     }
 
-    /// Has the counts of threads that run read up to now.
+    /// Makes the tick programs emit the counts of running threads up to now.
     fn tick_once_more(&self) {
         // If the reset value can't be set, the last counts are missing.
         if !self.ticks.is_empty() && self.ticks.set_reset(LAST_TICK).is_ok() {
@@ -697,7 +697,7 @@ impl Session {
         Ok(self.programs.set_breakpoints(function)?)
     }
 
-    /// Why a process that copies probed code would die; `None` if it would not.
+    /// Reason why a process that copies probed code would die; `None` if it would not.
     #[must_use]
     pub(crate) fn no_mender(&self) -> Option<&str> {
         self.mender.as_ref().err().map(String::as_str)
@@ -711,10 +711,10 @@ impl Session {
     }
 }
 
-/// Begin marks that are counted and not recorded, until it is dropped.
+/// Counts begin marks without recording them, until it is dropped.
 pub(crate) struct MarkCount {
     probes: Vec<Probe>,
-    /// Below them: with it they go.
+    /// Declared after the probes: dropping it removes them.
     _keeper: Keeper,
 }
 
@@ -770,7 +770,7 @@ impl Session {
         self.programs.symbols()
     }
 
-    /// Gives up the right to place probes.
+    /// Drops the right to place probes.
     pub(crate) fn place_no_more(&mut self) {
         self.keeper.seal();
     }

@@ -5,8 +5,8 @@
 
 use libc::c_int;
 
-/// Has SIGINT end this program even if whoever started it had it ignored: a script ends a recording in the background
-/// by it. `perf record` does the same.
+/// Makes SIGINT end this program even if it was started with SIGINT ignored: scripts end a background recording that
+/// way. `perf record` does the same.
 pub(crate) fn heed_interrupt() {
     if is_ignored(libc::SIGINT) {
         // SAFETY: the default takes no handler.

@@ -1,4 +1,4 @@
-//! Visits that serve several items at once: which ones, as the begin mark read them.
+//! Items of a visit that serves several at once, as read by the begin mark.
 
 use pebs_common::config::MAX_BATCH;
 use pebs_common::record::batch::{COUNT, COUNT_VALID, IDS, IDS_VALID};
@@ -6,33 +6,33 @@ use pebs_common::record::batch::{COUNT, COUNT_VALID, IDS, IDS_VALID};
 use crate::probe::expr::Type;
 use crate::store::schema::visit_flag;
 
-/// Largest plausible number of items that a visit serves.
+/// Largest plausible number of items of one visit.
 const MOST: u64 = i32::MAX as u64;
 
 /// The items that a visit serves together.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// How many; `None` if that could not be read.
+    /// Number of items; `None` if it could not be read.
     pub items: Option<u32>,
-    /// Their ids: [`MAX_BATCH`] at most, none if they could not be read.
+    /// Item ids: at most [`MAX_BATCH`]; empty if they could not be read.
     pub ids: Vec<u64>,
 }
 
 impl Batch {
-    /// Forgets the items, keeps the room.
+    /// Removes the items, keeps the allocation.
     pub(super) fn clear(&mut self) {
         self.items = None;
         self.ids.clear();
     }
 
-    /// Reads the items out of a begin mark's payload, in which `valid` says what could be read; gives the visit's flags.
+    /// Parses the items from a begin mark's payload; `valid` says which parts could be read. Returns the visit's flags.
     pub(crate) fn read(&mut self, each: Type, valid: u32, payload: &[u8]) -> u32 {
         self.clear();
         let count = payload
             .get(COUNT..IDS)
             .and_then(|word| word.try_into().ok());
         let count = count.filter(|_| valid & COUNT_VALID != 0);
-        // Negative numbers count as 0.
+        // A negative count means 0.
         let count = count.map(|word| u64::try_from(i64::from_ne_bytes(word)).unwrap_or(0));
         self.items = count.filter(|n| *n <= MOST).map(|n| n as u32);
         let known = self.items.filter(|_| valid & IDS_VALID != 0).unwrap_or(0);
@@ -48,7 +48,7 @@ impl Batch {
     }
 }
 
-/// A number of so many bytes, extended to 64 bits.
+/// Extends the 1 to 8 bytes of an id to 64 bits.
 fn number(each: Type, bytes: &[u8]) -> u64 {
     let mut word = [0; 8];
     for (to, from) in word.iter_mut().zip(bytes) {
@@ -80,7 +80,7 @@ mod tests {
         (batch.items, batch.ids, flags & visit_flag::IDS_MISSING != 0)
     }
 
-    /// Ids have the width and sign of their type; what stands behind them means nothing.
+    /// Ids have the width and sign of their type; bytes behind them are ignored.
     #[test]
     fn ids_are_read() {
         let both = COUNT_VALID | IDS_VALID;
@@ -95,8 +95,8 @@ mod tests {
         assert_eq!(read(Type::Signed(4), both, &payload(-3, &[1])), none);
     }
 
-    /// What is not known is missing, and flagged: ids beyond the bound, ids or a number that could not be read, a
-    /// number beyond belief, a record that is cut.
+    /// Unreadable ids or counts, ids beyond the bound, an implausible count and a truncated payload are `None` or
+    /// missing, and flagged.
     #[test]
     fn missing_ids_are_told() {
         let each = Type::Unsigned(4);

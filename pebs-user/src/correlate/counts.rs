@@ -1,29 +1,30 @@
-//! What was counted of events, for the visit that was current.
+//! Event counts of each visit.
 //!
-//! Counts come before the mark or the switch that they lead up to, and are of the time since the thread's last mark or since
-//! it took the CPU. So they are whose the time is when they come, unless it became another's in between without a mark or a
-//! switch of the thread: the visit before and the one after then lack a part, and it is not known of what.
+//! A counts record comes right before the mark or switch that ends its period; the period began at the thread's last
+//! mark or when it took the CPU. The counts go to the visit that is current when they arrive. If the current visit
+//! changed within the period without a mark or switch of the thread, both visits are flagged as incomplete, because
+//! nobody knows how to divide the counts.
 
 use super::thread::Thread;
 use crate::units::{Cpu, TraceNs};
 
-/// What was counted of an event.
+/// Count of one event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// Events, while it was counted.
+    /// Number of events while the counter was running.
     pub events: u64,
-    /// How long it was to be counted, ns.
+    /// Time that the counter was enabled, ns.
     pub enabled_ns: u64,
-    /// How long it was, ns.
+    /// Time that the counter was running, ns.
     pub running_ns: u64,
 }
 
-/// What was counted of a visit.
+/// Event counts of a visit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventCounts {
-    /// By counter.
+    /// One entry per counter.
     pub each: Vec<Count>,
-    /// It is not known what more there was.
+    /// Whether some counts are missing.
     pub lacks: bool,
 }
 
@@ -36,7 +37,7 @@ impl Count {
 }
 
 impl EventCounts {
-    /// Nothing was counted yet, by so many counters.
+    /// Sets the counts of `counters` counters to 0.
     pub(super) fn reset(&mut self, counters: usize) {
         self.each.clear();
         self.each.resize(counters, Count::default());
@@ -49,15 +50,15 @@ impl EventCounts {
     }
 }
 
-/// Counts as a record has them.
+/// Payload of a counts record.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Counted<'a> {
-    /// Since the last ones, ns.
+    /// Length of the period, ns.
     pub ns: u64,
-    /// For each counter a word, or with its times three.
+    /// One word per counter, or three if `times`: count, enabled ns, running ns.
     pub words: &'a [u8],
     pub times: bool,
-    /// No mark or switch of the thread follows.
+    /// Read at a tick: no mark or switch of the thread follows.
     pub tick: bool,
 }
 
@@ -77,20 +78,20 @@ impl Counted<'_> {
     }
 }
 
-/// Whether the counts of a thread are known up to now.
+/// State of a thread's counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Known {
-    /// Nothing is counted.
+    /// Counters are off.
     #[default]
     NotCounted,
-    /// Counts came, and nothing since.
+    /// Counts arrived up to now.
     UpToNow,
-    /// Counts are to come.
+    /// Counts of the current period have not arrived yet.
     Before,
 }
 
 impl Thread {
-    /// Events are counted of this thread, which makes its first mark.
+    /// Starts counting at the thread's first mark, if `counts`.
     pub(super) const fn counting(mut self, counts: bool) -> Self {
         if counts {
             self.counts_known = Known::UpToNow;
@@ -98,9 +99,9 @@ impl Thread {
         self
     }
 
-    /// Takes in counts up to now.
+    /// Adds the counts up to now to the current visit.
     pub(super) fn counted(&mut self, time: TraceNs, cpu: Cpu, counted: &Counted<'_>) {
-        // Since a tick, where nobody saw it take the CPU.
+        // The record of the thread taking the CPU is missing; the tick saw only a part of its time there.
         let lacks = self.off.is_some();
         self.on_cpu(time, cpu);
         if let Some(current) = self.current() {
@@ -113,7 +114,7 @@ impl Thread {
         }
     }
 
-    /// The thread makes a mark or leaves the CPU, before which counts come.
+    /// Ends the period at a mark or when the thread leaves the CPU; its counts should have arrived by now.
     pub(super) fn counts_end(&mut self) {
         if self.counts_known == Known::Before {
             self.lack_counts();
@@ -121,14 +122,14 @@ impl Thread {
         }
     }
 
-    /// Counting begins anew.
+    /// Begins a new period.
     pub(super) fn counts_begin(&mut self) {
         if self.counts_known != Known::NotCounted {
             self.counts_known = Known::Before;
         }
     }
 
-    /// The thread's time becomes another's, or nobody's: the counts so far are in part of whoever has it now.
+    /// Flags the current visit's counts as incomplete if its period changes hands before its counts arrived.
     pub(super) fn lack_counts(&mut self) {
         if self.off.is_none()
             && self.counts_known == Known::Before

@@ -1,9 +1,9 @@
-//! Calls that begin and return with nothing but samples in between: most visits of a busy server.
+//! Fast path for calls that begin and return with nothing but samples in between: most visits of a busy server.
 //!
-//! The state machine would open such a visit, hold its samples and close it before anything else sees it. Here both of its
-//! marks and its samples are looked at together, where they lie.
+//! The state machine would open such a visit, hold its samples and close it before any other record. Here both marks
+//! and the samples between them are read in place from the lane.
 //!
-//! Invariant: what comes out is what the state machine would give; what is not as simple as that is left to it.
+//! Invariant: the output equals that of the state machine, which handles everything that is not this simple.
 
 use pebs_common::record::Role;
 
@@ -18,7 +18,7 @@ use crate::stream::decode::{Body, Payloads, SampleKind};
 use crate::stream::order::{Lane, Two};
 use crate::units::{Cpu, TraceNs};
 
-/// What the last visit had of its own; kept for its room.
+/// Buffers of a visit, kept for reuse.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
     args: Vec<Option<ArgValue>>,
@@ -27,7 +27,7 @@ pub(super) struct Scratch {
 }
 
 impl Correlator {
-    /// Takes in a call that is whole, if the lane goes on with one; says whether it does.
+    /// Handles the lane's next records if they are a complete call; returns whether they were.
     #[inline]
     pub(super) fn whole_visit(
         &mut self,

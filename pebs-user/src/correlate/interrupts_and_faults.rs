@@ -7,26 +7,26 @@ use pebs_common::record::Interference;
 use crate::store::schema::InterferenceColumns;
 use crate::stream::decode::Interferences;
 
-/// How often programs recorded an interruption (with `--with` and `--count-interval` only).
+/// Number of interruptions that the kernel programs recorded (with `--with` and `--count-interval`
+/// only).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExtraRecords {
     pub interrupts: u64,
-    /// What they left for later.
     pub softirqs: u64,
     /// Wake-ups and displacements.
     pub encounters: u64,
-    /// Ends of intervals of counts, at which the thread was counted.
+    /// Ticks that read the thread's counters (`--count-interval`).
     pub ticks: u64,
 }
 
 impl ExtraRecords {
-    /// One more, if it is of those.
+    /// Counts an interrupt or softirq; ignores the others.
     pub(super) fn add(&mut self, which: Interference) {
         self.interrupts += u64::from(which == Interference::Interrupt);
         self.softirqs += u64::from(which == Interference::SoftInterrupt);
     }
 
-    /// Those that came since there were only these.
+    /// Difference to an earlier state.
     #[must_use]
     pub const fn since(&self, before: &Self) -> Self {
         Self {
@@ -47,7 +47,7 @@ impl AddAssign for ExtraRecords {
     }
 }
 
-/// What it took of a visit while this was the thread's current one.
+/// Interrupt, softirq and fault time of a visit while it was the thread's current one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Taken {
     irq_ns: u64,
@@ -72,7 +72,7 @@ impl Taken {
         }
     }
 
-    /// The columns: null where it was not recorded.
+    /// Values of the columns: `None` where the kind was not recorded.
     #[must_use]
     pub(super) fn columns(&self, recorded: Interferences) -> InterferenceColumns {
         let Interferences { irq, faults } = recorded;

@@ -1,29 +1,30 @@
-//! What was counted of each thread in intervals of equal length (`--count-interval`), whatever items it worked on.
+//! Event counts of each thread in intervals of equal length (`--count-interval`), whatever items it worked on.
 //!
-//! Counters are read at marks, at switches, and at ticks of a clock at the end of each interval, which come some us late. So what was
-//! counted between two readings is of the interval in which the middle of that time is: nothing is counted twice or left out.
+//! Counters are read at marks, at switches, and at a timer tick that ends each interval and comes some us late. The
+//! counts between two readings go to the interval that contains the middle of that time: nothing is counted twice or
+//! left out.
 
 use rustc_hash::FxHashMap;
 
 use super::counts::{Counted, EventCounts};
 use crate::units::{Cpu, Pid, Tid, TraceNs};
 
-/// What was counted of a thread in an interval.
+/// Counts of one thread in one interval.
 #[derive(Debug)]
 pub struct IntervalCounts<'a> {
     pub pid: Pid,
     pub tid: Tid,
     /// Begin of the interval.
     pub begin: TraceNs,
-    /// When the thread was first and last counted in it.
+    /// Begin of the first and end of the last period counted in it.
     pub seen: (TraceNs, TraceNs),
-    /// The CPU that the thread is known not to have left; `None`: it left one.
+    /// The only CPU that the thread was on; `None` if it left one or that is unknown.
     pub stayed: Option<Cpu>,
     /// Time on the CPU, ns.
     pub oncpu_ns: u64,
-    /// Times that the thread left the CPU.
+    /// Number of times that the thread left the CPU.
     pub switches: u64,
-    /// By counter.
+    /// Counts by counter.
     pub events: &'a EventCounts,
 }
 
@@ -31,17 +32,17 @@ pub struct IntervalCounts<'a> {
 #[derive(Debug)]
 pub(super) struct Intervals {
     length_ns: i64,
-    /// When one of them begins.
+    /// Begin of interval 0.
     begin: TraceNs,
     counters: usize,
     threads: FxHashMap<Tid, Thread>,
 }
 
-/// A thread, and its interval.
+/// State of one thread and its open interval.
 #[derive(Debug)]
 struct Thread {
     pid: Pid,
-    /// Number of the interval that is not over; `None`: the last one was handed on.
+    /// Number of the open interval; `None` if the last one was handed on.
     number: Option<i64>,
     seen: (TraceNs, TraceNs),
     cpu: Cpu,
@@ -49,12 +50,12 @@ struct Thread {
     oncpu_ns: u64,
     switches: u64,
     events: EventCounts,
-    /// It is on the CPU, as far as is known.
+    /// Whether it is on the CPU, as far as is known.
     runs: bool,
 }
 
 impl Intervals {
-    /// Intervals of this length, one of which begins at 0.
+    /// Returns intervals of this length; interval 0 begins at time 0.
     pub(super) fn new(length_ns: i64, counters: usize) -> Self {
         Self {
             length_ns: length_ns.max(1),
@@ -64,12 +65,12 @@ impl Intervals {
         }
     }
 
-    /// One of them begins then.
+    /// Sets the begin of interval 0.
     pub(super) const fn begin_at(&mut self, begin: TraceNs) {
         self.begin = begin;
     }
 
-    /// Takes in counts up to now.
+    /// Adds the counts of a period that ends at `time`; hands a finished interval to `over`.
     pub(super) fn counted(
         &mut self,
         (pid, tid, cpu): (Pid, Tid, Cpu),
@@ -81,7 +82,7 @@ impl Intervals {
         let number = self.number_of(since.0 + (time.0 - since.0) / 2);
         let counters = self.counters;
         let thread = self.threads.entry(tid).or_insert_with(|| Thread::new(pid));
-        // A record of its taking the CPU is missing, and what it did before this one.
+        // The switch-in record is missing, and with it the counts before this period.
         let lacks = !thread.runs;
         thread.runs = true;
         if thread.number != Some(number) {
@@ -100,7 +101,7 @@ impl Intervals {
         thread.has_moved |= thread.cpu != cpu;
     }
 
-    /// A thread begins, off the CPU.
+    /// Adds a new thread, which is off the CPU.
     pub(super) fn born(&mut self, (pid, tid): (Pid, Tid), time: TraceNs) {
         let mut thread = Thread::new(pid);
         thread.runs = false;
@@ -121,17 +122,17 @@ impl Intervals {
         }
     }
 
-    /// The thread leaves the CPU, after its counts up to now.
+    /// The thread leaves the CPU; its counts up to now have arrived.
     pub(super) fn leaves(&mut self, tid: Tid) {
         if let Some(thread) = self.threads.get_mut(&tid) {
-            // Of a stretch on the CPU that nobody saw begin there are no counts.
+            // The switch-in record is missing, so the time on the CPU was not counted.
             thread.events.lacks |= !thread.runs;
             thread.runs = false;
             thread.switches += 1;
         }
     }
 
-    /// The thread ends, after its counts.
+    /// The thread ends; its counts up to now have arrived.
     pub(super) fn ends(&mut self, tid: Tid, over: &mut impl FnMut(&IntervalCounts<'_>)) {
         if let Some(mut thread) = self.threads.remove(&tid) {
             thread.events.lacks |= !thread.runs;
@@ -139,7 +140,7 @@ impl Intervals {
         }
     }
 
-    /// The trace ends.
+    /// Hands on the open intervals at the end of the trace, by tid.
     pub(super) fn finish(&mut self, over: &mut impl FnMut(&IntervalCounts<'_>)) {
         let mut tids: Vec<Tid> = self.threads.keys().copied().collect();
         tids.sort_unstable();
@@ -152,7 +153,7 @@ impl Intervals {
 }
 
 impl Thread {
-    /// One that is on the CPU: its first counts come.
+    /// Returns a thread that is on the CPU, before its first counts.
     fn new(pid: Pid) -> Self {
         Self {
             pid,
@@ -167,7 +168,7 @@ impl Thread {
         }
     }
 
-    /// Hands on the interval, if there is one.
+    /// Hands on the open interval, if there is one and it is not empty.
     fn end(
         &mut self,
         tid: Tid,

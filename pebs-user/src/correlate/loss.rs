@@ -1,14 +1,14 @@
 //! Time ranges without full data, to flag the visits that overlap them.
 //!
-//! Records are lost where they are made: on a CPU. A visit is whole all the same if its thread did not leave another CPU
-//! all the while: nothing is missing of that one, and so no record of a switch away from it. Once off the CPU, the thread
-//! may have been anywhere.
+//! Records are lost on the CPU that makes them. A visit is complete all the same if its thread stayed on another CPU:
+//! no record of that CPU is missing, so a switch away from it would have been seen. A thread that left its CPU may have
+//! been anywhere.
 
 use std::collections::VecDeque;
 
 use crate::units::{Cpu, Tid, TraceNs};
 
-/// Ranges kept at most; beyond that the oldest two become one.
+/// Most ranges kept; beyond that the oldest two are merged.
 const KEPT: usize = 1024;
 
 /// A range without full data.
@@ -16,30 +16,30 @@ const KEPT: usize = 1024;
 struct Range {
     begin: TraceNs,
     end: TraceNs,
-    /// The visit flag that it carries.
+    /// Visit flag set by this range.
     flag: u32,
     of: Of,
-    /// The earliest begin of this one and of those that end later.
+    /// Earliest begin of this range and all that end later.
     earliest: TraceNs,
 }
 
-/// Whose records are missing.
+/// The thread and CPU whose records are missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Of {
-    /// The thread; `None`: any.
+    /// The thread; `None`: any thread.
     pub tid: Option<Tid>,
-    /// The CPU on which they would have been made; `None`: any.
+    /// The CPU that would have made the records; `None`: any CPU.
     pub cpu: Option<Cpu>,
 }
 
 impl Of {
-    /// Whether some may be missing of a visit.
+    /// Whether records of that visit may be missing.
     fn concerns(self, who: Whose) -> bool {
         let differ = |(lost, stayed)| lost != stayed;
         self.tid.is_none_or(|tid| tid == who.tid) && !self.cpu.zip(who.stayed).is_some_and(differ)
     }
 
-    /// Both, if they differ in nothing else.
+    /// Smallest `Of` that covers both.
     fn or(self, other: Self) -> Self {
         Self {
             tid: self.tid.filter(|tid| other.tid == Some(*tid)),
@@ -48,12 +48,11 @@ impl Of {
     }
 }
 
-/// Whose a visit is.
+/// Thread and CPU of a visit.
 #[derive(Clone, Copy, Debug)]
 pub struct Whose {
-    /// The thread.
     pub tid: Tid,
-    /// The CPU that the thread is known not to have left; `None`: it left one, or that is not known.
+    /// The only CPU that the thread was on; `None` if it left one or that is unknown.
     pub stayed: Option<Cpu>,
 }
 
@@ -61,12 +60,12 @@ pub struct Whose {
 #[derive(Debug, Default)]
 pub struct LossRanges {
     ranges: VecDeque<Range>,
-    /// The flags of all ranges.
+    /// Union of the flags of all ranges ever added.
     flags: u32,
 }
 
 impl LossRanges {
-    /// Adds a range that carries a visit flag. Cost: the ranges that end later, or earlier but after its begin.
+    /// Adds a range that sets `flag`. Cost: the ranges that end later, or earlier but after its begin.
     pub fn add(&mut self, begin: TraceNs, end: TraceNs, flag: u32, of: Of) {
         self.flags |= flag;
         let at = self.ranges.partition_point(|range| range.end <= end);
@@ -102,13 +101,13 @@ impl LossRanges {
         }
     }
 
-    /// Flags of all ranges so far.
+    /// Flags of all ranges added so far.
     #[must_use]
     pub const fn all_flags(&self) -> u32 {
         self.flags
     }
 
-    /// Flags of all ranges that overlap a visit `[begin, end]`. Cost: O(log ranges), and those within.
+    /// Flags of all ranges that overlap a visit `[begin, end]`. Cost: O(log ranges), plus those within.
     #[must_use]
     pub fn flags(&self, begin: TraceNs, end: TraceNs, who: Whose) -> u32 {
         if self.ranges.is_empty() {
@@ -157,7 +156,7 @@ mod tests {
         }
     }
 
-    /// What a CPU lacks is not missing of a visit that stayed on another.
+    /// A loss on one CPU doesn't flag a visit that stayed on another.
     #[test]
     fn of_a_cpu() {
         let mut losses = LossRanges::default();
@@ -166,7 +165,7 @@ mod tests {
         assert_eq!([None, Some(3), Some(4)].map(flags), [1, 1, 0]);
     }
 
-    /// Overlap counts at both ends; ranges that were merged to save room still cover all they did.
+    /// A range overlaps at both of its ends; merged ranges still cover all that they did.
     #[test]
     fn overlap() {
         let mut losses = LossRanges::default();
@@ -189,7 +188,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Whatever the order in which ranges come, the flags are those of all that overlap.
+        /// The flags are those of all overlapping ranges, whatever the order in which they were added.
         #[test]
         fn as_one_by_one(
             ranges in proptest::collection::vec((0_i64..1000, 0_i64..100, 0_u32..3, 0_u32..5), 0..100),
@@ -216,7 +215,7 @@ mod tests {
         }
     }
 
-    /// A range that ends before one that is known already hides neither.
+    /// A range that ends before a known one hides neither.
     #[test]
     fn out_of_order() {
         let mut losses = LossRanges::default();
@@ -229,7 +228,7 @@ mod tests {
         assert_eq!(losses.flags(TraceNs(0), TraceNs(9), ONE), 0);
     }
 
-    /// What is missing of one thread flags no other's visits, until there are too many ranges to tell.
+    /// A loss of one thread doesn't flag another's visits, unless ranges were merged.
     #[test]
     fn of_a_thread() {
         let mut losses = LossRanges::default();

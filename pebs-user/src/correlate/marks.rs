@@ -1,4 +1,4 @@
-//! What marks do: visits begin and end.
+//! Begin and end of visits at marks.
 
 use pebs_common::config::STR_CUT;
 use pebs_common::record::Role;
@@ -13,11 +13,11 @@ use crate::store::schema::{ArgType, ArgValue, visit_flag};
 use crate::stream::decode::{ArgBytes, Payloads, Record};
 use crate::units::{Cpu, ProbeId, Tid, TraceNs};
 
-/// Open visits of one thread at most. More than any event loop serves at once; what goes beyond are
-/// items whose end is never marked, which must not fill the memory.
+/// Most open visits of one thread. More than any event loop serves at once; beyond that they are items whose end
+/// is never marked, which must not fill the memory.
 pub(super) const MAX_OPEN: usize = 1 << 16;
 
-/// The mark at hand.
+/// The mark being handled.
 pub(super) struct MarkAt<'a> {
     pub record: &'a Record,
     pub probe: ProbeId,
@@ -97,7 +97,7 @@ impl Correlator {
         }
     }
 
-    /// Closes a thread's oldest visit if it has too many: their ends were missed.
+    /// Closes a thread's oldest visit if it has [`MAX_OPEN`]: its end was missed.
     pub(super) fn make_room(&mut self, record: &Record, sink: &mut impl Sink) {
         let Some(thread) = self.threads.get_mut(record.tid) else {
             return;
@@ -110,7 +110,7 @@ impl Correlator {
         self.close(oldest, Some((record.time, None)), record.time, sink);
     }
 
-    /// Opens a visit at a begin mark; it is the thread's current one from now on.
+    /// Opens a visit at a begin mark and makes it the thread's current one.
     fn begin(&mut self, mark: &MarkAt<'_>) {
         let Record {
             time,
@@ -123,7 +123,7 @@ impl Correlator {
         let counter = &mut self.next_item[mark.probe.0 as usize];
         let number = *counter;
         *counter += 1;
-        // Without `id=`, or where it could not be read, items are numbered.
+        // Without `id=`, or where it could not be read, the item id is a running number.
         let item_id = mark.id.filter(|_| probe.has_id).unwrap_or(number);
         let mut visit = self.new_visit(mark.probe, item_id, (time, cpu), mark.sp);
         (visit.pid, visit.tid, visit.id) = (pid, tid, mark.id);
@@ -143,7 +143,7 @@ impl Correlator {
         self.open(visit, time);
     }
 
-    /// A visit with room for its arguments.
+    /// Returns a reset visit from the pool, with room for its arguments.
     pub(super) fn new_visit(
         &mut self,
         probe: ProbeId,
@@ -158,7 +158,7 @@ impl Correlator {
         visit
     }
 
-    /// Makes a visit its thread's current one.
+    /// Adds the visit to its thread and makes it the current one.
     pub(super) fn open(&mut self, visit: OpenVisit, time: TraceNs) {
         let (pid, cpu) = (visit.pid, visit.cpu);
         let (resumes, counts) = (self.resumes, self.options.counters > 0);
@@ -168,8 +168,8 @@ impl Correlator {
         thread.open(visit, time);
     }
 
-    /// A `ret` of the probed function: closes the visit of the same frame, and those of frames
-    /// inside it that are gone.
+    /// Handles the return of a probed function: closes the visit of the same frame, and the visits of frames
+    /// inside it, which are gone.
     fn returned(&mut self, mark: &MarkAt<'_>, sink: &mut impl Sink) {
         let Record { time, tid, cpu, .. } = *mark.record;
         let matching = self.threads.get(tid).and_then(|thread| {
@@ -195,7 +195,7 @@ impl Correlator {
         self.close(visit, Some((time, Some(cpu))), time, sink);
     }
 
-    /// The last open call above `index` whose frame lies inside the frame at `sp`.
+    /// Returns the index of the last open call above `index` whose frame lies inside the frame at `sp`.
     fn frame_inside(&self, tid: Tid, index: usize, sp: u64) -> Option<usize> {
         let thread = self.threads.get(tid).filter(|thread| !thread.has_stacks)?;
         let visits = &thread.visits;
@@ -209,7 +209,7 @@ impl Correlator {
             .find(|&i| inside(&visits[i]))
     }
 
-    /// Closes calls whose frame a new call at `mark.sp` has overwritten.
+    /// Closes calls whose frame the new call at `mark.sp` has overwritten.
     fn unwind_below(&mut self, mark: &MarkAt<'_>, sink: &mut impl Sink) {
         let Record { time, tid, .. } = *mark.record;
         loop {
@@ -251,7 +251,7 @@ impl Correlator {
         self.close(visit, Some((time, None)), time, sink);
     }
 
-    /// Closes the thread's last open visit of the mark's probe; says whether there was one.
+    /// Closes the thread's last open visit of the mark's probe; returns whether there was one.
     fn close_on_thread(&mut self, mark: &MarkAt<'_>, flag: u32, sink: &mut impl Sink) -> bool {
         let Record { time, tid, cpu, .. } = *mark.record;
         let Some(thread) = self.threads.get_mut(tid) else {
@@ -269,7 +269,7 @@ impl Correlator {
         true
     }
 
-    /// Closes the open visit with that id, on whatever thread; says whether there was one.
+    /// Closes the open visit with that id, on any thread; returns whether there was one.
     fn close_by_id(
         &mut self,
         key: IdKey,
@@ -311,7 +311,7 @@ fn is_next(probes: &[ProbeRule], probe: ProbeId) -> bool {
     probes[probe.0 as usize].rule == VisitRule::UntilNext
 }
 
-/// Reads the named arguments out of a mark's payload into their columns.
+/// Reads the named arguments from a mark's payload into their columns.
 pub(super) fn read_args(
     fields: &[ArgField],
     args: ArgBytes,
@@ -344,16 +344,17 @@ pub(super) fn read_args(
     }
 }
 
-/// What ends a string of which not all was kept.
+/// Ends a string that was cut.
 const CUT: char = '…';
 
-/// A string of the target, with bytes that are not UTF-8 as `\xNN`, and [`CUT`] behind it if it goes on.
+/// Converts a string of the target: bytes that are not UTF-8 become `\xNN`, and [`CUT`] is appended if it was
+/// cut.
 fn escape(bytes: &[u8], cut: bool) -> Box<str> {
     let mut text = String::with_capacity(bytes.len() + if cut { CUT.len_utf8() } else { 0 });
     let mut chunks = bytes.utf8_chunks().peekable();
     while let Some(chunk) = chunks.next() {
         text.push_str(chunk.valid());
-        // A character that was cut in two is part of what is missing.
+        // A character that was cut in two is dropped.
         if cut && chunks.peek().is_none() && is_begun(chunk.invalid()) {
             break;
         }
@@ -368,7 +369,7 @@ fn escape(bytes: &[u8], cut: bool) -> Box<str> {
     text.into_boxed_str()
 }
 
-/// Whether bytes are the beginning of a UTF-8 character.
+/// Whether the bytes are an incomplete UTF-8 character.
 fn is_begun(bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes).is_err_and(|error| error.error_len().is_none())
 }
@@ -377,7 +378,8 @@ fn is_begun(bytes: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    /// A string that goes on says so; a character cut in two is left out, other bytes that are no text are kept.
+    /// A cut string ends in [`CUT`]; an incomplete character at its end is dropped, other invalid bytes are
+    /// kept.
     #[test]
     fn strings() {
         assert_eq!(&*escape(b"all of it", false), "all of it");

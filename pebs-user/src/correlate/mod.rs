@@ -1,13 +1,13 @@
 //! From ordered records to visits with their samples and waits.
 //!
-//! A state machine per thread. A thread has a list of open visits, in the order of their begin
-//! marks; at most one is *current*: the thread's samples and its time on the CPU belong to it. Of nested
-//! calls it is the last one, and when that closes, the one before it is current again. While several items that are
-//! matched by id are open, it is the one that the thread was marked to turn to, or none: see `turns`. So nested calls
-//! and overlapping items never count the same instant twice.
+//! A state machine per thread. A thread has a list of open visits, in the order of their begin marks; at most one is
+//! *current*: the thread's samples and its time on the CPU belong to it. Of nested calls it is the last one, and when
+//! that closes, the one before it is current again. While several items matched by id are open, the current one is the
+//! item of the last resume mark, or none: see `turns`. So nested calls and overlapping items never count the same
+//! instant twice.
 //!
-//! Invariant: the records of a thread come in time order; so do those that concern several threads, and
-//! a thread is brought up to the time of such a record before it is used. Nothing here reads a file, a
+//! Invariant: the records of a thread come in time order, and so do shared records, which concern several threads; a
+//! thread is brought up to the time of a shared record before that record is handled. Nothing here reads a file, a
 //! clock or a symbol.
 
 mod batch;
@@ -55,11 +55,11 @@ use threads::Threads;
 use throttle::{Sign, Throttles};
 use visit::OpenVisit;
 
-/// How a probe's marks make visits, and what their arguments mean.
+/// Rules by which a probe's marks make visits, and the layout of their arguments.
 #[derive(Clone, Debug)]
 struct ProbeRule {
     rule: VisitRule,
-    /// Its marks make no visits: they tell that a thread turns to an item.
+    /// Whether its marks are resume marks: they make no visits, but say which item the thread turns to.
     resumes: bool,
     has_id: bool,
     batch: Option<Type>,
@@ -70,34 +70,34 @@ struct ProbeRule {
 /// Settings of a [`Correlator`].
 #[derive(Clone, Copy, Debug)]
 pub struct CorrelateOptions {
-    /// Whether switches are recorded: without them, time on the CPU is unknown.
+    /// Whether switches are recorded; without them, time on the CPU is unknown.
     pub switches: bool,
     /// Whether page faults are recorded.
     pub page_faults: bool,
-    /// What else that comes between threads and their work is recorded.
+    /// Which interrupt and fault times are recorded.
     pub interference: Interferences,
-    /// Events that are counted for each visit.
+    /// Number of events counted for each visit.
     pub counters: usize,
-    /// Length of the intervals in which they are counted as well, ns; 0: in none.
+    /// Length of the intervals in which they are counted as well, ns; 0: no intervals.
     pub count_interval_ns: i64,
-    /// Samples held for open visits at most; beyond that, samples are dropped and counted.
+    /// Most samples held for open visits; beyond that, samples are dropped and counted.
     pub max_samples: usize,
 }
 
-/// What comes out: visits that closed, samples that belong to none, and what could not be used.
+/// Receives closed visits, samples outside of visits, and records that could not be used.
 pub trait Sink {
     fn visit(&mut self, visit: &ClosedVisit<'_>);
-    /// Samples of a thread that belong to no visit.
+    /// Takes samples of a thread that belong to no visit.
     fn strays(&mut self, samples: Samples<'_>, pid: Pid, tid: Tid);
-    /// A record that could not be used.
+    /// Takes note of a record that could not be used.
     fn lost(&mut self, cpu: Cpu, what: Lost, reason: Reason);
-    /// An interval of a thread is over. `whole`: nothing is missing of it.
+    /// Takes the finished interval of a thread. `whole`: no counts of it are missing.
     fn interval(&mut self, _counts: &IntervalCounts<'_>, _whole: bool) {}
-    /// The kernel had stopped a counter.
+    /// Takes a range in which the kernel had stopped a counter.
     fn throttled(&mut self, _range: &Throttled) {}
 }
 
-/// What kind of record could not be used.
+/// Kind of a record that could not be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lost {
     Sample,
@@ -116,18 +116,18 @@ pub struct Correlator {
     /// Time that marks take, by probe and role.
     mark_times: Vec<[MarkTime; 4]>,
     threads: Threads,
-    /// Open visits that are matched by id: the thread that they are on.
+    /// Thread of each open visit that is matched by id.
     by_id: FxHashMap<IdKey, Tid>,
-    /// Whether it is marked when threads turn to items.
+    /// Whether any probe makes resume marks.
     resumes: bool,
-    /// Time on the CPU that threads shared which have ended, ns.
+    /// Time on the CPU that is of no single item, of threads that have ended, ns.
     shared_ns: i64,
-    /// Where ids are read at samples instead of marks.
+    /// State of the visits made from sampled ids; `None` if marks make them.
     runs: Option<Runs>,
-    /// What was counted in intervals, if that is asked for.
+    /// Counts in intervals, if asked for.
     intervals: Option<Intervals>,
     losses: LossRanges,
-    /// From when on begins may go unseen, as the recording has ended.
+    /// Time from which begin marks may be missing, because the recording is ending.
     stopping: TraceNs,
     throttles: Throttles,
     next_visit: u64,
@@ -137,34 +137,32 @@ pub struct Correlator {
     pub untold_switches: u64,
     /// Processes that died of a signal that a probe can cause.
     pub crashes: Vec<Crash>,
-    /// Samples in time that is of no single item, as several were open.
+    /// Samples in time that is of no single item, because several were open.
     pub shared_samples: u64,
-    /// Times that a thread turned to an item that was open on another one.
+    /// Number of resume marks for an item that was open on another thread.
     pub resumed_elsewhere: u64,
     pool: Vec<OpenVisit>,
-    /// What a visit that is whole at once has of its own.
+    /// Buffers of the fast path.
     scratch: Scratch,
 }
 
-/// Processes at most whose crash is kept.
+/// Most processes whose crash is kept.
 const MAX_CRASHES: usize = 64;
 
 /// A process that died of a signal that a probe can cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Crash {
-    /// The process.
     pub pid: Pid,
     pub signal: u8,
 }
 
 impl Crash {
-    /// Whether a signal is one that a program gets for what it executes: SIGILL, SIGTRAP, SIGBUS or SIGSEGV.
+    /// Whether a program gets this signal for an instruction that it executes: SIGILL, SIGTRAP, SIGBUS or SIGSEGV.
     #[must_use]
     pub fn is_one(signal: u8) -> bool {
         Self::name_of(signal).is_some()
     }
 
-    /// The signal's name.
     #[must_use]
     pub fn name(self) -> &'static str {
         Self::name_of(self.signal).unwrap_or("a signal")
@@ -181,7 +179,7 @@ impl Crash {
     }
 }
 
-/// Whether no record may be missing of an interval.
+/// Whether no record of an interval is missing.
 fn is_whole(interval: &IntervalCounts<'_>, losses: &LossRanges) -> bool {
     let (begin, end) = interval.seen;
     let who = Whose {
@@ -193,7 +191,7 @@ fn is_whole(interval: &IntervalCounts<'_>, losses: &LossRanges) -> bool {
 }
 
 impl Correlator {
-    /// A correlator for the probes of a run.
+    /// Returns a correlator for the probes of a run.
     #[must_use]
     pub fn new(set: &ProbeSet, options: CorrelateOptions) -> Self {
         let probes: Vec<ProbeRule> = set
@@ -235,26 +233,26 @@ impl Correlator {
         }
     }
 
-    /// Says what marks take, by probe and role. Before the first record; else they take nothing.
+    /// Sets the time that marks take, by probe and role. Call it before the first record; the default is 0.
     pub fn mark_times(&mut self, times: &[[MarkTime; 4]]) {
         for (mine, told) in self.mark_times.iter_mut().zip(times) {
             *mine = *told;
         }
     }
 
-    /// Visits that overlap this range and may lack something of it will be flagged: those that are open, and later ones.
+    /// Flags the visits that overlap this range and may have lost records in it: open ones and later ones.
     pub fn loss(&mut self, (begin, end): (TraceNs, TraceNs), flag: u32, of: Of) {
         self.losses.add(begin, end, flag, of);
     }
 
-    /// One of the intervals in which events are counted begins then. Before the first record.
+    /// Sets the begin of interval 0 (`--count-interval`). Call it before the first record.
     pub const fn count_from(&mut self, time: TraceNs) {
         if let Some(intervals) = &mut self.intervals {
             intervals.begin_at(time);
         }
     }
 
-    /// The recording ends: begins are no longer marked from this instant on.
+    /// Marks the end of the recording: begin marks may be missing from `time` on.
     pub const fn stopping(&mut self, time: TraceNs) {
         self.stopping = time;
     }
@@ -267,7 +265,7 @@ impl Correlator {
             .sum()
     }
 
-    /// Takes in everything that is ready, up to a time.
+    /// Handles all ready records before `until`.
     pub fn advance(&mut self, ready: &mut Ready<'_>, until: TraceNs, sink: &mut impl Sink) {
         self.take_shared(ready, until, sink);
         ready
@@ -275,7 +273,7 @@ impl Correlator {
             .each(|lane, payloads| self.run(lane, payloads, until, sink));
     }
 
-    /// As [`Correlator::advance`], of the threads of one process. Cost: these threads.
+    /// Like [`Correlator::advance`], for the threads of one process. Cost: these threads.
     pub fn advance_process(
         &mut self,
         ready: &mut Ready<'_>,
@@ -314,7 +312,7 @@ impl Correlator {
         }
     }
 
-    /// Takes in what a thread did up to a time.
+    /// Handles the records of a thread before `until`.
     fn run(&mut self, lane: &mut Lane, payloads: &Payloads, until: TraceNs, sink: &mut impl Sink) {
         let thread = (lane.pid, lane.tid);
         loop {
@@ -335,7 +333,7 @@ impl Correlator {
         }
     }
 
-    /// What happened so far within the visits that are open. Cost: their intervals on the CPU.
+    /// Sums up the visits that are open. Cost: their intervals on the CPU.
     #[must_use]
     pub fn open_load(&self, until: TraceNs) -> OpenLoad {
         let mut load = OpenLoad {
@@ -357,7 +355,7 @@ impl Correlator {
         load
     }
 
-    /// Takes in the next record.
+    /// Handles one record.
     pub fn push(&mut self, record: &Record, payloads: &Payloads, sink: &mut impl Sink) {
         let (pid, tid, time, cpu) = (record.pid, record.tid, record.time, record.cpu);
         if !self.throttles.is_empty() {
@@ -483,7 +481,7 @@ impl Correlator {
         }
     }
 
-    /// Books the ranges of counters that go on by `time`.
+    /// Reports the counters that have resumed by `time`, and flags their ranges.
     fn end_throttles(&mut self, time: TraceNs, sign: Option<Sign>, sink: &mut impl Sink) {
         while let Some(range) = self.throttles.next_over(time, sign) {
             self.losses
@@ -492,9 +490,9 @@ impl Correlator {
         }
     }
 
-    /// The process ended or replaced its program: closes the visits of all its threads.
+    /// Closes the visits of all threads of a process that ended or replaced its program.
     pub fn end_process(&mut self, pid: Pid, time: TraceNs, sink: &mut impl Sink) {
-        // A visit that began later is the new program's: this end came late.
+        // A visit that began later belongs to the new program: this record came late.
         let is_old = |thread: &Thread| thread.visits.iter().all(|visit| visit.begin <= time);
         let of_process =
             |(tid, thread): (Tid, &Thread)| (thread.pid == pid && is_old(thread)).then_some(tid);
@@ -528,7 +526,7 @@ impl Correlator {
         }
     }
 
-    /// Takes in samples of a thread with nothing else between them.
+    /// Handles consecutive samples of a thread, with no other record between them.
     pub fn samples(
         &mut self,
         (pid, tid): (Pid, Tid),
@@ -547,10 +545,10 @@ impl Correlator {
             };
             let cpu = first.kind.cpu();
             thread.on_cpu(first.time, cpu);
-            // Samples up to the first that shows a frame gone, which is dealt with when it comes first.
+            // Samples before the first that shows a frame gone; if the first one does, it is handled below.
             let mut inside = thread.inside_frame(raw.sps, &self.probes);
             if !of_one_cpu {
-                // A change of CPU whose switch records are missing.
+                // The CPU changed, but the switch records are missing.
                 let elsewhere = |kind: &SampleKind| kind.cpu() != cpu;
                 let stayed = raw.samples.kinds.iter().position(elsewhere);
                 inside = inside.min(stayed.unwrap_or(raw.sps.len()));
@@ -613,10 +611,10 @@ impl Correlator {
         self.shared_ns += thread.turns.shared_ns(time);
     }
 
-    /// The CPU that a visit's thread did not leave, if that is known.
+    /// Returns the only CPU that a visit's thread was on, if that is known.
     fn stayed_on(&self, visit: &OpenVisit, end: Option<(TraceNs, Option<Cpu>)>) -> Option<Cpu> {
-        // Switches within other visits are theirs; marks that match by id, and samples whose ids make visits, may be
-        // missing of other CPUs.
+        // Switches within nested visits are counted there. Marks matched by id and samples that make visits may be lost
+        // on other CPUs.
         let alone = visit.flags & (visit_flag::OVERLAPPED | visit_flag::ENDED_ELSEWHERE) == 0
             && self.probes[usize::from(visit.probe.0)].rule != VisitRule::ById
             && self.runs.is_none();
@@ -625,7 +623,7 @@ impl Correlator {
         visit.cpu.known().filter(|_| alone && stayed).map(Cpu)
     }
 
-    /// Hands a visit on and takes it back. `seen` is the end of what is known of it.
+    /// Hands a closed visit to the sink and returns it to the pool. `seen` is the end of what is known of it.
     fn close(
         &mut self,
         mut visit: OpenVisit,
@@ -653,7 +651,7 @@ impl Correlator {
     }
 }
 
-/// What a sample says about the counter that took it.
+/// Returns what a sample shows about its counter.
 const fn sign_of(tid: Tid, sample: &BareSample) -> Sign {
     Sign {
         time: sample.time,

@@ -1,4 +1,4 @@
-//! End marks without a begin: of items that began before the recording or after it, or whose begin is missing.
+//! End marks without a begin: the item began before or after the recording, or its begin mark is missing.
 
 use super::{Correlator, Lost, MarkAt, Sink};
 use crate::ledger::Reason;
@@ -6,12 +6,12 @@ use crate::store::run::VisitRule;
 use crate::store::schema::visit_flag;
 
 impl Correlator {
-    /// Books an end mark that closes no visit.
+    /// Reports an end mark that closes no visit.
     ///
-    /// Probes on ends are attached first, and items may be under way when those on begins are. Such an item is known
-    /// as long as no mark was lost: no begin of its probe was seen yet; or, where visits stay on their thread, none
-    /// on its thread. Probes on begins are taken away first: what ends from then on without a begin began when the
-    /// recording had ended, if no mark was lost.
+    /// End probes are attached first, so items may be under way when the begin probes follow. An end belongs to such
+    /// an item if no mark was lost and no begin of its probe was seen yet; or, where visits stay on their thread, no
+    /// begin on its thread. Begin probes are detached first: from then on, an end without a begin is of an item that
+    /// began after the end of the recording, if no mark was lost.
     #[cold]
     pub(super) fn without_begin(&self, mark: &MarkAt<'_>, sink: &mut impl Sink) {
         let probe = usize::from(mark.probe.0);
@@ -21,7 +21,7 @@ impl Correlator {
             .get(probe)
             .is_some_and(|it| it.rule == VisitRule::ById);
         let none_on_thread = || !by_id && self.threads.get(mark.record.tid).is_none();
-        // A counter that was throttled lost no mark.
+        // Throttling stops a counter, and loses no mark.
         let none_lost = self.losses.all_flags() & visit_flag::LOSS == 0;
         let reason = match none_lost {
             true if no_begin || none_on_thread() => Reason::BeganBefore,

@@ -1,13 +1,13 @@
-//! Visits without marks: runs of samples of a thread that read the same item id.
+//! Visits without marks: runs of samples of one thread with the same item id.
 //!
-//! A change of the id lies between two samples, so what the thread did in between waits until the second
-//! is there. While the thread was on the CPU or only preempted, the change is equally likely at each
-//! instant on the CPU: the bound is half way, wrong by a standard deviation of gap/sqrt(12). If the thread
-//! went to sleep in between, the one item ends there and the other begins where it woke: to which of them
-//! the sleep belongs nobody saw, so it is in neither.
+//! The id changes between two samples, so the records between them wait until the second one arrives.
+//! While the thread was on the CPU or only preempted, the change is equally likely at each instant on the
+//! CPU: the boundary is set half way, with a standard deviation of gap/sqrt(12). If the thread went to
+//! sleep in between, the first item ends there and the second begins at the wake-up: the sleep may be of
+//! either item, so it is in neither.
 //!
-//! Two samples with the same id are of the same visit, whatever lies between them: an item for which no
-//! sample was taken is not seen. A thread's first run begins with its first sample.
+//! Two samples with the same id belong to the same visit, whatever lies between them: an item without a
+//! sample is not seen. A thread's first run begins with its first sample.
 
 use rustc_hash::FxHashMap;
 
@@ -17,17 +17,17 @@ use crate::stream::decode::{Body, Payloads, Record};
 use crate::stream::samples::{BareSample, RawSamples};
 use crate::units::{Cpu, Pid, ProbeId, Tid, TraceNs};
 
-/// Records of a thread at most that wait for its next sample. Beyond, the run ends where the thread first
-/// slept.
+/// Most records of a thread that wait for its next sample. Beyond that, the run ends where the thread
+/// first slept.
 const MOST_WAITING: usize = 1024;
 
-/// The probe that stands for the ids: the only one.
+/// The only probe, which stands for the ids.
 const PROBE: ProbeId = ProbeId(0);
 
-/// What the samples of each thread said last.
+/// Last sampled id of each thread.
 #[derive(Debug)]
 pub(super) struct Runs {
-    /// The id that means no item.
+    /// The id that means "no item".
     none: u64,
     threads: FxHashMap<Tid, Run>,
 }
@@ -39,7 +39,7 @@ struct Run {
     id: Option<u64>,
     /// Time of the last sample.
     last: TraceNs,
-    /// What the thread did since then.
+    /// Records since the last sample.
     waiting: Vec<Record>,
 }
 
@@ -50,7 +50,7 @@ struct Bounds {
     begin: TraceNs,
 }
 
-/// What is known of the time between two samples.
+/// Activity of a thread between two samples.
 #[derive(Clone, Copy, Debug, Default)]
 struct Gap {
     /// Time on the CPU, ns.
@@ -78,14 +78,14 @@ impl Gap {
 }
 
 impl Bounds {
-    /// For two samples with different ids.
+    /// Returns the boundary between two samples with different ids.
     fn between(from: TraceNs, waiting: &[Record], to: TraceNs) -> Self {
         let gap = Gap::between(from, waiting, to);
         if let Some(end) = gap.slept {
             let begin = gap.woke.unwrap_or(to);
             return Self { end, begin };
         }
-        // Rounded up: a visit is half-open, and has its last sample.
+        // Rounded up: a visit is half-open, and its last sample must be inside.
         let mut left = (gap.active + 1) / 2;
         for stretch in Stretches::new(from, waiting, to) {
             let length = stretch.end.0 - stretch.begin.0;
@@ -102,19 +102,19 @@ impl Bounds {
     }
 }
 
-/// A time on the CPU.
+/// An interval on the CPU.
 #[derive(Clone, Copy, Debug)]
 struct Stretch {
     begin: TraceNs,
     end: TraceNs,
-    /// The thread slept or was blocked afterwards, and was not preempted.
+    /// Whether the thread then slept or was blocked, not preempted.
     then_sleeps: bool,
 }
 
-/// The times on the CPU between two samples, which both were.
+/// Iterator over the intervals on the CPU between two samples, both of which were on it.
 struct Stretches<'a> {
     waiting: std::slice::Iter<'a, Record>,
-    /// Begin of the time on the CPU; `None` behind the last.
+    /// Begin of the next interval; `None` after the last.
     since: Option<TraceNs>,
     to: TraceNs,
 }
@@ -144,7 +144,7 @@ impl Iterator for Stretches<'_> {
             else {
                 continue;
             };
-            // Whatever it does next, the thread is on the CPU again.
+            // Any record of the thread's own activity shows that it is on the CPU again.
             let next = self.waiting.find(|next| !others_did(&next.body));
             let next = next.map_or(self.to, |next| next.time);
             self.since = Some(next.min(self.to));
@@ -163,7 +163,6 @@ impl Iterator for Stretches<'_> {
 }
 
 impl Runs {
-    /// No thread was seen yet.
     pub(super) fn new(none: u64) -> Self {
         Self {
             none,
@@ -171,14 +170,14 @@ impl Runs {
         }
     }
 
-    /// Time of a thread's last sample: what it does since then is not settled.
+    /// Time of a thread's last sample; later records still wait.
     pub(super) fn last(&self, tid: Tid) -> Option<TraceNs> {
         self.threads.get(&tid).map(|run| run.last)
     }
 }
 
 impl Correlator {
-    /// Takes in samples that read ids, with nothing else between them.
+    /// Handles consecutive samples with ids, with no other record between them.
     pub(super) fn samples_with_ids(
         &mut self,
         (pid, tid): (Pid, Tid),
@@ -210,7 +209,8 @@ impl Correlator {
         }
     }
 
-    /// Settles what was before a sample: the run goes on, or the next one begins. Gives the buffer back.
+    /// Handles the records that waited for a sample: the run goes on, or the next one begins. Returns the
+    /// buffer.
     fn turn(
         &mut self,
         (pid, tid): (Pid, Tid),
@@ -248,7 +248,7 @@ impl Correlator {
         waiting
     }
 
-    /// Takes in a record of a thread, or has it wait for the thread's next sample.
+    /// Lets a record wait for the thread's next sample if there is a run, else handles it.
     pub(super) fn hold(&mut self, record: &Record, payloads: &Payloads, sink: &mut impl Sink) {
         let waits = matches!(
             record.body,
@@ -264,7 +264,8 @@ impl Correlator {
         }
     }
 
-    /// No sample came for long: the run ends where the thread first slept, or goes on from now.
+    /// Handles the waiting records without a sample: the run ends where the thread first slept, or goes on
+    /// from `now`.
     fn give_up_waiting(&mut self, tid: Tid, now: TraceNs, sink: &mut impl Sink) {
         let Some(mut run) = self.take_run(tid) else {
             return;
@@ -279,14 +280,14 @@ impl Correlator {
         }
     }
 
-    /// The thread ends: so does what its samples said.
+    /// Ends a thread's run, because the thread ended.
     pub(super) fn forget_run(&mut self, tid: Tid, time: TraceNs, sink: &mut impl Sink) {
         if let Some(run) = self.take_run(tid) {
             self.break_off(tid, &run, time, sink);
         }
     }
 
-    /// The trace ends: what waits counts for the runs that are open.
+    /// Handles all waiting records at the end of the trace; they count for the open runs.
     pub(super) fn settle_runs(&mut self, sink: &mut impl Sink) {
         let runs = self
             .runs
@@ -301,7 +302,8 @@ impl Correlator {
         self.runs.as_mut()?.threads.remove(&tid)
     }
 
-    /// Takes in what waits. If the thread slept meanwhile, its visit ends there: says whether it did.
+    /// Handles the waiting records. If the thread slept meanwhile, its visit ends there; returns whether
+    /// it did.
     fn break_off(&mut self, tid: Tid, run: &Run, now: TraceNs, sink: &mut impl Sink) -> bool {
         let slept = Gap::between(run.last, &run.waiting, now).slept;
         let Some(end) = slept.filter(|_| run.id.is_some()) else {
@@ -315,9 +317,9 @@ impl Correlator {
         true
     }
 
-    /// Takes in records that waited.
+    /// Handles records that waited.
     fn settle(&mut self, records: &[Record], sink: &mut impl Sink) {
-        // None of them has one.
+        // None of these records has a payload.
         let payloads = Payloads::default();
         for record in records {
             self.push(record, &payloads, sink);
@@ -341,12 +343,12 @@ impl Correlator {
     }
 }
 
-/// Whether it tells what other threads did to one off the CPU.
+/// Whether the record is what another thread did to one that is off the CPU.
 const fn others_did(body: &Body) -> bool {
     matches!(body, Body::Wake { .. } | Body::Displace { .. })
 }
 
-/// The first records for which it holds, and the others.
+/// Splits the records at the first for which `holds` is false.
 fn split(records: &[Record], holds: impl Fn(&Record) -> bool) -> (&[Record], &[Record]) {
     records.split_at(records.iter().take_while(|record| holds(record)).count())
 }

@@ -1,8 +1,11 @@
 //! Tests as text: a list of records in, visits and stray samples out.
 //!
-//! Input lines: `TIME TID WHAT`, where WHAT is `begin P [id=N] [sp=N]`, `end P [id=N]`,
-//! `ret P sp=N`, `next P`, `sample [sp=N]` (`id=N` where ids are read at samples), `out sleep|run`, `woken`, `displaced`, `in`, `fault`, `took irq|softirq|minor|major NS`, `exec`, `exit`,
-//! each may have `cpu=N`; or `TIME loss FROM [tid=N] [cpu=N]` for a loss up to TIME, `TIME throttled FROM`, `TIME stop`. Output lines: one per visit as it closes, then `stray TIME`.
+//! Input lines are `TIME TID WHAT [cpu=N]`, where WHAT is one of `begin P [id=N] [sp=N]`, `end P [id=N]`, `ret P sp=N`,
+//! `next P`, `sample [sp=N]` (`id=N` where ids are read at samples), `out sleep|run`, `woken`, `displaced`, `in`,
+//! `fault`, `took irq|softirq|minor|major NS`, `exec`, `exit`. Other input lines: `TIME loss FROM [tid=N] [cpu=N]` for
+//! a loss up to TIME, `TIME throttled FROM`, `TIME stop`.
+//!
+//! Output lines: one per visit as it closes, then `stray TIME`.
 
 use std::fmt::Write;
 
@@ -169,7 +172,7 @@ fn body(words: &[&str]) -> Body {
     }
 }
 
-/// Hands on what a thread of process 1 did.
+/// Hands on a record of process 1.
 pub(super) fn push(
     correlator: &mut Correlator,
     time: TraceNs,
@@ -207,7 +210,7 @@ pub(super) fn push(
     }
 }
 
-/// Books a loss up to a time, if the line is one.
+/// Adds a loss up to `time`, if the line is one.
 fn lose(correlator: &mut Correlator, time: TraceNs, words: &[&str]) -> bool {
     let flag = match words[0] {
         "loss" => visit_flag::LOSS,
@@ -223,7 +226,7 @@ fn lose(correlator: &mut Correlator, time: TraceNs, words: &[&str]) -> bool {
     true
 }
 
-/// All that can be recorded is.
+/// Everything that can be recorded is recorded.
 pub(super) const OPTIONS: CorrelateOptions = CorrelateOptions {
     switches: true,
     page_faults: true,
@@ -260,7 +263,7 @@ fn run_on(probes: &ProbeSet, input: &str) -> String {
     finish(correlator, end, printer)
 }
 
-/// What came out once the trace ended.
+/// Ends the trace and returns the output.
 fn finish(mut correlator: Correlator, end: TraceNs, mut printer: Printer) -> String {
     correlator.finish(end, &mut printer);
     if correlator.untold_switches > 0 {
@@ -330,7 +333,7 @@ fn recursion() {
     );
 }
 
-/// A frame found gone by a sample, by an outer return or by a new call ends there, flagged.
+/// A frame found gone by a sample, an outer return or a new call ends there, flagged.
 #[test]
 fn unwinding() {
     check(
@@ -350,7 +353,7 @@ fn unwinding() {
     );
 }
 
-/// A stack pointer on another stack (signal, coroutine) says nothing about the frame.
+/// A stack pointer on another stack (signal, coroutine) shows nothing about the frame.
 #[test]
 fn other_stack() {
     check(
@@ -361,7 +364,7 @@ fn other_stack() {
     );
 }
 
-/// A stack pointer at the end of the address space breaks nothing.
+/// A stack pointer at the end of the address space does not overflow.
 #[test]
 fn highest_stack() {
     check(
@@ -388,8 +391,8 @@ fn by_id() {
     );
 }
 
-/// Ends before the first begin of their probe, or where visits stay on their thread of that thread, are of items that
-/// began before the recording; not so once a mark was lost.
+/// An end before the first begin of its probe (where visits stay on their thread: on that thread) is of an item that
+/// began before the recording, unless a mark was lost.
 #[test]
 fn began_before() {
     check(
@@ -419,7 +422,8 @@ fn began_before() {
     );
 }
 
-/// Probes on begins are taken away first: what ends afterwards began when the recording had ended, unless a mark was lost.
+/// Begin probes are detached first: a later end is of an item that began after the end of the recording, unless a mark
+/// was lost.
 #[test]
 fn began_after() {
     check(
@@ -437,7 +441,7 @@ fn began_after() {
     );
 }
 
-/// A second begin with the same id means that the end was missed; an end may come from elsewhere.
+/// A second begin with the same id means that the end was missed; an end may come from another thread.
 #[test]
 fn by_id_twice_and_elsewhere() {
     check(
@@ -449,7 +453,7 @@ fn by_id_twice_and_elsewhere() {
     );
 }
 
-/// By thread, and until the next: each begin ends what was open.
+/// By thread, and until the next: each begin ends the open visit.
 #[test]
 fn by_thread_and_next() {
     check(
@@ -498,7 +502,7 @@ fn ends_that_never_come() {
 }
 
 proptest::proptest! {
-    /// No order of records breaks it, whether turns are marked or not, and every sample comes out once.
+    /// No order of records breaks it, with or without resume marks, and every sample comes out once.
     #[test]
     fn any_records(steps: Vec<(u8, u8, u8, u8)>) {
         let what = ["begin 0", "ret 0", "begin 1", "end 1", "begin 2", "end 2", "next 3", "sample",
@@ -509,7 +513,7 @@ proptest::proptest! {
             let (tid, id, sp) = (tid % 3, id % 4, 1000 + u64::from(*sp));
             writeln!(input, "{time} {tid} {what} id={id} sp={sp}").unwrap();
         }
-        // Marked or not, and where turns are marked.
+        // Without and with resume marks.
         for output in [run(&input), run_on(&turns::resuming(), &input)] {
         let samples = steps.iter().filter(|step| step.0 as usize % what.len() == 7).count();
         let strays = output.matches("stray").count();
@@ -523,7 +527,7 @@ proptest::proptest! {
     }
 }
 
-/// Interruptions count for the current visit; those outside of visits for none.
+/// Interruptions count for the current visit, and outside of visits for none of them.
 #[test]
 fn interference() {
     let out = run("
@@ -549,9 +553,8 @@ fn interference() {
     );
 }
 
-/// Switches, migrations and page faults count for the visit that is current; those outside of
-/// visits for none. A fault shows that the thread
-/// runs, and where, whatever was lost.
+/// Switches, migrations and page faults count for the current visit, and outside of visits for none of them. A fault
+/// shows that the thread runs, and on which CPU, even if records were lost.
 #[test]
 fn counts() {
     check(
@@ -577,7 +580,7 @@ fn counts() {
     );
 }
 
-/// A wait within a mark is no wait of the visit but time of the mark: of the outer visit's marks as well.
+/// A wait within a mark is time of the mark, and no wait of the visit; the same holds for an outer visit.
 #[test]
 fn waits_in_marks() {
     check(
@@ -596,7 +599,7 @@ fn waits_in_marks() {
     );
 }
 
-/// What open visits add up to: closed intervals and the one that goes on, of the current visit only.
+/// The sums of open visits: closed intervals and the current one, of the current visit only.
 #[test]
 fn open_load() {
     let options = CorrelateOptions {

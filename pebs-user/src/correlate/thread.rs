@@ -14,14 +14,14 @@ use crate::stream::decode::{Actor, STATE_IN_MARK, STATE_UNKNOWN};
 use crate::stream::stacks::StackKey;
 use crate::units::{Cpu, Ip, Pid, ProbeId, TraceNs};
 
-/// Two stack pointers further apart than this are on different stacks (signal stacks, coroutines)
-/// and say nothing about one another's frames. Threads' stacks are 8 MiB apart by default.
+/// Two stack pointers further apart than this are on different stacks (signal stacks, coroutines) and show nothing
+/// about each other's frames. Threads' stacks are 8 MiB apart by default.
 const STACK_SPAN: u64 = 1 << 20;
 
-/// Calls of a thread that were taken for unwound and are remembered.
+/// Most calls of a thread that are remembered as unwound.
 const MAX_UNWOUND: usize = 64;
 
-/// Bytes of a return address.
+/// Size of a return address, bytes.
 pub(super) const RETURN_ADDRESS: u64 = 8;
 
 /// Whether two stack pointers can be compared.
@@ -32,12 +32,12 @@ pub(super) const fn same_stack(a: u64, b: u64) -> bool {
 /// Number of leading `sps` that are still inside the frame entered at `sp`. See [`Thread::frames_gone`].
 #[inline]
 pub(super) fn inside_frame(sp: u64, sps: &[u64]) -> usize {
-    // Of stack pointers above the return address and on the same stack.
+    // Gone: above the return address, on the same stack.
     let first = sp.saturating_add(RETURN_ADDRESS + 1);
     let count = sp.saturating_add(STACK_SPAN).saturating_sub(first);
     let gone = |sp: &u64| sp.wrapping_sub(first) < count;
-    // Nearly always none is: without an early end, and by the sign, several are compared at once. As `count` has no sign,
-    // `distance < count` is the borrow of their difference.
+    // Nearly always none is gone: a loop without early exit that only collects sign bits compares several at once. As
+    // `count` is below 2^63, `distance < count` is the borrow of their difference.
     let borrow = |sp: &u64| {
         let distance = sp.wrapping_sub(first);
         !distance & distance.wrapping_sub(count)
@@ -56,7 +56,7 @@ pub(super) struct Off {
     ip: Option<Ip>,
     state: &'static str,
     runnable: bool,
-    /// It waits within a mark: time of pebs-trace's own.
+    /// Whether it waits within a mark, which is own time.
     in_mark: bool,
     woken: Option<(TraceNs, Option<Actor>)>,
     displaced: Option<Actor>,
@@ -64,7 +64,7 @@ pub(super) struct Off {
 }
 
 impl Off {
-    /// From the switch record's fields.
+    /// Converts the fields of the switch record.
     ///
     /// Source: `TASK_*`, include/linux/sched.h.
     pub(super) fn new(ip: Option<Ip>, state: u32, preempted: bool) -> Self {
@@ -89,22 +89,22 @@ impl Off {
         }
     }
 
-    /// With the call stack at which it left.
+    /// Sets the call stack at which the thread left the CPU.
     pub(super) const fn at(self, stack: StackKey) -> Self {
         Self { stack, ..self }
     }
 
-    /// Whether it waits for something that another thread, a timer or the network does.
+    /// Whether it waits for another thread, a timer or the network.
     fn sleeps(&self) -> bool {
         self.state == "sleeping"
     }
 
-    /// Whether the thread could not have gone on, whatever it waits for but a mark.
+    /// Whether the thread could not run, waits within marks excepted.
     const fn is_asleep(&self) -> bool {
         !self.runnable && !self.in_mark
     }
 
-    /// Whether the thread could have gone on.
+    /// Whether the thread could have run.
     pub(super) const fn is_runnable(&self) -> bool {
         self.runnable
     }
@@ -117,31 +117,31 @@ pub(super) struct Thread {
     pub cpu: Cpu,
     /// Open visits in the order of their begin marks.
     pub visits: Vec<OpenVisit>,
-    /// Whose its time is: which of the visits is current.
+    /// Decides which of the visits is current.
     pub(super) turns: Turns,
-    /// What pebs-trace did on it while it had open visits.
+    /// Own time and records while the thread had open visits.
     pub own: OwnWork,
-    /// Set while the thread is off the CPU: how, and since when it counts for the current visit.
+    /// Set while the thread is off the CPU: how it left, and since when the time counts for the current visit.
     pub(super) off: Option<(Off, TraceNs)>,
-    /// A wait of a visit ended where the thread was seen, without a switch-in event: see [`Thread::switch_out`].
+    /// Whether a wait of a visit ended at another record because its switch-in event is missing: see
+    /// [`Thread::switch_out`].
     came_untold: bool,
-    /// Stack pointers of the open visits, the highest first: what few of a deep recursion concern is found by them.
+    /// Stack pointers of the open visits, highest first, to find those that concern few frames of a deep recursion.
     sps: Vec<u64>,
-    /// Calls that were taken for unwound last, oldest first: probe and stack pointer.
+    /// Last calls taken for unwound, oldest first: probe and stack pointer.
     unwound: VecDeque<(ProbeId, u64)>,
-    /// A call returned that was taken for unwound: the thread has several stacks close to one another (fibers), so of
-    /// a frame's place nothing follows for other frames.
+    /// Whether a call taken for unwound has returned: the thread has several stacks close to one another (fibers), so
+    /// one frame's address shows nothing about other frames.
     pub has_stacks: bool,
-    /// Time off the CPU so far in which it could not have run, that within marks aside, ns; see [`Thread::slept_ns`].
+    /// Time off the CPU so far in which it could not run, waits within marks excepted, ns; see [`Thread::slept_ns`].
     slept_ns: i64,
-    /// Whether its counts are known up to now.
     pub(super) counts_known: Known,
-    /// Who woke it last while it seemed to be on the CPU: see [`Thread::wake`].
+    /// Last waker while it seemed to be on the CPU: see [`Thread::wake`].
     woken_early: Option<Option<Actor>>,
 }
 
 impl Thread {
-    /// A thread with nothing open. `resumes`: whether it is marked when threads turn to items.
+    /// Returns a thread without open visits. `resumes`: whether there are resume marks.
     pub(super) fn new(pid: Pid, cpu: Cpu, resumes: bool) -> Self {
         Self {
             pid,
@@ -160,14 +160,14 @@ impl Thread {
         }
     }
 
-    /// A visit begins: the thread turns to it.
+    /// Opens a visit and makes it the current one.
     ///
-    /// The thread is on the CPU, even if the switch-in event is missing: time off the CPU so far is no wait of this
+    /// The thread is on the CPU, even if the switch-in event is missing: earlier time off the CPU is no wait of this
     /// visit.
     pub(super) fn open(&mut self, mut visit: OpenVisit, time: TraceNs) {
         self.on_cpu(time, visit.cpu);
         if let Some(before) = self.visits.last_mut() {
-            // Where there are several, all but the last were flagged when the next one began.
+            // Earlier ones were flagged when the one after them began.
             before.flags |= visit_flag::OVERLAPPED;
             visit.flags |= visit_flag::OVERLAPPED;
         }
@@ -180,7 +180,7 @@ impl Thread {
         self.turn(time);
     }
 
-    /// Takes the visit at `index` out.
+    /// Removes the visit at `index`.
     pub(super) fn close_at(&mut self, index: usize, time: TraceNs) -> OpenVisit {
         if self.turns.owner == Owner::Visit(index) {
             self.leave(time);
@@ -196,13 +196,13 @@ impl Thread {
         visit
     }
 
-    /// How long it has slept, ns.
+    /// Time slept so far, ns.
     fn slept_ns(&self, time: TraceNs) -> i64 {
         let since = self.off.as_ref().filter(|(off, _)| off.is_asleep());
         self.slept_ns + since.map_or(0, |(_, since)| (time.0 - since.0).max(0))
     }
 
-    /// The visit that the thread's time belongs to.
+    /// The current visit: the thread's time belongs to it.
     #[inline]
     pub(super) fn current(&mut self) -> Option<&mut OpenVisit> {
         match self.turns.owner {
@@ -211,7 +211,7 @@ impl Thread {
         }
     }
 
-    /// From now on the thread's time is whose the marks so far say.
+    /// Makes the visit current that the marks so far call for.
     pub(super) fn turn(&mut self, time: TraceNs) {
         let owner = self.turns.choose(&self.visits);
         if owner == self.turns.owner {
@@ -225,7 +225,7 @@ impl Thread {
         }
     }
 
-    /// The thread's time is nobody's from now on.
+    /// Ends the current visit's turn: no visit is current.
     fn leave(&mut self, time: TraceNs) {
         self.lack_counts();
         self.settle_off(time, None);
@@ -233,7 +233,7 @@ impl Thread {
         self.turns.owner = Owner::Nobody;
     }
 
-    /// Time on the CPU ends for whom it belongs to.
+    /// Ends the current visit's time on the CPU.
     fn pause(&mut self, time: TraceNs) {
         self.turns.pause(time);
         if let Some(current) = self.current() {
@@ -241,16 +241,16 @@ impl Thread {
         }
     }
 
-    /// Time on the CPU begins for whom it belongs to.
+    /// Begins the current visit's time on the CPU.
     fn go_on(&mut self, time: TraceNs) {
         self.turns.go_on(time);
         if let Some(current) = self.current() {
-            // Of a resume the thread may leave it somewhat before its mark.
+            // The end of a resume is set to somewhat before its mark.
             current.active_since = Some(time.max(current.begin));
         }
     }
 
-    /// Whether an open visit has a stack pointer that shows it gone where a call begins at `sp`. O(log n).
+    /// Whether an open visit may be gone once a call begins at `sp`. O(log n).
     #[inline]
     pub(super) fn may_be_overwritten(&self, sp: u64) -> bool {
         let first = self.sps.partition_point(|other| *other > sp);
@@ -267,19 +267,19 @@ impl Thread {
         self.unwound.push_back((probe, sp));
     }
 
-    /// A call returned that is not open: whether it was taken for unwound, so that the thread has several stacks.
+    /// Handles the return of a call that is not open: if it was taken for unwound, the thread has several stacks.
     pub(super) fn learn_of_stacks(&mut self, probe: ProbeId, sp: u64) {
         self.has_stacks |= self.unwound.contains(&(probe, sp));
     }
 
-    /// Takes the current visit out.
+    /// Removes the last visit.
     pub(super) fn close_last(&mut self, time: TraceNs) -> Option<OpenVisit> {
         let last = self.visits.len().checked_sub(1)?;
         Some(self.close_at(last, time))
     }
 
-    /// The thread leaves the CPU. Returns whether its switch-in event is missing, in a visit. A switch
-    /// that comes behind a sample by an error of the clock counts as seen.
+    /// Handles the thread leaving the CPU. Returns whether its last switch-in event is missing within a visit. A
+    /// switch-in that came behind a sample because of a clock error is not missing.
     pub(super) fn switch_out(&mut self, time: TraceNs, cpu: Cpu, off: Off) -> bool {
         if self.off.is_some() {
             self.on_cpu(time, cpu);
@@ -305,10 +305,10 @@ impl Thread {
         untold
     }
 
-    /// The thread was woken: if several try, by the first.
+    /// Records that the thread was woken; of several wake-ups the first counts.
     ///
-    /// Another CPU can wake it before its switch is recorded, but after the scheduler has found it asleep. That is the
-    /// last wake-up before the switch: where one came earlier, the thread did not sleep.
+    /// Another CPU can wake it before its switch is recorded, but after the scheduler has put it to sleep. That is the
+    /// last wake-up before the switch: after an earlier one, the thread would not have slept.
     /// Source: `__schedule`, `try_to_wake_up`, kernel/sched/core.c.
     pub(super) fn wake(&mut self, time: TraceNs, by: Option<Actor>) {
         self.encountered();
@@ -321,7 +321,7 @@ impl Thread {
         }
     }
 
-    /// Another thread took the CPU from it.
+    /// Records that another thread took the CPU from it.
     pub(super) fn displace(&mut self, by: Actor) {
         self.encountered();
         if let Some((off, _)) = &mut self.off {
@@ -329,7 +329,7 @@ impl Thread {
         }
     }
 
-    /// An interval of counts ended, and the thread was counted up to now.
+    /// Counts a tick (`--count-interval`).
     pub(super) fn ticked(&mut self) {
         if let Some(current) = self.current() {
             current.counts.extras.ticks += 1;
@@ -350,7 +350,7 @@ impl Thread {
         let migrated = cpu != self.cpu && self.cpu != Cpu::UNKNOWN;
         let early = self.woken_early.take();
         if let Some((off, since)) = &mut self.off {
-            // Somebody woke it.
+            // The wake-up came before the switch was recorded.
             if !off.runnable && off.woken.is_none() {
                 off.woken = early.map(|by| (*since, by));
             }
@@ -369,12 +369,12 @@ impl Thread {
         self.cpu = cpu;
     }
 
-    /// Where the thread is by a record that may not say it.
+    /// The CPU of a record, or the last known one if the record has none.
     const fn place(&self, cpu: Cpu) -> Cpu {
         if cpu.known().is_some() { cpu } else { self.cpu }
     }
 
-    /// The thread was interrupted, which counts for the current visit.
+    /// Counts an interruption for the current visit.
     pub(super) fn interference(
         &mut self,
         time: TraceNs,
@@ -391,7 +391,7 @@ impl Thread {
         self.own.extras.add(which);
     }
 
-    /// The thread made a mark or a sample, so it is on that CPU, whatever was lost.
+    /// Handles a record made on a CPU: the thread is there, even if records were lost.
     #[inline]
     pub(super) fn on_cpu(&mut self, time: TraceNs, cpu: Cpu) {
         if self.off.is_some() || cpu != self.cpu {
@@ -402,8 +402,7 @@ impl Thread {
         }
     }
 
-    /// How many of the next samples, which have these stack pointers, lie in the frame of the current visit, or
-    /// are of one that has none.
+    /// Number of leading `sps` inside the frame of the current visit; all of them if it has no frame.
     #[inline]
     pub(super) fn inside_frame(&self, sps: &[u64], probes: &[ProbeRule]) -> usize {
         if let Some(sp) = self.turns.frame() {
@@ -419,16 +418,15 @@ impl Thread {
         }
     }
 
-    /// Whether it is on that CPU, in no visit.
+    /// Whether it is on that CPU, without open visits.
     #[inline]
     pub(super) fn is_free_on(&self, cpu: Cpu) -> bool {
         self.off.is_none() && self.cpu == cpu && self.visits.is_empty()
     }
 
-    /// How many of the last visits are calls whose frame lies below the stack pointer: gone.
+    /// Number of last visits whose frame lies below the stack pointer, and is gone.
     ///
-    /// A return address above the frame is still the frame's: it is taken off the stack before a
-    /// uretprobe makes the return mark.
+    /// The return address above the frame still belongs to it: it is popped before a uretprobe makes the return mark.
     #[inline]
     pub(super) fn frames_gone(&self, sp: u64, probes: &[ProbeRule]) -> usize {
         let gone = |visit: &&OpenVisit| {

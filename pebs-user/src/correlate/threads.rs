@@ -1,4 +1,4 @@
-//! The threads by their numbers.
+//! Threads by tid.
 
 use rustc_hash::FxHashMap;
 
@@ -7,18 +7,18 @@ use crate::units::Tid;
 
 /// All threads with a state.
 ///
-/// The records of a thread come in long runs, and each asks for it several times: the last one asked for is
-/// found without a look-up.
+/// The records of a thread come in long runs and each needs it several times: the last one used is found
+/// without a look-up.
 #[derive(Debug, Default)]
 pub(super) struct Threads {
     threads: Vec<(Tid, Thread)>,
     place_of: FxHashMap<Tid, u32>,
-    /// Place of the last one asked for.
+    /// Index of the last one used.
     recent: u32,
 }
 
 impl Threads {
-    /// A thread, if it has a state.
+    /// Returns a thread's state.
     #[inline(always)]
     pub(super) fn get_mut(&mut self, tid: Tid) -> Option<&mut Thread> {
         if !self.is_recent(tid) {
@@ -28,7 +28,7 @@ impl Threads {
         Some(thread)
     }
 
-    /// A thread, if it has a state, to be looked at.
+    /// Returns a thread's state.
     #[inline(always)]
     pub(super) fn get(&self, tid: Tid) -> Option<&Thread> {
         let place = if self.is_recent(tid) {
@@ -46,7 +46,7 @@ impl Threads {
         recent.is_some_and(|(recent, _)| *recent == tid)
     }
 
-    /// A thread, which is made if it has no state yet.
+    /// Returns a thread's state, made by `new` if there is none.
     #[inline]
     pub(super) fn or_insert_with(&mut self, tid: Tid, new: impl FnOnce() -> Thread) -> &mut Thread {
         if !self.is_recent(tid) {
@@ -59,7 +59,7 @@ impl Threads {
         &mut self.threads[self.recent as usize].1
     }
 
-    /// Gives a thread's state; another one's is moved to its place.
+    /// Removes and returns a thread's state; the last one moves to its index.
     pub(super) fn remove(&mut self, tid: Tid) -> Option<Thread> {
         let place = self.place_of.remove(&tid)?;
         let (_, thread) = self.threads.swap_remove(place as usize);
@@ -75,7 +75,7 @@ impl Threads {
         self.or_insert_with(tid, || thread);
     }
 
-    /// All of them, in no order.
+    /// Returns all threads, in no order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Tid, &Thread)> {
         self.threads.iter().map(|(tid, thread)| (*tid, thread))
     }
@@ -90,7 +90,7 @@ mod tests {
     use crate::units::{Cpu, Pid};
 
     proptest! {
-        /// Whatever is asked for in whatever order, it is as if there were a map alone.
+        /// It behaves like a map, whatever the order of calls.
         #[test]
         fn as_a_map(steps in prop::collection::vec((0_u8..4, 0_u32..6, any::<u32>()), 1..200)) {
             let (mut threads, mut truth) = (Threads::default(), FxHashMap::default());

@@ -1,37 +1,37 @@
-//! Counters that the kernel has stopped because they came too often.
+//! Counters that the kernel stopped because they sampled too often.
 //!
-//! It says when it stops one, not when that one goes on. That is at the CPU's next tick, or sooner
-//! if the counter's thread is switched in. The next sample of the same event, by the same thread, on
-//! the same CPU shows it, whether the counter is the thread's or the CPU's.
+//! The kernel reports the stop, but not the restart. That is at the CPU's next tick, or sooner if
+//! the counter's thread is switched in. It shows in the next sample of the same event, by the same
+//! thread, on the same CPU, whether the counter is per thread or per CPU.
 //!
-//! Assumption: without such a sample the counter goes on after the longest tick. One of a CPU that
-//! slept in between may stand still for one tick more. A thread that is brought up to a time before
-//! the one that was stopped takes the range to last for the longest tick.
+//! Assumption: without such a sample the counter restarts after the longest tick. On a CPU that
+//! slept in between it may take one tick more. When a thread is brought up to a time before another
+//! one's restart, the range is taken to last for the longest tick.
 
 use crate::units::{Cpu, EventId, Tid, TraceNs};
 
-/// The longest tick that Linux can be built with, ns. Source: `CONFIG_HZ_100`, kernel/Kconfig.hz.
+/// Longest tick that Linux can be built with, ns. Source: `CONFIG_HZ_100`, kernel/Kconfig.hz.
 pub const LONGEST_TICK_NS: i64 = 10_000_000;
 
-/// The last sample before the counter stops is taken together with the record that says so. On
-/// another clock it may seem to come behind it, by less than this, ns.
+/// The kernel takes a last sample together with the throttle record. On another clock it may seem to
+/// come behind the record, by less than this, ns.
 const TOGETHER_NS: i64 = 10_000;
 
-/// A time range in which a counter stood still.
+/// A time range in which a counter was stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Throttled {
-    /// When it was stopped.
+    /// Time of the throttle record.
     pub begin: TraceNs,
-    /// When it was seen to go on.
+    /// Time of the first sign that the counter runs again.
     pub end: TraceNs,
     pub cpu: Cpu,
-    /// The thread that ran when it was stopped.
+    /// Thread that ran when the counter was stopped.
     pub tid: Tid,
     /// The counter's event.
     pub event: EventId,
 }
 
-/// What a record says about a counter: it takes a sample, or is stopped.
+/// A sample or throttle record of a counter.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sign {
     pub time: TraceNs,
@@ -40,7 +40,7 @@ pub(super) struct Sign {
     pub event: EventId,
 }
 
-/// Counters that stand still.
+/// Counters that are stopped.
 ///
 /// Memory: one entry per CPU and event that was stopped within the last tick.
 #[derive(Debug, Default)]
@@ -49,7 +49,7 @@ pub(super) struct Throttles {
 }
 
 impl Throttles {
-    /// A counter stops.
+    /// Adds a stopped counter.
     pub(super) fn stop(&mut self, sign: Sign) {
         self.stopped.push(Throttled {
             begin: sign.time,
@@ -60,13 +60,13 @@ impl Throttles {
         });
     }
 
-    /// Whether none stands still.
+    /// Whether no counter is stopped.
     pub(super) const fn is_empty(&self) -> bool {
         self.stopped.is_empty()
     }
 
-    /// A stopped counter that goes on by `time`, as `sign` says or for the tick is over. Ask until
-    /// there is none.
+    /// Removes and returns a counter that has restarted by `time`, either shown by `sign` or because
+    /// the longest tick is over. Call it until it returns `None`.
     pub(super) fn next_over(&mut self, time: TraceNs, sign: Option<Sign>) -> Option<Throttled> {
         let goes_on = |it: &Throttled| {
             sign.is_some_and(|sign| {
@@ -82,7 +82,7 @@ impl Throttles {
         Some(range)
     }
 
-    /// Whether one of those that stand still does so within `[begin, end]`.
+    /// Whether a stopped counter's range overlaps `[begin, end]`.
     pub(super) fn overlap(&self, begin: TraceNs, end: TraceNs) -> bool {
         let within = |it: &Throttled| it.begin <= end && begin <= it.end;
         self.stopped.iter().any(within)
@@ -102,8 +102,8 @@ mod tests {
         }
     }
 
-    /// The end is the next sample of the same thread on the same CPU; no other one's, and not the
-    /// one that was taken together with the stop.
+    /// The range ends at the next sample of the same thread on the same CPU; not at another
+    /// thread's, and not at the one taken together with the stop.
     #[test]
     fn ends_at_its_next_sample() {
         let mut throttles = Throttles::default();

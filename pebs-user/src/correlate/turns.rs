@@ -1,12 +1,13 @@
-//! Whose the time of a thread is while it has several visits open.
+//! Decides which visit a thread's time belongs to while several are open.
 //!
-//! Nested calls and stages end before what they are in goes on: the last one to begin has the thread. Items that are
-//! matched by id need not: an event loop goes on with any of them at any time. Where nothing marks that
-//! (`--resume`), the thread's time while several of them are open is *shared*: nobody knows whose it is.
+//! Nested calls and stages end before the visit around them goes on: the last one to begin is current. Items matched by
+//! id need not: an event loop may go on with any of them at any time. Without resume marks (`--resume`), the thread's
+//! time while several of them are open is *shared*: nobody knows which item it is for.
 //!
-//! Where it is marked, the last mark decides: a resume by a call lasts up to its return, and so does a stage; the begin of an
-//! item, or a resume without an end, lasts up to the thread's next mark, or until it goes to sleep: a loop does not wait
-//! for one item. What is then left is the loop's own, and shared as well, but no item lacks it.
+//! With resume marks, the last mark decides. A resume by a call lasts until its return, and so does a stage; the begin
+//! of an item, or a resume without an end, lasts until the thread's next mark or until it goes to sleep, because a loop
+//! does not wait for one item. The remaining time is the loop's own. It is counted as shared too, but no item is
+//! flagged for it.
 
 use pebs_common::record::Role;
 
@@ -19,17 +20,17 @@ use crate::store::run::VisitRule;
 use crate::store::schema::visit_flag;
 use crate::units::{Pid, ProbeId, Tid, TraceNs};
 
-/// Turns of a thread at most: more were begun than ended.
+/// Most entries of a thread's stack: beyond that, ends are missing.
 const MAX_TURNS: usize = 1 << 10;
 
-/// Whose the time is.
+/// Owner of a thread's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
-    /// No visit is open, or the thread works on an item that has none.
+    /// No visit is open, or the thread works on an item without a visit.
     Nobody,
-    /// One of the open visits', it is not known which; or the loop's own.
+    /// One of the open visits, nobody knows which; or the event loop itself.
     Shared,
-    /// Of the visit at this place in the list.
+    /// The visit at this index.
     Visit(usize),
 }
 
@@ -38,20 +39,19 @@ pub(super) enum Owner {
 pub(super) struct Spells {
     /// On the CPU, ns.
     pub ns: i64,
-    /// How often it began.
+    /// Number of times that shared time began.
     count: u64,
 }
 
-/// What a thread was marked to turn to.
+/// An item or visit that the thread turned to.
 #[derive(Clone, Copy, Debug)]
 enum Turn {
-    /// A visit that began, by its number. `lasts`: until the thread's next mark.
+    /// A visit that began, by its number on the thread. `lasts`: until the thread's next mark.
     Visit { number: u64, lasts: bool },
-    /// The item of this id.
+    /// The item with this id.
     Item {
         probe: ProbeId,
         id: u64,
-        /// Up to when.
         ends: Ends,
     },
 }
@@ -59,7 +59,7 @@ enum Turn {
 /// How a resume ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ends {
-    /// With the call whose stack pointer this was at its first instruction.
+    /// With the return of the call whose stack pointer was this at its first instruction.
     Call(u64),
     Mark,
     /// With the thread's next mark.
@@ -75,21 +75,20 @@ impl Turn {
     }
 }
 
-/// See the module.
+/// State of a thread's turns; see the module.
 #[derive(Debug)]
 pub(super) struct Turns {
-    /// Whose the time is now.
     pub owner: Owner,
-    /// Whether resumes are marked.
+    /// Whether there are resume marks.
     resumes: bool,
-    /// What the thread turned to and did not leave, if resumes are marked.
+    /// Visits and items that the thread turned to and did not leave, if there are resume marks.
     stack: Vec<Turn>,
-    /// Open visits that are matched by id.
+    /// Number of open visits that are matched by id.
     by_id: usize,
-    /// Visits that began.
+    /// Number of visits that began.
     visits: u64,
     shared: Spells,
-    /// Begin of the interval on the CPU that is shared and open.
+    /// Begin of the open interval of shared time on the CPU.
     since: Option<TraceNs>,
 }
 
@@ -106,13 +105,13 @@ impl Turns {
         }
     }
 
-    /// A visit begins on the thread.
+    /// Registers a visit that begins on the thread.
     #[inline]
     pub(super) fn begin(&mut self, visit: &mut OpenVisit, time: TraceNs) {
         self.visits += 1;
         visit.number = self.visits;
         self.by_id += usize::from(visit.by_id);
-        // A stage takes the time over; an item does not.
+        // A stage ends the shared time; an item doesn't.
         let begun = u64::from(visit.by_id && self.owner == Owner::Shared);
         visit.shared = Spells {
             ns: self.shared_ns(time),
@@ -130,7 +129,7 @@ impl Turns {
         }
     }
 
-    /// The visit that was at this place has ended.
+    /// Registers the end of the visit at `index`.
     #[inline]
     pub(super) fn end(&mut self, visit: &mut OpenVisit, index: usize, time: TraceNs) {
         self.by_id -= usize::from(visit.by_id);
@@ -149,7 +148,7 @@ impl Turns {
         visit.shared.ns = self.shared_ns(time) - visit.shared.ns;
     }
 
-    /// Whose the time is by the marks so far.
+    /// Returns the owner of the time, by the marks so far.
     #[inline]
     pub(super) fn choose(&self, visits: &[OpenVisit]) -> Owner {
         let Some(last) = visits.len().checked_sub(1) else {
@@ -169,38 +168,38 @@ impl Turns {
         place.map_or(Owner::Nobody, Owner::Visit)
     }
 
-    /// Its time is theirs from now on.
+    /// Sets the owner of the time from now on.
     pub(super) fn set(&mut self, owner: Owner) {
         self.owner = owner;
         self.shared.count += u64::from(owner == Owner::Shared);
     }
 
-    /// Whether the time is of no single item now.
+    /// Whether the time is shared now.
     pub(super) fn is_shared(&self) -> bool {
         self.owner == Owner::Shared
     }
 
-    /// Time on the CPU ends.
+    /// Ends time on the CPU.
     pub(super) fn pause(&mut self, time: TraceNs) {
         self.shared.ns = self.shared_ns(time);
         self.since = None;
     }
 
-    /// Time on the CPU begins.
+    /// Begins time on the CPU.
     pub(super) fn go_on(&mut self, time: TraceNs) {
         if self.owner == Owner::Shared {
             self.since = Some(time);
         }
     }
 
-    /// Time on the CPU that was shared so far, ns.
+    /// Shared time on the CPU so far, ns.
     #[inline]
     pub(super) fn shared_ns(&self, time: TraceNs) -> i64 {
         let open = self.since.map_or(0, |since| (time.0 - since.0).max(0));
         self.shared.ns + open
     }
 
-    /// Stack pointer at the first instruction of the call that resumed an item, if that is what the thread is in.
+    /// Stack pointer at the first instruction of the call that resumed the current item, if a call did.
     #[inline]
     pub(super) fn frame(&self) -> Option<u64> {
         match self.stack.last() {
@@ -212,14 +211,14 @@ impl Turns {
         }
     }
 
-    /// The thread goes to sleep: says whether that ends something.
+    /// Handles the thread going to sleep; returns whether that ends a turn.
     pub(super) fn sleep(&mut self) -> bool {
         let before = self.stack.len();
         self.next_mark();
         self.stack.len() < before
     }
 
-    /// What lasts until the next mark ends.
+    /// Ends the turns that last until the next mark.
     fn next_mark(&mut self) {
         while self.stack.pop_if(|turn| turn.lasts()).is_some() {}
     }
@@ -231,7 +230,7 @@ impl Turns {
         self.stack.push(turn);
     }
 
-    /// The thread turns to an item.
+    /// Turns to an item.
     fn resume(&mut self, (probe, id): (ProbeId, u64), ends: Ends) {
         self.next_mark();
         let is_over = |turn: &Turn| match (*turn, ends) {
@@ -258,14 +257,14 @@ impl Turns {
         self.push(Turn::Item { probe, id, ends });
     }
 
-    /// The thread leaves what it was resumed for; says whether it was resumed.
+    /// Ends the last resume of the probe; returns whether there was one.
     fn leave(&mut self, probe: ProbeId, ends: Ends) -> bool {
         let of_it = |turn: &Turn| matches!(turn, Turn::Item { probe: of, ends: by, .. } if *of == probe && *by == ends);
         let Some(at) = self.stack.iter().rposition(of_it) else {
             return false;
         };
         let mut place = 0;
-        // Stages that began in it and go on are what the thread is at.
+        // Stages that began in it and are still open stay.
         self.stack.retain(|turn| {
             place += 1;
             place <= at || matches!(turn, Turn::Visit { lasts: false, .. })
@@ -273,7 +272,7 @@ impl Turns {
         true
     }
 
-    /// Forgets resumes whose frame is gone by this stack pointer; says whether there were some.
+    /// Drops resumes whose frame is gone according to the stack pointer; returns whether there were any.
     fn unwind(&mut self, sp: u64) -> bool {
         let before = self.stack.len();
         let is_gone = |turn: &mut Turn| {
@@ -286,7 +285,7 @@ impl Turns {
 }
 
 impl Thread {
-    /// Leaves calls that resumed items and are gone by this stack pointer; says whether there were some.
+    /// Ends calls that resumed items and are gone according to the stack pointer; returns whether there were any.
     pub(super) fn leave_scopes(&mut self, sp: u64, time: TraceNs) -> bool {
         let left = self.turns.unwind(sp);
         if left {
@@ -297,7 +296,7 @@ impl Thread {
 }
 
 impl Correlator {
-    /// The thread on which the item of this id is open.
+    /// Returns the thread on which the item with this id is open.
     pub(super) fn owner_of(&self, pid: Pid, id: Option<u64>) -> Option<Tid> {
         let id = id?;
         let by_id = |(_, rule): &(usize, &super::ProbeRule)| rule.rule == VisitRule::ById;
@@ -306,7 +305,7 @@ impl Correlator {
         keys.find_map(|key| self.by_id.get(&key).copied())
     }
 
-    /// Takes in a mark of a resume: the thread turns to an item, or leaves it.
+    /// Handles a resume mark: the thread turns to an item, or leaves it.
     pub(super) fn resume(
         &mut self,
         (role, rule): (Role, VisitRule),
@@ -314,7 +313,7 @@ impl Correlator {
         sink: &mut impl Sink,
     ) {
         let (time, tid) = (mark.record.time, mark.record.tid);
-        // What the mark itself takes is no item's.
+        // The time of the mark itself belongs to no item.
         let own = self.mark_times[usize::from(mark.probe.0)][role as usize];
         let ends = match rule {
             VisitRule::Call => Ends::Call(mark.sp),
@@ -322,7 +321,7 @@ impl Correlator {
             _ => Ends::Mark,
         };
         if matches!(role, Role::End | Role::Return) {
-            // Of an item that no visit is known of, there is nothing to leave.
+            // If no turn is open, there is nothing to leave.
             if let Some(thread) = self.threads.get_mut(tid)
                 && thread.turns.leave(mark.probe, ends)
             {

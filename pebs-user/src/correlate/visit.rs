@@ -1,4 +1,4 @@
-//! Visits while they are open, and as they come out.
+//! Visits, open and closed.
 
 use std::ops::{Deref, DerefMut};
 
@@ -12,34 +12,35 @@ use crate::stream::samples::{SampleBuf, Samples};
 use crate::stream::stacks::StackKey;
 use crate::units::{Cpu, Ip, Pid, ProbeId, Tid, TraceNs};
 
-/// State of a thread off the CPU that could have gone on.
+/// State of a thread that is off the CPU but could run.
 pub(super) const RUNNABLE: &str = "runnable";
 
 /// An interval that the thread spent off the CPU while the visit was current.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawWait {
-    /// Switched out.
+    /// Time of the switch-out.
     pub begin: TraceNs,
-    /// Switched in, or the end of the visit.
+    /// Time of the switch-in, or the end of the visit.
     pub end: TraceNs,
-    /// Where the thread left user space.
+    /// Instruction pointer where the thread left user space.
     pub ip: Option<Ip>,
-    /// Why: the wire's state in words.
+    /// Thread state in words: "runnable", "sleeping", "uninterruptible", "blocked", "stopped" or "dead".
     pub state: &'static str,
-    /// CPU it left.
+    /// CPU that it left.
     pub from: Cpu,
-    /// CPU it came back on.
+    /// CPU that it came back on.
     pub to: Cpu,
-    /// When it was woken, and by whom; no thread: by an interrupt. `None`: not recorded, or it was not asleep.
+    /// Time of the wake-up, and the waker (`None`: an interrupt). `None` if not recorded, or if the thread was not
+    /// asleep.
     pub woken: Option<(TraceNs, Option<Actor>)>,
-    /// Who took the CPU from it, if it could have gone on and that was recorded.
+    /// Thread that took the CPU, if this one was preempted and that was recorded.
     pub displaced: Option<Actor>,
-    /// The call stack at which it went to wait, if that was recorded.
+    /// Call stack at which it left the CPU, if recorded.
     pub stack: StackKey,
 }
 
 impl RawWait {
-    /// How long it could have run but did not get a CPU, ns; `None` if that is unknown.
+    /// Time in which it could run but did not get a CPU, ns; `None` if unknown.
     #[must_use]
     pub fn runnable_ns(&self) -> Option<i64> {
         let since = match (self.woken, self.state) {
@@ -51,38 +52,38 @@ impl RawWait {
     }
 }
 
-/// What happened to a visit's thread while the visit was its current one.
+/// Counts of a thread while the visit was its current one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Times that it left the CPU.
+    /// Number of switch-outs.
     pub switches: u32,
-    /// Times that it came back on another CPU.
+    /// Number of switch-ins on another CPU.
     pub migrations: u32,
-    /// Page faults that it took.
+    /// Number of page faults.
     pub page_faults: u32,
-    /// What was recorded of it beside.
+    /// Numbers of the other interruptions.
     pub extras: ExtraRecords,
-    /// While the visit is open how long its thread had slept when it began; then how long it slept meanwhile without
-    /// this being a wait of the visit, ns.
+    /// While the visit is open: time that its thread had slept before it began, ns. Once closed: time that the
+    /// thread slept during the visit but not as a wait of it, ns.
     pub idle_ns: i64,
 }
 
-/// What pebs-trace did on a thread.
+/// Own time and records on a thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OwnWork {
     /// Time of marks, ns.
     pub marks_ns: u64,
     pub samples: u64,
-    /// Times that the thread left the CPU.
+    /// Number of switch-outs.
     pub switches: u64,
-    /// Page faults that were counted.
+    /// Number of page faults counted.
     pub page_faults: u64,
-    /// What was recorded beside.
+    /// Numbers of the other interruptions.
     pub extras: ExtraRecords,
 }
 
 impl OwnWork {
-    /// What was done since there was only this.
+    /// Difference to an earlier state.
     #[must_use]
     pub const fn since(&self, before: &Self) -> Self {
         Self {
@@ -95,16 +96,16 @@ impl OwnWork {
     }
 }
 
-/// Time that a mark takes of its thread, ns.
+/// Time that a mark takes from its thread, ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MarkTime {
-    /// Until its time is read.
+    /// Up to the reading of the mark's time.
     pub before_ns: u64,
-    /// From there on.
+    /// After the reading of the mark's time.
     pub after_ns: u64,
 }
 
-/// What happened within the visits that are open.
+/// Sums of the visits that are open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenLoad {
     /// Time on the CPU, ns.
@@ -112,11 +113,11 @@ pub struct OpenLoad {
     /// Samples held.
     pub samples: u64,
     pub page_faults: u64,
-    /// What was recorded beside.
+    /// Numbers of the other interruptions.
     pub extras: ExtraRecords,
 }
 
-/// A visit that has begun. Boxed, as it moves from the pool to its thread and back.
+/// An open visit. Boxed, because it moves from the pool to its thread and back.
 #[derive(Debug, Default)]
 pub(super) struct OpenVisit(Box<VisitState>);
 
@@ -134,7 +135,7 @@ impl DerefMut for OpenVisit {
     }
 }
 
-/// What is known of a visit that has begun.
+/// State of a visit.
 #[derive(Debug)]
 pub(super) struct VisitState {
     pub probe: ProbeId,
@@ -143,11 +144,12 @@ pub(super) struct VisitState {
     pub item_id: u64,
     /// Id of the begin mark, for matching.
     pub id: Option<u64>,
-    /// Its end is matched by id: the thread may do other things meanwhile.
+    /// Whether its end is matched by id: the thread may do other things meanwhile.
     pub by_id: bool,
-    /// Its number among those of its thread.
+    /// Number among the visits of its thread.
     pub number: u64,
-    /// What the thread had shared when it began; time shared since then once it closed. See [`super::turns`].
+    /// While the visit is open: the thread's shared time when it began. Once closed: the shared time since then. See
+    /// [`super::turns`].
     pub shared: Spells,
     pub begin: TraceNs,
     pub cpu: Cpu,
@@ -155,20 +157,20 @@ pub(super) struct VisitState {
     pub flags: u32,
     pub counts: Counts,
     pub taken: Taken,
-    /// While it is open what pebs-trace had done on its thread before; then what it did meanwhile.
+    /// While the visit is open: own work on its thread before it began. Once closed: own work during it.
     pub own: OwnWork,
     pub args: Vec<Option<ArgValue>>,
-    /// The items, if there are several.
+    /// The items, if it serves several.
     pub batch: Batch,
     /// Intervals on the CPU as the current visit.
     pub active: Vec<(TraceNs, TraceNs)>,
-    /// Begin of the interval that is open.
+    /// Begin of the open interval.
     pub active_since: Option<TraceNs>,
     pub samples: SampleBuf,
     pub waits: Vec<RawWait>,
-    /// Waits within marks as the current visit, and their time, ns.
+    /// Number of waits within marks as the current visit, and their time, ns.
     pub mark_waits: (u32, i64),
-    /// What was counted while it was current.
+    /// Event counts while it was current.
     pub events: EventCounts,
 }
 
@@ -203,7 +205,7 @@ impl Default for VisitState {
 }
 
 impl VisitState {
-    /// Makes a used visit new, keeping its buffers.
+    /// Resets a used visit, keeping its buffers.
     pub(super) fn reset(
         &mut self,
         probe: ProbeId,
@@ -231,7 +233,7 @@ impl VisitState {
         self.mark_waits = (0, 0);
     }
 
-    /// The visit as it comes out.
+    /// Returns the visit as it is handed on.
     pub(super) fn closed(
         &self,
         visit_id: u64,
@@ -263,20 +265,20 @@ impl VisitState {
         }
     }
 
-    /// Time on the CPU as the current visit up to an instant, ns.
+    /// Time on the CPU as the current visit up to `until`, ns.
     pub(super) fn active_ns(&self, until: TraceNs) -> i64 {
         let since = self.active_since.filter(|since| *since < until);
         let past = self.active.iter().map(|(begin, end)| end.0 - begin.0);
         past.sum::<i64>() + since.map_or(0, |since| until.0 - since.0)
     }
 
-    /// How long its thread slept as its current visit, ns.
+    /// Time that its thread slept while it was current, ns.
     pub(super) fn slept_ns(&self) -> i64 {
         let waits = self.waits.iter().filter(|wait| wait.state != RUNNABLE);
         waits.map(|wait| wait.end.0 - wait.begin.0).sum()
     }
 
-    /// The visit stops being active at `time`.
+    /// Closes the open interval at `time`.
     pub(super) fn pause(&mut self, time: TraceNs) {
         if let Some(since) = self.active_since.take()
             && since < time
@@ -286,48 +288,46 @@ impl VisitState {
     }
 }
 
-/// A visit as it comes out of the correlator.
+/// A closed visit, as handed to the sink.
 #[derive(Clone, Copy, Debug)]
 pub struct ClosedVisit<'a> {
-    /// Number, from 1, in order of closing on its thread.
+    /// Number from 1, in order of closing on its thread.
     pub visit_id: u64,
     pub item_id: u64,
     pub probe: ProbeId,
-    /// Process.
     pub pid: Pid,
-    /// Thread.
     pub tid: Tid,
     pub begin: (TraceNs, Cpu),
     /// End, and the CPU of the end mark if there was one; `None` if the trace ended first.
     pub end: Option<(TraceNs, Option<Cpu>)>,
-    /// [`crate::store::schema::visit_flag`].
+    /// See [`crate::store::schema::visit_flag`].
     pub flags: u32,
     /// Named arguments, one per column.
     pub args: &'a [Option<ArgValue>],
     /// The items, with [`crate::store::schema::visit_flag::SHARED`].
     pub batch: &'a Batch,
-    /// Intervals on the CPU as the thread's current visit: sorted, disjoint, half-open. Without
-    /// switches: as the current visit.
+    /// Intervals on the CPU as the thread's current visit: sorted, disjoint, half-open. Without switches: intervals
+    /// as the current visit.
     pub active: &'a [(TraceNs, TraceNs)],
-    /// Time, as `active`, of the thread meanwhile that is of no single item, ns.
+    /// Part of the thread's shared time during the visit, ns; measured like `active`.
     pub shared_ns: i64,
-    /// Whether `active` is time on the CPU.
+    /// Whether switches were recorded, so that `active` is time on the CPU.
     pub switches: bool,
     /// Whether page faults were recorded.
     pub page_faults: bool,
-    /// What happened to the thread, as far as recorded.
+    /// Counts of the thread, as far as recorded.
     pub counts: Counts,
-    /// Interrupts, softirqs and page faults of the thread, as far as recorded.
+    /// Interrupt, softirq and page-fault time of the thread, as far as recorded.
     pub interference: InterferenceColumns,
-    /// What pebs-trace did on the thread from begin to end, other visits' marks and samples included.
+    /// Own work on the thread from begin to end, including marks and samples of other visits.
     pub own: OwnWork,
     /// Samples, in time order.
     pub samples: Samples<'a>,
     /// Intervals off the CPU, in time order.
     pub waits: &'a [RawWait],
-    /// Waits within marks, which are none of its own, and their time, ns.
+    /// Number of waits within marks, which are not in `waits`, and their time, ns.
     pub mark_waits: (u32, i64),
-    /// What was counted while it was current.
+    /// Event counts while it was current.
     pub events: &'a EventCounts,
 }
 
@@ -338,46 +338,46 @@ impl ClosedVisit<'_> {
         self.least_oncpu_ns().filter(|_| self.owns_all())
     }
 
-    /// Time on the CPU that is known to be the visit's, waits within marks included, ns; `None` if unknown.
+    /// Time on the CPU that is certainly the visit's, including waits within marks, ns; `None` if unknown.
     #[must_use]
     pub fn least_oncpu_ns(&self) -> Option<i64> {
         let active = self.active.iter().map(|(begin, end)| end.0 - begin.0);
         (self.switches && self.end.is_some()).then(|| active.sum::<i64>() + self.mark_waits.1)
     }
 
-    /// Whether all of its time is known to be its own: it shared none.
+    /// Whether the visit shared no time with others.
     #[must_use]
     pub const fn owns_all(&self) -> bool {
         self.flags & visit_flag::TIME_SHARED == 0
     }
 
-    /// Time on the CPU of its thread meanwhile that is of no single item, ns; `None` if unknown.
+    /// The thread's shared time on the CPU during the visit, ns; `None` if unknown.
     #[must_use]
     pub fn shared_ns(&self) -> Option<i64> {
         (self.switches && self.end.is_some()).then_some(self.shared_ns)
     }
 
-    /// Time in which its thread slept while it was turned to no item, or to another one, ns; `None` if unknown.
+    /// Time that its thread slept while no visit or another one was current, ns; `None` if unknown.
     #[must_use]
     pub fn idle_ns(&self) -> Option<i64> {
         let known = self.switches && self.end.is_some() && self.owns_all();
         known.then_some(self.counts.idle_ns)
     }
 
-    /// Times that the thread left the CPU while the visit was current; `None` if unknown.
+    /// Number of switch-outs while the visit was current; `None` if unknown.
     #[must_use]
     pub fn switches(&self) -> Option<u32> {
         self.switches.then_some(self.counts.switches)
     }
 
-    /// Times that it came back on another CPU; `None` if unknown.
+    /// Number of switch-ins on another CPU; `None` if unknown.
     #[must_use]
     pub fn migrations(&self) -> Option<u32> {
         let known = self.switches && self.begin.1 != Cpu::UNKNOWN;
         known.then_some(self.counts.migrations)
     }
 
-    /// Page faults that it took while the visit was current; `None` if unknown.
+    /// Page faults while the visit was current; `None` if unknown.
     #[must_use]
     pub fn page_faults(&self) -> Option<u32> {
         self.page_faults.then_some(self.counts.page_faults)

@@ -137,7 +137,7 @@ pub struct UnitCosts {
     /// Cost of a sample of the run's first event, if that is a clock, an event that occurs all the time while code
     /// runs, or page faults.
     pub sample_ns: Option<f64>,
-    /// How long a sample of it stops the code, and when its time is read.
+    /// Time that a sample of it stops the code, and when in that time the sample's time is read.
     pub pause: Option<Pause>,
     /// Costs of the `--with` data.
     pub extras: ExtraCosts,
@@ -486,7 +486,7 @@ impl Bench {
     fn compare(&self, work: Work, counter: &PerfEvent) -> Option<(Duration, Duration, u64)> {
         let mut plain = Duration::MAX;
         let mut counted = (Duration::MAX, 0);
-        // In turn, so that a slow spell meets both.
+        // Interleaved, so that a slow period affects both.
         for _ in 0..ROUNDS {
             plain = plain.min(timed(|| work.run()));
             self.empty();

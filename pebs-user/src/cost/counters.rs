@@ -101,7 +101,7 @@ impl Way {
         }
     }
 
-    /// How a group's pages are mapped, if it is read by `rdpmc`.
+    /// How a group's pages are mapped; `None`: not read by `rdpmc`.
     const fn mapping(self) -> Option<Mapping> {
         match self {
             Self::Rdpmc => Some(Mapping::OnDemand),
@@ -297,7 +297,7 @@ fn clock_ticks() -> u64 {
 /// Ticks of the calls of a round, in their order.
 type Calls = [u64; CALLS];
 
-/// How a way is measured.
+/// Ways to measure.
 enum Means {
     /// In this process.
     Here,

@@ -73,7 +73,7 @@ impl Bounds {
     }
 }
 
-/// What the event counts while a sample is taken.
+/// Effect of a sample on the event's count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Counts {
     /// Time: the count advances.
@@ -409,7 +409,7 @@ mod tests {
         extra: 0.0,
     };
 
-    /// A target as the controller meets it.
+    /// A simulated target of the controller.
     #[derive(Clone, Copy, Debug)]
     struct Target {
         sample_ns: f64,

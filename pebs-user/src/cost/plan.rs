@@ -34,7 +34,7 @@ pub(crate) struct Price {
     pub alpha_ns: f64,
     /// Upper end of its confidence interval, ns, used to keep bounds.
     pub alpha_at_most_ns: f64,
-    /// What the event counts while a sample is taken.
+    /// Effect of a sample on the event's count.
     pub counts: Counts,
 }
 

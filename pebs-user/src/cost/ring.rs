@@ -83,7 +83,7 @@ pub(crate) struct Advice {
     pub cache_limit: Option<u64>,
     /// See [`pollution`].
     pub pollution: f64,
-    /// How long the draining thread may be delayed until samples are refused, ns; null without records.
+    /// Longest delay of the draining thread before samples are refused, ns; null without records.
     pub stands_still_ns: Option<f64>,
 }
 

@@ -1,34 +1,35 @@
-//! What is usual so far, and what diverges from it: which visits are worth their raw samples.
+//! Running baselines of visits, and the test for visits that diverge from them: those are worth
+//! their raw samples.
 //!
-//! A visit is judged when it ends, against the visits of its group that ended before it. It is slow
-//! if its duration is beyond the group's limit, or the time of any function beyond the limit of
-//! that function in the group. The limits follow from a [`Rule`]:
+//! A visit is judged when it ends, against earlier visits of its group. It is slow if its duration
+//! is beyond the group's limit, or the time of any function is beyond that function's limit in the
+//! group. The limits follow from a [`Rule`]:
 //!
-//! * `500us`: a duration from there on. No baseline, and functions add nothing: none takes longer
-//!   than its visit.
+//! * `500us`: durations of at least this. Needs no baseline, and functions add nothing: none takes
+//!   longer than its visit.
 //! * `3x`: three times the median. A function counts if its time is beyond by more than twice its
-//!   own standard error, and if what it takes beyond its median is at least [`MATERIAL`] = 1/4 of
-//!   the median duration: a function that usually takes 1 % of the visit may take 3 %.
-//! * `p99`: among the longest 1 % of durations. A visit with k functions would have k more chances
-//!   to be among the longest 1 % of any, so functions share the 1 %: each is compared with its
-//!   1 - 0.01/k quantile, k being the mean number of functions of a visit. About 2 % of visits
-//!   that are all alike are beyond a limit, half of them for a function.
+//!   own standard error, and if its excess over its median is at least [`MATERIAL`] = 1/4 of the
+//!   median duration: a function that usually takes 1 % of the visit may take 3 %.
+//! * `p99`: the longest 1 % of durations. A visit with k functions would have k more chances to be
+//!   among the longest 1 % of any, so functions share the 1 %: each is compared with its 1 - 0.01/k
+//!   quantile, k being the mean number of functions of a visit. About 2 % of equal visits are
+//!   beyond a limit, half of them because of a function.
 //!
 //! *In doubt slow.* Of n visits the longest n (1 - q) + 3 sqrt(n q (1 - q)) durations are beyond
-//! the quantile q: three standard deviations of the number that chance puts there, so that 1 %
-//! of slow visits is not cut in half by `p99`. *Worked number*: of 10,000 visits 100 + 30.
+//! the quantile q: three standard deviations of the number that chance puts there, so that `p99`
+//! doesn't cut 1 % of slow visits in half. *Worked number*: of 10,000 visits 100 + 30.
 //!
-//! *Warm-up.* Until a group has as many visits as its rule needs to mean anything
-//! ([`Rule::warm_up`]), everything is slow. A function with fewer times than that decides nothing:
-//! something seldom called makes a visit slow by its duration.
+//! *Warm-up.* Until a group has enough visits for its rule ([`Rule::warm_up`]), every visit is
+//! slow. A function with fewer values than that is not judged: a rarely called one makes a visit
+//! slow only by the visit's duration.
 //!
-//! *Running.* A distribution is that of the last 2^16 to 2^17 values: the values go to one
-//! [`Sketch`], and when it has 2^16 the one before it is forgotten. Slow visits are part of it, as
-//! leaving them out would lower the quantile again and again. A limit is drawn anew when 1/64 more
-//! values have come, but at least 16 and at most 1,024.
+//! *Running.* A distribution covers the last 2^16 to 2^17 values: they go to one [`Sketch`], and
+//! when it has 2^16 it replaces the previous one. Slow visits are included, as leaving them out
+//! would lower the quantile again and again. A limit is recomputed after 1/64 more values, but at
+//! least 16 and at most 1,024.
 //!
-//! *Assumption*: visits of a group are alike but for what makes them slow, and time is not shorter
-//! than the sketch's buckets tell apart (3 %).
+//! *Assumption*: visits of a group are alike except for the cause of slow ones, and times differ by
+//! more than the sketch's buckets resolve (3 %).
 //! Source: Akiyama 2018, section IV.C.3: dump raw samples only when the estimation diverges.
 
 use std::fmt;
@@ -36,33 +37,33 @@ use std::str::FromStr;
 
 use crate::estimate::sketch::Sketch;
 
-/// Values of a generation.
+/// Number of values in a generation.
 const GENERATION: u64 = 1 << 16;
 
-/// Fewest and most new values after which a limit is drawn again.
+/// Fewest and most new values after which a limit is recomputed.
 const REFRESH: (u64, u64) = (16, 1024);
 
-/// Fewest visits that a baseline is made of.
+/// Fewest visits in a baseline.
 const FEWEST: u64 = 100;
 
-/// Standard deviations by which the number of visits beyond a quantile may vary by chance.
+/// Allowance for chance in the number of visits beyond a quantile, in standard deviations.
 const DOUBT: f64 = 3.0;
 
-/// Standard errors by which a function's time has to be beyond a multiple.
+/// Standard errors by which a function's time must exceed a multiple.
 const ERRORS: f64 = 2.0;
 
-/// What a function takes beyond its median to count under [`Rule::Multiple`], as a share of the
-/// median duration.
+/// Smallest excess of a function over its median that counts under [`Rule::Multiple`], as a share
+/// of the median duration.
 pub const MATERIAL: f64 = 0.25;
 
-/// What is slow.
+/// Definition of slow.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rule {
     /// Beyond this quantile, 0.5..1.
     Quantile(f64),
-    /// At least so many times the median; above 1.
+    /// At least this many times the median; above 1.
     Multiple(f64),
-    /// At least so long, ns.
+    /// At least this long, ns.
     Absolute(u64),
 }
 
@@ -74,8 +75,8 @@ impl Default for Rule {
 }
 
 impl Rule {
-    /// Visits of a group before the first is judged: 100 (p99, 3x), more where a quantile needs
-    /// more (1,000 for p99.9), none for a duration.
+    /// Number of visits of a group before the first is judged: 100 (p99, 3x), more where a quantile
+    /// needs more (1,000 for p99.9), 0 for a duration.
     #[must_use]
     pub fn warm_up(self) -> u64 {
         match self {
@@ -85,7 +86,7 @@ impl Rule {
         }
     }
 
-    /// The share of visits that are alike which is beyond a limit by chance, for functions.
+    /// Share of equal visits that are beyond a limit by chance, shared by the functions.
     fn chance(self) -> f64 {
         match self {
             Self::Quantile(share) => 1.0 - share,
@@ -94,7 +95,7 @@ impl Rule {
     }
 }
 
-/// Values among which one is expected beyond a quantile of this chance; at least [`FEWEST`].
+/// Number of values of which one is expected beyond a quantile of this chance; at least [`FEWEST`].
 fn resolution(chance: f64) -> u64 {
     ((1.0 / chance).round() as u64).max(FEWEST)
 }
@@ -102,7 +103,7 @@ fn resolution(chance: f64) -> u64 {
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            // 0.99 is not 99/100 to the last bit.
+            // 0.99 is not exactly 99/100.
             Self::Quantile(share) => write!(f, "p{}", (share * 1e6).round() / 1e4),
             Self::Multiple(times) => write!(f, "{times}x"),
             Self::Absolute(ns) => {
@@ -145,14 +146,14 @@ impl FromStr for Rule {
     }
 }
 
-/// The distribution of what came last, and the limit last drawn from it.
+/// Distribution of recent values, and the limit last computed from it.
 ///
 /// Memory: two sketches.
 #[derive(Clone, Debug, Default)]
 pub struct Running {
     current: Sketch,
     previous: Sketch,
-    /// Values of the current sketch at which the limit is drawn again.
+    /// Length of the current sketch at which the limit is recomputed.
     refresh_at: u64,
     limit: u64,
     median: u64,
@@ -163,8 +164,8 @@ impl Running {
         self.current.len() + self.previous.len()
     }
 
-    /// Adds a value; draws the limit again if it is time, `allowed` giving the number of values
-    /// beyond it of that many.
+    /// Adds a value. Recomputes the limit when due; `allowed` returns the number of values beyond
+    /// it, of a total.
     fn add(&mut self, value: u64, allowed: impl FnOnce(f64) -> f64) {
         self.current.add(value);
         if self.current.len() >= GENERATION {
@@ -175,7 +176,7 @@ impl Running {
         if self.current.len() >= self.refresh_at {
             let len = self.len();
             self.refresh_at = self.current.len() + (len / 64).clamp(REFRESH.0, REFRESH.1);
-            // Rare, and no more than the sketch of one generation: the sum is not kept.
+            // Rare, and at most one sketch of a generation to merge: the sum is not kept.
             let mut all = self.current.clone();
             all.merge(&self.previous);
             self.median = all.quantile(0.5).unwrap_or(0);
@@ -184,12 +185,11 @@ impl Running {
     }
 }
 
-/// What a visit turned out to be.
+/// Result of judging a visit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Like the others.
     Usual,
-    /// Too few visits came before it to tell.
+    /// There were too few visits before it.
     WarmingUp,
     /// Its duration is beyond the limit.
     Slow,
@@ -203,12 +203,12 @@ pub struct GroupBaseline {
     rule: Rule,
     durations: Running,
     visits: u64,
-    /// Functions of all visits.
+    /// Total number of functions of all visits.
     functions: u64,
 }
 
 impl GroupBaseline {
-    /// An empty baseline.
+    /// Returns an empty baseline.
     #[must_use]
     pub fn new(rule: Rule) -> Self {
         Self {
@@ -231,14 +231,13 @@ impl GroupBaseline {
         if slow { Verdict::Slow } else { Verdict::Usual }
     }
 
-    /// Whether the rule looks at functions.
+    /// Whether the rule judges functions.
     #[must_use]
     pub const fn judges_functions(&self) -> bool {
         !matches!(self.rule, Rule::Absolute(_))
     }
 
-    /// Whether the time of a function diverges from what it usually takes in a visit of the group,
-    /// if it is in it. ns.
+    /// Whether the time of a function in a visit of the group, ns, is beyond the function's limit.
     #[must_use]
     pub fn diverges(&self, function: &Running, self_ns: f64, stderr_ns: f64) -> bool {
         match self.rule {
@@ -256,7 +255,7 @@ impl GroupBaseline {
         }
     }
 
-    /// Adds a visit that is whole: its duration, and its number of functions.
+    /// Adds a complete visit: its duration, ns, and its number of functions.
     pub fn add(&mut self, duration: u64, functions: usize) {
         self.visits += 1;
         self.functions += functions as u64;
@@ -266,7 +265,7 @@ impl GroupBaseline {
         });
     }
 
-    /// Adds the time of a function of that visit to its distribution.
+    /// Adds the time of a function of that visit, ns, to the function's distribution.
     pub fn add_function(&self, function: &mut Running, self_ns: f64) {
         let chance = self.chance_of_function();
         function.add(self_ns as u64, |n| n * chance);
@@ -291,8 +290,8 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// Shares of `visits` durations judged slow or kept while warming up, with every `one_in`th
-    /// twenty times as long.
+    /// Judges `visits` durations, every `one_in`th of which is twenty times as long. Returns how
+    /// many were kept while warming up, were judged slow, and were missed.
     fn judged(rule: Rule, visits: u64, one_in: u64) -> (u64, u64, u64) {
         let mut baseline = GroupBaseline::new(rule);
         let mut random = SplitMix64::new(1);
@@ -311,7 +310,7 @@ mod tests {
         (warming, slow, missed)
     }
 
-    /// What can be typed, and how it is shown again.
+    /// Accepted rules, and how they are displayed.
     #[test]
     fn rules() {
         for text in [
@@ -334,19 +333,19 @@ mod tests {
         assert_eq!(rule("5ms").warm_up(), 0);
     }
 
-    /// A multiple of the median finds every long one, and of the others none.
+    /// A multiple of the median finds every long visit, and no other.
     #[test]
     fn multiple() {
         assert_eq!(judged(rule("3x"), 50_000, 100), (100, 499, 0));
     }
 
-    /// A time needs no baseline.
+    /// A duration needs no baseline.
     #[test]
     fn time() {
         assert_eq!(judged(rule("1ms"), 50_000, 100), (0, 500, 0));
     }
 
-    /// 1 % of long ones are all beyond p99, and not many others; so with a few only.
+    /// 1 % of long visits are all beyond p99, with few others; so are fewer long ones.
     #[test]
     fn quantile() {
         let (warming, slow, missed) = judged(rule("p99"), 50_000, 100);
@@ -357,7 +356,7 @@ mod tests {
         assert!((50..1000).contains(&slow), "{slow}");
     }
 
-    /// Equal durations have no slow ones among them.
+    /// Of equal durations none is slow.
     #[test]
     fn equal_durations() {
         for text in ["p99", "3x"] {
@@ -382,8 +381,7 @@ mod tests {
         assert!(baseline.durations.len() <= 2 * GENERATION);
     }
 
-    /// A function's time counts beyond its own limit, if it is long enough to matter and surer than
-    /// chance.
+    /// A function's time counts beyond its own limit, if it is material and significant.
     #[test]
     fn functions() {
         for text in ["p99", "3x"] {
@@ -404,7 +402,7 @@ mod tests {
             }
             assert!(group.diverges(&f, 60_000.0, 5_000.0), "{text}");
             assert!(!group.diverges(&f, 10_500.0, 1_000.0), "{text}");
-            // Ten times its usual time, but that is 5 % of the visit; and 4 +- 2 times.
+            // Ten times its usual time, but only 5 % of the visit; and 4 ± 2 times.
             let small = group.diverges(&g, 5_000.0, 10.0);
             let unsure = group.diverges(&f, 40_000.0, 20_000.0);
             let quantile = text == "p99";
@@ -416,7 +414,7 @@ mod tests {
         }
     }
 
-    /// Of visits that are all alike with five functions each, about 1 % diverge for any function.
+    /// Of equal visits with five functions each, about 1 % diverge for any function.
     #[test]
     fn functions_share_the_chance() {
         let mut group = GroupBaseline::new(Rule::default());

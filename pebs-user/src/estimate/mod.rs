@@ -1,7 +1,7 @@
 //! Estimates made as visits close. Pure: no I/O, no clock.
 //!
-//! [`visit`] divides a visit's time among its functions, [`net`] learns what pebs-trace itself takes of visits, and
-//! [`baseline`] judges which of them are worth their raw samples.
+//! [`visit`] divides a visit's time among its functions, [`net`] learns the own time in visits, and [`baseline`]
+//! selects the visits that are worth their raw samples.
 
 pub mod baseline;
 pub(crate) mod net;

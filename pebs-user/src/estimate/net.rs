@@ -1,70 +1,70 @@
-//! What pebs-trace takes of an item's time, learnt from the items themselves. Pure.
+//! Learns the cost of a sample to an item from the items themselves. Pure.
 //!
-//! *Net* is a visit's time less what recording took of it. What marks and counted page faults take is measured before the
-//! run. What a sample takes of the item that it falls into is more than the pause that a spinning loop sees (on a virtual
-//! machine without a PMU 17 us where the pause is 12), so it is learnt in the run.
+//! *Net* is a visit's time less own time. The cost of marks and counted page faults is measured before the run. The
+//! cost of a sample to the item that it interrupts is more than the pause seen by a spinning loop (on a virtual machine
+//! without a PMU 17 us where the pause is 12), so it is learnt in the run.
 //!
 //! # How
 //!
-//! A sample is taken each R of time on the CPU, at a phase that does not depend on the items, and takes c. A visit whose
-//! own time is L (marks included) then has j or j + 1 samples, with x = L/(R - c) between j and j + 1: j + 1 with
-//! probability x - j. So visits with j samples, each counted (x - j)/(j + 1 - x) times, have the same distribution of L as
-//! those with j + 1 samples; but of the latter each lasted longer by c. c is the median of the differences between their
-//! 20th to 80th percentiles, so that a few that are slow for other reasons do not matter. As x follows from c, this is
-//! done a few times over.
+//! A sample is taken every R of time on the CPU, at a phase independent of the items, and costs c. A visit whose own
+//! work takes L (marks included) then has j or j + 1 samples, where x = L/(R - c) is between j and j + 1: it has j + 1
+//! with probability x - j. So visits with j samples, each weighted by (x - j)/(j + 1 - x), have the same distribution
+//! of L as those with j + 1 samples; but each of the latter lasted longer by c. c is the median of the differences
+//! between their 20th to 80th percentiles, so that a few visits that are slow for other reasons don't matter. As x
+//! depends on c, this is iterated a few times.
 //!
-//! Its standard error is that of the same figure over `PARTS` parts of the visits. Items with j = 0, 1 and 2 are compared, each
-//! probe by itself: with more samples a small error of R makes x useless. Estimates are combined by their variance, with
-//! what was measured before the run as one more: it is taken to be off by half (`MEASURED_OFF`). So where items are
-//! long, or differ by much more than a sample takes, what was measured is what remains.
+//! The standard error comes from the same estimate over `PARTS` parts of the visits. Items with j = 0, 1 and 2 are
+//! compared, each probe by itself: with more samples a small error of R makes x useless. Estimates are combined by
+//! their variance, together with the cost measured before the run, which gets a standard error of half its value
+//! (`MEASURED_OFF`). So where items are long, or differ by much more than a sample costs, the measured value remains.
 //!
-//! Assumption: the event goes on as time does (a clock, cycles), and its phase is independent of the items.
+//! Assumption: the event advances like time (a clock, cycles), and its phase is independent of the items.
 //! *Worked number*: items of 11 us with their marks, R = 100 us, c = 17 us: one in 8 has a sample and lasts 28 us.
 
 use crate::rng::mix;
 
-/// Values of a stratum that are kept.
+/// Most values kept of a stratum.
 const KEPT: usize = 4096;
 
-/// Strata of a probe: visits without a sample, with one, two and three.
+/// Strata of a probe: visits with 0, 1, 2 and 3 samples.
 const STRATA: usize = 4;
 
-/// Values of two strata below which they say nothing.
+/// Fewest values of a stratum for a comparison.
 const ENOUGH: usize = 64;
 
-/// Parts that the standard error follows from.
+/// Number of parts for the standard error.
 const PARTS: usize = 8;
 
-/// By which share of itself a cost that was measured before the run is taken to be off.
+/// Relative standard error of a cost that was measured before the run.
 const MEASURED_OFF: f64 = 0.5;
 
-/// By which share of itself a cost that was learnt is off at least.
+/// Smallest relative standard error of a learnt cost.
 const LEARNT_OFF: f64 = 0.02;
 
-/// Part of the way to the next sample up to which visits are compared: beyond, few of them lack it.
+/// Largest x - j of visits that are compared: beyond, few visits have only j samples.
 const WAY: f64 = 0.9;
 
-/// Times that c is put in anew.
+/// Number of iterations of c.
 const ROUNDS: usize = 4;
 
-/// Probes that are learnt from.
+/// Most probes that are learnt from.
 const PROBES: usize = 64;
 
-/// What a sample takes of an item, ns.
+/// Cost of a sample to an item, ns.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SampleCost {
-    /// The cost.
+    /// Mean cost.
     pub ns: f64,
-    /// Its standard error.
+    /// Standard error of the mean.
     pub stderr_ns: f64,
-    /// How far what one sample takes is from what another does, as a standard deviation.
+    /// Standard deviation of the cost between samples.
     pub spread_ns: f64,
-    /// Visits with a sample that it was learnt from; 0: it was measured before the run.
+    /// Number of visits with a sample that it was learnt from; 0: it was measured before the run.
     pub learnt_from: u64,
 }
 
 impl SampleCost {
-    /// As it was measured before the run.
+    /// Returns a cost measured before the run, not learnt.
     #[must_use]
     pub const fn measured(ns: f64, spread_ns: f64) -> Self {
         Self {
@@ -75,7 +75,7 @@ impl SampleCost {
         }
     }
 
-    /// What so many samples take, ns.
+    /// Cost of `samples` samples, ns.
     #[must_use]
     pub fn of(&self, samples: u64) -> f64 {
         self.ns * samples as f64
@@ -94,20 +94,20 @@ impl SampleCost {
 pub(crate) struct Seen {
     /// Number of its probe.
     pub probe: u16,
-    /// Its time on the CPU, all samples and marks included, ns.
+    /// Time on the CPU, including samples and marks, ns.
     pub ns: f64,
     pub samples: u64,
-    /// Time from one sample to the next, ns.
+    /// Sampling interval, ns.
     pub interval_ns: f64,
 }
 
-/// Times of visits with a number of samples, thinned out evenly.
+/// Evenly thinned times of visits with a given number of samples.
 #[derive(Clone, Debug, Default)]
 struct Stratum {
-    /// Time and interval, ns.
+    /// Time and sampling interval, ns.
     values: Vec<(f32, f32)>,
     came: u64,
-    /// One in two to the power of this is kept.
+    /// One in 2^`thinned` values is kept.
     thinned: u32,
 }
 
@@ -115,13 +115,13 @@ impl Stratum {
     #[inline]
     fn add(&mut self, ns: f64, interval_ns: f64) {
         self.came += 1;
-        // Which are kept follows no pattern that items might follow, too.
+        // Selected by a hash, so that it doesn't correlate with a pattern of the items.
         let hash = mix(self.came);
         if hash >> 1 >> (63 - self.thinned) != 0 {
             return;
         }
         if self.values.len() == KEPT {
-            // One in two; those that are kept are in order of time.
+            // Every second one; the kept ones stay in order of time.
             let mut place = 0;
             self.values.retain(|_| {
                 place += 1;
@@ -133,23 +133,23 @@ impl Stratum {
     }
 }
 
-/// Learns what a sample takes.
+/// Learns the cost of a sample.
 ///
-/// Memory: 128 KiB a probe, of `PROBES` at most. Cost of a visit: O(1).
+/// Memory: 128 KiB per probe, of at most `PROBES`. Cost of a visit: O(1).
 #[derive(Clone, Debug)]
 pub(crate) struct Learner {
     measured: SampleCost,
     cost: SampleCost,
-    /// By probe.
+    /// Strata by probe.
     strata: Vec<[Stratum; STRATA]>,
-    /// Visits with a sample.
+    /// Number of visits with a sample.
     sampled: u64,
-    /// How many of these there have to be before it is looked at anew.
+    /// Value of `sampled` at which the cost is recomputed.
     due: u64,
 }
 
 impl Learner {
-    /// Knows no more than what was measured before the run.
+    /// Returns a learner that knows only the cost measured before the run.
     #[must_use]
     pub(crate) const fn new(measured: SampleCost) -> Self {
         Self {
@@ -161,14 +161,14 @@ impl Learner {
         }
     }
 
-    /// What a sample takes, as far as it is known by now.
+    /// Current estimate of the cost.
     #[must_use]
     pub(crate) const fn cost(&self) -> SampleCost {
         self.cost
     }
 
-    /// Takes in a visit that ran without a break and had nothing but its own samples in it. Says whether enough came since
-    /// to look at the cost anew.
+    /// Adds a visit that ran without a break and contains only its own samples. Returns whether enough visits came for
+    /// another [`Learner::learn`].
     #[inline]
     pub(crate) fn see(&mut self, visit: &Seen) -> bool {
         let stratum = visit.samples as usize;
@@ -187,9 +187,9 @@ impl Learner {
         self.sampled >= self.due
     }
 
-    /// Looks at what came; says whether the cost is another one now.
+    /// Recomputes the cost; returns whether it changed.
     ///
-    /// Cost: some ms at most; twice as many visits have to come from one time to the next.
+    /// Cost: some ms at most; the number of visits doubles from one time to the next.
     pub(crate) fn learn(&mut self) -> bool {
         self.due = self.sampled.max(ENOUGH as u64) * 2;
         let before = self.cost;
@@ -207,7 +207,7 @@ impl Learner {
     }
 }
 
-/// One comparison.
+/// Result of one comparison.
 #[derive(Clone, Copy, Debug)]
 struct Estimate {
     ns: f64,
@@ -215,7 +215,7 @@ struct Estimate {
     spread_ns: f64,
 }
 
-/// Puts them together, and what was measured.
+/// Combines the comparisons and the measured cost.
 fn combine(found: &[Estimate], measured: SampleCost, from: u64) -> SampleCost {
     if found.is_empty() {
         return measured;
@@ -228,7 +228,7 @@ fn combine(found: &[Estimate], measured: SampleCost, from: u64) -> SampleCost {
         .map(|it| weight(it) * it.spread_ns)
         .sum::<f64>()
         / sum;
-    // Where they differ by more than their errors, these are larger.
+    // If they differ by more than their errors, the errors are scaled up.
     let scatter: f64 = found
         .iter()
         .map(|it| weight(it) * (it.ns - mean).powi(2))
@@ -246,10 +246,10 @@ fn combine(found: &[Estimate], measured: SampleCost, from: u64) -> SampleCost {
     }
 }
 
-/// A time and how often it counts.
+/// A time, ns, and its weight.
 type Weighed = (f64, f64);
 
-/// What visits with j + 1 samples last longer than those with j.
+/// Estimates by how much visits with j + 1 samples last longer than those with j; `None` if there are too few.
 fn compare(strata: &[Stratum; STRATA], j: usize, first_guess: f64) -> Option<Estimate> {
     let (fewer, more) = (&strata[j].values, &strata[j + 1].values);
     if fewer.len() < ENOUGH || more.len() < ENOUGH {
@@ -269,7 +269,7 @@ fn compare(strata: &[Stratum; STRATA], j: usize, first_guess: f64) -> Option<Est
     if effective(&sides.0) < ENOUGH as f64 || sides.1.len() < ENOUGH {
         return None;
     }
-    // The sides are by now without what is known of the cost: what remains is 0 but for chance.
+    // The estimated cost has been subtracted: only chance is left.
     let parts: Vec<f64> = (0..PARTS)
         .filter_map(|part| {
             let of = |side: &[Weighed]| -> Vec<Weighed> {
@@ -284,8 +284,8 @@ fn compare(strata: &[Stratum; STRATA], j: usize, first_guess: f64) -> Option<Est
     }
     let mean = parts.iter().sum::<f64>() / number;
     let variance = parts.iter().map(|it| (it - mean).powi(2)).sum::<f64>() / (number - 1.0);
-    // Shifts of all parts are as uncertain as those of one, divided by the root of how many there are; times, as measured,
-    // are whole ns.
+    // The parts' shifts vary like the shift of one part: the error of the whole is that divided by the root of their
+    // number. Recorded times are whole ns.
     let stderr_ns = (variance / number).sqrt().max(1.0);
     let spread = |side: &[Weighed]| {
         let [low, high] = quantiles(side, [0.25, 0.75]);
@@ -299,8 +299,8 @@ fn compare(strata: &[Stratum; STRATA], j: usize, first_guess: f64) -> Option<Est
     })
 }
 
-/// Times of visits with so many samples without these samples, as far as such a visit has j or j + 1, each weighed as it
-/// has to be to be like those with j + 1.
+/// Times of visits with `samples` samples, without the cost of these; only visits whose x is between j and j + 1,
+/// weighted to have the same distribution as those with j + 1.
 fn weighed(values: &[(f32, f32)], samples: usize, j: usize, cost: f64) -> Vec<Weighed> {
     let of = |&(ns, interval): &(f32, f32)| {
         let own = f64::from(ns) - samples as f64 * cost;
@@ -309,7 +309,8 @@ fn weighed(values: &[(f32, f32)], samples: usize, j: usize, cost: f64) -> Vec<We
             return None;
         }
         let way = own / between - j as f64;
-        // Of those with one more, what is below 0 is how much samples differ: without it the cost would be too high.
+        // With one more sample, values below 0 come from the spread of the cost: without them the cost would be too
+        // high.
         let (least, weight) = match samples == j {
             true => (0.0, way / (1.0 - way)),
             false => (f64::NEG_INFINITY, 1.0),
@@ -319,7 +320,7 @@ fn weighed(values: &[(f32, f32)], samples: usize, j: usize, cost: f64) -> Vec<We
     values.iter().filter_map(of).collect()
 }
 
-/// By how much the second distribution lies above the first.
+/// Median difference between the percentiles of two distributions, second minus first.
 fn shift(fewer: &[Weighed], more: &[Weighed]) -> Option<f64> {
     const AT: [f64; 7] = [0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8];
     if fewer.is_empty() || more.is_empty() {
@@ -331,7 +332,7 @@ fn shift(fewer: &[Weighed], more: &[Weighed]) -> Option<f64> {
     Some(differences[AT.len() / 2])
 }
 
-/// Quantiles of values that count differently often.
+/// Weighted quantiles.
 fn quantiles<const N: usize>(values: &[Weighed], at: [f64; N]) -> [f64; N] {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
@@ -354,12 +355,12 @@ mod tests {
     const INTERVAL: f64 = 100_000.0;
     const TRUTH: f64 = 17_400.0;
 
-    /// Runs items of such lengths one after the other, a sample each interval that takes [`TRUTH`] or 2 us more or less, and
-    /// gives what was learnt where 12 us were measured before.
+    /// Runs items of these lengths one after the other, with a sample every interval that takes [`TRUTH`] or up to 2 us
+    /// more or less. Returns the learnt cost; the measured one is 12 us.
     fn learnt(items: u32, mut length: impl FnMut(&mut SplitMix64) -> f64) -> SampleCost {
         let mut random = SplitMix64::new(3);
         let mut learner = Learner::new(SampleCost::measured(12_000.0, 1_000.0));
-        // When the next sample is taken, from now on.
+        // Time until the next sample.
         let mut next = 50_000.0;
         for _ in 0..items {
             let mut rest = length(&mut random);
@@ -372,7 +373,7 @@ mod tests {
                 next = INTERVAL - pause;
             }
             next -= rest;
-            // Between items, which does not follow from them.
+            // Time between items, independent of them.
             next -= f64::from(random.below(3_000));
             while next <= 0.0 {
                 next += INTERVAL - TRUTH;
@@ -395,8 +396,8 @@ mod tests {
         f64::from(ns - more_or_less + random.below(2 * more_or_less + 1))
     }
 
-    /// Items about as long as a sample takes, a few of them slow for another reason: the slow ones have most of a chance of a
-    /// sample, and don't matter.
+    /// Items about as long as a sample takes, and a few that are slow for another reason: those are the most likely to
+    /// have a sample, and don't matter.
     #[test]
     fn short_items_tell_it() {
         let cost = learnt(100_000, |random| match random.below(500) {
@@ -412,7 +413,7 @@ mod tests {
         assert!((500.0..2_500.0).contains(&cost.spread_ns), "{cost:?}");
     }
 
-    /// Items far shorter than what samples differ by: that some take less than others must not look like a higher cost.
+    /// Items far shorter than the spread of the samples' cost: cheap samples must not look like a higher cost.
     #[test]
     fn items_shorter_than_what_samples_differ_by() {
         let cost = learnt(400_000, |random| about(random, 900, 100));
@@ -429,8 +430,8 @@ mod tests {
         assert!((cost.ns - TRUTH).abs() < 1_200.0, "{cost:?}");
     }
 
-    /// Where items differ by far more than a sample takes, or have many samples, what was measured remains, with an error that
-    /// covers the truth.
+    /// If items differ by far more than a sample takes, or have many samples, the measured cost remains, with an error
+    /// that covers the truth.
     #[test]
     fn long_items_tell_nothing() {
         let differ =
@@ -446,7 +447,7 @@ mod tests {
         assert_eq!(cost, SampleCost::measured(12_000.0, 1_000.0));
     }
 
-    /// Without visits, or with nothing but samples that take no time, it is what was measured, and no number is odd.
+    /// Without visits, or with samples that take no time, the measured cost remains, and no number is NaN or infinite.
     #[test]
     fn nothing_to_learn_from() {
         let measured = SampleCost::measured(0.0, 0.0);

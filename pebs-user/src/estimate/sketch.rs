@@ -1,18 +1,16 @@
-//! A distribution in few bytes: counts of values in buckets that grow with the value.
+//! A compact distribution: counts of values in buckets whose width grows with the value.
 //!
-//! Values below 64 have a bucket each; above, every factor of two is divided into 32 buckets of
-//! equal width. So a bucket is at most 1/32 of its values wide, and its middle is within
-//! [`RELATIVE_ERROR`] = 1/64 = 1.6 % of each of them. A quantile is the middle of the bucket that
-//! holds the value of its rank: off by as much at most, whatever the distribution.
+//! Values below 64 have a bucket each; above, every factor of two is divided into 32 buckets of equal width.
+//! So a bucket is at most 1/32 of its values wide, and its middle is within [`RELATIVE_ERROR`] = 1/64 = 1.6 %
+//! of each of them. A quantile is the middle of the bucket that holds the value of its rank: its error is at
+//! most that, whatever the distribution.
 //!
-//! Buckets are the same in every sketch, so two sketches merge by adding counts, without any
-//! further error and in any order: segments, threads, hosts. In a trace a sketch is two lists of
-//! the same length, `bucket_ns` (middles, rising) and `bucket_count`, and a quantile a few lines of
-//! SQL.
+//! Buckets are the same in every sketch, so two sketches merge by adding counts, without further error and in
+//! any order: segments, threads, hosts. In a trace a sketch is two lists of the same length, `bucket_ns`
+//! (middles, rising) and `bucket_count`, and a quantile is a few lines of SQL.
 //!
-//! *Worked number.* 1,000,000 ns lies in the factor of two from 2^19 = 524,288 on, whose buckets
-//! are 2^14 = 16,384 wide: in the one from 999,424 to 1,015,807, the middle of which is 1,007,616,
-//! 0.8 % above the value.
+//! *Worked number.* 1,000,000 ns is in the factor of two that begins at 2^19 = 524,288, whose buckets are
+//! 2^14 = 16,384 wide: in the bucket 999,424..1,015,807, whose middle is 1,007,616, 0.8 % above the value.
 //!
 //! Source: HdrHistogram's layout; Masson, Rim, Lee, "DDSketch", VLDB 12 (2019), for merging and the
 //! meaning of the relative error.
@@ -20,16 +18,16 @@
 /// The largest error of a quantile, as a share of its value.
 pub const RELATIVE_ERROR: f64 = 1.0 / 64.0;
 
-/// Binary digits of a value that its bucket keeps beside the first.
+/// Binary digits of a value kept by its bucket, besides the leading one.
 const DIGITS: u32 = 5;
 
-/// Buckets of a factor of two.
+/// Buckets per factor of two.
 const PER_OCTAVE: usize = 1 << DIGITS;
 
-/// Buckets that 64-bit values lie in.
+/// Number of buckets for 64-bit values.
 pub const BUCKETS: usize = (64 - DIGITS as usize + 1) * PER_OCTAVE;
 
-/// Number of a value's bucket; larger values have the same or a larger one.
+/// Bucket number of a value; rises with the value.
 #[must_use]
 pub const fn bucket(value: u64) -> usize {
     if value < PER_OCTAVE as u64 {
@@ -39,14 +37,15 @@ pub const fn bucket(value: u64) -> usize {
     shift as usize * PER_OCTAVE + (value >> shift) as usize
 }
 
-/// Number of the bucket of a value without its fraction; a negative one is 0.
+/// Bucket number of a value without its fraction; of a negative one 0.
 ///
-/// A float's first bits are the exponent and the digits that a bucket keeps: what [`bucket`] shifts together.
+/// The leading bits of a float are the exponent and the digits kept by a bucket: the same number as in
+/// [`bucket`].
 #[inline]
 const fn bucket_of_real(value: f64) -> usize {
     if value >= PER_OCTAVE as f64 {
         let first = value.to_bits() >> (f64::MANTISSA_DIGITS - 1 - DIGITS);
-        // Of the first such value, so that its bucket is the one behind those of the smaller ones.
+        // Bias of the first such value, so that its bucket follows those of the smaller ones.
         let bias = (f64::MAX_EXP - 2) as usize + DIGITS as usize;
         let bucket = first as usize - bias * PER_OCTAVE;
         if bucket < BUCKETS {
@@ -59,7 +58,7 @@ const fn bucket_of_real(value: f64) -> usize {
     }
 }
 
-/// The smallest value of a bucket.
+/// Smallest value of a bucket.
 #[must_use]
 pub const fn lowest(bucket: usize) -> u64 {
     if bucket < 2 * PER_OCTAVE {
@@ -69,7 +68,7 @@ pub const fn lowest(bucket: usize) -> u64 {
     ((bucket % PER_OCTAVE + PER_OCTAVE) as u64) << shift
 }
 
-/// The value that stands for a bucket.
+/// Value that represents a bucket.
 #[must_use]
 pub const fn middle(bucket: usize) -> u64 {
     let half = if bucket < 2 * PER_OCTAVE {
@@ -80,16 +79,15 @@ pub const fn middle(bucket: usize) -> u64 {
     lowest(bucket) + half
 }
 
-/// Counts of values.
+/// A distribution of values.
 ///
-/// Memory: 8 bytes a bucket between the smallest value and the largest, typically 3 KiB, 15 KiB
-/// ([`BUCKETS`]) at most. Grows where a value lies outside of what was seen, else nothing is
-/// allocated.
+/// Memory: 8 bytes per bucket between the smallest value and the largest, typically 3 KiB, at most 15 KiB
+/// ([`BUCKETS`]). Allocates only when a value lies outside of the earlier ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sketch {
     /// Bucket of the first count.
     first: usize,
-    /// Counts; the first and the last are not 0.
+    /// Counts by bucket; the first and the last are not 0.
     counts: Vec<u64>,
     total: u64,
 }
@@ -97,12 +95,12 @@ pub struct Sketch {
 impl Sketch {
     /// Adds a value.
     ///
-    /// Cost: O(1), but for values smaller than all before.
+    /// Cost: O(1), except for values smaller than all before.
     pub fn add(&mut self, value: u64) {
         self.add_to(bucket(value));
     }
 
-    /// Adds a value without its fraction; a negative one is 0.
+    /// Adds a value without its fraction; a negative one counts as 0.
     #[inline]
     pub fn add_real(&mut self, value: f64) {
         self.add_to(bucket_of_real(value));
@@ -120,7 +118,7 @@ impl Sketch {
         }
     }
 
-    /// Adds `count` values of a bucket. A number that is no bucket's counts as the last one's.
+    /// Adds `count` values of a bucket. Bucket numbers that are too large count as the last one.
     pub fn add_bucket(&mut self, bucket: usize, count: u64) {
         if count == 0 {
             return;
@@ -148,7 +146,7 @@ impl Sketch {
         }
     }
 
-    /// Forgets all values, but keeps the memory.
+    /// Removes all values, keeps the allocation.
     pub fn clear(&mut self) {
         self.counts.clear();
         (self.first, self.total) = (0, 0);
@@ -160,7 +158,6 @@ impl Sketch {
         self.total
     }
 
-    /// Whether there is no value.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.total == 0
@@ -174,8 +171,8 @@ impl Sketch {
             .map(|(index, count)| (self.first + index, *count))
     }
 
-    /// The smallest value that at least this share of all values does not exceed, within
-    /// [`RELATIVE_ERROR`]; `None` if there is no value.
+    /// Smallest value that is not exceeded by this share of all values, within [`RELATIVE_ERROR`]; `None` if
+    /// there is no value.
     #[must_use]
     pub fn quantile(&self, share: f64) -> Option<u64> {
         let rank = (share * self.total as f64).ceil().max(1.0) as u64;
@@ -189,10 +186,10 @@ impl Sketch {
         None
     }
 
-    /// The smallest limit that at most `values` values reach or exceed. Limits lie between buckets.
+    /// Smallest limit that at most `values` values reach or exceed. Limits lie between buckets.
     ///
-    /// Values equal to a bucket's precision are never divided: where more of them than that share
-    /// the largest bucket, the limit is above it.
+    /// Values of one bucket are never divided: if the largest bucket has more than `values`, the limit is
+    /// above it.
     #[must_use]
     pub fn tail(&self, values: f64) -> u64 {
         let mut above = 0;
@@ -218,7 +215,7 @@ mod tests {
         sketch
     }
 
-    /// Small and large, as times are: the logarithm is uniform.
+    /// Small and large values, like times: the logarithm is uniform.
     fn values() -> impl Strategy<Value = Vec<u64>> {
         let value = (0_u32..64, any::<u64>()).prop_map(|(shift, bits)| bits >> shift);
         prop::collection::vec(value, 1..300)
@@ -235,7 +232,7 @@ mod tests {
         assert_eq!((super::bucket(0), middle(0)), (0, 0));
     }
 
-    /// A sketch of nothing has no quantile, and no limit that a value does not reach.
+    /// An empty sketch has no quantile, and its limit is 0.
     #[test]
     fn nothing() {
         assert_eq!(Sketch::default().quantile(0.5), None);
@@ -287,13 +284,13 @@ mod tests {
             prop_assert!(error <= RELATIVE_ERROR * exact as f64, "{found} for {exact}");
         }
 
-        /// The tail's limit divides the values where it says, and is the smallest that does.
+        /// The tail's limit is the smallest that at most the allowed number of values reach.
         #[test]
         fn tails(values in values(), share in 0.0..1.0) {
             let allowed = share * values.len() as f64;
             let limit = sketch(&values).tail(allowed);
             let above = values.iter().filter(|&&value| value >= limit).count();
-            // Nothing lies above the last bucket.
+            // There is nothing above the last bucket.
             prop_assert!(above as f64 <= allowed || limit == lowest(BUCKETS - 1));
             if limit > 0 {
                 let wider = lowest(bucket(limit) - 1);

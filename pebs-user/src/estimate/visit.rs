@@ -1,56 +1,49 @@
-//! How long each function took within one visit, from the visit's samples.
+//! Estimates the time of each function within one visit, from the visit's samples.
 //!
 //! # The estimate
 //!
-//! A visit has an *active clock*: the time that its thread has spent on a CPU with this visit as
-//! its current one. It is 0 at the begin mark, and the total active time at the end mark; both
-//! are known from marks and context switches, not from samples. Every sample is put on that clock
-//! (one that clock jitter threw outside the active time goes to the nearest instant inside), and
-//! owns the time from half way to the sample before it to half way to the sample after it; the
-//! first owns from 0, the last to the total. `self_ns` of a function is what its samples own.
-//! Each event is estimated on its own. The sum over functions is exactly the total: nothing is
-//! lost or counted twice.
+//! A visit has an *active clock*: the time that its thread has spent on a CPU with this visit as its current one. It is
+//! 0 at the begin mark, and the total active time at the end mark; both are known from marks and context switches, not
+//! from samples. Every sample is put on that clock (one outside of the active time, because of clock jitter, goes to
+//! the nearest instant inside), and owns the time from half way to the sample before it to half way to the sample after
+//! it; the first owns from 0, the last to the total. `self_ns` of a function is the time owned by its samples. Each
+//! event is estimated separately. The sum over functions is exactly the total: nothing is lost or counted twice.
 //!
-//! *The pause.* Taking a sample stops the code: the thread runs on only when the interrupt is over.
-//! The sample's time is read somewhere inside it, `before` after its begin and `after` before its
-//! end ([`Pause`], measured on the machine before the run). No function can change during the
-//! pause, so it belongs to the sampled function as a whole, and a gap reaches from the end of one
-//! pause to the begin of the next. Without this every change would be misplaced by
-//! (`before` - `after`)/2, which cancels within a visit but not for its first and last function, and
-//! the error would be overstated by the pause's share of the interval. *Worked number*: samples of
-//! f and g at 10 and 26 us, 1 before and 3 after: the gap is 13..25 us, the change is put at 19 us
-//! (not 18) with a variance of 12²/12 us² (not 16²/12). Pauses differ; the variance of the middle
-//! between two is added to that of each change.
+//! *The pause.* Taking a sample stops the code: the thread continues only when the interrupt is over. The sample's time
+//! is read during the interrupt, `before` after its begin and `after` before its end ([`Pause`], measured on the
+//! machine before the run). No function can change during the pause, so it belongs to the sampled function as a whole,
+//! and a gap reaches from the end of one pause to the begin of the next. Without this every change would be misplaced
+//! by (`before` - `after`)/2, which cancels within a visit but not for its first and last function, and the error would
+//! be overstated by the pause's share of the interval. *Worked number*: samples of f and g at 10 and 26 us, 1 before
+//! and 3 after: the gap is 13..25 us, the change is put at 19 us (not 18) with a variance of 12²/12 us² (not 16²/12).
+//! Pauses differ; the variance of the middle between two is added to that of each change.
 //!
-//! *Assumption*: the phase of sampling is independent of the code. Then a change of function
-//! between two samples is equally likely anywhere between them, and half way is unbiased.
+//! *Assumption*: the phase of sampling is independent of the code. Then a change of function between two samples is
+//! equally likely anywhere between them, and half way is unbiased.
 //!
 //! # Its standard error
 //!
-//! *Inner gaps.* A gap of length g between samples of two *different* functions holds a change at
-//! an unknown place, uniform over g: half way is wrong by a standard deviation of g/sqrt(12). The
-//! variance g²/12 goes to both functions. A gap between two samples of the same function
-//! contributes nothing: that it holds no other function is the second assumption, and fails for
-//! functions shorter than the gap.
+//! *Inner gaps.* A gap of length g between samples of two *different* functions holds a change at an unknown place,
+//! uniform over g: half way is wrong by a standard deviation of g/sqrt(12). The variance g²/12 goes to both functions.
+//! A gap between two samples of the same function contributes nothing: the second assumption is that it holds no other
+//! function. It fails for functions shorter than the gap.
 //!
-//! *Outer parts.* Begin and end are exact, but the part of length e before the first (after the
-//! last) sample may hold a function that no sample saw. How likely is learnt from the visit
-//! itself: with n samples, c of whose n-1 inner gaps hold a change, an interval of the mean length
-//! ḡ = total/n holds one with probability q = (c + 1/2) / n (half a change is assumed beforehand,
-//! so that an unknown never looks certain), and e holds one with probability p = min(1, q e/ḡ).
-//! If it does, the sampled function had only a uniform part of the e it was given: a mean square
-//! error of e²/3. The variance p e²/3 goes to the function of the first (last) sample.
+//! *Outer parts.* Begin and end are exact, but the part of length e before the first (after the last) sample may hold a
+//! function without a sample. The probability is learnt from the visit itself: with n samples, c of whose n-1 inner
+//! gaps hold a change, an interval of the mean length ḡ = total/n holds one with probability q = (c + 1/2) / n (half a
+//! change is assumed beforehand, so that an unknown never looks certain), and e holds one with probability p = min(1, q
+//! e/ḡ). If it does, the sampled function had only a uniform part of the e it was given: a mean square error of e²/3.
+//! The variance p e²/3 goes to the function of the first (last) sample.
 //!
-//! *Short stays.* Where functions take turns faster than samples come, gaps hold more changes than one: with stays that
-//! are short against the gap each sample is drawn by itself, and a gap at whose ends f and another function were seen
-//! stands for g²/2, six times as much. How near that is shows in how often f's samples come in runs: with k runs of m samples
-//! of n, k - 1 is (m - 1)(n - m)/n on average where each is drawn by itself, and 0 where f stays. With
-//! r = (k - 1) / (1 + (m - 1)(n - m)/n), 1 at most, the variance is 1 + 5r³ times that of the gaps (the 1 below is a
-//! change more that might have been; the power is what fits the simulations below).
+//! *Short stays.* If functions alternate faster than samples come, gaps hold more than one change: with stays much
+//! shorter than the gap each sample is an independent draw, and a gap between f and another function has a variance of
+//! g²/2, six times as much. How near that is shows in the number of runs of f's samples: with k runs of m samples of n,
+//! k - 1 is (m - 1)(n - m)/n on average for independent draws, and 0 where f stays. With r = (k - 1) / (1 + (m - 1)(n -
+//! m)/n), at most 1, the variance is 1 + 5r³ times that of the gaps (the 1 in the denominator is one more possible
+//! change; the power is fitted to the simulations below).
 //!
-//! *Sampled bounds.* Where the id of the item is read at samples, begin and end themselves are half way
-//! between two samples, and a change is certain to lie there: p = 1. With e half of the gap g, e²/3 is the
-//! g²/12 of an inner gap.
+//! *Sampled bounds.* Where the item's id is read at samples, begin and end themselves are half way between two samples,
+//! and a change is certain to lie there: p = 1. With e half of the gap g, e²/3 is the g²/12 of an inner gap.
 //!
 //! *Worked number.* Samples at 6, 16, 26, 36 us of an active time of 40 us, functions f f g g.
 //! f owns 0..21 us, g owns 21..40 us. The inner change at gap 10 us gives 100/12 = 8.33 us² to
@@ -60,12 +53,12 @@
 //!
 //! # Where it does not hold
 //!
-//! *Work tied to samples.* Work that waits for a point in time (it spins until a deadline) goes on later by as much as a
-//! sample stopped it, so where its functions change is tied to where samples are: a last function was 13 % low, with a
-//! standard error of 0.7 %. A jitter of the reset value would loosen that. The kernel has none for counters: it can be
-//! set anew (`PERF_EVENT_IOC_PERIOD`), one system call for each counter that does not reach those which threads have
-//! inherited, so from outside once in many samples at best; on most PMUs only the kernel's own code sets it at every
-//! sample. So none is done.
+//! *Work tied to samples.* Work that waits for a point in time (it spins until a deadline) is delayed by each sample,
+//! so the changes of its functions are correlated with the samples: a last function was 13 % low, with a standard error
+//! of 0.7 %. A jitter of the reset value would loosen that, but the kernel has none for counters. It can be set anew
+//! (`PERF_EVENT_IOC_PERIOD`) with one system call per counter, which doesn't reach the counters inherited by threads,
+//! so from user space once in many samples at best; on most PMUs only the kernel's own code sets it at every sample. So
+//! there is no jitter.
 //!
 //! Measured by the simulations at the foot of this file (sample interval 1, phase random, 95 %
 //! interval = ± 1.96 standard errors):
@@ -80,21 +73,19 @@
 //! | 40 segments of 4 functions, 0.1..1 intervals each | < 0.4 % | 92 % |
 //! | 40 segments of 4 functions, 0..0.4 intervals each | < 0.5 % | 73 % |
 //!
-//! So for functions whose stays are shorter than about one interval the time is still unbiased,
-//! but where a visit has few samples the standard error is too small: pool many visits instead. The one
-//! place with a bias is a function that stays d < g at the very begin or end of a visit and nowhere
-//! else: it is given d/2 + d²/(2g) on average instead of d (d = 0.5 g: 25 % low), and its neighbour
-//! has the rest.
+//! So for functions whose stays are shorter than about one interval the time is still unbiased, but in visits with few
+//! samples the standard error is too small: pool many visits instead. The only bias is for a function that stays d < g
+//! at the very begin or end of a visit and nowhere else: it gets d/2 + d²/(2g) on average instead of d (d = 0.5 g: 25 %
+//! low), and its neighbour gets the rest.
 //!
-//! A change of the reset value within a visit (`--max-overhead`) leaves times as they are: each sample
-//! owns the gaps that there were. Inner gaps have the variance of their own length; only the outer
-//! parts are judged by the mean gap of the visit, which is then neither that before nor that after.
+//! A change of the reset value within a visit (`--max-overhead`) doesn't affect times: each sample owns the actual gaps
+//! around it. Inner gaps have the variance of their own length; only the outer parts use the mean gap of the visit,
+//! which is then neither that before nor that after.
 //!
-//! What the rest of a begin mark's probe takes after the mark, and what comes before an end mark,
-//! lies within the visit and is a function of that kind: most of it goes unseen, and half of it (0.3
-//! us where a mark costs 0.7) to the first and last function. Where a sample's pause takes more
-//! than half of the interval, what is left between two pauses is about as long as pauses differ:
-//! times stay unbiased, but the standard error is too small (84 % instead of 95 % at a pause of
+//! The part of a begin mark's probe after the mark, and the part of an end mark's before it, lie within the visit and
+//! act like a function: mostly without a sample, so half of it (0.3 us where a mark costs 0.7) goes to the first and
+//! last function. Where a sample's pause takes more than half of the interval, the time between two pauses is about as
+//! long as pauses differ: times stay unbiased, but the standard error is too small (84 % instead of 95 % at a pause of
 //! 14.4 us every 16 us). `pebs-trace validate` measures it on the machine at hand.
 //!
 //! Source: design page 7; the published estimate is Akiyama 2018, section III.D, step 3.
@@ -109,16 +100,16 @@ pub use series::{Events, Series, SeriesBuf, TimedSample};
 
 use crate::units::{EventId, FunctionId, TraceNs};
 
-/// One visit, as the estimator needs it.
+/// Input of the estimator: one visit.
 #[derive(Clone, Copy, Debug)]
 pub struct VisitTimeline<'a> {
-    /// Begin mark.
+    /// Time of the begin mark.
     pub begin: TraceNs,
-    /// End mark; `None` if it was never seen: the functions' times are then unknown.
+    /// Time of the end mark; `None` if it is missing: the functions' times are then unknown.
     pub end: Option<TraceNs>,
-    /// Intervals during which the thread was on a CPU *and* this visit was its current one:
-    /// half-open, sorted, disjoint, within `[begin, end)`. The whole of `[begin, end)` if switches
-    /// were not recorded and nothing overlaps. Empty: unknown.
+    /// Intervals during which the thread was on a CPU *and* this visit was its current one: half-open, sorted,
+    /// disjoint, within `[begin, end)`. The whole of `[begin, end)` if switches were not recorded and nothing overlaps.
+    /// Empty: unknown.
     pub active: &'a [(TraceNs, TraceNs)],
     /// Samples of all events, sorted by time.
     pub samples: Series<'a>,
@@ -134,26 +125,26 @@ impl VisitTimeline<'_> {
     }
 }
 
-/// What is known of one function in one visit by one event.
+/// Estimate of one function in one visit by one event.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FunctionEstimate {
     pub function: FunctionId,
     pub event: EventId,
-    /// Samples of the function.
+    /// Number of samples of the function.
     pub samples: u32,
-    /// Runs of them, with samples of other functions in between.
+    /// Number of runs of these, separated by samples of other functions.
     runs: u32,
-    /// Its first sample.
+    /// Time of its first sample.
     pub first: TraceNs,
-    /// Its last sample.
+    /// Time of its last sample.
     pub last: TraceNs,
     /// Time owned, in half ns: exact.
     half_ns: i64,
-    /// Variance of the time in ns²; [`UNKNOWN`] where the time is.
+    /// Variance of the time in ns²; [`UNKNOWN`] if the time is unknown.
     variance: f64,
 }
 
-/// No variance: it has no root.
+/// Stands for an unknown variance: its square root is NaN.
 const UNKNOWN: f64 = -1.0;
 
 impl FunctionEstimate {
@@ -164,15 +155,15 @@ impl FunctionEstimate {
         self.last.0 - self.first.0
     }
 
-    /// Our estimate of its active time; `None` for events that are not clocks, and where the visit's active
-    /// time is unknown.
+    /// Our estimate of its active time, ns; `None` for events that are not clocks, and where the visit's active time is
+    /// unknown.
     #[inline]
     #[must_use]
     pub fn self_ns(&self) -> Option<f64> {
         self.is_timed().then_some(self.half_ns as f64 / 2.0)
     }
 
-    /// Standard error of [`FunctionEstimate::self_ns`], ns, to 1 in 128; `None` where that is.
+    /// Standard error of [`FunctionEstimate::self_ns`], ns, rounded to 1 in 128; `None` where that is `None`.
     #[inline]
     #[must_use]
     pub fn self_stderr_ns(&self) -> Option<f64> {
@@ -182,7 +173,7 @@ impl FunctionEstimate {
     /// The same; NaN where it is unknown. Without a branch, for columns.
     #[inline(always)]
     pub(crate) fn self_stderr_or_nan(&self) -> f64 {
-        // Variances are not negative: it is unknown where this one is.
+        // An unknown variance is negative, and its root NaN.
         rounded(self.variance.sqrt())
     }
 
@@ -192,8 +183,7 @@ impl FunctionEstimate {
     }
 }
 
-/// What taking a sample does to the code: it stands still from `before` the sample's time until
-/// `after` it. ns; 0 where it is not known.
+/// Time that the code is stopped by a sample: from `before` the sample's time until `after` it. ns; 0 if unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pause {
     /// From the begin of the interrupt to the reading of the sample's time.
@@ -204,12 +194,12 @@ pub struct Pause {
     pub spread: i64,
 }
 
-/// Bits of a standard error behind its first one: to 1 in 128, as what it rests on holds to some percent (the intervals
-/// above hold the truth 95..98 times in 100). The others would say nothing, and take five and a half bytes of the trace
-/// for every function of every visit.
+/// Bits of a standard error behind its first one: precise to 1 in 128, as its assumptions hold to some percent (the
+/// intervals above hold the truth 95..98 times in 100). Further bits are noise, and take five and a half bytes of the
+/// trace for every function of every visit.
 const STDERR_BITS: u32 = 6;
 
-/// To the nearest number of [`STDERR_BITS`]; `value` is finite, or NaN, which stays one.
+/// Rounds to [`STDERR_BITS`]; `value` is finite, or NaN, which stays NaN.
 #[inline(always)]
 fn rounded(value: f64) -> f64 {
     const REST: u32 = f64::MANTISSA_DIGITS - 1 - STDERR_BITS;
@@ -217,25 +207,25 @@ fn rounded(value: f64) -> f64 {
     f64::from_bits((value.to_bits().wrapping_add(1 << (REST - 1))) & !((1 << REST) - 1))
 }
 
-/// Divisions take longer than all else that a gap costs.
+/// A division would take longer than the rest of the work for a gap.
 const TWELFTH: f64 = 1.0 / 12.0;
 
-/// Estimates visits one after another; keeps its memory between them.
+/// Estimates visits one after another; reuses its memory.
 #[derive(Clone, Debug, Default)]
 pub struct Estimator {
-    /// By `EventId`: whether the event is a clock.
+    /// Whether the event is a clock, by `EventId`.
     clocks: Vec<bool>,
     rules: Rules,
     places: Places,
-    /// Samples of one event of a visit that has several.
+    /// Samples of one event, for visits with several events.
     times: Vec<TraceNs>,
     functions: Vec<FunctionId>,
 }
 
-/// What is the same for all visits.
+/// Settings that are the same for all visits.
 #[derive(Clone, Copy, Debug, Default)]
 struct Rules {
-    /// Of every sample.
+    /// Pause of every sample.
     pause: Pause,
     /// Whether begin and end of visits come from samples.
     sampled_bounds: bool,
@@ -250,19 +240,19 @@ struct OfEvent<'a> {
     functions: &'a [FunctionId],
 }
 
-/// Which row each function of a visit and event has: memory that is kept between them.
+/// Row of each function in the current visit and event; the memory is reused.
 #[derive(Clone, Debug, Default)]
 struct Places {
-    /// By function: the number of its row among all that there ever were, counted from 1. Those of other visits and
-    /// events are `before` or less.
+    /// By function: number of its row among all rows ever made, from 1. `before` or less for rows of other visits and
+    /// events.
     numbers: Vec<u64>,
-    /// Rows of all visits and events before this one.
+    /// Number of rows of all visits and events before this one.
     before: u64,
 }
 
 impl Estimator {
-    /// An estimator for a run whose event `EventId(i)` is a clock if `clock_events[i]`. An event
-    /// beyond the slice is not a clock.
+    /// Returns an estimator for a run whose event `EventId(i)` is a clock if `clock_events[i]`. An event beyond the
+    /// slice is not a clock.
     #[must_use]
     pub fn new(clock_events: &[bool]) -> Self {
         Self {
@@ -271,7 +261,7 @@ impl Estimator {
         }
     }
 
-    /// What taking a sample does to the code, as measured on this machine.
+    /// Sets the pause measured on this machine.
     #[must_use]
     pub const fn with_pause(mut self, pause: Pause) -> Self {
         self.rules.pause = pause;
@@ -285,8 +275,8 @@ impl Estimator {
         self
     }
 
-    /// Appends an estimate for each function and event of the visit to `out`, in order of their first
-    /// samples. A visit without samples gives none.
+    /// Appends an estimate for each function and event of the visit to `out`, in order of their first samples. A visit
+    /// without samples gives none.
     ///
     /// Cost: O(samples + active intervals) for each event; no allocation once the memory has grown.
     #[inline]
@@ -352,7 +342,7 @@ impl Estimator {
 }
 
 impl Places {
-    /// Appends what one event's samples say.
+    /// Appends the estimates of one event.
     fn estimate(
         &mut self,
         visit: &VisitTimeline<'_>,
@@ -403,7 +393,7 @@ impl Places {
         }
     }
 
-    /// Numbers rows until one is of a function that has a row already, or never had one; says how many.
+    /// Numbers rows until a function has a row already, or had none in any visit; returns how many.
     #[inline(always)]
     fn number(&mut self, rows: &[FunctionEstimate]) -> usize {
         let (numbers, before) = (&mut self.numbers[..], self.before);
@@ -421,8 +411,7 @@ impl Places {
         (last - before) as usize
     }
 
-    /// Makes one row of the runs of each function, of which the first `alone` are rows already; gives the number of
-    /// rows.
+    /// Merges the runs of each function into one row; the first `alone` are rows already. Returns the number of rows.
     #[inline(never)]
     fn merge(&mut self, runs: &mut [FunctionEstimate], alone: usize) -> usize {
         let before = self.before - alone as u64;
@@ -453,8 +442,8 @@ impl Places {
 
 /// Appends a row for each run of samples, without its time.
 ///
-/// Samples that follow one another in the same function own what lies between them, however many
-/// they are: only the first and the last of such a run matter.
+/// Consecutive samples in the same function own the time between them, however many they are: only the first and the
+/// last of such a run matter.
 #[inline(always)]
 fn find_runs(of: &OfEvent<'_>, out: &mut Vec<FunctionEstimate>) {
     let count = of.times.len().min(of.functions.len());
@@ -475,8 +464,8 @@ fn find_runs(of: &OfEvent<'_>, out: &mut Vec<FunctionEstimate>) {
     }
 }
 
-/// Divides the active time among runs of samples. `clock`: the active time before rising times. Gives what the part
-/// before the first sample adds to the variance of its function.
+/// Divides the active time among runs of samples. `clock`: the active time before rising times. Returns the variance of
+/// the part before the first sample.
 #[inline(always)]
 fn divide(
     runs: &mut [FunctionEstimate],
@@ -494,7 +483,7 @@ fn divide(
     let (mut owned_from, mut variance_from) = (0, 0.0);
     for next in 1..runs.len() {
         let (position, next_position) = (clock(runs[next - 1].last), clock(runs[next].first));
-        // The gap between the pauses. Pauses that would overlap end at the next sample.
+        // The gap between the pauses. A pause that would overlap the next sample ends there.
         let gap_begin = (position + pause.after).min(next_position);
         let gap_end = (next_position - pause.before).max(position);
         let half_way = gap_begin + gap_end;
@@ -504,7 +493,7 @@ fn divide(
         runs[next - 1].variance = variance_from + variance;
         (owned_from, variance_from) = (half_way, variance);
     }
-    // The parts before the first and after the last sample are theirs.
+    // The parts before the first and after the last sample belong to these.
     let unseen = if sampled_bounds {
         Unseen::CERTAIN
     } else {
@@ -517,8 +506,8 @@ fn divide(
     unseen.variance(begin.max(0))
 }
 
-/// By what the variance of a function is larger that comes back within a visit of so many samples: gaps hold changes that
-/// no sample shows. See "Short stays" on the module's page.
+/// Factor for the variance of a function that comes back within a visit of `samples` samples: gaps hold changes that no
+/// sample shows. See "Short stays" in the module docs.
 fn hidden_changes(row: &FunctionEstimate, samples: f64) -> f64 {
     let own = f64::from(row.samples);
     let by_chance = (own - 1.0) * (samples - own) / samples;
@@ -526,7 +515,7 @@ fn hidden_changes(row: &FunctionEstimate, samples: f64) -> f64 {
     1.0 + 5.0 * r * r * r
 }
 
-/// The place of a function that never had one. Function ids are small: they count from 0.
+/// Makes room for a function without a number. Function ids are small: they count from 0.
 #[cold]
 fn make_room(numbers: &mut Vec<u64>, function: FunctionId) -> &mut u64 {
     let index = function.0 as usize;
@@ -534,10 +523,10 @@ fn make_room(numbers: &mut Vec<u64>, function: FunctionId) -> &mut u64 {
     &mut numbers[index]
 }
 
-/// How likely the ends of a visit hold a function that no sample saw.
+/// Probability that the ends of a visit hold a function without a sample.
 #[derive(Clone, Copy, Debug)]
 struct Unseen {
-    /// Probability for each ns.
+    /// Probability per ns.
     per_ns: f64,
 }
 
@@ -553,8 +542,8 @@ impl Unseen {
         }
     }
 
-    /// Mean square error of giving `part` ns at an end of the visit to the nearest sample's function:
-    /// p e²/3, as the module's page derives.
+    /// Mean square error of giving `part` ns at an end of the visit to the nearest sample's function: p e²/3, as
+    /// derived in the module docs.
     fn variance(self, part: i64) -> f64 {
         let e = part as f64;
         (self.per_ns * e).min(1.0) * e * e * (1.0 / 3.0)

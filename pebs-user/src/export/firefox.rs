@@ -46,7 +46,7 @@ impl Marker for Fields {
         self.values[field_index as usize]
     }
 
-    /// There are no such fields.
+    /// Marker schemas here have no number fields.
     fn number_field_value(&self, _: u32) -> f64 {
         0.0
     }

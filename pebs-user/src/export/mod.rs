@@ -63,7 +63,7 @@ pub enum Format {
     Views,
 }
 
-/// What sets a format apart, its name and help aside.
+/// Properties of a format, except name and help.
 struct Nature {
     /// Whether the output is lines of text for people.
     is_text: bool,
@@ -121,7 +121,7 @@ impl Nature {
         }
     }
 
-    /// For at most so many samples of [`MOST_VISITS`].
+    /// Limits the format to [`MOST_VISITS`] visits and `samples` samples.
     const fn up_to(self, samples: u64) -> Self {
         let bound = Bound {
             visits: MOST_VISITS,

@@ -19,7 +19,7 @@ use crate::store::schema::ArgValue;
 /// `SPAN_KIND_INTERNAL`.
 const INTERNAL: u8 = 1;
 
-/// What the number of a wait has beside those of visits.
+/// Bit that distinguishes a wait's span id from those of visits.
 const WAIT: u64 = 1 << 63;
 
 #[derive(Serialize)]
@@ -216,7 +216,7 @@ fn of_visit(input: &Input<'_>, visit: &Visit) -> Vec<Attribute> {
     attributes
 }
 
-/// The item among those of this process in this run; never 0, which is invalid.
+/// Id of the item, unique among processes and runs; never 0, which is invalid.
 fn trace_id(input: &Input<'_>, visit: &Visit) -> String {
     // About a ms, within 50 days.
     let run = (input.trace.info.wall_clock_ns >> 20) as u32 | 1;

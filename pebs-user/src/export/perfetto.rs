@@ -29,7 +29,7 @@ use crate::store::schema::{ArgValue, InterferenceColumns, sample_flag, visit_fla
 /// Field of `Trace` that holds the packets.
 const PACKET: u32 = 1;
 
-/// All packets are of one sequence.
+/// All packets are in one sequence.
 const SEQUENCE: u32 = 1;
 
 /// Track for events of the whole trace.

@@ -99,12 +99,12 @@ struct Columns {
     passage: Vec<Option<u32>>,
 }
 
-/// Time of the visits that went to something, or how often it happened; part of the times of functions and waits.
+/// Interruption time or event counts of the visits; also included in the times of functions and waits.
 #[derive(Debug, Serialize)]
 struct Between {
     /// `interrupts`, or the name of an event that was counted.
     what: String,
-    /// Whether it was counted (`--count`), and did not come between.
+    /// Whether it is an event counted with `--count`, not an interruption.
     is_counted: bool,
     /// Whether it is a time.
     is_time: bool,
@@ -112,13 +112,13 @@ struct Between {
     values: Vec<Option<i64>>,
 }
 
-/// Sums by visit: parts `at[i]..at[i + 1]` are those of visit i.
+/// Sums by visit: those of visit i are at `at[i]..at[i + 1]`.
 #[derive(Debug, Default, Serialize)]
 struct Sums {
     at: Vec<usize>,
     part: Vec<usize>,
     weight: Vec<f64>,
-    /// Events or time that the samples stand for.
+    /// Events or ns that the samples stand for.
     counted: Vec<f64>,
     samples: Vec<u32>,
 }

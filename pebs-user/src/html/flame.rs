@@ -21,7 +21,7 @@ const MOST_PATHS: usize = 4_000;
 pub(super) struct Flame {
     /// Functions of each path, as numbers of parts, the outermost first.
     paths: Vec<Vec<usize>>,
-    /// Rows `at[i]..at[i + 1]` are those of visit i.
+    /// Rows of visit i are at `at[i]..at[i + 1]`.
     at: Vec<usize>,
     path: Vec<usize>,
     samples: Vec<u32>,

@@ -330,7 +330,7 @@ fn browser_draws_the_flame_graph() {
     assert!(red("rehash") > 50 && red("parse") < 25, "{flame}");
 }
 
-/// Time off the CPU lies under the call stack that blocked.
+/// Time off the CPU is shown under the call stack that blocked.
 #[test]
 fn browser_hangs_waits_under_what_blocked() {
     let mut maker = Maker::new(with_stacks());

@@ -3,104 +3,92 @@
 use crate::failure::Hint;
 use crate::perf::data::error::DataError;
 
-/// What a recording without samples holds.
+/// Contents of a recording without samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Instead {
     Nothing,
-    /// Counts, of `perf stat record`.
+    /// Counts of `perf stat record`.
     Counts,
-    /// A trace of the hardware's, as Intel PT.
+    /// A hardware trace, such as Intel PT.
     HardwareTrace,
 }
 
-/// An import that can't be done.
+/// An import that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
     /// The file can't be read.
     #[error(transparent)]
     Data(#[from] DataError),
-    /// The records of its events lie differently, and do not name their event.
+    /// The events' records have different layouts, and carry no event id.
     #[error("cannot tell the events of {path} apart: their samples carry no identifier")]
     NoIds {
-        /// The file.
         path: String,
     },
-    /// It has no records at all, or none that can be read.
+    /// No record could be read.
     #[error("{path} holds no sample{}", why(.cut.as_deref()))]
     NoSamples {
-        /// The file.
         path: String,
-        /// Where reading had to end.
+        /// Where and why reading stopped early; `None`: the file was read to its end.
         cut: Option<String>,
-        /// What it holds in their place.
         instead: Instead,
     },
-    /// Its times make no sense.
+    /// The time span is impossibly long.
     #[error("the times of {what} reach over {years} years")]
     Centuries {
         /// The file, or the file and the table of marks.
         what: String,
-        /// From the first to the last.
+        /// From the first to the last record.
         years: u64,
     },
-    /// No sample has a time.
     #[error("{path} has {samples} samples and none with a time")]
     NoTime {
-        /// The file.
         path: String,
-        /// How many.
         samples: u64,
     },
-    /// More events than the trace can number.
     #[error("{path} has {events} events that are samples; a trace has 256 at most")]
     TooManyEvents {
-        /// The file.
         path: String,
-        /// How many.
         events: usize,
     },
-    /// No event has that name.
+    /// No event of the file has that name.
     #[error("no event '{wanted}' in {path}")]
     NoEvent {
-        /// The file.
         path: String,
-        /// As typed.
+        /// Name as typed.
         wanted: String,
-        /// Those that there are.
+        /// Names of the file's events.
         known: Vec<String>,
     },
-    /// An event is named by several events of the file.
+    /// The name fits several events of the file.
     #[error("event '{wanted}' of {path} is the name of several")]
     Ambiguous {
-        /// The file.
         path: String,
-        /// As typed.
+        /// Name as typed.
         wanted: String,
-        /// Those that fit.
+        /// Names that fit.
         known: Vec<String>,
     },
-    /// The event that begins items gives no raw data, or the file does not say what they mean.
+    /// The event that begins items has no raw data, or the file lacks its format.
     #[error("cannot read field '{field}' of event '{event}': the recording lacks its format")]
     NoFormat {
         event: String,
-        /// As typed.
+        /// Name as typed.
         field: String,
     },
-    /// It has no such field, or it is no number.
+    /// The event has no such field, or the field is not a number.
     #[error("event '{event}' has no number '{field}'")]
     NoField {
         event: String,
-        /// As typed.
+        /// Name as typed.
         field: String,
-        /// Numbers that it has.
+        /// The event's numeric fields.
         known: Vec<String>,
     },
-    /// All events are used for marks, or all that are wanted.
+    /// All events, or all those chosen with `--event`, are used for marks.
     #[error("no event is left to be sampled: all {}of {path} are used for marks", .others.first().map_or("", |_| "that were chosen "))]
     NothingLeft {
-        /// The file.
         path: String,
-        /// Those that nobody wanted.
+        /// Events not chosen with `--event`.
         others: Vec<String>,
     },
 }
@@ -109,10 +97,10 @@ fn why(cut: Option<&str>) -> String {
     cut.map_or_else(String::new, |cut| format!(": {cut}"))
 }
 
-/// Names shown in a hint at most.
+/// Maximum number of names in a hint.
 const SHOWN: usize = 12;
 
-/// The first of some names, for a hint.
+/// The first names, comma-separated, and the number of the others.
 pub(crate) fn list(names: &[String]) -> String {
     let mut text = names[..names.len().min(SHOWN)].join(", ");
     if names.len() > SHOWN {

@@ -1,4 +1,4 @@
-//! Records to the pipeline.
+//! Feeds a recording's records to the pipeline.
 
 use super::names::is_guest;
 use super::roles::{MarkSource, Roles, Use};
@@ -25,23 +25,23 @@ use pebs_common::record::{MAX_FRAMES, Role};
 use perf_event_open_sys::bindings::{PERF_RECORD_SAMPLE, PERF_SAMPLE_CALLCHAIN};
 use rustc_hash::FxHashSet;
 
-/// Words of a call chain from here on say in which mode the next ones are. Source: `PERF_CONTEXT_MAX`,
+/// Call-chain words from this value on are context markers, not addresses. Source: `PERF_CONTEXT_MAX`,
 /// include/uapi/linux/perf_event.h.
 const CONTEXTS: u64 = -4095_i64 as u64;
 
-/// The only probe there is.
+/// Imports have one probe.
 const PROBE: ProbeId = ProbeId(0);
 
-/// What came of feeding.
+/// Counts of a finished feed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fed {
-    /// Marks of threads that the recording does not know: no sample could belong to them.
+    /// Marks of threads that have no record in the file, so no sample could belong to them.
     pub unknown_threads: u64,
-    /// Switches of threads with items that lack their partner.
+    /// Switches of threads with items whose counterpart is missing.
     pub lone_switches: u64,
 }
 
-/// Feeds a recording of which all is known to a pipeline whose ns 0 is `origin`.
+/// Feeds a surveyed recording to a pipeline; `origin`: ns 0 of the trace on the recording's clock.
 ///
 /// Cost: as reading the file. Memory: the records of three rounds, and those of open visits.
 pub fn feed(
@@ -87,37 +87,37 @@ pub fn feed(
     feed.fed
 }
 
-/// What a recording says about itself.
+/// The file's metadata and survey.
 #[derive(Clone, Copy)]
 pub(super) struct Known<'a> {
     pub data: &'a PerfData,
     pub survey: &'a Survey,
 }
 
-/// Takes records, in the order of the file.
+/// Feeds records in file order.
 ///
-/// What is below a frontier goes to the pipeline a round later than perf's rule allows: by then all that was lost before
-/// it is known, as a full ring says so when it is read for the second time.
+/// Records below a frontier go to the pipeline one round later than perf's rule allows: a full ring reports its loss
+/// when it is read the second time, so by then all losses before the frontier are known.
 pub(super) struct Feed<'a> {
     roles: &'a Roles,
     partners: Partners,
     origin: KtimeNs,
     pipeline: &'a mut Pipeline,
     told: Told,
-    /// Processes with marks of a table.
+    /// Processes with marks from a table.
     marked: FxHashSet<u32>,
-    /// Programs that such processes ran before another one.
+    /// Number of execs in such processes.
     replaced: u32,
-    /// Marks of a table that are not fed yet.
+    /// Marks of the table that are not fed yet.
     marks: &'a [super::marks::MarkRow],
-    /// Time of the newest record.
+    /// Time of the newest record, ns on the recording's clock.
     newest: u64,
-    /// What it was at the end of each of the last rounds, the last one last.
+    /// `newest` at the end of the last two rounds, oldest first.
     rounds: [u64; 2],
     pub fed: Fed,
 }
 
-/// Where the thread of a sample was in user space last.
+/// The last user-space address of a sample's thread, if known.
 fn left_user_space(sample: &Sample<'_>) -> Option<Ip> {
     let chain = sample.rest().callchain;
     let chain = chain.iter().flat_map(|chain| chain.iter());
@@ -126,7 +126,7 @@ fn left_user_space(sample: &Sample<'_>) -> Option<Ip> {
     known.find(|ip| !ip.is_kernel())
 }
 
-/// A thread at an instant.
+/// A thread and CPU at an instant.
 #[derive(Clone, Copy)]
 struct At {
     time: u64,
@@ -162,20 +162,20 @@ impl<'a> Feed<'a> {
         }
     }
 
-    /// A round is over. Gives the frontier up to which to settle.
+    /// Ends a round. Returns the frontier up to which to settle.
     pub(super) const fn round(&mut self) -> u64 {
         let [frontier, last] = self.rounds;
         self.rounds = [last, self.newest];
         frontier
     }
 
-    /// The frontiers up to which to settle when there is no record left.
+    /// The frontiers up to which to settle after the last record.
     pub(super) fn last_frontiers(&self) -> [u64; 2] {
         let last_mark = self.marks.last().map_or(0, |mark| mark.time);
         [self.rounds[0], self.newest.max(last_mark).saturating_add(1)]
     }
 
-    /// Lets the pipeline have everything before a time, and the ranges without full data that begin before it.
+    /// Hands everything before `frontier` to the pipeline, with the ranges without full data that begin before it.
     pub(super) fn settle(&mut self, known: Known<'_>, losses: &[ToldLoss], frontier: u64) {
         while let Some((mark, rest)) = self.marks.split_first().filter(|(m, _)| m.time < frontier) {
             self.marks = rest;
@@ -187,7 +187,7 @@ impl<'a> Feed<'a> {
         self.pipeline.settle(&mut self.told);
     }
 
-    /// Where a thread with items leaves twice it came in between, nobody knows when.
+    /// Reports a gap where a thread with items leaves twice in a row: the switch-in between is missing.
     fn missing_switches(&mut self, frontier: u64) {
         let (losses, fed) = (&mut self.told.losses, &mut self.fed);
         self.partners.settle(frontier, |tid, (begin, end)| {
@@ -207,17 +207,17 @@ impl<'a> Feed<'a> {
         self.fed.unknown_threads += u64::from(pid.is_none());
         let at = At {
             time: mark.time,
-            // A thread that was never seen is taken for a process.
+            // A thread without records is taken for a process.
             pid: pid.unwrap_or(mark.tid),
             tid: mark.tid,
             cpu: Cpu::UNKNOWN,
         };
-        // A gap ends here, not where the thread is seen to switch next: its visits may have closed by then.
+        // Ends a gap here rather than at the thread's next switch: its visits may be closed by then.
         self.sight(mark.time, mark.tid, Place::Marked);
         self.mark(at, mark.begin, mark.id);
     }
 
-    /// Takes samples that are alike; says whether it could.
+    /// Feeds a run of samples; `false`: it must be fed record by record.
     #[inline]
     pub(super) fn run(&mut self, survey: &Survey, event: usize, run: &Run<'_>) -> bool {
         let roles = self.roles;
@@ -226,7 +226,7 @@ impl<'a> Feed<'a> {
         }
         let event = match &roles.uses[event] {
             Use::Samples(_) if is_guest(run.first) => None,
-            // What it gives raw may say more.
+            // The raw bytes may describe a memory access: decode record by record.
             Use::Samples(_) if run.raw().is_some() => return false,
             Use::Samples(event) => Some(*event),
             Use::LeftOut => None,
@@ -250,7 +250,7 @@ impl<'a> Feed<'a> {
         true
     }
 
-    /// Takes samples that are marks.
+    /// Feeds a run of samples that are marks.
     fn marks(&mut self, run: &Run<'_>, (begin, id): (bool, Option<&Field>)) {
         let cpu = cpu(run.cpu()).unwrap_or(Cpu::UNKNOWN);
         let (pid, tid) = run.pid_tid;
@@ -358,14 +358,14 @@ impl<'a> Feed<'a> {
         }
         match &self.roles.uses[event] {
             Use::LeftOut => self.told.filtered += 1,
-            // Addresses of another machine, that is.
+            // A guest's addresses are another machine's.
             Use::Samples(_) if is_guest(raw) => self.told.filtered += 1,
             Use::Samples(number) => {
                 let stack = self.stack(survey.names.layout(event), at, sample);
                 let taken = RawSample {
                     time: self.trace_time(at.time),
                     ip: Ip(sample.ip.unwrap_or(0)),
-                    // Only calls are matched by their stack.
+                    // The stack pointer is needed only to match function calls.
                     sp: 0,
                     kind: SampleKind::new(at.cpu, *number, raw.flags()).with_stack(stack),
                 };
@@ -390,7 +390,7 @@ impl<'a> Feed<'a> {
         }
     }
 
-    /// The number of a sample's call stack, which begins where the sample was taken.
+    /// Key of a sample's call stack; its first frame is the sample's ip.
     fn stack(&mut self, layout: &Layout, at: At, sample: &Sample<'_>) -> StackKey {
         let has_calls = calls::are_told(layout);
         if !layout.has(PERF_SAMPLE_CALLCHAIN) && !has_calls {
@@ -398,7 +398,7 @@ impl<'a> Feed<'a> {
         }
         let rest = sample.rest();
         let calls = has_calls.then(|| Calls::of(&rest)).flatten();
-        // Beside the calls, which are those in user space, a chain has the kernel's.
+        // Recorded calls cover user space only; kernel frames come from the chain.
         let chain = rest.callchain.or_else(|| calls.map(|_| Words::default()));
         let (Some(chain), Some(ip)) = (chain, sample.ip) else {
             return StackKey::NONE;
@@ -412,7 +412,7 @@ impl<'a> Feed<'a> {
             let frames = all().take(kernel).chain(calls.frames(inside));
             return self.pipeline.stack(Pid(at.pid), (kernel, true), frames);
         }
-        // With a copy of the user stack the kernel does not walk it.
+        // The kernel does not walk a user stack that it copies (`--call-graph dwarf`).
         let is_cut = rest.stack_user.is_some()
             || kernel >= MAX_FRAMES
             || frames().count() >= kernel + MAX_FRAMES;
@@ -462,7 +462,7 @@ impl<'a> Feed<'a> {
         });
         let state = switched.state;
         let preempted = state & 0xff == 0;
-        // As in our own recordings: where a thread is preempted is chance.
+        // As in live recordings, preemptions have no stack: where they happen is chance.
         let stack = match preempted {
             true => StackKey::NONE,
             false => self.stack(survey.names.layout(event), prev, sample),
@@ -481,7 +481,7 @@ impl<'a> Feed<'a> {
         }
     }
 
-    /// A thread was seen. Only those with items matter, and only where the switches are an event's.
+    /// Notes where a thread was seen. Matters only for threads with items, and only if switches come from an event.
     fn sight(&mut self, time: u64, tid: u32, place: Place) {
         if self.roles.switched.contains(&tid) {
             self.partners.push(Sight { time, tid, place });
@@ -504,7 +504,7 @@ impl<'a> Feed<'a> {
         self.pipeline.inbox().record(record);
     }
 
-    /// Tells of mappings, forks, execs and exits.
+    /// Passes on mappings, forks, execs and exits.
     fn process(&mut self, data: &PerfData, (at, raw): (At, RawRecord<'_>), what: &What<'_>) {
         if raw.mode() == Mode::Kernel && matches!(what, What::Mmap(_)) {
             return;
@@ -512,7 +512,7 @@ impl<'a> Feed<'a> {
         let Some(mut what) = SidebandKind::of(what, raw.misc) else {
             return;
         };
-        // A table says itself where items end; the program's own probes go with it.
+        // An exec removes the program's own probes and so ends their items. Items of a table continue.
         if let SidebandKind::Comm {
             pid, exec: true, ..
         } = what
@@ -522,7 +522,7 @@ impl<'a> Feed<'a> {
             self.replaced += 1;
             what = SidebandKind::Replaced {
                 pid,
-                // The kernel gives processes numbers below 2^22.
+                // Real process ids are below 2^22.
                 earlier: Pid(u32::MAX - self.replaced),
             };
         }

@@ -1,4 +1,4 @@
-//! What the fuzz target `perf_data` calls.
+//! Entry point of the fuzz target `perf_data`.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use crate::stream::decode::Interferences;
 use crate::symbolize::{Recorded, SymbolizeOptions};
 use crate::units::{KtimeNs, ProbeId};
 
-/// Makes a trace of a file in a folder, items beginning at its second event, and checks the account: while it is looked
-/// through, and afterwards.
+/// Imports a file in both ways (in one reading, and after a survey) and checks the account each time. Items begin at
+/// its second event.
 pub fn import(data: &[u8], dir: &Path) {
     let path = dir.join("perf.data");
     if std::fs::write(&path, data).is_err() {
@@ -67,7 +67,7 @@ fn pipeline(
     first: u64,
     out: &Path,
 ) -> Option<Pipeline> {
-    // Of the call before.
+    // Left by the call before.
     let _ = std::fs::remove_dir_all(out);
     let info = run_info(data, survey, roles, (first, ""));
     let options = WriterOptions {

@@ -1,4 +1,4 @@
-//! `trace.json` of an import.
+//! Makes `trace.json` of an import.
 
 use perf_event_open_sys::bindings as sys;
 
@@ -10,11 +10,10 @@ use crate::store::run::{EventInfo, HostInfo, ImportInfo, ImportedEvent, ProbeInf
 use crate::store::schema::SCHEMA_VERSION;
 use crate::units::{EventId, ProbeId};
 
-/// ns in a second.
 const SECOND: u64 = 1_000_000_000;
 
-/// What `trace.json` says before the records are fed. `origin`: ns 0 on the recording's clock; `spec`: where items
-/// begin and end, for people.
+/// `trace.json` as known before the records are fed. `origin`: ns 0 of the trace on the recording's clock; `spec`:
+/// where items begin and end, for people.
 #[must_use]
 pub fn run_info(
     data: &PerfData,
@@ -66,7 +65,7 @@ pub fn run_info(
     }
 }
 
-/// Whether samples of an event that is taken for samples, or for switches, have their callers.
+/// Whether an event used for samples or switches records call chains.
 fn has_stacks(data: &PerfData, roles: &Roles) -> bool {
     let used = |used: &Use| matches!(used, Use::Samples(_) | Use::Switches);
     let events = data.events.iter().zip(&roles.uses);
@@ -74,7 +73,7 @@ fn has_stacks(data: &PerfData, roles: &Roles) -> bool {
     used.any(|event| event.attr.layout.has(sys::PERF_SAMPLE_CALLCHAIN))
 }
 
-/// The clock of the recording's times, if all events agree.
+/// The clock id of the first event, taken for the whole recording; `None`: perf's own clock.
 fn clock_of(data: &PerfData) -> Option<i32> {
     data.events.first().and_then(|event| event.attr.clock)
 }
@@ -124,7 +123,7 @@ fn import_info(
     }
 }
 
-/// What is missing of the file, if something is.
+/// Where and why the file is incomplete; `None` if it is whole.
 fn cut(data: &PerfData, survey: &Survey) -> Option<String> {
     let fault = survey.fault.as_ref();
     let fault = fault.map(|fault| format!("{} at byte {}", fault.what, fault.at));
@@ -133,12 +132,12 @@ fn cut(data: &PerfData, survey: &Survey) -> Option<String> {
     fault.or_else(behind).or_else(killed)
 }
 
-/// The events that are samples, as the trace has them.
+/// The sampled events, in the order of their trace ids.
 pub(super) fn events(data: &PerfData, survey: &Survey, roles: &Roles) -> Vec<EventInfo> {
     let one = |(number, n): (usize, usize)| {
         let Event { attr, .. } = &data.events[n];
         let reset = reset(attr, &survey.counts[n]);
-        // What a clock that is blind in user space counts are not parts of the time on the CPU.
+        // A clock that excludes user space counts something other than time on the CPU.
         let unit = match (attr.is_clock() && !attr.exclude_user, reset) {
             (_, None) => "samples",
             (true, Some(_)) => "ns",
@@ -162,14 +161,14 @@ pub(super) fn events(data: &PerfData, survey: &Survey, roles: &Roles) -> Vec<Eve
     roles.sampled().enumerate().map(one).collect()
 }
 
-/// The reset value of an event; `None` if it changed, or that is unknown.
+/// The reset value of an event; `None` if it varied or is unknown.
 pub(super) fn reset(attr: &Attr, counts: &Counts) -> Option<u64> {
     if attr.kind == sys::PERF_TYPE_TRACEPOINT {
         return Some(1);
     }
     match (attr.is_frequency, counts.periods) {
         (false, _) => Some(attr.period),
-        // The kernel gives clocks the period that fits and keeps it.
+        // The kernel converts a clock's frequency to a period once and keeps it.
         (true, _) if attr.is_clock() => SECOND.checked_div(attr.period),
         (true, Some((least, most))) if least == most => Some(least),
         (true, _) => None,
@@ -177,7 +176,7 @@ pub(super) fn reset(attr: &Attr, counts: &Counts) -> Option<u64> {
     .filter(|reset| *reset > 0)
 }
 
-/// Whether samples of an event may have the exact ip: the CPU takes them, not the kernel.
+/// Whether the CPU takes the event's samples, so that they may have the exact ip.
 const fn can_be_exact(attr: &Attr) -> bool {
     !matches!(
         attr.kind,
@@ -185,7 +184,7 @@ const fn can_be_exact(attr: &Attr) -> bool {
     )
 }
 
-/// Remarks that a reader of the numbers should see.
+/// Notes about the recording's limits, shown with the results.
 fn notes(data: &PerfData, survey: &Survey, roles: &Roles) -> Vec<String> {
     let mut notes = Vec::new();
     let share = |(n, counts): (usize, &Counts)| {

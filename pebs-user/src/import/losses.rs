@@ -1,4 +1,4 @@
-//! What a recording says was lost of it: ranges without full data.
+//! Losses that a recording reports: ranges without full data.
 
 use rustc_hash::FxHashMap;
 
@@ -7,56 +7,55 @@ use crate::perf::record::{RawRecord, Record, What};
 use crate::pipeline::ToldLoss;
 use crate::units::{Cpu, KtimeNs, Tid};
 
-/// Most lost records that one record may report; more is malformed.
+/// Largest loss count accepted from one record; a larger one is malformed and clamped.
 const LOST_MAX: u64 = u32::MAX as u64;
 
-/// `PERF_RECORD_MISC_LOST_SAMPLES_BPF`: left out by the filter of `perf record --filter`, which is a program.
+/// `PERF_RECORD_MISC_LOST_SAMPLES_BPF`: dropped by the BPF program of `perf record --filter`.
 const LEFT_OUT: u32 = 1 << 15;
 
-/// Since when a counter stands still, and where.
+/// A stopped counter: since when, on which CPU, of which thread.
 type Stopped = (u64, Option<Cpu>, Option<Tid>);
 
-/// Ranges that whoever reads on while the file is read was told of.
+/// Progress of [`Losses::due`].
 #[derive(Debug, Default)]
 struct Told {
-    /// Ranges that were looked at.
+    /// Number of ranges taken from `Losses::ranges`.
     seen: usize,
-    /// Those of them that begin later than what was asked for.
+    /// Taken ranges that begin at the last frontier or later.
     later: Vec<ToldLoss>,
-    /// Up to when all was asked for.
+    /// The last frontier.
     until: u64,
-    /// One became known after that.
+    /// Whether a range that begins before `until` was found too late.
     missed: bool,
 }
 
-/// What a recording says was lost, in the making.
+/// Collects the losses while the file is read.
 #[derive(Debug, Default)]
 pub(super) struct Losses {
-    /// Ranges that were reported.
     ranges: Vec<ToldLoss>,
-    /// Counters that stand still.
+    /// Stopped counters, by event and stream id.
     stopped: FxHashMap<(u64, u64), Stopped>,
-    /// Time of the record before, in the file.
+    /// Time of the previous record in the file.
     before: u64,
-    /// Time of the last record of each CPU, which is of its ring; 0: of none.
+    /// Time of the newest record of each CPU's ring; 0: none.
     by_cpu: Vec<u64>,
     first: Option<u64>,
     newest: u64,
-    /// Newest time when all rings had been read once more, the last such time last.
+    /// Newest time at the end of each of the last rounds, oldest first.
     rounds: [u64; ROUNDS],
-    /// Records lost, by the kernel's records in the rings, and by what perf counted in the end.
+    /// Records lost: as reported by records in the rings, and as counted by perf at the end.
     told: u64,
     counted: u64,
     left_out: u64,
     on_the_way: Told,
 }
 
-/// A ring that was full was read in the same round as the record that reports it, or in the one before, and what it
-/// held then is newer than all of two rounds before that.
+/// Rounds to look back. A LOST record is read in the same round as the full ring that it reports, or in the next; what
+/// that ring held is newer than everything two rounds earlier.
 pub(super) const ROUNDS: usize = 3;
 
 impl Losses {
-    /// There were records up to a time.
+    /// Notes the time of the newest record read.
     #[inline]
     pub(super) fn see(&mut self, time: u64, cpu: Option<Cpu>) {
         self.before = time;
@@ -71,13 +70,13 @@ impl Losses {
         }
     }
 
-    /// All rings were read once.
+    /// Ends a round: all rings were read once.
     pub(super) fn round(&mut self) {
         self.rounds.rotate_left(1);
         self.rounds[ROUNDS - 1] = self.newest;
     }
 
-    /// LOST, LOST_SAMPLES: some were lost up to a record's time.
+    /// Takes LOST and LOST_SAMPLES: records lost up to the record's time.
     pub(super) fn lost(&mut self, raw: RawRecord<'_>, record: &Record<'_>, cpu: Option<Cpu>) {
         let (records, in_hardware) = match record.what {
             What::Lost { records } => (records.min(LOST_MAX), false),
@@ -89,7 +88,7 @@ impl Losses {
             return;
         }
         let Some(time) = record.time() else {
-            // perf's own, at the end: all that the kernel counted, what records in the ring reported included.
+            // Written by perf at the end: the kernel's total, which includes what records in the rings reported.
             // Source: tools/perf/builtin-record.c (`record__read_lost_samples`).
             if in_hardware {
                 self.counted += records;
@@ -105,8 +104,8 @@ impl Losses {
         self.range(self.whole_until(cpu).min(time), time, cpu, Some(records));
     }
 
-    /// Time of the last record that the ring held before what is read now. Rings are read one after the other, so that
-    /// the record before in the file may be another ring's.
+    /// Time of the last record read earlier from the CPU's ring; if there is none, a lower bound. Rings are read one
+    /// after another, so the previous record in the file may be another ring's.
     fn whole_until(&self, cpu: Option<Cpu>) -> u64 {
         let last = cpu.and_then(|cpu| self.by_cpu.get(usize::from(cpu.0)));
         match last.copied().unwrap_or(0) {
@@ -116,7 +115,7 @@ impl Losses {
         }
     }
 
-    /// THROTTLE, UNTHROTTLE of a counter.
+    /// Takes THROTTLE and UNTHROTTLE of a counter.
     pub(super) fn throttle(&mut self, stopped: bool, counter: (u64, u64), at: Stopped) {
         let was = if stopped {
             self.stopped.insert(counter, at)
@@ -128,8 +127,8 @@ impl Losses {
         }
     }
 
-    /// A counter goes on at the next tick, or sooner. That is recorded only once its thread runs again, but what lies
-    /// between is no time in which it could have counted.
+    /// Adds the range of a stopped counter, at most one tick long: the counter restarts at the next tick or sooner. The
+    /// record of the restart waits until the thread runs again, but the thread could not have counted before that.
     fn stood_still(&mut self, (begin, cpu, tid): Stopped, end: u64) {
         self.ranges.push(ToldLoss {
             begin: KtimeNs(begin),
@@ -150,8 +149,8 @@ impl Losses {
         });
     }
 
-    /// While reading, with a round just over: the ranges not given before that begin before a time, by begin, of a
-    /// recording from `first` on; and up to when that is all.
+    /// The ranges that begin before `frontier` and were not returned before, sorted by begin and cut at `first`, the
+    /// recording's begin; and the time up to which they are complete. Call it after a round, while reading.
     pub(super) fn due(&mut self, frontier: u64, first: u64) -> (Vec<ToldLoss>, u64) {
         let frontier = self.settle_stopped(frontier);
         let told = &mut self.on_the_way;
@@ -165,15 +164,15 @@ impl Losses {
         (told.later.drain(..due).collect(), frontier)
     }
 
-    /// Whether [`Losses::due`] did not know of a range in time.
+    /// Whether [`Losses::due`] missed a range that was found only later.
     pub(super) const fn has_missed(&self) -> bool {
         self.on_the_way.missed
     }
 
-    /// Counters that stand still since before a time do so for a tick, if that is over. Gives the time up to which all
-    /// is known of them.
+    /// Ends the ranges of counters that were stopped more than a tick ago, one tick after the stop. Returns the time up
+    /// to which all stopped counters are settled: `frontier` or earlier.
     fn settle_stopped(&mut self, frontier: u64) -> u64 {
-        // No older record follows.
+        // No record older than this follows.
         let over = self.rounds[ROUNDS - 2];
         let mut known = frontier;
         let mut ended = Vec::new();
@@ -191,7 +190,8 @@ impl Losses {
         known
     }
 
-    /// All ranges by their begin, of a recording from `first` to `end`, and the samples that were left out as asked.
+    /// All ranges of a recording from `first` to `end`, sorted by begin; and the samples dropped by `perf record
+    /// --filter`.
     pub(super) fn close(mut self, (first, end): (u64, u64)) -> (Vec<ToldLoss>, u64) {
         self.end(end);
         for range in &mut self.ranges {
@@ -201,12 +201,12 @@ impl Losses {
         (self.ranges, self.left_out)
     }
 
-    /// Nothing follows, and `end` was the last time.
+    /// Adds what is known only at the end of the file; `end`: time of the last record.
     pub(super) fn end(&mut self, end: u64) {
         for was in std::mem::take(&mut self.stopped).into_values() {
             self.stood_still(was, end);
         }
-        // Rings that were full in the end, so that no record of theirs could tell.
+        // Rings that were still full at the end have no LOST record.
         let untold = self.counted.saturating_sub(self.told);
         if untold > 0 {
             self.counted = 0;
@@ -215,12 +215,12 @@ impl Losses {
     }
 }
 
-/// When the tick after an instant is over.
+/// The latest end of the tick after an instant.
 const fn tick_after(begin: u64) -> u64 {
     begin.saturating_add(LONGEST_TICK_NS.unsigned_abs())
 }
 
-/// The part of a range within a recording. Before the first record nobody knows since when: the recording begins with it.
+/// Cuts a range at the recording's begin, which is its first record.
 fn within(range: ToldLoss, first: u64) -> ToldLoss {
     ToldLoss {
         begin: KtimeNs(range.begin.0.max(first.min(range.end.0))),

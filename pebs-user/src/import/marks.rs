@@ -1,4 +1,4 @@
-//! `marks.csv`: where items begin and end, by a table.
+//! Parses `marks.csv`, a table of where items begin and end.
 //!
 //! ```text
 //! time_ns,tid,mark,item_id
@@ -7,8 +7,8 @@
 //! ```
 //!
 //! `time_ns` is on the recording's clock, as `perf script --ns -F time` prints it, in ns; `mark` is `begin` or `end`.
-//! `item_id` may be left out, as a column or in a row. Where all marks have one, they are matched by it; else by
-//! thread. Columns may come in any order, and others are passed over.
+//! `item_id` is optional, as a column and in each row: marks are matched by it if all have one, else by thread. Columns
+//! may come in any order; others are ignored.
 
 use crate::failure::Hint;
 use crate::store::run::VisitRule;
@@ -17,20 +17,18 @@ use crate::store::run::VisitRule;
 pub struct MarkRow {
     /// ns on the recording's clock.
     pub time: u64,
-    /// Thread.
     pub tid: u32,
-    /// The item begins; else it ends.
+    /// `true`: begin; `false`: end.
     pub begin: bool,
-    /// Item id.
     pub id: Option<u64>,
 }
 
-/// Marks, in order of time.
+/// Marks, sorted by time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Marks(pub Vec<MarkRow>);
 
 impl Marks {
-    /// How they make visits.
+    /// The rule that pairs begins and ends.
     #[must_use]
     pub fn rule(&self) -> VisitRule {
         if !self.0.is_empty() && self.0.iter().all(|mark| mark.id.is_some()) {
@@ -47,30 +45,29 @@ impl Marks {
     }
 }
 
-/// A table that is malformed.
+/// A malformed table.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum MarksError {
-    /// The first line does not name a column that is needed.
+    /// A required column is missing.
     #[error("no column '{missing}' in the first line: '{line}'")]
     NoColumn {
-        /// The column.
         missing: &'static str,
         line: String,
     },
     /// The first line names a column twice.
     #[error("two columns '{column}' in the first line")]
     Twice { column: &'static str },
-    /// A value is not what its column holds.
+    /// A value has the wrong type.
     #[error("line {line}: {column} is '{value}', not {wanted}")]
     BadValue {
         /// Number of the line, from 1.
         line: usize,
         column: &'static str,
-        /// What stands there.
+        /// The cell's text, at most 40 characters.
         value: String,
         wanted: &'static str,
     },
-    /// There is no row.
+    /// The table has no rows.
     #[error("no mark in it")]
     Empty,
 }
@@ -94,7 +91,7 @@ impl Hint for MarksError {
 
 const TIME: &str = "time_ns";
 
-/// Which column of the file is which.
+/// Indices of the columns.
 struct Columns {
     time: usize,
     tid: usize,
@@ -157,7 +154,7 @@ impl Columns {
     }
 }
 
-/// A negative id is kept as the 64 bits that it is.
+/// Parses a negative id; it is stored as its 64-bit two's complement.
 fn signed(text: &str) -> Option<u64> {
     text.parse::<i64>().ok().map(i64::cast_unsigned)
 }
@@ -166,10 +163,10 @@ fn cells(line: &str) -> impl Iterator<Item = &str> {
     line.split(',').map(|cell| cell.trim().trim_matches('"'))
 }
 
-/// Reads a table.
+/// Parses a table.
 ///
 /// # Errors
-/// If a column is missing or a value is malformed. Nothing is left out silently.
+/// If a column is missing or a value is malformed; no row is skipped.
 pub(crate) fn parse(text: &str) -> Result<Marks, MarksError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut lines = (1..).zip(text.lines());
@@ -200,7 +197,7 @@ mod tests {
         }
     }
 
-    /// Columns in any order, others between them, ids where there are any; rows come out by time.
+    /// Columns in any order, unknown ones between them, ids where present; rows come out sorted by time.
     #[test]
     fn tables() {
         let text =

@@ -1,17 +1,18 @@
-//! From a `perf.data` to the pipeline: which records are samples, marks and switches, in which order, and what was lost.
+//! From a `perf.data` to the pipeline: which records are samples, marks and switches, in which order, and what was
+//! lost.
 //!
 //! ```text
-//! Survey:   what there is: counts, times, threads, ranges without full data
-//! Roles:    which event is for what; where items begin and end
-//! Feed:     records -> inbox, round by round -> the pipeline of live recordings
-//! Reading:  all of them at once, each record decoded once; else a survey of the whole file comes first
+//! Survey:   contents of the file: counts, times, threads, ranges without full data
+//! Roles:    use of each event; where items begin and end
+//! Feed:     records -> inbox, round by round -> the same pipeline as live recordings
+//! Reading:  all three in one pass, each record decoded once; where that fails, a full survey and then a feed
 //! ```
 //!
-//! Invariant: every sample in the file is a sample, a mark or a switch of the trace, or booked.
+//! Invariant: every sample in the file becomes a sample, mark or switch of the trace, or is counted in the ledger.
 //!
-//! The frontier is perf's own: it writes what it found in all rings, then `FINISHED_ROUND`. A ring that was read early in
-//! a round may hold records older than some that were read late in it; but none that is older than the newest of the
-//! round before. Source: `ordered_events__flush()`, tools/perf/util/ordered-events.c.
+//! The frontier follows perf's rule: perf writes what it found in all rings, then `FINISHED_ROUND`. Records of one
+//! round may be out of order, but none is older than the newest record of the round before. Source:
+//! `ordered_events__flush()`, tools/perf/util/ordered-events.c.
 
 pub(crate) mod error;
 mod feed;

@@ -1,4 +1,4 @@
-//! Which event a record is of, and what the events are called.
+//! Maps records to events, and names the events.
 
 use perf_event_open_sys::bindings::{PERF_RECORD_SAMPLE, PERF_SAMPLE_IDENTIFIER};
 use rustc_hash::FxHashMap;
@@ -12,29 +12,29 @@ use crate::perf::record::{Mode, RawRecord, Record, decode};
 use crate::perf::sample::Malformed;
 use crate::stream::fast_samples::{Places, Run};
 
-/// Ids that are looked up without a hash: the kernel numbers events one after the other.
+/// Ids above the lowest that are looked up in an array; the kernel numbers events consecutively.
 const NEAR: u64 = 4096;
 
-/// Tells the events of a recording apart.
+/// The event ids, layouts and names of a recording.
 #[derive(Clone, Debug, Default)]
 pub struct EventNames {
     layouts: Vec<Layout>,
-    /// Where samples have what is wanted, if they have it all at the same place.
+    /// By event: offsets of the fields that imports need; `None` if they vary between samples.
     places: Vec<Option<Places>>,
-    /// Events by their ids, from the lowest one on.
+    /// Events by id minus `lowest`.
     near: Vec<Option<usize>>,
     lowest: u64,
-    /// Those whose ids are far from the lowest one.
+    /// Events with ids at `lowest + NEAR` or above.
     far: FxHashMap<u64, usize>,
-    /// Byte at which samples have the id, if they do.
+    /// Byte offset of the id in samples, if they have one.
     id_in_sample: Option<usize>,
     names: Vec<String>,
-    /// Records of all of them lie alike.
+    /// Whether all events have the same record layout.
     alike: bool,
 }
 
 impl EventNames {
-    /// Of the events that a file names. Of a piped file, once all of them were read.
+    /// From the events that a file describes; of a piped file, once all of them were read.
     #[must_use]
     pub fn new(events: &[Event], formats: &Formats) -> Self {
         let ids = || {
@@ -77,10 +77,10 @@ impl EventNames {
         }
     }
 
-    /// Checks that records can be distinguished.
+    /// Checks that each record's event can be found.
     ///
     /// # Errors
-    /// If they lie differently and do not name their event.
+    /// If the events' layouts differ and their records carry no id.
     pub fn check(&self, data: &PerfData) -> Result<(), ImportError> {
         let Some(first) = self.layouts.first() else {
             return Ok(());
@@ -96,19 +96,18 @@ impl EventNames {
         })
     }
 
-    /// The events' names, in order.
     #[must_use]
     pub fn names(&self) -> &[String] {
         &self.names
     }
 
-    /// How the records of an event lie.
+    /// The layout of an event's records.
     #[must_use]
     pub fn layout(&self, event: usize) -> &Layout {
         &self.layouts[event]
     }
 
-    /// The event that a record is of; `None` if it names one that the file does not.
+    /// The event of a record; `None`: its id is unknown.
     #[inline]
     #[must_use]
     pub fn event_of(&self, raw: RawRecord<'_>) -> Option<usize> {
@@ -125,7 +124,7 @@ impl EventNames {
             first.id_of(raw.kind, raw.body)
         };
         match id {
-            // Made by perf, or of a kernel that does not say.
+            // Records made by perf, or by a kernel that writes no id, count as the first event's.
             None | Some(0) => Some(0),
             Some(id) => {
                 let known = self.by_id(id);
@@ -143,7 +142,7 @@ impl EventNames {
         }
     }
 
-    /// The samples of one event that `bytes` begin with, if they differ in place, time and mode alone.
+    /// The run of samples at the begin of `bytes`: of one event, and different in ip, time and mode only.
     #[inline(always)]
     #[must_use]
     pub(super) fn run<'a>(&self, bytes: &'a [u8]) -> Option<(usize, Run<'a>)> {
@@ -156,10 +155,10 @@ impl EventNames {
         Some((event, run))
     }
 
-    /// Reads a record.
+    /// Decodes a record.
     ///
     /// # Errors
-    /// If it is of no event that is known, or does not lie as its event says.
+    /// If its event is unknown, or its length does not fit the event's layout.
     #[inline]
     pub fn decode<'a>(&self, raw: RawRecord<'a>) -> Result<(usize, Record<'a>), Malformed> {
         let event = self.event_of(raw).ok_or(Malformed::Short)?;
@@ -168,7 +167,7 @@ impl EventNames {
     }
 }
 
-/// Whether a sample is one of a guest, whose addresses and processes are not the recorded machine's.
+/// Whether a record is of a guest, whose addresses and process ids are not the recorded machine's.
 #[must_use]
 pub(super) const fn is_guest(raw: RawRecord<'_>) -> bool {
     matches!(raw.mode(), Mode::Guest)

@@ -1,13 +1,13 @@
-//! One reading of a recording: what there is in it is found out while its records are fed.
+//! Imports a recording in one pass: surveys it while its records are fed.
 //!
-//! What has to be known before the first row is taken from the first round, which is decoded twice: when the recording
-//! begins, which events have samples and what these are worth, whether switches are recorded, where the kernel lay. At
-//! the end it is compared with what the whole file says. Where that is something else (records older than all of the first
-//! round, damaged times, a loss that nothing told of in time, a build id behind the records of a piped file), the
-//! records have to be fed anew, with all known.
+//! The first round is decoded twice; it gives the premises needed before the first row: the recording's begin, the
+//! events with samples and their reset values, whether switches are recorded, the kernel's address. At the end they are
+//! compared with the survey of the whole file. If they differ (records older than the first round, damaged times, a
+//! loss reported too late, a build id behind the records of a piped file), the records must be fed again after that
+//! survey.
 //!
-//! Some need the whole file from the start: a table of marks, which names threads of unknown processes, and
-//! `sched_switch`, which is taken for switches only if threads come back as often as they leave.
+//! Two inputs need the whole file from the start: a table of marks, whose threads' processes must be known, and
+//! `sched_switch`, which counts as switches only if threads come back as often as they leave.
 
 use super::error::ImportError;
 use super::feed::{Fed, Feed, Known};
@@ -23,20 +23,20 @@ use crate::store::run::EventInfo;
 use crate::symbolize::RecordedKernel;
 use crate::units::KtimeNs;
 
-/// A recording that is being read.
+/// A recording being read.
 pub struct Reading {
     surveyor: Surveyor,
     records: Records,
-    /// It has more than one round.
+    /// Whether more than one round is there.
     goes_on: bool,
 }
 
-/// What is taken for granted after the first round.
+/// Facts from the first round, assumed to hold for the whole file.
 pub struct Premises {
-    /// What there is in the first round.
+    /// Survey of the first round.
     pub survey: Survey,
     pub roles: Roles,
-    /// When the recording begins.
+    /// Begin of the recording: its first time, on its own clock.
     pub first: u64,
     events: Vec<EventInfo>,
     kernel: Option<RecordedKernel>,
@@ -56,7 +56,7 @@ impl Premises {
         })
     }
 
-    /// Whether the whole file says the same.
+    /// Whether the survey of the whole file confirms the premises.
     #[must_use]
     pub fn hold(&self, data: &PerfData, survey: &Survey, roles: &Roles) -> bool {
         let Self {
@@ -93,13 +93,13 @@ impl Reading {
         })
     }
 
-    /// Names of the events that were seen so far.
+    /// Names of the events seen so far.
     #[cfg(any(test, fuzzing))]
     pub(super) fn names(&self) -> &[String] {
         self.surveyor.survey.names.names()
     }
 
-    /// What can be taken for granted; `None`: the whole file has to be known. Arguments as of [`roles`].
+    /// The premises; `None`: the whole file must be surveyed first. See [`roles`] for the arguments.
     pub fn premises(
         &mut self,
         data: &PerfData,
@@ -109,7 +109,7 @@ impl Reading {
         if !self.goes_on || matches!(marks, MarkSource::Table(_)) {
             return None;
         }
-        // An error is one of the whole file, if it is one.
+        // An error here may vanish with the rest of the file; the whole survey reports it if not.
         let survey = self.surveyor.so_far(data).ok()?;
         if survey.timed() == 0 || survey.switch_formats.iter().any(Option::is_some) {
             return None;
@@ -118,10 +118,10 @@ impl Reading {
         Premises::new(data, survey, roles)
     }
 
-    /// Reads all and feeds it to a pipeline; `None` as soon as that is found to be in vain.
+    /// Reads all records and feeds them to a pipeline; `None` as soon as the premises turn out wrong.
     ///
-    /// Cost: as reading the file, and the first round again. Memory: as [`super::feed()`], and by the number of threads and
-    /// of losses.
+    /// Cost: as reading the file, and the first round again. Memory: as [`super::feed()`], and by the number of threads
+    /// and losses.
     ///
     /// # Errors
     /// If the recording's events can't be distinguished.
@@ -195,7 +195,7 @@ impl Reading {
         Ok((!surveyor.is_otherwise(first)).then_some(feed.fed))
     }
 
-    /// Reads what is left, and says what there is in all.
+    /// Reads the rest of the records, and returns the survey of the whole file.
     ///
     /// # Errors
     /// If the recording's events can't be distinguished.
@@ -205,7 +205,7 @@ impl Reading {
     }
 }
 
-/// Lets the pipeline have what comes before a frontier, of a recording from `first` on.
+/// Hands the records before `frontier` to the pipeline, of a recording that begins at `first`.
 fn settle(
     feed: &mut Feed<'_>,
     (data, surveyor): (&PerfData, &mut Surveyor),

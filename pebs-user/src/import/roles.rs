@@ -1,4 +1,4 @@
-//! What each event of a recording is used for.
+//! Decides what each event of a recording is used for.
 
 use rustc_hash::FxHashSet;
 
@@ -13,63 +13,63 @@ use crate::units::EventId;
 /// Where items begin and end.
 #[derive(Clone, Debug, Default)]
 pub enum MarkSource {
-    /// Nobody says.
+    /// No items.
     #[default]
     None,
-    /// At samples of events.
+    /// At samples of these events.
     Events {
-        /// Where they begin.
+        /// Event that begins items, as typed.
         begin: String,
-        /// Where they end; `None`: where the next begins.
+        /// Event that ends items, as typed; `None`: the next begin ends them.
         end: Option<String>,
-        /// Field with the item id.
+        /// Field with the item id, as typed.
         id: Option<String>,
     },
-    /// As a table says.
+    /// At the times in a table.
     Table(Marks),
 }
 
-/// What an event's samples are.
+/// Use of an event's samples.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Use {
     /// Samples of the trace.
     Samples(EventId),
     Mark {
-        /// Where items begin, not where they end.
+        /// `true`: begins items; `false`: ends them.
         begin: bool,
-        /// Where the item id is.
+        /// Field with the item id.
         id: Option<Field>,
     },
-    /// Changes of threads on CPUs.
+    /// Context switches.
     Switches,
     /// Left out by `--event`.
     LeftOut,
 }
 
-/// What all events are used for.
+/// The uses of all events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Roles {
     /// By event.
     pub uses: Vec<Use>,
-    /// How marks make visits; `None`: there are none.
+    /// Pairs marks into visits; `None`: no marks.
     pub rule: Option<VisitRule>,
-    /// Marks carry an id.
+    /// Whether marks carry an id.
     pub has_id: bool,
-    /// Time off the CPU is recorded.
+    /// Whether time off the CPU is recorded.
     pub switches: bool,
-    /// Threads with items, if an event reports changes of threads.
+    /// Threads with items; empty unless switches come from a tracepoint.
     pub switched: FxHashSet<u32>,
 }
 
 impl Roles {
-    /// The events that are samples, by their number in the trace: their index in the file.
+    /// File indices of the sampled events, in order of their numbers in the trace.
     pub fn sampled(&self) -> impl Iterator<Item = usize> + '_ {
         let uses = self.uses.iter().enumerate();
         uses.filter_map(|(n, used)| matches!(used, Use::Samples(_)).then_some(n))
     }
 }
 
-/// Decides what each event is used for. `wanted`: names of those that are samples; empty: all that are nothing else.
+/// Decides what each event is used for. `wanted`: names of the events to sample; empty: all that have no other use.
 ///
 /// # Errors
 /// If something named is not there, or there is nothing to be sampled.
@@ -115,7 +115,7 @@ pub fn roles(
     }
     for name in wanted {
         for n in lookup.events(name)? {
-            // Numbered below.
+            // The number is set below.
             uses[n].get_or_insert(Use::Samples(EventId(0)));
         }
     }
@@ -123,7 +123,7 @@ pub fn roles(
     let from_tracepoint = survey.switches == 0 && {
         let known = survey.pids.keys().copied().filter(|tid| *tid != 0);
         let whole = survey.switched.is_whole(switched.iter().copied());
-        // Where they did not switch, what became of others says what was recorded.
+        // Threads without a switch prove nothing: judge by all threads.
         whole.or_else(|| survey.switched.is_whole(known)) == Some(true)
     };
     let mut used_switches = false;
@@ -166,7 +166,7 @@ fn with_items(survey: &Survey, uses: &[Option<Use>], marks: &MarkSource) -> FxHa
     }
 }
 
-/// Numbers the events that are samples. Those that only carry other records are none.
+/// Numbers the sampled events. Dummy events, which only carry other records, are left out.
 fn number(data: &PerfData, survey: &Survey, uses: &mut [Use]) -> Result<(), ImportError> {
     let mut next = 0;
     for (n, used) in uses.iter_mut().enumerate() {
@@ -198,7 +198,7 @@ struct Lookup<'a> {
 }
 
 impl Lookup<'_> {
-    /// The events of a name: in full, or without what comes before its last colon or behind it.
+    /// File indices of the events with a name: the whole name, or the part before or after its last colon.
     fn events(&self, wanted: &str) -> Result<Vec<usize>, ImportError> {
         let names = self.survey.names.names();
         let found = |fits: &dyn Fn(&str) -> bool| -> Vec<usize> {
@@ -234,7 +234,7 @@ impl Lookup<'_> {
         }
     }
 
-    /// A number in an event's raw bytes.
+    /// A numeric field of an event's raw data.
     fn field(&self, event: usize, name: &str) -> Result<Field, ImportError> {
         let attr = &self.data.events[event].attr;
         let format = self.survey.formats.get(attr.config);

@@ -1,4 +1,4 @@
-//! What there is in a recording.
+//! Surveys a recording: counts, times, threads and losses.
 
 use std::sync::Arc;
 
@@ -24,23 +24,22 @@ use crate::stream::fast_samples::Run;
 use crate::symbolize::RecordedKernel;
 use crate::units::{Cpu, Tid};
 
-/// The samples of one event.
+/// Sample counts of one event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// All that could be read.
+    /// Samples that could be decoded.
     pub samples: u64,
-    /// Those of which the kernel said that the ip is exact.
+    /// Those with an exact ip, as flagged by the kernel.
     pub exact: u64,
-    /// Those of guests.
+    /// Those taken in guests.
     pub guest: u64,
-    /// Those without a time.
     pub untimed: u64,
-    /// Smallest and largest period that they carry.
+    /// Smallest and largest period in the samples; `None`: they carry none.
     pub periods: Option<(u64, u64)>,
 }
 
 impl Counts {
-    /// Counts samples, as many of a guest as one of them is.
+    /// Counts a run of samples, which are all of a guest or all not; `first`: one of them.
     fn add(&mut self, first: RawRecord<'_>, (samples, exact): (u64, u64)) {
         self.samples += samples;
         self.exact += exact;
@@ -54,71 +53,68 @@ impl Counts {
     }
 }
 
-/// Where the kernel lay.
+/// Position of the recorded kernel in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelMapping {
-    /// Name of a symbol.
+    /// Name of the symbol at `address`.
     pub symbol: Vec<u8>,
     pub address: u64,
-    /// Build id of the kernel, if the record of its mapping has it (`perf record --buildid-mmap`).
+    /// The kernel's build id, if its mmap record has one (`perf record --buildid-mmap`).
     pub build_id: Option<BuildId>,
 }
 
-/// What there is in a recording.
+/// The survey of a recording.
 #[derive(Clone, Debug, Default)]
 pub struct Survey {
-    /// Events by the records' ids, and their names.
+    /// Events by id, and their names.
     pub names: EventNames,
     /// Formats of tracepoints.
     pub formats: Formats,
     /// By event.
     pub counts: Vec<Counts>,
-    /// By event: registers that its samples carry raw.
+    /// By event: the PMU registers that its samples carry as raw data.
     pub registers: Vec<Option<Registers>>,
-    /// Samples that are shorter than their event says, or name an unknown event.
+    /// Samples too short for their event, or of an unknown event.
     pub malformed: u64,
-    /// Samples that are longer, and the bytes left over in all of them.
+    /// Samples too long for their event, and the total of their surplus bytes.
     pub left_over: (u64, u64),
-    /// Times of the first and the last record that has one, on the recording's clock, but for those that are
-    /// [`Survey::far`].
+    /// First and last time, on the recording's clock, without the times counted in [`Survey::far`].
     pub times: Option<(u64, u64)>,
-    /// Records whose times are damaged.
+    /// Records with damaged times.
     pub far: Far,
-    /// Processes of threads.
+    /// Process id by thread id.
     pub pids: FxHashMap<u32, u32>,
-    /// Records of the kernel's that say that a thread leaves or takes a CPU.
+    /// Number of the kernel's context-switch records.
     pub switches: u64,
-    /// Ranges without full data, by begin.
+    /// Ranges without full data, sorted by begin.
     pub losses: Vec<ToldLoss>,
-    /// Samples that the filter of `perf record` left out.
+    /// Samples dropped by `perf record --filter`.
     pub left_out: u64,
-    /// Where the kernel lay.
     pub kernel: Option<KernelMapping>,
-    /// Records of mappings have build ids.
+    /// Whether mmap records have build ids.
     pub has_build_ids: bool,
-    /// What ended reading too soon.
+    /// Why reading stopped before the end of the file.
     pub fault: Option<Fault>,
-    /// What `sched_switch` said.
+    /// Balance of the `sched_switch` samples.
     pub(super) switched: Balance,
-    /// By event: how it reports switches, if it does.
+    /// By event: its fields, if it is `sched_switch`.
     pub(super) switch_formats: Vec<Option<SwitchFormat>>,
-    /// Events and threads in whose context they were; only where an event reports switches.
+    /// Events with the threads in whose context they fired; filled only if `tells_switches`.
     seen: FxHashSet<(usize, u32)>,
-    /// Whether an event does.
+    /// Whether some event is `sched_switch`.
     tells_switches: bool,
     /// Process and thread of the last record.
     recent: Option<(u32, u32)>,
-    /// Bytes of formats read.
+    /// Bytes of tracepoint formats parsed.
     tracing: usize,
 }
 
-/// ns in a year.
 const YEAR: u64 = 365 * 24 * 3600 * 1_000_000_000;
 
-/// Checks that times can be reckoned with. `what`: the files that they are from.
+/// Checks that a time range is short enough to compute with. `what`: names of its files, for the error.
 ///
 /// # Errors
-/// If they reach over more than nine years.
+/// If it spans more than nine years.
 pub fn check_span(what: &str, (first, last): (u64, u64)) -> Result<(), ImportError> {
     let span = last.saturating_sub(first);
     if span <= SPAN_MAX {
@@ -130,12 +126,12 @@ pub fn check_span(what: &str, (first, last): (u64, u64)) -> Result<(), ImportErr
     })
 }
 
-/// Reads a recording from begin to end; `data` knows all that it says about itself afterwards.
+/// Surveys a recording from begin to end, and completes the metadata in `data`.
 ///
-/// Cost: as reading the file. Memory: by the number of threads and of losses.
+/// Cost: as reading the file. Memory: by the number of threads and losses.
 ///
 /// # Errors
-/// If its events can't be distinguished.
+/// If the recording's events can't be distinguished.
 pub fn survey(data: &mut PerfData) -> Result<Survey, ImportError> {
     let mut surveyor = Surveyor::default();
     let mut records = data.records();
@@ -143,20 +139,19 @@ pub fn survey(data: &mut PerfData) -> Result<Survey, ImportError> {
     surveyor.close(data, &records)
 }
 
-/// A [`Survey`] in the making.
+/// Builds a [`Survey`].
 #[derive(Debug, Default)]
 pub(super) struct Surveyor {
-    /// What there is so far; no times and no losses yet.
+    /// The survey so far, without times and losses.
     pub(super) survey: Survey,
     pub(super) losses: Losses,
     times: Times,
-    /// How many events the file named when they were last looked at. Piped files say what their records mean as they
-    /// go on.
+    /// Number of events at the last look. In piped files, event descriptions may follow later.
     known: Option<usize>,
 }
 
 impl Surveyor {
-    /// Takes the records up to the end of a round; whether that was not the end of all.
+    /// Takes the records up to the end of a round; `false`: the file ended.
     ///
     /// # Errors
     /// If the recording's events can't be distinguished.
@@ -190,7 +185,7 @@ impl Surveyor {
         }
     }
 
-    /// What is known if nothing else follows.
+    /// The survey of the records so far, without losses.
     ///
     /// # Errors
     /// If the recording's events can't be distinguished.
@@ -204,7 +199,7 @@ impl Surveyor {
         Ok(survey)
     }
 
-    /// All that there is, once no record is left.
+    /// The complete survey, after the last record.
     ///
     /// # Errors
     /// If the recording's events can't be distinguished.
@@ -219,13 +214,13 @@ impl Surveyor {
         Ok(survey)
     }
 
-    /// Whether all events that the file names so far are known.
+    /// Whether all events described so far are known.
     #[inline]
     pub(super) fn knows_events(&self, data: &PerfData) -> bool {
         self.known == Some(data.events.len())
     }
 
-    /// Looks at the events anew if there are others.
+    /// Rereads the event descriptions if there are new ones.
     pub(super) fn look_at_events(&mut self, data: &PerfData) -> Result<(), ImportError> {
         if self.knows_events(data) {
             return Ok(());
@@ -234,7 +229,7 @@ impl Surveyor {
         self.survey.learn(data)
     }
 
-    /// Takes samples that are alike.
+    /// Takes a run of samples.
     #[inline]
     pub(super) fn run(&mut self, event: usize, run: &Run<'_>) {
         self.survey.run(event, run);
@@ -246,7 +241,6 @@ impl Surveyor {
         self.losses.see(newest, cpu(run.cpu()));
     }
 
-    /// Takes a record.
     pub(super) fn record(
         &mut self,
         raw: RawRecord<'_>,
@@ -267,7 +261,7 @@ impl Surveyor {
         }
     }
 
-    /// Takes note of what a record says was lost, and of its time.
+    /// Notes a record's losses and time.
     fn note(&mut self, raw: RawRecord<'_>, record: &Record<'_>) {
         let (id, losses) = (&record.id, &mut self.losses);
         match record.what {
@@ -292,19 +286,18 @@ impl Surveyor {
         }
     }
 
-    /// Whether a recording that was taken to begin at `first` began earlier, or a loss was not known in time.
+    /// Whether the recording begins before `first` after all, or a loss was found too late.
     pub(super) fn is_otherwise(&self, first: u64) -> bool {
         self.losses.has_missed() || self.span().is_some_and(|(begin, _)| begin != first)
     }
 
-    /// Times of the first and the last record so far, but for those that are far from nearly all.
+    /// First and last time so far, without damaged ones.
     pub(super) fn span(&self) -> Option<(u64, u64)> {
         self.times.clone().close().map(|(span, _)| span)
     }
 }
 
-/// Registers that samples of an event carry raw: those of IBS, also where a precise event of the cores was
-/// forwarded to it.
+/// The PMU registers in an event's raw data: those of IBS, also where a precise core event was forwarded to it.
 fn registers(data: &PerfData, attr: &Attr) -> Option<Registers> {
     let cpu = data.features.model.as_ref()?;
     let pmus = &data.features.pmus;
@@ -317,10 +310,10 @@ fn registers(data: &PerfData, attr: &Attr) -> Option<Registers> {
     Registers::of_pmu(pmus.get(&attr.kind)?, cpu)
 }
 
-/// What a mapping is of, by all that the recording says.
+/// The build id of a mapped file, as listed in the recording.
 pub(super) fn facts(data: &PerfData, name: &[u8]) -> FileFacts {
     FileFacts {
-        // Inodes are those of the machine that recorded.
+        // Inode numbers are those of the recorded machine.
         identity: None,
         build_id: data.features.build_id_of(name),
     }
@@ -364,7 +357,7 @@ impl Survey {
         }
     }
 
-    /// A record is of a thread.
+    /// Notes the process of a record's thread.
     #[inline]
     fn meet(&mut self, (pid, tid): (u32, u32)) {
         if self.recent != Some((pid, tid)) && tid != u32::MAX {
@@ -373,7 +366,7 @@ impl Survey {
         }
     }
 
-    /// Whether a time is one of a record that is [`Survey::far`].
+    /// Whether a time is a damaged one, see [`Survey::far`].
     #[inline]
     #[must_use]
     pub fn is_far(&self, time: u64) -> bool {
@@ -381,7 +374,7 @@ impl Survey {
         self.far.records > 0 && time > 0 && !self.times.as_ref().is_some_and(is_within)
     }
 
-    /// Takes samples that are alike.
+    /// Takes a run of samples.
     #[inline]
     fn run(&mut self, event: usize, run: &Run<'_>) {
         self.meet(run.pid_tid);
@@ -402,20 +395,20 @@ impl Survey {
         self.sched_switch(event, || sample.rest().raw);
     }
 
-    /// A sample of an event was taken in the context of a thread.
+    /// Notes the thread in whose context an event fired.
     fn see_thread(&mut self, event: usize, tid: u32) {
         if self.tells_switches {
             self.seen.insert((event, tid));
         }
     }
 
-    /// Threads in whose context samples of some events were taken; known where an event reports switches.
+    /// Threads in whose context these events fired; empty unless some event is `sched_switch`.
     pub(super) fn threads_of(&self, wanted: impl Fn(usize) -> bool) -> FxHashSet<u32> {
         let seen = self.seen.iter().filter(|(event, _)| wanted(*event));
         seen.map(|(_, tid)| *tid).collect()
     }
 
-    /// `[kernel.kallsyms]_text`: the symbol that the offset is the address of.
+    /// Takes the mmap record named `[kernel.kallsyms]SYMBOL`: its page offset is the symbol's address.
     fn kernel_mapping(&mut self, mmap: &Mmap<'_>) {
         if let Some(symbol) = mmap.name.strip_prefix(b"[kernel.kallsyms]")
             && !symbol.is_empty()
@@ -432,7 +425,7 @@ impl Survey {
         }
     }
 
-    /// The kernel that was recorded, if the recording says which.
+    /// The recorded kernel; `None` if its build id is unknown.
     #[must_use]
     pub fn recorded_kernel(&self, data: &PerfData) -> Option<RecordedKernel> {
         let mapping = self.kernel.as_ref()?;
@@ -458,7 +451,7 @@ impl Survey {
         self.counts.iter().map(|counts| counts.samples).sum()
     }
 
-    /// Those of them that have a time.
+    /// Samples with a time.
     #[must_use]
     pub fn timed(&self) -> u64 {
         let counts = self.counts.iter();
@@ -466,7 +459,7 @@ impl Survey {
     }
 }
 
-/// A CPU as the tables have it.
+/// A CPU number that fits the tables.
 pub(super) fn cpu(number: Option<u32>) -> Option<Cpu> {
     let cpu = Cpu(u16::try_from(number?).ok()?);
     cpu.known().map(Cpu)

@@ -1,8 +1,8 @@
-//! Changes of threads on CPUs, as the tracepoint `sched_switch` tells them.
+//! Context switches from the tracepoint `sched_switch`.
 //!
-//! It fires in the context of the thread that leaves. So an event of a process sees its threads leave, not come; an
-//! event of whole CPUs sees both, but for what is cut off at the ends of the recording, was lost, or was left out by the
-//! kernel without a word (some kernels record nothing more in the context of a thread once they lost count of it).
+//! It fires in the context of the thread that leaves. So a per-process event sees its threads leave but not come back;
+//! a per-CPU event sees both, except for those cut off at the ends of the recording, lost, or silently skipped by the
+//! kernel (some kernels stop recording in a thread's context after losing count of it).
 
 use rustc_hash::FxHashMap;
 
@@ -10,7 +10,7 @@ use crate::perf::data::attr::Attr;
 use crate::perf::data::format::Field;
 use crate::perf::data::tracing::Formats;
 
-/// Where a `sched_switch` says what.
+/// The fields used of `sched_switch`.
 #[derive(Clone, Debug)]
 pub(super) struct SwitchFormat {
     prev: Field,
@@ -18,19 +18,19 @@ pub(super) struct SwitchFormat {
     next: Field,
 }
 
-/// A change of threads on a CPU.
+/// A context switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Switched {
-    /// Thread that leaves.
+    /// Thread that leaves the CPU.
     pub prev: u32,
     /// Its `TASK_*` bits.
     pub state: u32,
-    /// Thread that comes.
+    /// Thread that takes the CPU.
     pub next: u32,
 }
 
 impl SwitchFormat {
-    /// Of an event, if it is `sched_switch`.
+    /// The fields of an event; `None` if it is not `sched_switch` or lacks one.
     pub(super) fn of(attr: &Attr, formats: &Formats) -> Option<Self> {
         let format = formats.get(attr.config).filter(|_| attr.is_tracepoint())?;
         if format.name != "sched_switch" {
@@ -43,7 +43,7 @@ impl SwitchFormat {
         })
     }
 
-    /// What a sample's raw bytes say.
+    /// Parses a sample's raw bytes; `None` if they are too short.
     pub(super) fn read(&self, raw: &[u8]) -> Option<Switched> {
         Some(Switched {
             prev: self.prev.number(raw)? as u32,
@@ -53,7 +53,7 @@ impl SwitchFormat {
     }
 }
 
-/// How often each thread left a CPU and came on one.
+/// Number of switches out and in, by thread.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Balance {
     by_thread: FxHashMap<u32, (u64, u64)>,
@@ -65,13 +65,13 @@ impl Balance {
         self.by_thread.entry(switched.next).or_default().1 += 1;
     }
 
-    /// Whether there is nothing to balance.
+    /// Whether no switch was seen.
     pub(super) fn is_empty(&self) -> bool {
         self.by_thread.is_empty()
     }
 
-    /// Whether threads come back as often as they leave: at most one switch in ten is without its partner. At each
-    /// end of the recording one of a thread may be; where there are no others, nobody knows (`None`).
+    /// Whether the threads come back as often as they leave: at most one switch in ten lacks its counterpart. One per
+    /// thread may be cut off at an end of the recording; `None` if only such switches were seen.
     pub(super) fn is_whole(&self, threads: impl Iterator<Item = u32>) -> Option<bool> {
         let (mut outs, mut ins, mut alone) = (0, 0, 0);
         for (left, came) in threads.filter_map(|tid| self.by_thread.get(&tid)) {
@@ -84,18 +84,18 @@ impl Balance {
     }
 }
 
-/// What is known of a thread from an instant on.
+/// State of a thread from an instant on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// It left its CPU.
     Off,
-    /// It came on one.
+    /// It took a CPU.
     On,
-    /// It made a mark, so that it was on one.
+    /// It made a mark, so it was running.
     Marked,
 }
 
-/// A thread's place at an instant.
+/// A thread's state at an instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sight {
     pub time: u64,
@@ -104,7 +104,7 @@ pub(super) struct Sight {
 }
 
 impl Sight {
-    /// Whether a switch of the thread is missing between an earlier sight and this one.
+    /// Whether a switch of the thread is missing since the earlier sight `before`.
     fn is_gap_since(self, before: Self) -> bool {
         before.time <= self.time
             && match before.place {
@@ -114,22 +114,22 @@ impl Sight {
     }
 }
 
-/// Finds the switches that are without their partner: a thread that leaves twice came in between, unseen.
+/// Finds missing switches: a thread that leaves twice in a row must have come back in between.
 #[derive(Debug, Default)]
 pub(super) struct Partners {
-    /// By thread.
+    /// By thread: the newest settled sight.
     last: FxHashMap<u32, Sight>,
-    /// Those that others may still come before.
+    /// Sights that older ones may still precede.
     waiting: Vec<Sight>,
 }
 
 impl Partners {
-    /// Takes a sight, in any order.
+    /// Adds a sight; any order.
     pub(super) fn push(&mut self, sight: Sight) {
         self.waiting.push(sight);
     }
 
-    /// Gives the thread and the times of two sights between which a switch is missing, for those before a frontier.
+    /// Passes the thread and the times around each missing switch before `frontier` to `missing`.
     pub(super) fn settle(&mut self, frontier: u64, mut missing: impl FnMut(u32, (u64, u64))) {
         self.waiting.sort_by_key(|sight| sight.time);
         let due = self.waiting.partition_point(|it| it.time < frontier);
@@ -146,7 +146,7 @@ impl Partners {
 mod tests {
     use super::*;
 
-    /// A thread, how often it leaves and how often it comes.
+    /// Thread id, number of switches out, number of switches in.
     type Thread = (u32, u64, u64);
 
     fn balance(threads: &[Thread]) -> Balance {
@@ -156,7 +156,7 @@ mod tests {
         }
     }
 
-    /// Only the threads that are asked for count, and each alone: one may miss what another has too many of.
+    /// Only the threads asked for count, and each by itself: one's excess does not offset another's lack.
     #[test]
     fn whole_or_not() {
         let (yes, no) = (Some(true), Some(false));
@@ -183,7 +183,7 @@ mod tests {
         }
     }
 
-    /// Partners are looked for in order of time, and only before the frontier.
+    /// Sights are compared in order of time, and only before the frontier.
     #[test]
     fn missing_partners() {
         let mut partners = Partners::default();
@@ -208,7 +208,7 @@ mod tests {
         partners.settle(100, |tid, times| found.push((tid, times)));
         let expected = [(1, (30, 50)), (1, (50, 60)), (1, (65, 70))];
         assert_eq!(found[1..], expected);
-        // One that comes behind the frontier says nothing.
+        // A sight behind the frontier is compared with nothing newer.
         let (time, tid, place) = (65, 1, Place::On);
         partners.push(Sight { time, tid, place });
         partners.settle(200, |tid, times| found.push((tid, times)));

@@ -1,17 +1,17 @@
-//! From when to when a recording is, whatever single times in it are damaged.
+//! Finds the time range of a recording in spite of damaged times.
 
 use rustc_hash::FxHashMap;
 
-/// Longest time from the first record to the last, ns: nine years. Sums of some such times are numbers still.
+/// Longest span of a recording, ns: nine years. A few such spans can be added without overflow.
 pub(super) const SPAN_MAX: u64 = 1 << 58;
 
-/// Times are counted by their upper bits, so that two neighbours are [`SPAN_MAX`] together.
+/// Times are grouped by their bits above this one; two neighbouring groups span [`SPAN_MAX`].
 const SHIFT: u32 = SPAN_MAX.trailing_zeros() - 1;
 
-/// Share of the records that must agree on when they were made. Below, nobody knows which times are wrong.
+/// Share of the records that must lie within one span. Below it, the damaged times can't be identified.
 const AGREE: f64 = 0.9;
 
-/// Records whose times are near one another.
+/// Records of one group of times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Near {
     first: u64,
@@ -31,24 +31,24 @@ impl Near {
     }
 }
 
-/// Times of records, in the making.
+/// Collects the times of records.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Times {
-    /// By the upper bits, but for those of the last record.
+    /// Groups by the upper bits of their times, except `recent`.
     others: FxHashMap<u64, Near>,
     recent: Option<(u64, Near)>,
 }
 
-/// Records whose times are years away from those of nearly all others: damaged.
+/// Records with damaged times: years away from those of nearly all others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Far {
     pub records: u64,
-    /// The samples among them.
+    /// Samples among `records`.
     pub samples: u64,
 }
 
 impl Times {
-    /// There is a record of a time.
+    /// Adds a record's time.
     #[inline]
     pub(super) fn see(&mut self, time: u64, is_sample: bool) {
         let one = Near {
@@ -63,7 +63,7 @@ impl Times {
         }
     }
 
-    /// The last record is from another time than the one before.
+    /// Makes another group the recent one.
     #[cold]
     fn turn(&mut self, upper: u64, one: Near) {
         let near = self.others.remove(&upper);
@@ -73,7 +73,7 @@ impl Times {
         }
     }
 
-    /// Times of the first and the last record, without those that are far from nearly all, and what these are.
+    /// First and last time, without damaged ones, and the number of those; `None`: no record had a time.
     pub(super) fn close(mut self) -> Option<((u64, u64), Far)> {
         self.others.extend(self.recent);
         let near = self.others.into_iter();
@@ -106,7 +106,7 @@ impl Times {
 mod tests {
     use super::*;
 
-    /// Few times that are years away are damaged; where many are, or all are near, nothing is left out.
+    /// A few times that are years away are left out as damaged; if many are far, or all are near, none is.
     #[test]
     fn few_are_far() {
         let close = |times: &[(u64, u64)]| {
@@ -126,7 +126,7 @@ mod tests {
             close(&[(5, 10), (1 << 62, 1), (20, 20), (u64::MAX, 1)]),
             Some(((5, 39), far(2)))
         );
-        // On both sides of where the upper bits change.
+        // On both sides of a border between groups.
         let border = (1 << SHIFT) - 5;
         assert_eq!(
             close(&[(border, 20), (1 << 62, 1)]),

@@ -1,6 +1,7 @@
-//! Bytes that have not been read yet.
+//! A cursor over bytes.
 
-/// Reads numbers in this machine's byte order; `None` where too few bytes are left, and then nothing is taken.
+/// Unread bytes. Numbers are in this machine's byte order; a read returns `None` and takes nothing if too few
+/// bytes are left.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bytes<'a>(pub &'a [u8]);
 
@@ -12,12 +13,12 @@ impl<'a> Bytes<'a> {
         Some(taken)
     }
 
-    /// As [`Bytes::take`], for a length that the bytes say themselves.
+    /// Like [`Bytes::take`], for a length that was read from the bytes.
     pub(super) fn take_u64(&mut self, len: u64) -> Option<&'a [u8]> {
         self.take(usize::try_from(len).ok()?)
     }
 
-    /// Takes `count` things of `size` bytes.
+    /// Takes `count` elements of `size` bytes.
     pub(super) fn take_array(&mut self, count: u64, size: usize) -> Option<&'a [u8]> {
         self.take_u64(count.checked_mul(size as u64)?)
     }
@@ -40,20 +41,20 @@ impl<'a> Bytes<'a> {
         self.take(8)?.try_into().ok().map(u64::from_ne_bytes)
     }
 
-    /// Two numbers that share a word.
+    /// Takes two u32.
     #[inline]
     pub(super) fn pair(&mut self) -> Option<(u32, u32)> {
         let mut word = Self(self.take(8)?);
         Some((word.u32()?, word.u32()?))
     }
 
-    /// What is left up to the first zero byte.
+    /// Returns the bytes before the first zero byte, or all; takes nothing.
     pub(super) fn text(&self) -> &'a [u8] {
         let end = self.0.iter().position(|byte| *byte == 0);
         &self.0[..end.unwrap_or(self.0.len())]
     }
 
-    /// Takes what is left up to the first zero byte, and that; `None` if there is none.
+    /// Takes the bytes before the first zero byte, and that byte; `None` if there is none.
     pub(super) fn c_string(&mut self) -> Option<&'a [u8]> {
         let end = self.0.iter().position(|byte| *byte == 0)?;
         let text = self.take(end)?;

@@ -1,21 +1,21 @@
-//! Frames from the CPU's record of calls that have not returned.
+//! User-space call stacks from the CPU's call-stack branch records (LBR).
 
 use perf_event_open_sys::bindings as sys;
 
 use super::layout::Layout;
 use super::sample::{Rest, Words};
 
-/// The calls in user space that had not returned at a sample.
+/// User-space calls that had not returned at a sample.
 ///
-/// What called the first of them is not known: the record begins when the thread is first sampled, and holds the
-/// newest 8 to 32.
+/// The caller of the outermost one is unknown: the record begins when the thread is first sampled, and holds the newest
+/// 8 to 32 calls.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Calls<'a> {
-    /// From, to and flags of each, the newest first.
+    /// From, to and flags of each call, newest first.
     entries: Words<'a>,
 }
 
-/// Whether the branches of such samples are the calls that have not returned.
+/// Whether the branches of such samples are a call stack.
 #[must_use]
 pub(crate) const fn are_told(layout: &Layout) -> bool {
     const CALL_STACK: u64 = sys::PERF_SAMPLE_BRANCH_CALL_STACK as u64;
@@ -23,18 +23,18 @@ pub(crate) const fn are_told(layout: &Layout) -> bool {
 }
 
 impl<'a> Calls<'a> {
-    /// Those of a sample whose branches are calls; `None` if it has none.
+    /// Returns the calls of a sample from [`are_told`] layouts; `None` if it has none.
     #[must_use]
     pub(crate) fn of(sample: &Rest<'a>) -> Option<Self> {
         let entries = sample.branches?.entries;
         (!entries.is_empty()).then_some(Self { entries })
     }
 
-    /// Frames in user space, the innermost first, as a stack has them: the address where the thread was (`inside`), then
-    /// return addresses. Where it was in the kernel (`None`), the innermost function is known by its first address.
+    /// Returns user-space frames, innermost first: the thread's ip (`inside`), then return addresses. In the kernel
+    /// (`None`), the innermost function is known by its first address.
     pub(crate) fn frames(self, inside: Option<u64>) -> impl Iterator<Item = u64> + use<'a> {
         let innermost = inside.or_else(|| self.entries.iter().nth(1));
-        // The record has the call itself; any address behind its first byte stands for that.
+        // The record has the address of the call itself; any address within the call finds the same line.
         let callers = self.entries.iter().step_by(3);
         let callers = callers.map(|from| from.wrapping_add(1));
         innermost.into_iter().chain(callers)
@@ -63,7 +63,7 @@ mod tests {
         words.flat_map(|word| word.to_ne_bytes()).collect()
     }
 
-    /// `main` calls `f` at 0x1010, which calls `g` at 0x2020; looked up are the calls themselves.
+    /// `main` calls `f` at 0x1010, which calls `g` at 0x2020; the calls themselves are looked up.
     #[test]
     fn callers_by_their_calls() {
         let body = body(&[[0x2020, 0x3000, 0], [0x1010, 0x2000, 0]]);
@@ -80,12 +80,12 @@ mod tests {
             chain.addresses().map(|ip| ip.0).collect::<Vec<u64>>()
         };
         assert_eq!(looked_up(sample.ip, &[]), [0x3042, 0x2020, 0x1010]);
-        // In the kernel: where in `g` the thread left user space is not known.
+        // In the kernel: the ip in `g` is unknown.
         let kernel = 1 << 63;
         assert_eq!(looked_up(None, &[kernel]), [kernel, 0x3000, 0x2020, 0x1010]);
     }
 
-    /// Branches that are no calls are no stack, and neither is an empty record.
+    /// Branches that are not calls give no stack, and neither does an empty record.
     #[test]
     fn other_branches() {
         let branches = Layout {

@@ -1,10 +1,10 @@
-//! What an event's attr says about the bytes of its records.
+//! Layout of an event's records, from its attr.
 
 use perf_event_open_sys::bindings as sys;
 
 use super::bytes::Bytes;
 
-/// Which fields the records of an event have.
+/// Fields of the records of an event.
 ///
 /// Source: `struct perf_event_attr`, include/uapi/linux/perf_event.h.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,15 +15,15 @@ pub struct Layout {
     pub read_format: u64,
     /// `PERF_SAMPLE_BRANCH_*`.
     pub branch_sample_type: u64,
-    /// Registers in REGS_USER, a bit each.
+    /// Bit mask of the registers in REGS_USER.
     pub regs_user: u64,
-    /// Registers in REGS_INTR, a bit each.
+    /// Bit mask of the registers in REGS_INTR.
     pub regs_intr: u64,
-    /// Records that are no samples end with a [`SampleId`].
+    /// Whether records other than samples end with a [`SampleId`].
     pub sample_id_all: bool,
 }
 
-/// Fields of which a [`SampleId`] is made.
+/// Fields that make up a [`SampleId`].
 const ID_FIELDS: u64 = (sys::PERF_SAMPLE_TID
     | sys::PERF_SAMPLE_TIME
     | sys::PERF_SAMPLE_ID
@@ -31,16 +31,16 @@ const ID_FIELDS: u64 = (sys::PERF_SAMPLE_TID
     | sys::PERF_SAMPLE_CPU
     | sys::PERF_SAMPLE_IDENTIFIER) as u64;
 
-/// Fields of a sample that come before its ID.
+/// Fields of a sample before its ID.
 const BEFORE_ID: u64 =
     (sys::PERF_SAMPLE_IP | sys::PERF_SAMPLE_TID | sys::PERF_SAMPLE_TIME | sys::PERF_SAMPLE_ADDR)
         as u64;
 
-/// Fields of a [`SampleId`] that come after its ID, from the record's end.
+/// Fields of a [`SampleId`] after its ID, counted from the record's end.
 const BEHIND_ID: u64 = (sys::PERF_SAMPLE_STREAM_ID | sys::PERF_SAMPLE_CPU) as u64;
 
 impl Layout {
-    /// Of an attr that this process opens an event with.
+    /// Layout of an event that this process opens.
     #[must_use]
     pub fn of(attr: &sys::perf_event_attr) -> Self {
         Self {
@@ -66,13 +66,13 @@ impl Layout {
         self.sample_type & field as u64 != 0
     }
 
-    /// Whether records of both lie alike.
+    /// Whether both have the same sample fields.
     #[must_use]
     pub const fn agrees(&self, other: &Self) -> bool {
         self.sample_type == other.sample_type && self.sample_id_all == other.sample_id_all
     }
 
-    /// Bytes at the end of a record that is no sample.
+    /// Number of bytes at the end of a record other than a sample.
     #[must_use]
     pub const fn trailer(&self) -> usize {
         if self.sample_id_all {
@@ -82,7 +82,7 @@ impl Layout {
         }
     }
 
-    /// Byte at which a sample has the id of its event; `None` if it says none.
+    /// Offset of the event id in a sample, bytes; `None` if it has none.
     #[must_use]
     pub const fn id_in_sample(&self) -> Option<usize> {
         if self.has(sys::PERF_SAMPLE_IDENTIFIER) {
@@ -94,7 +94,7 @@ impl Layout {
         }
     }
 
-    /// The id of the event that a record is of, without reading the rest; `None` if it says none.
+    /// Event id of a record, without reading the rest; `None` if it has none.
     #[must_use]
     pub fn id_of(&self, kind: u32, body: &[u8]) -> Option<u64> {
         let at = if kind == sys::PERF_RECORD_SAMPLE {
@@ -113,22 +113,22 @@ impl Layout {
     }
 }
 
-/// When, where and of which event a record is.
+/// Time, place and event of a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SampleId {
-    /// Process and thread.
     pub pid_tid: Option<(u32, u32)>,
-    /// ns on the recording's clock.
+    /// Time on the recording's clock, ns.
     pub time: Option<u64>,
-    /// The event's number.
+    /// Id of the event.
     pub id: Option<u64>,
-    /// The number of the event that was opened, which inherited ones have not in common.
+    /// Id of the opened event; inherited events have the same `id` but their own `stream_id`.
     pub stream_id: Option<u64>,
     pub cpu: Option<u32>,
 }
 
 impl SampleId {
-    /// Reads what ends a record that is no sample; `None` if it is too short for it. Gives the bytes before, too.
+    /// Splits the trailer off a record other than a sample; returns the bytes before it, too. `None` if it is too
+    /// short.
     #[must_use]
     pub fn split<'a>(layout: &Layout, body: &'a [u8]) -> Option<(&'a [u8], Self)> {
         let (body, trailer) = body.split_at(body.len().checked_sub(layout.trailer())?);

@@ -1,8 +1,8 @@
-//! What the perf subsystem writes: records of rings and files, and `perf.data`.
+//! Formats of the perf subsystem: records in rings and files, and `perf.data`.
 //!
-//! [`record`] and [`sample`] know the bytes, and are shared by everything that reads them: the rings of events opened
-//! here and files that `perf record` wrote. Invariant: no input makes them fail or allocate; what does not fit is
-//! told ([`sample::Malformed`]).
+//! [`record`] and [`sample`] decode bytes, and are shared by all readers: of the rings of events opened here and of
+//! files written by `perf record`. Invariant: no input makes them fail or allocate; records that don't match their
+//! layout are reported ([`sample::Malformed`]).
 
 mod bytes;
 pub(crate) mod calls;

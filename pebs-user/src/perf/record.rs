@@ -1,6 +1,6 @@
-//! Records of the perf subsystem: from bytes to fields, lent. Pure.
+//! Decodes records of the perf subsystem, borrowing their bytes. Pure.
 //!
-//! The same for a `perf.data` file and for the ring of an event that is open here.
+//! Used for `perf.data` files and for the rings of events opened here.
 
 use perf_event_open_sys::bindings as sys;
 
@@ -8,19 +8,19 @@ use super::bytes::Bytes;
 use super::layout::{Layout, SampleId};
 use super::sample::{Malformed, Sample};
 
-/// One record as it stands in a ring or file.
+/// One record, as in a ring or file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawRecord<'a> {
     /// `PERF_RECORD_*`.
     pub kind: u32,
     /// `PERF_RECORD_MISC_*`.
     pub misc: u16,
-    /// What follows the header.
+    /// Bytes behind the header.
     pub body: &'a [u8],
 }
 
 impl<'a> RawRecord<'a> {
-    /// The record that bytes begin with, and what follows it; `None` if it is cut, or no record can begin so.
+    /// Splits the first record off `bytes`; `None` if it is cut or its size is impossible.
     ///
     /// Source: `struct perf_event_header`, include/uapi/linux/perf_event.h.
     #[inline(always)]
@@ -46,7 +46,7 @@ impl<'a> RawRecord<'a> {
         self.misc as u32 & bit != 0
     }
 
-    /// Of a sample: whether its ip is exact, and whether it was taken in kernel mode.
+    /// Flags of a sample: whether its ip is exact, and whether it was taken in kernel mode.
     #[inline]
     #[must_use]
     pub const fn flags(&self) -> (bool, bool) {
@@ -54,7 +54,7 @@ impl<'a> RawRecord<'a> {
         (exact, matches!(self.mode(), Mode::Kernel))
     }
 
-    /// In which mode the CPU was.
+    /// Mode of the CPU.
     #[inline]
     #[must_use]
     pub const fn mode(&self) -> Mode {
@@ -71,7 +71,7 @@ impl<'a> RawRecord<'a> {
 /// Mode of the CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// The kernel did not say.
+    /// Not recorded.
     Unknown,
     Kernel,
     User,
@@ -80,16 +80,16 @@ pub enum Mode {
     Guest,
 }
 
-/// A record's fields.
+/// A decoded record.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Record<'a> {
-    /// When, where, of which event. Of a sample, from its own fields.
+    /// Time, place and event. Of a sample, from its own fields.
     pub id: SampleId,
     pub what: What<'a>,
 }
 
 impl Record<'_> {
-    /// When, in ns on the recording's clock; `None` if it does not say, as what perf makes up has time 0.
+    /// Time on the recording's clock, ns; `None` if not recorded: synthesized records have time 0.
     #[must_use]
     pub fn time(&self) -> Option<u64> {
         let own = match self.what {
@@ -106,49 +106,47 @@ pub enum What<'a> {
     Sample(Sample<'a>),
     /// LOST: the ring was full.
     Lost {
-        /// Records lost since the one before in this ring.
+        /// Records lost since the last such record in this ring.
         records: u64,
     },
     /// LOST_SAMPLES: the hardware's buffer was full.
     LostSamples {
-        /// Samples lost.
+        /// Number of samples lost.
         records: u64,
     },
     /// THROTTLE, UNTHROTTLE.
     Throttle {
-        /// Whether the event is stopped now; else it goes on.
+        /// Whether the event is stopped now, or restarted.
         stopped: bool,
-        /// ns on the perf clock, whatever clock the event's other times are on.
+        /// Time on the perf clock, ns, even if the event's other times are on another clock.
         time: u64,
-        /// The event's number.
+        /// Id of the event.
         id: u64,
-        /// The number of the event that was opened.
+        /// Id of the opened event.
         stream_id: u64,
     },
     /// MMAP, MMAP2.
     Mmap(Mmap<'a>),
     Comm {
-        /// Process.
         pid: u32,
-        /// Thread.
         tid: u32,
-        /// It runs another program now.
+        /// Whether it is because of an exec.
         exec: bool,
-        /// The name, up to 15 bytes.
+        /// Name, up to 15 bytes.
         name: &'a [u8],
     },
     Fork(Task),
     Exit(Task),
     /// SWITCH, SWITCH_CPU_WIDE: the record's thread leaves or takes its CPU.
     Switch {
-        /// It leaves.
+        /// Whether it leaves the CPU.
         out: bool,
-        /// It leaves though it could go on.
+        /// Whether it was preempted.
         preempted: bool,
-        /// Process and thread on the other side; only of SWITCH_CPU_WIDE.
+        /// Process and thread that it takes over from or hands over to; only of SWITCH_CPU_WIDE.
         other: Option<(u32, u32)>,
     },
-    /// Any other kind, in bytes.
+    /// Any other kind, undecoded.
     Other {
         /// `PERF_RECORD_*`.
         kind: u32,
@@ -159,30 +157,28 @@ pub enum What<'a> {
 /// A mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mmap<'a> {
-    /// Process; `u32::MAX`: the kernel's own.
+    /// Process; `u32::MAX` for the kernel's own mappings.
     pub pid: u32,
-    /// Thread.
     pub tid: u32,
     /// First address.
     pub start: u64,
-    /// Bytes.
+    /// Length, bytes.
     pub len: u64,
     /// Offset in the file.
     pub offset: u64,
-    /// What the kernel says about the file.
+    /// Identity of the file.
     pub file: MappedAs<'a>,
-    /// `PROT_*`; `None` of an MMAP, which says executable or not by its header.
+    /// `PROT_*`; `None` for MMAP, whose header only tells code from data.
     pub protection: Option<u32>,
-    /// Path, or the kernel's name for what is no file.
+    /// Path, or the kernel's name for a mapping without a file.
     pub name: &'a [u8],
 }
 
-/// Which file is mapped.
+/// Identity of a mapped file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MappedAs<'a> {
-    /// Unknown.
     Unknown,
-    /// By device and inode.
+    /// Device and inode.
     Inode {
         /// Major number of the device.
         major: u32,
@@ -193,25 +189,23 @@ pub enum MappedAs<'a> {
     BuildId(&'a [u8]),
 }
 
-/// Birth or death of a thread.
+/// Creation or end of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Task {
-    /// Process.
     pub pid: u32,
     /// Parent process; for a thread its own.
     pub parent: u32,
-    /// Thread.
     pub tid: u32,
-    /// Thread that made it.
+    /// Thread that created it.
     pub parent_tid: u32,
-    /// ns.
+    /// Time on the recording's clock, ns.
     pub time: u64,
 }
 
-/// Reads a record. No allocation.
+/// Decodes a record. No allocation.
 ///
 /// # Errors
-/// If a record of a known kind is too short, or a sample's fields do not end where it ends.
+/// If a record of a known kind is too short, or a sample's length does not match its fields.
 pub fn decode<'a>(layout: &Layout, raw: RawRecord<'a>) -> Result<Record<'a>, Malformed> {
     if raw.kind == sys::PERF_RECORD_SAMPLE {
         let sample = Sample::decode(layout, raw.body)?;
@@ -361,7 +355,7 @@ mod tests {
         Ok(decoded.what)
     }
 
-    /// Losses, throttling and switches; those that are cut are errors; unknown kinds stay as they are.
+    /// Losses, throttling and switches; truncated ones are errors; unknown kinds are kept undecoded.
     #[test]
     fn kinds() {
         let two = body(&[5, 77]);

@@ -1,44 +1,43 @@
-//! `PERF_RECORD_SAMPLE`: every field that a sample_type can ask for.
+//! `PERF_RECORD_SAMPLE`: all fields of `sample_type`.
 //!
-//! Source: `perf_output_sample()`, kernel/events/core.c, for the order and for what is there when a field is empty.
+//! Source: `perf_output_sample()`, kernel/events/core.c, for the order, and for the content of empty fields.
 
 use perf_event_open_sys::bindings as sys;
 
 use super::bytes::Bytes;
 use super::layout::Layout;
 
-/// One sample. A field is `None` if the event's sample_type does not ask for it.
+/// One sample. A field is `None` if it is not in the event's sample_type.
 ///
-/// Times are ns on the recording's clock, unconverted. What few events ask for is read when it is wanted: all of it
-/// together is half a kilobyte, which would be moved about for every sample.
+/// Times are ns on the recording's clock, unconverted. Rare fields are read on demand ([`Sample::rest`]): all of
+/// them together are half a kilobyte, too much to move for every sample.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample<'a> {
     /// IP: instruction pointer.
     pub ip: Option<u64>,
-    /// TID: process and thread.
     pub pid_tid: Option<(u32, u32)>,
     pub time: Option<u64>,
-    /// ADDR: the data address, or what the event means by it.
+    /// ADDR: the data address, or another value defined by the event.
     pub addr: Option<u64>,
-    /// IDENTIFIER, else ID: the event's number.
+    /// IDENTIFIER, else ID: the event's id.
     pub id: Option<u64>,
     pub stream_id: Option<u64>,
     pub cpu: Option<u32>,
-    /// PERIOD: events since the sample before.
+    /// PERIOD: events since the previous sample.
     pub period: Option<u64>,
     layout: Layout,
-    /// The fields behind these.
+    /// The remaining fields.
     bytes: &'a [u8],
 }
 
-/// The fields of a sample that few events ask for, longer ones lent.
+/// Rare fields of a sample; long ones are borrowed.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Rest<'a> {
     /// READ: counts.
     pub read: Option<Read<'a>>,
-    /// CALLCHAIN: addresses, innermost first, with `PERF_CONTEXT_*` marks between.
+    /// CALLCHAIN: addresses, innermost first, separated by `PERF_CONTEXT_*` marks.
     pub callchain: Option<Words<'a>>,
-    /// RAW: what a tracepoint gives, or an IBS event's registers; the kernel's padding included.
+    /// RAW: a tracepoint's fields, or an IBS event's registers; includes the kernel's padding.
     pub raw: Option<&'a [u8]>,
     /// BRANCH_STACK.
     pub branches: Option<Branches<'a>>,
@@ -59,12 +58,12 @@ pub struct Rest<'a> {
     pub aux: Option<&'a [u8]>,
 }
 
-/// Why a sample can't be read as its event's attr says.
+/// Mismatch between a sample and its event's attr.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
     /// It ends before or within a field.
     Short,
-    /// So many bytes are left behind the last field.
+    /// Number of bytes left behind the last field.
     LeftOver(usize),
 }
 
@@ -73,82 +72,81 @@ pub enum Malformed {
 pub struct Words<'a>(&'a [u8]);
 
 impl<'a> Words<'a> {
-    /// How many.
+    /// Number of words.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.0.len() / 8
     }
 
-    /// Whether there is none.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.0.len() < 8
     }
 
-    /// All of them.
+    /// Iterates over the words.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = u64> + use<'a> {
         let (words, _) = self.0.as_chunks::<8>();
         words.iter().map(|word| u64::from_ne_bytes(*word))
     }
 }
 
-/// Counts: of the event, or of all events of its group.
+/// Counts of the event, or of all events of its group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Read<'a> {
     /// Time that the event was enabled, ns.
     pub enabled: Option<u64>,
-    /// Time that it counted, ns.
+    /// Time that it was counting, ns.
     pub running: Option<u64>,
-    /// For each event its value, then its id, then its lost records, as far as `read_format` asks for them.
+    /// Value, id and lost records of each event, as far as `read_format` asks for them.
     pub values: Words<'a>,
 }
 
 /// The last branches taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Branches<'a> {
-    /// Where the newest lies in the hardware's stack.
+    /// Index of the newest in the hardware's stack.
     pub hw_index: Option<u64>,
-    /// Three words each: from, to, flags.
+    /// Three words per branch: from, to, flags.
     pub entries: Words<'a>,
-    /// Counts of other events between branches, a word each.
+    /// Counts of other events between branches, one word each.
     pub counters: Option<Words<'a>>,
 }
 
-/// Registers.
+/// Register values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Regs<'a> {
-    /// `PERF_SAMPLE_REGS_ABI_*`; 0: there are none.
+    /// `PERF_SAMPLE_REGS_ABI_*`; 0: no registers.
     pub abi: u64,
-    /// One for each bit of the attr's mask, lowest first.
+    /// One value per bit of the attr's mask, lowest first.
     pub values: Words<'a>,
 }
 
 /// The top of the user stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UserStack<'a> {
-    /// Room for it.
+    /// Buffer of the size in the attr.
     pub bytes: &'a [u8],
-    /// How much of that was there.
+    /// Number of bytes of it that are valid.
     pub filled: u64,
 }
 
-/// How expensive the sampled instruction was.
+/// Cost of the sampled instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weight {
     /// One number.
     Whole(u64),
     /// Source: `union perf_sample_weight`.
     Parts {
-        /// Low 32 bits: the latency of the access, mostly.
+        /// Low 32 bits: mostly the latency of the access.
         var1: u32,
-        /// The next 16: the latency of the instruction, mostly.
+        /// Next 16 bits: mostly the latency of the instruction.
         var2: u16,
-        /// The last 16.
+        /// Last 16 bits.
         var3: u16,
     },
 }
 
-/// Fields that are in [`Sample`] itself.
+/// Fields of [`Sample`] itself.
 const FIRST: u64 = (sys::PERF_SAMPLE_IDENTIFIER
     | sys::PERF_SAMPLE_IP
     | sys::PERF_SAMPLE_TID
@@ -159,7 +157,7 @@ const FIRST: u64 = (sys::PERF_SAMPLE_IDENTIFIER
     | sys::PERF_SAMPLE_CPU
     | sys::PERF_SAMPLE_PERIOD) as u64;
 
-/// Fields that come last, and that hardly any event asks for.
+/// Rare fields, which come last.
 const TAIL: u64 = (sys::PERF_SAMPLE_WEIGHT
     | sys::PERF_SAMPLE_WEIGHT_STRUCT
     | sys::PERF_SAMPLE_DATA_SRC
@@ -172,10 +170,10 @@ const TAIL: u64 = (sys::PERF_SAMPLE_WEIGHT
     | sys::PERF_SAMPLE_AUX) as u64;
 
 impl<'a> Sample<'a> {
-    /// Reads a sample's body. No allocation.
+    /// Decodes a sample's body. No allocation.
     ///
     /// # Errors
-    /// If the fields do not end where the body ends.
+    /// If the length does not match the fields.
     #[inline]
     pub fn decode(layout: &Layout, body: &'a [u8]) -> Result<Self, Malformed> {
         let sample = Self::first(layout, body).ok_or(Malformed::Short)?;
@@ -187,14 +185,14 @@ impl<'a> Sample<'a> {
         Ok(sample)
     }
 
-    /// The other fields. Cost: reads all of them.
+    /// Returns the other fields. Cost: reads all of them.
     #[must_use]
     pub fn rest(&self) -> Rest<'a> {
         if self.bytes.is_empty() {
             return Rest::default();
         }
         let mut rest = Rest::default();
-        // It was read before.
+        // This was checked by `decode`.
         let _ = rest.fill(&self.layout, self.bytes);
         rest
     }
@@ -234,7 +232,7 @@ impl<'a> Sample<'a> {
     }
 }
 
-/// Two numbers that share a word, in this machine's byte order.
+/// Splits a word into two u32, in this machine's byte order.
 #[inline]
 const fn halves(word: u64) -> (u32, u32) {
     let (low, high) = (word as u32, (word >> 32) as u32);
@@ -246,11 +244,11 @@ const fn halves(word: u64) -> (u32, u32) {
 }
 
 impl<'a> Rest<'a> {
-    /// Reads all fields, into those that are empty.
+    /// Reads all fields behind those of [`Sample`].
     #[inline]
     fn fill(&mut self, layout: &Layout, body: &'a [u8]) -> Result<(), Malformed> {
         let filled = self.fill_with(layout, body, true);
-        // Without branches the kernel may leave out the index as well.
+        // Without branches the kernel may omit the index, too.
         let has_index = layout.has(sys::PERF_SAMPLE_BRANCH_STACK)
             && layout.branch_sample_type & u64::from(sys::PERF_SAMPLE_BRANCH_HW_INDEX) != 0;
         if filled.is_err() && has_index {
@@ -356,7 +354,7 @@ fn read_counts<'a>(format: u64, bytes: &mut Bytes<'a>) -> Option<Read<'a>> {
     let mut read = Read::default();
     let mut values = *bytes;
     if !is_group {
-        // The times lie between the value and the rest.
+        // The times are between the value and the rest.
         bytes.u64()?;
     }
     if has(sys::PERF_FORMAT_TOTAL_TIME_ENABLED) {

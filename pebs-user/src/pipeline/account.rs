@@ -1,4 +1,4 @@
-//! Building the ledger: what the kernel programs counted against what came out.
+//! Builds the ledger: what the kernel programs counted, against what was decoded.
 
 use super::MarksBy;
 use std::collections::BTreeMap;
@@ -14,20 +14,20 @@ use crate::stream::decode::{Body, Decoded, Record};
 use crate::stream::order::{Late, LateKind, Ready};
 use crate::units::Cpu;
 
-/// Account of one CPU in the making.
+/// Running account of one CPU.
 #[derive(Debug, Default)]
 struct CpuAccount {
     counters: CounterRow,
-    /// Everything that came out.
+    /// All decoded records.
     decoded: Decoded,
-    /// The part of it that no program of ours counted.
+    /// The part of `decoded` that our kernel programs did not count.
     told: Decoded,
-    /// Bytes that its ring held, headers included.
+    /// Bytes taken from its ring, headers included.
     ring_bytes: u64,
     ledger: CpuLedger,
 }
 
-/// Accounts of all CPUs in the making.
+/// Running accounts of all CPUs.
 #[derive(Debug, Default)]
 pub(super) struct Accounts {
     cpus: BTreeMap<u16, CpuAccount>,
@@ -40,7 +40,7 @@ impl Accounts {
         self.cpus.entry(cpu.0).or_default()
     }
 
-    /// Records came out of a CPU's ring.
+    /// Counts records decoded from a CPU's ring.
     pub(super) fn decoded(&mut self, cpu: Cpu, decoded: &Decoded) {
         let Decoded {
             samples,
@@ -63,28 +63,28 @@ impl Accounts {
         sum.malformed += malformed;
     }
 
-    /// Records of counts decoded.
+    /// Number of records of counts decoded.
     pub(super) fn counts(&self) -> u64 {
         self.cpus.values().map(|cpu| cpu.decoded.counts).sum()
     }
 
-    /// Those of ticks among them.
+    /// Number of those at ticks.
     pub(super) fn ticks(&self) -> u64 {
         self.cpus.values().map(|cpu| cpu.decoded.ticks).sum()
     }
 
-    /// So many bytes came out of a CPU's ring.
+    /// Counts bytes taken from a CPU's ring.
     pub(super) fn taken(&mut self, cpu: Cpu, bytes: usize) {
         self.cpu(cpu).ring_bytes += bytes as u64;
     }
 
-    /// Bytes of the ring that held the most.
+    /// Bytes of the ring with the most.
     pub(super) fn most_ring_bytes(&self) -> u64 {
         let each = self.cpus.values().map(|cpu| cpu.ring_bytes);
         each.max().unwrap_or(0)
     }
 
-    /// Records came decoded, of a CPU; malformed ones were to be samples.
+    /// Counts records of a CPU that our kernel programs did not count; malformed ones count as samples.
     pub(super) fn told(&mut self, cpu: Cpu, decoded: &Decoded) {
         let told = &mut self.cpu(cpu).told;
         told.samples += decoded.samples + decoded.malformed;
@@ -93,14 +93,14 @@ impl Accounts {
         self.decoded(cpu, decoded);
     }
 
-    /// A recording says that so many records of a CPU were lost.
+    /// Counts records of a CPU that a recording reports as lost.
     pub(super) fn told_lost(&mut self, cpu: Cpu, records: u64) {
         let samples = &mut self.cpu(cpu).ledger.samples;
         samples.seen += records;
         samples.book(Reason::LostPerfRing, records);
     }
 
-    /// Samples of a recording were left out: on purpose, and for want of a time.
+    /// Counts samples of a recording that were left out: on purpose, and without a time.
     pub(super) fn left_out(&mut self, filtered: u64, untimed: u64) {
         if filtered + untimed > 0 {
             let counters = &mut self.cpu(Cpu::UNKNOWN).counters;
@@ -109,7 +109,7 @@ impl Accounts {
         }
     }
 
-    /// Takes in a CPU's counters; gives what was refused since the last time, by reason.
+    /// Takes a CPU's counters; returns the records refused since the last call, by reason.
     pub(super) fn refused(&mut self, cpu: Cpu, now: &CounterRow) -> Vec<(Reason, u64)> {
         let account = self.cpus.get_mut(&cpu.0);
         if account.is_none() && now.iter().all(|&count| count == 0) {
@@ -128,7 +128,7 @@ impl Accounts {
         refused
     }
 
-    /// Books a record that came behind the frontier.
+    /// Counts a record that came behind the frontier.
     pub(super) fn late(&mut self, late: Late) {
         let ledger = &mut self.cpu(Cpu(late.cpu)).ledger;
         let account = match late.kind {
@@ -139,11 +139,11 @@ impl Accounts {
         account.book(Reason::Late, 1);
     }
 
-    /// Books the records that the correlator is about to get as written; what it can't use is moved to
-    /// its reason by [`Accounts::take_used`].
+    /// Counts the records about to be correlated as written; [`Accounts::take_used`] moves those that can't be used to
+    /// their reason.
     pub(super) fn ready(&mut self, ready: &Ready<'_>) {
         for records in ready.records_by_thread() {
-            // Those of a CPU come in runs.
+            // Records of a CPU come in runs.
             for run in records.chunk_by(|a, b| a.cpu == b.cpu) {
                 let marks = self.count_marks(run);
                 let cpu = run.first().map_or(Cpu::UNKNOWN, |record| record.cpu);
@@ -152,7 +152,7 @@ impl Accounts {
         }
     }
 
-    /// Counts the marks among records, all in all and by probe and role.
+    /// Counts marks by probe and role; returns their number.
     fn count_marks(&mut self, records: &[Record]) -> u64 {
         let mut marks = 0;
         for record in records {
@@ -183,7 +183,7 @@ impl Accounts {
         }
     }
 
-    /// Books samples written, and records lost.
+    /// Counts samples written and records lost.
     pub(super) fn take_used(&mut self, rows: &mut Rows) {
         for used in rows.used.drain(..) {
             match used {
@@ -227,8 +227,7 @@ impl Accounts {
             .sum()
     }
 
-    /// The ledger, once everything was taken in. Rows that the disk had no room for are moved from
-    /// written to their reason.
+    /// The ledger of all records. Samples that could not be written to disk are moved from written to their reason.
     pub(super) fn ledger(&self, rows: &Rows, lost_samples: u64) -> Ledger {
         let sum = |counter: Counter| -> u64 {
             self.cpus
@@ -291,7 +290,7 @@ impl CpuAccount {
     }
 }
 
-/// What the kernel programs counted of one kind of record, and what was decoded.
+/// Counters of one kind of record: from the kernel programs, and of records decoded.
 struct Refused {
     emitted: u64,
     decoded: u64,

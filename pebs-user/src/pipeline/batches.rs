@@ -5,7 +5,7 @@ use crate::correlate::ClosedVisit;
 use crate::store::schema::{BatchItemRow, visit_flag};
 
 impl Rows {
-    /// Writes the items of a visit, and its share of each: equal ones, which sum to 1.
+    /// Writes the items of a visit, with equal shares of it that sum to 1.
     pub(super) fn batch(&mut self, visit: &ClosedVisit<'_>) {
         if visit.flags & visit_flag::SHARED == 0 {
             return;

@@ -1,4 +1,4 @@
-//! Samples of the bulk transport, joined to the marks of the programs by time.
+//! Takes samples of the bulk transport, and joins them to the kernel programs' marks by time.
 
 use rustc_hash::FxHashSet;
 
@@ -14,12 +14,12 @@ use crate::stream::samples::SampleSource;
 use crate::stream::stacks::StackKey;
 use crate::units::{Cpu, Pid, Tid, TraceNs};
 
-/// How samples come in bulk.
+/// Settings of the bulk transport.
 #[derive(Clone, Debug)]
 pub struct BulkOptions {
-    /// By event: what its rings hold.
+    /// By event: format of its rings.
     pub kinds: Vec<RingKind>,
-    /// Whether the rings hold samples of every process, of which those with a mark are wanted.
+    /// Whether the rings hold samples of every process; only those of processes with a mark are used.
     pub everyone: bool,
 }
 
@@ -28,7 +28,7 @@ pub struct BulkOptions {
 pub(super) struct Bulk {
     kinds: Vec<RingKind>,
     rings: Vec<RingState>,
-    /// Processes that made a mark; `None`: all are wanted.
+    /// Processes that made a mark; `None`: all processes are used.
     marked: Option<FxHashSet<Pid>>,
     said: Said,
 }
@@ -42,8 +42,8 @@ impl Bulk {
         }
     }
 
-    /// Where the programs' records go on their way to `inbox`: processes with a mark are wanted from
-    /// then on. Call stacks and memory accesses go to `rows`.
+    /// Wraps `inbox` for the kernel programs' records: notes the processes that make marks, and passes call stacks and
+    /// memory accesses to `rows`.
     pub(super) fn watch<'a, I: Inbox>(
         &'a mut self,
         inbox: &'a mut I,
@@ -57,7 +57,7 @@ impl Bulk {
     }
 }
 
-/// Sees which processes make marks, and keeps what samples say about accesses.
+/// Notes which processes make marks, and keeps memory accesses.
 pub(super) struct Watch<'a, I> {
     inbox: &'a mut I,
     rows: &'a mut Rows,
@@ -114,7 +114,7 @@ impl<I: Inbox> Inbox for Watch<'_, I> {
 }
 
 impl Pipeline {
-    /// Takes in what the rings of the bulk transport held. The marks of the same cycle come first.
+    /// Takes the bytes of the bulk rings; call it after the marks of the same cycle were taken.
     pub(super) fn take_in_bulk(&mut self, cycle: &Cycle) {
         let Self {
             bulk,
@@ -157,7 +157,7 @@ impl Pipeline {
             if let Some(time) = stream.broken {
                 let time = clock.trace_of_ktime(time);
                 broken.push(rings[index].unreadable(*counted_at, time));
-                // One at least.
+                // At least one.
                 said.decoded.malformed += 1;
             }
             accounts.told(stream.cpu, &std::mem::take(&mut said.decoded));
@@ -180,7 +180,7 @@ impl Pipeline {
             .loss_in_visits(&row, visit_flag::LOSS, &mut self.correlator);
     }
 
-    /// Books losses that no record of the rings reports any more.
+    /// Counts losses that no further record of the rings will report.
     pub(super) fn finish_bulk(&mut self, end: TraceNs) {
         let rings = self.bulk.rings.iter();
         let stopped = rings.filter_map(|ring| ring.finish(end));

@@ -1,23 +1,23 @@
-//! What was counted of visits and in intervals: a row of `counts` and of `interval_counts` for each event.
+//! Writes the counts of visits and intervals: rows of `counts` and `interval_counts`, one per event.
 
 use super::rows::Rows;
 use crate::correlate::{ClosedVisit, Count, IntervalCounts};
 use crate::store::schema::{CountRow, IntervalCountRow, count_state, visit_flag};
 use crate::units::EventId;
 
-/// Where the counts of an event come from.
+/// Source of an event's counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CountedFrom {
-    /// A counter, read at marks and switches; counters are in the order of these events.
+    /// A counter, read at marks and switches. Counters are in the order of these events.
     Counter,
-    /// The records of switches.
+    /// Number of switch records.
     Switches,
-    /// The time on the CPU.
+    /// Time on the CPU.
     Times,
 }
 
 impl CountedFrom {
-    /// How many events have a counter.
+    /// Number of events with a counter.
     #[must_use]
     pub fn counters(all: &[Self]) -> usize {
         all.iter().filter(|it| **it == Self::Counter).count()
@@ -25,7 +25,7 @@ impl CountedFrom {
 }
 
 impl Rows {
-    /// Writes what was counted of a visit.
+    /// Writes the counts of a visit.
     pub(super) fn counts(&mut self, visit: &ClosedVisit<'_>) {
         let mut counters = visit.events.each.iter();
         for n in 0..self.counted.len() {
@@ -57,7 +57,7 @@ impl Rows {
         }
     }
 
-    /// Writes what was counted of a thread in an interval; `whole`: nothing is missing of it.
+    /// Writes the counts of a thread in an interval; `whole`: no record is missing.
     pub(super) fn interval_counts(&mut self, interval: &IntervalCounts<'_>, whole: bool) {
         let mut counters = interval.events.each.iter();
         for n in 0..self.counted.len() {
@@ -93,12 +93,12 @@ impl Rows {
     }
 }
 
-/// Time on the CPU; 0 if that is not known, which nothing is then.
+/// Time on the CPU; 0 if unknown, in which case all counts are.
 fn oncpu_ns(visit: &ClosedVisit<'_>) -> u64 {
     visit.oncpu_ns().unwrap_or_default().cast_unsigned()
 }
 
-/// What is known without a counter, of all of its time on the CPU.
+/// A count without a counter, valid for all of the visit's time on the CPU.
 fn observed(visit: &ClosedVisit<'_>, events: u64) -> Count {
     let ns = oncpu_ns(visit);
     Count {
@@ -108,7 +108,7 @@ fn observed(visit: &ClosedVisit<'_>, events: u64) -> Count {
     }
 }
 
-/// Whether all that was counted of the visit is its own, and there is no more.
+/// Whether the visit's time on the CPU is known and it overlaps no loss.
 fn is_whole(visit: &ClosedVisit<'_>) -> bool {
     visit.oncpu_ns().is_some() && visit.flags & visit_flag::LOSS == 0
 }
@@ -123,9 +123,9 @@ const fn state_of(count: &Count) -> &'static str {
     }
 }
 
-/// Events, those estimated that came while it was the turn of others; `None` if it had no turn.
+/// Number of events, extrapolated if the counter was multiplexed; `None` if it never ran.
 ///
-/// Assumption: they came as often then. 30 events in 1 of 3 ms are 90.
+/// Assumption: the rate was the same while others ran. 30 events in 1 of 3 ms are 90.
 fn scaled(count: &Count) -> Option<u64> {
     let Count {
         events,
@@ -144,7 +144,7 @@ fn scaled(count: &Count) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// What was counted all the time is exact; what had no turn is unknown, never 0; the rest is scaled and says so.
+    /// A count of all the time is exact; without a turn it is unknown, never 0; else it is scaled, and marked as such.
     #[test]
     fn turns() {
         let count = |events, enabled_ns, running_ns| Count {

@@ -1,4 +1,4 @@
-//! How visits that are kept are estimated, by a thread of the writer.
+//! Estimates kept visits, on a thread of the writer.
 
 use std::sync::Arc;
 
@@ -6,11 +6,11 @@ use super::resets::Resets;
 use crate::estimate::{Estimator, Events, FunctionEstimate};
 use crate::store::writer::Estimate;
 
-/// Estimates visits whose samples stand for as many events as `resets` say.
+/// An estimator of visits whose samples stand for the numbers of events in `resets`.
 pub(super) fn estimate(mut estimator: Estimator, resets: Arc<Resets>) -> Estimate {
     Box::new(move |visit, block| {
         let series = visit.samples;
-        // Nearly always the reset value is the same for all samples.
+        // Usually the reset value is the same for all samples.
         let reset = match (series.events, series.times.first()) {
             (Events::All(event), Some(first)) => resets.since(event, *first),
             _ => None,
@@ -72,7 +72,7 @@ mod tests {
             cpus: 4,
             threads: 9,
             records: 200_000,
-            // There is no such process.
+            // No such process exists.
             pid: 0xff_0000,
             ..Workload::default()
         };
@@ -111,7 +111,7 @@ mod tests {
         files
     }
 
-    /// What is written does not depend on how many cores there are, to the byte.
+    /// The files do not depend on the number of cores, to the byte.
     #[test]
     fn one_core_or_more() {
         let rule = Keep::Slow("3x".parse().unwrap());
@@ -121,7 +121,7 @@ mod tests {
                 let first = (0..CpuSet::MAX_CPU).find(|cpu| all.is_set(*cpu));
                 let mut one = CpuSet::new();
                 one.set(first.unwrap());
-                // Threads that are started have the same.
+                // Threads started from here inherit it.
                 sched_setaffinity(None, &one).unwrap();
                 files(keep)
             });

@@ -1,6 +1,6 @@
-//! Records that come decoded: from a file that another program recorded.
+//! Takes decoded records, such as those of a file that another program recorded.
 //!
-//! They go the same way as those of our own rings from the order on; what was lost of them the file says.
+//! From ordering on they are treated like those of our own rings; their losses are those that the file reports.
 
 use std::time::Duration;
 
@@ -16,16 +16,16 @@ use crate::stream::sideband::SidebandEvent;
 use crate::stream::stacks::StackKey;
 use crate::units::{Cpu, KtimeNs, Pid, Tid};
 
-/// What a recording tells between two frontiers, the records aside that were put into the inbox.
+/// Data of a recording between two frontiers, without the records put into the inbox.
 #[derive(Debug, Default)]
 pub struct Told {
-    /// What was put into the inbox, by CPU; malformed ones were to be samples.
+    /// Number of records put into the inbox, by CPU; malformed ones count as samples.
     pub decoded: FxHashMap<Cpu, Decoded>,
-    /// What happened to processes, in the order in which it was read.
+    /// Process events, in the order of the file.
     pub sideband: Vec<SidebandEvent>,
     /// Ranges without full data that begin before the frontier.
     pub losses: Vec<ToldLoss>,
-    /// Samples that were left out on purpose.
+    /// Samples left out on purpose.
     pub filtered: u64,
     /// Samples without a time.
     pub untimed: u64,
@@ -36,30 +36,30 @@ pub struct Told {
 /// A range without full data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ToldLoss {
-    /// Last instant known to be whole.
+    /// Last instant known to be complete.
     pub begin: KtimeNs,
-    /// First instant known to be whole again.
+    /// First instant known to be complete again.
     pub end: KtimeNs,
-    /// CPU; `None`: all.
+    /// The CPU; `None`: all.
     pub cpu: Option<Cpu>,
-    /// Thread; `None`: any.
+    /// The thread; `None`: any.
     pub tid: Option<Tid>,
-    /// Records lost; `None`: the kernel had stopped a counter.
+    /// Number of records lost; `None`: the kernel stopped a counter.
     pub records: Option<u64>,
 }
 
 impl Pipeline {
-    /// Where records go that come decoded. [`Pipeline::settle`] takes them in.
+    /// Inbox of decoded records; [`Pipeline::settle`] processes them.
     pub fn inbox(&mut self) -> &mut impl Inbox {
         &mut self.order
     }
 
-    /// Takes what a sample that went to the inbox says about its memory access.
+    /// Keeps the memory access of a sample put into the inbox.
     pub fn access(&mut self, tid: Tid, sample: &RawSample, access: Access) {
         self.rows.accesses.hold(tid, &sample.bare(), access);
     }
 
-    /// The number of a sample's call stack, as [`Inbox::stack`].
+    /// Key of a sample's call stack, see [`Inbox::stack`].
     pub fn stack(
         &mut self,
         pid: Pid,
@@ -69,7 +69,7 @@ impl Pipeline {
         self.rows.chains.key(pid, shape, frames)
     }
 
-    /// Takes in what the inbox got, and what the recording says beside it. `told` is empty afterwards.
+    /// Processes the inbox and `told`, which is empty afterwards.
     pub fn settle(&mut self, told: &mut Told) {
         for (cpu, decoded) in std::mem::take(&mut told.decoded) {
             self.accounts.told(cpu, &decoded);
@@ -103,7 +103,7 @@ impl Pipeline {
         });
     }
 
-    /// Books what the kernel says is missing.
+    /// Adds a loss range reported by the kernel, and counts its records.
     pub(super) fn gap(&mut self, gap: &Gap) {
         let Gap {
             begin,

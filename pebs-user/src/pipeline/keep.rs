@@ -1,11 +1,10 @@
-//! What is kept of a visit when it closes: its details, or only its part in the aggregates.
+//! Decides, when a visit closes, whether its details are kept or only its part in the aggregates.
 //!
-//! The decision falls at the visit's end, with all its samples at hand, so that a visit that is kept
-//! is whole. Every visit enters the aggregates, kept or not, and every visit that is whole the
-//! baseline. A visit whose end is unknown or that overlaps a loss is kept, as what is unknown
-//! is suspicious, and no part of the baseline.
+//! The decision is made at the visit's end, with all its samples, so that a kept visit is complete. Every visit enters
+//! the aggregates, kept or not, and every complete visit the baseline. A visit that overlaps a loss or whose end is
+//! unknown is kept, as it may be slow, but is not part of the baseline.
 //!
-//! Memory: two or three sketches for each function of each group: 8 KiB typically, 45 KiB at most.
+//! Memory: two or three sketches per function and group: typically 8 KiB, at most 45 KiB.
 
 mod distributions;
 
@@ -22,30 +21,30 @@ use crate::store::schema::{FunctionStatRow, measure, visit_flag};
 use crate::units::{FunctionId, ProbeId, TraceNs};
 use distributions::{Distribution, Functions, Key};
 
-/// Whose details are kept.
+/// Which visits keep their details.
 ///
-/// With everything kept there are no aggregates: they follow from `visit_functions`, which is
-/// exact and merges as well.
+/// If all do there are no aggregates: they can be computed from `visit_functions`, which is exact and can be merged as
+/// well.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Keep {
-    /// Those of every visit; no aggregates are made.
+    /// All visits; no aggregates are made.
     #[default]
     All,
-    /// Those of visits that diverge from the baseline of their group.
+    /// Visits that deviate from the baseline of their group.
     Slow(Rule),
-    /// No visit's.
+    /// No visit.
     None,
 }
 
-/// What is known of visits that are compared with one another: those of a probe.
+/// State of the visits that are compared with one another: those of a probe.
 #[derive(Debug)]
 struct Group {
     baseline: GroupBaseline,
-    /// Of functions, in visits without loss and with.
+    /// Distributions of functions, in visits without and with loss.
     functions: [Functions; 2],
-    /// Of visits as a whole, likewise.
+    /// Distributions of visits as a whole, without and with loss.
     whole: [Whole; 2],
-    /// Of everything else.
+    /// All other distributions.
     distributions: FxHashMap<Key, Distribution>,
 }
 
@@ -79,7 +78,7 @@ impl Group {
         }
     }
 
-    /// The distributions that have a visit, by key.
+    /// The distributions with at least one visit, sorted by key.
     fn met(&mut self) -> Vec<(Key, &mut Distribution)> {
         let others = self.distributions.iter_mut().map(|(key, it)| (*key, it));
         let whole = [false, true].into_iter().zip(&mut self.whole);
@@ -113,23 +112,23 @@ impl Group {
     }
 }
 
-/// Decides, and aggregates.
+/// Decides which visits to keep, and aggregates all.
 #[derive(Debug)]
 pub(super) struct Keeper {
     keep: Keep,
     interval: Duration,
-    /// Begin of the interval.
+    /// Begin of the interval, since the begin of the trace.
     since: Duration,
     /// By probe.
     groups: Vec<Option<Box<Group>>>,
-    /// Samples of each event in the visit at hand.
+    /// Samples of the current visit, by event.
     samples: Vec<u64>,
     row: FunctionStatRow<'static>,
     pub kept: KeptVisits,
 }
 
 impl Keeper {
-    /// A keeper whose aggregates are written every `interval` of trace time.
+    /// A keeper that writes aggregates every `interval` of trace time.
     pub(super) fn new(keep: Keep, interval: Duration) -> Self {
         Self {
             keep,
@@ -142,15 +141,15 @@ impl Keeper {
         }
     }
 
-    /// Whether everything is kept, and there are no aggregates.
+    /// Whether every visit is kept, so that there are no aggregates.
     pub(super) fn keeps_all(&self) -> bool {
         self.keep == Keep::All
     }
 
-    /// Takes in a visit with the estimates of its functions; says whether its details are kept. It is judged by its net
-    /// time where that is known.
+    /// Takes a visit with the estimates of its functions; returns whether its details are kept. It is judged by its net
+    /// time, if known.
     ///
-    /// Cost: O(functions of the visit); allocates for functions that are new.
+    /// Cost: O(functions of the visit); allocates for new functions.
     pub(super) fn visit(
         &mut self,
         visit: &ClosedVisit<'_>,
@@ -201,7 +200,7 @@ impl Keeper {
         true
     }
 
-    /// Aggregates are of net times, where these are known.
+    /// Adds a visit to the aggregates, with its net time if known.
     fn aggregate(
         &mut self,
         visit: &ClosedVisit<'_>,
@@ -250,7 +249,7 @@ impl Keeper {
         }
     }
 
-    /// Takes in a wait of a visit that [`Keeper::visit`] has taken in.
+    /// Adds a wait of a visit already passed to [`Keeper::visit`].
     pub(super) fn wait(
         &mut self,
         visit: &ClosedVisit<'_>,
@@ -277,13 +276,13 @@ impl Keeper {
         distribution.values.add(ns.max(0) as f64);
     }
 
-    /// Whether the interval is over at this time since the trace began.
+    /// Whether the interval is over at `now`, the time since the trace began.
     pub(super) fn is_due(&self, now: Duration) -> bool {
         !self.keeps_all() && now.saturating_sub(self.since) >= self.interval
     }
 
-    /// Ends the interval: hands out a row for each distribution that has a visit, by group and key,
-    /// and begins the next.
+    /// Ends the interval: passes a row for each distribution with a visit to `take`, sorted by group and key, and
+    /// begins the next.
     pub(super) fn end_interval(
         &mut self,
         now: Duration,

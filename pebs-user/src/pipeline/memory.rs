@@ -1,7 +1,7 @@
-//! What samples say about memory accesses, from decoding to its own table.
+//! Holds the memory accesses of samples, from decoding to their table.
 //!
-//! Samples travel without it, so that those of other events cost nothing. It waits here, by thread, time, event
-//! and ip, until its sample is written or left out.
+//! Samples travel without them, so that those of other events cost nothing. An access waits here, by thread, time,
+//! event and ip, until its sample is written or left out.
 
 use std::fmt::Display;
 use std::hash::Hash;
@@ -20,16 +20,16 @@ fn key(tid: Tid, sample: &BareSample) -> Key {
     (tid, sample.time, sample.kind.event(), sample.ip)
 }
 
-/// Accesses whose samples are on their way.
+/// Accesses of samples that are not yet written.
 #[derive(Debug, Default)]
 pub(super) struct Accesses {
-    /// The first one of each key.
+    /// The first access of each key.
     held: FxHashMap<Key, Access>,
-    /// Others of the same key, in order.
+    /// Further accesses of the same key, in order.
     more: Vec<(Key, Access)>,
-    /// A sample that is dropped on its way leaves its access here, so there is a bound.
+    /// Maximum number of accesses: a sample dropped on its way leaves its access here.
     most: usize,
-    /// Accesses that there was no room for.
+    /// Accesses refused because `most` were held.
     pub left_out: u64,
     names: Names,
 }
@@ -42,13 +42,13 @@ impl Accesses {
         }
     }
 
-    /// Whether none waits.
+    /// Whether no access is held.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
 
-    /// Holds what a sample says until the sample comes by.
+    /// Keeps a sample's access until the sample is written.
     pub(super) fn hold(&mut self, tid: Tid, sample: &BareSample, access: Access) {
         if self.held.len() + self.more.len() >= self.most {
             self.left_out += 1;
@@ -56,13 +56,13 @@ impl Accesses {
         }
         let key = key(tid, sample);
         if let Some(first) = self.held.insert(key, access) {
-            // Two records of the same instant: they come out as they came in.
+            // Records of the same instant are returned in their order.
             self.held.insert(key, first);
             self.more.push((key, access));
         }
     }
 
-    /// What a sample says; once.
+    /// Removes and returns a sample's access.
     pub(super) fn take(&mut self, tid: Tid, sample: &BareSample) -> Option<Access> {
         let key = key(tid, sample);
         let access = self.held.remove(&key)?;
@@ -75,7 +75,7 @@ impl Accesses {
         Some(access)
     }
 
-    /// The row of an access, its sample's visit, function and events aside.
+    /// The row of an access, without its visit. `events`: the period in the sample, if it has one.
     pub(super) fn row<'a>(
         &'a mut self,
         tid: Tid,
@@ -116,7 +116,7 @@ impl Accesses {
     }
 }
 
-/// Names that were made once.
+/// Cache of formatted names.
 #[derive(Debug, Default)]
 struct Names {
     places: FxHashMap<Place, String>,
@@ -150,7 +150,7 @@ mod tests {
         }
     }
 
-    /// Each sample gets its own, also of several at the same instant, and only once.
+    /// Each sample gets its own access once, also if several are of the same instant.
     #[test]
     fn each_its_own() {
         let mut accesses = Accesses::new(10);
@@ -169,7 +169,7 @@ mod tests {
         assert!(accesses.is_empty());
     }
 
-    /// What samples that never come leave behind is bounded, and what finds no room is counted.
+    /// Accesses of samples that never come are bounded; those refused are counted.
     #[test]
     fn bounded() {
         let mut accesses = Accesses::new(2);

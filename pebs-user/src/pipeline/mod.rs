@@ -1,22 +1,22 @@
-//! Cycles of the draining thread in, rows of the trace out: decode, order, correlate, symbolize,
-//! estimate, write. The same path serves live recording and replay.
+//! Cycles of the draining thread in, rows of the trace out: decode, order, correlate, symbolize, estimate, write. Live
+//! recording and replay share this path.
 //!
-//! Memory is bounded: what waits for the frontier by the rings' size, what belongs to open visits
-//! by [`PipelineOptions::max_samples`], call stacks by [`PipelineOptions::max_stack_bytes`], what is on its way to the writer by
-//! five blocks of some MiB, everything else by the number of threads and functions.
+//! Memory is bounded: records waiting for the frontier by the rings' size, records of open visits by
+//! [`PipelineOptions::max_samples`], call stacks by [`PipelineOptions::max_stack_bytes`], data on its way to the writer
+//! by five blocks of some MiB, everything else by the number of threads and functions.
 //!
 //! # Cores
 //!
-//! The work is cut where least is handed over: samples go to the writer anyhow, in blocks. The thread of the pipeline does
-//! all up to the names of a visit's samples, and the visit's row: half of the cost. A second thread estimates the visits of
-//! a block ([`estimates`]) and encodes the estimates, a third encodes the samples: a quarter each. So two cores are busy
-//! whatever the load is like, and rows are the same to the byte. Where details are kept of some visits only, visits are estimated before it is
-//! known: the other threads have little to do then.
+//! The work is divided where the least data is handed over: samples go to the writer in blocks anyway. The pipeline's
+//! thread does everything up to the function names of a visit's samples and the visit's row: half of the cost. A second
+//! thread estimates the visits of a block ([`estimates`]) and encodes the estimates, a third encodes the samples: a
+//! quarter each. So two cores are used at any load, and the rows are the same to the byte. If details of only some
+//! visits are kept, the estimate is needed to decide, and the other threads have little to do.
 //!
-//! *What bounds it.* 64 CPUs with a million samples a second each are 64 million samples, which no three cores take in: the
-//! thread of the pipeline takes some 22 ns a record, so it takes in 45 million a second at best, from 64 CPUs as from one.
-//! Beyond that what waits for it reaches its bound, the rings fill, and samples are refused and counted. The next cut would be behind decoding and
-//! ordering, which need nothing of the later stages but numbers of call stacks; the one after that is correlation by thread.
+//! *Limit.* The pipeline's thread takes some 22 ns per record: at most 45 million records a second, from one CPU or 64.
+//! 64 CPUs with a million samples a second each exceed that: queues reach their bounds, the rings fill, and samples are
+//! refused and counted. The next division would be after decoding and ordering, which need only call-stack numbers of
+//! the later stages; the one after that, correlation by thread.
 
 mod account;
 mod batches;
@@ -76,31 +76,29 @@ pub struct PipelineOptions {
     pub switches: bool,
     /// Whether page faults are recorded.
     pub page_faults: bool,
-    /// What else that comes between threads and their work is recorded.
+    /// Which interrupts, softirqs and faults are recorded.
     pub interference: Interferences,
-    /// Whether who wakes and who displaces threads is recorded.
+    /// Whether wakers and preempting threads are recorded.
     pub encounters: bool,
-    /// The events that are counted for each visit, and where their counts come from.
+    /// The events counted for each visit, by the source of their counts.
     pub counted: Vec<CountedFrom>,
-    /// Length of the intervals in which they are counted as well; `None`: in none.
+    /// Length of the intervals of `interval_counts`; `None`: there are none.
     pub count_interval: Option<Duration>,
     /// Whether each event is a clock, by event.
     pub clock_events: Vec<bool>,
-    /// The reset values at the begin of the trace, by event; 0: there is none, as the kernel keeps to
-    /// a frequency.
+    /// Reset values at the begin of the trace, by event; 0: none, the kernel aims at a frequency.
     pub resets: Vec<u64>,
-    /// Samples held for open visits at most.
+    /// Maximum number of samples held for open visits.
     pub max_samples: usize,
-    /// Bytes of different call stacks held at most.
+    /// Maximum bytes of distinct call stacks held.
     pub max_stack_bytes: usize,
-    /// How to symbolize.
     pub symbolize: SymbolizeOptions,
-    /// Whose details are kept.
+    /// The visits whose details are kept.
     pub keep: Keep,
-    /// How samples come in bulk, if they do.
+    /// Bulk transport of samples; `None`: not used.
     pub bulk: Option<BulkOptions>,
-    /// Trace time that a row of the aggregates covers at most; where it is the writer's segment, no
-    /// segment holds a part of an interval.
+    /// Longest trace time of a row of the aggregates. If it equals the writer's segment length, no interval is split
+    /// between segments.
     pub interval: Duration,
 }
 
@@ -117,36 +115,34 @@ pub struct Progress {
     pub lost: AtomicU64,
     /// Bytes of the trace on disk.
     pub bytes: AtomicU64,
-    /// What happened within visits so far. Updated every [`LOAD_NS`].
+    /// Totals within visits. Updated every [`LOAD_NS`].
     pub load: Mutex<Load>,
 }
 
-/// How often [`Progress::load`] is updated, ns on the trace clock.
+/// Interval of updates of [`Progress::load`], ns on the trace clock.
 pub const LOAD_NS: i64 = 50_000_000;
 
-/// Marks of a probe by [`pebs_common::record::Role`], and behind them those at instructions that are single-stepped.
+/// Number of a probe's marks: by [`pebs_common::record::Role`], then the same for marks at single-stepped instructions.
 pub type MarksBy = [u64; 8];
 
-/// What happened within visits, closed ones and open ones, up to an instant.
+/// Totals within closed and open visits up to an instant.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Load {
-    /// The instant.
     pub until: TraceNs,
     /// Time on the CPU, ns.
     pub oncpu_ns: f64,
-    /// Marks, by probe and [`pebs_common::record::Role`], those without a visit included.
+    /// Marks, by probe and [`pebs_common::record::Role`], including those without a visit.
     pub marks_by: Vec<MarksBy>,
     pub samples: u64,
     pub page_faults: u64,
-    /// What was recorded beside.
+    /// Records of `--with`.
     pub extras: ExtraRecords,
 }
 
-/// What is known at the end.
+/// Results and totals of a finished pipeline.
 pub struct Outcome {
-    /// The account of every record.
     pub ledger: Ledger,
-    /// Residual of the clock conversion, if one was needed.
+    /// Residual of the clock conversion; `None`: there was none.
     pub clock_error: Option<ClockError>,
     /// Marks decoded.
     pub marks: u64,
@@ -156,34 +152,34 @@ pub struct Outcome {
     pub samples: u64,
     /// Page faults within visits.
     pub page_faults: u64,
-    /// What was recorded within visits beside.
+    /// Records of `--with` within visits.
     pub extras: ExtraRecords,
-    /// Records of what was counted at marks, switches and ticks.
+    /// Records of counts at marks, switches and ticks.
     pub counts: u64,
-    /// Those of ticks among them, in visits and outside.
+    /// Those at ticks, within visits and outside.
     pub ticks: u64,
-    /// Bytes that the ring held all in all of the CPU where it were most.
+    /// Total bytes through the ring of the CPU with the most.
     pub most_ring_bytes: u64,
     /// Visits closed.
     pub visits: u64,
     /// Visits whose details were kept, by reason.
     pub kept: KeptVisits,
-    /// Time on the CPU of all visits, what they shared once, ns; `None` if switches were not recorded.
+    /// Time on the CPU of all visits, shared time counted once, ns; `None` if switches were not recorded.
     pub visits_oncpu_ns: Option<f64>,
-    /// What a sample took of visits; `None` if that is not known.
+    /// Cost of a sample for its visit; `None` if unknown.
     pub sample_cost: Option<SampleCost>,
     pub end: TraceNs,
-    /// Mapping events that the kernel had no room for: names may be missing.
+    /// Mapping events that the kernel dropped: function names may be missing.
     pub mappings_lost: u64,
     /// Missing switch-in events: those waits end at the thread's next record.
     pub untold_switches: u64,
-    /// Waits within marks in the visits, and their time, ns.
+    /// Number of waits within marks in visits, and their time, ns.
     pub mark_waits: (u64, i64),
     /// Processes that died of a signal that a probe can cause.
     pub crashes: Vec<Crash>,
-    /// Samples in time of threads that is of no single item.
+    /// Samples in time shared by several items.
     pub shared_samples: u64,
-    /// Times that a thread turned to an item that began on another one.
+    /// Number of times that a thread resumed an item begun on another thread.
     pub resumed_elsewhere: u64,
     /// The first error of writing, if there was one.
     pub write_error: Option<WriteError>,
@@ -191,7 +187,7 @@ pub struct Outcome {
     pub writer: TraceWriter,
 }
 
-/// All stages, tied together.
+/// All stages connected.
 pub struct Pipeline {
     clock: Clock,
     order: Order,
@@ -199,14 +195,14 @@ pub struct Pipeline {
     rows: Rows,
     accounts: Accounts,
     bulk: Bulk,
-    /// Mapping events that wait for the records before them.
+    /// Mapping events waiting for the records before them.
     sideband: VecDeque<(TraceNs, SidebandEvent)>,
-    /// When the counters were last read.
+    /// Time of the last reading of the kernel programs' counters.
     counted_at: TraceNs,
     frontier: TraceNs,
     progress: Arc<Progress>,
     needs_clock: bool,
-    /// Cycles that wait for the first clock pair.
+    /// Cycles waiting for the first clock pair.
     early: Vec<Cycle>,
 }
 
@@ -247,37 +243,37 @@ impl Pipeline {
         }
     }
 
-    /// Samples carry the perf clock's time: cycles wait until it can be converted.
+    /// Keeps cycles until the perf clock, which stamps the samples, can be converted.
     pub const fn wait_for_clock(&mut self) {
         self.needs_clock = true;
     }
 
-    /// What taking a sample does to the target, for the estimates. Before the first record.
+    /// Sets how long a sample stops the target, for the estimates. Call it before the first record.
     pub fn pause(&mut self, pause: Pause) {
         self.rows.pause(pause);
     }
 
-    /// What pebs-trace takes of visits, for their net time. Before the first record; else it is unknown.
+    /// Sets the costs of recording, for net times. Call it before the first record; else net times are unknown.
     pub fn own_costs(&mut self, costs: &OwnCosts) {
         self.correlator.mark_times(&costs.marks);
         let Rows { net, writer, .. } = &mut self.rows;
         net.costs(costs, writer);
     }
 
-    /// Loads the kernel's symbols, and opens the binaries of processes that are traced from the
-    /// start: what takes long is done before records come.
+    /// Loads the kernel's symbols and opens the binaries of the processes traced from the start: slow work done before
+    /// records arrive.
     pub fn warm_up(&mut self, pids: &[Pid]) {
         self.rows.symbolizer.prepare_kernel();
         pids.iter().for_each(|pid| self.rows.meet(*pid));
     }
 
-    /// Whether writing failed: what comes from now on is lost.
+    /// Whether writing failed: later records are lost.
     #[must_use]
     pub const fn has_failed(&self) -> bool {
         self.rows.error.is_some()
     }
 
-    /// Takes in one round of all rings.
+    /// Takes one round of all rings.
     pub fn cycle(&mut self, cycle: &mut Cycle) {
         if self.needs_clock && !self.clock.is_ready() {
             self.look_for_clock(cycle);
@@ -291,7 +287,7 @@ impl Pipeline {
         self.take_in(cycle);
     }
 
-    /// The first pairs may come behind the first samples.
+    /// Looks for clock pairs; the first may follow the first samples.
     fn look_for_clock(&mut self, cycle: &Cycle) {
         let mut scratch = Unordered::default();
         for (cpu, bytes) in &cycle.streams {
@@ -313,7 +309,7 @@ impl Pipeline {
             let time = self.clock.trace_of_ktime(event.time);
             self.sideband.push_back((time, event));
         }
-        // They came ring by ring.
+        // They come ring by ring.
         self.sideband
             .make_contiguous()
             .sort_by_key(|(time, _)| *time);
@@ -325,7 +321,7 @@ impl Pipeline {
         self.publish();
     }
 
-    /// What the kernel programs refused since the last cycle becomes loss ranges.
+    /// Adds loss ranges for what the kernel programs refused since the last cycle.
     fn losses(&mut self, cycle: &Cycle, end_ns: TraceNs) {
         let begin_ns = self.counted_at;
         for (cpu, row) in cycle.counters.iter().enumerate() {
@@ -345,23 +341,23 @@ impl Pipeline {
         }
     }
 
-    /// An event has another reset value since then.
+    /// Sets an event's reset value from a time on.
     pub fn reset_changed(&mut self, time: KtimeNs, event: EventId, reset: u64) {
         let time = self.clock.trace_of_ktime(time);
         self.rows.reset_changed(event, time, reset);
     }
 
-    /// The recording ends: begins are no longer marked from this instant on.
+    /// The recording is ending: begin marks stop at this instant.
     pub const fn stopping(&mut self, time: KtimeNs) {
         self.correlator.stopping(self.clock.trace_of_ktime(time));
     }
 
-    /// One of the intervals in which events are counted begins then. Before the first record.
+    /// Sets the begin of an interval of `interval_counts`. Call it before the first record.
     pub const fn count_from(&mut self, time: KtimeNs) {
         self.correlator.count_from(self.clock.trace_of_ktime(time));
     }
 
-    /// A CPU came online in between, and from `end` on it is sampled.
+    /// Adds a loss range of a CPU that came online between `begin` and `end`, and is sampled from `end` on.
     pub fn cpu_came_online(&mut self, begin: KtimeNs, end: KtimeNs, cpu: Cpu) {
         let row = LossRow {
             begin_ns: self.clock.trace_of_ktime(begin),
@@ -375,9 +371,9 @@ impl Pipeline {
             .loss_in_visits(&row, visit_flag::LOSS, &mut self.correlator);
     }
 
-    /// Brings [`Progress::load`] up to the frontier, if it is old.
+    /// Updates [`Progress::load`] to the frontier, if it is older than [`LOAD_NS`].
     fn publish_load(&self) {
-        // A panic elsewhere does not make counts wrong.
+        // A panic elsewhere leaves the counts valid.
         let mut load = self
             .progress
             .load
@@ -410,9 +406,9 @@ impl Pipeline {
         let mut late = Vec::new();
         let mut ready = order.advance(frontier, |record| late.push(record));
         accounts.ready(&ready);
-        // Before the visits close that they are missing from.
+        // Before the visits that lack them close.
         miss(late, accounts, correlator, rows);
-        // Mapping events are used in order with the records: all of their process before one, then it.
+        // Mapping events are in order with the records: first all earlier records of their process, then the event.
         while let Some((time, event)) = sideband.pop_front_if(|(time, _)| *time <= frontier) {
             for pid in rows.concerned(&event) {
                 take_process_up_to((pid, time), &mut ready, correlator, rows);
@@ -440,7 +436,7 @@ impl Pipeline {
             .store(self.rows.bytes_written(), Ordering::Relaxed);
     }
 
-    /// Takes in what is left and closes the books. The trace ends at `end`.
+    /// Takes the remaining records and completes the ledger. The trace ends at `end`.
     #[must_use]
     pub fn finish(mut self, end: KtimeNs) -> Outcome {
         for mut waited in std::mem::take(&mut self.early) {
@@ -489,8 +485,7 @@ impl Pipeline {
     }
 }
 
-/// Books records that came behind the frontier. From the first to the last of a CPU is a range
-/// without full data.
+/// Counts records that came behind the frontier, and adds a loss range per CPU from the first to the last of them.
 fn miss(
     mut late: Vec<Late>,
     accounts: &mut Accounts,
@@ -513,8 +508,7 @@ fn miss(
     }
 }
 
-/// Correlates everything before a time. Binaries of processes are opened at their first record, while
-/// they still run.
+/// Correlates everything before a time. Opens a process's binaries at its first record, while it still runs.
 fn take_up_to(until: TraceNs, ready: &mut Ready<'_>, correlator: &mut Correlator, rows: &mut Rows) {
     ready.parts().each(|lane, _| {
         if lane.has_before(until) {
@@ -524,7 +518,7 @@ fn take_up_to(until: TraceNs, ready: &mut Ready<'_>, correlator: &mut Correlator
     correlator.advance(ready, until, rows);
 }
 
-/// The same of one process.
+/// [`take_up_to`] for one process.
 fn take_process_up_to(
     (pid, until): (Pid, TraceNs),
     ready: &mut Ready<'_>,
@@ -539,7 +533,7 @@ fn take_process_up_to(
     correlator.advance_process(ready, (pid, until), rows);
 }
 
-/// By probe: whether its marks may concern another thread: that on which their item began.
+/// By probe: whether its marks can end or resume an item of another thread.
 fn shared_probes(set: &ProbeSet) -> Vec<bool> {
     let by_id = set
         .probes
@@ -548,7 +542,7 @@ fn shared_probes(set: &ProbeSet) -> Vec<bool> {
     by_id.collect()
 }
 
-/// Counters that are refusals of records, by kind.
+/// Counters of refused records.
 const REFUSALS: [(Counter, Reason); 6] = [
     (Counter::SampleDropped, Reason::DroppedRingFull),
     (Counter::MarkDropped, Reason::DroppedRingFull),

@@ -1,4 +1,4 @@
-//! What pebs-trace takes of visits: what is known of it, and their net time.
+//! Costs of recording within visits, and net times of visits.
 
 use pebs_common::record::Role;
 
@@ -10,27 +10,27 @@ use crate::store::schema::visit_flag;
 use crate::store::writer::TraceWriter;
 use crate::units::{EventId, ProbeId};
 
-/// What recording takes of visits, as it was measured before the run.
+/// Costs of recording for a visit, measured before the run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OwnCosts {
     /// Marks, by probe and [`pebs_common::record::Role`].
     pub marks: Vec<[MarkTime; 4]>,
     pub sample: Option<SampleCost>,
-    /// The thread leaving the CPU and taking it again, as far as it is recorded, ns.
+    /// Cost of a switch out and in, as far as these are recorded, ns.
     pub switch_ns: f64,
-    /// A page fault, as far as it is recorded, ns.
+    /// Cost of a page fault, 0 if not recorded, ns.
     pub page_fault_ns: f64,
-    /// An interrupt, likewise.
+    /// Cost of an interrupt, 0 if not recorded, ns.
     pub interrupt_ns: f64,
-    /// What it left for later, likewise.
+    /// Cost of a softirq, 0 if not recorded, ns.
     pub softirq_ns: f64,
-    /// A wake-up or preemption, likewise.
+    /// Cost of a wake-up or preemption, 0 if not recorded, ns.
     pub encounter_ns: f64,
-    /// The end of an interval of counts, likewise.
+    /// Cost of the end of an interval of counts, 0 if there are none, ns.
     pub tick_ns: f64,
 }
 
-/// Flags of visits that are not what they were: nothing is learnt from them.
+/// Flags of visits that the costs are not learnt from.
 const UNUSUAL: u32 = visit_flag::OVERLAPPED
     | visit_flag::UNWOUND
     | visit_flag::END_MISSING
@@ -43,12 +43,12 @@ const UNUSUAL: u32 = visit_flag::OVERLAPPED
     | visit_flag::THROTTLED
     | visit_flag::SAMPLED_BOUNDS;
 
-/// Net time of visits.
+/// Computes net times of visits.
 #[derive(Debug)]
 pub(super) struct Net {
-    /// What is known; `None`: not enough for net times.
+    /// `None`: net times are unknown.
     known: Option<Box<Known>>,
-    /// Whether samples come as time passes, of one event alone.
+    /// Whether the cost of a sample is learnt: there is one event, a clock.
     learns: bool,
 }
 
@@ -56,7 +56,7 @@ pub(super) struct Net {
 struct Known {
     costs: OwnCosts,
     learner: Learner,
-    /// Last visit that was looked at.
+    /// The last visit seen.
     visit_id: u64,
 }
 
@@ -68,7 +68,7 @@ impl Net {
         }
     }
 
-    /// Says what is known. Once.
+    /// Sets the costs; at most once.
     pub(super) fn costs(&mut self, costs: &OwnCosts, writer: &TraceWriter) {
         let Some(sample) = costs.sample else { return };
         writer.sample_cost(0, sample);
@@ -79,7 +79,8 @@ impl Net {
         }));
     }
 
-    /// What the begin mark of a probe takes behind its time and the end mark before its time, ns; `None`: not known.
+    /// Costs of a probe's marks within its own visits, ns: the begin mark's after its time, the end mark's before its
+    /// time; `None` if unknown.
     pub(super) fn marks_of(&self, probe: ProbeId) -> Option<(u64, u64)> {
         let marks = self.known.as_ref()?.costs.marks.get(usize::from(probe.0))?;
         let of = |role: Role| marks[role as usize];
@@ -88,12 +89,12 @@ impl Net {
         Some((begins.into_iter().max()?, ends.into_iter().max()?))
     }
 
-    /// What a sample takes, as far as it is known by now.
+    /// Cost of a sample, as learnt so far; `None` if unknown.
     pub(super) fn sample_cost(&self) -> Option<SampleCost> {
         Some(self.known.as_ref()?.learner.cost())
     }
 
-    /// Net time of a visit and its standard error, ns; `None` if that is not known. Learns from the visit.
+    /// Net time of a visit and its standard error, ns; `None` if unknown. Learns from the visit.
     #[inline]
     pub(super) fn of(
         &mut self,
@@ -143,7 +144,7 @@ impl Net {
         Some(result)
     }
 
-    /// Learns what there is to learn, at the end.
+    /// Learns from the remaining visits, at the end.
     pub(super) fn finish(&mut self, writer: &TraceWriter) {
         if let Some(known) = self.known.as_mut().filter(|_| self.learns) {
             known.learn(writer);

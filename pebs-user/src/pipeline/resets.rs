@@ -1,12 +1,12 @@
-//! Which reset value was in force when a sample was taken.
+//! Reset values over time.
 
 use crate::units::{EventId, TraceNs};
 
-/// Changes kept of an event at most; beyond that the oldest are forgotten, and what lies before
-/// counts as taken with the oldest that is known.
+/// Maximum number of changes kept per event. Beyond that the oldest are dropped, and earlier samples count with the
+/// oldest known value.
 const KEPT: usize = 4096;
 
-/// The reset values of one event: since when each was in force, in order of time. Never empty.
+/// Reset values of one event, each with the time from which it was in force, sorted by time. Never empty.
 #[derive(Clone, Debug)]
 struct Line(Vec<(TraceNs, u64)>);
 
@@ -29,7 +29,7 @@ impl Resets {
         Self(resets.iter().map(line).collect())
     }
 
-    /// An event has another reset value from `time` on, which is not before its last change.
+    /// Sets an event's reset value from `time` on, which is not before its last change.
     pub(super) fn change(&mut self, event: EventId, time: TraceNs, reset: u64) {
         if let Some(Line(line)) = self.0.get_mut(usize::from(event.0)) {
             line.push((time, reset));
@@ -39,8 +39,8 @@ impl Resets {
         }
     }
 
-    /// The reset value in force since then, if it is still the same: what one sample stands for. An unknown event
-    /// counts 1.
+    /// The reset value from `time` until now: the events that one sample stands for; `None` if it changed since. 1 for
+    /// an unknown event.
     #[inline]
     pub(super) fn since(&self, event: EventId, time: TraceNs) -> Option<u64> {
         let Some(Line(line)) = self.0.get(usize::from(event.0)) else {
@@ -50,10 +50,10 @@ impl Resets {
         (time >= since).then_some(reset)
     }
 
-    /// The events that samples stand for: each for the reset value at its time.
+    /// Number of events that samples stand for: each for the reset value at its time.
     ///
-    /// `samples` of them lie within `first..=last`; `times` gives the time of each, and is only
-    /// asked where the reset value changed in between. An unknown event counts 1 a sample.
+    /// `samples`: their number, within `first..=last`; `times` returns their times, and is called only if the reset
+    /// value changed in between. Samples of an unknown event count 1.
     #[inline]
     pub(super) fn events<I: Iterator<Item = TraceNs>>(
         &self,
@@ -87,7 +87,7 @@ mod tests {
         resets.events(CLOCK, row, || times.iter().copied().map(TraceNs))
     }
 
-    /// A sample counts for the reset value at its time, whatever came later.
+    /// A sample counts with the reset value at its time, whatever came later.
     #[test]
     fn in_force_at_its_time() {
         let mut resets = Resets::new(&[10, 7]);
@@ -98,7 +98,7 @@ mod tests {
         assert_eq!(events(&resets, &[0, 99, 100]), 60);
         resets.change(CLOCK, TraceNs(150), 10);
         assert_eq!(events(&resets, &[0, 149, 150]), 60);
-        // The same at both ends, another in between.
+        // Equal at both ends, different in between.
         assert_eq!(events(&resets, &[0, 120, 150]), 60);
         assert_eq!(events(&resets, &[160]), 10);
         let times = std::iter::empty;

@@ -1,4 +1,4 @@
-//! From closed visits to rows: names, estimates, and the writer.
+//! Makes rows of closed visits: names, estimates, and the writer.
 
 use std::iter;
 use std::sync::Arc;
@@ -33,48 +33,48 @@ use crate::symbolize::callers::Callers;
 use crate::symbolize::stacks::Stacks;
 use crate::units::{Cpu, EventId, Pid, StackId, Tid, TraceNs};
 
-/// What became of records, for the books.
+/// Result of records, for the ledger.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Used {
-    /// Samples of a CPU were written.
+    /// Number of samples of a CPU written.
     Samples(Cpu, u64),
-    /// Samples of a CPU were not, on purpose.
+    /// Number of samples of a CPU that were left out by `--keep`.
     NotKept(Cpu, u64),
-    /// A record was not.
+    /// A lost record of a CPU.
     Lost(Cpu, Lost, Reason),
 }
 
 /// Makes rows and writes them.
 pub(super) struct Rows {
     pub symbolizer: Symbolizer,
-    /// Call stacks as they came.
+    /// Call stacks as recorded.
     pub chains: Chains,
-    /// Follows those of waits where frame pointers don't lead.
+    /// Unwinds the call stacks of waits where frame pointers don't lead.
     pub callers: Callers,
     stacks: Stacks,
-    /// Call stacks of the samples that were named last; empty if none has one.
+    /// Call stacks of the samples named last; empty if none has one.
     stack_ids: Vec<Option<StackId>>,
     pub writer: TraceWriter,
     pub keeper: Keeper,
     pub accesses: Accesses,
     estimator: Estimator,
-    /// Samples with their functions, and the visits that are kept, for the writer.
+    /// Samples with their functions and the kept visits, for the writer.
     block: VisitBlock,
-    /// Of the visit at hand, where what is kept of it hangs on them.
+    /// Estimates of the current visit, if they decide what is kept of it.
     estimates: Vec<FunctionEstimate>,
-    /// Whether who wakes and who displaces threads is recorded.
+    /// Whether wakers and preempting threads are recorded.
     encounters: bool,
-    /// Events that are counted for each visit.
+    /// Events counted for each visit.
     pub counted: Vec<CountedFrom>,
     functions: Vec<FunctionRow>,
-    /// Reset values over time.
     resets: Arc<Resets>,
-    /// What pebs-trace takes of visits.
+    /// Costs of recording, and net times.
     pub net: Net,
-    /// What taking a sample does to the target.
+    /// How long a sample stops the target.
     pause: Pause,
     met: FxHashSet<Pid>,
-    /// Until when a process whose visits outlive an exec ran which program, as the symbolizer knows it.
+    /// For processes whose visits outlive an exec: until when they ran each earlier program, and the pid that the
+    /// symbolizer knows it by.
     programs: FxHashMap<Pid, Vec<(TraceNs, Pid)>>,
     pub used: Vec<Used>,
     /// Samples closer to a visit's boundary than this are flagged, ns.
@@ -83,17 +83,17 @@ pub(super) struct Rows {
     pub visit_samples: u64,
     /// Page faults in the visits.
     pub page_faults: u64,
-    /// What was recorded within visits with `--with`.
+    /// Records of `--with` within visits.
     pub extras: ExtraRecords,
-    /// Waits within marks in the visits, and their time, ns.
+    /// Number of waits within marks in visits, and their time, ns.
     pub mark_waits: (u64, i64),
     pub strays: u64,
     pub unresolved: u64,
-    /// Times that the kernel stopped a counter.
+    /// Number of times that the kernel stopped a counter.
     pub throttled: u64,
     oncpu_ns: i64,
     oncpu_known: bool,
-    /// Mapping events that the kernel had no room for: names may be missing.
+    /// Mapping events that the kernel dropped: function names may be missing.
     pub mappings_lost: u64,
     /// The first error of writing.
     pub error: Option<WriteError>,
@@ -144,19 +144,19 @@ impl Rows {
         rows
     }
 
-    /// Tells the writer how visits are estimated from now on.
+    /// Passes the current way of estimating visits to the writer.
     fn estimate_by(&self) {
         let (estimator, resets) = (self.estimator.clone(), Arc::clone(&self.resets));
         self.writer.estimate_by(estimate(estimator, resets));
     }
 
-    /// An event has another reset value since then.
+    /// Sets an event's reset value from a time on.
     pub(super) fn reset_changed(&mut self, event: EventId, time: TraceNs, reset: u64) {
         Arc::make_mut(&mut self.resets).change(event, time, reset);
         self.estimate_by();
     }
 
-    /// What taking a sample does to the target, once it is known.
+    /// Sets how long a sample stops the target, once known.
     pub(super) fn pause(&mut self, pause: Pause) {
         if pause != self.pause {
             self.pause = pause;
@@ -165,20 +165,20 @@ impl Rows {
         }
     }
 
-    /// Begin and end of visits come from samples.
+    /// Begin and end of visits come from samples, not from marks.
     pub(super) fn sampled_bounds(&mut self) {
         self.estimator = std::mem::take(&mut self.estimator).with_sampled_bounds();
         self.estimate_by();
     }
 
-    /// Opens the binaries of a process that was not seen before.
+    /// Opens the binaries of a process when it is first seen.
     pub(super) fn meet(&mut self, pid: Pid) {
         if self.met.insert(pid) {
             self.symbolizer.announce(pid);
         }
     }
 
-    /// The processes whose addresses mean something else after a mapping event.
+    /// Processes whose addresses change their meaning with a mapping event.
     pub(super) fn concerned(&self, event: &SidebandEvent) -> impl Iterator<Item = Pid> + use<> {
         let pids = match event.what {
             SidebandKind::Mapped { pid, .. }
@@ -195,7 +195,7 @@ impl Rows {
         pids.into_iter().flatten()
     }
 
-    /// Hands a mapping event on. Visits of a process that replaces its program end there.
+    /// Passes a mapping event to the symbolizer. Visits of a process end at an exec.
     pub(super) fn sideband(
         &mut self,
         event: &SidebandEvent,
@@ -232,7 +232,7 @@ impl Rows {
         }
     }
 
-    /// Lets the writer do what is due, and brings it the names that are new.
+    /// Lets the writer do what is due, after writing new names.
     pub(super) fn tick(&mut self, elapsed: Duration) {
         if self.writer.is_due(elapsed) {
             self.flush_block();
@@ -245,13 +245,13 @@ impl Rows {
         self.check(result);
     }
 
-    /// Hands what is kept to the writer.
+    /// Hands the kept samples and visits to the writer.
     fn flush_block(&mut self) {
         self.writer.block(&mut self.block);
         self.block.clear();
     }
 
-    /// Writes the functions and call stacks that are new.
+    /// Writes new functions and call stacks.
     pub(super) fn flush_functions(&mut self) {
         let Self {
             stacks,
@@ -273,7 +273,7 @@ impl Rows {
         self.functions = functions;
     }
 
-    /// Writes the aggregates of the visits closed since the last time.
+    /// Writes the aggregates of the visits closed since the last call.
     pub(super) fn write_aggregates(&mut self, now: Duration) {
         let Self {
             keeper,
@@ -288,7 +288,7 @@ impl Rows {
         });
     }
 
-    /// Brings everything to the open segments, so that what could not be written is known.
+    /// Writes everything to the open segments, so that the number of lost rows is known.
     pub(super) fn flush_all(&mut self) {
         self.flush_block();
         self.flush_functions();
@@ -305,7 +305,7 @@ impl Rows {
     /// Writes a loss range; visits that overlap it get the flag.
     pub(super) fn loss_in_visits(&mut self, row: &LossRow, flag: u32, correlator: &mut Correlator) {
         let of = match flag {
-            // Of a thread it is known that something is missing, wherever it was.
+            // A loss of a thread affects it on every CPU.
             visit_flag::LOSS if row.tid.is_some() => Of {
                 tid: row.tid,
                 cpu: None,
@@ -314,14 +314,14 @@ impl Rows {
                 tid: None,
                 cpu: row.cpu.and_then(Cpu::known).map(Cpu),
             },
-            // A counter that is throttled counts for others, too, and on other CPUs.
+            // A throttled counter may count for other threads, and on other CPUs.
             _ => Of::default(),
         };
         correlator.loss((row.begin_ns, row.end_ns), flag, of);
         self.loss(row);
     }
 
-    /// Says what `memory` lacks for want of room.
+    /// Writes a loss range for `memory`, if accesses were dropped because too many waited.
     pub(super) fn accesses_left_out(&mut self, end_ns: TraceNs) {
         let left_out = self.accesses.left_out;
         if left_out > 0 {
@@ -346,7 +346,7 @@ impl Rows {
         self.writer.lost_rows(table)
     }
 
-    /// Time on the CPU of all visits, ns.
+    /// Time on the CPU of all visits, ns; `None` if it is known of none.
     pub(super) fn oncpu_ns(&self) -> Option<f64> {
         self.oncpu_known.then_some(self.oncpu_ns as f64)
     }
@@ -357,8 +357,8 @@ impl Rows {
         }
     }
 
-    /// Names the samples of a thread, whose functions are at hand in `block` afterwards. Says whether they are like one
-    /// another.
+    /// Looks up the functions of a thread's samples, which become the current samples of `block`. Returns whether all
+    /// have the same [`SampleKind`].
     fn name(&mut self, samples: Samples<'_>, pid: Pid) -> bool {
         let Self {
             block: VisitBlock { samples: block, .. },
@@ -381,8 +381,8 @@ impl Rows {
         })
     }
 
-    /// Gives samples of the kernel's that were named last, and were taken in system calls, to its functions in these. Call
-    /// stacks say as much and more.
+    /// Assigns current kernel samples taken in system calls to the calls' functions. Samples with a call stack stay:
+    /// the stack says more.
     fn tell_system_calls(&mut self, kinds: &[SampleKind]) {
         if !SampleKind::any_system_call(kinds) {
             return;
@@ -398,8 +398,7 @@ impl Rows {
         }
     }
 
-    /// Gives samples of the kernel's that were named last, and were taken during a mark of the visit's begin or end, to
-    /// pebs-trace's own function.
+    /// Assigns current kernel samples taken during the visit's begin or end mark to pebs-trace's own function.
     fn tell_own(&mut self, visit: &ClosedVisit<'_>) {
         let Some((after, before)) = self.net.marks_of(visit.probe) else {
             return;
@@ -409,7 +408,7 @@ impl Rows {
             after: out_of,
             spread,
         } = self.pause;
-        // What a mark takes differs, too: up to twice as much is taken for one.
+        // A mark's cost varies, too: up to twice the mean counts as its own.
         let slack = 2 * spread;
         let begun = visit.begin.0.0 + into + slack + 2 * after as i64;
         let ends = visit.end.map_or(i64::MAX, |(end, _)| {
@@ -429,7 +428,7 @@ impl Rows {
         }
     }
 
-    /// Numbers the call stacks of samples, if one of them has one; `stack_ids` has them afterwards.
+    /// Looks up the call stack numbers of samples into `stack_ids`; left empty if no sample has a stack.
     fn number_stacks(&mut self, kinds: &[SampleKind], times: &[TraceNs], alike: bool) {
         let Self {
             stacks,
@@ -455,7 +454,7 @@ impl Rows {
         }));
     }
 
-    /// Keeps the samples that were named last.
+    /// Keeps the current samples.
     #[inline]
     fn samples(&mut self, of: &SamplesOf<'_>) {
         self.number_stacks(of.samples.kinds, of.samples.times, of.alike);
@@ -474,7 +473,7 @@ impl Rows {
         }
     }
 
-    /// Writes what the samples that were named last say about their accesses.
+    /// Writes the memory accesses of the current samples.
     #[cold]
     fn memory(&mut self, of: &SamplesOf<'_>) {
         for (sample, function) in of.samples.iter().zip(self.block.samples.functions()) {
@@ -496,7 +495,7 @@ impl Rows {
         }
     }
 
-    /// Books samples that are in the aggregates only.
+    /// Counts samples that are only in the aggregates.
     fn not_kept(&mut self, samples: Samples<'_>, alike: bool, tid: Tid) {
         if !self.accesses.is_empty() {
             samples.iter().for_each(|sample| {
@@ -511,14 +510,14 @@ impl Rows {
         }
     }
 
-    /// Counts the samples at hand whose functions have no name.
+    /// Counts the current samples whose functions have no name.
     fn count_unresolved(&mut self) {
         let functions = self.block.samples.functions().iter();
         let unresolved = functions.filter(|it| !self.symbolizer.is_resolved(**it));
         self.unresolved += unresolved.count() as u64;
     }
 
-    /// Estimates a visit whose samples are at hand: what is kept of it hangs on that.
+    /// Estimates a visit from the current samples, to decide what is kept of it.
     fn estimate(&mut self, visit: &ClosedVisit<'_>) {
         let samples = visit.samples;
         let functions = self.block.samples.functions();
@@ -582,7 +581,7 @@ impl Rows {
     }
 }
 
-/// The program that a process ran at a time, if it runs another one now, as the symbolizer knows it.
+/// The earlier program that a process ran at a time, by the symbolizer's pid; `None`: its current one.
 #[inline]
 fn earlier_program(
     programs: &FxHashMap<Pid, Vec<(TraceNs, Pid)>>,
@@ -597,7 +596,8 @@ fn earlier_program(
     earlier.next().map(|(_, program)| *program)
 }
 
-/// Without switches, and where some of it is shared, the time on the CPU is unknown, and so are the estimates from it.
+/// The visit's active intervals; empty if its time on the CPU is unknown (no switches, or time shared with other
+/// items).
 const fn known_active<'a>(visit: &ClosedVisit<'a>) -> &'a [(TraceNs, TraceNs)] {
     if visit.switches && visit.owns_all() {
         visit.active
@@ -606,7 +606,7 @@ const fn known_active<'a>(visit: &ClosedVisit<'a>) -> &'a [(TraceNs, TraceNs)] {
     }
 }
 
-/// How many samples there are of each CPU, in runs; of samples that are alike there is one.
+/// Runs of samples of the same CPU, as counts; one run if all are alike.
 fn by_cpu(mut kinds: &[SampleKind], alike: bool) -> impl Iterator<Item = (Cpu, u64)> {
     iter::from_fn(move || {
         let cpu = kinds.first()?.cpu();
@@ -672,7 +672,7 @@ impl Sink for Rows {
             self.oncpu_known = true;
         }
         let interference = &visit.interference;
-        // Field by field: a whole row would be made on the stack first.
+        // Field by field: a row literal would be built on the stack and copied.
         let result = self.writer.visit_with(visit.args, |row| {
             row.visit_id = visit.visit_id;
             row.item_id = visit.item_id;

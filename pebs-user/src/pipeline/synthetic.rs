@@ -1,12 +1,12 @@
-//! Streams as the kernel's rings would hold them, made from a seed: input of benchmarks and tests.
+//! Synthetic streams, in the form of the kernel's rings, made from a seed: input of benchmarks and tests.
 //!
-//! Every CPU runs its threads in turn. A thread handles items of 20 us, one after the other, with a
-//! call probe's mark at either end and a sample about every microsecond in between. Samples lie in
-//! 300 functions; a thread stays in one for four samples on average.
+//! Every CPU runs its threads in turn. A thread handles items of 20 us, one after another, with a call probe's mark at
+//! begin and end, and a sample about every microsecond in between. Samples lie in 300 functions; a thread stays in one
+//! for four samples on average.
 //!
-//! Assumption: what costs the stages time is the number of streams, of open visits and of distinct
-//! functions, and how nearly each stream is sorted. All four are as a busy server makes them; rare
-//! records (fork, exec, exit, named arguments) are left out.
+//! Assumption: the stages' cost depends on the number of streams, open visits and distinct functions, and on how nearly
+//! each stream is sorted. All four are like a busy server's; rare records (fork, exec, exit, named arguments) are left
+//! out.
 
 use std::collections::VecDeque;
 
@@ -19,34 +19,33 @@ use crate::store::writer::WriterOptions;
 use crate::stream::decode::Interferences;
 use crate::units::{Cpu, FunctionId, Ip, KtimeNs, ProbeId};
 
-/// Functions that samples lie in.
+/// Number of sampled functions.
 pub const FUNCTIONS: u32 = 300;
-/// Samples of an item: 20 us at one a microsecond.
+/// Samples per item: 20 us at one a microsecond.
 pub const ITEM_SAMPLES: u32 = 20;
-/// When a [`Workload`] starts by default, ns on `CLOCK_MONOTONIC`.
+/// Default start of a [`Workload`], ns on `CLOCK_MONOTONIC`.
 pub const START_NS: u64 = 1_000_000_000_000;
 
 /// Time between two records of a CPU, ns.
 const TICK_NS: u64 = 1000;
-/// Ticks between two drains of the rings: the draining thread's 2 ms.
+/// Ticks between two drains of the rings: 2 ms.
 const BATCH_TICKS: u64 = 2000;
-/// Ticks that a thread runs before the next one of its CPU takes over.
+/// Ticks of a thread until the next one of its CPU takes over.
 const SLICE_TICKS: u64 = 1000;
-/// One in so many switches moves the thread to the next CPU.
+/// One in this many switches moves the thread to the next CPU.
 const MIGRATE_ONE_IN: u64 = 8;
-/// One in so many marks is interrupted by a sample, which then carries the earlier time but lies
-/// behind it in the ring.
+/// One in this many marks is interrupted by a sample, which has the earlier time but comes later in the ring.
 const INVERT_ONE_IN: u64 = 50;
-/// The reader comes to each ring so much later than to the one before it, ns.
+/// Delay of the reader from one ring to the next, ns.
 const LOOK_NS: u64 = 2000;
 
 const PID: u32 = 4000;
 const TEXT: u64 = 0x40_0000;
 const FUNCTION_BYTES: u64 = 0x400;
-/// Distinct addresses sampled in a function.
+/// Distinct sampled addresses per function.
 const ADDRESSES: u64 = 16;
 
-/// Options of a pipeline for these streams: samples of one clock, switches, page faults.
+/// Pipeline options for these streams: samples of one clock, switches, page faults.
 #[must_use]
 pub fn options() -> PipelineOptions {
     PipelineOptions {
@@ -89,7 +88,7 @@ pub fn frame_words(ring: &mut Vec<u8>, words: &[u64]) {
         .for_each(|word| ring.extend(word.to_ne_bytes()));
 }
 
-/// A sequence of numbers that depends on its seed alone (splitmix64).
+/// Pseudo-random numbers from a seed (splitmix64).
 ///
 /// Source: Steele, Lea, Flood: Fast splittable pseudorandom number generators (2014), figure 16.
 #[derive(Clone, Debug)]
@@ -102,7 +101,7 @@ impl Random {
         Self(seed)
     }
 
-    /// The next number below `limit`, which is not 0. The bias is below 1 in 2^32.
+    /// The next number below `limit`, which must not be 0. The bias is below 1 in 2^32.
     pub fn below(&mut self, limit: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -112,22 +111,22 @@ impl Random {
     }
 }
 
-/// What to make.
+/// Parameters of the streams.
 #[derive(Clone, Copy, Debug)]
 pub struct Workload {
-    /// CPUs, which is also the number of streams.
+    /// Number of CPUs, and of streams.
     pub cpus: u16,
-    /// Threads, at least one a CPU.
+    /// Number of threads, at least one per CPU.
     pub threads: u32,
-    /// Records to make, about.
+    /// Approximate number of records.
     pub records: usize,
-    /// Same seed, same bytes.
+    /// Equal seeds give equal bytes.
     pub seed: u64,
     /// `CLOCK_MONOTONIC` before the first record.
     pub start: KtimeNs,
-    /// The process, whose first thread has the same number.
+    /// The process; its first thread has the same number.
     pub pid: u32,
-    /// First address of the first function; the others follow at distances of 1 KiB.
+    /// Address of the first function; the others follow at 1 KiB each.
     pub text: u64,
 }
 
@@ -145,12 +144,12 @@ impl Default for Workload {
     }
 }
 
-/// What one round of the draining thread takes out of the rings.
+/// The content of all rings in one round of the draining thread.
 #[derive(Clone, Debug)]
 pub struct Batch {
     /// Each ring's bytes.
     pub streams: Vec<(Cpu, Vec<u8>)>,
-    /// No record of an earlier time comes in a later batch.
+    /// No record in a later batch has an earlier time.
     pub frontier: KtimeNs,
 }
 
@@ -173,7 +172,7 @@ pub fn probes() -> ProbeSet {
     }
 }
 
-/// The function that one of the workload's addresses is in, by default.
+/// The function of a sampled address, for the default [`Workload::text`].
 #[must_use]
 pub const fn function_of(ip: Ip) -> FunctionId {
     FunctionId((ip.0.wrapping_sub(TEXT) / FUNCTION_BYTES) as u32)
@@ -185,23 +184,23 @@ pub fn batches(workload: &Workload) -> Vec<Batch> {
     stream(workload).collect()
 }
 
-/// The same one after the other, for workloads that are larger than memory.
+/// Like [`batches`], one at a time, for workloads larger than memory.
 pub fn stream(workload: &Workload) -> impl Iterator<Item = Batch> {
     Machine::new(workload)
 }
 
-/// A thread and the item it is at.
+/// A thread and its current item.
 #[derive(Clone, Debug)]
 struct Task {
     tid: u32,
     function: u64,
-    /// Samples that are left of its item; `None` between two items.
+    /// Samples left of its item; `None` between two items.
     left: Option<u32>,
 }
 
 #[derive(Debug, Default)]
 struct Core {
-    /// The first one runs.
+    /// The first one is running.
     tasks: VecDeque<Task>,
     ring: Vec<u8>,
 }
@@ -213,7 +212,7 @@ struct Machine {
     random: Random,
     records: usize,
     item: u64,
-    /// Ticks in the batches made.
+    /// Ticks in the batches made so far.
     ticks: u64,
 }
 
@@ -252,8 +251,8 @@ impl Machine {
         let end = self.ticks + BATCH_TICKS;
         let mut streams: Vec<(Cpu, Vec<u8>)> = Vec::new();
         (self.ticks..end).for_each(|tick| self.tick(tick));
-        // The reader is at the first ring at the batch's end and comes to the others a little
-        // later: they hold records that are newer than the frontier.
+        // The reader is at the first ring at the batch's end, and at the others a little later: they hold records newer
+        // than the frontier.
         let looks = (self.cores.len() as u64 * LOOK_NS).div_ceil(TICK_NS);
         for (n, core) in self.cores.iter_mut().enumerate() {
             streams.push((Cpu(n as u16), std::mem::take(&mut core.ring)));
@@ -273,7 +272,7 @@ impl Machine {
         }
     }
 
-    /// One record or two of every CPU.
+    /// Adds one or two records of every CPU.
     fn tick(&mut self, tick: u64) {
         for cpu in 0..self.cores.len() {
             let time = self.workload.start.0
@@ -293,7 +292,7 @@ impl Machine {
         self.records += 1;
     }
 
-    /// The next thread of the CPU takes over.
+    /// Switches a CPU to its next thread.
     fn switch(&mut self, cpu: usize, time: u64) {
         let next = if self.random.below(MIGRATE_ONE_IN) == 0 {
             cpu + 1
@@ -330,7 +329,7 @@ impl Machine {
         );
     }
 
-    /// What the running thread does next: a mark or a sample.
+    /// Adds the running thread's next mark or sample.
     fn step(&mut self, cpu: usize, time: u64) {
         let Some(mut task) = self.cores[cpu].tasks.pop_front() else {
             return;
@@ -408,7 +407,7 @@ mod tests {
         text: TEXT,
     };
 
-    /// Same seed, same bytes; another seed, others.
+    /// Equal seeds give equal bytes, others don't.
     #[test]
     fn seeded() {
         let bytes = |seed| batches(&Workload { seed, ..SMALL })[0].streams[0].1.clone();
@@ -416,8 +415,8 @@ mod tests {
         assert_ne!(bytes(1), bytes(2));
     }
 
-    /// Every byte is a record that decodes, no record lies behind its batch's frontier, and streams
-    /// are nearly but not quite sorted.
+    /// Every byte belongs to a record that decodes, no record is behind its batch's frontier, and streams are nearly
+    /// but not completely sorted.
     #[test]
     fn well_formed() {
         let (mut clock, mut order) = (Clock::new(KtimeNs(START_NS)), Order::new(&[]));
@@ -446,7 +445,7 @@ mod tests {
         assert!(inversions > 5);
     }
 
-    /// How often a record's time lies before that of the record before it. Time is the second word.
+    /// Number of records with an earlier time than the one before. Time is the second word.
     fn inversions_of(mut ring: &[u8]) -> usize {
         let (mut inversions, mut last) = (0, 0);
         while let [a, b, c, d, _, _, _, _, rest @ ..] = ring {

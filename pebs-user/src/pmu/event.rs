@@ -79,14 +79,14 @@ pub enum TermValue {
 /// A hardware breakpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Breakpoint {
-    /// Where.
+    /// Watched address.
     pub place: Place,
     pub access: Access,
     /// Bytes watched: 1, 2, 4 or 8; `None`: the default of the access (8 for execute, else 4).
     pub len: Option<u8>,
 }
 
-/// Where a breakpoint is.
+/// Address of a breakpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
     /// A virtual address.
@@ -145,7 +145,7 @@ impl Modifiers {
         self.user || self.kernel || self.hypervisor
     }
 
-    /// Every letter but those of precision, with what it sets, in the order of display.
+    /// Returns each letter except those of precision, with the field that it sets, in the order of display.
     const fn letters(&mut self) -> [(char, &mut bool); 4] {
         let Self {
             precise: _,
@@ -157,7 +157,7 @@ impl Modifiers {
         [('u', user), ('k', kernel), ('h', hypervisor), ('D', pinned)]
     }
 
-    /// With those of another as well; of precision the other's, if it asks for some.
+    /// Adds the modifiers of `other`; its precision replaces this one's, if set.
     #[must_use]
     pub(crate) fn with(mut self, mut other: Self) -> Self {
         for ((_, set), (_, other)) in self.letters().into_iter().zip(other.letters()) {
@@ -194,7 +194,7 @@ pub struct ParseError {
     pub text: String,
     /// Byte offset of the fault.
     pub offset: usize,
-    /// What is wrong at that column.
+    /// Description of the error at that column.
     pub what: String,
     /// Correct form.
     pub advice: Option<String>,

@@ -36,7 +36,7 @@ pub(crate) enum MemoryOp {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Place {
     pub level: Level,
-    /// How far away.
+    /// Distance from the core.
     pub distance: Distance,
     /// Whether it hit there; `None` if not reported.
     pub hit: Option<bool>,
@@ -80,7 +80,7 @@ pub enum Level {
 /// Distance of the data source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Distance {
-    /// Of this core, or not reported.
+    /// This core's, or not reported.
     #[default]
     Near,
     /// Remote, at an unknown distance.
@@ -109,14 +109,14 @@ pub enum Snoop {
     HitModified,
     /// Another cache forwarded the line.
     Forward,
-    /// A peer gave it.
+    /// A peer supplied the line.
     Peer,
 }
 
 /// Result of an address translation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tlb {
-    /// Where.
+    /// Level of the translation.
     pub level: TlbLevel,
     /// Whether it was found there.
     pub hit: bool,
@@ -309,7 +309,7 @@ fn blocked(bits: u64) -> Option<Blocked> {
 pub(crate) struct Weight {
     /// The access itself: of a load from its dispatch on, on AMD of a miss of the first level.
     pub latency: Option<u32>,
-    /// Of the instruction; on AMD from tagging to retirement.
+    /// The whole instruction's; on AMD from tagging to retirement.
     pub instruction: Option<u16>,
     /// Between the retirement of the previous instruction and its own.
     pub retirement: Option<u16>,

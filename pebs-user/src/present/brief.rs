@@ -95,7 +95,7 @@ fn returned(name: &str) -> Option<String> {
     (depth == 0 && !name.contains("operator")).then(|| function.to_owned())
 }
 
-/// `f<int, char>::g`: `f<…>::g`. What a name of Rust begins with is no such argument.
+/// `f<int, char>::g` becomes `f<…>::g`. The `<..>` at the start of a Rust name is not an argument list.
 fn template_arguments(name: &str) -> Option<String> {
     if name.starts_with('<') || name.contains("operator") || name.contains("->") {
         return None;

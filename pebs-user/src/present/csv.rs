@@ -3,7 +3,7 @@
 
 use crate::terminal::shown_field;
 
-/// One line in the making.
+/// A line being built.
 #[derive(Debug, Default)]
 pub(crate) struct Line {
     text: String,

@@ -210,7 +210,7 @@ fn is_libc(module: Option<&str>) -> bool {
 
 /// The reason of a wait in this state, by its stack from the innermost function outwards, as far as known.
 pub(crate) fn wait(state: &str, frames: &[Frame<'_>]) -> Told {
-    // These befall a thread wherever it is.
+    // These can happen to a thread anywhere.
     let anywhere = match state {
         RUNNABLE => Some("waited for a CPU"),
         "stopped" => Some("was stopped"),

@@ -25,7 +25,7 @@ pub(crate) enum BreakpointError {
     NoSymbol {
         /// As typed.
         symbol: String,
-        /// Where.
+        /// The binary that was searched.
         path: PathBuf,
     },
     /// No binary was named, and there is no probe that implies one.

@@ -241,7 +241,7 @@ fn find(root: &Path, id: &str) -> Vec<PathBuf> {
     found
 }
 
-/// Whether a cgroup's name is that of a container: `ID`, `docker-ID.scope`, `cri-containerd-ID.scope`,
+/// Whether a cgroup's name is that of a container's cgroup: `ID`, `docker-ID.scope`, `cri-containerd-ID.scope`,
 /// `crio-ID.scope`, `libpod-ID.scope`, `SLICE:cri-containerd:ID`, `libpod-payload-ID`. Cgroups of monitor programs
 /// (`conmon`) are not.
 fn is_of(name: &str, id: &str) -> bool {

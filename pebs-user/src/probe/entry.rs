@@ -50,7 +50,7 @@ pub(crate) struct Entry {
     pub class: EntryClass,
     /// Disassembled.
     pub text: String,
-    /// Added to the stack pointer there, gives the stack pointer at the first instruction.
+    /// Offset from the stack pointer there to the stack pointer at the first instruction.
     pub sp_adjust: i64,
     /// The function jumps back to it: a mark in each round.
     pub repeated: bool,

@@ -45,7 +45,7 @@ pub enum ResolveError {
         name: String,
         /// The binary.
         path: PathBuf,
-        /// What is ambiguous.
+        /// Reason for the ambiguity.
         why: String,
     },
     /// A line without code, or no line table.
@@ -256,7 +256,7 @@ pub(crate) enum ItemError {
     NoSymbol {
         /// As typed.
         symbol: String,
-        /// Where.
+        /// The binary that was searched.
         path: PathBuf,
         /// Hint.
         hint: String,
@@ -266,7 +266,7 @@ pub(crate) enum ItemError {
     WrongKind {
         /// As typed.
         symbol: String,
-        /// Where.
+        /// The binary that was searched.
         path: PathBuf,
         found: &'static str,
         /// Hint.
@@ -277,7 +277,7 @@ pub(crate) enum ItemError {
     Library {
         /// The library.
         path: PathBuf,
-        /// What the library lacks.
+        /// The missing part of the library.
         why: &'static str,
         /// Hint.
         hint: &'static str,

@@ -48,7 +48,7 @@ pub(crate) struct EndSite {
     pub text: String,
     /// It leads only to a `ret`, where the result is known; else to a tail jump, where it is not known yet.
     pub result_known: bool,
-    /// Added to the stack pointer there, gives the stack pointer at the function's first instruction.
+    /// Offset from the stack pointer there to the stack pointer at the function's first instruction.
     pub sp_adjust: i64,
 }
 
@@ -264,7 +264,7 @@ struct Node {
     class: Result<EntryClass, &'static str>,
     /// Instructions from here to the farthest exit.
     length: usize,
-    /// Added to the stack pointer here, gives that at the function's first instruction.
+    /// Offset from the stack pointer here to the stack pointer at the function's first instruction.
     sp_adjust: Option<i64>,
     /// A register that is read changes here or further on.
     changes: bool,

@@ -149,7 +149,7 @@ impl Layout {
 pub(super) struct SiteState {
     /// Number of the probe.
     pub probe: u8,
-    /// Added to the stack pointer, gives that at the function's first instruction.
+    /// Offset from the stack pointer to its value at the first instruction.
     pub sp_adjust: i64,
     /// Added to the stack pointer where an argument starts from it.
     pub read_adjust: i64,

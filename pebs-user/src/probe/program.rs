@@ -55,7 +55,7 @@ pub(crate) struct Compiled {
 }
 
 impl Compiled {
-    /// Bytes it takes in the payload.
+    /// Size in the payload, bytes.
     #[must_use]
     pub(crate) fn slot(&self) -> u32 {
         match self.r#type {

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// Functions of at least this many sample intervals in a visit are judged visit by visit.
+/// Functions of at least this many sample intervals in a visit are compared visit by visit.
 pub(crate) const LONG_INTERVALS: f64 = 5.0;
 
 /// Largest bias of the mean time of a long function, as a share of the truth.
@@ -126,7 +126,7 @@ pub(crate) struct VisitFindings {
     pub compared: u64,
     /// Left out: preempted or asleep at some time.
     pub off_cpu: u64,
-    /// Left out: stopped by something else, as the log says.
+    /// Left out: stopped by something else, according to the log.
     pub disturbed: u64,
     /// Left out: moved to another CPU.
     pub migrated: u64,

@@ -51,7 +51,7 @@ pub struct Chunk<'a> {
 }
 
 impl<'a> Chunk<'a> {
-    /// A chunk of data pages alone, with a value a row.
+    /// A chunk without a dictionary, with one value per row.
     fn new(pages: &'a Pages, encodings: &'static [Encoding], statistics: Statistics) -> Self {
         Self {
             dictionary: None,
@@ -193,7 +193,7 @@ impl<T: WholeType> Default for Required<T> {
 }
 
 impl<T: WholeType> Required<T> {
-    /// Pushes a value of each row.
+    /// Pushes one value per row.
     #[inline(always)]
     pub(super) fn extend<'a, R>(&mut self, rows: &'a [R], value: impl Fn(&'a R) -> T::Native) {
         let mut rest = rows;
@@ -205,7 +205,7 @@ impl<T: WholeType> Required<T> {
         }
     }
 
-    /// Pushes a value some times.
+    /// Pushes a value `times` times.
     #[inline]
     pub(super) fn repeat(&mut self, value: T::Native, mut times: usize) {
         while times > 0 {
@@ -262,7 +262,7 @@ impl<T: WholeType> Nullable<T> {
         }
     }
 
-    /// Pushes a value of each row. Optimized for rows that all have a value, or all have none.
+    /// Pushes one value per row. Optimized for rows that all have a value, or all have none.
     #[inline(always)]
     pub(super) fn extend<'a, R>(
         &mut self,
@@ -287,7 +287,7 @@ impl<T: WholeType> Nullable<T> {
         }
     }
 
-    /// Pushes a value some times.
+    /// Pushes a value `times` times.
     #[inline]
     pub(super) fn repeat(&mut self, value: Option<T::Native>, mut times: usize) {
         let Some(value) = value else {
@@ -340,7 +340,7 @@ pub struct Addresses {
 }
 
 impl Addresses {
-    /// Pushes an address of each row.
+    /// Pushes one address per row.
     pub(super) fn extend<'a, R>(&mut self, rows: &'a [R], address: impl Fn(&'a R) -> u64) {
         for row in rows {
             let address = Ip(address(row));
@@ -348,7 +348,7 @@ impl Addresses {
         }
     }
 
-    /// Pushes addresses. `slots`: one for each, mostly the same for the same address.
+    /// Pushes addresses. `slots`: a cache slot for each, mostly the same for equal addresses.
     #[inline(always)]
     pub(super) fn extend_at(&mut self, mut addresses: &[Ip], mut slots: &[Slot]) {
         while !addresses.is_empty() {
@@ -409,7 +409,7 @@ impl Truth {
         }
     }
 
-    /// Pushes a value of each row.
+    /// Pushes one value per row.
     pub(super) fn extend<'a, R>(&mut self, rows: &'a [R], value: impl Fn(&'a R) -> bool) {
         rows.iter().for_each(|row| self.push(value(row)));
     }
@@ -435,7 +435,7 @@ impl Column for Truth {
     }
 }
 
-/// Truth values, some of them null.
+/// Booleans with null.
 #[derive(Debug, Default)]
 pub struct NullableTruth {
     bits: Bits,
@@ -454,7 +454,7 @@ impl NullableTruth {
         }
     }
 
-    /// Pushes a value of each row.
+    /// Pushes one value per row.
     pub(super) fn extend<'a, R>(&mut self, rows: &'a [R], value: impl Fn(&'a R) -> Option<bool>) {
         rows.iter().for_each(|row| self.push(value(row)));
     }
@@ -529,7 +529,7 @@ impl<T: WholeType<Native: Into<i128>>> Lists<T> {
         }
     }
 
-    /// Pushes a value of each row.
+    /// Pushes one list per row.
     pub(super) fn extend<'a, R>(
         &mut self,
         rows: &'a [R],

@@ -1,7 +1,7 @@
 //! Compacted segments: the pages of a closed segment, compressed as they are, in fewer row groups.
 //!
-//! No value is decoded. Row groups are joined where the dictionary of each column begins with that of the group before, as
-//! [`super::pages`] makes them; the last one then serves all.
+//! No value is decoded. Row groups are joined where each column's dictionary begins with the dictionary of the group
+//! before, as [`super::pages`] makes them; the last dictionary then serves all.
 
 use std::fs::File;
 use std::io;
@@ -30,24 +30,24 @@ use super::columns::Chunk;
 use super::descriptions::key_values;
 use super::pages::{PageKind, PageStatistics, header};
 
-/// Rows of a row group at most, unless one alone has more.
+/// Maximum rows of a row group, unless one source group has more.
 const GROUP_ROWS: u64 = 1 << 20;
 
-/// Level of zstd for data pages.
+/// zstd level of data pages.
 const LEVEL: i32 = 1;
 
-/// The same for dictionaries, which are small.
+/// zstd level of dictionaries, which are small.
 const DICTIONARY_LEVEL: i32 = 3;
 
-/// Of pages of indices: binary logarithm of the places in zstd's table, the least there can be, and bytes that are looked
-/// for at least. So it finds the rows just before and hardly anything else: of what lies farther back the distances cost
-/// about what they save, and finding it a quarter more time.
+/// For pages of indices: log2 of the size of zstd's hash table (the smallest possible), and the minimum length of a
+/// match. With these zstd finds repetitions of the rows just before and hardly any others: for matches farther back the
+/// encoded distance costs about what the match saves, and the search takes a quarter more time.
 ///
-/// Source: measurements, bytes an index at level 1 and so: functions of a synthetic stream 0.56 and 0.49, of a server 0.42
-/// and 0.45; its addresses 0.55 and 0.57; its counts 0.53 and 0.47.
+/// Source: measurements, bytes per index at level 1 and with these: functions of a synthetic stream 0.56 and 0.49, of a
+/// server 0.42 and 0.45; its addresses 0.55 and 0.57; its counts 0.53 and 0.47.
 const INDICES: (u32, u32) = (6, 7);
 
-/// Part of a file in memory, read by its offsets in the file.
+/// Part of a file in memory, addressed by offsets in the file.
 pub(super) struct Part {
     begin: u64,
     bytes: Bytes,
@@ -102,7 +102,7 @@ impl ChunkReader for Part {
     }
 }
 
-/// A data page that is not compressed.
+/// An uncompressed data page.
 struct DataPage {
     bytes: Bytes,
     values: u32,
@@ -110,7 +110,7 @@ struct DataPage {
     statistics: Option<PageStatistics>,
 }
 
-/// A dictionary's page that is not compressed.
+/// An uncompressed dictionary page.
 #[derive(Clone, Default)]
 struct Dictionary {
     bytes: Bytes,
@@ -118,7 +118,7 @@ struct Dictionary {
 }
 
 impl Dictionary {
-    /// The one of two that begins with the other one.
+    /// The longer of two dictionaries, if it begins with the other; else `None`.
     fn longer<'a>(&'a self, other: &'a Self) -> Option<&'a Self> {
         let (short, long) = match self.bytes.len() <= other.bytes.len() {
             true => (self, other),
@@ -128,7 +128,7 @@ impl Dictionary {
     }
 }
 
-/// The pages of a column chunk, whose checksums have been checked.
+/// The pages of a column chunk, with verified checksums.
 pub(super) struct ChunkPages {
     metadata: ColumnChunkMetaData,
     dictionary: Option<Dictionary>,
@@ -136,10 +136,10 @@ pub(super) struct ChunkPages {
 }
 
 impl ChunkPages {
-    /// Takes the pages of a chunk apart.
+    /// Splits a chunk into its pages.
     ///
     /// # Errors
-    /// If bytes make no sense, or are not those that were written.
+    /// If bytes are invalid, or a checksum is wrong.
     pub(super) fn read(
         part: &Arc<Part>,
         metadata: ColumnChunkMetaData,
@@ -197,7 +197,7 @@ impl ChunkPages {
         self.metadata.column_path().string()
     }
 
-    /// The same column with other values, of which there are `rows`.
+    /// The same column with the `rows` values of `chunk` instead.
     pub(super) fn replaced(&self, chunk: &Chunk<'_>, rows: u64) -> Result<Self, ParquetError> {
         let column = self.metadata.column_descr_ptr();
         let bytes: Vec<u8> = chunk.slices().flatten().copied().collect();
@@ -209,7 +209,7 @@ impl ChunkPages {
     }
 }
 
-/// Statistics of a page; `None` if it has no such ones.
+/// Statistics of a page; `None` if there are none of a supported type.
 fn of_page(statistics: &Statistics) -> Option<PageStatistics> {
     let nulls = statistics.null_count_opt()? as u32;
     let (range, bytes) = match statistics {
@@ -232,11 +232,11 @@ pub(super) struct CompactedWriter<'a> {
     file: SerializedFileWriter<&'a File>,
     zstd: Zstd,
     columns: Vec<Column>,
-    /// Of the row group at hand.
+    /// Rows of the current row group.
     rows: u64,
 }
 
-/// zstd for each kind of page, and room.
+/// A zstd compressor for each kind of page, and a buffer.
 struct Zstd {
     data: Compressor<'static>,
     indices: Compressor<'static>,
@@ -257,7 +257,7 @@ impl<'a> CompactedWriter<'a> {
         })
     }
 
-    /// Appends a row group, of which there are the chunks of all columns.
+    /// Appends a row group; `chunks`: one per column.
     pub(super) fn write(&mut self, chunks: &[ChunkPages], rows: u64) -> Result<(), ParquetError> {
         let mut pairs = self.columns.iter().zip(chunks);
         let is_joined =
@@ -286,7 +286,7 @@ impl<'a> CompactedWriter<'a> {
         Ok(())
     }
 
-    /// Writes what is left and the footer.
+    /// Writes the last row group and the footer.
     pub(super) fn close(mut self) -> Result<(), ParquetError> {
         self.end_group()?;
         self.file.close()?;
@@ -300,19 +300,19 @@ fn properties(schema: &Schema) -> WriterProperties {
         .build()
 }
 
-/// A column of the row group at hand.
+/// A column of the current row group.
 struct Column {
     description: ColumnDescPtr,
     dictionary: Option<Dictionary>,
     /// Data pages, compressed, with their headers.
     bytes: Vec<u8>,
-    /// The same when they are not compressed.
+    /// Size of `bytes` before compression.
     uncompressed: usize,
     values: i64,
     encodings: Vec<Encoding>,
     statistics: Option<Statistics>,
     pages: Vec<PageLocation>,
-    /// For each page, unless one has none.
+    /// Statistics of each page; `None` if a page has none.
     index: Option<Vec<PageStatistics>>,
 }
 
@@ -331,7 +331,7 @@ impl Column {
         }
     }
 
-    /// Whether one dictionary can serve this chunk too.
+    /// Whether one dictionary can serve the column and this chunk.
     fn joins(&self, chunk: &ChunkPages) -> bool {
         match (&self.dictionary, &chunk.dictionary) {
             (Some(ours), Some(other)) => ours.longer(other).is_some(),
@@ -339,7 +339,7 @@ impl Column {
         }
     }
 
-    /// Adds a chunk that joins.
+    /// Adds a chunk for which [`Column::joins`] is true.
     fn add(&mut self, chunk: &ChunkPages, zstd: &mut Zstd) -> Result<(), ParquetError> {
         if let Some(dictionary) = &chunk.dictionary {
             let ours = self.dictionary.take().unwrap_or_default();
@@ -382,7 +382,7 @@ impl Column {
         Ok(())
     }
 
-    /// The chunk of `rows` rows, and what a footer says about it. The column is empty afterwards.
+    /// The chunk of `rows` rows and its footer entry. The column is empty afterwards.
     fn close(
         &mut self,
         rows: u64,
@@ -419,7 +419,7 @@ impl Column {
         if let Some(statistics) = statistics {
             metadata = metadata.set_statistics(statistics);
         }
-        // Pages of lists begin at rows that only their levels tell.
+        // Without decoding the levels, the first row of a page of lists is unknown: no index.
         let is_flat = description.max_rep_level() == 0;
         let index = index.filter(|_| is_flat);
         let size = bytes.len() as u64;
@@ -470,7 +470,7 @@ impl Zstd {
         })
     }
 
-    /// Appends a page, compressed, with its header; says how many bytes it would take uncompressed.
+    /// Appends a compressed page with its header; returns its uncompressed size, bytes.
     fn put(
         &mut self,
         out: &mut Vec<u8>,
@@ -495,7 +495,7 @@ impl Zstd {
     }
 }
 
-/// Statistics of the values of two chunks; `None` if they are not of the same type.
+/// Statistics of two chunks together; `None` if their types differ.
 fn joined(a: &Statistics, b: &Statistics, is_unsigned: bool) -> Option<Statistics> {
     let nulls = a.null_count_opt().zip(b.null_count_opt());
     let nulls = nulls.map(|(a, b)| a + b);
@@ -531,7 +531,7 @@ fn joined(a: &Statistics, b: &Statistics, is_unsigned: bool) -> Option<Statistic
     })
 }
 
-/// The smallest and the largest of four values: those of two chunks. A chunk of nulls has none.
+/// Smallest and largest of four values, those of two chunks; `None` for a chunk of nulls.
 fn range<T: Copy, K: Ord>(
     smallest: [Option<&T>; 2],
     largest: [Option<&T>; 2],

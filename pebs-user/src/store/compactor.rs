@@ -22,7 +22,7 @@ use super::writer::WriterOptions;
 /// Maximum number of segments waiting for the thread.
 const QUEUE: usize = 64;
 
-/// The same if the writer waits: just enough to keep the thread busy.
+/// Maximum queue length if the writer waits: just enough to keep the thread busy.
 const QUEUE_WAITING: usize = 2;
 
 /// Maximum bytes of waiting segments: some seconds of work, for which the end of a run waits.

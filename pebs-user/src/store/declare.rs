@@ -427,8 +427,7 @@ macro_rules! flags {
 }
 pub(super) use flags;
 
-/// Declares which columns of `visits` are interruptions, and what reports call them: those that are times, then those that
-/// are numbers.
+/// Declares the interruption columns of `visits` and their names in reports: first the times, then the numbers.
 macro_rules! interference {
     (
         $(#[doc = $about:literal])+
@@ -446,10 +445,10 @@ macro_rules! interference {
             /// Names of the columns.
             pub const NAMES: &[&str] = &[$(stringify!($time),)+ $(stringify!($number),)+];
 
-            /// What reports call them.
+            /// Their names in reports.
             pub const WORDS: [&str; Self::NAMES.len()] = [$($time_words,)+ $($number_words,)+];
 
-            /// How many of them, the first ones, are times.
+            /// Number of times; they come first.
             pub const TIMES: usize = [$($time_words),+].len();
 
             /// The values in the order of the columns.
@@ -460,7 +459,7 @@ macro_rules! interference {
         }
 
         impl VisitRow {
-            /// What came between the thread and its work.
+            /// Interrupt, softirq and page-fault columns.
             #[must_use]
             pub const fn interference(&self) -> InterferenceColumns {
                 InterferenceColumns {
@@ -476,7 +475,7 @@ macro_rules! interference {
         }
 
         impl InterferenceViews<'_> {
-            /// Whether anything is known of any row.
+            /// Whether any row has a value.
             pub(crate) fn is_known(&self) -> bool {
                 [$(self.$time.has_some(),)+ $(self.$number.has_some(),)+].contains(&true)
             }

@@ -1,4 +1,4 @@
-//! Estimates on their way to their table, as the estimator makes them: they become columns without having been rows.
+//! Estimates before they are written: the estimator appends them to columns, without making rows.
 
 use std::ops::Range;
 
@@ -6,10 +6,10 @@ use super::visit_block::VisitKey;
 use crate::estimate::FunctionEstimate;
 use crate::units::Tid;
 
-/// Rows that are worth encoding: few enough for the L1 cache.
+/// Rows per encoding step: few enough for the L1 cache.
 pub(crate) const BLOCK_ROWS: usize = 128;
 
-/// Rows that are worth ordering: 2 MiB.
+/// Rows sorted by thread at once: 2 MiB.
 pub(crate) const ORDERED_ROWS: usize = 32 * 1024;
 
 /// Number of consecutive rows of a thread that are encoded where they lie.
@@ -76,7 +76,7 @@ impl EstimateBlock {
         &self.estimates[self.rows..]
     }
 
-    /// Makes rows of them.
+    /// Makes rows of the current estimates.
     #[inline]
     pub(super) fn keep(&mut self, of: VisitKey) {
         let VisitKey {
@@ -143,7 +143,7 @@ impl EstimateBlock {
         room.hand_out(&mut take);
     }
 
-    /// Hands out all rows, if there are any, and forgets them.
+    /// Passes all rows on, if there are any, then drops them.
     fn hand_out(&mut self, take: &mut impl FnMut(&Parts<'_>)) {
         if self.rows > 0 {
             take(&self.parts());
@@ -173,10 +173,10 @@ impl EstimateBlock {
     }
 }
 
-/// Numbers that are written at once.
+/// Numbers written at once.
 const AT_ONCE: usize = 8;
 
-/// A column of numbers that are the same for the rows of a visit: a few at a time.
+/// A column of numbers that are equal for all rows of a visit, written a few at a time.
 #[derive(Debug, Default)]
 struct Repeated {
     /// Never shrinks: the content after the rows is meaningless.
@@ -197,7 +197,7 @@ impl Repeated {
         }
     }
 
-    /// Sets the numbers of the next rows.
+    /// Sets different numbers of the next rows.
     fn copy(&mut self, rows: Range<usize>, numbers: &[u64]) {
         if rows.end > self.numbers.len() {
             self.make_room(rows.end);

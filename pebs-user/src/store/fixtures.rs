@@ -40,7 +40,7 @@ pub(crate) struct Made {
     args: Vec<Option<ArgValue>>,
     pub flags: u32,
     pub did: Vec<Did>,
-    /// Items that it serves together; empty: a single one.
+    /// Item ids that it serves together; empty: a single item.
     batch: Vec<u64>,
 }
 
@@ -179,11 +179,11 @@ pub(crate) struct Maker {
     pub info: RunInfo,
     /// End of the last visit and a little, ns.
     pub now: i64,
-    /// Whether a tenth of the time on the CPU is interrupts', and functions wait below [`CALLER`] in [`BLOCKING`].
+    /// Whether a tenth of the on-CPU time is interrupts, and functions wait below [`CALLER`] in [`BLOCKING`].
     pub extras: bool,
-    /// Whether each part is sampled from its begin on, and every sample has a row.
+    /// Whether each part is sampled from its begin, with a row per sample.
     pub sample_rows: bool,
-    /// Last changes of rows before they are written.
+    /// Changes each row just before it is written.
     pub each_visit: fn(&mut VisitRow),
     pub each_wait: fn(&mut WaitRow<'static>),
     pub each_sample: fn(&mut SampleRow),
@@ -194,14 +194,14 @@ pub(crate) struct Maker {
     stacks: Vec<u32>,
 }
 
-/// The kernel function that waits, see [`Maker::extras`].
+/// The kernel function that waits, with [`Maker::extras`].
 const BLOCKING: u32 = 3;
 
-/// The function that calls those that wait.
+/// The caller of the functions that wait.
 const CALLER: u32 = 1;
 
 impl Maker {
-    /// A trace that is gone with its [`TestTrace`].
+    /// A trace that is removed with its [`TestTrace`].
     pub(crate) fn new(info: RunInfo) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut maker = Self::within(&dir.path().join("t"), info);
@@ -227,7 +227,7 @@ impl Maker {
         }
     }
 
-    /// Writes a row of any other table.
+    /// Writes a row of any table other than `visits`.
     pub(crate) fn add<R: Row>(&mut self, row: R) {
         self.writer.extend(&[row]).unwrap();
     }
@@ -252,13 +252,13 @@ impl Maker {
         }
     }
 
-    /// Writes a visit from now on, sampled at the reset value of the first event.
+    /// Writes a visit that begins now, sampled at the reset value of the first event.
     pub(crate) fn visit(&mut self, made: &Made) {
         self.at(self.now, made);
         self.now += 500;
     }
 
-    /// Writes a visit that begins then, and leaves the time at its end.
+    /// Writes a visit that begins at `begin`; its end becomes the current time.
     pub(crate) fn at(&mut self, begin: i64, made: &Made) {
         self.visits += 1;
         self.now = begin;

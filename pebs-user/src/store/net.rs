@@ -28,7 +28,7 @@ impl SampleCosts {
     }
 
     fn locked(&self) -> std::sync::MutexGuard<'_, Vec<(u64, SampleCost)>> {
-        // A panic elsewhere does not make costs wrong.
+        // A panic elsewhere leaves the costs valid.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -66,13 +66,13 @@ impl SampleCosts {
     }
 }
 
-/// Numbers, null or not.
+/// Integers with null.
 type Nulled = Nullable<Int64Type>;
 
 const NET: &str = <visits::net_ns as Named>::NAME;
 const STDERR: &str = <visits::net_stderr_ns as Named>::NAME;
 
-/// Numbers of some rows.
+/// Values of a nullable column.
 type Numbers = Vec<Option<i64>>;
 
 /// Net times of some visits, and their errors.

@@ -33,7 +33,6 @@ pub enum ReadError {
         path: PathBuf,
         /// A table that can be read without `trace.json`; `None`: no segment is closed.
         readable: Option<Table>,
-        /// The parser's error.
         source: serde_json::Error,
     },
     /// A later version wrote the trace.
@@ -65,7 +64,6 @@ pub enum ReadError {
     Damaged {
         /// The segment's file.
         path: PathBuf,
-        /// The reader's error.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The trace has no such column.
@@ -76,7 +74,7 @@ pub enum ReadError {
         table: Table,
         /// The requested column.
         column: String,
-        /// The columns that there are.
+        /// Existing columns.
         known: Vec<String>,
     },
     /// A column was not among those read.
@@ -90,7 +88,6 @@ pub enum ReadError {
     Io {
         /// The file or directory.
         path: PathBuf,
-        /// Why not.
         source: io::Error,
     },
 }

@@ -36,7 +36,7 @@ pub struct UnreadSegment {
 /// State of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TraceState {
-    /// In good order.
+    /// Written completely.
     Complete,
     /// It has not ended: it is being written.
     Live,
@@ -380,7 +380,7 @@ mod tests {
         }
     }
 
-    // The error for a missing column names it, and the existing ones; so does that for a wrong type.
+    // Errors for a missing column and a wrong type name the column; the former also lists the existing ones.
     #[test]
     fn wrong_columns_are_told() {
         let parent = tempfile::tempdir().unwrap();
@@ -518,7 +518,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        // Flipped bits of a bad disk give an error or rows, never a panic.
+        // Flipped bits give an error or rows, never a panic.
         #[test]
         fn turned_bytes(places in prop::collection::vec((0.0..1.0, 1_u8..), 1..4)) {
             let parent = tempfile::tempdir().unwrap();
@@ -537,7 +537,7 @@ mod tests {
         }
     }
 
-    /// Pipes in place of `trace.json` and of a segment are errors, not waited for.
+    /// Pipes in place of `trace.json` and of a segment are refused at once, without blocking.
     #[test]
     fn pipes() {
         let dir = tempfile::tempdir().unwrap();

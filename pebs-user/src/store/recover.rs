@@ -328,7 +328,7 @@ mod tests {
         assert_eq!(listing(&dir), before);
     }
 
-    // A trace that ended well is not touched.
+    // A complete trace is not changed.
     #[test]
     fn complete_trace_is_left_alone() {
         let parent = tempfile::tempdir().unwrap();
@@ -453,7 +453,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        // Any batches, truncated anywhere, then zeros, which a file system may leave after a power cut.
+        // Any row groups, truncated anywhere and then padded with zeros, as some file systems do after a power cut.
         #[test]
         fn cut_and_zeros(batches in prop::collection::vec(1_usize..50, 1..6), cut in 0.0..1.0, zeros in 0_usize..64) {
             let dir = tempfile::tempdir().unwrap();

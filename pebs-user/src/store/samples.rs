@@ -1,4 +1,4 @@
-//! Samples on their way to their table: columns that visits are added to, and that are encoded by the thousand.
+//! Samples before they are written: columns that visits are appended to, encoded in blocks of 1,024 rows.
 
 use std::ops::{Range, RangeInclusive};
 
@@ -9,10 +9,10 @@ use crate::stream::samples::{BareSample, Samples};
 use crate::units::Slot;
 use crate::units::{Cpu, EventId, FunctionId, Ip, StackId, Tid, TraceNs};
 
-/// Rows that are worth encoding: few enough for the L1 cache, a column at a time.
+/// Rows per encoding step: few enough for the L1 cache, one column at a time.
 pub const BLOCK_ROWS: usize = 1024;
 
-/// Rows that are worth ordering: 3 MiB, and of 16 busy threads each has some thousand in a row.
+/// Rows sorted by thread at once: 3 MiB; with 16 busy threads each has thousands of consecutive rows.
 pub const ORDERED_ROWS: usize = 128 * 1024;
 
 /// Maximum number of rows of a [`Part`].
@@ -55,7 +55,7 @@ pub struct SamplesOf<'a> {
 }
 
 impl SamplesOf<'_> {
-    /// [`sample_flag`] of a sample.
+    /// The [`sample_flag`] bits of a sample.
     #[must_use]
     pub fn flags(&self, sample: &BareSample) -> u32 {
         let mut flags = 0;
@@ -136,7 +136,7 @@ impl SampleBlock {
         will_write(&self.slots, row, AHEAD);
     }
 
-    /// Stores the events of the current samples, if there are several.
+    /// Stores the events of the current samples, if they have several.
     #[cold]
     fn tell_events(&mut self, kinds: &[SampleKind]) {
         let events = || kinds.iter().map(|kind| kind.event());
@@ -235,12 +235,12 @@ impl SampleBlock {
         self.rows
     }
 
-    /// Which rows the samples at hand become if they are kept.
+    /// The rows that the current samples become if they are kept.
     pub(super) const fn at_hand(&self) -> Range<usize> {
         self.rows..self.end
     }
 
-    /// Two columns of some rows.
+    /// Times and functions of some rows.
     pub(super) fn times_and_functions(&self, rows: Range<usize>) -> (&[TraceNs], &[FunctionId]) {
         (&self.times[rows.clone()], &self.functions[rows])
     }
@@ -310,7 +310,7 @@ impl SampleBlock {
         room.hand_out(&mut take);
     }
 
-    /// Hands out all rows, and forgets them.
+    /// Passes all rows on, then drops them.
     fn hand_out(&mut self, take: &mut impl FnMut(&Part<'_>)) {
         self.parts().for_each(|part| take(&part));
         self.clear();

@@ -25,7 +25,7 @@ pub struct Scan {
     fields: Vec<Arc<Field>>,
     segments: vec::IntoIter<PathBuf>,
     current: Option<SegmentScan>,
-    /// Segments that were begun, and all.
+    /// Number of segments begun, and of all.
     begun: (u64, u64),
     /// Label and receiver of progress reports.
     watch: (String, Watch),
@@ -39,7 +39,7 @@ struct SegmentScan {
     order: Vec<Option<usize>>,
     /// The requested columns.
     schema: SchemaRef,
-    /// Rows that were read, and all.
+    /// Number of rows read, and of all.
     rows: (u64, u64),
 }
 

@@ -531,7 +531,7 @@ interference! {
     }
 }
 
-/// What reports call page faults whose page had to be read.
+/// Name in reports of page faults whose page had to be read.
 pub const MAJOR_FAULTS: &str = "major faults";
 
 /// `waits.woken_by` of an interrupt: a timer, the disk, the network.

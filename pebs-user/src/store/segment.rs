@@ -250,12 +250,12 @@ pub(super) struct Closed {
     pub(super) unread_bytes: u64,
 }
 
-/// Closes an open segment, which is Parquet already: only its name changes.
+/// Closes an open segment by renaming it: the file is valid Parquet already.
 ///
-/// A segment without rows becomes no file at all.
+/// A segment without rows is removed.
 ///
 /// # Errors
-/// I/O errors. The segment is open still.
+/// I/O errors. The segment then stays open.
 pub(super) fn close(folder: &Path, number: u32, rows: u64) -> Result<(), SegmentError> {
     let open = open_path(folder, number);
     if rows > 0 {
@@ -266,10 +266,10 @@ pub(super) fn close(folder: &Path, number: u32, rows: u64) -> Result<(), Segment
     Ok(())
 }
 
-/// Writes a closed segment anew, smaller; returns its bytes.
+/// Rewrites a closed segment in a smaller form; returns its bytes.
 ///
 /// # Errors
-/// I/O errors, and rows fewer than expected. The segment is as it was.
+/// I/O errors, and fewer rows than expected. The segment is then unchanged.
 pub(super) fn compact(
     path: &Path,
     schema: &SchemaRef,

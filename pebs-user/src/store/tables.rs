@@ -1,4 +1,4 @@
-//! What rows are written to beside the columns that the schema declares.
+//! Schemas of the tables, and what every table's columns have in common.
 
 mod batched;
 mod estimates;
@@ -21,7 +21,7 @@ use super::schema::{
 pub use batched::{Batched, Extend};
 pub use samples::Samples;
 
-/// Why argument columns can't be written.
+/// An invalid list of argument columns.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ColumnError {
     /// The name is a column of every trace.
@@ -31,7 +31,7 @@ pub enum ColumnError {
         name: String,
         column: String,
     },
-    /// Two arguments have the same name but for case, which SQL engines ignore.
+    /// Two arguments have the same name, ignoring case as SQL engines do.
     #[error("cannot name two arguments '{first}' and '{second}': SQL does not tell them apart")]
     Twice {
         /// First name.
@@ -86,8 +86,8 @@ pub fn check_columns(columns: &[ArgColumn]) -> Result<(), ColumnError> {
     Ok(())
 }
 
-/// Arrow schema of a table; `args` are the argument columns of the trace, which `visits` has at
-/// its end. Fields say what they are, see [`super::descriptions`].
+/// Arrow schema of a table. `args`: the trace's argument columns, which `visits` has at its end. Fields have
+/// descriptions, see [`super::descriptions`].
 #[must_use]
 pub fn table_schema(table: Table, args: &[ArgColumn]) -> SchemaRef {
     let fields = table.fields().into_iter().zip(table.columns());
@@ -99,21 +99,21 @@ pub fn table_schema(table: Table, args: &[ArgColumn]) -> SchemaRef {
     Arc::new(Schema::new(fields))
 }
 
-/// What the writer needs from the columns of any table.
+/// Operations of the writer on the columns of any table.
 pub trait RowColumns: Debug {
     /// Rows held.
     fn rows(&self) -> usize;
 
-    /// Whether the rows held should be written before more come.
+    /// Whether the rows should be written before more are added.
     fn is_full(&self) -> bool;
 
-    /// Ends the pages and shows the chunks, in the schema's order.
+    /// Ends the last pages and returns the chunks, in the schema's order.
     fn end(&mut self) -> Vec<Chunk<'_>>;
 
-    /// Forgets the rows, keeps the room and what row groups of a segment share.
+    /// Drops the rows; keeps the memory and the data shared by the row groups of a segment.
     fn clear(&mut self);
 
-    /// Forgets what row groups of a segment share. There are no rows.
+    /// Drops the data shared by the row groups of a segment. There are no rows.
     fn end_segment(&mut self);
 }
 
@@ -121,13 +121,13 @@ pub trait RowColumns: Debug {
 pub trait Row: Sized {
     const TABLE: Table;
 
-    /// Appends rows; says whether those held should be written before more come.
+    /// Appends rows; returns whether the columns should be written before more are added.
     fn write(rows: &[Self], columns: &mut Columns) -> bool;
 }
 
-/// Columns that are made for a trace with these argument columns.
+/// Columns created for a trace with these argument columns.
 pub trait NewColumns {
-    /// Without rows.
+    /// Creates columns without rows.
     fn new(args: &[ArgColumn]) -> Self;
 }
 
@@ -137,10 +137,10 @@ impl<C: Default> NewColumns for C {
     }
 }
 
-/// Rows of a row group at most: bounds the memory. A quarter of it would make a trace 2 % larger.
+/// Maximum rows of a row group; bounds the memory. With a quarter of it a trace would be 2 % larger.
 pub(super) const GROUP_ROWS: usize = 256 * 1024;
 
-/// Bytes of text in argument columns that are held in memory at most, give or take a page.
+/// Maximum bytes of argument text in memory, give or take a page.
 const GROUP_TEXT_BYTES: usize = 8 << 20;
 
 /// An argument column.
@@ -223,18 +223,18 @@ impl NewColumns for VisitColumns {
     }
 }
 
-/// Visits without arguments.
+/// Appends visits without arguments.
 impl Extend<VisitRow> for VisitColumns {
     fn extend(&mut self, rows: &[VisitRow]) {
         for row in rows {
-            // No argument, none of a wrong type.
+            // Without arguments none can have a wrong type.
             let _ = self.push(&[], |to| *to = *row);
         }
     }
 }
 
 impl VisitColumns {
-    /// Appends a row, which `fill` makes. A missing argument is null; so is one of the wrong type.
+    /// Appends a row filled in by `fill`. A missing argument is null; so is one of the wrong type.
     ///
     /// # Errors
     /// The index of the first argument whose type is not its column's. The row was appended.

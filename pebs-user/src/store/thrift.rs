@@ -204,7 +204,7 @@ impl<'a> Walk<'a> {
 
     fn value(&mut self, kind: u8, depth: u32) -> Option<()> {
         match kind {
-            // In a field; in a list decoders disagree on their length, and no list here has any.
+            // As a field. In lists decoders disagree on their length, and no list here has booleans.
             TRUE | FALSE => Some(()),
             BYTE => self.skip(1),
             I16 | I32 | I64 => self.varint().map(drop),
@@ -257,7 +257,7 @@ mod tests {
         walk.structure(0).map(|()| walk.page_size)
     }
 
-    /// Fields of every kind are walked over; lists and texts must fit the remaining bytes.
+    /// Fields of every type are skipped; lists and strings must fit the remaining bytes.
     #[test]
     fn structures() {
         assert_eq!(walk(&[0]), Some(None));

@@ -179,7 +179,7 @@ macro_rules! columns {
 }
 pub use crate::columns;
 
-/// A value of any column, as formats of text show it.
+/// A value of any column, for text formats.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Cell<'a> {

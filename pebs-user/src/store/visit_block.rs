@@ -1,4 +1,4 @@
-//! Visits that are kept on their way to the threads that estimate and encode them.
+//! Kept visits on their way to the threads that estimate and encode them.
 
 use std::mem::replace;
 use std::ops::Range;
@@ -8,19 +8,19 @@ use crate::arch::will_write;
 use crate::estimate::{Events, Series, VisitTimeline};
 use crate::units::{EventId, Tid, TraceNs};
 
-/// Samples with their functions, and the visits that some of them lie in.
+/// Samples with their functions, and the visits that contain some of them.
 ///
-/// Memory: some hundred bytes a visit beside its samples.
+/// Memory: some hundred bytes per visit, in addition to its samples.
 #[derive(Debug, Default)]
 pub struct VisitBlock {
     pub samples: SampleBlock,
     visits: Vec<Entry>,
     active: Vec<(TraceNs, TraceNs)>,
-    /// Of the samples of visits with several events.
+    /// Events of the samples, for visits with several events.
     events: Vec<EventId>,
 }
 
-/// Which visit rows are of.
+/// Numbers that a visit's rows have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VisitKey {
     pub visit_id: u64,
@@ -28,7 +28,7 @@ pub struct VisitKey {
     pub tid: Tid,
 }
 
-/// A visit, and where what belongs to it ends, or begins and ends.
+/// A visit. Single numbers are the ends of its parts of the block's vectors; each begins at the previous visit's end.
 #[derive(Debug)]
 struct Entry {
     key: VisitKey,
@@ -37,13 +37,13 @@ struct Entry {
     samples: Range<u32>,
     active: u32,
     events: u32,
-    /// Of all samples, if there are no others.
+    /// Event of all samples, unless `VisitBlock::events` has one for each.
     event: EventId,
 }
 
 impl VisitBlock {
-    /// Has a visit estimated from the samples at hand, which are to be kept. `event` is that of the first; begin, end and
-    /// active intervals are those of [`VisitTimeline`].
+    /// Adds a visit with the current samples, which are to be kept. `event`: event of the first sample; for the others
+    /// see [`VisitTimeline`].
     #[inline]
     pub fn visit(
         &mut self,
@@ -68,7 +68,7 @@ impl VisitBlock {
         will_write(self.active.spare_capacity_mut(), 0, 2);
     }
 
-    /// The visits, in the order in which they came.
+    /// The visits, in the order in which they were added.
     pub(super) fn visits(&self) -> impl Iterator<Item = (VisitKey, VisitTimeline<'_>)> {
         let next = |begin: &mut usize, end: u32| replace(begin, end as usize)..end as usize;
         let (mut active, mut events) = (0, 0);
@@ -94,7 +94,7 @@ impl VisitBlock {
         })
     }
 
-    /// Forgets all, keeps the room, unless that of a very large visit.
+    /// Drops everything; keeps the memory, except that of a very large visit.
     pub fn clear(&mut self) {
         self.samples.clear();
         self.visits.clear();

@@ -34,7 +34,6 @@ pub enum WriteError {
     Unwritable {
         /// File that was being written.
         path: PathBuf,
-        /// Why not.
         source: io::Error,
     },
     /// No room on the disk, or in the user's quota.
@@ -49,7 +48,7 @@ pub enum WriteError {
         /// The trace's directory.
         path: PathBuf,
     },
-    /// Argument columns that cannot be.
+    /// Invalid argument columns.
     #[error(transparent)]
     Column(#[from] ColumnError),
     /// A row had an argument of another type than its column.
@@ -63,7 +62,6 @@ pub enum WriteError {
     Io {
         /// The file.
         path: PathBuf,
-        /// Why not.
         source: io::Error,
     },
     /// Rows could not be encoded, or could not be read back.
@@ -71,7 +69,6 @@ pub enum WriteError {
     Encode {
         /// The file.
         path: PathBuf,
-        /// Why not.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 }
@@ -91,7 +88,7 @@ impl WriteError {
         }
     }
 
-    /// A failure with a segment at a path.
+    /// A failure with a segment of a table's folder.
     pub(super) fn segment(path: &Path, error: SegmentError) -> Self {
         if let Some(io) = io_cause(&error)
             && is_full(io)

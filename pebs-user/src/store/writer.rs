@@ -1,10 +1,8 @@
 //! Writes a trace.
 //!
-//! Rows go to columns in memory, encoded at once; every [`WriterOptions::flush`] these become a row group
-//! of the open segment on disk; and every [`WriterOptions::segment`] the open segments are closed, and
-//! compacted by a thread of their own.
-//! Invariant: at any instant the directory holds every row flushed so far, in a form that
-//! `recover` can finish.
+//! Rows are encoded at once into columns in memory; every [`WriterOptions::flush`] these become a row group of the open
+//! segment on disk; every [`WriterOptions::segment`] the open segments are closed, and compacted by another thread.
+//! Invariant: at any instant the directory holds every row flushed so far, in a form that `recover` can complete.
 //! Invariant: rows handed over = [`TraceWriter::rows`] + [`TraceWriter::lost_rows`].
 
 mod encoder;
@@ -31,17 +29,17 @@ use crate::estimate::net::SampleCost;
 /// Estimates a visit by [`EstimateBlock::fill`].
 pub type Estimate = Box<dyn FnMut(&VisitTimeline<'_>, &mut EstimateBlock) + Send>;
 
-/// How often the trace goes to disk.
+/// Intervals of writing, and compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriterOptions {
     /// Time after which an open segment is closed.
     pub segment: Duration,
-    /// Time after which rows in memory are written to the open segment: what `kill -9` costs.
+    /// Time after which rows in memory are written to the open segment; `kill -9` loses up to this much.
     pub flush: Duration,
-    /// Whether closed segments are compacted, beside the run, which costs about as much as writing them does.
+    /// Whether closed segments are compacted during the run, which costs about as much as writing them.
     pub compact: bool,
-    /// Whether writing waits for compaction that falls behind: where nothing is being recorded. Else segments that
-    /// come too fast stay as they are.
+    /// Whether writing waits for compaction, if nothing is being recorded. Else segments are left uncompacted while the
+    /// compacting thread is behind.
     pub compact_all: bool,
 }
 
@@ -57,7 +55,7 @@ impl Default for WriterOptions {
     }
 }
 
-/// What a finished writer has to say.
+/// Result of a finished writer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finished {
     /// The trace's directory.
@@ -70,37 +68,36 @@ pub struct Finished {
 
 /// Writes one trace.
 ///
-/// Errors are reported by the call that meets them, those of closing a segment by the next
-/// [`TraceWriter::tick`] or full row group. After the first error nothing more is written: rows are
-/// counted by [`TraceWriter::lost_rows`], every further flush returns the same kind of error, and
-/// [`TraceWriter::finish`] keeps what is there.
-/// Rows that come in blocks are encoded by threads of their own, which flush them, too: what fails there is reported by
-/// the next [`TraceWriter::tick`].
-/// Cost of a row: a push per column, no allocation, no system call but once per 256 Ki rows.
+/// Errors are returned by the call that meets them, those of closing a segment by the next [`TraceWriter::tick`] or
+/// full row group. After the first error nothing more is written: rows are counted by [`TraceWriter::lost_rows`], every
+/// further flush returns the same kind of error, and [`TraceWriter::finish`] keeps the rows already written.
+/// Rows that come in blocks are encoded and flushed by other threads, whose errors are returned by the next
+/// [`TraceWriter::tick`].
+/// Cost per row: a push per column; no allocation; a system call once per 256 Ki rows.
 pub struct TraceWriter {
-    /// Of the tables that come row by row.
+    /// Columns of the tables written row by row.
     columns: Columns,
     shared: Arc<Shared>,
     encoder: Encoder,
     options: WriterOptions,
     flushed_at: Duration,
     closed_at: Duration,
-    /// Bytes on disk when they were last asked for.
+    /// Bytes on disk when they were last read.
     bytes: AtomicU64,
     dir: PathBuf,
     lock: TraceLock,
 }
 
-// It moves through the frames of the thread that it is for.
+// It is moved through stack frames of its thread.
 const _: () = assert!(size_of::<TraceWriter>() < 64 << 10);
 
 impl TraceWriter {
-    /// Makes the trace's directory (mode 0700, files 0600, owned by the invoking user under sudo)
-    /// with a `trace.json` that says `complete: false`.
+    /// Creates the trace's directory (mode 0700, files 0600, owned by the invoking user under sudo) with a `trace.json`
+    /// of `complete: false`.
     ///
     /// # Errors
-    /// If the directory exists or can't be made, or `info.columns` collide with fixed columns.
-    /// What was made by then is removed again.
+    /// The directory exists or can't be created, or names in `info.columns` collide with fixed columns. Anything
+    /// created by then is removed.
     pub fn create(dir: &Path, info: &RunInfo, options: WriterOptions) -> Result<Self, WriteError> {
         check_columns(&info.columns)?;
         let owner = Owner::of_process();
@@ -108,7 +105,7 @@ impl TraceWriter {
             .make_dir(dir)
             .map_err(|error| creation_error(dir, error))?;
         Self::fill((dir, held), info, options, owner).inspect_err(|_| {
-            // The directory is ours, just made; the first error is the one to report.
+            // We just created the directory; the first error is the one to report.
             let _ = fs::remove_dir_all(dir);
         })
     }
@@ -159,11 +156,11 @@ impl TraceWriter {
         })
     }
 
-    /// Replaces `trace.json` during the run by what is known so far. For any thread; the trace stays
-    /// incomplete. `dir` is [`TraceWriter::place`].
+    /// Replaces `trace.json` during the run by what is known so far; the trace stays incomplete. Can be called on any
+    /// thread. `dir` is [`TraceWriter::place`].
     ///
     /// # Errors
-    /// I/O errors; the `trace.json` from before then stays.
+    /// I/O errors; the previous `trace.json` then stays.
     pub fn rewrite_info(dir: &Path, info: &RunInfo) -> Result<(), WriteError> {
         let at_dir = |error| WriteError::io(dir, error);
         Owner::of_process().write_info(dir, info).map_err(at_dir)
@@ -172,13 +169,13 @@ impl TraceWriter {
     /// Adds a visit. `args` has a value per argument column; missing ones are null.
     ///
     /// # Errors
-    /// As [`TraceWriter`] says; an argument of the wrong type (written as null).
+    /// See [`TraceWriter`]; also for an argument of the wrong type, which is written as null.
     #[inline]
     pub fn visit(&mut self, row: &VisitRow, args: &[Option<ArgValue>]) -> Result<(), WriteError> {
         self.visit_with(args, |to| *to = *row)
     }
 
-    /// Adds a visit, which `fill` makes.
+    /// Adds a visit filled in by `fill`.
     ///
     /// # Errors
     /// As [`TraceWriter::visit`].
@@ -193,8 +190,8 @@ impl TraceWriter {
         pushed.map_err(|index| WriteError::Argument { index })
     }
 
-    /// From this visit on, the next one, a sample is taken to take that of it. `net_ns` of the visits before is brought up
-    /// to it when their segment is compacted.
+    /// Sets the cost of a sample for visits from `visit_id`, the next one, on. `net_ns` of earlier visits is updated
+    /// when their segment is compacted.
     pub fn sample_cost(&self, visit_id: u64, cost: SampleCost) {
         self.output().sample_cost(visit_id, cost);
     }
@@ -202,7 +199,7 @@ impl TraceWriter {
     /// Adds a row.
     ///
     /// # Errors
-    /// As [`TraceWriter`] says.
+    /// See [`TraceWriter`].
     #[inline]
     pub fn add<R: Row>(&mut self, row: &R) -> Result<(), WriteError> {
         self.extend(slice::from_ref(row))
@@ -211,7 +208,7 @@ impl TraceWriter {
     /// Adds rows.
     ///
     /// # Errors
-    /// As [`TraceWriter`] says.
+    /// See [`TraceWriter`].
     #[inline]
     pub fn extend<R: Row>(&mut self, rows: &[R]) -> Result<(), WriteError> {
         let full = match self.shared.columns(R::TABLE) {
@@ -224,19 +221,19 @@ impl TraceWriter {
         self.flush_if_full(R::TABLE, full)
     }
 
-    /// Visits of the blocks from now on are estimated that way; until then they have no estimates.
+    /// Sets how visits in later blocks are estimated; before the first call they have no estimates.
     pub fn estimate_by(&self, estimate: Estimate) {
         self.encoder.estimate_by(estimate);
     }
 
-    /// Takes the rows of a block, and those of its visits' estimates.
+    /// Takes the rows of a block, and estimates its visits.
     pub fn block(&mut self, block: &mut VisitBlock) {
         if block.samples.rows() > 0 {
             self.encoder.block(block);
         }
     }
 
-    /// Whether [`TraceWriter::tick`] would write rows: those that wait elsewhere are to be added before.
+    /// Whether [`TraceWriter::tick`] would write rows, so that rows still held elsewhere should be added first.
     #[must_use]
     pub fn is_due(&self, elapsed: Duration) -> bool {
         let is_flush_due = elapsed.saturating_sub(self.flushed_at) >= self.options.flush;
@@ -247,15 +244,14 @@ impl TraceWriter {
         elapsed.saturating_sub(self.closed_at) >= self.options.segment
     }
 
-    /// Writes and closes what is due. To be called several times a second, `elapsed` being the time
-    /// since the trace began.
+    /// Writes and closes what is due. Call it several times a second; `elapsed`: time since the trace began.
     ///
     /// # Errors
-    /// As [`TraceWriter`] says.
+    /// See [`TraceWriter`].
     pub fn tick(&mut self, elapsed: Duration) -> Result<(), WriteError> {
         let close = self.is_segment_due(elapsed);
         if !self.is_due(elapsed) {
-            // While rows are being written, the next one finds what fails.
+            // While another thread writes rows, the next tick reports its errors.
             return self
                 .shared
                 .output
@@ -290,7 +286,7 @@ impl TraceWriter {
     /// Bytes of the trace on disk. Shrinks when a segment is closed, which compresses it.
     #[must_use]
     pub fn bytes_written(&self) -> u64 {
-        // While rows are being written it is what it was.
+        // While another thread writes rows, return the last value.
         if let Ok(output) = self.shared.output.try_lock() {
             self.bytes.store(output.bytes(), Ordering::Relaxed);
         }
@@ -322,17 +318,17 @@ impl TraceWriter {
         &self.dir
     }
 
-    /// The trace's directory, wherever it is by now, as long as the writer is not dropped.
+    /// The trace's directory, even if it was renamed or moved; valid until the writer is dropped.
     #[must_use]
     pub fn place(&self) -> PathBuf {
         self.output().place()
     }
 
-    /// Writes the rows in memory to disk, so that [`TraceWriter::lost_rows`] is final: to be called
-    /// before the ledger is made that goes into the last `trace.json`.
+    /// Writes the rows in memory to disk, so that [`TraceWriter::lost_rows`] is final. Call it before making the ledger
+    /// for the last `trace.json`.
     ///
     /// # Errors
-    /// As [`TraceWriter`] says. Every table is tried, whatever becomes of the others.
+    /// See [`TraceWriter`]. Every table is written, even if another one fails.
     pub fn flush_all(&mut self) -> Result<(), WriteError> {
         self.settle();
         let mut result = self.output().check();
@@ -343,13 +339,13 @@ impl TraceWriter {
         result
     }
 
-    /// Writes what is left, closes every segment, and replaces `trace.json` by `info`.
+    /// Writes the remaining rows, closes every segment, and replaces `trace.json` by `info`.
     ///
-    /// If the disk is full, `trace.json` is written into the room kept for it, with `complete: false`
-    /// and a note. Segments that can't be closed stay open, for `recover`.
+    /// If the disk is full, `trace.json` is written into the reserved room, with `complete: false` and a note. Segments
+    /// that can't be closed stay open, for `recover`.
     ///
     /// # Errors
-    /// The first error of the run, if there was one, else of finishing.
+    /// The first error of the run, else of finishing.
     pub fn finish(mut self, info: &RunInfo) -> Result<Finished, WriteError> {
         // Its error is remembered, and returned below.
         let _ = self.flush_all();
@@ -381,7 +377,7 @@ impl TraceWriter {
         self.with(table, |output, columns| output.append(table, columns))
     }
 
-    /// The files, and the columns of a table.
+    /// Calls `act` with the files and the columns of a table.
     fn with<T>(
         &mut self,
         table: Table,
@@ -396,7 +392,7 @@ impl TraceWriter {
         }
     }
 
-    /// Waits until all rows are in the columns. If they never will be, writing has failed.
+    /// Waits until all rows are in the columns. If a thread panicked, writing has failed.
     fn settle(&self) {
         if let Err(error) = self.encoder.settle() {
             self.output().fail(&WriteError::io(&self.dir, error));
@@ -408,7 +404,7 @@ impl TraceWriter {
     }
 }
 
-/// Why the trace's directory could not be made.
+/// The error for a directory that could not be created.
 fn creation_error(dir: &Path, error: io::Error) -> WriteError {
     let path = dir.to_owned();
     match error.kind() {

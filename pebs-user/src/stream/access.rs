@@ -1,4 +1,4 @@
-//! What a sample says beside its place: of its memory access, or of the op that AMD's IBS followed. Pure.
+//! Memory access of a sample, or the op that AMD's IBS followed. Pure.
 
 use perf_event_open_sys::bindings as sys;
 
@@ -10,7 +10,7 @@ use crate::pmu::memory::{
     Blocked, DataSource, Distance, Level, MemoryOp, Place, Snoop, Tlb, TlbLevel, Weight,
 };
 
-/// Fields of a sample that say something of its access.
+/// Sample fields that describe an access.
 pub(crate) const FIELDS: u32 = sys::PERF_SAMPLE_ADDR
     | sys::PERF_SAMPLE_PHYS_ADDR
     | sys::PERF_SAMPLE_DATA_SRC
@@ -18,56 +18,56 @@ pub(crate) const FIELDS: u32 = sys::PERF_SAMPLE_ADDR
     | sys::PERF_SAMPLE_WEIGHT_STRUCT
     | sys::PERF_SAMPLE_DATA_PAGE_SIZE;
 
-/// An access or an op. `None` is what the hardware did not say.
+/// A memory access or an op. `None`: the hardware did not report the field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Access {
     /// Address of the data; of a fetch, of the code.
     pub addr: Option<u64>,
-    /// Its physical address.
+    /// Physical address.
     pub phys_addr: Option<u64>,
-    /// The word of `PERF_SAMPLE_DATA_SRC`, as the kernel wrote it.
+    /// Raw word of `PERF_SAMPLE_DATA_SRC`.
     pub data_src: Option<u64>,
-    /// What was done, in a word.
+    /// Kind of access: "load", "store", "prefetch" or "exec".
     pub op: Option<&'static str>,
-    /// Where the data came from, or was missed.
+    /// Memory level that had the data, or that missed.
     pub place: Option<Place>,
-    /// What other caches were asked.
+    /// Result of the snoop of other caches.
     pub snoop: Option<Snoop>,
-    /// How the address was translated.
+    /// Result of the address translation.
     pub tlb: Option<Tlb>,
     /// Whether the instruction was locked.
     pub locked: Option<bool>,
-    /// What held the load up.
+    /// Reason for which the load was blocked.
     pub blocked: Option<Blocked>,
-    /// Size of the page, bytes.
+    /// Page size, bytes.
     pub page_size: Option<u64>,
-    /// Cycles of the access.
+    /// Latency of the access, cycles.
     pub latency: Option<u32>,
-    /// Cycles of the whole instruction or op.
+    /// Latency of the whole instruction or op, cycles.
     pub op_latency: Option<u32>,
-    /// Cycles from its completion, or from the retirement before, to its own retirement.
+    /// Cycles from its completion, or from the previous retirement, to its own retirement.
     pub retire_latency: Option<u32>,
-    /// Cycles that it took to refill the first level of translation.
+    /// Cycles of the refill of the first-level TLB.
     pub tlb_latency: Option<u32>,
     /// Whether the branch was taken.
     pub taken: Option<bool>,
     /// Whether the branch was mispredicted.
     pub mispredicted: Option<bool>,
-    /// Events since the sample before, if the sample says so.
+    /// Events since the previous sample, if in the sample.
     pub period: Option<u64>,
 }
 
-/// Registers that an event's samples carry raw.
+/// Kind of raw registers in an event's samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Registers {
-    /// Of `ibs_op`, on a CPU of that family and model.
+    /// Registers of `ibs_op`; CPU family and model.
     IbsOp(u32, u32),
-    /// Of `ibs_fetch`, on a CPU of that family and model.
+    /// Registers of `ibs_fetch`; CPU family and model.
     IbsFetch(u32, u32),
 }
 
 impl Registers {
-    /// Those of a PMU; `None` for one whose raw data is something else.
+    /// Returns the registers of a PMU's samples; `None` if its raw data is something else.
     #[must_use]
     pub fn of_pmu(name: &str, cpu: &CpuModel) -> Option<Self> {
         match name {
@@ -78,14 +78,14 @@ impl Registers {
     }
 }
 
-/// Whether samples may say something of an access.
+/// Whether samples may contain access data.
 #[must_use]
 pub(crate) const fn is_told(layout: &Layout, registers: Option<Registers>) -> bool {
     layout.has(FIELDS) || registers.is_some() && layout.has(sys::PERF_SAMPLE_RAW)
 }
 
 impl Access {
-    /// Of a sample as perf's ring or file has it; `None` if it says nothing.
+    /// Reads the access of a sample in perf's format; `None` if it has none.
     #[must_use]
     pub fn of(sample: &Sample<'_>, registers: Option<Registers>) -> Option<Self> {
         let access = Self::of_fields(sample.addr, &sample.rest(), registers)?;
@@ -117,7 +117,7 @@ impl Access {
         access.told()
     }
 
-    /// Of the words that a sample program read; `None` if they say nothing.
+    /// Reads the access from the words of a sample program; `None` if they are empty.
     #[must_use]
     pub fn of_words(addr: u64, weight: u64, data_src: u64) -> Option<Self> {
         let mut access = Self {
@@ -139,7 +139,7 @@ impl Access {
             locked: source.locked,
             ..DataSource::default()
         };
-        // In a word of 0 nothing is locked, either.
+        // In a word of 0 `locked` is known too, so it doesn't count.
         if source == nothing {
             return;
         }
@@ -163,7 +163,7 @@ impl Access {
         self.retire_latency = weight.retirement.map(u32::from);
     }
 
-    /// The registers say more than what the kernel makes of them.
+    /// Overrides fields by the raw registers, which are more detailed than the kernel's words.
     fn registers(&mut self, registers: Registers, raw: &[u8]) {
         let cpu = |family, model| CpuModel {
             family,
@@ -230,7 +230,7 @@ impl Access {
     }
 }
 
-/// The first level that had the code, or the last one that is known to have missed.
+/// First level that had the code, or the last one known to have missed.
 fn fetched_from(fetch: &IbsFetch) -> Option<Place> {
     let place = |level, hit| {
         Some(Place {
@@ -288,7 +288,7 @@ mod tests {
         assert_eq!(words, Some(access));
     }
 
-    /// A sample that says nothing has no access: `PERF_MEM_NA`, and fields of 0.
+    /// Empty samples have no access: `PERF_MEM_NA`, and fields of 0.
     #[test]
     fn nothing_is_nothing() {
         // Source: PERF_MEM_NA, include/linux/perf_event.h.
@@ -303,7 +303,7 @@ mod tests {
         assert_eq!(Access::of_fields(None, &Rest::default(), None), None);
     }
 
-    /// Registers of IBS are used where the PMU is IBS, and only there; no bytes make it fail.
+    /// IBS registers are used only if the PMU is IBS; no bytes make it fail.
     #[test]
     fn ibs_registers() {
         let cpu = CpuModel {

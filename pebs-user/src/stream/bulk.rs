@@ -1,7 +1,7 @@
-//! From the bytes of a perf ring to samples on the trace clock, and to what the kernel says it lost.
+//! Decodes perf rings into samples on the trace clock and reports of lost records.
 //!
-//! Invariant: no input makes it fail. What can't be understood is counted. Knows perf's records; knows
-//! nothing about items, files or the kernel.
+//! Invariant: no input makes it fail; unknown and malformed data is counted. Knows perf's records; knows nothing
+//! about items, files or the kernel.
 
 mod stack;
 
@@ -22,83 +22,84 @@ use crate::stream::samples::SampleSource as _;
 use crate::stream::stacks::StackKey;
 use crate::units::{Cpu, EventId, Ip, KtimeNs, PerfNs, Pid, Tid, TraceNs};
 
-/// What is known of a ring beforehand.
+/// Properties of a ring.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RingKind {
     /// Fields of its records.
     pub layout: Layout,
-    /// Whether their times are on the perf clock; else on `CLOCK_MONOTONIC`.
+    /// Whether its times are on the perf clock; otherwise on `CLOCK_MONOTONIC`.
     pub perf_clock: bool,
-    /// Registers that samples carry raw.
+    /// Kind of raw registers in its samples.
     pub registers: Option<Registers>,
-    /// Whether nobody else sees that the kernel stops a counter; else what the ring says about it is passed over.
+    /// Whether to report throttling from this ring; otherwise another source reports it and the ring's records are
+    /// ignored.
     pub tells_throttling: bool,
 }
 
-/// What has to be remembered of a ring between two looks.
+/// State of a ring between two reads.
 #[derive(Clone, Debug)]
 pub struct RingState {
     cpu: Cpu,
     event: EventId,
     /// Time of the last record.
     last: Option<TraceNs>,
-    /// When the kernel stopped the counter, and whose turn it was.
+    /// Time at which the kernel stopped the counter, and the thread that ran.
     stopped: Option<(TraceNs, Tid)>,
-    /// Samples lost for want of room, as records say, and as was passed on.
+    /// Total of the loss records, and samples already reported as lost.
     lost: u64,
     told: u64,
 }
 
-/// A range without full data.
+/// A time range without full data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gap {
-    /// Last instant known to be whole.
+    /// Time up to which the data is complete.
     pub begin: TraceNs,
-    /// First instant known to be whole again.
+    /// Time from which it is complete again.
     pub end: TraceNs,
     /// CPU of the ring.
     pub cpu: Cpu,
-    /// Thread that was on it; `None`: any.
+    /// Thread that was on it; `None`: any thread.
     pub tid: Option<Tid>,
     /// Records lost; `None`: the kernel had stopped the counter.
     pub records: Option<u64>,
 }
 
-/// A range whose records could not be read, nobody knows how many.
+/// A time range whose records could not be read; their number is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unreadable {
-    /// Last instant known to be whole.
+    /// Time up to which the data is complete.
     pub begin: TraceNs,
-    /// First instant known to be whole again.
+    /// Time from which it is complete again.
     pub end: TraceNs,
     /// CPU of the ring.
     pub cpu: Cpu,
 }
 
-/// What rings said beside their samples.
+/// Counts and gaps of rings, besides the samples.
 #[derive(Debug, Default)]
 pub struct Said {
-    /// Records of each kind. Malformed ones were to be samples.
+    /// Records of each kind. Malformed ones are samples that could not be decoded.
     pub decoded: Decoded,
-    /// Samples of processes that nobody asked for.
+    /// Samples of unwanted processes.
     pub filtered: u64,
     /// Ranges without full data.
     pub gaps: Vec<Gap>,
 }
 
-/// How a ring is read.
+/// How to read a ring.
 #[derive(Clone, Copy, Debug)]
 pub struct Reading<'a, F> {
-    /// What its records are like.
+    /// Properties of the ring.
     pub kind: &'a RingKind,
-    /// Converts their times.
+    /// Converts record times.
     pub clock: &'a Clock,
     /// Whether samples of a process are wanted.
     pub wanted: F,
 }
 
 impl RingState {
-    /// The ring of an event on a CPU, before its first record.
+    /// Returns the state of an event's ring on a CPU, before its first record.
     #[must_use]
     pub const fn new(cpu: Cpu, event: EventId) -> Self {
         Self {
@@ -111,10 +112,10 @@ impl RingState {
         }
     }
 
-    /// Decodes the records of the ring, as [`crate::collect::bulk::BulkRing::take`] gives them.
+    /// Decodes the records of the ring, as returned by [`crate::collect::bulk::BulkRing::take`].
     ///
-    /// Samples that are wanted go to `inbox`, all else to `said`. Cost: some ns a record, no allocation
-    /// but for gaps.
+    /// Wanted samples go to `inbox`, everything else to `said`. Cost: some ns a record, no allocation except for
+    /// gaps.
     pub fn decode(
         &mut self,
         mut bytes: &[u8],
@@ -164,7 +165,7 @@ impl RingState {
         said.decoded.malformed += u64::from(!bytes.is_empty());
     }
 
-    /// Takes in samples of a thread.
+    /// Handles a run of samples of one thread.
     #[inline(always)]
     fn run(
         &mut self,
@@ -173,7 +174,7 @@ impl RingState {
         inbox: &mut impl Inbox,
         said: &mut Said,
     ) {
-        // One loop a clock, so that none of them has to ask which.
+        // One loop per clock, so that the choice is made once per run.
         let clock = reading.clock;
         if reading.kind.perf_clock {
             let time = |time| clock.trace_of_perf(PerfNs(time));
@@ -221,20 +222,20 @@ impl RingState {
         Some((read, Pid(pid), Tid(tid), sample))
     }
 
-    /// Makes samples of time, address, and whether that is exact and the kernel's.
+    /// Returns a function of time, address, and flags (exact, kernel) that makes samples.
     #[inline(always)]
     fn raw_samples(&self) -> impl Fn(TraceNs, u64, (bool, bool)) -> RawSample + use<> {
         let (cpu, event) = (self.cpu, self.event);
         move |time, ip, flags| RawSample {
             time,
             ip: Ip(ip),
-            // Not in the record: a frame that is gone shows at the next mark only.
+            // Not in the record, so a frame that is gone is found only at the next mark.
             sp: 0,
             kind: SampleKind::new(cpu, event, flags),
         }
     }
 
-    /// What is no sample: the kernel's word on what is missing.
+    /// Handles a record other than a sample: losses and throttling.
     #[cold]
     fn other(&mut self, raw: RawRecord<'_>, kind: &RingKind, clock: &Clock, gaps: &mut Vec<Gap>) {
         let known = [
@@ -280,8 +281,8 @@ impl RingState {
         self.last = self.last.max(Some(time));
     }
 
-    /// The kernel has had no room for so many samples up to an instant; of the last ones no record may
-    /// tell yet.
+    /// Reports lost samples up to `time`; `samples` is the total that the kernel lost so far. The last ones may
+    /// have no loss record yet.
     pub fn lost_so_far(&mut self, samples: u64, time: TraceNs, gaps: &mut Vec<Gap>) {
         if samples > self.told {
             let begin = self.last.unwrap_or(time).min(time);
@@ -296,12 +297,12 @@ impl RingState {
         }
     }
 
-    /// Records that can't be were found at an instant, and what waited was thrown away: nothing is whole since the
-    /// last record that could be read, or where there was none, since the last look.
+    /// Reports invalid records found at `time`, when all waiting records were discarded. The range begins at the
+    /// last record that could be read, or at the last look if there was none.
     pub fn unreadable(&mut self, last_look: TraceNs, time: TraceNs) -> Unreadable {
         let begin = self.last.unwrap_or(last_look).min(time);
         self.last = self.last.max(Some(time));
-        // Whether the counter goes on was perhaps among them.
+        // The record of the restart may have been discarded.
         self.stopped = None;
         Unreadable {
             begin,
@@ -310,7 +311,7 @@ impl RingState {
         }
     }
 
-    /// The recording ends: a counter that is stopped stays so.
+    /// Returns the range of a counter that is still stopped at the end of the recording.
     pub fn finish(&self, end: TraceNs) -> Option<Gap> {
         let (begin, tid) = self.stopped?;
         Some(Gap {
@@ -401,7 +402,7 @@ mod tests {
         }
     }
 
-    /// Samples of the wanted process come out with their ring's CPU and event; others are counted.
+    /// Samples of the wanted process have their ring's CPU and event; others are counted.
     #[test]
     fn samples() {
         let mut run = Ring::new();
@@ -419,7 +420,7 @@ mod tests {
         assert!(run.said.gaps.is_empty());
     }
 
-    /// A loss is counted once, whether a record says so first or the counter does.
+    /// A loss is reported once, whether a record or the counter reports it first.
     #[test]
     fn losses_are_told_once() {
         let mut run = Ring::new();
@@ -437,7 +438,7 @@ mod tests {
         assert_eq!(told, [(1000, 1400, Some(4)), (1500, 1800, Some(6))]);
     }
 
-    /// A stopped counter is a range of its thread's, also one that ends with the recording.
+    /// A stopped counter gives a range of its thread, also at the end of the recording.
     #[test]
     fn throttled() {
         let mut run = Ring::new();
@@ -455,7 +456,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Whatever words samples have, those that are read in runs come out as those that are read one by one.
+        /// Samples read in runs equal those read one by one, whatever fields they have.
         #[test]
         fn runs(
             fields in proptest::sample::subsequence(
@@ -510,7 +511,7 @@ mod tests {
         }
     }
 
-    /// A sample that is too short or too long, and bytes that are no record, are counted.
+    /// Samples of the wrong length, and bytes that are no record, are counted.
     #[test]
     fn malformed() {
         let mut run = Ring::new();

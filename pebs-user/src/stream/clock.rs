@@ -20,14 +20,14 @@ pub struct ClockError {
     pub p50_ns: f64,
     /// 99th percentile: the bound used for flagging.
     pub p99_ns: f64,
-    /// Pairs it was measured from.
+    /// Number of clock pairs measured.
     pub pairs: u64,
 }
 
 /// Length of a window of pairs.
 const WINDOW_NS: u64 = 1_000_000_000;
 
-/// Residuals kept for the error's quantiles: every n-th once there are more.
+/// Most residuals kept for the error's quantiles; beyond that, every n-th is kept.
 const RESIDUALS: usize = 4096;
 
 /// The smallest offset in a window.
@@ -44,7 +44,7 @@ pub struct Clock {
     origin: KtimeNs,
     /// Best pairs of the last two closed windows.
     closed: [Option<Knot>; 2],
-    /// Best pair of the window that is open.
+    /// Best pair of the open window.
     current: Option<Knot>,
     window_start: u64,
     residuals: Vec<u32>,
@@ -52,7 +52,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock whose ns 0 is `origin`.
+    /// Returns a clock whose time 0 is `origin`.
     #[must_use]
     pub fn new(origin: KtimeNs) -> Self {
         Self {
@@ -65,13 +65,13 @@ impl Clock {
         }
     }
 
-    /// An instant on `CLOCK_MONOTONIC`. Cost: a subtraction.
+    /// Converts a time on `CLOCK_MONOTONIC`. Cost: a subtraction.
     #[must_use]
     pub const fn trace_of_ktime(&self, ktime: KtimeNs) -> TraceNs {
         TraceNs(ktime.0.wrapping_sub(self.origin.0) as i64)
     }
 
-    /// An instant on the perf clock, by the latest offsets; unconverted before the first pair.
+    /// Converts a time on the perf clock, by the latest offsets; unconverted before the first pair.
     #[must_use]
     pub fn trace_of_perf(&self, perf: PerfNs) -> TraceNs {
         let ktime = perf.0.wrapping_add_signed(self.offset_at(perf.0));
@@ -84,7 +84,7 @@ impl Clock {
         self.current.is_some()
     }
 
-    /// Takes in a pair: the perf clock, and `CLOCK_MONOTONIC` read right after it.
+    /// Adds a pair: the perf clock, and `CLOCK_MONOTONIC` read right after it.
     pub fn observe(&mut self, perf: PerfNs, ktime: KtimeNs) {
         let offset = ktime.0.wrapping_sub(perf.0) as i64;
         let knot = Knot {
@@ -110,7 +110,7 @@ impl Clock {
         }
     }
 
-    /// The residual of the conversion; `None` before the second pair.
+    /// Residual of the conversion; `None` before the second pair.
     #[must_use]
     pub fn error(&self) -> Option<ClockError> {
         let mut sorted = self.residuals.clone();
@@ -124,8 +124,8 @@ impl Clock {
         })
     }
 
-    /// Offset at a perf time: on the line through the best pairs of the last two closed windows;
-    /// before there are two (or where they lie too close for a slope), the latest of them.
+    /// Offset at a perf time: on the line through the best pairs of the last two closed windows.
+    /// Without two, or if they are too close for a slope, the latest of them.
     fn offset_at(&self, perf: u64) -> i64 {
         let [before, last] = self.closed;
         let Some(last) = last.or(self.current) else {

@@ -1,16 +1,16 @@
-//! What comes in: what one round through the rings gave, and what was read beside it.
+//! Input of the pipeline: the contents of the rings, and the data read with them.
 
 use pebs_common::counter::Counter;
 
 use crate::stream::sideband::SidebandEvent;
 use crate::units::{Cpu, EventId, KtimeNs};
 
-/// What one round through the rings gave.
+/// Data of one round through the rings.
 #[derive(Clone, Debug, Default)]
 pub struct Cycle {
-    /// Bytes of each ring, as the kernel framed them.
+    /// Bytes of each ring, as framed by the kernel.
     pub streams: Vec<(Cpu, Vec<u8>)>,
-    /// Records of perf's rings, as the kernel made them: samples of the bulk transport.
+    /// Records of perf's rings: samples of the bulk transport.
     pub bulk: Vec<BulkStream>,
     /// Counters of each CPU, read after the rings.
     pub counters: Vec<CounterRow>,
@@ -18,11 +18,11 @@ pub struct Cycle {
     pub sideband: Vec<SidebandEvent>,
     /// No record of an earlier time can still arrive.
     pub frontier: KtimeNs,
-    /// When the counters were read.
+    /// Time at which the counters were read.
     pub counted_at: KtimeNs,
 }
 
-/// What a ring of the bulk transport held.
+/// Contents of a ring of the bulk transport.
 #[derive(Clone, Debug, Default)]
 pub struct BulkStream {
     /// CPU of the ring.
@@ -30,15 +30,15 @@ pub struct BulkStream {
     pub event: EventId,
     /// Records, headers included.
     pub bytes: Vec<u8>,
-    /// Samples that the ring had no room for during the whole run, and when they were counted: where it
-    /// was found full, and at the end, if the kernel says so.
+    /// Samples that the ring had no room for during the whole run, and the time of that count: read
+    /// when the ring was found full, and at the end, if the kernel reports it.
     pub lost: Option<(u64, KtimeNs)>,
-    /// When a record was found that can't be: it and all that waited behind it are gone.
+    /// Time at which an invalid record was found: it and all records behind it are discarded.
     pub broken: Option<KtimeNs>,
 }
 
 impl Cycle {
-    /// Bytes of all streams.
+    /// Number of bytes in all streams.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let ours = self.streams.iter().map(|(_, bytes)| bytes.len());
@@ -50,12 +50,11 @@ impl Cycle {
 /// Counters of one CPU, by [`Counter`].
 pub type CounterRow = [u64; Counter::COUNT as usize];
 
-/// How fast a CPU ran at a time.
+/// Frequency of a CPU at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrequencyReading {
-    /// When.
     pub time: KtimeNs,
     pub cpu: Cpu,
-    /// Its frequency.
+    /// Frequency, kHz.
     pub khz: u32,
 }

@@ -1,7 +1,7 @@
-//! From bytes to records on the trace clock.
+//! Decodes bytes to records on the trace clock.
 //!
-//! Invariant: no input makes it fail. What can't be understood is counted and skipped by its
-//! length. Knows the wire format; knows nothing about items, files or the kernel.
+//! Invariant: no input makes it fail; unknown records are counted and skipped by their length. Knows the wire
+//! format; knows nothing about items, files or the kernel.
 
 mod fast_samples;
 mod sample;
@@ -22,45 +22,43 @@ use fast_samples::{Alike, Source};
 pub use sample::{RawSample, SampleKind};
 use wire::{Frames, SampleFrame, read};
 
-/// Bytes of a mark's named arguments, kept in the [`Payloads`] of the batch.
+/// Position of a mark's named arguments in the [`Payloads`] of the batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ArgBytes {
     /// Bit n: argument n could be read.
     pub valid: u32,
-    /// Where they start.
+    /// Offset, bytes.
     pub start: u32,
-    /// How many there are.
+    /// Length, bytes.
     pub length: u32,
 }
 
-/// State of a thread that could not go on, where the record says no more than that.
+/// State of a thread that could not run, if the record has no details.
 pub const STATE_UNKNOWN: u32 = u32::MAX;
 
 /// State of a thread that waits within a mark.
 pub const STATE_IN_MARK: u32 = u32::MAX - 1;
 
-/// What is recorded of interrupts and page faults; page faults that are only counted are not meant.
+/// Which interruptions are recorded with their time; page faults that are only counted don't matter here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Interferences {
-    /// Interrupts.
+    /// Interrupts and softirqs.
     pub irq: bool,
-    /// The time of page faults.
+    /// Page faults.
     pub faults: bool,
 }
 
-/// A thread that did something to another.
+/// A thread that woke or displaced another one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Actor {
-    /// Process.
     pub pid: Pid,
-    /// Thread.
     pub tid: Tid,
-    /// Name, NUL behind it.
+    /// Name, NUL-terminated.
     comm: [u8; 16],
 }
 
 impl Actor {
-    /// The thread's name, as far as it is text.
+    /// The thread's name, up to the first byte that is not UTF-8.
     #[must_use]
     pub fn name(&self) -> &str {
         let bytes = self.comm.split(|byte| *byte == 0).next();
@@ -72,17 +70,17 @@ impl Actor {
     }
 }
 
-/// What a record says, its time, thread and CPU aside.
+/// Content of a record, without its time, thread and CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {
     Mark {
         /// Probe that made it.
         probe: ProbeId,
-        /// What it says about its item.
+        /// Meaning of the mark for its item.
         role: Role,
-        /// Whether the probed instruction is single-stepped, which costs.
+        /// Whether the probed instruction is single-stepped, which is slow.
         stepped: bool,
-        /// Item id; `None` if none was asked for or it could not be read.
+        /// Item id; `None` if not configured or not readable.
         id: Option<u64>,
         /// Stack pointer at the function's first instruction.
         sp: u64,
@@ -91,25 +89,25 @@ pub enum Body {
     },
     /// The thread left the CPU.
     SwitchOut {
-        /// Where it left user space; `None` if unknown.
+        /// User-space instruction pointer; `None` if unknown.
         ip: Option<Ip>,
         /// The kernel's `TASK_*` bits, [`STATE_UNKNOWN`] or [`STATE_IN_MARK`].
         state: u32,
-        /// It could have gone on.
+        /// Whether the thread could have run.
         preempted: bool,
-        /// Its call stack.
+        /// Call stack.
         stack: StackKey,
     },
     /// The thread took the CPU.
     SwitchIn,
-    /// The thread, which waited, was woken.
+    /// The waiting thread was woken.
     Wake {
-        /// By this one; `None`: by an interrupt.
+        /// Waker; `None`: an interrupt.
         by: Option<Actor>,
     },
-    /// Another thread took the CPU from the thread, which could have gone on.
+    /// Another thread took the CPU from the thread, which could have run.
     Displace { by: Actor },
-    /// The thread made another one.
+    /// The thread created another one.
     Fork {
         /// Process of the new thread.
         pid: Pid,
@@ -123,57 +121,54 @@ pub enum Body {
     },
     /// The thread ended.
     Exit {
-        /// It was its process's last.
+        /// Whether it was the last thread of its process.
         last: bool,
         /// Signal that ended it; 0: none.
         signal: u8,
     },
-    /// The thread was interrupted, up to now.
+    /// The thread was interrupted until now.
     Interference {
         which: Interference,
-        /// How long it took, ns; 0 of a page fault that is counted.
+        /// Duration, ns; 0 for a page fault that is only counted.
         ns: u64,
     },
-    /// What was counted of the thread up to now, since its last mark or since it took the CPU.
+    /// Event counts of the thread from its last mark, or from when it took the CPU, until now.
     Counts {
-        /// Since then, ns.
+        /// Length of that period, ns.
         ns: u64,
-        /// A word for each event, or with `times` three: count, time enabled and time running.
+        /// One word per event, or three if `times`: count, time enabled, time running.
         words: ArgBytes,
-        /// Whether some were not counted all the time.
+        /// Whether some counters did not run all the time.
         times: bool,
-        /// Whether an interval ends, and the thread goes on.
+        /// Whether this is the tick at the end of an interval, and the thread goes on.
         tick: bool,
     },
-    /// The kernel stopped a counter until the next tick, for it came too often. The thread is the
-    /// one that ran.
+    /// The kernel stopped a counter until the next tick because it sampled too often. The thread is the one that
+    /// ran.
     Throttle {
         /// The counter's event.
         event: EventId,
     },
 }
 
-/// One record on the trace clock, samples aside.
+/// A record on the trace clock; samples are kept apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// When.
     pub time: TraceNs,
-    /// Process.
     pub pid: Pid,
-    /// Thread.
     pub tid: Tid,
     pub cpu: Cpu,
     pub body: Body,
 }
 
-/// The bytes of named arguments of a batch of records.
+/// Named arguments of the marks in a batch of records.
 #[derive(Debug, Default)]
 pub struct Payloads {
     bytes: Vec<u8>,
 }
 
 impl Payloads {
-    /// The bytes of one mark's arguments.
+    /// Returns the bytes of one mark's arguments.
     #[must_use]
     pub fn get(&self, args: ArgBytes) -> &[u8] {
         let start = args.start as usize;
@@ -182,7 +177,7 @@ impl Payloads {
             .unwrap_or_default()
     }
 
-    /// Copies bytes in; gives their place.
+    /// Copies `bytes` in; returns their position.
     pub fn push(&mut self, valid: u32, bytes: &[u8]) -> ArgBytes {
         let start = self.bytes.len() as u32;
         self.bytes.extend_from_slice(bytes);
@@ -193,55 +188,55 @@ impl Payloads {
         }
     }
 
-    /// Forgets all bytes, keeps the room.
+    /// Removes all bytes, keeps the allocation.
     pub fn clear(&mut self) {
         self.bytes.clear();
     }
 }
 
-/// How many records of each kind came out of some bytes.
+/// Number of decoded records of each kind.
 ///
-/// Units: records. The sum is what the ring held.
+/// `samples` to `tasks` and `malformed` add up to the records in the ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Decoded {
     pub samples: u64,
     pub marks: u64,
     /// Switch, fork, exec, exit, interference, throttle and clock records.
     pub tasks: u64,
-    /// The clock pairs among them, which end here.
+    /// Clock pairs, included in `tasks`; they are used here and not passed on.
     pub clocks: u64,
-    /// The records of counts among them.
+    /// Event counts, included in `tasks`.
     pub counts: u64,
-    /// Those of ticks among these.
+    /// Ticks, included in `counts`.
     pub ticks: u64,
-    /// Records that made no sense.
+    /// Records that could not be decoded.
     pub malformed: u64,
 }
 
-/// Where decoded records go.
+/// Receives decoded records.
 pub trait Inbox {
     /// Takes a sample.
     fn sample(&mut self, pid: Pid, tid: Tid, sample: RawSample);
-    /// Takes samples of one thread that came one after another.
+    /// Takes consecutive samples of one thread.
     #[inline(always)]
     fn samples(&mut self, pid: Pid, tid: Tid, samples: &impl SampleSource) {
         samples
             .iter()
             .for_each(|sample| self.sample(pid, tid, sample));
     }
-    /// Takes what a sample that it took says about its memory access.
+    /// Takes the memory access of the sample before.
     fn access(&mut self, _tid: Tid, _sample: &RawSample, _access: Access) {}
     /// Takes any other record. Arguments of a mark are in [`Inbox::payloads`].
     fn record(&mut self, record: Record);
-    /// Where the bytes of named arguments go.
+    /// Storage for the bytes of named arguments.
     fn payloads(&mut self) -> &mut Payloads;
-    /// Takes the call stack of the next switch. Gives its number.
+    /// Takes the call stack of the next switch. Returns its number.
     fn wait_stack(&mut self, pid: Pid, stack: &WaitStack<'_>) -> StackKey {
         let frames = stack.frames.iter().map(|word| u64::from_ne_bytes(*word));
         self.stack(pid, (stack.kernel, stack.is_cut), frames)
     }
-    /// Takes the call stack of the next sample: frames in the kernel and in user space, and whether outer ones are
-    /// missing. Gives its number; none where nobody wants stacks.
+    /// Takes the call stack of the next sample: number of kernel frames and whether outer frames are missing, then
+    /// the frames. Returns its number; [`StackKey::NONE`] if stacks are not wanted.
     fn stack(
         &mut self,
         _pid: Pid,
@@ -252,22 +247,22 @@ pub trait Inbox {
     }
 }
 
-/// Where a thread went to wait, as the record has it.
+/// Call stack of a thread that left the CPU, as in the record.
 #[derive(Clone, Copy, Debug)]
 pub struct WaitStack<'a> {
-    /// How many of the frames are in the kernel.
+    /// Number of frames in the kernel.
     pub kernel: usize,
-    /// Whether there are outer frames that the record has not.
+    /// Whether outer frames are missing.
     pub is_cut: bool,
-    /// Frames in the kernel, then in user space, as far as frame pointers lead.
+    /// Frames in the kernel, then in user space, as found by frame pointers.
     pub frames: &'a [[u8; 8]],
     /// User stack pointer.
     pub sp: u64,
-    /// Memory from there on; empty if it could not be read.
+    /// Stack memory from `sp` on; empty if it could not be read.
     pub words: &'a [[u8; 8]],
 }
 
-/// Records as they came, for those who need no order.
+/// Records as they came, for users that need no order.
 #[derive(Debug, Default)]
 pub struct Unordered {
     pub samples: Vec<(Pid, Tid, RawSample)>,
@@ -291,10 +286,10 @@ impl Inbox for Unordered {
     }
 }
 
-/// Decodes the content of one ring, as the kernel framed it, in ring order.
+/// Decodes the content of one ring, as framed by the kernel, in ring order.
 ///
-/// Clock pairs go to `clock`, all other records to `inbox`. Bytes at the end that are no whole record
-/// count as one that made no sense. Cost: a few ns a record.
+/// Clock pairs go to `clock`, all other records to `inbox`. An incomplete record at the end counts as malformed.
+/// Cost: a few ns a record.
 pub fn decode(cpu: Cpu, bytes: &[u8], clock: &mut Clock, inbox: &mut impl Inbox) -> Decoded {
     let decoded = Decoded::default();
     let mut decoder = Decoder {
@@ -305,7 +300,7 @@ pub fn decode(cpu: Cpu, bytes: &[u8], clock: &mut Clock, inbox: &mut impl Inbox)
     };
     let mut frames = Frames::new(bytes);
     loop {
-        // Most samples differ from the one before them in time and place alone.
+        // Most samples have the same head as the one before.
         if let Some((head, samples)) = frames.samples() {
             decoder.samples(head, samples);
             continue;
@@ -319,7 +314,7 @@ pub fn decode(cpu: Cpu, bytes: &[u8], clock: &mut Clock, inbox: &mut impl Inbox)
     decoder.decoded
 }
 
-/// Where the records of one ring go.
+/// Destinations of the records of one ring.
 struct Decoder<'a, I> {
     cpu: Cpu,
     clock: &'a mut Clock,
@@ -328,7 +323,7 @@ struct Decoder<'a, I> {
 }
 
 impl<I: Inbox> Decoder<'_, I> {
-    /// Takes in one record; `None` if it is malformed.
+    /// Decodes one record; `None` if it is malformed.
     #[inline(always)]
     fn frame(&mut self, frame: &[u8]) -> Option<()> {
         match Kind::from_u8(frame.first()? & 0xf)? {
@@ -368,7 +363,7 @@ impl<I: Inbox> Decoder<'_, I> {
         Some(())
     }
 
-    /// Takes in samples with the same head.
+    /// Decodes samples with the same head.
     #[inline(always)]
     fn samples(&mut self, head: Head, frames: &[SampleFrame]) {
         let alike = Alike::new(head, self.cpu);
@@ -378,7 +373,7 @@ impl<I: Inbox> Decoder<'_, I> {
         let ktime = |time_ns| clock.trace_of_ktime(KtimeNs(time_ns));
         let (same, calling) = (|_| alike.kind, |sp| alike.kind_of(sp));
         let inbox = &mut *self.inbox;
-        // One source a clock, and one where samples are in system calls, so that none of them has to ask.
+        // One source per clock, and one for samples in system calls, so that the choice is made once per run.
         match (alike.perf_clock, alike.has_calls()) {
             (true, false) => inbox.samples(pid, tid, &Source::new(frames, alike, (perf, same))),
             (true, true) => inbox.samples(pid, tid, &Source::new(frames, alike, (perf, calling))),
@@ -417,7 +412,7 @@ impl<I: Inbox> Decoder<'_, I> {
         Some(())
     }
 
-    /// The call stack behind a switch, if there is one.
+    /// Reads the call stack behind a switch; [`StackKey::NONE`] if it has none, `None` if it is malformed.
     fn switch_stack(&mut self, switch: &Switch, frame: &[u8]) -> Option<StackKey> {
         if switch.head.flags() & switch_flag::STACK == 0 {
             return Some(StackKey::NONE);
@@ -438,7 +433,7 @@ impl<I: Inbox> Decoder<'_, I> {
         Some(self.inbox.wait_stack(Pid(switch.head.pid()), &stack))
     }
 
-    /// The number of the stack in these bytes.
+    /// Returns the number of the stack in these bytes; `None` if they are too short.
     fn stack(&mut self, pid: Pid, depth: StackDepth, bytes: &[u8]) -> Option<StackKey> {
         let (words, _) = bytes.as_chunks::<8>();
         let frames = words.get(..depth.kernel() + depth.user())?;

@@ -1,8 +1,8 @@
-//! Samples that follow one another and differ in place, time and mode alone: nearly all of them.
+//! Fast path for samples that follow one another and differ only in ip, time and mode: nearly all of them.
 //!
-//! Where samples have only fields of one word each, every field has its place, and a run of samples of the same
-//! thread is read without looking at the layout again. So has every field of a tracepoint's samples, what it
-//! gives raw being behind them; these are read one by one.
+//! If samples consist of one-word fields, every field has a fixed position, and a run of samples of the same thread is
+//! read without looking at the layout again. The same holds for a tracepoint's samples, whose raw data follows these
+//! words; they are read one by one.
 
 use std::iter;
 
@@ -14,7 +14,7 @@ use crate::stream::decode::SampleKind;
 use crate::stream::samples::{Rising, SampleSource, fill};
 use crate::units::{Cpu, EventId, Ip, TraceNs};
 
-/// Fields of one word that say nothing of what was accessed.
+/// One-word fields that don't describe an access.
 const WORDS: u64 = (sys::PERF_SAMPLE_IDENTIFIER
     | sys::PERF_SAMPLE_IP
     | sys::PERF_SAMPLE_TID
@@ -24,7 +24,7 @@ const WORDS: u64 = (sys::PERF_SAMPLE_IDENTIFIER
     | sys::PERF_SAMPLE_CPU
     | sys::PERF_SAMPLE_PERIOD) as u64;
 
-/// Those of them that may follow the time, in this order.
+/// Fields that may follow the time, in this order.
 const BEHIND: [u32; 4] = [
     sys::PERF_SAMPLE_ID,
     sys::PERF_SAMPLE_STREAM_ID,
@@ -32,35 +32,34 @@ const BEHIND: [u32; 4] = [
     sys::PERF_SAMPLE_PERIOD,
 ];
 
-/// Where samples of one size have what is wanted, in words from the begin of the record.
+/// Positions of the fields in samples of one size, in words from the begin of the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Places {
-    /// Words of a record, its header included, what is raw aside.
+    /// Words of a record with its header, without raw data.
     words: u8,
     ip: u8,
     tid: u8,
     time: u8,
-    /// The event's number, whichever field has it.
+    /// Event number, in the field ID or IDENTIFIER.
     id: Option<u8>,
     cpu: Option<u8>,
     period: Option<u8>,
-    /// Whether RAW follows these words.
+    /// Whether raw data follows these words.
     raw: bool,
 }
 
-/// Samples alike, one after the other.
+/// A run of samples that are alike.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Run<'a> {
     pub first: RawRecord<'a>,
-    /// Process and thread.
     pub pid_tid: (u32, u32),
-    /// Bytes of all of them.
+    /// Bytes of all samples.
     pub bytes: &'a [u8],
     count: usize,
     places: Places,
 }
 
-/// One of the samples of a [`Run`].
+/// One sample of a [`Run`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Alike {
     pub ip: u64,
@@ -72,12 +71,12 @@ pub(crate) struct Alike {
 type Word = [u8; 8];
 
 impl Places {
-    /// Of samples that say no more than where and when; `None` of others.
+    /// Returns the positions for samples without access and raw data; `None` for other layouts.
     pub(crate) fn of(layout: &Layout) -> Option<Self> {
         Self::with_raw(layout).filter(|places| !places.raw)
     }
 
-    /// The same, but for what a tracepoint gives raw, if there is such.
+    /// Like [`Places::of`], but raw data of a tracepoint is allowed.
     pub(crate) fn with_raw(layout: &Layout) -> Option<Self> {
         let raw = layout.has(sys::PERF_SAMPLE_RAW);
         let asked = layout.sample_type & !u64::from(sys::PERF_SAMPLE_RAW);
@@ -89,7 +88,7 @@ impl Places {
         if asked & !WORDS != 0 || !wanted.iter().all(|field| layout.has(*field)) {
             return None;
         }
-        // The header, then IDENTIFIER, IP, TID, TIME, and the others.
+        // Header, IDENTIFIER, IP, TID, TIME, then the others.
         let ip = 1 + u8::from(layout.has(sys::PERF_SAMPLE_IDENTIFIER));
         let behind = |field: u32| {
             let mut asked = BEHIND.iter().filter(|field| layout.has(**field));
@@ -108,18 +107,18 @@ impl Places {
         })
     }
 
-    /// The samples of a ring, which is of one event on one CPU, that `bytes` begin with; `None` if they begin with
-    /// something else.
+    /// Returns the samples at the begin of `bytes`, from the ring of one event on one CPU; `None` if the first record
+    /// is no sample.
     #[inline(always)]
     pub(crate) fn run<'a>(self, bytes: &'a [u8]) -> Option<Run<'a>> {
         self.run_of(bytes, |_, _| true)
     }
 
-    /// As [`Places::run`], where samples of several events and CPUs follow one another: all are of the first one's
-    /// event and CPU, and have a time.
+    /// Like [`Places::run`] for samples of several events and CPUs: the run has the first one's event and CPU, and all
+    /// its samples have a time.
     #[inline(always)]
     pub(crate) fn run_of_event<'a>(self, bytes: &'a [u8]) -> Option<Run<'a>> {
-        // Where they don't say, they are alike by their thread.
+        // If a field is missing, the thread is compared instead.
         let [id, cpu] = [self.id, self.cpu].map(|at| usize::from(at.unwrap_or(self.tid)));
         let time = usize::from(self.time);
         self.run_of(bytes, |record, first| {
@@ -178,7 +177,7 @@ impl Places {
     }
 }
 
-/// Bits of a header that samples alike need not have in common. A guest's samples are not mixed with others.
+/// Header bits that may differ within a run. A guest's samples are not mixed with others.
 const fn variable(first: RawRecord<'_>) -> u16 {
     const GUEST: u32 = sys::PERF_RECORD_MISC_GUEST_KERNEL & sys::PERF_RECORD_MISC_GUEST_USER;
     if first.has(GUEST) {
@@ -187,13 +186,13 @@ const fn variable(first: RawRecord<'_>) -> u16 {
     (sys::PERF_RECORD_MISC_CPUMODE_MASK & !GUEST | sys::PERF_RECORD_MISC_EXACT_IP) as u16
 }
 
-/// A header with nothing but these bits.
+/// Returns a header with nothing but these misc bits.
 const fn misc_word(misc: u16) -> u64 {
     let [a, b] = misc.to_ne_bytes();
     u64::from_ne_bytes([0, 0, 0, 0, a, b, 0, 0])
 }
 
-/// What is raw, if there is nothing else.
+/// Returns the raw data, if `bytes` hold nothing else.
 #[inline(always)]
 fn raw(bytes: &[u8]) -> Option<&[u8]> {
     let (len, rest) = bytes.split_first_chunk()?;
@@ -201,13 +200,13 @@ fn raw(bytes: &[u8]) -> Option<&[u8]> {
 }
 
 impl Run<'_> {
-    /// How many.
+    /// Number of samples.
     #[inline(always)]
     pub(crate) const fn len(&self) -> usize {
         self.count
     }
 
-    /// The CPU of all, if they say it.
+    /// CPU of all samples, if recorded.
     #[inline(always)]
     pub(crate) fn cpu(&self) -> Option<u32> {
         let (all, _) = self.bytes.as_chunks::<8>();
@@ -215,13 +214,13 @@ impl Run<'_> {
         Some(u32::from_ne_bytes([a, b, c, d]))
     }
 
-    /// Each of them.
+    /// Returns the samples.
     #[inline(always)]
     pub(crate) fn samples(&self) -> impl ExactSizeIterator<Item = Alike> {
         let (all, _) = self.bytes.as_chunks::<8>();
         let (first, places) = (self.first, self.places);
         let records = all.chunks_exact(usize::from(places.words));
-        // Behind the only one may be what is raw.
+        // A run with raw data has one sample.
         records.take(self.count).map(move |record| {
             let word = |place: u8| record[usize::from(place)];
             let [.., a, b, _, _] = word(0);
@@ -234,7 +233,7 @@ impl Run<'_> {
         })
     }
 
-    /// How many have an exact address.
+    /// Number of samples with an exact address.
     #[inline(always)]
     pub(crate) fn exact(&self) -> u64 {
         let exact = misc_word(sys::PERF_RECORD_MISC_EXACT_IP as u16);
@@ -242,13 +241,13 @@ impl Run<'_> {
         self.words(0).map(is_exact).sum()
     }
 
-    /// The time of each.
+    /// Returns the time of each.
     #[inline(always)]
     pub(crate) fn times(&self) -> impl Iterator<Item = u64> {
         self.words(self.places.time)
     }
 
-    /// All of them, as samples of an event on a CPU. `time`: the trace's time of one of theirs.
+    /// Returns them as samples of an event on a CPU. `time` converts a record's time to the trace clock.
     #[inline(always)]
     pub(crate) fn source<F: Fn(u64) -> TraceNs>(
         &self,
@@ -262,7 +261,7 @@ impl Run<'_> {
         }
     }
 
-    /// What the only one gives raw, if samples do.
+    /// Raw data of the only sample, if it has any.
     #[inline(always)]
     pub(crate) fn raw(&self) -> Option<&[u8]> {
         let places = self.places;
@@ -272,7 +271,7 @@ impl Run<'_> {
         behind.and_then(raw)
     }
 
-    /// The period of each, if they say it.
+    /// Returns the period of each, if recorded.
     #[inline(always)]
     pub(crate) fn periods(&self) -> impl Iterator<Item = u64> {
         let place = self.places.period.into_iter();
@@ -287,7 +286,7 @@ impl Run<'_> {
     }
 }
 
-/// The samples of a [`Run`] on their way into a lane.
+/// Adapter from a [`Run`] to a lane.
 struct Source<'a, F> {
     run: Run<'a>,
     of: (Cpu, EventId),
@@ -295,7 +294,7 @@ struct Source<'a, F> {
 }
 
 impl<F: Fn(u64) -> TraceNs> Source<'_, F> {
-    /// As [`SampleSource::fill`], of records of so many words.
+    /// [`SampleSource::fill`] for records of `WORDS` words.
     #[inline(always)]
     fn fill_of<const WORDS: usize>(
         &self,
@@ -331,13 +330,13 @@ impl<F: Fn(u64) -> TraceNs> SampleSource for Source<'_, F> {
         self.run.words(self.run.places.ip).map(Ip)
     }
 
-    /// Not in the records: a frame that is gone shows at the next mark only.
+    /// Not in the records, so a frame that is gone is found only at the next mark.
     #[inline(always)]
     fn sps(&self) -> impl Iterator<Item = u64> {
         iter::repeat_n(0, self.run.count)
     }
 
-    /// With the usual sizes known, what is wanted is found at once.
+    /// The usual sizes are constants, so that positions are computed at compile time.
     #[inline(always)]
     fn fill(&self, rising: &mut Rising, times: &mut [TraceNs], ips: &mut [Ip]) {
         match self.run.places.words {
@@ -369,7 +368,7 @@ mod tests {
     use crate::perf::record::Mode;
     use crate::perf::sample::Sample;
 
-    /// What a tracepoint gives raw is found behind the words, and no bytes are left out or taken from elsewhere.
+    /// Raw data of a tracepoint is found behind the words, complete and nothing else.
     #[test]
     fn raw_behind_words() {
         let asked = sys::PERF_SAMPLE_IP
@@ -414,8 +413,8 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Whatever words samples have, a run has what its samples have when they are read one by one, and all of them
-        /// are of one event, CPU and thread, and of a guest or not.
+        /// A run equals its samples read one by one, whatever fields they have, and is of one event, CPU and thread,
+        /// and of a guest or not.
         #[test]
         fn as_one_by_one(
             fields in proptest::sample::subsequence(

@@ -1,4 +1,4 @@
-//! From raw bytes to one ordered stream of records. Pure: no I/O, no reading of clocks.
+//! From raw bytes to one ordered stream of records. Pure: no I/O, no clock is read.
 
 pub(crate) mod access;
 pub mod bulk;

@@ -1,8 +1,8 @@
-//! From the rings' streams to one stream a thread, in order of time, up to the frontier.
+//! Merges the rings' streams into one stream per thread, in order of time, up to the frontier.
 //!
-//! Contract: each ring is nearly sorted (records of programs that interrupt one another may stand
-//! the wrong way round), and when a frontier is given, no record of an earlier time can still
-//! arrive. Records below the frontier come out once; the others wait.
+//! Contract: each ring is nearly sorted (records of programs that interrupt one another may be swapped), and when a
+//! frontier is given, no record of an earlier time can still arrive. Records below the frontier come out once; the
+//! others wait.
 //!
 //! ```text
 //!   ring 0   --A1--A3--B4----|-A9-        lane A: 1 2 3 7 | 9
@@ -10,15 +10,14 @@
 //!                            ^ frontier
 //! ```
 //!
-//! What one thread did concerns no other thread, but for a few records. So there is no order over all
-//! rings, which would cost more than everything else: each thread has a lane, filled while decoding,
-//! which is sorted but for a thread that changed CPU since the last frontier. The few records that
-//! concern several threads (a thread begins; the program is replaced; a counter is stopped; a mark of a probe whose
-//! items are matched by id) are *shared*: they have a lane of their own, and [`Ready`] says how far
-//! each lane has been read, so that others can be brought up to the time of a shared record before it
+//! Most records concern only their own thread. So there is no order over all rings, which would cost more than
+//! everything else: each thread has a lane, filled while decoding, which is sorted unless the thread changed CPU
+//! since the last frontier. The few records that concern several threads (a new thread, an exec, a stopped counter,
+//! a mark of a probe whose items are matched by id) are *shared*: they have a lane of their own. [`Ready`] keeps
+//! how far each lane has been read, so that other lanes can be brought up to the time of a shared record before it
 //! is used.
 //!
-//! A record that comes behind the frontier all the same is late: counted, and left out.
+//! A record that comes behind the frontier all the same is late: counted, and dropped.
 
 mod queue;
 
@@ -38,35 +37,33 @@ pub struct Late {
     pub time: TraceNs,
 }
 
-/// What a late record was.
+/// Kind of a late record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LateKind {
     #[default]
     Sample,
     Mark,
-    /// Anything else.
+    /// Any other record.
     Task,
 }
 
 /// The records of one thread.
 #[derive(Debug)]
 pub struct Lane {
-    /// Process.
     pub pid: Pid,
-    /// Thread.
     pub tid: Tid,
     samples: Queue<RawSampleBuf>,
     records: Queue<Vec<Record>>,
-    /// It is in the list of lanes with records.
+    /// Whether it is in the list of lanes with records.
     is_active: bool,
-    /// When it last was, counted in frontiers.
+    /// Number of the last frontier at which it was active.
     used_at: u64,
 }
 
-/// What a thread did next.
+/// Next records of a thread.
 #[derive(Debug)]
 pub enum Turn<'a> {
-    /// Samples, in order of time, with nothing between them.
+    /// Consecutive samples, in order of time.
     Samples(RawSamples<'a>),
     /// One other record.
     Record(&'a Record),
@@ -77,7 +74,7 @@ pub enum Turn<'a> {
 pub struct Two<'a> {
     pub first: &'a Record,
     pub second: &'a Record,
-    /// The samples from the first on before the second.
+    /// Samples between them.
     pub between: RawSamples<'a>,
 }
 
@@ -93,8 +90,8 @@ impl Lane {
         }
     }
 
-    /// The next turn before a time. Of a sample and another record of the same time, the sample comes
-    /// last: times are half-open.
+    /// Returns the next turn before `until`. A sample comes after another record of the same time: intervals are
+    /// half-open.
     #[inline]
     pub fn next(&mut self, until: TraceNs) -> Option<Turn<'_>> {
         let record = self.records.next_time();
@@ -115,7 +112,7 @@ impl Lane {
         Some(Turn::Record(&self.records.records[self.records.read - 1]))
     }
 
-    /// The next two records before a time, and the samples between them, if no sample comes before the first.
+    /// Returns the next two records before `until` and the samples between them; `None` if a sample comes first.
     #[inline]
     #[must_use]
     pub fn next_two(&self, until: TraceNs) -> Option<Two<'_>> {
@@ -135,14 +132,14 @@ impl Lane {
         })
     }
 
-    /// Two records and the samples between them were read: see [`Lane::next_two`].
+    /// Skips the two records and samples of [`Lane::next_two`], which were handled.
     #[inline]
     pub const fn pass_two(&mut self, between: usize) {
         self.records.read += 2;
         self.samples.read += between;
     }
 
-    /// Whether there is a turn before a time.
+    /// Whether there is a turn before `until`.
     #[must_use]
     pub fn has_before(&self, until: TraceNs) -> bool {
         let before = |time: Option<TraceNs>| time.is_some_and(|time| time < until);
@@ -156,7 +153,7 @@ impl Lane {
     }
 }
 
-/// How many times, which rise, come before an instant: a few of many.
+/// Number of leading times before `stop`, in a sorted slice; fast if there are few.
 #[inline]
 fn before(times: &[TraceNs], stop: TraceNs) -> usize {
     const STEP: usize = 8;
@@ -171,33 +168,33 @@ fn before(times: &[TraceNs], stop: TraceNs) -> usize {
     count
 }
 
-/// Frontiers for which a lane without records is kept.
+/// Number of frontiers for which a lane without records is kept.
 const IDLE: u64 = 1024;
 
-/// Holds records back until their turn.
+/// Holds records until the frontier has passed them.
 #[derive(Debug)]
 pub struct Order {
     lanes: Vec<Lane>,
     lane_of: FxHashMap<(Pid, Tid), u32>,
     /// The lanes of a process.
     lanes_of: FxHashMap<Pid, Vec<u32>>,
-    /// The lane of the last record.
+    /// Index of the last record's lane.
     recent: u32,
-    /// Lanes with records, in the order in which they got the first.
+    /// Lanes with records, in the order of their first one.
     active: Vec<u32>,
     shared: Queue<Vec<Record>>,
-    /// By probe: whether its marks are shared.
+    /// Whether a probe's marks are shared, by probe.
     shared_probes: Vec<bool>,
     payloads: Payloads,
-    /// Where the payloads of records that wait move to.
+    /// Buffer to which the payloads of waiting records are moved.
     spare: Payloads,
     frontier: TraceNs,
     frontiers: u64,
 }
 
 impl Order {
-    /// Nothing waits yet. `shared_probes`: by probe, whether its marks concern several threads; those
-    /// of a probe beyond the slice do not.
+    /// Returns an empty `Order`. `shared_probes`: by probe, whether its marks concern several threads; false for
+    /// probes beyond the slice.
     #[must_use]
     pub fn new(shared_probes: &[bool]) -> Self {
         Self {
@@ -215,7 +212,7 @@ impl Order {
         }
     }
 
-    /// Records that wait.
+    /// Number of waiting records.
     #[must_use]
     pub fn waiting(&self) -> usize {
         let active = self.active.iter().map(|&lane| &self.lanes[lane as usize]);
@@ -223,11 +220,11 @@ impl Order {
         waiting.sum::<usize>() + self.shared.waiting()
     }
 
-    /// Makes every record below the frontier ready, and reports late ones. When [`Ready`] is dropped,
-    /// what was ready is gone, used or not.
+    /// Makes every record below the frontier ready, and reports late ones. When [`Ready`] is dropped, ready records
+    /// are removed, used or not.
     ///
-    /// A frontier below an earlier one counts as the earlier one. Cost: the lanes with records, and
-    /// sorting those of threads that changed CPU.
+    /// A frontier below an earlier one is replaced by that one. Cost: the lanes with records, and sorting those of
+    /// threads that changed CPU.
     pub fn advance(&mut self, frontier: TraceNs, mut late: impl FnMut(Late)) -> Ready<'_> {
         let before = self.frontier;
         self.frontier = before.max(frontier);
@@ -242,7 +239,7 @@ impl Order {
         Ready { order: self }
     }
 
-    /// The lane of a thread, which has a record now.
+    /// Returns a thread's lane and marks it as active.
     #[inline(always)]
     fn lane(&mut self, pid: Pid, tid: Tid) -> &mut Lane {
         let is_recent = |lane: &Lane| lane.tid == tid && lane.pid == pid && lane.is_active;
@@ -282,7 +279,7 @@ impl Order {
         }
     }
 
-    /// Keeps the payloads of records that wait on.
+    /// Keeps the payloads of waiting records and drops the others.
     fn move_payloads(&mut self) {
         let Self {
             lanes,
@@ -306,7 +303,7 @@ impl Order {
         std::mem::swap(payloads, spare);
     }
 
-    /// Drops lanes that had no record for long: of threads that ended, mostly.
+    /// Drops lanes without records for [`IDLE`] frontiers: mostly of threads that ended.
     fn forget_idle(&mut self) {
         let now = self.frontiers;
         self.lanes
@@ -363,7 +360,7 @@ pub struct Ready<'a> {
     order: &'a mut Order,
 }
 
-/// The parts of [`Ready`], to be used side by side.
+/// The parts of [`Ready`], borrowed side by side.
 #[derive(Debug)]
 pub struct Parts<'a> {
     lanes: &'a mut [Lane],
@@ -375,20 +372,20 @@ pub struct Parts<'a> {
 }
 
 impl Parts<'_> {
-    /// The lane of a thread, if it has one.
+    /// Returns a thread's lane, if it has one.
     pub fn lane(&mut self, pid: Pid, tid: Tid) -> Option<&mut Lane> {
         let index = *self.lane_of.get(&(pid, tid))?;
         self.lanes.get_mut(index as usize)
     }
 
-    /// Lets `each` have every lane with records.
+    /// Calls `each` with every lane that has records.
     pub fn each(&mut self, mut each: impl FnMut(&mut Lane, &Payloads)) {
         for &index in self.active {
             each(&mut self.lanes[index as usize], self.payloads);
         }
     }
 
-    /// The same of every lane of a process.
+    /// Calls `each` with every lane of a process.
     pub fn each_of(&mut self, pid: Pid, mut each: impl FnMut(&mut Lane, &Payloads)) {
         for &index in self.lanes_of.get(&pid).into_iter().flatten() {
             each(&mut self.lanes[index as usize], self.payloads);
@@ -397,19 +394,19 @@ impl Parts<'_> {
 }
 
 impl Ready<'_> {
-    /// Every record that is ready and not read, samples aside, thread by thread; at last those that are shared.
+    /// All ready records that were not read, without samples, thread by thread; shared ones last.
     pub fn records_by_thread(&self) -> impl Iterator<Item = &[Record]> {
         let active = self.order.active.iter();
         let lanes = active.map(|&lane| self.order.lanes[lane as usize].records.ready());
         lanes.chain([self.order.shared.ready()])
     }
 
-    /// The same, one by one.
+    /// Same, one by one.
     pub fn records(&self) -> impl Iterator<Item = &Record> {
         self.records_by_thread().flatten()
     }
 
-    /// How many samples are ready and not read.
+    /// Number of samples that are ready and not read.
     #[must_use]
     pub fn samples(&self) -> usize {
         let active = self.order.active.iter();
@@ -418,7 +415,7 @@ impl Ready<'_> {
             .sum()
     }
 
-    /// Time of the last one that is ready and not read.
+    /// Time of the last record or sample that is ready and not read.
     #[must_use]
     pub fn last(&self) -> Option<TraceNs> {
         let active = self.order.active.iter();
@@ -429,7 +426,7 @@ impl Ready<'_> {
         samples.chain(self.records().map(|r| r.time)).max()
     }
 
-    /// The next shared record before a time: it is read now.
+    /// Takes the next shared record before `until`.
     pub fn next_shared(&mut self, until: TraceNs) -> Option<Record> {
         let shared = &mut self.order.shared;
         let record = *shared.ready().first()?;
@@ -439,7 +436,7 @@ impl Ready<'_> {
         })
     }
 
-    /// Everything else.
+    /// Returns everything but the shared records.
     pub fn parts(&mut self) -> Parts<'_> {
         let Order {
             lanes,

@@ -1,46 +1,42 @@
-//! Samples of a thread, a column for each of their fields: what is done to all of them is done a column at a time.
+//! Samples of a thread, stored by column: most work is done a column at a time.
 
 use crate::stream::decode::{RawSample, SampleKind};
 use crate::units::{Ip, TraceNs};
 
-/// A sample, its thread and its stack pointer aside.
+/// A sample without its thread and stack pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BareSample {
-    /// When.
     pub time: TraceNs,
-    /// Instruction pointer.
     pub ip: Ip,
-    /// What it mostly has in common with the samples around it.
+    /// Fields that mostly equal those of neighbouring samples.
     pub kind: SampleKind,
 }
 
-/// Samples that are held elsewhere. The columns are of the same length.
+/// Borrowed samples. The columns have the same length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Samples<'a> {
-    /// When.
     pub times: &'a [TraceNs],
     /// Instruction pointers.
     pub ips: &'a [Ip],
-    /// What they mostly have in common.
+    /// Fields that mostly equal those of neighbouring samples.
     pub kinds: &'a [SampleKind],
 }
 
 impl<'a> Samples<'a> {
-    /// How many there are.
+    /// Number of samples.
     #[inline]
     #[must_use]
     pub const fn len(&self) -> usize {
         self.times.len()
     }
 
-    /// Whether there is none.
     #[inline]
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.times.is_empty()
     }
 
-    /// One of them, if there are so many.
+    /// Returns a sample; `None` behind the end.
     #[inline]
     #[must_use]
     pub fn get(&self, index: usize) -> Option<BareSample> {
@@ -51,7 +47,7 @@ impl<'a> Samples<'a> {
         })
     }
 
-    /// One after the other.
+    /// Iterates over the samples.
     pub fn iter(&self) -> impl Iterator<Item = BareSample> + 'a {
         let rest = self.ips.iter().zip(self.kinds);
         let all = self.times.iter().zip(rest);
@@ -62,7 +58,7 @@ impl<'a> Samples<'a> {
         })
     }
 
-    /// The first ones, `count` at most, and the others.
+    /// Splits after at most `count` samples.
     #[inline]
     #[must_use]
     pub fn split_at(self, count: usize) -> (Self, Self) {
@@ -79,41 +75,41 @@ impl<'a> Samples<'a> {
         (now, later)
     }
 
-    /// Whether they are of one [`SampleKind`], system calls aside.
+    /// Whether all have the same [`SampleKind`], system calls aside.
     #[inline]
     #[must_use]
     pub fn are_alike(&self) -> bool {
         !SampleKind::differ_in_row(self.differing())
     }
 
-    /// Whether they were taken on one CPU.
+    /// Whether all were taken on one CPU.
     #[inline]
     #[must_use]
     pub fn are_of_one_cpu(&self) -> bool {
         !SampleKind::differ_in_cpu(self.differing())
     }
 
-    /// The bits in which one of them differs from the first.
+    /// Bits in which any sample differs from the first.
     #[inline(always)]
     fn differing(&self) -> u64 {
         let first = self.kinds.first().copied().unwrap_or_default();
-        // Nearly always none: without an early end several are compared at once.
+        // Nearly always none differs: without early exit several are compared at once.
         let differs = |bits, kind: &SampleKind| bits | kind.differs(first);
         self.kinds.iter().fold(0, differs)
     }
 }
 
-/// Whether times rise.
+/// Checks that times rise.
 #[derive(Clone, Copy, Debug)]
 pub struct Rising {
-    /// The last one seen.
+    /// Last time seen.
     pub last: TraceNs,
-    /// Whether none was earlier than the one before it.
+    /// Whether no time was earlier than the one before it.
     pub so_far: bool,
 }
 
 impl Rising {
-    /// Sees the next time, and gives it back.
+    /// Checks the next time, and returns it.
     #[inline(always)]
     pub fn see(&mut self, time: TraceNs) -> TraceNs {
         self.so_far &= time >= self.last;
@@ -122,31 +118,31 @@ impl Rising {
     }
 }
 
-/// Samples of a thread as they came, to be read a column at a time. Each column gives [`SampleSource::len`] values.
+/// Samples of a thread in their original form, read a column at a time. Each column has [`SampleSource::len`]
+/// values.
 pub trait SampleSource {
-    /// How many there are.
+    /// Number of samples.
     fn len(&self) -> usize;
-    /// Whether there is none.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// When.
+    /// Times on the trace clock.
     fn times(&self) -> impl Iterator<Item = TraceNs>;
     /// Instruction pointers.
     fn ips(&self) -> impl Iterator<Item = Ip>;
     /// [`RawSample::sp`] of each.
     fn sps(&self) -> impl Iterator<Item = u64>;
-    /// What they mostly have in common.
+    /// Fields that mostly equal those of neighbouring samples.
     fn kinds(&self) -> impl Iterator<Item = SampleKind>;
 
-    /// Writes times, which `rising` sees, and instruction pointers.
+    /// Writes times, checked by `rising`, and instruction pointers.
     #[inline(always)]
     fn fill(&self, rising: &mut Rising, times: &mut [TraceNs], ips: &mut [Ip]) {
         fill(times, self.times().map(|time| rising.see(time)));
         fill(ips, self.ips());
     }
 
-    /// One after the other.
+    /// Iterates over the samples.
     fn iter(&self) -> impl Iterator<Item = RawSample> {
         let places = self.ips().zip(self.sps());
         let all = self.times().zip(places).zip(self.kinds());
@@ -176,7 +172,7 @@ impl SampleSource for [RawSample] {
     }
 }
 
-/// Samples with their stack pointers, as a thread's lane holds them.
+/// Samples with their stack pointers, as in a thread's lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RawSamples<'a> {
     pub samples: Samples<'a>,
@@ -185,7 +181,7 @@ pub struct RawSamples<'a> {
 }
 
 impl RawSamples<'_> {
-    /// The first ones, `count` at most, and the others.
+    /// Splits after at most `count` samples.
     #[inline]
     #[must_use]
     pub fn split_at(self, count: usize) -> (Self, Self) {
@@ -199,7 +195,7 @@ impl RawSamples<'_> {
     }
 }
 
-/// Samples. The columns are as long as they ever were: those in use come first.
+/// Owned samples. The columns never shrink by themselves: the first `len` values are in use.
 #[derive(Clone, Debug, Default)]
 pub struct SampleBuf {
     times: Vec<TraceNs>,
@@ -208,27 +204,26 @@ pub struct SampleBuf {
     len: usize,
 }
 
-/// Samples for which a buffer makes room at once.
+/// Smallest capacity of a buffer, samples.
 const ROOM: usize = 64;
 
 impl SampleBuf {
-    /// Bytes that a sample takes.
+    /// Bytes per sample.
     pub const BYTES: usize = size_of::<TraceNs>() + size_of::<Ip>() + size_of::<SampleKind>();
 
-    /// How many there are.
+    /// Number of samples.
     #[inline]
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is none.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// All of them.
+    /// Returns all samples.
     #[inline]
     #[must_use]
     pub fn samples(&self) -> Samples<'_> {
@@ -248,7 +243,7 @@ impl SampleBuf {
         kinds.copy_from_slice(samples.kinds);
     }
 
-    /// Appends places for so many samples, to be filled.
+    /// Appends `count` samples whose values the caller fills in.
     #[inline(always)]
     fn grow(&mut self, count: usize) -> (&mut [TraceNs], &mut [Ip], &mut [SampleKind]) {
         let (begin, end) = (self.len, self.len + count);
@@ -276,7 +271,7 @@ impl SampleBuf {
         self.kinds.resize(room, SampleKind::default());
     }
 
-    /// Forgets all, keeps the room.
+    /// Removes all samples, keeps the allocation.
     #[inline]
     pub const fn clear(&mut self) {
         self.len = 0;
@@ -297,7 +292,7 @@ impl FromIterator<BareSample> for SampleBuf {
     }
 }
 
-/// Samples with their stack pointers, of which the first are forgotten again and again.
+/// Samples with their stack pointers; the first ones are removed again and again.
 #[derive(Debug, Default)]
 pub(super) struct RawSampleBuf {
     buf: SampleBuf,
@@ -305,7 +300,7 @@ pub(super) struct RawSampleBuf {
 }
 
 impl RawSampleBuf {
-    /// How many there are.
+    /// Number of samples.
     #[inline]
     pub(super) const fn len(&self) -> usize {
         self.buf.len
@@ -316,7 +311,7 @@ impl RawSampleBuf {
         &self.buf.times[..self.buf.len]
     }
 
-    /// Those from `begin` on before `end`.
+    /// Returns the samples in `begin..end`.
     #[inline]
     pub(super) fn range(&self, begin: usize, end: usize) -> RawSamples<'_> {
         let samples = Samples {
@@ -330,7 +325,7 @@ impl RawSampleBuf {
         }
     }
 
-    /// Appends samples, whose times `rising` sees.
+    /// Appends samples, whose times are checked by `rising`.
     #[inline(always)]
     pub(super) fn extend(&mut self, samples: &(impl SampleSource + ?Sized), rising: &mut Rising) {
         let (begin, count) = (self.buf.len, samples.len());
@@ -353,7 +348,7 @@ impl RawSampleBuf {
         self.sps.resize(self.buf.times.len(), 0);
     }
 
-    /// Sorts those from `begin` on by time; those of the same time stay as they came.
+    /// Sorts the samples from `begin` on by time, stably.
     pub(super) fn sort(&mut self, begin: usize) {
         let RawSamples { samples, sps } = self.range(begin, self.len());
         let raw = samples.iter().zip(sps).map(|(sample, sp)| RawSample {
@@ -372,7 +367,7 @@ impl RawSampleBuf {
         self.extend(raw.as_slice(), &mut rising);
     }
 
-    /// Forgets the first ones.
+    /// Removes the first `count` samples.
     pub(super) fn forget(&mut self, count: usize) {
         let SampleBuf {
             times,
@@ -387,12 +382,12 @@ impl RawSampleBuf {
         *len -= count;
     }
 
-    /// Samples that there is room for.
+    /// Capacity, samples.
     pub(super) const fn room(&self) -> usize {
         self.buf.times.len()
     }
 
-    /// Gives room back, but for so many samples and those held.
+    /// Reduces the capacity to `room`, but not below the length.
     pub(super) fn shrink(&mut self, room: usize) {
         let room = room.max(self.len());
         self.buf.resize(room);
@@ -404,7 +399,7 @@ impl RawSampleBuf {
     }
 }
 
-/// Writes values into a column.
+/// Fills a column with values.
 #[inline(always)]
 pub(crate) fn fill<T>(column: &mut [T], values: impl Iterator<Item = T>) {
     column

@@ -1,7 +1,7 @@
-//! Records about processes: from the perf subsystem's to what is made of them here. Pure.
+//! Process records: from the perf subsystem's format to [`SidebandEvent`]. Pure.
 //!
-//! Events are opened here with `sample_id_all` and `PERF_SAMPLE_TID | TIME | CPU`, so that 24 bytes end every record:
-//! pid u32, tid u32, time u64, cpu u32, zero u32. Source: perf_event_open(2); include/uapi/linux/perf_event.h.
+//! Events are opened with `sample_id_all` and `PERF_SAMPLE_TID | TIME | CPU`, so every record ends with 24 bytes: pid
+//! u32, tid u32, time u64, cpu u32, zero u32. Source: perf_event_open(2); include/uapi/linux/perf_event.h.
 
 use perf_event_open_sys::bindings as sys;
 
@@ -11,15 +11,14 @@ use crate::perf::record::RawRecord;
 use crate::perf::record::{self, MappedAs, Mmap, What};
 use crate::units::{Cpu, KtimeNs, Pid, Tid};
 
-/// The process that perf gives to mappings of the kernel.
+/// Pid of kernel mappings in perf's records.
 const KERNEL: u32 = u32::MAX;
 
 const PROT_EXEC: u32 = 4;
 
-/// What happened to a process.
+/// An event in the life of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SidebandEvent {
-    /// When.
     pub time: KtimeNs,
     /// The CPU it happened on.
     pub cpu: Cpu,
@@ -31,32 +30,28 @@ pub struct SidebandEvent {
 pub enum SidebandKind {
     /// Code was mapped, or a mapping was made executable. Unmapping is not reported.
     Mapped {
-        /// Process.
         pid: Pid,
         /// Thread that did it.
         tid: Tid,
         mapping: Mapping,
     },
-    /// A thread has a new name.
+    /// A thread was renamed.
     Comm {
-        /// Process.
         pid: Pid,
-        /// Thread.
         tid: Tid,
-        /// Because it runs another program: its mappings are gone, and its new ones come next.
+        /// Because of an exec: the old mappings are gone, and the new ones come next.
         exec: bool,
-        /// The name, up to 15 bytes.
+        /// Name, up to 15 bytes.
         name: Box<str>,
     },
-    /// A process runs another program now, and its open visits go on. Made by imports, as marks of a table are no
-    /// program's own.
+    /// A process has replaced its program, while its open visits go on. Made by imports, where marks come from a
+    /// table and not from the program.
     Replaced {
-        /// Process.
         pid: Pid,
-        /// A number that no process has, for what its addresses meant until now.
+        /// An unused pid under which the earlier addresses are kept.
         earlier: Pid,
     },
-    /// A process or thread was made.
+    /// A process or thread was created.
     Fork {
         /// New process; the parent's for a thread.
         pid: Pid,
@@ -69,19 +64,17 @@ pub enum SidebandKind {
     },
     /// A thread has ended.
     Exit {
-        /// Process.
         pid: Pid,
-        /// Thread.
         tid: Tid,
     },
     /// The ring was full: events on that CPU are missing before this one.
     Lost {
-        /// How many.
+        /// Number of events.
         records: u64,
     },
 }
 
-/// What ends each record of the events that are opened for this.
+/// Layout of the trailer of the records of these events.
 const LAYOUT: Layout = Layout {
     sample_type: (sys::PERF_SAMPLE_TID | sys::PERF_SAMPLE_TIME | sys::PERF_SAMPLE_CPU) as u64,
     read_format: 0,
@@ -91,7 +84,7 @@ const LAYOUT: Layout = Layout {
     sample_id_all: true,
 };
 
-/// Decodes one record; `None` for kinds that are of no use here, data mappings, and records cut short.
+/// Decodes one record; `None` for unused kinds, data mappings, and records cut short.
 ///
 /// Cost: one allocation for names and paths.
 #[must_use]
@@ -105,7 +98,7 @@ pub fn decode(record: RawRecord<'_>) -> Option<SidebandEvent> {
 }
 
 impl SidebandKind {
-    /// What a record says about a process; `None` for other records, and mappings of data or of the kernel.
+    /// Converts a perf record; `None` for other records, and mappings of data or of the kernel.
     #[must_use]
     pub fn of(what: &What<'_>, misc: u16) -> Option<Self> {
         Some(match *what {
@@ -299,7 +292,7 @@ mod tests {
     }
 
     proptest! {
-        /// Any bytes of any kind decode without a panic, and cut records to nothing that is not there.
+        /// Any bytes of any kind decode without a panic, and cut records never give more than is there.
         #[test]
         fn any_bytes(kind in 0u32..24, misc: u16, body in prop::collection::vec(any::<u8>(), 0..200)) {
             let event = decode(RawRecord { kind, misc, body: &body });

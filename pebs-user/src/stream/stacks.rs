@@ -1,6 +1,6 @@
-//! Call stacks as they come: each kept once, under a number that fits beside a sample.
+//! Call stacks seen so far, each kept once under a number that fits in a sample.
 //!
-//! Knows addresses only. Memory is bounded: what comes when it is full has no number, and is counted.
+//! Knows addresses only. Memory is bounded: when it is full, new stacks get no number and are counted.
 
 use std::hash::{Hash, Hasher as _};
 
@@ -8,7 +8,7 @@ use rustc_hash::{FxHashMap, FxHasher};
 
 use crate::units::{Ip, Pid};
 
-/// Number of a [`Chain`] among [`Chains`], from 1, or none: 0.
+/// Number of a [`Chain`] in [`Chains`], from 1; 0: none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StackKey(u32);
 
@@ -16,7 +16,7 @@ impl StackKey {
     /// The sample has no stack.
     pub const NONE: Self = Self(0);
 
-    /// Numbers that there are: as many as fit a [`SampleKind`](crate::stream::decode::SampleKind).
+    /// Largest number: as many as fit in a [`SampleKind`](crate::stream::decode::SampleKind).
     const COUNT: usize = (1 << 29) - 1;
 
     const fn new(index: u32) -> Self {
@@ -31,29 +31,29 @@ impl StackKey {
         self.0
     }
 
-    /// Its place, from 0.
+    /// Index from 0; `None` for no stack.
     #[must_use]
     pub fn index(self) -> Option<usize> {
         (self.0 as usize).checked_sub(1)
     }
 }
 
-/// A call stack: frames in the kernel, then frames in user space, each from the innermost on.
+/// A call stack: frames in the kernel, then frames in user space, each innermost first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Chain<'a> {
-    /// How many of the frames are in the kernel.
+    /// Number of frames in the kernel.
     pub kernel: usize,
-    /// Whether there are outer frames that are not known.
+    /// Whether outer frames are missing.
     pub is_cut: bool,
-    /// Addresses. The first of each mode is where the thread was, the others are return addresses.
+    /// Addresses. The first of each mode is the current ip, the others are return addresses.
     pub frames: &'a [u64],
 }
 
 impl Chain<'_> {
-    /// An address within each frame's instruction: of a call that returns, not of what comes behind it.
+    /// Iterates over an address within each frame's instruction: in the call, not behind it.
     ///
-    /// Ends where a caller in user space would lie at 0, as the outermost may, or in the kernel: what was followed
-    /// there is no frame pointer, but something else that the program kept in its register.
+    /// Ends at a user-space caller at 0, as the outermost may be, or in the kernel: there the program kept
+    /// something other than a frame pointer in its register.
     pub(crate) fn addresses(&self) -> impl Iterator<Item = Ip> {
         let is_first = |place| place == 0 || place == self.kernel;
         let frames = self.frames.iter().copied().enumerate();
@@ -69,12 +69,12 @@ impl Chain<'_> {
     }
 }
 
-/// Lists, each kept once, numbered from 0.
+/// Lists of values, each kept once, numbered from 0.
 #[derive(Debug, Default)]
 pub(crate) struct Lists<T> {
     items: Vec<T>,
     lists: Vec<List>,
-    /// The newest list of each hash.
+    /// Newest list of each hash.
     by_hash: FxHashMap<u64, u32>,
 }
 
@@ -82,15 +82,15 @@ pub(crate) struct Lists<T> {
 struct List {
     start: usize,
     length: u32,
-    /// An older one of the same hash.
+    /// An older list of the same hash.
     older: Option<u32>,
 }
 
-/// Bytes that a list takes beside its items, about.
+/// Bytes of a list besides its items, about.
 const LIST_BYTES: usize = size_of::<List>() + 16;
 
 impl<T: Copy + Eq + Hash> Lists<T> {
-    /// A list; none of that number is empty.
+    /// Returns a list; empty if there is none of that number.
     #[must_use]
     pub(crate) fn get(&self, number: u32) -> &[T] {
         let list = self.lists.get(number as usize).copied();
@@ -99,19 +99,19 @@ impl<T: Copy + Eq + Hash> Lists<T> {
         })
     }
 
-    /// How many there are.
+    /// Number of lists.
     #[must_use]
     pub(crate) const fn len(&self) -> usize {
         self.lists.len()
     }
 
-    /// Bytes held, about.
+    /// Memory used, bytes, about.
     #[must_use]
     pub(crate) const fn bytes(&self) -> usize {
         self.items.len() * size_of::<T>() + self.lists.len() * LIST_BYTES
     }
 
-    /// The number of a list that is kept; `Err`: the hash of one that is not.
+    /// Returns the number of a known list; `Err`: the hash of an unknown one.
     fn find(&self, list: &[T]) -> Result<u32, u64> {
         let mut hasher = FxHasher::default();
         list.hash(&mut hasher);
@@ -126,7 +126,8 @@ impl<T: Copy + Eq + Hash> Lists<T> {
         Err(hash)
     }
 
-    /// The number of a list, and whether it is new. Cost: hashing and comparing it; no allocation unless it is new.
+    /// Returns the number of a list, and whether it is new. Cost: hashing and comparing it; no allocation unless it
+    /// is new.
     pub(crate) fn number(&mut self, list: &[T]) -> (u32, bool) {
         match self.find(list) {
             Ok(number) => (number, false),
@@ -135,7 +136,7 @@ impl<T: Copy + Eq + Hash> Lists<T> {
     }
 
     fn keep(&mut self, hash: u64, list: &[T]) -> u32 {
-        // More than u32::MAX can't be: each takes over 40 bytes.
+        // There can't be more than u32::MAX: each takes over 40 bytes.
         let number = u32::try_from(self.lists.len()).unwrap_or(u32::MAX);
         let older = self.by_hash.insert(hash, number);
         self.lists.push(List {
@@ -148,25 +149,25 @@ impl<T: Copy + Eq + Hash> Lists<T> {
     }
 }
 
-/// Frames in the kernel are counted above the pid in a stack's first word.
+/// Shift of the number of kernel frames in a stack's first word; the pid is below.
 const KERNEL_SHIFT: u32 = 32;
 
-/// Bit of a stack's first word: it was cut.
+/// Bit of a stack's first word: outer frames are missing.
 const CUT: u64 = 1 << 63;
 
 /// The call stacks seen so far, by process.
 #[derive(Debug)]
 pub(crate) struct Chains {
-    /// Each with a word in front: whose it is, how it is divided.
+    /// Each begins with a word of pid, number of kernel frames and [`CUT`].
     lists: Lists<u64>,
-    /// The stack at hand.
+    /// Buffer for the current stack.
     words: Vec<u64>,
     most_bytes: usize,
     refused: u64,
 }
 
 impl Chains {
-    /// Room for so many bytes of stacks.
+    /// Returns an empty set that holds at most `most_bytes` of stacks.
     #[must_use]
     pub(crate) fn new(most_bytes: usize) -> Self {
         Self {
@@ -177,9 +178,9 @@ impl Chains {
         }
     }
 
-    /// The number of a process's stack; [`StackKey::NONE`] if it is new and there is no room for it.
+    /// Returns the number of a process's stack; [`StackKey::NONE`] if it is new and there is no room for it.
     ///
-    /// Cost: about 1 ns a frame for one seen before.
+    /// Cost: about 1 ns a frame for a known one.
     pub(crate) fn key(
         &mut self,
         pid: Pid,
@@ -205,7 +206,7 @@ impl Chains {
         }
     }
 
-    /// A stack and its process.
+    /// Returns a stack and its process.
     #[must_use]
     pub(crate) fn get(&self, key: StackKey) -> Option<(Pid, Chain<'_>)> {
         let index = u32::try_from(key.index()?).ok()?;
@@ -218,7 +219,7 @@ impl Chains {
         Some((Pid(*first as u32), chain))
     }
 
-    /// Samples whose stack there was no room for.
+    /// Number of samples whose stack found no room.
     #[must_use]
     pub(crate) const fn refused(&self) -> u64 {
         self.refused
@@ -233,7 +234,7 @@ mod tests {
         chains.key(Pid(pid), (kernel, false), frames.iter().copied())
     }
 
-    /// A stack has one number, whoever asks again; another process's, or one divided otherwise, has another.
+    /// A stack keeps its number; the same frames of another process, or divided otherwise, have another number.
     #[test]
     fn kept_once() {
         let mut chains = Chains::new(1 << 20);
@@ -253,7 +254,7 @@ mod tests {
         assert_eq!(chains.get(StackKey::NONE), None);
     }
 
-    /// The innermost frame of each mode is where the thread was; callers are looked up before their return address.
+    /// The innermost frame of each mode is the current ip; callers are looked up before their return address.
     #[test]
     fn addresses() {
         let chain = Chain {
@@ -271,7 +272,7 @@ mod tests {
         assert_eq!(strange.addresses().count(), 3);
     }
 
-    /// When there is no room, new stacks are counted and have no number; those that are kept still do.
+    /// When there is no room, new stacks are counted and have no number; known ones keep theirs.
     #[test]
     fn full() {
         let mut chains = Chains::new(2 * (LIST_BYTES + 3 * 8));
@@ -285,7 +286,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Any lists come back, each under one number, those of the same hash too.
+        /// Any lists come back, each under one number, even with equal hashes.
         #[test]
         fn any_lists(lists: Vec<Vec<u64>>) {
             let mut kept = Lists::default();

@@ -14,7 +14,7 @@ use crate::binary::demangle::NAME_MAX;
 /// `JiTD`.
 const MAGIC: u32 = 0x4A69_5444;
 
-/// Bytes of the header that are read; a field in it gives its real length.
+/// Number of header bytes that are read; a field in them has the real length.
 const HEADER: u64 = 12;
 
 /// Bytes of a record before its fields: kind, size, time.

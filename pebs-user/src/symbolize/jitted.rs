@@ -50,7 +50,7 @@ impl JitTable {
         self.by_start.len()
     }
 
-    /// Takes in a function.
+    /// Adds a function.
     pub(super) fn push(&mut self, start: u64, end: u64, name: String) {
         if let Some(old) = self.by_start.get(&start)
             && old.end == end
@@ -58,7 +58,7 @@ impl JitTable {
         {
             return;
         }
-        // Code that is overlapped by newer code is gone.
+        // Code that is overlapped by newer code is removed.
         while let Some((&at, _)) = self
             .by_start
             .range(..end)
@@ -226,7 +226,7 @@ impl JitFile {
         }
         self.looked = Some(now);
         let Some((file, metadata)) = self.open() else {
-            // Its name is gone; the open file has all of it.
+            // The file was unlinked; the open one is still complete.
             self.read_on();
             return;
         };

@@ -121,7 +121,7 @@ impl Starts {
         })
     }
 
-    /// Takes in a symbol, unless there are too many.
+    /// Adds a symbol, unless there are too many.
     fn push(&mut self, address: u64, name: &[u8], module: Option<&[u8]>) {
         let begin = u32::try_from(self.names.len());
         if let (Ok(begin), Ok(len)) = (begin, u16::try_from(name.len()))

@@ -413,7 +413,7 @@ impl Symbolizer {
         }
     }
 
-    /// Drops what is cached for a process, as its addresses have changed their meaning.
+    /// Drops a process's cached addresses, whose meaning has changed.
     fn forget(&mut self, pid: Pid) {
         self.cache.forget(pid);
         self.changes += 1;

@@ -77,7 +77,7 @@ pub(super) struct Modules {
 }
 
 impl Modules {
-    /// Empty. `debug_dirs`: directories of debug files; `None`: those of distributions.
+    /// Returns an empty set. `debug_dirs`: directories of debug files; `None`: those of distributions.
     #[must_use]
     pub(super) fn new(debug_dirs: Option<&[PathBuf]>) -> Self {
         Self {

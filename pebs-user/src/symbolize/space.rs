@@ -226,7 +226,7 @@ impl Spaces {
         }
     }
 
-    /// The living process of that pid, taken in if it is new and there is room.
+    /// Returns the living process of that pid, added if it is new and there is room.
     fn entry(&mut self, pid: Pid) -> Option<&mut Space> {
         if self.spaces.len() >= SPACES_KEPT && !self.spaces.contains_key(&pid) {
             return None;

@@ -29,7 +29,7 @@ enum Of {
 /// Numbers call stacks by their functions, from 0 without gaps.
 #[derive(Debug, Default)]
 pub(crate) struct Stacks {
-    /// Of samples and of waits, by [`StackKey::index`].
+    /// Stacks of samples and stacks of waits, by [`StackKey::index`].
     known: [Vec<Option<Known>>; 2],
     /// Functions of each stack, the innermost first, followed by [`CUT`] or [`WHOLE`].
     lists: Lists<u32>,

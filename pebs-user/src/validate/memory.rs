@@ -221,7 +221,7 @@ fn no_levels(walks: &[(Wanted, Result<Walked, String>)]) -> Option<String> {
     })
 }
 
-/// Samples of one load by the place that they say.
+/// Samples of one load by the place recorded in them.
 fn confusion(row: Row, wanted: Wanted, walked: &Walked) -> Row {
     let samples = &walked.samples;
     let all = samples.len() as u64;

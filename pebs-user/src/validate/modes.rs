@@ -64,14 +64,14 @@ impl Modes {
     }
 }
 
-/// Samples by the mode that the work was in, and the mode that they say.
+/// Samples by the actual mode of the work, and the mode recorded in them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Confusion {
     user_as_user: u64,
     user_as_kernel: u64,
     kernel_as_user: u64,
     kernel_as_kernel: u64,
-    /// Too near to a change of mode to say, or in a turn that was too long.
+    /// Too near to a change of mode to judge, or in a turn that was too long.
     edge: u64,
 }
 

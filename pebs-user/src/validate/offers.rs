@@ -19,7 +19,7 @@ pub(crate) enum Truth {
     Instructions,
     /// New pages that are touched.
     Pages,
-    /// ns on the CPU, as the thread's clock says.
+    /// ns on the CPU, by the thread's clock.
     CpuTime,
     /// The counter's own value.
     Counter,
@@ -107,7 +107,7 @@ pub(crate) fn is_ibs(event: &ResolvedEvent) -> bool {
     )
 }
 
-/// Names of a precise event of Intel's, newer and older ones. The truth is of user mode only: the kernel's events, such
+/// Names of a precise event of Intel CPUs, newer and older. The truth covers user mode only: the kernel's events, such
 /// as those for each sample, are not in it.
 const L1_MISSES: [&str; 2] = [
     "mem_load_retired.l1_miss:upp",

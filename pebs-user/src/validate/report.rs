@@ -131,7 +131,7 @@ pub(crate) enum Verdict {
     Holds,
     /// One at least is not.
     Deviates,
-    /// Measured, and there is no bound to judge by.
+    /// Measured, without a bound to judge by.
     Measured,
     /// Nothing could be measured.
     NotHere,
@@ -257,7 +257,7 @@ impl Figure {
 }
 
 impl Row {
-    /// A row that has something to say.
+    /// A row with results.
     pub(crate) fn new(event: &str, case: impl Into<String>, basis: Basis) -> Self {
         Self {
             event: event.to_owned(),

@@ -25,7 +25,7 @@ const FOLLOWING: &str = "live: being written, read anew every second or so";
 /// Shown when it has ended.
 const ENDED: &str = "the recording has ended, and this is all of it";
 
-/// What to read.
+/// The trace to read, and how.
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
     /// Directory of the trace.

@@ -32,7 +32,7 @@ impl Drop for TakenOver {
 /// Shows a trace, and newer data as they come, until the user quits or a signal asks for the end.
 ///
 /// # Errors
-/// If the terminal can't be read or written. It is given back whatever happens.
+/// If the terminal can't be read or written. It is restored in any case.
 pub(crate) fn show(mut data: Data, news: Option<&Receiver<News>>) -> io::Result<()> {
     let is_asked_to_end = watch_signals()?;
     let taken = TakenOver;

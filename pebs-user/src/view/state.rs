@@ -29,7 +29,7 @@ pub(crate) enum Key {
     Esc,
     /// Delete a character, or back.
     Backspace,
-    /// Ctrl-C: the end, wherever it is typed.
+    /// Ctrl-C: quits, wherever it is typed.
     Interrupt,
     /// A character.
     Char(char),

@@ -20,7 +20,7 @@ const FOREIGN: [&str; 4] = [
     "--per-thread",
 ];
 
-/// What is wrong with a command of `pebs-trace`, arguments that are missing aside if it is only a part of one.
+/// Describes the fault of a command of `pebs-trace`; `partial`: missing arguments are not a fault.
 fn fault(command: &Command, partial: bool) -> Option<String> {
     let words = cli::in_order(command.words.iter().map(OsString::from));
     let cli = match Cli::try_parse_from(words) {
@@ -46,8 +46,7 @@ fn fault(command: &Command, partial: bool) -> Option<String> {
     specs.chain(events).next()
 }
 
-/// Every command in a block of `sh` that runs `pebs-trace` has options that exist, values that they take, SPECs and
-/// events that can be read.
+/// Every `pebs-trace` command in an `sh` block has existing options, valid values, and SPECs and events that parse.
 #[test]
 fn blocks_parse() {
     let (mut seen, mut faults) = (0, Vec::new());
@@ -70,7 +69,7 @@ fn blocks_parse() {
     assert!(seen > 60, "{seen} commands only");
 }
 
-/// So has every command within a sentence, `explain --item 4711` as well as `pebs-trace events`.
+/// The same for every command within a sentence, such as `explain --item 4711` or `pebs-trace events`.
 #[test]
 fn spans_parse() {
     let cli = Cli::command();
@@ -97,7 +96,7 @@ fn spans_parse() {
     assert!(seen > 10, "{seen} commands only");
 }
 
-/// Every option that is named by itself exists, of a recording or of a subcommand.
+/// Every option named by itself is an option of the recording or of a subcommand.
 #[test]
 fn options_exist() {
     let cli = Cli::command();
@@ -119,14 +118,14 @@ fn options_exist() {
     assert!(faults.is_empty(), "{faults:#?}");
 }
 
-/// The README has a line for each subcommand, and for no other.
+/// The README has a line for each subcommand, and for nothing else.
 #[test]
 fn readme_lists_subcommands() {
     let readme = &pages()[0].text;
     let table = readme.split("| command | does |\n").nth(1).unwrap();
     let lines = table.lines().take_while(|line| line.starts_with('|'));
     let shown = lines.filter_map(|line| line.split('`').nth(1));
-    // The line of recording, which needs no subcommand, has a command.
+    // The line for recording shows a command, as it has no subcommand.
     let shown: BTreeSet<&str> = shown.filter(|name| !name.contains(' ')).collect();
     let cli = Cli::command();
     let listed = cli.get_subcommands().filter(|it| !it.is_hide_set());
@@ -134,7 +133,7 @@ fn readme_lists_subcommands() {
     assert_eq!(shown, listed);
 }
 
-/// Quotes, continued lines, remarks, assignments, pipes and what a shell puts in are read as a shell does.
+/// Quotes, continued lines, comments, assignments, pipes and substitutions are parsed like in a shell.
 #[test]
 fn shell_words() {
     let script = "sudo A=b pebs-trace -u 'x:f(id=arg1)' \\\n    -p $(pgrep -f 'x') > out  # why\nfirst 'a b' && second | third &\n(for i in $(seq 3); do a; done)";

@@ -1,5 +1,5 @@
-//! The README and the guide against the program: every command they show parses, every option they name exists, every
-//! link leads somewhere, and the reference of columns is that of the schema.
+//! Checks the README and the guide against the program: every command parses, every option exists, every link has a
+//! target, and the reference of columns equals the schema.
 #![expect(
     clippy::unwrap_used,
     reason = "integration tests: a panic is the report"
@@ -20,7 +20,7 @@ fn pages() -> Vec<markdown::Page> {
     markdown::pages(workspace()).unwrap()
 }
 
-/// Long enough to say everything, short enough to be read.
+/// The README's size is within its limits.
 #[test]
 fn readme_is_short() {
     let bytes = pages()[0].text.len();

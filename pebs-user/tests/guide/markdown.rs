@@ -1,4 +1,4 @@
-//! What the README and the guide show: fenced blocks, code spans, and the commands of blocks in `sh`.
+//! Extracts fenced blocks, code spans, and the commands of `sh` blocks from the README and the guide.
 //!
 //! The tests of the guide, of the command line (`tests/tests/cli/documented.rs`) and of `xtask` share this file.
 
@@ -12,7 +12,7 @@ pub struct Page {
 
 /// A fenced block.
 pub struct Block {
-    /// What follows the fence: `sh`, `sh mixed`, `sql`.
+    /// Words after the opening fence: `sh`, `sh mixed`, `sql`.
     pub info: String,
     /// The lines between.
     pub text: String,
@@ -86,10 +86,10 @@ pub fn spans(text: &str) -> Vec<String> {
     spans.map(|span| span.replace('\n', " ")).collect()
 }
 
-/// The commands of a shell script. What a `$(..)` prints is `1234`: only pids are asked for so.
+/// The commands of a shell script. A `$(..)` becomes `1234`: such substitutions only produce pids.
 ///
 /// # Panics
-/// If a quote is not closed, or a parenthesis stands in a word without quotes, which a shell would not take.
+/// If a quote is not closed, or an unquoted word contains a parenthesis, which a shell would reject.
 pub fn commands(script: &str) -> Vec<Command> {
     let mut commands = Vec::new();
     let (mut words, mut word) = (Vec::<String>::new(), None::<String>);
@@ -123,7 +123,7 @@ pub fn commands(script: &str) -> Vec<Command> {
                 commands.extend(command(std::mem::take(&mut words)));
             }
             '>' | '<' => {
-                // Where it goes to is no argument.
+                // The target of a redirection is not an argument.
                 words.extend(word.take());
                 while chars.next_if(|char| *char == ' ').is_some() {}
                 while chars.next_if(|char| !char.is_whitespace()).is_some() {}

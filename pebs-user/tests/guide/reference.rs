@@ -1,6 +1,6 @@
-//! `guide/trace.md`: tables, columns and flags as the schema declares them.
+//! Checks `guide/trace.md`: tables, columns and flags as declared in the schema.
 //!
-//! `PEBS_BLESS=1 cargo test -p pebs-user --test guide` writes the generated part anew.
+//! `PEBS_BLESS=1 cargo test -p pebs-user --test guide` rewrites the generated part.
 
 use std::fmt::Write as _;
 
@@ -63,7 +63,7 @@ fn generated() -> String {
     text
 }
 
-/// The page has every table, column and flag, as the schema says them.
+/// The page has every table, column and flag of the schema.
 #[test]
 fn columns_are_up_to_date() {
     let path = super::workspace().join("pebs-user/guide/trace.md");
@@ -81,7 +81,7 @@ fn columns_are_up_to_date() {
     );
 }
 
-/// Comments become sentences of a table: links lose their brackets, flags get the names that reports show.
+/// Comments become cells of a table: links lose their brackets, flags get their names in reports.
 #[test]
 fn words_of_comments() {
     let doc = " See [`visit_flag::LOSS`] and\n `a|b`.\n";

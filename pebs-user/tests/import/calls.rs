@@ -15,11 +15,11 @@ use crate::run::Import;
 /// Source: include/uapi/linux/perf_event.h.
 const CALL_STACK: u64 = 1 << 11;
 
-/// First address of the kernel's half, and first of the marks between its frames and those of user space.
+/// The kernel's half of the addresses, and the context marker between kernel and user frames.
 const KERNEL: u64 = 1 << 63;
 const CONTEXTS: u64 = -4095_i64 as u64;
 
-/// By sample, in order of time: its address, and how many frames its stack has by the fields of its record.
+/// By sample, sorted by time: its address, and the number of frames in its record.
 fn frames_of(path: &Path) -> Vec<(u64, usize)> {
     let mut data = PerfData::open(path).unwrap();
     let survey = survey(&mut data).unwrap();
@@ -40,7 +40,7 @@ fn frames_of(path: &Path) -> Vec<(u64, usize)> {
         let kernel = chain.filter(|at| *at < CONTEXTS && *at >= KERNEL).count();
         let calls = branches.entries.len() / 3;
         assert!(calls > 0, "each of these samples has calls");
-        // Of the innermost function in user space the address is the sample's, or the call's target.
+        // The innermost user-space address is the sample's, or the target of the last call.
         samples.push((
             sample.time.unwrap(),
             ip,
@@ -54,7 +54,7 @@ fn frames_of(path: &Path) -> Vec<(u64, usize)> {
         .collect()
 }
 
-/// Every sample of such a recording has a stack: the kernel's frames, where it was in user space, and each call.
+/// Every sample of such a recording has a stack: the kernel's frames, its user-space address, and each call.
 #[test]
 fn lbr_call_stacks() {
     let Some(path) = fixture("hsw-i5-4200U.cycles-P.lbr-callgraph") else {
@@ -80,7 +80,7 @@ fn lbr_call_stacks() {
     assert!(found.iter().any(|(ip, _)| *ip >= KERNEL));
 }
 
-/// Branches that are no calls make no stacks.
+/// Branches other than calls give no stacks.
 #[test]
 fn other_branches() {
     for name in ["skl-m7-6Y75.cycles-ppp.lbr", "zen4-engsample.brs-spec.rc4"] {

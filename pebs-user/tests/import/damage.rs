@@ -1,4 +1,4 @@
-//! Files and tables that are not what they should be: one line, one hint, and what could be saved.
+//! Damaged files and tables: one error line, one hint, and the rest is imported.
 
 use crate::fixture;
 use crate::piped::Piped;
@@ -8,7 +8,7 @@ fn recording() -> Vec<u8> {
     std::fs::read(fixture("vm-spr.cpu-clock+uprobe-req.mt3.clk-mono").unwrap()).unwrap()
 }
 
-/// Nothing could be imported: exit status 2, these two lines, no trace.
+/// The import failed: exit status 2, these two lines, no trace.
 fn refused(import: &Import, error: &str, hint: &str) {
     let lines: Vec<&str> = import.stderr.lines().collect();
     assert_eq!(import.code, 2, "{}", import.stderr);
@@ -34,7 +34,7 @@ fn replace(bytes: &mut [u8], from: &[u8], to: &[u8]) {
     bytes[at..at + to.len()].copy_from_slice(to);
 }
 
-/// What is no recording, or not one of this kind of machine, is refused.
+/// Files other than recordings, and recordings of another architecture, are refused.
 #[test]
 fn not_a_recording() {
     let whole = recording();
@@ -90,8 +90,8 @@ fn not_a_recording() {
     }
 }
 
-/// `perf record --per-thread` asks for no time: its samples can't be distinguished by items, though what is reported of
-/// its threads has a time. Where other samples have one, the hint is not about rings.
+/// `perf record --per-thread` records no time: samples can't be assigned to items, though records of its threads have
+/// times. If other samples have times, the hint is not about rings.
 #[test]
 fn no_time() {
     const EXIT: (u32, u16) = (4, 0);
@@ -120,7 +120,7 @@ fn no_time() {
     assert!(import.stderr.contains(hint), "{}", import.stderr);
 }
 
-/// What is cut is saved up to there: exit status 1, the account balances, and nothing is made up.
+/// A truncated file is imported up to its end: exit status 1, the account balances, and no sample is invented.
 #[test]
 fn cut() {
     let whole = recording();
@@ -160,11 +160,11 @@ fn cut() {
     );
 }
 
-/// A recording whose `perf record` was killed is read without what is written last.
+/// A recording whose `perf record` was killed is read without the parts written last.
 #[test]
 fn unfinished() {
     let mut bytes = recording();
-    // The size of the records, and which features there are: written at the end.
+    // The size of the records and the list of features are written at the end.
     bytes[48..56].fill(0);
     bytes[72..104].fill(0);
     let data_end = 1 + bytes.len() * 9 / 10;
@@ -175,7 +175,7 @@ fn unfinished() {
     let samples: u64 = info.events.iter().map(|event| event.samples).sum();
     assert!(samples > 1000, "{samples}");
     let probes = Import::of_bytes(&bytes[..data_end], &["--begin", "req_begin"]);
-    // Their names come with an update record, their formats at the end.
+    // Names come with an update record, formats at the end.
     assert!(
         probes.code == 1 || probes.stderr.contains("no event 'req_begin'"),
         "{}",
@@ -183,7 +183,7 @@ fn unfinished() {
     );
 }
 
-/// Names that are not there are answered with those that are.
+/// Errors for unknown names list the existing ones.
 #[test]
 fn wrong_names() {
     let path = fixture("vm-spr.cpu-clock+uprobe-req.mt3.clk-mono").unwrap();
@@ -243,7 +243,7 @@ fn wrong_names() {
     );
 }
 
-/// A table of marks that is malformed is refused with the line at fault; one on another clock is reported.
+/// A malformed table of marks is refused with the faulty line; one on another clock is reported.
 #[test]
 fn wrong_tables() {
     let path = fixture("vm-spr.cpu-clock+uprobe-req.mt3.clk-mono").unwrap();
@@ -313,7 +313,7 @@ fn wrong_tables() {
     );
 }
 
-/// A pipe neither blocks nor is taken for a file.
+/// A pipe neither blocks nor counts as a file.
 #[test]
 fn pipe() {
     let import = Import::prepare();

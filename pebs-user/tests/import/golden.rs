@@ -1,11 +1,11 @@
-//! What an import prints and writes, for every family of recordings.
+//! Output and tables of imports, for every family of recordings.
 
 use std::path::Path;
 
 use crate::run::Import;
 use crate::{FOREIGN, OURS, fixture};
 
-/// Arguments of recordings in which there are items.
+/// Arguments for recordings with items.
 fn arguments(name: &str) -> &'static [&'static str] {
     if name.starts_with("vm-spr") {
         return &[
@@ -38,8 +38,8 @@ fn shown(import: &Import) -> String {
     )
 }
 
-/// The report, what is said beside it, the exit status and the rows of each table are those of the golden text; the
-/// account balances, and no sample of the file is missing from it.
+/// Report, other output, exit status and rows of each table equal the golden text; the account balances, and no sample
+/// of the file is missing from it.
 #[test]
 fn families() {
     let bless = std::env::var_os("PEBS_BLESS").is_some_and(|value| value == "1");
@@ -48,7 +48,7 @@ fn families() {
     for (name, samples, _) in OURS.into_iter().chain(FOREIGN) {
         let Some(path) = fixture(name) else { continue };
         if name.starts_with("mstange.sleep.compressed") && !name.contains("compressed2") {
-            // Of another architecture: see `damage`.
+            // Of another architecture, see `damage`.
             continue;
         }
         let import = Import::of(&path, arguments(name));
@@ -86,7 +86,7 @@ print(*query("select count(*), count(distinct item_id), sum(samples)::bigint, co
       *query("select sum(samples)::bigint, count(events), sum(events)::bigint from 'out/visit_functions/*.parquet'"))
 "#;
 
-/// DuckDB counts what the report says: 600 items, and 1105 samples in them; nulls are nulls to it.
+/// DuckDB's counts equal the report's: 600 items with 1105 samples; nulls are nulls.
 #[test]
 fn duckdb_reads_the_same() {
     let python = std::env::var_os("PEBS_TRACE_PYTHON").unwrap_or_else(|| "python3".into());
@@ -104,7 +104,7 @@ fn duckdb_reads_the_same() {
     let import = Import::of(&fixture(name).unwrap(), arguments(name));
     let answer = run(QUERY, import.dir.path()).unwrap();
     let answer = String::from_utf8(answer.stdout).unwrap();
-    // Its samples carry no CPU, its marks do; each sample stands for 100 us.
+    // Samples have no CPU, marks do; each sample stands for 100 us.
     assert_eq!(
         answer.trim(),
         "600 600 1105 600 600 1142 1105 0 1105 633 110500000"

@@ -1,4 +1,4 @@
-//! Items: by probes that were recorded, and by a table.
+//! Items from recorded probes, and from a table.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -72,7 +72,7 @@ fn probes_and_table_agree() {
             "probe_srv:req_end" => "end",
             _ => continue,
         };
-        // common fields (8 bytes), the probe's address, its id.
+        // Common fields (8 bytes), the probe's address, the id.
         let id = u64::from_ne_bytes(raw[16..24].try_into().unwrap());
         writeln!(table, "{time},{tid},{mark},{id}").unwrap();
     }
@@ -93,7 +93,7 @@ fn probes_and_table_agree() {
     assert_eq!(visits(&by_table), by_probes);
 }
 
-/// Without an id at the end, and without an end: items are matched by thread.
+/// Without an id at the end, or without an end, items are matched by thread.
 #[test]
 fn rules() {
     let path = fixture("vm-spr.cpu-clock+uprobe-req.mt3.callgraph.zstd").unwrap();
@@ -118,7 +118,7 @@ fn rules() {
     }
 }
 
-/// Marks spliced onto real precise samples: each sample is in the item that its time is in, and all are exact.
+/// Marks added to real precise samples: each sample is in the item at its time, and all are exact.
 #[test]
 fn marks_on_precise_samples() {
     let Some(path) = fixture("cfl-i9-9980HK.cycles-ppp.threads") else {
@@ -129,7 +129,7 @@ fn marks_on_precise_samples() {
     for (_, time, tid, _) in &taken {
         threads.entry(*tid).or_default().push(*time);
     }
-    // The first one replaces its program in the midst of its samples, which ends its item.
+    // The first thread execs between its samples, which ends its item.
     let first = threads.pop_first().unwrap();
     assert_eq!(first.1.len(), 7);
     let (mut table, mut expected) = ("item_id,mark,tid,time_ns\n".to_owned(), Vec::new());
@@ -160,7 +160,7 @@ fn marks_on_precise_samples() {
     );
 }
 
-/// In a recording without samples' CPUs and reset values these are null, and never a number.
+/// Without CPU and reset value in the samples, these are null.
 #[test]
 fn unknown_is_null() {
     let Some(path) = fixture("cfl-i9-9980HK.cycles-ppp.threads") else {
@@ -179,7 +179,7 @@ fn unknown_is_null() {
     assert_eq!((event.precise_requested, event.precise_granted), (3, 3));
 }
 
-/// Ranges in which the kernel throttled, and what it lost, are rows of `losses`.
+/// Throttled ranges and losses are rows of `losses`.
 #[test]
 fn losses() {
     let cases = [

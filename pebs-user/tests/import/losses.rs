@@ -1,4 +1,4 @@
-//! What was lost: counted once, and over all of the time in which it may have been.
+//! Losses are counted once, with the longest range in which they may have happened.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use crate::run::Import;
 const LOST: (u32, u16) = (2, 0);
 const SAMPLE: (u32, u16) = (9, 2);
 
-/// perf's own count at the end; the other of what its filter left out.
+/// perf's own count at the end; `FILTERED`: records dropped by its filter.
 const LOST_SAMPLES: (u32, u16) = (13, 0);
 const FILTERED: (u32, u16) = (13, 1 << 15);
 
@@ -20,8 +20,8 @@ const CPU: u64 = 1 << 7;
 const SAMPLE_ID_ALL: u64 = 1 << 18;
 const THREAD: u64 = 10 | 10 << 32;
 
-/// Times of the samples of each CPU in one round, us; the ring of CPU 1 was full after its first round, and the record
-/// that reports it comes first in what is read of it later.
+/// Times of each CPU's samples by round, us. The ring of CPU 1 was full after its first round; the record that reports
+/// it is the first one read later.
 const ROUNDS: [[&[u64]; 2]; 4] = [
     [&[100, 200], &[110, 190]],
     [&[300, 400], &[]],
@@ -29,7 +29,7 @@ const ROUNDS: [[&[u64]; 2]; 4] = [
     [&[700], &[710]],
 ];
 
-/// Which sample the loss precedes, and how many it was.
+/// Time of the sample that the loss precedes, and number of lost records.
 const BEFORE_US: u64 = 580;
 const RECORDS: u64 = 40;
 
@@ -37,7 +37,7 @@ fn ns(us: u64) -> u64 {
     1_000_000 + us * 1000
 }
 
-/// A recording with `counted` as perf's own count; with or without the CPU in its records.
+/// A recording with `counted` as perf's own count; `has_cpu`: whether records have the CPU.
 fn recording(has_cpu: bool, counted: u64) -> Vec<u8> {
     let mut piped = Piped::new();
     let fields = if has_cpu { FIELDS | CPU } else { FIELDS };
@@ -81,8 +81,8 @@ fn losses(recording: &[u8]) -> (Import, String) {
     (import, text)
 }
 
-/// The range begins with the last record of the same ring, though that of another one is before it in the file. What
-/// perf counts at the end is the same once more, and what its filter left out was not lost.
+/// The range begins at the last record of the same ring, even if the file has another ring's record just before. perf's
+/// count at the end includes it, and records dropped by the filter are not lost.
 #[test]
 fn of_a_ring() {
     let (import, found) = losses(&recording(true, RECORDS));
@@ -91,14 +91,14 @@ fn of_a_ring() {
     assert!(notes.contains("7 samples were left out by"), "{notes}");
 }
 
-/// Where records do not name their ring, the range begins early enough all the same.
+/// Without the CPU in its records, the range still begins early enough.
 #[test]
 fn of_any_ring() {
     let (_, found) = losses(&recording(false, RECORDS));
     assert_eq!(found, "100..580 None 40\n");
 }
 
-/// What was lost before the first record was lost since nobody knows when: not since the clock's begin.
+/// A loss before the first record begins at an unknown time, not at the clock's begin.
 #[test]
 fn at_the_begin() {
     let mut piped = Piped::new();
@@ -111,7 +111,7 @@ fn at_the_begin() {
     assert_eq!(found, "100..150 None 40\n");
 }
 
-/// What is counted beyond the records in the rings was lost at the end: no record followed that could tell.
+/// Losses counted at the end beyond those in the rings are at the end: no later record could report them.
 #[test]
 fn at_the_end() {
     let (_, found) = losses(&recording(true, RECORDS + 2));

@@ -1,7 +1,7 @@
 //! Recordings of `perf record` through the decoder, the import and the report.
 //!
-//! `golden/NAME.txt` is what an import of `NAME.data` prints and writes. `PEBS_BLESS=1 cargo test -p pebs-user --test
-//! import` writes the golden texts anew: read the difference before you keep it.
+//! `golden/NAME.txt` is the output and the tables of an import of `NAME.data`. `PEBS_BLESS=1 cargo test -p pebs-user
+//! --test import` rewrites the golden texts: read the difference before you keep it.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use pebs_user::import::survey;
 use pebs_user::perf::data::reader::PerfData;
 
-/// A recording: its name, the samples in it, those of them with an exact ip.
+/// A recording: its name, number of samples, and of samples with an exact ip.
 type Fixture = (&'static str, u64, u64);
 
 /// Recordings that are part of the repository.
@@ -32,7 +32,7 @@ const OURS: [Fixture; 2] = [
     ("vm-spr.cpu-clock+uprobe-req.mt3.callgraph.zstd", 2342, 0),
 ];
 
-/// Recordings of others. Of all precise events of Intel's each sample is exact.
+/// Recordings of others. Every sample of a precise Intel event is exact.
 const FOREIGN: [Fixture; 29] = [
     ("adl-i9-12900K.user_events+sched_switch.clk-mono", 539, 0),
     (
@@ -69,7 +69,7 @@ const FOREIGN: [Fixture; 29] = [
     ("zen4-engsample.brs-spec.rc4", 8, 0),
 ];
 
-/// Where a recording is; `None`, and it is said, if it is one of others' and not here.
+/// Path of a recording; `None`, with a message, if it is one of others' and missing.
 fn fixture(name: &str) -> Option<PathBuf> {
     let file = format!("{name}.data");
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -92,7 +92,7 @@ fn fixture(name: &str) -> Option<PathBuf> {
     found
 }
 
-/// All samples of all recordings are read to their last byte, and there are as many as there should be.
+/// All recordings are read to their last byte, with the expected number of samples.
 #[test]
 fn every_sample() {
     for (name, samples, exact) in OURS.into_iter().chain(FOREIGN) {

@@ -47,8 +47,8 @@ fn report(import: &Import, format: &str) -> String {
     String::from_utf8(run.stdout).unwrap()
 }
 
-/// Each sample of a load or a store has its row, and the reports say what the golden texts say: Intel's loads and
-/// stores, as a whole and item by item, loads over a latency with a weight of three parts, and AMD's IBS.
+/// Each sample of a load or store has its row, and reports equal the golden texts: loads and stores of Intel, as a
+/// whole and by item, loads over a latency with a three-part weight, and AMD's IBS.
 #[test]
 fn reports() {
     let bless = std::env::var_os("PEBS_BLESS").is_some_and(|value| value == "1");
@@ -81,7 +81,7 @@ fn reports() {
     }
 }
 
-/// A recording without accesses has an empty table, and the report says what to do.
+/// A recording without accesses gives an empty table, and the report has a hint.
 #[test]
 fn nothing_to_say() {
     let import = Import::of(
@@ -93,7 +93,7 @@ fn nothing_to_say() {
     assert_eq!(report(&import, "csv").lines().count(), 1);
 }
 
-/// A trace of a version that had no such table is one without accesses.
+/// A trace of a version without the table is one without accesses.
 #[test]
 fn older_traces() {
     let import = Import::of(
@@ -104,7 +104,7 @@ fn older_traces() {
     assert!(report(&import, "text").starts_with("no sample of this trace has a memory access"));
 }
 
-/// The guide's query of `memory` gives what the report says.
+/// The guide's query of `memory` gives the report's figures.
 #[test]
 fn guide_query() {
     let python = std::env::var_os("PEBS_TRACE_PYTHON").unwrap_or_else(|| "python3".into());

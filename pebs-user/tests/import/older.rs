@@ -1,4 +1,4 @@
-//! Traces that earlier versions wrote: one of each schema.
+//! Traces written by earlier versions: one of each schema.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ fn written_with(schema: u32) -> PathBuf {
     traces.join(format!("schema-{schema}"))
 }
 
-/// All visits, by number: in which order rows lie is no part of a schema.
+/// All visits, sorted by number: the order of rows is not part of a schema.
 fn visits(trace: &Trace) -> Vec<VisitRow> {
     let mut rows = Vec::new();
     visits::each(trace, |row| rows.push(row)).unwrap();
@@ -22,7 +22,7 @@ fn visits(trace: &Trace) -> Vec<VisitRow> {
     rows
 }
 
-/// A trace of each schema is read as if it were written now; columns that it lacks are unknown.
+/// A trace of each schema is read like a current one; columns that it lacks are unknown.
 #[test]
 fn older_schemas() {
     let path = fixture("vm-spr.cpu-clock+uprobe-req.mt3.callgraph.zstd").unwrap();
@@ -35,7 +35,7 @@ fn older_schemas() {
         for table in Table::ALL {
             assert_eq!(old.rows(table).unwrap(), now.rows(table).unwrap());
         }
-        // No column of schema 1.
+        // Columns that schema 1 lacks.
         let as_old = |row| VisitRow {
             shared_ns: None,
             idle_ns: None,

@@ -1,6 +1,6 @@
-//! What `perf record -o -` writes, made by hand.
+//! Recordings in the form of `perf record -o -`, made by hand.
 
-/// A recording in the making.
+/// A recording being built.
 pub struct Piped(pub Vec<u8>);
 
 impl Piped {
@@ -17,18 +17,18 @@ impl Piped {
         self.0.extend(body);
     }
 
-    /// A record of words.
+    /// Adds a record of words.
     pub fn words(&mut self, kind: (u32, u16), words: &[u64]) {
         let body: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
         self.record(kind, &body);
     }
 
-    /// An event: its type, config and period, the fields of its samples, its id. `flags`: of the attr.
+    /// Adds an event: its type, config and period, the fields of its samples, its id. `flags`: of the attr.
     pub fn attr(&mut self, what: [u64; 3], (fields, flags): (u64, u64), id: u64) {
         self.attr_that_reads(what, (fields, 0, flags), id);
     }
 
-    /// An event whose samples have counts in a format.
+    /// Adds an event whose samples have counts in a read format.
     pub fn attr_that_reads(
         &mut self,
         [kind, config, period]: [u64; 3],
@@ -42,7 +42,7 @@ impl Piped {
         self.words((64, 0), &words);
     }
 
-    /// All rings were read.
+    /// Ends a round: all rings were read.
     pub fn round(&mut self) {
         self.record((68, 0), &[]);
     }

@@ -1,4 +1,4 @@
-//! One reading: what is found out while records are fed is what is known if the whole file was looked through before.
+//! An import in one reading equals one after a survey of the whole file.
 
 use pebs_user::store::schema;
 use proptest::prelude::*;
@@ -16,7 +16,7 @@ const SAMPLE: (u32, u16) = (9, 2);
 const SWITCH_OUT: (u32, u16) = (14, 1 << 13);
 const SWITCH_IN: (u32, u16) = (14, 0);
 
-/// `FINISHED_ROUND`, and a record of perf's own that says nothing.
+/// `FINISHED_ROUND`, and a record of perf's own without content.
 const ROUND: u32 = 68;
 const NOTHING: u32 = 79;
 
@@ -26,13 +26,13 @@ const PERIOD: u64 = 1 << 8;
 const SAMPLE_ID_ALL: u64 = 1 << 18;
 const FREQ: u64 = 1 << 10;
 
-/// A clock, where items begin, where they end, and an event kept to a frequency.
+/// Event ids: a clock, begin marks, end marks, and an event with a frequency.
 const CLOCK: u64 = 1;
 const BEGIN: u64 = 2;
 const END: u64 = 3;
 const CYCLES: u64 = 4;
 
-/// What happens next on a CPU.
+/// The next record of a CPU.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Sample,
@@ -60,7 +60,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What a CPU's ring holds when it is read: how long each step takes, us.
+/// Content of a CPU's ring when it is read: records, each with the time since the previous one, us.
 type Ring = Vec<(Step, u64)>;
 
 /// Rounds of two rings.
@@ -74,7 +74,7 @@ fn recording(rounds: &[[Ring; 2]], has_switches: bool) -> Vec<u8> {
     piped.attr([0, 0, 4000], (fields, flags | FREQ), CYCLES);
     let mut times = [1_000_000_000_u64; 2];
     let mut processes = 0;
-    // No record is older than the newest of the round before the last one.
+    // No record is older than the newest of the round before the last.
     let mut newest = [0, 0];
     for round in rounds {
         times = times.map(|time| time.max(newest[0]));
@@ -103,7 +103,7 @@ fn thread(tid: u64) -> u64 {
     tid | tid << 32
 }
 
-/// Words behind each record that is no sample.
+/// Trailing words of each record that is not a sample.
 fn id(cpu: u64, time: u64, tid: u64) -> [u64; 4] {
     [thread(tid), time, cpu, CLOCK]
 }
@@ -134,7 +134,7 @@ fn put(piped: &mut Piped, (cpu, time): (u64, u64), step: Step) {
     }
 }
 
-/// A process that begins, runs another program, takes a sample and ends, within a microsecond.
+/// Adds a process that begins, execs, takes a sample and ends within a microsecond.
 fn process(piped: &mut Piped, (cpu, time): (u64, u64), pid: u64) {
     let parent = 10 + cpu;
     let pids = pid | parent << 32;
@@ -150,7 +150,7 @@ fn process(piped: &mut Piped, (cpu, time): (u64, u64), pid: u64) {
     piped.words(EXIT, &exit);
 }
 
-/// The same records without rounds: nothing is fed before all is known.
+/// The same records without rounds, so that the import surveys the whole file first.
 fn without_rounds(recording: &[u8]) -> Vec<u8> {
     let mut bytes = recording.to_vec();
     let mut at = 16;
@@ -165,7 +165,7 @@ fn without_rounds(recording: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// All rows that do not depend on the order in which threads are looked at, and what the trace says about itself.
+/// All rows that do not depend on the order of threads, and the trace's metadata.
 fn told(recording: &[u8]) -> Vec<String> {
     let args = ["--begin", "page-faults", "--end", "minor-faults"];
     let import = Import::of_bytes(recording, &[&args[..], &["--max-loss", "100"]].concat());
@@ -202,7 +202,7 @@ fn ring() -> impl Strategy<Value = Ring> {
     prop::collection::vec((step(), 1_u64..3000), 0..12)
 }
 
-/// Events of all kinds are there, in the first round and in the last.
+/// Adds events of all kinds to the first round and to the last.
 fn framed(mut rounds: Vec<[Ring; 2]>) -> Vec<[Ring; 2]> {
     let all = [Step::Sample, Step::Begin, Step::Sample, Step::Cycles(7)];
     let all = all.map(|step| (step, 5));
@@ -213,7 +213,7 @@ fn framed(mut rounds: Vec<[Ring; 2]>) -> Vec<[Ring; 2]> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
-    /// Losses, throttled counters, processes, switches, periods: whatever comes when.
+    /// Losses, throttled counters, processes, switches and periods in any order.
     #[test]
     fn whatever_comes(
         rounds in prop::collection::vec((ring(), ring()), 0..12),
@@ -224,8 +224,8 @@ proptest! {
     }
 }
 
-/// A ring that was silent at first has the oldest record of all; a counter stands still over many short rounds, and one
-/// to the end; a loss reaches back over all of it.
+/// A ring that was silent at first has the oldest record; a counter is stopped over many short rounds, and one until
+/// the end; a loss reaches back over everything.
 #[test]
 fn surprises() {
     let sample = |us| (Step::Sample, us);

@@ -6,7 +6,7 @@ use std::process::Command;
 use pebs_user::store::reader::Trace;
 use pebs_user::store::schema::Table;
 
-/// An import that ran: in a folder of its own, into `out`.
+/// An import that ran, in its own folder, into `out`.
 pub struct Import {
     pub dir: tempfile::TempDir,
     pub code: i32,
@@ -15,8 +15,7 @@ pub struct Import {
 }
 
 impl Import {
-    /// Imports a file under another name, so that nothing printed depends on where it is. Binaries are looked for
-    /// nowhere.
+    /// Imports a file under another name, so that the output does not depend on its path. Binaries are not searched.
     pub fn of(file: &Path, args: &[&str]) -> Self {
         let import = Self::prepare();
         std::os::unix::fs::symlink(file, import.dir.path().join("perf.data")).unwrap();
@@ -64,7 +63,7 @@ impl Import {
         Trace::open(&self.out()).unwrap_or_else(|error| panic!("{error}\n{}", self.stderr))
     }
 
-    /// Rows of each table that has some.
+    /// Rows of each table that has any.
     pub fn rows(&self) -> String {
         let trace = self.trace();
         let rows = Table::ALL.map(|table| (table.name(), trace.rows(table).unwrap()));

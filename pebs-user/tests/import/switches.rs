@@ -1,4 +1,4 @@
-//! `sched_switch` as switches: whole, of one process, and with one that is missing.
+//! `sched_switch` as switches: complete, of one process, and with one missing.
 
 use std::fmt::Write as _;
 
@@ -7,14 +7,14 @@ use pebs_user::store::schema::{self, Table, visit_flag};
 use crate::piped::Piped;
 use crate::run::Import;
 
-/// Thread with items, and one that is always seen to leave and never to come.
+/// Thread with items, and a thread that is seen to leave but never to come back.
 const SERVER: u32 = 10;
 const OTHER: u32 = 20;
 
-/// Items, each 900 us long, and 1 ms from one to the next.
+/// Number of items, each 900 us long, one per ms.
 const ITEMS: u64 = 40;
 
-/// ns from an item's begin to where its thread leaves, comes back, has a sample, and ends it.
+/// ns from an item's begin to the thread's switch-out, switch-in, sample, and the item's end.
 const OUT: u64 = 200_000;
 const IN: u64 = 500_000;
 const SAMPLE: u64 = 600_000;
@@ -76,7 +76,7 @@ impl Recording {
         self.0.record((9, 0), &body);
     }
 
-    /// In the context of the thread that leaves.
+    /// Adds a switch, in the context of the thread that leaves.
     fn switch(&mut self, time: u64, prev: u32, next: u32) {
         let mut raw = 28_u32.to_ne_bytes().to_vec();
         raw.extend(prev.to_ne_bytes());
@@ -87,18 +87,18 @@ impl Recording {
         self.sample((SWITCH, time, prev), &raw);
     }
 
-    /// All items, each with a wait. `comes`: whether it is seen that the thread comes back in an item.
+    /// Adds all items, each with a wait. `comes`: whether the thread's return within the item is recorded.
     fn serve(mut self, comes: impl Fn(u64) -> bool) -> Vec<u8> {
         for item in 0..ITEMS {
             let begin = begin(item);
             self.switch(begin + OUT, SERVER, 0);
-            // The one that comes is never seen to come; it is no business of the items'.
+            // The thread that comes is not seen to come; it has no items.
             self.switch(begin + OUT + 1000, OTHER, 0);
             if comes(item) {
                 self.switch(begin + IN, 0, SERVER);
             }
             self.sample((CLOCK, begin + SAMPLE, SERVER), &[]);
-            // The item is known to be over before its thread is seen again.
+            // A later sample shows that the item is over before its thread is seen again.
             self.sample((CLOCK, begin + END + 50_000, OTHER), &[]);
             self.0.round();
         }
@@ -127,7 +127,7 @@ fn imported(recording: &[u8]) -> Import {
     import
 }
 
-/// Item, time on the CPU, and whether it is flagged as one with a loss.
+/// Item, time on the CPU, and whether it is flagged with a loss.
 fn visits(import: &Import) -> Vec<(u64, Option<i64>, bool)> {
     let mut visits = Vec::new();
     schema::visits::each(&import.trace(), |row| {
@@ -139,7 +139,7 @@ fn visits(import: &Import) -> Vec<(u64, Option<i64>, bool)> {
     visits
 }
 
-/// What other threads lack does not matter.
+/// Missing switches of other threads do not matter.
 #[test]
 fn whole() {
     let import = imported(&Recording::new().serve(|_| true));
@@ -151,7 +151,7 @@ fn whole() {
     assert_eq!(trace.rows(Table::Losses).unwrap(), 0);
 }
 
-/// Of a process's own switches nothing is known of the time on the CPU, and it is said why.
+/// With the switches of one process only, the time on the CPU is unknown, and a note gives the reason.
 #[test]
 fn of_one_process() {
     let import = imported(&Recording::new().serve(|_| false));
@@ -163,8 +163,8 @@ fn of_one_process() {
     assert!(notes.contains("sched_switch does not say"), "{notes}");
 }
 
-/// A switch that is missing is a loss from the one before it to where the thread is known to run: at the next mark. The
-/// visit there is flagged for it.
+/// A missing switch is a loss from the switch before it to the thread's next mark, where it is known to run. The visit
+/// at that time is flagged.
 #[test]
 fn one_is_missing() {
     let import = imported(&Recording::new().serve(|item| item != 7));

@@ -1,4 +1,4 @@
-//! Recordings that are whole but unusual: what can't be used of them is said, and the rest is imported.
+//! Complete but unusual recordings: unusable parts are reported, the rest is imported.
 
 use pebs_user::store::schema::{Table, samples, visits};
 
@@ -33,7 +33,7 @@ fn notes(import: &Import) -> String {
     import.trace().info.notes.join("\n")
 }
 
-/// A time that is years from all others costs its sample, not the file.
+/// A damaged time, years from all others, costs its sample, not the file.
 #[test]
 fn damaged_time() {
     let mut piped = clock(FIELDS);
@@ -57,7 +57,7 @@ fn damaged_time() {
     assert_eq!(import.trace().rows(Table::Samples).unwrap(), 100);
 }
 
-/// Files of perf before 2012 begin otherwise, and are otherwise the same.
+/// Files of perf before 2012 have another magic, and are otherwise the same.
 #[test]
 fn version_1() {
     let mut bytes =
@@ -65,7 +65,7 @@ fn version_1() {
     let rows = Import::of_bytes(&bytes, &[]).rows();
     bytes[..8].copy_from_slice(b"PERFFILE");
     assert_eq!(Import::of_bytes(&bytes, &[]).rows(), rows);
-    // Of the other byte order the header's size tells.
+    // The header's size shows the other byte order.
     bytes[8..16].reverse();
     let import = Import::of_bytes(&bytes, &[]);
     assert!(
@@ -96,7 +96,7 @@ fn other_kinds() {
     }
 }
 
-/// User stacks to be unwound and counts of a group are left out, which the report says.
+/// Copied user stacks and counts of a group are left out, with a note in the report.
 #[test]
 fn left_out() {
     let mut dwarf = clock(FIELDS | CALLCHAIN | STACK_USER);
@@ -125,7 +125,7 @@ fn left_out() {
     );
 }
 
-/// The kernel names no thread of a sample that it takes while the thread ends: null, not 4294967295.
+/// A sample taken while its thread ends has no thread: null, not 4294967295.
 #[test]
 fn ended_thread() {
     let mut piped = clock(FIELDS);
@@ -138,7 +138,7 @@ fn ended_thread() {
     assert_eq!(tids, [None, Some(10)]);
 }
 
-/// Items of a table end where it says, though their process runs another program in between.
+/// Items of a table end as listed, even if their process execs in between.
 #[test]
 fn exec_within_an_item() {
     let mut piped = clock(FIELDS);

@@ -1,5 +1,4 @@
-//! Bytes of rings through the whole pipeline with `--keep`: what is kept, what the aggregates say,
-//! and how large the trace becomes.
+//! Ring contents through the whole pipeline with `--keep`: the kept visits, the aggregates, and the size of the trace.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -30,7 +29,7 @@ use tables::Stat;
 /// Several intervals in the stream's 0.3 s.
 const INTERVAL: Duration = Duration::from_millis(50);
 
-/// A trace made of the stream, in a directory that goes away with it.
+/// A trace made of the stream, in a directory that is removed with it.
 struct Made {
     place: tempfile::TempDir,
     kept: KeptVisits,
@@ -97,7 +96,7 @@ fn info(keep: Keep) -> RunInfo {
     }
 }
 
-/// A pipeline that has taken in the whole stream, but is not finished.
+/// A pipeline that has taken the whole stream, but is not finished.
 fn run(stream: &Stream, keep: Keep, dir: &Path) -> Pipeline {
     let options = WriterOptions {
         segment: INTERVAL,
@@ -134,7 +133,7 @@ fn make(stream: &Stream, keep: Keep) -> Made {
     }
 }
 
-/// The books balance, and leaving out is no loss. Gives the number of samples.
+/// Checks that the ledger balances without loss; returns the number of samples.
 fn check(stream: &Stream, outcome: &Outcome) -> u64 {
     assert!(outcome.write_error.is_none(), "{:?}", outcome.write_error);
     assert_eq!(outcome.visits, ITEMS);
@@ -152,7 +151,7 @@ fn rule(text: &str) -> Keep {
     Keep::Slow(text.parse::<Rule>().unwrap())
 }
 
-/// A kept visit has every sample of its own, functions and all; a condensed one has none.
+/// A kept visit has all of its samples with their functions; a condensed one has none.
 fn kept_are_whole(trace: &Trace) {
     let (visits, samples) = (tables::visits(trace), tables::samples_by_visit(trace));
     let functions = tables::functions(trace);
@@ -172,8 +171,8 @@ fn kept_are_whole(trace: &Trace) {
     }
 }
 
-/// With 1 % slow items, every one of the truth is kept, by its duration or by one function, the
-/// trace is a small part of the whole one, and what is left out is booked.
+/// With 1 % slow items, each of them is kept, by its duration or by one function; the trace is a small part of the
+/// complete one, and the samples left out are in the ledger.
 #[test]
 fn slow_items_are_kept() {
     let stream = Stream::new();
@@ -208,13 +207,13 @@ fn slow_items_are_kept() {
             ratio * 100.0,
             all.bytes()
         );
-        // 5 % are descriptions of columns, once a trace.
+        // 5 % are descriptions of columns, written once per trace.
         assert!(ratio <= 0.36, "{text}: {ratio} of the bytes");
     }
 }
 
-/// Without any details the aggregates still hold every visit and every sample, interval by interval,
-/// and their quantiles are those of the whole trace's rows.
+/// Without any details the aggregates still cover every visit and sample, interval by interval, and their quantiles are
+/// those of the complete trace's rows.
 #[test]
 fn aggregates_are_those_of_the_rows() {
     let stream = Stream::new();
@@ -263,7 +262,7 @@ fn aggregates_are_those_of_the_rows() {
     assert_eq!(samples, none.samples);
 }
 
-/// A merged distribution is that of these values, its quantiles within the sketch's error.
+/// Checks a merged distribution against these values; its quantiles within the sketch's error.
 fn agrees(merged: &Stat, mut values: Vec<f64>, visits: u64) {
     assert_eq!(
         (merged.visits, merged.visits_with),
@@ -283,7 +282,7 @@ fn agrees(merged: &Stat, mut values: Vec<f64>, visits: u64) {
     for share in [0.5, 0.9, 0.99] {
         let exact = values[((share * values.len() as f64).ceil() as usize).max(1) - 1];
         let found = merged.quantile(share);
-        // Values are cut to whole ns first.
+        // Values are truncated to whole ns first.
         assert!(
             (found - exact).abs() <= RELATIVE_ERROR * exact + 1.0,
             "{found} for {exact}"
@@ -307,8 +306,8 @@ fn near(a: f64, b: f64, part: f64) {
     assert!((a - b).abs() <= part * b.abs(), "{a} and {b}");
 }
 
-/// The report of a trace with the slow items only says the same of all items as that of the whole
-/// trace, and of the slow ones the same; so does one without any item, but for what made them slow.
+/// The report of a trace with only the slow items has the same figures of all items and of the slow ones as the
+/// complete trace; so does one without any item, except for the causes.
 #[test]
 fn reports_agree() {
     let stream = Stream::new();
@@ -342,7 +341,7 @@ fn reports_agree() {
     );
     let (top, expected) = (&slow.spread[0], &whole.spread[0]);
     assert_eq!(top.slow, row(&whole.spread, top).slow);
-    // Typical are other visits, that is all.
+    // Only the typical visits differ.
     near(top.difference.unwrap(), expected.difference.unwrap(), 0.02);
     let details = |it: &ProbeReport| {
         it.slowest
@@ -356,8 +355,8 @@ fn reports_agree() {
     assert!(none.spread.is_empty() && none.slowest.iter().all(|visit| visit.is_condensed()));
 }
 
-/// A recording that is killed has visits behind its last aggregates. Recovered, its report is of what
-/// there is: the same mean times, and no visit is taken off that was never added.
+/// A killed recording has visits after its last aggregates. Once recovered, its report covers the data present: equal
+/// mean times, and no visit is subtracted that was never added.
 #[test]
 fn killed_recording_is_reported() {
     let (stream, place) = (Stream::new(), tempfile::tempdir().unwrap());

@@ -13,21 +13,21 @@ use pebs_user::units::{Cpu, KtimeNs};
 pub const ORIGIN: u64 = START_NS;
 /// Items of the stream.
 pub const ITEMS: u64 = 10_000;
-/// One in so many is slow, and one in so many has a slow function.
+/// One in this many is slow, and one in this many has a slow function.
 const ONE_IN: u64 = 200;
 /// Items of a cycle.
 const CYCLE: u64 = 100;
 const SAMPLE_NS: u64 = 1000;
 const STACK: u64 = 0x7fff_0000;
 
-/// Usual times of the functions, ns.
+/// Usual times of the five functions, ns.
 const USUAL: [u64; 5] = [4_000, 8_000, 4_000, 6_000, 2_000];
-/// One takes a hundred microseconds longer.
+/// One function takes 100 us longer.
 const SLOW: [u64; 5] = [4_000, 8_000, 104_000, 6_000, 2_000];
-/// As long as usual, but the last one takes most of it.
+/// The usual total, but the last function takes most of it.
 const SLOW_FUNCTION: [u64; 5] = [2_000, 1_000, 1_000, 3_000, 14_000];
 
-/// Code that samples can lie in, so that they have names.
+/// Code for samples, so that they have names.
 const CODE: [fn(); 5] = [
     || _ = black_box(1),
     || _ = black_box("2"),
@@ -36,14 +36,14 @@ const CODE: [fn(); 5] = [
     || _ = black_box((5, 5)),
 ];
 
-/// What the rings held, and the truth.
+/// Ring contents, and the truth.
 pub struct Stream {
     cycles: Vec<(Vec<u8>, u64)>,
     marks: u64,
     pub samples: u64,
-    /// Items that take five times as long as others.
+    /// Items that take five times as long as usual.
     pub slow: BTreeSet<u64>,
-    /// Items that take no longer than others, but have a function that takes seven times as long.
+    /// Items of usual duration with a function that takes seven times as long.
     pub slow_function: BTreeSet<u64>,
     now: u64,
     next_sample: u64,
@@ -51,8 +51,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// The same stream each time. The first 149 items are usual: there is nothing to compare them
-    /// with.
+    /// Makes the same stream each time. The first 149 items are usual, as there is no baseline yet.
     pub fn new() -> Self {
         let mut stream = Self {
             cycles: Vec::new(),
@@ -87,7 +86,7 @@ impl Stream {
     fn item(&mut self, ring: &mut Vec<u8>, item: u64, times: [u64; 5]) {
         self.mark(ring, Role::Begin, mark_flag::ID_VALID, item);
         for (code, time) in CODE.iter().zip(times) {
-            // A quarter more or less.
+            // At random up to a quarter more or less.
             let end = self.now + time * (75 + self.random.below(50)) / 100;
             while self.next_sample < end {
                 if self.next_sample > self.now {
@@ -111,7 +110,7 @@ impl Stream {
         self.marks += 1;
     }
 
-    /// What the draining thread would hand on. The last cycle brings the counters.
+    /// The cycles of the draining thread. The last one has the counters.
     pub fn cycles(&self) -> Vec<Cycle> {
         let last = self.cycles.len() - 1;
         let cycle = |(n, (bytes, end)): (usize, &(Vec<u8>, u64))| {

@@ -1,4 +1,4 @@
-//! Tables of a trace as rows.
+//! Reads tables of a trace as rows.
 
 use std::collections::HashMap;
 
@@ -46,7 +46,7 @@ pub struct Stat {
 }
 
 impl Stat {
-    /// The rows of a measure and function, of all intervals, as one.
+    /// Merges the rows of a measure and function over all intervals.
     pub fn merged(stats: &[Self], measure: &str, function_id: Option<u32>) -> Self {
         let mut rows = stats
             .iter()

@@ -1,5 +1,5 @@
-//! A machine made of nothing: rings and counters as the kernel programs would leave them, drained
-//! into a real pipeline, and the trace that comes of it.
+//! A simulated machine: rings and counters as the kernel programs would fill them, drained into a real pipeline, and
+//! the resulting trace.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,12 +20,12 @@ use pebs_user::stream::sideband::{SidebandEvent, SidebandKind};
 use pebs_user::units::{Cpu, KtimeNs, Pid, Tid};
 use tempfile::TempDir;
 
-/// The process of all threads. No process has this number: nothing of a real one is read.
+/// The process of all threads. The number is beyond the kernel's, so no real process is read.
 pub const PID: u32 = (1 << 22) + 1;
-/// Stack pointer of every visit: each takes the frame of the one before it.
+/// Stack pointer of every visit, so that each reuses the frame of the previous one.
 const SP: u64 = 0x7f00_0000_1000;
 
-/// A record's kind, to be put into a ring or refused.
+/// A record, to be put into a ring or refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     /// An item begins.
@@ -61,7 +61,7 @@ impl What {
     }
 }
 
-/// Rings, counters, and the pipeline that they are drained into. Times are ns on the trace clock.
+/// Rings, counters, and their pipeline. Times are ns on the trace clock.
 pub struct Machine {
     rings: Vec<Vec<u8>>,
     counters: Vec<CounterRow>,
@@ -71,7 +71,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// A machine with so many CPUs, whose probe is [`probes`]'s.
+    /// A machine with this many CPUs and the probe of [`probes`].
     pub fn new(cpus: usize) -> Self {
         Self::with(cpus, None)
     }
@@ -97,18 +97,18 @@ impl Machine {
         }
     }
 
-    /// A program puts a record into a CPU's ring.
+    /// Puts a record into a CPU's ring.
     pub fn emit(&mut self, cpu: usize, tid: u32, time: u64, what: What) {
         frame_words(&mut self.rings[cpu], &what.words(START_NS + time, tid));
         self.counters[cpu][what.counters().0 as usize] += 1;
     }
 
-    /// A program finds no room for a record.
+    /// Counts a record as refused for lack of room.
     pub fn refuse(&mut self, cpu: usize, what: What) {
         self.counters[cpu][what.counters().1 as usize] += 1;
     }
 
-    /// Puts bytes into a ring that hold so many samples, marks and task records.
+    /// Puts bytes into a ring, counted as this many samples, marks and task records.
     pub fn emit_bytes(&mut self, cpu: usize, bytes: &[u8], [samples, marks, tasks]: [u64; 3]) {
         self.rings[cpu].extend_from_slice(bytes);
         let counters = &mut self.counters[cpu];
@@ -117,7 +117,7 @@ impl Machine {
         counters[Counter::TaskEmitted as usize] += tasks;
     }
 
-    /// Empties a perf ring of a CPU, in which a record was found that can't be, but none before.
+    /// Drains a perf ring of a CPU with an invalid record before any valid one.
     pub fn drain_broken(&mut self, cpu: u16, found_at: u64) {
         let ring = BulkStream {
             cpu: Cpu(cpu),
@@ -129,12 +129,12 @@ impl Machine {
         self.pipeline.cycle(&mut cycle);
     }
 
-    /// The rings are emptied, and the counters read at `counted_at`.
+    /// Drains the rings, with counters read at `counted_at`.
     pub fn drain(&mut self, frontier: u64, counted_at: u64) {
         self.drain_with(frontier, counted_at, &[]);
     }
 
-    /// The same, and these processes are said to have replaced their program, ring by ring.
+    /// Like [`Machine::drain`], with exec events of these processes (time, pid), ring by ring.
     pub fn drain_with(&mut self, frontier: u64, counted_at: u64, execs: &[(u64, u32)]) {
         let mut cycle = self.cycle(frontier, counted_at, execs);
         self.pipeline.cycle(&mut cycle);
@@ -164,7 +164,7 @@ impl Machine {
         }
     }
 
-    /// Ends the recording. The ledger balances on every CPU.
+    /// Ends the recording, and checks that the ledger balances on every CPU.
     pub fn finish(self, end: u64) -> Recorded {
         let Outcome {
             ledger,
@@ -192,7 +192,7 @@ fn info(ledger: Option<Ledger>) -> RunInfo {
     }
 }
 
-/// A recording that ended.
+/// A finished recording.
 pub struct Recorded {
     pub ledger: Ledger,
     trace: Trace,
@@ -255,7 +255,7 @@ impl Recorded {
         rows
     }
 
-    /// Rows of `samples`, and how many of them are in a visit.
+    /// Number of rows of `samples`, and of those in a visit.
     pub fn samples(&self) -> (usize, usize) {
         let (mut all, mut within) = (0, 0);
         schema::samples::each(&self.trace, |row| {

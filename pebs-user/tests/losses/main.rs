@@ -1,5 +1,5 @@
-//! Losses made on purpose, through the whole pipeline into a trace: what is missing is in the
-//! ledger and in `losses`, and on the visits that it hit; nothing is made up in its place.
+//! Losses made on purpose, through the whole pipeline into a trace: they are in the ledger, in `losses`, and in the
+//! flags of the affected visits; no record is invented.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -23,9 +23,8 @@ fn account(seen: u64, written: u64, reasons: &[(Reason, u64)]) -> Account {
     }
 }
 
-/// Records of every kind come behind the frontier: they are counted by CPU and kind, the time from
-/// the first to the last is a loss, the visit that they are missing from is flagged, and the one
-/// behind it is whole.
+/// Records of every kind come behind the frontier: they are counted by CPU and kind, the time from the first to the
+/// last is a loss, the visit that lacks them is flagged, and the next one is complete.
 #[test]
 fn late() {
     let mut machine = Machine::new(2);
@@ -73,8 +72,8 @@ fn late() {
     assert_eq!(recorded.visits(), expected);
 }
 
-/// A process replaces its program: the visit before ends there, the one after is whole, though an event
-/// of another CPU that is beyond the frontier was read first, or the event itself comes too late.
+/// A process execs: the visit before ends there, the one after is complete, even if another CPU's event beyond the
+/// frontier was read first, or the exec event comes too late.
 #[test]
 fn program_replaced() {
     let other = machine::PID + 1;
@@ -99,7 +98,7 @@ fn program_replaced() {
     }
 }
 
-/// A mark that ends a visit comes too late: the visit ends where it is seen to be over, flagged.
+/// A late end mark: the visit ends, flagged, at the first record that shows that it is over.
 #[test]
 fn late_end() {
     let mut machine = Machine::new(2);
@@ -119,8 +118,7 @@ fn late_end() {
     assert_eq!(ends, [(1, Some(1200), cut), (2, Some(1300), 0)]);
 }
 
-/// 64 rings: nothing is lost or late, every CPU's account balances, and what waits for the frontier
-/// is no more than what is newer than it.
+/// 64 rings: nothing is lost or late, every CPU's account balances, and only records newer than the frontier wait.
 #[test]
 fn rings_64() {
     let workload = Workload {
@@ -177,8 +175,8 @@ fn rings_64() {
     assert!(visits.iter().all(|v| v.flags & visit_flag::LOSS == 0));
 }
 
-/// A perf ring whose positions make no sense: the range is a loss of unknown size, the visit in it is flagged, the
-/// one behind it is whole, and the account has a record that could not be read.
+/// A perf ring with invalid positions: the range is a loss of unknown size, the visit in it is flagged, the next one is
+/// complete, and the account has one unreadable record.
 #[test]
 fn broken_perf_ring() {
     let mut machine = Machine::with_bulk(1);
@@ -202,7 +200,7 @@ fn broken_perf_ring() {
         cpu: Some(0),
         records: None,
     };
-    // Nothing was read before the first.
+    // No record was read before the first one.
     assert_eq!(
         recorded.losses("malformed"),
         [range(0, 500), range(500, 900)]

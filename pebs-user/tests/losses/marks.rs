@@ -1,4 +1,4 @@
-//! Marks lost at the begin and at the end of visits, at random, held against what was sent.
+//! Random losses of begin and end marks, compared with the marks sent.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use pebs_user::store::schema::visit_flag;
 use crate::machine::{Loss, Machine, Recorded, Visit, What};
 
 const CPUS: u64 = 3;
-/// One thread a CPU.
+/// One thread per CPU.
 const TIDS: std::ops::Range<u32> = 70..73;
 const ITEMS: u64 = 2000;
-/// Time between two marks of a thread, ns at most.
+/// Largest time between two marks of a thread, ns.
 const STEP_NS: u64 = 5_000;
 /// Time between two drains, ns.
 const DRAIN_NS: u64 = 200_000;
@@ -28,7 +28,7 @@ struct Mark {
     lost: bool,
 }
 
-/// Items one after the other on every thread; one mark in `lost_one_in` is lost, in bursts.
+/// Consecutive items on every thread; one mark in `lost_one_in` is lost, in bursts.
 fn marks(random: &mut Random, lost_one_in: u64) -> Vec<Mark> {
     let mut all = Vec::new();
     let mut item = 0;
@@ -62,7 +62,7 @@ fn record(marks: &[Mark]) -> Recorded {
     let mut next_drain = DRAIN_NS;
     for mark in marks {
         while mark.time >= next_drain {
-            // The rings were looked at some us before the counters.
+            // The rings were read some us before the counters.
             machine.drain(next_drain - 5_000, next_drain);
             next_drain += DRAIN_NS;
         }
@@ -80,7 +80,7 @@ fn record(marks: &[Mark]) -> Recorded {
     machine.finish(next_drain)
 }
 
-/// What the marks that were kept say, thread by thread.
+/// Expected visits, from the marks that were not lost.
 #[derive(Debug, Default)]
 struct Expected {
     /// Item: thread, begin, end and whether both marks are its own.
@@ -91,7 +91,7 @@ struct Expected {
 fn expect(marks: &[Mark]) -> Expected {
     let mut expected = Expected::default();
     for tid in TIDS {
-        // The item of the visit that is open, and the item that the thread is really at.
+        // Item of the open visit, and item that the thread really handles.
         let (mut open, mut real): (Option<u64>, u64) = (None, 0);
         for mark in marks.iter().filter(|mark| mark.tid == tid) {
             real = mark.begins.unwrap_or(real);
@@ -114,8 +114,8 @@ fn expect(marks: &[Mark]) -> Expected {
     expected
 }
 
-/// Whatever is lost: no visit is made up, those whose marks were kept are exact, all others are
-/// flagged, ends without a begin are booked, and every lost mark lies in a range of `losses`.
+/// For any loss: no visit is invented, those with both marks are exact, all others are flagged, ends without a begin
+/// are counted, and every lost mark is within a range of `losses`.
 #[test]
 fn lost() {
     for (seed, lost_one_in) in [(1, 3), (2, 10), (3, 10), (4, 40), (5, 40), (6, 400)] {
@@ -135,7 +135,7 @@ fn lost() {
                 "seed {seed}: {visit:?}"
             );
             let broken = visit_flag::UNWOUND | visit_flag::OPEN_AT_END;
-            // Of a thread that did not leave its CPU nothing is missing elsewhere; of one whose end was not seen something may be.
+            // A thread that stayed on its CPU lacks no mark of other CPUs; if its end is missing it may.
             let stayed = !has(visit, broken | visit_flag::END_MISSING);
             let cpu = Some(visit.tid - i64::from(TIDS.start));
             let concerns = |loss: &&Loss| !stayed || loss.cpu == cpu;
@@ -157,7 +157,7 @@ const fn has(visit: &Visit, flag: u32) -> bool {
     visit.flags & flag != 0
 }
 
-/// The ledger and `losses` say what was lost, CPU by CPU.
+/// The ledger and `losses` have the lost marks, CPU by CPU.
 fn books(seed: u64, marks: &[Mark], recorded: &Recorded, unmatched: u64) {
     let losses = recorded.losses(Reason::DroppedRingFull.name());
     let mut total_unmatched = 0;

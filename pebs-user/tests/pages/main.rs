@@ -1,4 +1,4 @@
-//! Man pages and completions, read by the programs that they are for.
+//! Man pages and shell completions, tested with the programs that read them.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,10 +10,10 @@ use pebs_user::cli::Cli;
 #[expect(dead_code, reason = "its main function is the example's")]
 mod pages;
 
-/// The program reads the file without an error or a warning. One that is not installed is reported on stderr.
+/// Checks that a program reads the file without error or warning. If it is not installed, prints that to stderr.
 fn accepts(program: &str, args: &[&str], file: &Path) {
     let mut command = Command::new(program);
-    // Without a pager, and wide enough for any word.
+    // Without a pager, and wide enough for the longest word.
     command.env("MANWIDTH", "100").env("LC_ALL", "C.UTF-8");
     match command.args(args).arg(file).output() {
         Err(error) => eprintln!("SKIP {program}: {error}"),

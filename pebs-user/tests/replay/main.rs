@@ -1,8 +1,8 @@
-//! Bytes of rings through decode, order, correlate and estimate, against golden text.
+//! Ring contents through decode, order, correlate and estimate, compared with golden text.
 //!
-//! Every `fixtures/NAME.in` is a script of ring contents (see `script.rs`), `fixtures/NAME.out` what
-//! has to come of it. `PEBS_BLESS=1 cargo test -p pebs-user --test replay` writes the golden texts
-//! anew: read the difference before you keep it. A function is its address's bucket of 256 bytes.
+//! Every `fixtures/NAME.in` is a script of ring contents (see `script.rs`), `fixtures/NAME.out` the expected output.
+//! `PEBS_BLESS=1 cargo test -p pebs-user --test replay` rewrites the golden texts: read the difference before you keep
+//! it. A function is its address's bucket of 256 bytes.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -22,7 +22,7 @@ use pebs_user::units::{Cpu, KtimeNs, TraceNs};
 use printer::Printer;
 use script::{ORIGIN, Script, Step};
 
-/// Replays steps and gives what came out as text. Panics if a record is unaccounted for.
+/// Replays steps and returns the output as text. Panics if a record is unaccounted for.
 fn replay(script: &Script) -> String {
     let mut clock = Clock::new(KtimeNs(ORIGIN));
     let by_id = script::probes()
@@ -75,7 +75,7 @@ fn fixtures() -> Vec<PathBuf> {
     scripts
 }
 
-/// Every script gives its golden text, whatever the addresses of its buffers or the day.
+/// Every script gives its golden text, independent of buffer addresses and time.
 #[test]
 fn golden() {
     let bless = std::env::var_os("PEBS_BLESS").is_some_and(|value| value == "1");
@@ -94,8 +94,7 @@ fn golden() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-/// What comes out does not depend on how often the rings are drained, as long as no record is
-/// behind a frontier.
+/// The output does not depend on how often the rings are drained, unless a record comes behind a frontier.
 #[test]
 fn drains_do_not_matter() {
     // Only the order in which visits of different threads close, and so their numbers, may differ.

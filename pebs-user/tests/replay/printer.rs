@@ -1,4 +1,4 @@
-//! What comes out of the stages, as text.
+//! Prints the output of the stages as text.
 
 use std::fmt::Write;
 
@@ -19,17 +19,17 @@ struct Counts {
     tasks: u64,
 }
 
-/// Writes down everything, and keeps account.
+/// Prints everything, and counts records.
 #[derive(Default)]
 pub struct Printer {
     text: String,
     decoded: Counts,
     ordered: Counts,
     late: Counts,
-    /// Samples in visits, strays, and lost.
+    /// Samples in visits, outside, and lost.
     samples_out: u64,
     sums: Sums,
-    /// Length of the text that is kept when only sums are wanted.
+    /// Length of the text to keep if only sums are printed.
     keep: Option<usize>,
 }
 
@@ -45,7 +45,7 @@ struct Sums {
     flags: [u64; visit_flag::NAMES.len()],
 }
 
-/// Number of the bucket that stands for a function.
+/// Bucket of an address, in place of a function.
 fn bucket(ip: Ip) -> u32 {
     (ip.0 >> 8) as u32
 }
@@ -58,7 +58,7 @@ impl Printer {
         }
     }
 
-    /// Forgets what was written of a visit or sample, if only sums are wanted.
+    /// Drops the text of a visit or sample if only sums are printed.
     fn trim(&mut self) {
         if let Some(keep) = self.keep {
             self.text.truncate(keep);
@@ -104,14 +104,14 @@ impl Printer {
         self.keep = self.keep.map(|_| self.text.len());
     }
 
-    /// The text; every record that went in has come out.
+    /// The text. Checks that every record that went in has come out.
     pub fn finish(mut self) -> String {
         let Counts {
             samples,
             marks,
             tasks,
         } = &self.ordered;
-        // Clock pairs end in the decoder.
+        // Clock pairs are used up by the decoder.
         assert_eq!(
             self.decoded.samples,
             samples + self.late.samples,

@@ -36,7 +36,7 @@ use pebs_user::units::ProbeId;
 /// `CLOCK_MONOTONIC` of ns 0.
 pub const ORIGIN: u64 = synthetic::START_NS;
 
-/// What one drain takes.
+/// A drain of the rings.
 #[derive(Debug, Default)]
 pub struct Step {
     /// Bytes by CPU.
@@ -59,7 +59,7 @@ impl Step {
     }
 }
 
-/// The probes that scripts speak of.
+/// The probes that scripts refer to.
 pub fn probes() -> ProbeSet {
     let rules = [
         VisitRule::Call,
@@ -110,16 +110,16 @@ fn fields() -> Vec<ArgField> {
 
 #[derive(Debug, Default)]
 pub struct Script {
-    /// Drains, in order.
+    /// The drains, in order.
     pub steps: Vec<Step>,
-    /// Only sums are wanted.
+    /// Only sums are printed.
     pub brief: bool,
-    /// Samples held for open visits at most.
+    /// Maximum number of samples held for open visits.
     pub hold: usize,
 }
 
 impl Script {
-    /// The same with all drains in one.
+    /// The same script with a single drain.
     pub fn in_one_drain(&self) -> Self {
         let mut all = Step::default();
         for (cpu, bytes) in self.steps.iter().flat_map(|step| &step.streams) {
@@ -133,7 +133,7 @@ impl Script {
     }
 }
 
-/// Reads a script. Panics if it is wrong.
+/// Parses a script. Panics if it is invalid.
 pub fn parse(text: &str) -> Script {
     let (mut steps, mut step, mut cpu) = (Vec::new(), Step::default(), 0);
     let (mut brief, mut hold) = (false, 1000);

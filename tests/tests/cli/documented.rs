@@ -51,7 +51,7 @@ fn run(page: &str, script: &str, workload: &Workload, cache: &Path) -> usize {
     commands.len()
 }
 
-/// Every block that names a workload works as its page says.
+/// Every block with a workload works as the page describes.
 #[test]
 fn guide_runs() {
     need!(machine::root());

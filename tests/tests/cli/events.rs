@@ -54,7 +54,7 @@ fn row(done: &Finished, event: &str) -> Vec<String> {
     found.unwrap_or_else(|| panic!("no {event}\n{done}"))
 }
 
-/// This machine lists the kernel's events, whatever else it has.
+/// This machine has the kernel's events, and maybe others.
 #[test]
 fn this_machine() {
     let done = events(&[]);

@@ -70,7 +70,7 @@ fn every_argument_has_help() {
     }
 }
 
-/// The long help of a command whose exit status tells results apart says which.
+/// The long help of a command with several exit statuses explains them.
 #[test]
 fn exit_statuses_have_help() {
     assert!(help_of(None).contains("Exit status: 0"));
@@ -140,7 +140,7 @@ fn unknown_argument() {
     assert!(done.stderr.contains("--uprobe"), "{done}");
 }
 
-/// A subcommand misspelt, a command without `--` before it, several pids at once, and numbers with a unit.
+/// A misspelt subcommand, a command without `--` before it, several pids at once, and numbers with a unit.
 #[test]
 fn usual_slips() {
     let done = pebs_trace(["repot", "t"]);

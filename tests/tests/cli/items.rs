@@ -52,7 +52,7 @@ fn faults_of_form() {
     assert_eq!(done.code(), Some(2), "{done}");
 }
 
-/// Thread-local variables of libraries lie nowhere in particular.
+/// Thread-local variables of libraries have no fixed offset.
 #[test]
 fn library() {
     need!(machine::root());

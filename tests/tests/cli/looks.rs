@@ -1,4 +1,4 @@
-//! `export` and `html` as their user meets them.
+//! `export` and `html` from the user's side.
 
 use std::fs;
 use std::path::Path;

@@ -9,7 +9,7 @@ use pebs_tests::{machine, need, process};
 
 use super::{hints, refused};
 
-/// Runs the tool as nobody, from copies that nobody may execute.
+/// Runs the tool as user nobody, from copies that other users can't execute.
 fn as_nobody(build: impl FnOnce(&str) -> Vec<String>) -> Result<process::Finished, String> {
     as_nobody_with("-all", build)
 }

@@ -1,4 +1,4 @@
-//! SPECs with a fault: the caret stands under it.
+//! Faulty SPECs: the caret is under the fault.
 
 use pebs_tests::recording::pebs_trace;
 use pebs_tests::workload::Workload;

@@ -88,7 +88,7 @@ fn impossible_pid() {
     }
 }
 
-/// A pid that is no number: the error says what to give.
+/// A pid that is not a number: the error names the alternative.
 #[test]
 fn name_for_a_pid() {
     let done = attach("redis");

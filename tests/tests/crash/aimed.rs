@@ -1,6 +1,7 @@
-//! Recordings that are killed while the kernel inserts breakpoints into the target or removes them.
+//! Recordings killed while the kernel inserts breakpoints into the target or removes them.
 //!
-//! A process that is killed while it has that done stops half way and leaves breakpoints behind. So another does it.
+//! A process killed during its own request stops half way and leaves breakpoints behind. So another process makes the
+//! request.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -24,8 +24,7 @@ fn short_visits() {
     check::unharmed(&recording, &alone);
 }
 
-/// While the tool is stopped its rings run full: the visits that are missing or damaged are those
-/// that the ledger says.
+/// While the tool is stopped its rings run full: the missing or damaged visits are those in the ledger.
 #[test]
 fn loss_is_what_the_ledger_says() {
     need!(machine::root());

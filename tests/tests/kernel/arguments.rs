@@ -199,8 +199,8 @@ fn lengths_of_strings() {
     }
 }
 
-/// Arguments of USDT probes have the size and sign that the note says: in registers that differ from place to place,
-/// constants and variables. The semaphore is raised, and falls again.
+/// Arguments of USDT probes have the size and sign in the note: in registers that differ from place to place, constants
+/// and variables. The semaphore is raised, and lowered again.
 #[test]
 fn usdt_arguments() {
     need!(machine::root());

@@ -25,7 +25,7 @@ impl Cgroup {
         let mount = mount.ok_or("needs a cgroup2 file system")?;
         let own = format!("pebs-trace-test-{}-{name}", std::process::id());
         let path = Path::new(&mount).join(own);
-        // No two tests that run at once have the same.
+        // Tests that run at the same time have different ids.
         let id = format!(
             "{:08x}{:02x}{:054x}",
             std::process::id(),

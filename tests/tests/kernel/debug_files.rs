@@ -72,8 +72,8 @@ impl Server {
         Recorder::new(&spec).started_by(&starter)
     }
 
-    /// It indexes its files after it has started to listen. A client caches failures for a while: so each has a cache
-    /// of its own.
+    /// Waits until the server has indexed its files, which it does after it has started to listen. A client caches
+    /// failures for a while, so each attempt has its own cache.
     fn wait_until_it_knows(&self) {
         let deadline = Instant::now() + Duration::from_secs(60);
         for attempt in 0.. {

@@ -92,7 +92,7 @@ fn tail_calls(method: &str) {
     check::unharmed(&recording, &alone);
 }
 
-/// A function that ends in a jump ends there, whatever marks its returns.
+/// A function that ends in a jump ends there, with any way of marking returns.
 #[test]
 fn tail_call_auto() {
     tail_calls("auto");

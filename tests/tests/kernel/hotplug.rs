@@ -33,7 +33,7 @@ fn counters(live: &Live) -> usize {
         .count()
 }
 
-/// Returns once the tool has more than `before` counters, so some on the new CPU: all others follow the first at once.
+/// Returns once the tool has more than `before` counters, so some on the new CPU: the others follow at once.
 fn wait_for_counters(live: &Live, before: usize) {
     process::wait_until("no counters for the CPU that came", || {
         counters(live) > before
@@ -46,8 +46,8 @@ fn wait_for_counters(live: &Live, before: usize) {
     });
 }
 
-/// Starts a recording while the CPU is offline, and then lets it come; `None`: it can't be taken offline. Gives it once
-/// the CPU is sampled.
+/// Starts a recording while the CPU is offline, then brings the CPU online; returns the recording once the CPU is
+/// sampled. `None`: the CPU can't be taken offline.
 fn start_before_it_comes(workload: &Workload, args: &[&str]) -> Option<Live> {
     // Without it another test may have the CPU offline.
     let lock = Lock::recording();

@@ -103,7 +103,7 @@ fn throttled_is_said(recording: &Recording, truth: &Truth) -> usize {
     clean
 }
 
-/// While its counter stands still, a thread has no sample on that CPU.
+/// While its counter is stopped, a thread has no sample on that CPU.
 fn no_sample_within(trace: &Trace) {
     let mut samples = trace.samples();
     samples.sort_by_key(|sample| sample.time_ns);
@@ -126,8 +126,7 @@ fn grouped(n: u64) -> String {
     }
 }
 
-/// Number of items whose marks fit in a ring of 64 KiB; those of `4 * CPUs` such parts do not fit in the rings of all
-/// CPUs.
+/// Number of items whose marks fit in a ring of 64 KiB; `4 * CPUs` such parts do not fit in the rings of all CPUs.
 const FITS: usize = 600;
 
 /// The tool is stopped and continued again and again, and while it is stopped more marks come than its rings hold:
@@ -187,7 +186,7 @@ fn ring_too_small() {
     assert!(hint, "{}", recording.tool);
 }
 
-/// Checks that damaged visits are flagged, missing ones were lost within a range, none are made up, and all others are
+/// Checks that damaged visits are flagged, missing ones were lost within a range, none are invented, and all others are
 /// exact; the exit status is that of loss. Returns the number of visits without loss.
 fn refused_is_said(recording: &Recording, truth: &Truth) -> usize {
     let trace = recording.trace_with_loss();

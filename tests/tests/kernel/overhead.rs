@@ -54,8 +54,8 @@ fn changes(trace: &Trace) -> Vec<Change> {
     changes
 }
 
-/// The overhead of the last windows, as the run reports it. Chance makes a window uncertain by an
-/// eighth, so that one may lie above the bound, and not far.
+/// The overhead of the last windows, as the run reports it. Chance makes a window uncertain by an eighth, so one may be
+/// slightly above the bound.
 fn last_overhead(trace: &Trace, recording: &Recording) -> f64 {
     let last = trace.json["max_overhead"]["last"].as_f64();
     last.unwrap_or_else(|| panic!("no window could be judged\n{}", recording.tool))

@@ -149,7 +149,7 @@ fn resumed_cpu_time() {
         let middle = &ratios[ratios.len() / 10..ratios.len() * 9 / 10];
         let bias = middle.iter().sum::<f64>() / middle.len() as f64 - 1.0;
         assert!(bias.abs() < 0.02, "{args:?}: bias {bias}, {ratios:?}");
-        // Without its own samples, and without subtracting those of the others meanwhile.
+        // Without its own samples, and without subtracting those of other items in between.
         let dir = recording.dir().display().to_string();
         let report = pebs_trace(["report", &dir, "--format", "json"]).stdout;
         let report: serde_json::Value = serde_json::from_str(&report).unwrap();

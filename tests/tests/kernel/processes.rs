@@ -124,7 +124,7 @@ fn ended_while_it_is_set_up() {
     }
 }
 
-/// Sends a signal to a recording that is being set up; `false`: by then it had begun.
+/// Sends a signal to a recording that is being set up; returns `false` if it had begun by then.
 fn ends_early(workload: &Workload, signal: Signal, number: i32) -> bool {
     let place = tempfile::tempdir().unwrap();
     let mark = place.path().join("ran");

@@ -73,7 +73,7 @@ fn perf_clock_of_short_recordings() {
     assert!(error["pairs"].as_u64() > Some(1), "{error}");
 }
 
-/// Figure 8 of Akiyama 2018: the 1st and 5th of ten queries stand out, and f3 carries it.
+/// Figure 8 of Akiyama 2018: the 1st and 5th of ten queries stand out, because of f3.
 #[test]
 fn query_figure_8() {
     need!(machine::root());
@@ -282,7 +282,7 @@ fn page_faults() {
     );
 }
 
-/// Two events at once keep apart.
+/// Two events at once are kept apart.
 #[test]
 fn two_events() {
     need!(machine::root());

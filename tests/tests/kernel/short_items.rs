@@ -16,7 +16,7 @@ const RESET_NS: u32 = 100_000;
 /// Increase of the reset value with each attempt.
 const RESET_STEP_NS: u32 = 3_100;
 
-/// Recordings until one meets all.
+/// Maximum number of recordings until one passes.
 const ATTEMPTS: u32 = 6;
 
 /// Items of 2 us, some of which take 30 us: the classes follow from their length, not from which of them have a sample,

@@ -66,8 +66,8 @@ fn oversubscribed() {
         preempted += u32::from(was);
     }
     assert!(preempted > 0, "four threads to a CPU and no preemption");
-    // Of all items together: the scheduler starts a thread's account before the switch and this tool
-    // after it, so that one item lacks the time that a host takes in between.
+    // For all items together: the scheduler starts a thread's account before the switch and this tool after it, so a
+    // single item lacks the time that a host takes in between.
     let asked_ns = us_per_item * 1000 * truth.ids().len() as i64;
     assert!(
         10 * did_ns >= 9 * asked_ns,

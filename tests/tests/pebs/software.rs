@@ -129,7 +129,7 @@ fn threshold() {
     samples_are_right(&trace, &truth, RESET_NS, &soft);
 }
 
-/// Records that PEBS loses when two counters overflow at once are all booked.
+/// Records that PEBS loses when two counters overflow at once are all counted as lost.
 #[test]
 fn collisions() {
     let soft = need!(SoftPmu::pebs()).with("collide", "10");

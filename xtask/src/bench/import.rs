@@ -1,14 +1,15 @@
 //! `pebs-trace import` beside `perf script`, on the same recording of `perf record`.
 //!
-//! Both read every sample and name its function; ours finds its item as well, estimates, writes the trace and reports.
+//! Both read every sample and look up its function; ours also assigns its item, estimates, writes the trace and
+//! reports.
 //!
-//! What the trace then takes on disk, compacted, is reported beside the recording's own size.
+//! The size of the compacted trace is compared with that of the recording.
 //!
-//! What either takes whatever the number of samples (symbols, mostly) is measured by a second recording of the same
-//! programs with hardly any.
+//! The fixed cost (mostly symbols) is measured with a second recording of the same programs with very few samples.
 //!
-//! A recording of a shell that runs thousands of short processes is compared with one of as many records of one process:
-//! what a process's begin and end cost. Not of the whole system: debug information of whatever else runs would be read.
+//! The cost of a process's begin and end comes from a recording of a shell that runs thousands of short processes,
+//! compared with one of as many records of a single process. The whole system is not recorded, as debug information of
+//! every running program would be read.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -22,16 +23,16 @@ use super::sizes::Sizes;
 use super::{median, tracer, word};
 use crate::shell;
 
-/// Samples a second of ours are to be so many times those of `perf script`.
+/// Least ratio of our samples per second to those of `perf script`.
 const GOAL: f64 = 20.0;
 
 /// Short processes that a shell runs.
 const PROCESSES: u64 = 8_000;
 
-/// A record of their recording costs ours at most so many times what one of a single process's does.
+/// Largest ratio of our cost per record of that recording to that of one of a single process.
 const PROCESSES_LIMIT: f64 = 2.0;
 
-/// Time between two samples in these, ns: two in an item.
+/// Time between two samples in these recordings, ns: two per item.
 const PROCESSES_PERIOD: &str = "50000";
 
 /// Threads of the workload, one for each CPU of a small machine.
@@ -40,10 +41,10 @@ const THREADS: &str = "2";
 /// Length of an item, us.
 const ITEM_US: &str = "100";
 
-/// Items of each thread in the recording with hardly a sample: enough to be in the same binaries.
+/// Items per thread in the recording with very few samples: enough to run the same binaries.
 const FEW_ITEMS: u64 = 500;
 
-/// Who reads recordings.
+/// The programs that read recordings.
 struct Readers {
     tool: PathBuf,
     dir: PathBuf,
@@ -52,7 +53,7 @@ struct Readers {
 /// A recording, and the CPU time that each reader took in each round, in seconds.
 struct Recording {
     file: PathBuf,
-    /// Records of the kernel's in it, and the samples among them.
+    /// Number of the kernel's records, and samples among them.
     records: u64,
     samples: u64,
     /// Whether it has marks.
@@ -61,8 +62,8 @@ struct Recording {
     import: Vec<f64>,
 }
 
-/// Records, lets both read the recordings in turns, prints what each took at best, and says whether the goals were reached.
-/// `items`: by thread.
+/// Records, lets both programs read the recordings in turns, prints each one's best times, and returns whether the
+/// goals were reached. `items`: per thread.
 pub fn compare(tool: &Path, dir: &Path, (items, rounds): (u64, usize)) -> Result<bool> {
     let readers = Readers {
         tool: tool.to_path_buf(),
@@ -78,7 +79,7 @@ pub fn compare(tool: &Path, dir: &Path, (items, rounds): (u64, usize)) -> Result
     let mut few = readers.record("few.data", FEW_ITEMS)?;
     let shell = format!("for i in $(seq {PROCESSES}); do /bin/true; done");
     let mut many = readers.record_plain("processes.data", &["sh", "-c", &shell])?;
-    // Two threads, two samples an item.
+    // Two threads, two samples per item.
     let items = (many.records / 4).to_string();
     let workload = readers.workload()?.display().to_string();
     let mut one = readers.record_plain("process.data", &[&workload, THREADS, &items, ITEM_US])?;
@@ -115,8 +116,8 @@ pub fn compare(tool: &Path, dir: &Path, (items, rounds): (u64, usize)) -> Result
     Ok(is_reached && is_small && is_cheap)
 }
 
-/// Prints what a record costs either reader in a recording of many processes and of one, and says whether ours is within
-/// its limit.
+/// Prints the cost per record of both programs in recordings of many processes and of one; returns whether ours is
+/// within its limit.
 fn processes(many: &Recording, one: &Recording) -> bool {
     println!(
         "import of {PROCESSES} short processes, and of one with as many records, CPU time a record"
@@ -142,12 +143,12 @@ fn processes(many: &Recording, one: &Recording) -> bool {
     is_cheap
 }
 
-/// The shortest of some times.
+/// The smallest of some times.
 fn best(times: &[f64]) -> f64 {
     times.iter().copied().fold(f64::NAN, f64::min)
 }
 
-/// Prints what a reader took of many samples and of few; gives samples a second.
+/// Prints a program's times for many samples and for few; returns samples per second, without the fixed cost.
 fn rate(name: &str, (all, few): (&mut Vec<f64>, &[f64]), samples: (u64, u64)) -> f64 {
     let middle = median(all);
     let (all, few) = (best(all), best(few));
@@ -164,7 +165,7 @@ fn rate(name: &str, (all, few): (&mut Vec<f64>, &[f64]), samples: (u64, u64)) ->
 }
 
 impl Readers {
-    /// Lets both read a recording.
+    /// Reads a recording with both programs.
     fn read(&self, recording: &mut Recording) -> Result<(f64, f64)> {
         let times = (
             self.script(recording)?,
@@ -215,7 +216,8 @@ impl Readers {
         let file = self.dir.join(name);
         let mut record = shell::as_root("perf");
         record
-            // perf 6.1 falls over eBPF programs that go while it looks at them, and over some build ids that it reads.
+            // perf 6.1 crashes on eBPF programs that are unloaded while it reads them, and on some build ids that it
+            // reads itself.
             .args(["record", "--quiet", "--no-bpf-event", "--buildid-mmap"])
             .args(options)
             .arg("--output")
@@ -242,10 +244,10 @@ impl Readers {
         self.timed("perf-script", &command)
     }
 
-    /// What the recording takes as a trace, compacted, and whether that is little enough.
+    /// Describes the size of the compacted trace; returns whether it is within its limit.
     fn size(&self, recording: &Recording) -> Result<(String, bool)> {
         self.import(recording, &[])?;
-        // Marks are samples for perf, but no rows of that table.
+        // Marks are samples for perf, but not rows of `samples`.
         let is_row = |event: &Value| event["used_for"] == "samples";
         let samples = self.imported(is_row)? as f64;
         let (text, is_within) = Sizes::of(&self.trace())?.told(samples);
@@ -269,7 +271,7 @@ impl Readers {
         self.dir.join("imported")
     }
 
-    /// Imports, and checks that nothing was passed over.
+    /// Imports, and checks that every sample is in the trace.
     fn import(&self, recording: &Recording, options: &[&str]) -> Result<f64> {
         let trace = self.trace();
         shell::output(shell::as_root("rm").arg("-rf").arg(&trace))?;

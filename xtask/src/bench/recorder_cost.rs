@@ -1,8 +1,8 @@
-//! CPU time that tracers take themselves for each mark and sample, until there is a file with names; of bpftrace, with
+//! CPU time of the tracers themselves per mark and sample, until a file with names is written; for bpftrace, with
 //! addresses.
 //!
-//! Time of the tracer's processes less the workload's own, of much work less that of little work: starting and ending
-//! is in both. The slow-down of the workload is not included; see [`super::compare`].
+//! Time of the tracer's processes minus the workload's own, for much work minus for little work, so that the fixed cost
+//! cancels out. The slow-down of the workload is not included; see [`super::compare`].
 
 use anyhow::Result;
 

@@ -7,10 +7,10 @@ use anyhow::Result;
 
 use super::word;
 
-/// Bytes a sample of all three tables at most.
+/// Largest size of the three tables together, bytes per sample.
 const MOST_BYTES: f64 = 6.0;
 
-/// The tables that count.
+/// The tables counted.
 const TABLES: [&str; 3] = ["samples", "visit_functions", "visits"];
 
 /// Bytes of each of the tables.
@@ -28,7 +28,7 @@ impl Sizes {
         Ok(Self(sizes))
     }
 
-    /// The text on a trace with this many samples, and whether it is small enough.
+    /// Describes the size of a trace with this many samples; returns whether it is within the limit.
     pub fn told(&self, samples: f64) -> (String, bool) {
         let each = |bytes: u64| bytes as f64 / samples;
         let bytes = each(self.0.iter().sum());

@@ -1,8 +1,9 @@
-//! What the ticks of `--count-interval` take of a target that does nothing but look for them, by number of counters and length of the
-//! interval.
+//! Cost of the ticks of `--count-interval` for a target that only looks for interruptions, by number of counters and
+//! length of the interval.
 //!
-//! The target and the recorder have a CPU each. Cost = time that interrupts took of the target, in the quartile of equal windows with the least, less that of a
-//! recording that counts the same events without intervals: what else interrupts is in both.
+//! The target and the recorder have a CPU each. Cost = time taken by interrupts from the target, in the lower quartile
+//! of equal windows, minus that of a recording that counts the same events without intervals: other interrupts are in
+//! both.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,7 +13,7 @@ use anyhow::{Context, Result, bail, ensure};
 use super::median;
 use crate::shell;
 
-/// Software events, all of which have a counter of their own.
+/// Software events, which have a counter each.
 const EVENTS: [&str; 8] = [
     "page-faults",
     "minor-faults",
@@ -24,19 +25,19 @@ const EVENTS: [&str; 8] = [
     "faults:k",
 ];
 
-/// How many of them are counted.
+/// Numbers of them that are counted.
 const COUNTERS: [usize; 4] = [1, 2, 4, 8];
 
 /// Lengths of intervals, ms.
 const INTERVALS: [u32; 3] = [1, 10, 100];
 
-/// Length of a window, ms: each has as many ticks as any other, ours and the kernel's.
+/// Length of a window, ms: each has equally many ticks, of ours and of the kernel's.
 const WINDOW: u32 = 100;
 
-/// Windows at the beginning that are left out: the recording may still start.
+/// Windows left out at the beginning, while the recording may still start.
 const STARTING: usize = 5;
 
-/// How long the target runs, s.
+/// Run time of the target, s.
 const SECONDS: u32 = 4;
 
 /// CPUs of the recorder and of the target.
@@ -44,9 +45,9 @@ const CPUS: [&str; 2] = ["0", "1"];
 
 /// A recording of the target.
 struct Run {
-    /// By window, how long interrupts took, ns.
+    /// Time taken by interrupts, ns, by window.
     gone: Vec<f64>,
-    /// What the recording says that a tick cost, ns; NaN: there was none.
+    /// Cost of a tick according to the recording, ns; NaN: none.
     said: f64,
 }
 
@@ -85,7 +86,7 @@ pub fn compare(tool: &Path, dir: &Path, rounds: usize) -> Result<()> {
     Ok(())
 }
 
-/// The quarter of the windows that were disturbed least lies below it.
+/// The lower quartile: a quarter of the windows were disturbed less.
 fn quartile(gone: &mut [f64]) -> f64 {
     gone.sort_by(f64::total_cmp);
     gone.get(gone.len() / 4).copied().unwrap_or(f64::NAN)
@@ -113,7 +114,7 @@ fn run(
     command.args([SECONDS, WINDOW].map(|it| it.to_string()));
     command.arg(&result);
     let output = command.output()?;
-    // 1: finished with loss.
+    // 1: completed with loss.
     if !matches!(output.status.code(), Some(0 | 1)) {
         bail!(
             "'{}' failed: {}",

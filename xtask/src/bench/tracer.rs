@@ -55,12 +55,12 @@ pub struct Run {
     pub recorder_ns: f64,
 }
 
-/// Samples in a recording of perf's, as it says.
+/// Number of samples in a recording, as perf reports it.
 pub fn samples_in(data: &Path) -> Result<u64> {
     Ok(records_in(data)?.1)
 }
 
-/// Records in a recording of perf's, and samples among them, as it says.
+/// Number of records in a recording, and of samples among them, as perf reports it.
 pub fn records_in(data: &Path) -> Result<(u64, u64)> {
     let mut command = shell::as_root("perf");
     command

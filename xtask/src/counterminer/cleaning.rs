@@ -1,4 +1,4 @@
-//! How near to the truth cleaning brings counts that shared their counters.
+//! Errors of multiplexed counts before and after cleaning.
 
 use anyhow::{Context as _, Result, ensure};
 use pebs_mine::clean::{Options, clean};
@@ -24,32 +24,32 @@ pub const PAPER: [(usize, f64, f64); 7] = [
 /// Counters of the simulated CPU.
 const COUNTERS: usize = 4;
 
-/// By how much a reading is late at most, in ms.
+/// Largest delay of a reading, ms.
 const LATENESS: f64 = 0.2;
 
-/// How a program is measured.
+/// Parameters of a simulated measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Measure {
     /// Length of a turn, ms.
     pub turn: f64,
-    /// From one reading to the next, ms.
+    /// Time between two readings, ms.
     pub read: f64,
-    /// By how much the speed of the machine wanders.
+    /// Standard deviation of the logarithm of the machine's speed.
     pub unrest: f64,
 }
 
-/// Mean errors of a program's events.
+/// Mean errors over a program's events.
 #[derive(Clone, Copy, Debug)]
 pub struct Errors {
-    /// As the kernel scales counts.
+    /// Of counts scaled as by the kernel.
     pub raw: f64,
     /// After cleaning.
     pub clean: f64,
-    /// By a linear model that was learnt from the exact counts of the run itself.
+    /// Of a linear model fitted to the exact counts of the run itself.
     pub best: f64,
 }
 
-/// Runs of a program, exact, measured, cleaned, and as well as can be told; a row a reading.
+/// Runs of a program: exact, measured, cleaned, and best possible; a row per reading.
 pub struct Measured {
     read: f64,
     /// Exact, clean, best, raw; by run.
@@ -57,7 +57,7 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// Measures and cleans so many events of each run.
+    /// Measures and cleans the first `events` events of each run.
     pub fn of(runs: &[Counts], events: usize, how: &Measure) -> Result<Self> {
         let mut series = [(); 4].map(|()| Vec::new());
         for (run, seed) in runs.iter().zip(0..) {
@@ -86,9 +86,10 @@ impl Measured {
         })
     }
 
-    /// Errors of equation 4 of intervals of that length (ms), averaged over events.
+    /// Errors by equation 4 for intervals of this length (ms), averaged over events.
     ///
-    /// Distances are means over all pairs of runs: between exact ones, and between the measured and the exact series of different runs.
+    /// Distances are means over all pairs of runs: between exact ones, and between the measured and the exact series of
+    /// different runs.
     pub fn errors(&self, interval: f64) -> Result<Errors> {
         let readings = (interval / self.read).round() as usize;
         let summed = self.series.each_ref().map(|runs| {
@@ -119,7 +120,7 @@ impl Measured {
     }
 }
 
-/// What is known at best of what was not counted.
+/// The best estimate of the values not counted: by a linear model fitted to the truth.
 fn best(measured: &Series, truth: &Series) -> Result<Series> {
     let of = |series: &Series| -> Vec<Vec<Known>> {
         let known = |event: &Event| {
@@ -142,7 +143,7 @@ fn best(measured: &Series, truth: &Series) -> Result<Series> {
     Ok(best)
 }
 
-/// By event, counts of so many rows together: sums, or where some are missing what was counted, scaled as the kernel does.
+/// By event: counts of `rows` consecutive rows as sums; if some are missing, the rest scaled as by the kernel.
 fn summed(series: &Series, rows: usize) -> Vec<Vec<f64>> {
     let of = |event: &Event| {
         let counts = event.counts.chunks_exact(rows);

@@ -1,4 +1,4 @@
-//! The counts of a run: 13 events of Valgrind, more that a CPU counts and are sums of these, and cycles as a known function.
+//! Counts of a run: 13 events of Valgrind, more events of a CPU that are sums of these, and cycles as a known function.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use pebs_mine::multiplex::Exact;
 use pebs_mine::rng::Rng;
 use pebs_mine::series::{Event, Series};
 
-/// Events in the order in which they are taken: first those that Valgrind counts, then what a CPU counts as well.
+/// Events in the order in which they are used: those of Valgrind first, then those of a CPU.
 const EVENTS: [(&str, &[&str], &[&str]); 36] = [
     ("instructions", &["Ir"], &[]),
     ("loads", &["Dr"], &[]),
@@ -48,7 +48,7 @@ const EVENTS: [(&str, &[&str], &[&str]); 36] = [
     ("ll-fetch-hits", &["I1mr"], &["ILmr"]),
 ];
 
-/// Cycles of one event each: the estimate that callgrind_annotate makes, and the cost of a misprediction.
+/// Cycles per event: the weights of callgrind_annotate, and the cost of a misprediction.
 pub const CYCLES: [(&str, f64); 6] = [
     ("instructions", 1.0),
     ("l1-misses", 10.0),
@@ -58,7 +58,7 @@ pub const CYCLES: [(&str, f64); 6] = [
     ("syscalls", 500.0),
 ];
 
-/// What was counted in each slice of a run.
+/// Counts of each slice of a run.
 #[derive(Clone, Debug)]
 pub struct Counts {
     events: Vec<(String, Vec<f64>)>,
@@ -106,12 +106,12 @@ impl Counts {
         Ok(Self { events, cycles })
     }
 
-    /// The first so many events, in time: the mean slice is a millisecond.
+    /// The first `events` events with times: a slice lasts a millisecond on average.
     ///
-    /// `unrest`: by how much the speed of the machine wanders, as the standard deviation of its logarithm. Valgrind's runs know nothing of
-    /// neighbours and clock changes; two runs of a program that does the same each time are all but equal.
+    /// `unrest`: standard deviation of the logarithm of the machine's speed. Valgrind's runs have no neighbours and no
+    /// clock changes; two runs of a deterministic program are nearly equal.
     pub fn exact(&self, events: usize, unrest: f64, seed: u64) -> Exact {
-        /// What is left of a deviation after a slice: half of it after 14.
+        /// Part of a deviation that remains after a slice: half of it after 14.
         const STAYS: f64 = 0.95;
         let mean = pebs_mine::stats::mean(&self.cycles);
         let mut rng = Rng::new(seed);
@@ -127,7 +127,7 @@ impl Counts {
         Exact::new(self.events.iter().take(events).cloned().collect(), &lengths)
     }
 
-    /// All events, a row a slice.
+    /// All events, a row per slice.
     pub fn series(&self) -> Series {
         let events = self.events.iter().map(|(name, counts)| Event {
             name: name.clone(),

@@ -1,5 +1,5 @@
-//! `cargo xtask counterminer`: series of events of real programs, multiplexed as the kernel does it, cleaned and
-//! ranked, against what is known of them.
+//! `cargo xtask counterminer`: counts of real programs, multiplexed as by the kernel, cleaned and ranked, compared with
+//! the known truth.
 
 mod cleaning;
 mod events;
@@ -20,11 +20,11 @@ use self::events::Counts;
 use self::programs::{Program, counted};
 use crate::shell;
 
-/// Runs of each program: two exact ones differ, and each is measured against the other.
+/// Runs of each program: two exact ones differ, and each is compared with the other.
 const RUNS: u32 = 2;
 
-/// Turns, readings and intervals that are simulated, in ms, and by how much the machine's speed wanders. The first ones are those that the
-/// musts are judged by.
+/// Simulated turns, readings and intervals, ms, and the standard deviation of the logarithm of the machine's speed. The
+/// requirements are judged by the first ones.
 const TIMES: [(f64, f64, &[f64], f64); 5] = [
     (1.0, 1.0, &[10.0, 40.0], 0.0),
     (1.0, 10.0, &[10.0], 0.0),
@@ -71,7 +71,7 @@ fn count_all(programs: &[Program]) -> Result<()> {
     })
 }
 
-/// The table of musts: what, how much, the limit.
+/// The table of requirements: name, value, limit.
 #[derive(Default)]
 struct Musts {
     missed: usize,
@@ -86,7 +86,7 @@ impl Musts {
     }
 }
 
-/// Prints errors by DTW; gives numbers of events, the error after cleaning, and the paper's.
+/// Prints errors by DTW; returns numbers of events, the error after cleaning, and the paper's.
 fn dtw_errors(programs: &[(&str, Vec<Counts>)]) -> Result<Vec<(usize, f64, f64)>> {
     println!("Error by DTW before and after cleaning, and at best, in %:\n");
     let names: Vec<&str> = programs.iter().map(|it| it.0).collect();

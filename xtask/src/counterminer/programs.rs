@@ -1,4 +1,4 @@
-//! Programs whose event counts are known exactly: Valgrind counts them, slice after slice.
+//! Programs with exactly known counts: Valgrind counts the events of each slice.
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::shell;
 
-/// What is run.
+/// The measured programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Program {
     Redis,
@@ -43,10 +43,11 @@ impl Program {
     }
 }
 
-/// Basic blocks between two dumps. Valgrind looks when a thread's turn of about 13,000 blocks ends: fewer change nothing.
+/// Basic blocks between two dumps. Valgrind checks only when a thread's turn of about 13,000 blocks ends, so smaller
+/// values have no effect.
 const BLOCKS: u32 = 10_000;
 
-/// What Valgrind is asked for: a first level of 32 KiB, a last one of 1 MiB, so that there are misses of both.
+/// Options of Valgrind: caches of 32 KiB and 1 MiB, so that both have misses.
 const TOOL: [&str; 11] = [
     "--tool=callgrind",
     "--cache-sim=yes",
@@ -61,7 +62,7 @@ const TOOL: [&str; 11] = [
     "--LL=1048576,16,64",
 ];
 
-/// A way to count.
+/// The command that counts a program.
 fn valgrind(dumps: &Path) -> Command {
     let mut command = Command::new("valgrind");
     command
@@ -71,7 +72,7 @@ fn valgrind(dumps: &Path) -> Command {
     command
 }
 
-/// The file of a run's counts, a line of csv a slice; counted now, unless it was before.
+/// The file of a run's counts, as CSV with a line per slice; counted now unless it exists.
 pub fn counted(program: Program, run: u32) -> Result<PathBuf> {
     let dir = shell::workspace().join("target/counterminer");
     fs::create_dir_all(&dir)?;
@@ -132,7 +133,7 @@ fn count(program: Program, run: u32, dumps: &Path, scratch: &Path) -> Result<()>
     Ok(())
 }
 
-/// Tables that are filled, indexed, joined, changed and sorted. SQLite's random numbers differ from run to run.
+/// Tables are filled, indexed, joined, changed and sorted. SQLite's random numbers differ between runs.
 const SQL: &str = "\
 create table t(a integer primary key, b text, c integer);
 with recursive n(i) as (select 1 union all select i+1 from n where i<12000)
@@ -152,7 +153,7 @@ select sum(length(g)) from u order by g;
 select count(*) from t x join t y on x.c=y.c where x.a<150;
 ";
 
-/// A source of functions whose kind and size come from the seed.
+/// C source with functions whose kind and size follow from the seed.
 fn c_source(seed: u32) -> String {
     let mut state = u64::from(seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) + 1;
     let mut next = move |below: u64| {
@@ -185,7 +186,7 @@ fn c_source(seed: u32) -> String {
     text
 }
 
-/// A server of one's own, with a load of several kinds of commands, one after the other.
+/// Runs a server of our own, with a load of several kinds of commands, one after another.
 fn serve_redis(mut command: Command, run: u32) -> Result<()> {
     let port = (17_300 + run % 500).to_string();
     command.args([
@@ -221,13 +222,13 @@ fn serve_redis(mut command: Command, run: u32) -> Result<()> {
         load.args(["-p", &port, "-q", "-c", "5", "-r", "3000", "-n", requests]);
         shell::output(load.args(["-t", kinds]))?;
     }
-    // It answers with nothing, as it is gone then.
+    // It exits without an answer.
     let _ = cli(&["shutdown", "nosave"]);
     server.0.wait()?;
     Ok(())
 }
 
-/// A server that does not outlive a failure here.
+/// A server that is killed if something fails here.
 struct Server(Child);
 
 impl Drop for Server {
@@ -237,7 +238,7 @@ impl Drop for Server {
     }
 }
 
-/// The dumps as csv: events as columns, slices as rows. Totals leave out zeros at the end.
+/// Converts the dumps to CSV: events as columns, slices as rows. Dumps omit zeros at the end of a line.
 fn read(dumps: &Path) -> Result<String> {
     let mut lines = Vec::new();
     let mut events: Vec<String> = Vec::new();

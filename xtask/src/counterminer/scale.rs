@@ -21,13 +21,13 @@ use crate::shell;
 /// Rows and events of the comparison with scikit-learn.
 const COMPARED: (usize, usize) = (8_000, 30);
 
-/// Seconds and error of both.
+/// Seconds and errors of both programs.
 pub struct Beside {
     pub ours: (f64, f64),
     pub theirs: (f64, f64),
 }
 
-/// Fits the same trees to the same rows, and tests both on the same held-out quarter; means of three seeds.
+/// Fits the same trees to the same rows, and tests both on the same held-out quarter; means over three seeds.
 pub fn beside(dir: &Path) -> Result<Option<Beside>> {
     let python = shell::tools_dir().join("mine-venv/bin/python");
     if !python.exists() {
@@ -101,7 +101,7 @@ pub fn beside(dir: &Path) -> Result<Option<Beside>> {
 /// Rows and events of the large table.
 const LARGE: (usize, usize) = (1_000_000, 30);
 
-/// Seconds and GiB to read, rank and pair 10^6 items of 30 events, in a process of its own.
+/// Seconds and GiB to read, rank and pair 10^6 items with 30 events, in a process of its own.
 pub fn large(dir: &Path) -> Result<(f64, f64)> {
     let file = dir.join("large.csv");
     if !file.exists() {
@@ -119,7 +119,7 @@ pub fn large(dir: &Path) -> Result<(f64, f64)> {
     Ok((next()?, next()?))
 }
 
-/// A third of the events matter, each half as much as the one before.
+/// Writes a table in which a third of the events matter, each half as much as the previous one.
 fn write_large(file: &Path) -> Result<()> {
     let mut rng = Rng::new(5);
     let part = file.with_extension("part");

@@ -80,7 +80,7 @@ fn demonstrate(tool: &Path, size: Size, trace: &Path) -> Result<()> {
     load::prepare(&mut client, size)?;
     let output = trace.to_str().context("the trace's path is not UTF-8")?;
     let pid = server.pid().to_string();
-    // Room for all of the marks of a tenth as much, however late a busy machine lets the tool read them.
+    // Room for all marks of a tenth of the load, however late a busy machine lets the tool read them.
     let args = [
         "--uprobe",
         SPEC,

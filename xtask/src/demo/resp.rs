@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 pub enum Reply {
     /// A status or a number, as text.
     Line(String),
-    /// A value, or `None` where there is no such key.
+    /// A value; `None`: no such key.
     Value(Option<Vec<u8>>),
 }
 

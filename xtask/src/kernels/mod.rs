@@ -109,7 +109,7 @@ struct Round {
 impl Round {
     /// Arguments of the test program.
     fn test_arguments(&self) -> Vec<String> {
-        // With several threads a test's line stays in one piece, whatever else is printed meanwhile.
+        // With several threads libtest prints a test's line at once, so that other output does not split it.
         let mut arguments = vec!["--test-threads=2".to_owned()];
         arguments.extend_from_slice(&self.tests);
         if self.accel == Accel::Tcg {

@@ -133,7 +133,7 @@ impl Names {
 mod tests {
     use super::*;
 
-    /// No name gives a cause away, or is taken by the judge for one of the allocator or the kernel.
+    /// No name hints at a cause, or matches the judge's names of the allocator or the kernel.
     #[test]
     fn names_tell_nothing() {
         let telling = [

@@ -30,9 +30,9 @@ pub struct Again {
 enum Why {
     /// It is not.
     Chance,
-    /// The machine lets it be known no better.
+    /// The machine is too noisy to know.
     Unknown,
-    /// A sample costs this work something else than it costs the loop that calibrates.
+    /// A sample costs this work more or less than the calibration's loop.
     Cost,
 }
 

@@ -38,7 +38,7 @@ const ITEMS: [(u64, u64); 4] = [(2_000, 16), (20_000, 16), (20_000, 512), (500_0
 
 /// Something that does items on request.
 enum Driver {
-    /// A line with their number, answered by a line that says `done`.
+    /// Lines with a number of items, each answered by `done`.
     Lines(ChildStdin, BufReader<ChildStdout>),
     /// As many GETs.
     Redis(Client),

@@ -261,9 +261,9 @@ pub fn load() -> f64 {
     first.unwrap_or(f64::NAN)
 }
 
-/// Rounds of the work with each reset value, and without sampling between any two.
+/// Rounds of the work with each reset value, and without sampling between each two.
 ///
-/// `alpha` is the cost of a sample, ns: before the call that of before, after it that of after.
+/// `alpha`: cost of a sample, ns; before the call the value calibrated before, after it the one calibrated after.
 fn validate(bench: &Bench, work: Work, args: &Args, alpha: &mut f64) -> Result<Validated> {
     let before = *alpha;
     let slower = bench.predict(&work)?;
@@ -316,7 +316,7 @@ fn noise_spread(natives: &[f64]) -> Spread {
     Spread::of(natives.windows(3).map(error).collect())
 }
 
-/// The error of runs without sampling, of every `every`-th one, computed as that of runs with sampling.
+/// The error of every `every`-th run without sampling, computed like that of runs with sampling.
 fn noise(natives: &[f64], every: usize) -> f64 {
     let error = |runs: &[f64]| runs[1] / f64::midpoint(runs[0], runs[2]) - 1.0;
     median(natives.windows(3).step_by(every).map(error).collect())

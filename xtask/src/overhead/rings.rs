@@ -19,7 +19,7 @@ const RESET: u64 = 20_000;
 /// Calls below the probed function where samples have call stacks: their records are of the largest kind.
 const DEPTH: u32 = 110;
 
-/// Bytes that a sample takes in a ring without a call stack, and with one of [`DEPTH`], the kernel's header included.
+/// Bytes of a sample in a ring, including the kernel's header: without a call stack, and with one of [`DEPTH`] frames.
 const RECORD: u64 = 40;
 const STACK_RECORD: u64 = 2088;
 

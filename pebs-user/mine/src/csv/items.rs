@@ -1,4 +1,4 @@
-//! A table: a line of names, then a line an item, a column an event.
+//! Parses a table: a line of names, then one line per item, one column per event.
 
 use std::collections::HashMap;
 use std::io::BufRead;

@@ -1,4 +1,4 @@
-//! Parses the output of `perf stat -x`: a line for each event, at each interval, for each CPU or thread.
+//! Parses the output of `perf stat -x`: one line per event, interval, and CPU or thread.
 //!
 //! `[time] [CPU, thread, core ..] [number of CPUs] count unit event [variation%] [ran for ns] [ran for %] [metric unit]`
 //!

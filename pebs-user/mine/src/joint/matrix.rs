@@ -8,7 +8,7 @@ pub(super) struct Matrix {
 }
 
 impl Matrix {
-    /// One with the same value all along its diagonal.
+    /// Returns a matrix with `value` along its diagonal.
     pub(super) fn diagonal(side: usize, value: f64) -> Self {
         let mut it = Self {
             side,
@@ -60,7 +60,7 @@ impl Matrix {
         it
     }
 
-    /// This one times the other's transpose.
+    /// `self` times the transpose of `other`.
     pub(super) fn times_transposed(&self, other: &Self) -> Self {
         let values = self
             .rows()
@@ -91,7 +91,7 @@ impl Matrix {
             if norm == 0.0 {
                 return 0.0;
             }
-            // Else it would leave the range of numbers.
+            // Else it would overflow.
             power.scale(1.0 / norm);
             log = 2.0 * (log + norm.ln());
             power = power.times(&power);
@@ -111,7 +111,8 @@ impl Matrix {
         }
     }
 
-    /// X of `self` X = `right`, where this is symmetric and not negative, with a part of each variance added to it: by Cholesky.
+    /// Solves `self` X = `right` by Cholesky; `self` is symmetric and not negative, and `ridge` times its diagonal is
+    /// added to it.
     pub(super) fn solve(&self, right: &Self, ridge: f64) -> Self {
         let side = self.side;
         let mut lower = Self::diagonal(side, 0.0);
@@ -146,7 +147,7 @@ impl Matrix {
         found
     }
 
-    /// Takes so many times another row from a row.
+    /// Subtracts `factor` times another row from a row.
     fn less(&mut self, row: usize, other: usize, factor: f64) {
         for column in 0..self.side {
             *self.at_mut(row, column) -= factor * self.at(other, column);

@@ -175,7 +175,7 @@ pub unsafe extern "C" fn selfcount_open(
     }
 }
 
-/// Lets the group count.
+/// Starts the group's counters.
 ///
 /// # Safety
 /// As for [`selfcount_read`].

@@ -15,7 +15,7 @@ use crate::view::data::Data;
 
 const SPEC: &str = "/usr/bin/server:handle(n=arg2, key=str(arg1))";
 
-/// Figures that one reader gives for a trace; `None`: it does not show them.
+/// Figures that one reader shows for a trace; `None`: it does not show them.
 #[derive(Debug, Default)]
 struct Said {
     by: &'static str,
@@ -319,7 +319,7 @@ fn views_give_the_same() {
     crate::export::export(&trace, crate::export::Format::Views, asked, &mut views).unwrap();
     let file = parent.path().join("views.sql");
     std::fs::write(&file, views).unwrap();
-    // The tables as the file's own comments say.
+    // The tables, as the comments in the file describe.
     let script = "
 import duckdb, json, sys
 text = open(sys.argv[1]).read()

@@ -88,7 +88,7 @@ impl Blocks {
     }
 }
 
-/// How often a replicate drew each block.
+/// Number of times that a replicate drew each block.
 #[derive(Clone, Debug)]
 pub(in crate::analysis) struct Draw(Vec<(usize, f64)>);
 

@@ -121,7 +121,7 @@ pub(super) struct Part {
     pub how: How,
 }
 
-/// How a part is converted to time per item.
+/// Conversion of a part to time per item.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum How {
     /// Its share of the time on the CPU.

@@ -3,7 +3,7 @@
 
 use crate::store::schema::InterferenceColumns;
 
-/// Place of the time that a clock as fast as the fastest of the recording would have saved, behind the others.
+/// Index after the others: time that a clock as fast as the fastest of the recording would have saved.
 pub(super) const SLOWER_CLOCK: usize = InterferenceColumns::TIMES;
 
 /// Number of kinds.

@@ -637,7 +637,7 @@ impl Telling<'_> {
             } else {
                 sum.total()
             };
-            // Without its own time, which says nothing of where it could have occurred.
+            // Without its own time, which does not show where it could have occurred.
             let (own, of_all_time) = if sampled {
                 (sums.active.total(), all.active.0.total())
             } else {

@@ -141,7 +141,7 @@ pub(in crate::analysis) fn short(spec: &str) -> String {
     }
 }
 
-/// A test in the making.
+/// The best test found so far.
 #[derive(Clone, Copy)]
 struct Found {
     with: u64,

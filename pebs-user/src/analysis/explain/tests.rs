@@ -291,7 +291,7 @@ fn what_goes_along() {
     assert!(lines[1].starts_with("slow because: in rehash 6"), "{text}");
 }
 
-/// Being stopped is one cause, whatever the functions in which it came, and none of the program's.
+/// Being stopped is one cause, in any functions, and not a cause of the program's.
 #[test]
 fn stopped() {
     let mut maker = Maker::new(info(&[SPEC]));

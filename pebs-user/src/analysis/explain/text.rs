@@ -384,7 +384,7 @@ fn compared(slow: &Slow, typical: &Typical, noun: &str) -> String {
     )
 }
 
-/// How a cause was seen: its samples or waits.
+/// Evidence of a cause: its samples or waits.
 fn evidence(cause: &Cause) -> String {
     if cause.state.is_some() {
         plural(cause.figures.slow_samples, "wait")
@@ -437,17 +437,17 @@ fn reason(cause: &Cause) -> String {
     }
 }
 
-/// How a kind of time reads.
+/// Words for a kind of time.
 pub(in crate::analysis) enum KindWords {
-    /// So, whatever the function.
+    /// These words, for any function.
     Whole(&'static str),
-    /// So, and then the function.
+    /// These words, then the function.
     Before(&'static str),
-    /// As its function and the state say.
+    /// Words from its function and the state.
     Own,
 }
 
-/// How a kind of time reads, here and in `diff`.
+/// Words for a kind of time, here and in `diff`.
 pub(in crate::analysis) const fn kind_words(kind: CauseKind) -> KindWords {
     match kind {
         CauseKind::Preempted => KindWords::Whole("waited for a CPU"),

@@ -211,7 +211,7 @@ fn ranking(out: &mut Page, mined: &Mined, outcome: &str, ranked: &Ranked, top: u
     }
 }
 
-/// Names what stands out in a row: `this one had 12 times the page-faults`.
+/// Names the striking values of a row: `this one had 12 times the page-faults`.
 fn of_row(row: &RowOf, outcome: &str, ranked: &Ranked) -> String {
     let observed = row.outcome.map(|it| value(outcome, it));
     let mut text = format!(

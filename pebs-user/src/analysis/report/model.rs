@@ -52,7 +52,7 @@ pub struct ProbeReport {
     pub batches: Option<BatchSum>,
     /// Visits recorded.
     pub visits: u64,
-    /// Visits that the statistics are of.
+    /// Visits in the statistics.
     pub counted: u64,
     /// Visits left out because they overlap a loss.
     pub left_out_loss: u64,
@@ -186,7 +186,7 @@ pub struct Stage {
 /// Division of the visits' time. Sums over visits with a known time on the CPU.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TimeSplit {
-    /// Visits that the sums are of.
+    /// Visits in the sums.
     pub visits: u64,
     /// Time in total.
     pub duration_ns: f64,

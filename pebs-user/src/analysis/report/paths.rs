@@ -43,7 +43,7 @@ pub(crate) struct PathReport {
     pub event: Option<EventInfo>,
     /// Unit of the rows: `ns`, or `events` if no sampled event is a clock.
     pub unit: &'static str,
-    /// How call stacks were taken; null: the trace has none, and so no sections.
+    /// Kind of call stacks; null: the trace has none, and so no sections.
     pub call_graph: Option<String>,
     /// By probe.
     pub sections: Vec<PathSection>,

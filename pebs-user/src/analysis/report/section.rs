@@ -324,7 +324,7 @@ impl Gather<'_> {
                 sums.happened(&happened);
             }
             if condensed {
-                // They stand in for the typical ones.
+                // They take the place of the typical ones.
                 if class != Class::Typical {
                     section.typical.happened(&happened);
                 }

@@ -60,7 +60,7 @@ impl<T> Slots<T> {
         self.values.iter_mut().map(|(_, value)| value)
     }
 
-    /// The value at an index that [`Slots::of`] gave.
+    /// The value at an index returned by [`Slots::of`].
     pub(in crate::analysis) fn at(&mut self, index: u16) -> &mut T {
         &mut self.values[usize::from(index)].1
     }

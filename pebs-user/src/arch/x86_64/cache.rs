@@ -7,10 +7,10 @@ use std::arch::asm;
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// Has the CPU fetch some of `values` to be written, without waiting for it.
+/// Prefetches the cache lines of some of `values` for writing, without waiting for them.
 ///
-/// Where another core read them last, and shares no cache with this one, a store waits 160 ns for the line, and those behind
-/// it as well. A CPU without the instruction does nothing (AMD64 manual, volume 3: PREFETCHW).
+/// If another core read them last, and shares no cache with this one, a store waits 160 ns for its line, and so do the
+/// stores behind it. A CPU without the instruction does nothing (AMD64 manual, volume 3: PREFETCHW).
 #[inline(always)]
 pub(crate) fn will_write<T>(values: &[T], from: usize, count: usize) {
     let soon = values.get(from..).unwrap_or_default();

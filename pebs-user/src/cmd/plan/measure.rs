@@ -51,11 +51,11 @@ pub(super) struct Found {
     pub sample_bytes: SampleBytes,
     pub caches: Caches,
     pub sensitivity: Sensitivity,
-    /// How the sensitivity was found.
+    /// Source of the sensitivity.
     pub why: Why,
 }
 
-/// How it was found whether the target needs the caches.
+/// Source of the sensitivity to the caches.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "by")]
 pub(super) enum Why {

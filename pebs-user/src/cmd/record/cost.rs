@@ -207,7 +207,7 @@ pub(super) fn counts_note(plan: &Plan, units: &UnitCosts) -> Option<String> {
     }
 }
 
-/// What it costs to read them at marks and switches.
+/// Note on the cost of reading counters at marks and switches.
 fn marks_note(plan: &Plan, units: &UnitCosts) -> String {
     let counters = plan.counted.iter().filter(|it| it.counter().is_some());
     let counters = plural(counters.count() as u64, "counter");
@@ -222,7 +222,7 @@ fn marks_note(plan: &Plan, units: &UnitCosts) -> String {
     }
 }
 
-/// What it costs to read them at the end of each interval.
+/// Note on the cost of reading counters at the end of each interval.
 fn ticks_note(interval: Duration, tick_ns: Option<f64>) -> String {
     let each = time(interval.as_nanos() as f64);
     match tick_ns {
@@ -252,7 +252,7 @@ fn classes(plan: &Plan) -> Vec<EntryClass> {
         .collect()
 }
 
-/// The costs, with those of marks measured again where that gives less.
+/// The costs, with those of marks measured again if that gives less.
 pub(super) fn marks_again(plan: &Plan, units: &UnitCosts) -> UnitCosts {
     let Some(pmu) = UprobePmu::read(Path::new("/")) else {
         return *units;

@@ -27,7 +27,7 @@ use crate::store::writer::WriteError;
 use crate::terminal::say;
 use crate::units::{EventId, KtimeNs, Pid};
 
-/// Probes at so many places take seconds to be taken away. Source: `uprobe_unregister_sync`, kernel/events/uprobes.c.
+/// Removing probes from this many places takes seconds. Source: `uprobe_unregister_sync`, kernel/events/uprobes.c.
 const MANY_PLACES: usize = 50;
 
 /// The run's description, as far as it is known at the start.

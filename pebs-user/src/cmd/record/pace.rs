@@ -22,7 +22,7 @@ use crate::probe::set::{Probe, Site};
 use crate::terminal::say;
 use crate::units::ResetValue;
 
-/// How long marks are counted before anything else is attached.
+/// Time for which marks are counted before anything else is attached.
 const COUNT: Duration = Duration::from_millis(100);
 
 /// CPU times of the target at which the cost of marks is checked, ns: a command starts up first, and its marks may

@@ -71,7 +71,7 @@ pub(super) struct Plan {
     pub counted: Vec<CountedEvent>,
     /// Length of the intervals in which they are also counted.
     pub count_interval: Option<Duration>,
-    /// How samples are read from the kernel.
+    /// Transport of samples.
     pub transport: Choice,
     /// Precision granted of each.
     pub granted: Vec<Granted>,
@@ -123,7 +123,7 @@ pub(super) struct Plan {
     pub force: bool,
     /// Form of the report.
     pub format: Format,
-    /// How to symbolize.
+    /// Options of symbolization.
     pub symbolize: SymbolizeOptions,
     /// Which items keep their details.
     pub keep: Keep,

@@ -481,7 +481,7 @@ fn pump(mut pipeline: Pipeline, lanes: &Lanes, signals: &Signals) -> Outcome {
         if pipeline.has_failed() {
             signals.failed.store(true, Ordering::Relaxed);
         }
-        // Fails at the end, when nobody receives any more.
+        // Fails at the end, when the receiver is gone.
         let _ = lanes.back.try_send(cycle);
     }
     pipeline.finish(KtimeNs(signals.end.load(Ordering::Acquire)))

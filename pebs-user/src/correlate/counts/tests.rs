@@ -1,5 +1,5 @@
-//! Lines of counts are `count N [cpu=N]`, which come before the mark or switch at their time; `no turn` and `part` are those of
-//! an event that takes turns.
+//! Lines of counts are `count N [cpu=N]` and come before the mark or switch at their time; `no turn` and `part` are
+//! counts of an event that is multiplexed.
 
 use super::super::tests::{OPTIONS, Printer, probes, push};
 use super::*;
@@ -9,7 +9,7 @@ use crate::stream::decode::{Body, Payloads, Record};
 use crate::stream::samples::Samples;
 use crate::units::{Pid, Tid};
 
-/// What was counted of each visit, as it closes.
+/// Counts of each visit, as it closes.
 #[derive(Default)]
 struct Counts(Vec<String>);
 
@@ -86,8 +86,8 @@ fn check(input: &str, expect: &[&str]) {
     assert_eq!(run(input), expect);
 }
 
-/// Counts are of whoever has the thread's time when they come: of nested calls the inner one; what comes before the first mark
-/// and behind the last one is nobody's.
+/// Counts go to the visit that is current when they arrive: of nested calls the inner one. Counts before the first mark
+/// and after the last one go to no visit.
 #[test]
 fn nested() {
     check(
@@ -109,7 +109,7 @@ fn nested() {
     );
 }
 
-/// Where counts did not come that should have, who has the time lacks them, and nobody else.
+/// Missing counts flag the visit that was current, and no other.
 #[test]
 fn missing_record() {
     check(
@@ -133,7 +133,8 @@ fn missing_record() {
     );
 }
 
-/// An item that another thread ends: known if its own is off the CPU, else both it and what comes next lack a part.
+/// An item that another thread ends: its counts are complete if its thread is off the CPU, else both it and the next
+/// visit are incomplete.
 #[test]
 fn ended_elsewhere() {
     check(
@@ -153,7 +154,7 @@ fn ended_elsewhere() {
     );
 }
 
-/// A call that a sample shows gone lacks what came since the last mark, and so does the one that goes on.
+/// A call found unwound by a sample, and the one that goes on, lack the counts since the last mark.
 #[test]
 fn unwound() {
     check(
@@ -167,7 +168,7 @@ fn unwound() {
     );
 }
 
-/// Turns of an event add up; where there is no counter on a CPU, it had none there.
+/// Turns of a multiplexed event add up; a CPU without a counter adds no turn.
 #[test]
 fn turns() {
     check(
@@ -184,8 +185,8 @@ fn turns() {
     );
 }
 
-/// A tick divides what is counted, and is pebs-trace's own time; what came after it, and before a mark without counts, lacks. So does a stretch on the CPU of which
-/// only a tick saw a part.
+/// A tick splits a period and is own time. Counts between a tick and a mark without counts are missing; so are those of
+/// time on the CPU that only a tick saw.
 #[test]
 fn ticks() {
     check(
@@ -211,7 +212,7 @@ fn ticks() {
     );
 }
 
-/// Without counters nothing is asked for, and nothing lacks.
+/// Without counters nothing is expected, and nothing is missing.
 #[test]
 fn not_counted() {
     let mut correlator = Correlator::new(&probes(), OPTIONS);

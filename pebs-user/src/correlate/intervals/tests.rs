@@ -1,6 +1,6 @@
 use super::*;
 
-/// Intervals of 100 ns, one of which begins at 30, with one counter; what is over, as text.
+/// Intervals of 100 ns, one of which begins at 30, with one counter; finished ones as text.
 struct Test {
     intervals: Intervals,
     over: Vec<String>,
@@ -16,7 +16,7 @@ impl Test {
         }
     }
 
-    /// So many events of a thread on a CPU from `since` to `time`.
+    /// Adds `events` events of a thread on a CPU from `since` to `time`.
     fn counted(&mut self, (tid, cpu): (u32, u16), (since, time): (i64, i64), events: u64) {
         let words = events.to_ne_bytes();
         let counted = Counted {
@@ -60,7 +60,8 @@ fn shown(it: &IntervalCounts<'_>) -> String {
     )
 }
 
-/// A tick may be somewhat early or late: counts are of the interval that most of their time is in, and none twice.
+/// A tick may be somewhat early or late: counts go to the interval that contains most of their time, and are never
+/// counted twice.
 #[test]
 fn ticks() {
     let mut test = Test::new();
@@ -79,7 +80,7 @@ fn ticks() {
     );
 }
 
-/// Who sleeps through intervals has none there; each thread has its own, up to its end.
+/// A thread has no interval where it sleeps; each thread has its own, up to its end.
 #[test]
 fn threads() {
     let mut test = Test::new();
@@ -91,7 +92,7 @@ fn threads() {
     test.ends(7);
     test.ends(7);
     test.counted((8, 1), (60, 120), 1);
-    // Before the first of all.
+    // Before the first interval.
     test.counted((9, 1), (10, 20), 4);
     assert_eq!(
         test.finish(),
@@ -105,13 +106,13 @@ fn threads() {
     );
 }
 
-/// A stretch on the CPU that nobody saw begin: what was counted before and after lacks it.
+/// The switch-in record is missing: the counts before and after are flagged as incomplete.
 #[test]
 fn missing_switches() {
     let mut test = Test::new();
     test.counted((7, 0), (40, 50), 5);
     test.intervals.leaves(Tid(7));
-    // It took the CPU, and left it again.
+    // The thread took the CPU and left it, without counts.
     test.intervals.leaves(Tid(7));
     test.intervals.takes(Tid(7));
     test.counted((7, 0), (140, 150), 5);
@@ -129,7 +130,7 @@ fn missing_switches() {
     );
 }
 
-/// Of a thread that was seen to begin it is known whether all it did was counted; one that never ran has nothing.
+/// All counts of a thread seen from its birth are known; one that never ran has none.
 #[test]
 fn from_birth_on() {
     let mut test = Test::new();
@@ -138,7 +139,7 @@ fn from_birth_on() {
     test.intervals.takes(Tid(7));
     test.counted((7, 0), (140, 150), 5);
     test.ends(7);
-    // It ran unseen, in part or all of its time.
+    // The thread ran without counts, for part or all of its time.
     born(&mut test, 8);
     test.counted((8, 0), (150, 160), 5);
     test.ends(8);

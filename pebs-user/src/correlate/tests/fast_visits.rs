@@ -1,4 +1,4 @@
-//! Visits that are taken in whole, against the state machine.
+//! The fast path against the state machine.
 
 use std::iter;
 
@@ -8,7 +8,7 @@ use super::*;
 use crate::stream::decode::{Inbox as _, RawSample};
 use crate::stream::order::Order;
 
-/// What the records of a thread give that come through its lane, with a frontier every so many of them.
+/// Runs a thread's records through its lane, with a frontier every `step` records.
 fn run_through_lane(input: &str, step: usize) -> String {
     let mut correlator = Correlator::new(&probes(), OPTIONS);
     let (mut printer, mut order) = (Printer(String::new()), Order::new(&[]));
@@ -51,7 +51,7 @@ fn run_through_lane(input: &str, step: usize) -> String {
     finish(correlator, time, printer)
 }
 
-/// Mostly calls with samples in them, as a thread makes them, and whatever else may come.
+/// Mostly calls with samples in them, with other records in between.
 fn lines() -> impl Strategy<Value = Vec<String>> {
     let call = (0..3_usize, 0..2_u16).prop_map(|(samples, cpu)| {
         let mut lines = vec![format!("begin 0 sp=100 cpu={cpu}")];
@@ -83,7 +83,7 @@ fn lines() -> impl Strategy<Value = Vec<String>> {
 }
 
 proptest! {
-    /// Whether a thread's calls are taken in whole or mark by mark and sample by sample, what comes out is the same.
+    /// The fast path and the state machine give the same output.
     #[test]
     fn as_the_state_machine(lines in lines(), step in 1_usize..9, from in 0_i64..200, cpu in 0_u16..3) {
         let line = |(number, line): (usize, &String)| format!("{} 7 {line}\n", 10 * number + 10);
@@ -93,7 +93,7 @@ proptest! {
     }
 }
 
-/// A CPU that the thread came back from, with no switch recorded, is seen among samples that come together.
+/// Among samples that come together, a change of CPU and back without switch records is seen.
 #[test]
 fn there_and_back() {
     for begin in ["begin 0 sp=100", "sample sp=80"] {
@@ -107,7 +107,7 @@ fn there_and_back() {
     }
 }
 
-/// A call without an instant has no time on the CPU.
+/// A call of length 0 has no time on the CPU.
 #[test]
 fn empty() {
     let input = "10 7 begin 0 sp=100\n20 7 ret 0 sp=100\n20 7 begin 0 sp=100\n20 7 ret 0 sp=100\n";

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Visits that overlap a loss say so, others don't; nor do those of another thread than it is of.
+/// Visits that overlap a loss are flagged, others are not; nor are those of other threads if the loss is of one thread.
 #[test]
 fn losses() {
     check(
@@ -23,8 +23,8 @@ fn losses() {
     );
 }
 
-/// What is lost on a CPU is not missing of visits whose thread did not leave another; who left it may have been anywhere,
-/// and so may marks with ids.
+/// A loss on one CPU doesn't flag visits whose thread stayed on another; a thread that left its CPU may have been
+/// anywhere, and so may marks with ids.
 #[test]
 fn losses_of_a_cpu() {
     check(

@@ -31,8 +31,8 @@ fn check(input: &str, expect: &str) {
     same(&run_on(&ids(), input), expect);
 }
 
-/// A change lies half way between two samples; samples without an item are strays; the first run begins
-/// with its sample, the last one has no end.
+/// The boundary lies half way between two samples; samples without an item are strays; the first run
+/// begins with its first sample, the last one has no end.
 #[test]
 fn half_way() {
     check(
@@ -50,7 +50,7 @@ fn half_way() {
     );
 }
 
-/// A thread that sleeps and comes back with the same id is in the same visit: the sleep is its own.
+/// A thread that sleeps and comes back with the same id is in the same visit: the sleep belongs to it.
 #[test]
 fn the_same_id_goes_on() {
     check(
@@ -67,7 +67,7 @@ fn the_same_id_goes_on() {
     );
 }
 
-/// A sleep between two items is in neither; nor is what ran between two sleeps without a sample.
+/// A sleep between two items is in neither; nor is time on the CPU between two sleeps without a sample.
 #[test]
 fn sleep_between_items() {
     check(
@@ -86,7 +86,7 @@ fn sleep_between_items() {
     );
 }
 
-/// Where a switch back to the thread is missing, its sleep is no more an item's than otherwise.
+/// The same if the switch-in event after the sleep is missing.
 #[test]
 fn sleep_between_items_without_its_end() {
     check(
@@ -102,7 +102,7 @@ fn sleep_between_items_without_its_end() {
     );
 }
 
-/// Half way is on the CPU: being preempted goes to the item on whose side it falls.
+/// Half way is measured on the CPU: time preempted goes to the item on whose side it falls.
 #[test]
 fn preempted_between_items() {
     check(
@@ -119,7 +119,7 @@ fn preempted_between_items() {
     );
 }
 
-/// Who woke the thread, or took the CPU from it, waits with the switch that it is of.
+/// Wake and displace records wait together with their switch.
 #[test]
 fn woken_and_displaced() {
     check(
@@ -142,7 +142,7 @@ fn woken_and_displaced() {
     );
 }
 
-/// A thread that ends has not worked on its item since it slept.
+/// When a thread ends, its visit ends where it last went to sleep.
 #[test]
 fn ends_after_a_sleep() {
     check(
@@ -157,7 +157,7 @@ fn ends_after_a_sleep() {
     );
 }
 
-/// Without samples what waits stays bounded, and the visit ends at the first sleep.
+/// Without samples the number of waiting records is bounded, and the visit ends at the first sleep.
 #[test]
 fn no_sample_for_long() {
     let mut input = "1 7 sample id=1\n".to_owned();
@@ -174,7 +174,7 @@ fn no_sample_for_long() {
     assert_eq!(visits.lines().count(), 2, "{visits}");
 }
 
-/// What a thread may do next.
+/// Possible next record of a thread.
 fn step() -> impl Strategy<Value = (&'static str, i64)> {
     let what = prop::sample::select(vec![
         "sample",
@@ -192,7 +192,7 @@ fn step() -> impl Strategy<Value = (&'static str, i64)> {
     (what, 1..20i64)
 }
 
-/// Times on the CPU and off it of a visit's line.
+/// Times on and off the CPU in a visit's line.
 fn stretches(line: &str) -> Vec<(i64, i64)> {
     let words = line.split_whitespace().skip(6);
     let bounds = words.filter_map(|word| word.split_once(".."));
@@ -219,8 +219,8 @@ fn visits(output: &str) -> Vec<(u64, i64, i64, Vec<i64>)> {
 }
 
 proptest! {
-    /// Whatever a thread does: its visits follow one another, each has all samples within it, and these
-    /// have its id. A thread is on the CPU or off it once at a time, within the visit.
+    /// In any order of records: visits don't overlap, each has all samples within it, and these have
+    /// its id. A thread is on or off the CPU once at a time, within the visit.
     #[test]
     fn any_order(steps in prop::collection::vec(step(), 1..60)) {
         let (mut input, mut time) = (String::new(), 0);

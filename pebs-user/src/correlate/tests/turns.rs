@@ -1,8 +1,8 @@
-//! Items that are open at the same time on one thread.
+//! Several items open at the same time on one thread.
 
 use super::*;
 
-/// Probes 4 (by its call), 5 (up to a mark of its own) and 7 (up to the next mark) tell when a thread turns to an item.
+/// Probes 4 (by its call), 5 (up to its own end mark) and 7 (up to the next mark) make resume marks.
 pub(super) fn resuming() -> ProbeSet {
     let mut probes = probes();
     for n in [4, 5, 7] {
@@ -16,7 +16,7 @@ fn check_resuming(input: &str, expect: &str) {
     same(&run_on(&resuming(), input), expect);
 }
 
-/// Nothing tells to which of two items the thread turned: its time is of neither, and so are its samples and sleep.
+/// Without resume marks, the time, samples and sleep of a thread with two open items belong to neither.
 #[test]
 fn shared() {
     check(
@@ -38,7 +38,7 @@ fn shared() {
     );
 }
 
-/// A stage's time is its own, whatever items are open; and what was shared before an item began is not its.
+/// A stage's time is its own, whatever items are open; time that was shared before an item began is not counted for it.
 #[test]
 fn stages_in_shared_time() {
     check(
@@ -58,7 +58,7 @@ fn stages_in_shared_time() {
     );
 }
 
-/// From a call that resumes an item up to its return the thread's time is that item's; in between it is the loop's.
+/// Between the call that resumes an item and its return the thread's time is that item's; otherwise it is the loop's.
 #[test]
 fn resumed_by_calls() {
     check_resuming(
@@ -88,7 +88,7 @@ fn resumed_by_calls() {
     );
 }
 
-/// An item that begins within the call that was resumed for its id is what the thread is at.
+/// An item that begins within the resuming call of its id is the current one.
 #[test]
 fn begins_while_resumed() {
     check_resuming(
@@ -108,7 +108,7 @@ fn begins_while_resumed() {
     );
 }
 
-/// Without an end of its own a resume lasts until the thread's next mark, or until it sleeps; so does a begin.
+/// A resume without an end, or a begin, lasts until the thread's next mark or sleep.
 #[test]
 fn resumed_until_the_next() {
     check_resuming(
@@ -135,7 +135,8 @@ fn resumed_until_the_next() {
     );
 }
 
-/// A resume within a resume: its return gives the thread back. One whose frame a sample finds gone has ended.
+/// Nested resumes: the return of the inner one gives the thread back. A resume whose frame a sample finds gone has
+/// ended.
 #[test]
 fn resumes_within_resumes() {
     check_resuming(
@@ -161,7 +162,7 @@ fn resumes_within_resumes() {
     );
 }
 
-/// An item that another thread goes on with: what that costs is not known of it.
+/// An item that another thread resumes: its time there is unknown.
 #[test]
 fn resumed_elsewhere() {
     check_resuming(

@@ -16,8 +16,8 @@ fn states() {
     );
 }
 
-/// Another CPU wakes the thread before its switch is recorded: the last such wake-up ends the sleep, unless one comes
-/// in it. One before a sleep that ended, or before it was preempted, ends none.
+/// Another CPU can wake the thread before its switch is recorded: the last such wake-up ends the sleep, unless one
+/// comes during it. An earlier wake-up, before a finished sleep or a preemption, ends none.
 #[test]
 fn woken_early() {
     check(
@@ -55,8 +55,8 @@ fn ends_while_asleep() {
     );
 }
 
-/// Where no record tells that the thread took the CPU again, a wait ends at its next one, and that is counted: not where
-/// the switch comes behind a sample by an error of the clock, nor outside of visits.
+/// Where the switch-in event is missing, a wait ends at the thread's next record, and that is counted; not where a
+/// clock error puts the switch behind a sample, nor outside of visits.
 #[test]
 fn switch_in_untold() {
     check(

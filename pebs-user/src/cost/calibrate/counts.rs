@@ -47,7 +47,7 @@ unsafe extern "C" {
 fn function(number: usize) -> Function {
     assert!(number < FUNCTIONS);
     let first: Function = pebs_calibrate_counts;
-    // SAFETY: so many functions of this type follow one another there, each of so many bytes.
+    // SAFETY: FUNCTIONS functions of this type, STEP bytes each, begin there, and `number` is below FUNCTIONS.
     unsafe { std::mem::transmute::<usize, Function>(first as usize + number * STEP) }
 }
 
@@ -95,7 +95,7 @@ impl CountingMarks {
             timed(|| (0..CALLS).for_each(|_| unsafe { black_box(function(number))() }))
         };
         let (mut plain, mut read) = (Vec::new(), Vec::new());
-        // In turn, so that a slow spell meets both.
+        // Interleaved, so that a slow period affects both.
         for _ in 0..ROUNDS {
             plain.push(round(&self.plain, 0));
             read.push(round(counting, set + 1));
@@ -117,7 +117,7 @@ impl CountingMarks {
         let table: Vec<AtomicU64> = (0..words).map(AtomicU64::new).collect();
         let steps = work_for(TICKING, &table);
         let (mut plain, mut ticking) = (Vec::new(), Vec::new());
-        // In turn, so that a slow spell meets both.
+        // Interleaved, so that a slow period affects both.
         for _ in 0..ROUNDS {
             plain.push(timed(|| spin(steps, &table)));
             bench.empty();
@@ -186,8 +186,8 @@ pub(crate) fn reading(
     reading
 }
 
-/// Events to measure in place of these: breakpoints, of which there are few, are replaced by others that cost as much, as
-/// the kernel counts both itself. `None` if these can't be had.
+/// Events to measure in place of these: breakpoints, which are few, are replaced by software events of equal cost, as
+/// the kernel counts both itself. `None` if these can't be opened.
 fn stand_ins(counted: &[CountedEvent], host: &Host) -> Option<Vec<CountedEvent>> {
     let spec = ["page-faults".to_owned()];
     let other = counted::resolve_all(&counted::parse(&spec).ok()?, host).ok()?;

@@ -245,7 +245,7 @@ pub(super) fn day_of(seconds: u64) -> String {
 pub(crate) enum Found {
     /// A calibration.
     Good(Box<Calibration>),
-    /// There is none.
+    /// No file.
     Nothing,
     /// A file that is ignored, and why.
     Ignored(String),

@@ -32,7 +32,7 @@ pub(super) struct Speed {
 /// Ratio of costs to those at another speed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Change {
-    /// Marks, and whatever else is no interrupt.
+    /// Marks, and everything else that is not an interrupt.
     pub code: f64,
     /// Samples of clocks.
     pub interrupts: f64,
@@ -66,7 +66,7 @@ fn interrupt_ns() -> Option<f64> {
     let steps = work_for(work, &TABLE);
     let counter = PerfEvent::open(&calibrator(interval), own_thread(), "cpu-clock").ok()?;
     let (mut plain, mut interrupted) = (Duration::MAX, Duration::MAX);
-    // In turn, so that a slow spell meets both.
+    // Interleaved, so that a slow period affects both.
     for _ in 0..rounds {
         plain = plain.min(timed(|| spin(steps, &TABLE)));
         counter.enable().ok()?;

@@ -272,7 +272,7 @@ impl Bench {
     }
 }
 
-/// Reads a perf ring: number of samples, and of those that the kernel lost for want of room.
+/// Reads a perf ring: number of samples, and of those that the kernel dropped because the ring was full.
 fn taken(ring: &mut PerfRing) -> Option<(u64, u64)> {
     let (mut samples, mut lost) = (0, 0);
     ring.drain(|record| match record.kind {

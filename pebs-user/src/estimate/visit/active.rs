@@ -1,20 +1,20 @@
-//! The clock of the time that a visit is active.
+//! The active clock of a visit.
 
 use crate::units::TraceNs;
 
-/// Turns rising times into positions on a visit's active clock.
+/// Converts rising times to positions on a visit's active clock.
 pub(super) struct ActiveClock<'a> {
-    /// The interval at hand.
+    /// The current interval.
     from: TraceNs,
     to: TraceNs,
-    /// Active time before it.
+    /// Active time before the current interval.
     passed: i64,
-    /// Intervals behind it.
+    /// Intervals after it.
     ahead: &'a [(TraceNs, TraceNs)],
 }
 
 impl<'a> ActiveClock<'a> {
-    /// Behind every time, and not so far that differences overflow.
+    /// After every time, but small enough that differences don't overflow.
     const NEVER: TraceNs = TraceNs(i64::MAX / 2);
 
     pub(super) const fn new(active: &'a [(TraceNs, TraceNs)]) -> Self {
@@ -26,8 +26,8 @@ impl<'a> ActiveClock<'a> {
         }
     }
 
-    /// The active time before `time`. Between two intervals it stands still; before the first it
-    /// is 0, after the last the total.
+    /// Returns the active time before `time`. It is constant between two intervals, 0 before the
+    /// first, and the total after the last.
     #[inline(always)]
     pub(super) fn advance(&mut self, time: TraceNs) -> i64 {
         if time >= self.to {
@@ -36,7 +36,7 @@ impl<'a> ActiveClock<'a> {
         self.passed + (time.0 - self.from.0).max(0)
     }
 
-    /// Goes on to the interval in or before which `time` is.
+    /// Advances to the interval that `time` is in or before.
     #[inline(never)]
     fn pass(&mut self, time: TraceNs) {
         while let [(from, to), rest @ ..] = self.ahead {
@@ -46,7 +46,7 @@ impl<'a> ActiveClock<'a> {
                 return;
             }
         }
-        // Behind the last one, where nothing is active.
+        // After the last interval nothing is active.
         self.passed += self.to.0 - self.from.0;
         (self.from, self.to) = (Self::NEVER, Self::NEVER);
     }

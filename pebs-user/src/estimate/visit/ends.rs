@@ -1,24 +1,24 @@
-//! Where runs of samples of one function end.
+//! Finds the ends of runs of samples of one function.
 
 use crate::units::FunctionId;
 
-/// Samples that are looked at together.
+/// Number of samples handled together.
 const BLOCK: usize = 64;
 
-/// Pairs of neighbours whose comparison is a few instructions.
+/// Number of neighbouring pairs that are compared by a few instructions.
 const PAIRS: usize = 8;
 
-/// Functions of [`PAIRS`].
+/// Number of functions in [`PAIRS`] pairs.
 const WINDOW: usize = PAIRS + 1;
 
-/// The index of the last sample of each run, in order.
+/// Iterates over the index of the last sample of each run, in order.
 ///
-/// Where runs end is not to be foreseen: neighbours are compared without a branch for each, many at once.
+/// The ends are unpredictable, so neighbours are compared many at once without a branch for each.
 pub(super) struct RunEnds<'a> {
     functions: &'a [FunctionId],
-    /// The first sample of the block at hand.
+    /// First sample of the current block.
     begin: usize,
-    /// A bit for each of its samples: whether a run ends with it, and that was not said yet.
+    /// One bit per sample of the block: a run ends there, and it was not returned yet.
     mask: u64,
 }
 
@@ -50,7 +50,7 @@ impl Iterator for RunEnds<'_> {
     }
 }
 
-/// The next block in which a run ends, if there is one, and its mask.
+/// Returns the next block in which a run ends, and its mask.
 #[cold]
 fn next_block(functions: &[FunctionId], begin: usize) -> Option<(usize, u64)> {
     let begins = (begin + BLOCK..functions.len()).step_by(BLOCK);
@@ -58,7 +58,7 @@ fn next_block(functions: &[FunctionId], begin: usize) -> Option<(usize, u64)> {
     masks.find(|(_, mask)| *mask != 0)
 }
 
-/// A bit for each of the first [`BLOCK`] samples: whether a run ends with it.
+/// One bit for each of the first [`BLOCK`] samples: whether a run ends with it.
 #[inline(always)]
 fn ends(functions: &[FunctionId]) -> u64 {
     match functions.len() {
@@ -68,10 +68,10 @@ fn ends(functions: &[FunctionId]) -> u64 {
     }
 }
 
-/// A bit for each pair of neighbours that differ, of at most [`BLOCK`].
+/// One bit for each pair of neighbours that differ, at most [`BLOCK`].
 #[inline(never)]
 fn changes(functions: &[FunctionId]) -> u64 {
-    // The last pairs, of which some are among others too.
+    // The last window, which may overlap the others.
     let Some(last) = functions.last_chunk() else {
         return one_by_one(functions);
     };
@@ -85,7 +85,7 @@ fn changes(functions: &[FunctionId]) -> u64 {
     mask
 }
 
-/// A bit for each pair of neighbours that differ.
+/// One bit for each pair of neighbours that differ.
 #[inline(always)]
 fn compare(functions: &[FunctionId; WINDOW]) -> u64 {
     let mut bytes = [0; PAIRS];
@@ -93,9 +93,9 @@ fn compare(functions: &[FunctionId; WINDOW]) -> u64 {
     gathered(bytes)
 }
 
-/// A byte for each pair of neighbours: 1 where they differ.
+/// One byte for each pair of neighbours: 1 where they differ.
 ///
-/// Never inlined: alone it is compiled to few instructions of many lanes.
+/// Never inlined: on its own it is compiled to few vector instructions.
 #[inline(never)]
 fn mark(functions: &[FunctionId; WINDOW], bytes: &mut [u8; PAIRS]) {
     for (byte, (one, next)) in bytes.iter_mut().zip(functions.iter().zip(&functions[1..])) {
@@ -103,10 +103,10 @@ fn mark(functions: &[FunctionId; WINDOW], bytes: &mut [u8; PAIRS]) {
     }
 }
 
-/// A bit for each byte, all of which are 0 or 1.
+/// Gathers the lowest bit of each byte, all of which are 0 or 1.
 #[inline(always)]
 const fn gathered(bytes: [u8; PAIRS]) -> u64 {
-    // Each byte's bit is moved to its own place in the highest byte; no two meet anywhere.
+    // Moves each byte's bit to its own place in the highest byte, without collisions.
     u64::from_le_bytes(bytes).wrapping_mul(0x0102_0408_1020_4080) >> 56
 }
 

@@ -1,23 +1,23 @@
-//! The samples of a visit, as the estimator takes them.
+//! The samples of a visit, in the form used by the estimator.
 
 use crate::units::{EventId, FunctionId, TraceNs};
 
-/// Samples of a visit, sorted by time: a column for each thing that is known of them.
+/// Samples of a visit, sorted by time, stored by column.
 #[derive(Clone, Copy, Debug)]
 pub struct Series<'a> {
-    /// When.
+    /// Times of the samples.
     pub times: &'a [TraceNs],
-    /// The functions that they name, one a sample.
+    /// Function of each sample.
     pub functions: &'a [FunctionId],
-    /// The events that were sampled.
+    /// Event of each sample.
     pub events: Events<'a>,
 }
 
-/// Which event each sample is of.
+/// Events of a visit's samples.
 #[derive(Clone, Copy, Debug)]
 pub enum Events<'a> {
     All(EventId),
-    /// One a sample.
+    /// One event per sample.
     Each(&'a [EventId]),
 }
 
@@ -46,15 +46,12 @@ impl Events<'_> {
 /// One sample of a visit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimedSample {
-    /// When.
     pub time: TraceNs,
-    /// The function that it names.
     pub function: FunctionId,
-    /// The event that was sampled.
     pub event: EventId,
 }
 
-/// A [`Series`] made sample by sample.
+/// A [`Series`] built sample by sample.
 #[derive(Clone, Debug, Default)]
 pub struct SeriesBuf {
     times: Vec<TraceNs>,
@@ -63,7 +60,6 @@ pub struct SeriesBuf {
 }
 
 impl SeriesBuf {
-    /// What the estimator takes.
     #[must_use]
     pub fn series(&self) -> Series<'_> {
         Series {

@@ -24,7 +24,7 @@ fn intervals(bounds: &[i64]) -> Vec<(TraceNs, TraceNs)> {
         .collect()
 }
 
-/// Bounds that are half way to a sample of another item have the error of a gap's change.
+/// Bounds that are half way to a sample of another item have the error of a change in that gap.
 #[test]
 fn sampled_bounds() {
     let samples = series(&[sample(5, 1), sample(15, 1)]);
@@ -67,7 +67,7 @@ fn error_is(got: Option<f64>, want: f64) {
     );
 }
 
-/// To 1 in 128, up and down, over a power of two; nothing stays nothing.
+/// To 1 in 128, up and down, and over a power of two; 0 stays 0.
 #[test]
 fn rounded_errors() {
     assert_eq!([0.0, 1.5, 127.0].map(rounded), [0.0, 1.5, 127.0]);
@@ -76,7 +76,7 @@ fn rounded_errors() {
     assert_eq!(rounded(127.9), 128.0);
 }
 
-/// The worked number of the module's page.
+/// The worked number of the module docs.
 #[test]
 fn worked_number() {
     let samples = [
@@ -94,7 +94,7 @@ fn worked_number() {
     error_is(rows[1].self_stderr_ns(), (100e6_f64 / 12.0 + 0.8e6).sqrt());
 }
 
-/// The worked number of the pause; what is owned is the whole time all the same.
+/// The worked number of the pause; the sum of owned times is the whole time.
 #[test]
 fn worked_pause() {
     let samples = series(&[sample(10_000, 1), sample(26_000, 2)]);
@@ -138,7 +138,7 @@ fn worked_pause() {
     );
 }
 
-/// Time off the CPU belongs to no function, and a gap is measured without it.
+/// Time off the CPU belongs to no function, and gaps are measured without it.
 #[test]
 fn waits_are_left_out() {
     let rows = estimate(&[0, 10, 1000, 1030], &[sample(8, 1), sample(1008, 2)]);
@@ -148,7 +148,7 @@ fn waits_are_left_out() {
     assert_eq!(rows[0].span_ns(), 0);
 }
 
-/// A sample that clock jitter threw out of the active time goes to the nearest instant in it.
+/// A sample outside of the active time, because of clock jitter, goes to the nearest instant in it.
 #[test]
 fn jitter_is_clamped() {
     let samples = [sample(90, 1), sample(150, 2), sample(260, 3)];
@@ -157,7 +157,7 @@ fn jitter_is_clamped() {
     assert_eq!(owned, [20.0, 65.0, 45.0]);
 }
 
-/// Events are estimated apart, and one that is not a clock has counts but no times.
+/// Events are estimated separately, and one that is not a clock has counts but no times.
 #[test]
 fn events_apart() {
     let mut samples = [sample(10, 1), sample(20, 1), sample(30, 2)];
@@ -178,7 +178,7 @@ fn events_apart() {
     assert_eq!(rows[1].self_stderr_ns(), None);
 }
 
-/// What was not observed is not estimated: no samples, no end, no active time.
+/// Unobserved visits are not estimated: no samples, no end, no active time.
 #[test]
 fn unknown_stays_unknown() {
     assert_eq!(estimate(&[0, 100], &[]), []);
@@ -203,7 +203,7 @@ fn unknown_stays_unknown() {
     }
 }
 
-/// A visit's result doesn't depend on the visits that the same estimator saw before.
+/// A visit's result doesn't depend on earlier visits of the same estimator.
 #[test]
 fn scratch_is_clean() {
     let active = intervals(&[0, 100]);
@@ -244,8 +244,8 @@ fn timeline() -> impl Strategy<Value = (Vec<i64>, Vec<TimedSample>)> {
 }
 
 proptest! {
-    /// Whatever the samples, the gaps and the pause: for each clock the times add up to the active time,
-    /// none is negative, and every sample is counted.
+    /// Whatever the samples, the gaps and the pause: for each clock the times add up to the active time, none is
+    /// negative, and every sample is counted.
     #[test]
     fn nothing_lost_or_counted_twice(
         (active, samples) in timeline(),
@@ -275,8 +275,8 @@ proptest! {
         }
     }
 
-    /// Intervals that meet are one: the estimates are the same to the bit, though a single interval is a case of its
-    /// own.
+    /// Adjacent intervals act as one: the estimates are the same to the bit, although a single interval is a
+    /// separate case.
     #[test]
     fn intervals_that_meet(
         (active, samples) in timeline(),

@@ -1,9 +1,9 @@
 // The differential flame graph: selected visits above typical ones, on one scale, coloured by the difference.
-// `page` has the data and what page.js draws with.
+// `page` has the data, and page.js's functions for drawing.
 function flameGraph(page) {
   const { D, V, CONDENSED, HATCH, MIN_SAMPLES, $, element, svg, hatch, weight, count, plural } = page;
   const WIDTH = 1100, ROW = 19, LEAST = 0.6, MOST_ROWS = 60;
-  // Below these nothing is said of the error of a time.
+  // With fewer visits no error is shown.
   const MIN_VISITS = 8;
   const SIDES = ["picked", "typical"];
   let root = null, zoomed = [], focused = null;
@@ -15,7 +15,7 @@ function flameGraph(page) {
     return of.children.get(key);
   }
 
-  // What visit i took, by path: [frames, weight, samples, waits, part of a wait].
+  // Weights of visit i by path: [frames, weight, samples, waits, part of a wait].
   function rows(i) {
     const paths = new Map(), blocked = new Map(), found = [];
     const { at, part, path, ns, waits } = D.flame.waits;
@@ -33,7 +33,7 @@ function flameGraph(page) {
     for (let k = D.sums.at[i]; k < D.sums.at[i + 1]; k++) {
       const part = D.sums.part[k], of = D.sums.counted[k], samples = D.sums.samples[k];
       if (D.parts[part].state) {
-        // A wait lies under the stack that blocked, where that is known.
+        // A wait is shown under the stack that blocked, if that is known.
         let rest = of, others = samples;
         for (const [path, ns, n] of blocked.get(part) || []) {
           found.push([path, ns, 0, n, part]);
@@ -43,7 +43,8 @@ function flameGraph(page) {
         if (others > 0) found.push([[part], Math.max(rest, 0), 0, others, part]);
         continue;
       }
-      // A function's weight is divided as its samples are; those of no path are the function alone.
+      // A function's weight is divided in proportion to its samples; samples without a path count for the function
+      // alone.
       let left = samples;
       for (const [path, n] of paths.get(part) || []) {
         found.push([path, of * n / samples, n, 0, null]);
@@ -92,7 +93,8 @@ function flameGraph(page) {
     return numbers;
   }
 
-  // Sums over the n visits of a probe become a mean and its standard error, each probe with its share of the selected.
+  // Converts sums over the n visits of a probe to a mean and its standard error, each probe with its share of the
+  // selected visits.
   function finish(it, side, n, share) {
     const sums = it[side], mean = n ? sums.sum / n : 0;
     sums.mean = share * mean;
@@ -116,7 +118,7 @@ function flameGraph(page) {
       Object.assign(root[side], { mean: sum((it) => it.mean), samples: sum((it) => it.samples), waits: sum((it) => it.waits),
         error: known ? Math.sqrt(sum((it) => it.error ** 2)) : null });
     }
-    // One probe needs no row for all.
+    // With a single probe no row for all is needed.
     if (root.children.size === 1) root = [...root.children.values()][0];
     const visits = { picked: 0, typical: 0 };
     for (const side of SIDES) for (const n of numbers[side].values()) visits[side] += n;
@@ -125,7 +127,7 @@ function flameGraph(page) {
 
   const widest = (it) => Math.max(it.picked.mean, it.typical.mean);
   const difference = (it) => it.picked.mean - it.typical.mean;
-  // Waits are observed; time on the CPU is told from so many samples on.
+  // Waits are observed; time on the CPU needs a minimum number of samples to be shown.
   const known = (it) => it.picked.waits + it.typical.waits > 0 || Math.max(it.picked.samples, it.typical.samples) >= MIN_SAMPLES;
   function margin(it) {
     const { picked: { error: a }, typical: { error: b } } = it;
@@ -176,7 +178,7 @@ function flameGraph(page) {
         at += below[side].mean * scale;
       }
     };
-    // What it lies in keeps its place above, over the whole width.
+    // Frames around the zoomed one keep their place above it, over the whole width.
     let at = root;
     from.keys.forEach((key, depth) => {
       (rows[depth] ||= []).push({ it: at, keys: from.keys.slice(0, depth), x: 0, width: WIDTH, outer: true });
@@ -245,7 +247,7 @@ function flameGraph(page) {
 
   function render() {
     let it = root, keys = [];
-    // A frame that is gone from the new selection is left.
+    // Leaves a zoomed frame that the new selection does not have.
     for (const key of zoomed) {
       if (!it.children.has(key)) break;
       it = it.children.get(key);

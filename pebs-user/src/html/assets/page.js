@@ -64,7 +64,7 @@
     return Number(found[1]) * units[(found[2] || bare).toLowerCase()];
   }
   const partName = (p) => D.parts[p].name + (D.parts[p].state ? " [" + D.parts[p].state + "]" : "");
-  // Where one has no marks, none has.
+  // All visits have this flag or none, so it is not listed.
   const NO_MARKS = 1 << D.flags.indexOf("sampled_bounds");
   const flagNames = (flags) => D.flags.filter((_, bit) => (flags & ~NO_MARKS) >>> bit & 1).join(" ");
 
@@ -79,7 +79,7 @@
   const CONDENSED = D.flags.indexOf("condensed");
   const anySlow = V.slow.some((slow) => slow === 1);
 
-  // What is selected: the slow, all, or a range.
+  // The selection: the slow visits, all, or a range.
   let choice = { kind: anySlow ? "slow" : "all" };
   let selected = [], shownItem = null;
 
@@ -203,9 +203,9 @@
     return element("span", {}, box, text);
   }
 
-  // What the samples of each part stand for, as a mean over visits: right in the mean, also of visits so short that
-  // most have no sample. Visits whose details were not kept say nothing. `mix` is the number of visits of each probe
-  // to count with, so that like is compared with like; without it each visit counts once.
+  // Means over visits of what the samples of each part stand for: unbiased even for visits so short that most have no
+  // sample. Visits without details are left out. `mix` is the number of visits of each probe to count with, so that
+  // equal mixes are compared; without it each visit counts once.
   function means(visits, mix) {
     const probes = new Map();
     for (const i of visits) {
@@ -242,7 +242,7 @@
     const parts = [...new Set([...picked.parts, ...typical.parts])];
     const difference = (part) => mean(picked, part) - mean(typical, part);
     parts.sort((a, b) => Math.abs(difference(b)) - Math.abs(difference(a)));
-    // Waits are observed; time on the CPU is told from so many samples on.
+    // Waits are observed; time on the CPU needs a minimum number of samples to be shown.
     const known = parts.filter((part) => D.parts[part].state || Math.max(picked.of(part).samples, typical.of(part).samples) >= MIN_SAMPLES);
     const few = parts.length - known.length;
     const most = Math.max(1, ...known.map((part) => Math.max(mean(picked, part), mean(typical, part))));
@@ -409,7 +409,7 @@
     $("timeline").dataset.runs = String(drawn);
   }
 
-  // What came between a visit's thread and its work, beside the mean of typical visits of its probe.
+  // Interrupts, faults and counted events of a visit, beside the mean of typical visits of its probe.
   const between = (it, value) => value === null || value === undefined ? "-" : it.is_time ? time(value) : count(value);
   const usual = new Map();
   function usually(it, p) {
@@ -436,7 +436,7 @@
     return parts.filter((it) => it[1]).map((it) => element("p", { class: "between" }, it[0] + it[1]));
   }
 
-  // Who ended a wait, and how long its thread was ready before it ran.
+  // The thread that ended a wait, and the time from then until the waiting thread ran.
   const endings = new Map(D.runs.by.map((it) => [it.run, it]));
   function ended(r) {
     const it = endings.get(r);
@@ -562,7 +562,7 @@
       return value;
     };
     const next = { kind: "range", d0: read("d0", "us", 0), d1: read("d1", "us", Infinity), t0: read("t0", "s", -Infinity), t1: read("t1", "s", Infinity) };
-    // What was shown rounded must not leave out what it stands for.
+    // A limit that was shown rounded must still include its own visit.
     if (next.d0 !== null && next.d1 !== null) { next.d0 *= 0.995; next.d1 *= 1.005; }
     if ($("range").reportValidity()) select(next);
   });

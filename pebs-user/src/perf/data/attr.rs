@@ -1,28 +1,28 @@
-//! An event's attr as a file holds it.
+//! Event attributes, as in a file.
 
 use perf_event_open_sys::bindings as sys;
 
 use crate::perf::bytes::Bytes;
 use crate::perf::layout::Layout;
 
-/// What is used of `struct perf_event_attr`.
+/// The used fields of `struct perf_event_attr`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attr {
-    /// `PERF_TYPE_*`, or a PMU's number on the machine that recorded.
+    /// `PERF_TYPE_*`, or a PMU's type number on the recording machine.
     pub kind: u32,
-    /// What is counted.
+    /// Event code, its meaning depends on `kind`.
     pub config: u64,
-    /// Events between two samples; with `is_frequency` samples a second.
+    /// Events between two samples; samples per second if `is_frequency`.
     pub period: u64,
     /// Whether the kernel adjusts the period to a frequency.
     pub is_frequency: bool,
-    /// Whether time or events in user space are left out.
+    /// Whether user space is excluded.
     pub exclude_user: bool,
     /// Precise level.
     pub precise: u8,
-    /// Clock of the times, `CLOCK_*`; `None`: the perf clock.
+    /// Clock of the record times, `CLOCK_*`; `None`: the perf clock.
     pub clock: Option<i32>,
-    /// Which fields the records have.
+    /// Fields of the records.
     pub layout: Layout,
 }
 
@@ -33,20 +33,20 @@ const PRECISE_SHIFT: u32 = 15;
 const SAMPLE_ID_ALL: u64 = 1 << 18;
 const USE_CLOCKID: u64 = 1 << 25;
 
-/// Bytes of the first attr there was.
+/// Size of the first version of the attr, bytes.
 const FIRST_SIZE: usize = 64;
 
-/// Bytes up to and with the last field that is used.
+/// Size up to the last used field, inclusive, bytes.
 const USED_SIZE: usize = 104;
 
 impl Attr {
-    /// From the bytes of an attr of any version; `None` if it is shorter than the first version.
+    /// Reads an attr of any version; `None` if it is shorter than the first version.
     #[must_use]
     pub fn read(bytes: &[u8]) -> Option<Self> {
         if bytes.len() < FIRST_SIZE {
             return None;
         }
-        // Fields that came later are 0.
+        // Fields of later versions are 0.
         let mut padded = [0; USED_SIZE];
         let len = bytes.len().min(USED_SIZE);
         padded[..len].copy_from_slice(&bytes[..len]);
@@ -77,7 +77,7 @@ impl Attr {
         })
     }
 
-    /// The name of an event that the file does not name: as perf calls it, or its type and config.
+    /// Name for an event that the file does not name: perf's name, or type and config.
     #[must_use]
     pub fn plain_name(&self) -> String {
         const HARDWARE: [&str; 10] = [
@@ -105,7 +105,7 @@ impl Attr {
             "dummy",
             "bpf-output",
         ];
-        // On hybrid CPUs the upper half says which kind of core.
+        // On hybrid CPUs the upper half of the config is the PMU of the core type.
         let known = match self.kind {
             sys::PERF_TYPE_HARDWARE => HARDWARE.get((self.config & 0xffff_ffff) as usize),
             sys::PERF_TYPE_SOFTWARE => SOFTWARE.get(self.config as usize),
@@ -125,13 +125,13 @@ impl Attr {
                 || self.config == u64::from(sys::PERF_COUNT_SW_TASK_CLOCK))
     }
 
-    /// Whether it is there for records other than samples.
+    /// Whether it exists only for records other than samples.
     #[must_use]
     pub fn is_dummy(&self) -> bool {
         self.kind == sys::PERF_TYPE_SOFTWARE && self.config == u64::from(sys::PERF_COUNT_SW_DUMMY)
     }
 
-    /// Whether it is a tracepoint, static or made by a probe.
+    /// Whether it is a tracepoint, static or of a dynamic probe.
     #[must_use]
     pub const fn is_tracepoint(&self) -> bool {
         self.kind == sys::PERF_TYPE_TRACEPOINT
@@ -142,8 +142,8 @@ impl Attr {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Event {
     pub attr: Attr,
-    /// The numbers by which records name it.
+    /// Ids by which records refer to it.
     pub ids: Vec<u64>,
-    /// Its name, if the file says it.
+    /// Name, if the file has one.
     pub name: Option<String>,
 }

@@ -1,6 +1,6 @@
-//! A part of a file in order, in large blocks that are lent.
+//! Sequential reads of a part of a file, in large blocks.
 //!
-//! Not mapped: who else truncates the file meanwhile would end this process.
+//! Not mapped: if another process truncated the file, an access would kill this one.
 
 use std::fs::File;
 use std::io;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::sections::Section;
 use crate::watch::Watch;
 
-/// Bytes that are read at a time: they stay in the second cache until they are used.
+/// Block size, bytes: a block stays in the second-level cache until it is used.
 const BLOCK: usize = 256 << 10;
 
 /// A part of a file, read from begin to end.
@@ -18,14 +18,14 @@ const BLOCK: usize = 256 << 10;
 pub(super) struct Blocks {
     file: Arc<File>,
     watch: Watch,
-    /// Where the part begins and ends in the file, for who watches.
+    /// Begin and end of the part in the file, for progress reports.
     span: (u64, u64),
-    /// Byte of the file up to which all was passed.
+    /// File offset of the next byte.
     at: u64,
-    /// Byte of the file at which the part ends.
+    /// File offset of the end of the part.
     end: u64,
     block: Vec<u8>,
-    /// What of the block was read and is not passed yet.
+    /// Unread bytes of the block.
     begin: usize,
     filled: usize,
 }
@@ -33,7 +33,7 @@ pub(super) struct Blocks {
 impl Blocks {
     pub(super) fn new(file: Arc<File>, section: Section, watch: Watch) -> Self {
         let end = section.offset.saturating_add(section.size);
-        // Of an unfinished recording it is not known where records end.
+        // The end of an unfinished recording is unknown.
         let length = file.metadata().map_or(end, |metadata| metadata.len());
         Self {
             file,
@@ -47,23 +47,23 @@ impl Blocks {
         }
     }
 
-    /// Byte of the file up to which all was passed.
+    /// File offset of the next byte.
     pub(super) const fn position(&self) -> u64 {
         self.at
     }
 
-    /// Bytes up to the end of the part.
+    /// Number of bytes up to the end of the part.
     pub(super) const fn left(&self) -> u64 {
         self.end.saturating_sub(self.at)
     }
 
-    /// The bytes that come next, as far as they were read already.
+    /// Next bytes, as far as they are in memory.
     #[inline]
     pub(super) fn ahead(&self) -> &[u8] {
         &self.block[self.begin..self.filled]
     }
 
-    /// The next bytes; at most as many as a block has.
+    /// Returns the next `len` bytes without passing them; at most a block.
     #[inline]
     pub(super) fn next(&mut self, len: usize) -> Result<&[u8], String> {
         if self.filled - self.begin < len {
@@ -72,27 +72,27 @@ impl Blocks {
         Ok(&self.block[self.begin..self.begin + len])
     }
 
-    /// Bytes that were passed last.
+    /// Returns the last `len` bytes passed.
     #[inline]
     pub(super) fn last(&self, len: usize) -> &[u8] {
         &self.block[self.begin - len..self.begin]
     }
 
-    /// Goes on behind bytes that were lent.
+    /// Passes bytes that were returned.
     #[inline]
     pub(super) const fn pass(&mut self, len: usize) {
         self.begin += len;
         self.at += len as u64;
     }
 
-    /// Goes on behind bytes that nobody wants to see.
+    /// Skips bytes, which need not be in memory.
     pub(super) fn leave_out(&mut self, len: u64) {
         let here = len.min((self.filled - self.begin) as u64) as usize;
         self.pass(here);
         self.at += len - here as u64;
     }
 
-    /// Takes bytes out, however many.
+    /// Takes any number of bytes.
     pub(super) fn take(&mut self, len: u64, into: &mut Vec<u8>) -> Result<(), String> {
         into.clear();
         let mut left = len;
@@ -105,12 +105,12 @@ impl Blocks {
         Ok(())
     }
 
-    /// Nothing more is wanted.
+    /// Skips everything that is left.
     pub(super) fn end(&mut self) {
         self.leave_out(self.left());
     }
 
-    /// Reads on until there are so many bytes.
+    /// Reads until at least `len` bytes are in memory.
     #[cold]
     fn fill(&mut self, len: usize) -> Result<(), String> {
         self.block.copy_within(self.begin..self.filled, 0);

@@ -1,36 +1,32 @@
-//! Why a `perf.data` can't be read.
+//! Errors of reading a `perf.data`.
 
 use crate::failure::Hint;
 use std::io;
 
-/// A `perf.data` that can't be read at all.
+/// A reason for which a `perf.data` can't be read at all.
 #[derive(Debug, thiserror::Error)]
 pub enum DataError {
     /// It can't be opened or read.
     #[error("cannot read {path}")]
     Read {
-        /// The file.
         path: String,
-        /// Why.
+        /// Cause.
         #[source]
         source: io::Error,
     },
     /// It is a directory, as `perf record --threads` and `--kcore` make.
     #[error("cannot read {path}: it is a directory")]
     Directory {
-        /// The directory.
         path: String,
     },
     /// It is a pipe or a device.
     #[error("cannot read {path}: it is not a regular file")]
     NotRegular {
-        /// The file.
         path: String,
     },
-    /// It begins otherwise.
+    /// Its magic is unknown.
     #[error("{path} is no perf.data: it begins with {begin}")]
     NotPerfData {
-        /// The file.
         path: String,
         /// Its first bytes.
         begin: String,
@@ -38,25 +34,21 @@ pub enum DataError {
     /// It was recorded on a machine with the other byte order.
     #[error("{path} was recorded on a machine with the other byte order")]
     ByteOrder {
-        /// The file.
         path: String,
     },
-    /// Another architecture.
+    /// It was recorded on another architecture.
     #[error("{path} was recorded on {arch}, not on {known}")]
     Architecture {
-        /// The file.
         path: String,
         /// Its architecture.
         arch: String,
-        /// Ours.
+        /// This machine's architecture.
         known: &'static str,
     },
-    /// A part that everything else depends on is malformed.
+    /// An essential part is malformed.
     #[error("{path} is damaged: {what}")]
     Damaged {
-        /// The file.
         path: String,
-        /// What is wrong with it.
         what: String,
     },
 }

@@ -1,4 +1,4 @@
-//! What a `perf.data` says about the machine and the run.
+//! Machine and run information in a `perf.data`.
 
 use std::collections::HashMap;
 
@@ -21,7 +21,7 @@ pub(super) mod feature {
     pub(crate) const EVENT_DESC: u64 = 12;
     pub(crate) const PMU_MAPPINGS: u64 = 16;
     pub(crate) const CLOCK_DATA: u64 = 29;
-    /// Bits there can be.
+    /// Number of bits in the feature bitmap.
     pub(crate) const ALL: u64 = 256;
 }
 
@@ -31,7 +31,7 @@ const BUILD_ID_SIZE: u16 = 1 << 15;
 /// Bytes of a build id's record before the path: pid, id and padding.
 const BUILD_ID_HEAD: usize = 28;
 
-/// Facts about the machine and the run; what the file does not say is `None`.
+/// Machine and run information; `None` where it is not in the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Features {
     /// Host name.
@@ -40,21 +40,21 @@ pub struct Features {
     pub release: Option<String>,
     /// Version of perf.
     pub version: Option<String>,
-    /// Architecture, as `uname -m` says it.
+    /// Architecture, as in `uname -m`.
     pub arch: Option<String>,
     /// CPUs online.
     pub cpus: Option<u32>,
     /// CPU model.
     pub cpu: Option<String>,
-    /// What the CPU says about itself: vendor, family, model, stepping; without a name.
+    /// Vendor, family, model and stepping, without the name.
     pub model: Option<CpuModel>,
-    /// Names of PMUs by their number on the machine that recorded.
+    /// Names of PMUs by their type number on the recording machine.
     pub pmus: HashMap<u32, String>,
     /// Build ids by path.
     pub build_ids: HashMap<Vec<u8>, BuildId>,
-    /// The recording's clock and the time of day at one instant.
+    /// The recording's clock and the wall clock at one instant.
     pub clock: Option<ClockData>,
-    /// Formats of tracepoints and more; see [`super::tracing`].
+    /// Formats of tracepoints, and more; see [`super::tracing`].
     pub tracing: Vec<u8>,
 }
 
@@ -63,13 +63,13 @@ pub struct Features {
 pub struct ClockData {
     /// `CLOCK_*`.
     pub clock: i32,
-    /// Time of day, ns since 1970.
+    /// Wall-clock time, ns since 1970.
     pub wall_ns: u64,
     pub clock_ns: u64,
 }
 
 impl Features {
-    /// Takes in one feature section; those that are not used or make no sense are passed over.
+    /// Parses one feature section; unused or malformed ones are ignored.
     pub(super) fn take(&mut self, feature: u64, section: &[u8], events: &mut [Event]) {
         let mut bytes = Bytes(section);
         match feature {
@@ -84,11 +84,11 @@ impl Features {
             feature::CPUDESC => self.cpu = string(&mut bytes),
             feature::CPUID => self.model = string(&mut bytes).and_then(|text| model(&text)),
             feature::PMU_MAPPINGS => {
-                // What was read before a part that is malformed is kept.
+                // The entries before a malformed one are kept.
                 let _ = pmus(&mut bytes, &mut self.pmus);
             }
             feature::EVENT_DESC => {
-                // What was read before a part that is malformed is kept.
+                // The entries before a malformed one are kept.
                 let _ = event_desc(&mut bytes, events);
             }
             feature::CLOCK_DATA => self.clock = clock_data(&mut bytes),
@@ -96,7 +96,7 @@ impl Features {
         }
     }
 
-    /// Takes in a table of build ids: records with a header each.
+    /// Parses a table of build ids: records with a header each.
     fn build_ids(&mut self, section: &[u8]) {
         let mut bytes = Bytes(section);
         while let Some((_kind, misc, body)) = record(&mut bytes) {
@@ -104,7 +104,7 @@ impl Features {
         }
     }
 
-    /// Takes in one build id: i32 pid, `u8 build_id[24]`, `char path[]`.
+    /// Parses one build id: i32 pid, `u8 build_id[24]`, `char path[]`.
     pub(super) fn build_id(&mut self, misc: u16, body: &[u8]) {
         let Some((head, path)) = body.split_at_checked(BUILD_ID_HEAD) else {
             return;
@@ -113,7 +113,7 @@ impl Features {
         let len = if misc & BUILD_ID_SIZE != 0 {
             usize::from(head[24]).min(id.len())
         } else {
-            // Older versions of perf do not say; ids are padded by words of zeros.
+            // Older versions of perf have no length; ids are padded with zeros.
             let last = id.iter().rposition(|byte| *byte != 0);
             last.map_or(0, |last| (last + 1).next_multiple_of(4))
         };
@@ -122,21 +122,21 @@ impl Features {
         }
     }
 
-    /// The build id of what is mapped under a name.
+    /// Build id of a mapped file, by its name.
     #[must_use]
     pub fn build_id_of(&self, name: &[u8]) -> Option<BuildId> {
         self.build_ids.get(name).copied()
     }
 }
 
-/// A record with its header: kind, misc, body.
+/// Takes a record with its header; returns kind, misc and body.
 pub(super) fn record<'a>(bytes: &mut Bytes<'a>) -> Option<(u32, u16, &'a [u8])> {
     let kind = bytes.u32()?;
     let (misc, size) = (bytes.u16()?, bytes.u16()?);
     Some((kind, misc, bytes.take(usize::from(size).checked_sub(8)?)?))
 }
 
-/// u32 length with padding, then the string; `None` if it is empty.
+/// Takes a u32 length and a padded string; `None` if it is empty.
 fn string(bytes: &mut Bytes<'_>) -> Option<String> {
     let len = bytes.u32()?;
     let text = Bytes(bytes.take(len as usize)?).text();
@@ -144,7 +144,7 @@ fn string(bytes: &mut Bytes<'_>) -> Option<String> {
     (!text.is_empty()).then(|| text.into_owned())
 }
 
-/// `GenuineIntel,6,85,4`.
+/// Parses `GenuineIntel,6,85,4`.
 fn model(text: &str) -> Option<CpuModel> {
     let mut parts = text.split(',');
     let vendor = match parts.next()? {
@@ -162,7 +162,7 @@ fn model(text: &str) -> Option<CpuModel> {
     })
 }
 
-/// u32 PMUs; of each: u32 number, string name.
+/// u32 count; for each PMU: u32 number, string name.
 fn pmus(bytes: &mut Bytes<'_>, pmus: &mut HashMap<u32, String>) -> Option<()> {
     for _ in 0..bytes.u32()? {
         let number = bytes.u32()?;
@@ -173,7 +173,7 @@ fn pmus(bytes: &mut Bytes<'_>, pmus: &mut HashMap<u32, String>) -> Option<()> {
     Some(())
 }
 
-/// u32 version, clock; u64 time of day, time of the clock.
+/// u32 version, clock; u64 wall-clock time, time of the clock.
 fn clock_data(bytes: &mut Bytes<'_>) -> Option<ClockData> {
     let (_version, clock) = bytes.pair()?;
     Some(ClockData {
@@ -183,7 +183,8 @@ fn clock_data(bytes: &mut Bytes<'_>) -> Option<ClockData> {
     })
 }
 
-/// u32 events, bytes of an attr; of each: attr, u32 ids, string name, u64 ids[]. Names the events that are known.
+/// u32 count, size of an attr; for each event: attr, u32 ids, string name, u64 ids[]. Sets the names of known
+/// events.
 fn event_desc(bytes: &mut Bytes<'_>, events: &mut [Event]) -> Option<()> {
     let (count, size) = bytes.pair()?;
     for n in 0..count as usize {

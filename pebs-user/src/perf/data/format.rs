@@ -1,4 +1,4 @@
-//! How the fields of a tracepoint lie in its raw bytes.
+//! Layout of a tracepoint's fields in its raw data.
 
 /// The `format` file of a tracepoint.
 ///
@@ -19,7 +19,7 @@ pub struct Format {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
     pub name: String,
-    /// As C declares it, without the name.
+    /// C type, without the name.
     pub r#type: String,
     offset: usize,
     size: usize,
@@ -27,11 +27,11 @@ pub struct Field {
     is_array: bool,
 }
 
-/// Fields that all tracepoints have begin with this.
+/// Prefix of the fields that all tracepoints have.
 const COMMON: &str = "common_";
 
 impl Format {
-    /// Reads a format file: the tracepoint's id, and the format.
+    /// Parses a format file; returns the tracepoint's id and its format.
     #[must_use]
     pub fn parse(text: &str) -> Option<(u64, Self)> {
         let (mut id, mut format) = (None, Self::default());
@@ -52,7 +52,7 @@ impl Format {
         self.fields.iter().find(|field| field.name == name)
     }
 
-    /// Names of the fields that are numbers and the tracepoint's own.
+    /// Names of the numeric fields, without the common ones.
     pub fn numbers(&self) -> impl Iterator<Item = &str> {
         let own = |field: &&Field| field.is_number() && !field.name.starts_with(COMMON);
         self.fields
@@ -63,7 +63,7 @@ impl Format {
 }
 
 impl Field {
-    /// `u64 id; offset:16; size:8; signed:0;`
+    /// Parses `u64 id; offset:16; size:8; signed:0;`.
     fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split(';').map(str::trim);
         let declared = parts.next()?;
@@ -76,7 +76,7 @@ impl Field {
                 _ => {}
             }
         }
-        // `char comm[16]` and `__data_loc char[] text` are no numbers.
+        // `char comm[16]` and `__data_loc char[] text` are not numbers.
         let is_array = declared.contains('[');
         let declared = match declared.rsplit_once('[') {
             Some((before, _)) if declared.ends_with(']') => before.trim_end(),
@@ -93,13 +93,14 @@ impl Field {
         })
     }
 
-    /// Whether it is one number.
+    /// Whether it is a single number.
     #[must_use]
     pub const fn is_number(&self) -> bool {
         !self.is_array && matches!(self.size, 1 | 2 | 4 | 8)
     }
 
-    /// Its value in a sample's raw bytes, signed ones extended; `None` if it is no number or lies beyond them.
+    /// Its value in a sample's raw data, sign-extended if signed; `None` if it is no number or is outside of
+    /// the data.
     #[must_use]
     pub fn number(&self, raw: &[u8]) -> Option<u64> {
         if !self.is_number() {
@@ -137,7 +138,7 @@ format:
 print fmt: \"prev_comm=%s\", REC->prev_comm
 ";
 
-    /// Numbers come out of raw bytes with their sign; what is no number does not.
+    /// Numbers are read from raw data with their sign; other fields are not.
     #[test]
     fn numbers() {
         let (id, format) = Format::parse(SWITCH).unwrap();

@@ -1,4 +1,4 @@
-//! A `perf.data` that is open, and what it says about itself.
+//! An open `perf.data` with its metadata.
 
 use std::fs::File;
 use std::io;
@@ -14,24 +14,24 @@ use super::sections::{Section, Sections};
 use crate::perf::bytes::Bytes;
 use crate::watch::Watch;
 
-/// What files begin with, in our byte order and in the other one.
+/// Magic in this machine's byte order and in the other one.
 const MAGIC: &[u8; 8] = b"PERFILE2";
 const SWAPPED: &[u8; 8] = b"2ELIFREP";
 
-/// What perf wrote before 2012, in either byte order; the rest is the same.
+/// Magic before 2012, in either byte order; the rest is the same.
 /// Source: `check_magic_endian`, tools/perf/util/header.c.
 const MAGIC_1: &[u8; 8] = b"PERFFILE";
 
-/// Bytes of a pipe's header: magic, size.
+/// Size of a pipe's header, bytes: magic, size.
 const PIPE_HEADER: u64 = 16;
 
-/// Bytes of a file's header.
+/// Size of a file's header, bytes.
 const FILE_HEADER: u64 = 104;
 
-/// Events of a piped file at most. perf itself gives up at its limit of open files.
+/// Most events of a piped file. perf itself is limited by its number of open files.
 const EVENTS_MAX: usize = 4096;
 
-/// Whether a file that begins so is a `perf.data`.
+/// Whether a file that begins with these bytes is a `perf.data`.
 #[must_use]
 pub(crate) fn is_perf_data(begin: &[u8]) -> bool {
     [MAGIC, SWAPPED, MAGIC_1]
@@ -42,46 +42,46 @@ pub(crate) fn is_perf_data(begin: &[u8]) -> bool {
 /// `PERF_EVENT_UPDATE__NAME`.
 const UPDATE_NAME: u64 = 2;
 
-/// A `perf.data` that is open.
+/// An open `perf.data`.
 ///
-/// Of a piped one, what it says about itself is complete once all its records were given to [`PerfData::learn`].
+/// The metadata of a piped file is complete once all its records were passed to [`PerfData::learn`].
 #[derive(Debug)]
 pub struct PerfData {
     file: Arc<File>,
     path: String,
     records: Section,
-    /// What was recorded.
+    /// Recorded events.
     pub events: Vec<Event>,
-    /// What else it says.
+    /// Machine and run information.
     pub features: Features,
-    /// Bytes of the file.
+    /// Size of the file, bytes.
     pub len: u64,
-    /// It was written as a stream.
+    /// Whether it was written as a stream.
     pub piped: bool,
-    /// `perf record` never came to its end, so that the header does not say where the records end.
+    /// Whether `perf record` did not finish, so that the end of the records is not in the header.
     pub unfinished: bool,
-    /// Some of what is written last is missing: names, formats, build ids, what is known of the machine.
+    /// Whether some data that is written last is missing: names, formats, build ids, machine information.
     pub incomplete: bool,
-    /// It has counts of `perf stat record`.
+    /// Whether it has counts of `perf stat record`.
     pub has_counts: bool,
-    /// It has a trace of the hardware's (Intel PT, CoreSight), which is not decoded.
+    /// Whether it has a hardware trace (Intel PT, CoreSight), which is not decoded.
     pub has_hardware_trace: bool,
-    /// Told how far the reading of records has come.
+    /// Informed about the progress of reading.
     pub watch: Watch,
 }
 
 impl PerfData {
-    /// Opens a file and reads what it says about itself.
+    /// Opens a file and reads its metadata.
     ///
     /// # Errors
-    /// If it can't be read, is no `perf.data`, or one of another byte order.
+    /// If it can't be read, is no `perf.data`, or has another byte order.
     pub fn open(path: &Path) -> Result<Self, DataError> {
         let shown = path.display().to_string();
         let read = |source| DataError::Read {
             path: shown.clone(),
             source,
         };
-        // A pipe would block in open.
+        // Opening a pipe would block.
         let file = File::options()
             .read(true)
             .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
@@ -112,13 +112,13 @@ impl PerfData {
         Ok(data)
     }
 
-    /// The path as it was given.
+    /// The path as given to [`PerfData::open`].
     #[must_use]
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// The records, from the first on.
+    /// Returns the records, from the first on.
     #[must_use]
     pub fn records(&self) -> Records {
         Records::new(Arc::clone(&self.file), self.records, self.watch.clone())
@@ -210,7 +210,7 @@ impl PerfData {
         Ok(Ok(()))
     }
 
-    /// Reads the feature sections; a table of them follows the records. One that can't be had is passed over.
+    /// Reads the feature sections; their table follows the records. Unreadable ones are ignored.
     fn read_features(
         &mut self,
         header: &FileHeader,
@@ -236,7 +236,7 @@ impl PerfData {
         Ok(())
     }
 
-    /// Takes in one of perf's own records.
+    /// Handles a record of perf's own: metadata of a piped file.
     pub fn learn(&mut self, kind: u32, misc: u16, body: &[u8]) {
         let mut bytes = Bytes(body);
         match kind {
@@ -260,7 +260,7 @@ impl PerfData {
         }
     }
 
-    /// u64 what, id; then of a name its characters.
+    /// u64 what, id; a new name is text.
     fn update(&mut self, bytes: &mut Bytes<'_>) -> Option<()> {
         let (what, id) = (bytes.u64()?, bytes.u64()?);
         if what == UPDATE_NAME {
@@ -274,7 +274,7 @@ impl PerfData {
     }
 }
 
-/// The parts of a file's header.
+/// Parts of a file's header.
 struct FileHeader {
     attr_size: u64,
     attrs: Section,
@@ -296,10 +296,10 @@ impl FileHeader {
     }
 }
 
-/// An attr of the size that it says, then ids.
+/// Parses an attr, whose size is in it, then ids.
 fn header_attr(bytes: &mut Bytes<'_>) -> Option<Event> {
     let size = Bytes(bytes.0.get(4..)?).u32()?;
-    // The first version said no size.
+    // The first version had no size.
     let size = if size == 0 { 64 } else { size as usize };
     let attr = Attr::read(bytes.take(size)?)?;
     let (ids, _) = bytes.0.as_chunks::<8>();
@@ -310,7 +310,7 @@ fn header_attr(bytes: &mut Bytes<'_>) -> Option<Event> {
     })
 }
 
-/// As many bytes as the file has, up to the buffer's size.
+/// Reads up to the buffer's size, or to the end of the file.
 fn read_some(file: &File, buffer: &mut [u8]) -> io::Result<usize> {
     let mut have = 0;
     while have < buffer.len() {
@@ -324,7 +324,7 @@ fn read_some(file: &File, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(have)
 }
 
-/// First bytes, for people.
+/// First bytes in readable form.
 fn describe(begin: &[u8]) -> String {
     if begin.is_empty() {
         return "nothing: it is empty".to_owned();

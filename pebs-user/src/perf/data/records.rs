@@ -1,4 +1,4 @@
-//! The records of a `perf.data`, lent one at a time.
+//! The records of a `perf.data`, borrowed one at a time.
 
 use std::fs::File;
 use std::io;
@@ -12,10 +12,10 @@ use crate::perf::bytes::Bytes;
 use crate::perf::record::RawRecord;
 use crate::watch::Watch;
 
-/// What ends a stream into which perf's own messages were sent as well (`[ perf record: Woken up ...`).
+/// Message of perf (`[ perf record: Woken up ...`), which ends a stream into which stderr was sent too.
 const MESSAGE: &[u8; HEADER] = b"[ perf r";
 
-/// Bytes of a record's header.
+/// Size of a record's header, bytes.
 const HEADER: usize = 8;
 
 /// Records that perf itself adds. Source: `enum perf_user_event_type`, tools/lib/perf/include/perf/event.h.
@@ -40,67 +40,67 @@ pub(super) mod user {
 /// One record.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Item<'a> {
-    /// The kernel's, or made by perf in its form.
+    /// A record of the kernel, or synthesized by perf in the same format.
     Event(RawRecord<'a>),
-    /// All rings were read once: see [`crate::import`].
+    /// End of a round in which perf read all rings once: see [`crate::import`].
     Round,
-    /// One of perf's own; for [`super::reader::PerfData::learn`].
+    /// One of perf's own records, for [`super::reader::PerfData::learn`].
     Perf {
         kind: u32,
-        /// Its header's misc.
+        /// `misc` of the header.
         misc: u16,
-        /// Its bytes.
+        /// Bytes behind the header.
         body: &'a [u8],
     },
 }
 
-/// Where reading had to end.
+/// Reason why reading ended early.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Byte of the file up to which all was read.
+    /// File offset up to which everything was read.
     pub at: u64,
-    /// What is wrong there.
+    /// Description of the error.
     pub what: String,
 }
 
-/// Bytes that are unpacked at a time.
+/// Buffer size of decompression, bytes.
 const STEP: usize = 128 << 10;
 
-/// The records of a file, lent one at a time.
+/// The records of a file, borrowed one at a time.
 pub struct Records {
     input: Blocks,
-    /// Data that followed the record at hand.
+    /// Data that followed the current record.
     behind: Vec<u8>,
     packed: Packed,
     fault: Option<Fault>,
 }
 
-/// Records that were compressed.
+/// Compressed records.
 #[derive(Default)]
 struct Packed {
     decoder: Option<Decoder<'static>>,
-    /// Bytes to be unpacked.
+    /// Bytes to be decompressed.
     input: Vec<u8>,
     taken: usize,
-    /// The decoder may hold more than there was room for.
+    /// Whether the decoder may have more output than there was room for.
     holds_more: bool,
-    /// Bytes that were unpacked, those of records that were lent before them.
+    /// Decompressed bytes, including those of records already returned.
     plain: Vec<u8>,
     lent: usize,
 }
 
-/// Where the bytes of the record at hand are, header aside.
+/// Location of the current record's body.
 #[derive(Clone, Copy)]
 enum Place {
     /// In a block of the file.
     Block { len: usize },
-    /// Among those that were unpacked.
+    /// In the decompressed bytes.
     Packed { begin: usize, end: usize },
-    /// They are what followed the record.
+    /// In the data that followed the record.
     Behind,
 }
 
-/// The record at hand.
+/// The current record.
 #[derive(Clone, Copy)]
 struct Found {
     kind: u32,
@@ -118,19 +118,20 @@ impl Records {
         }
     }
 
-    /// What ended the records too soon, if something did. Known once there are no more.
+    /// Reason why the records ended early, if they did. Known once there are no more.
     #[must_use]
     pub const fn fault(&self) -> Option<&Fault> {
         self.fault.as_ref()
     }
 
-    /// Byte of the file up to which records were read.
+    /// File offset up to which records were read.
     #[must_use]
     pub const fn position(&self) -> u64 {
         self.input.position()
     }
 
-    /// Bytes of the next records that are in memory already: the last may be cut, and there may be none.
+    /// Bytes of the next records that are already in memory: the last one may be cut, and there may be
+    /// none.
     #[inline]
     #[must_use]
     pub fn ahead(&self) -> &[u8] {
@@ -143,7 +144,7 @@ impl Records {
         }
     }
 
-    /// Passes over whole records of which all bytes are [`Records::ahead`].
+    /// Skips whole records of which all bytes are in [`Records::ahead`].
     #[inline]
     pub fn skip(&mut self, bytes: usize) {
         if self.packed.lent < self.packed.plain.len() {
@@ -153,7 +154,7 @@ impl Records {
         }
     }
 
-    /// The next record; `None` at the end, or where it can't go on.
+    /// Returns the next record; `None` at the end or after a fault.
     #[inline]
     pub fn next_item(&mut self) -> Option<Item<'_>> {
         if self.fault.is_some() {
@@ -184,7 +185,7 @@ impl Records {
         }
     }
 
-    /// Makes the next record be at hand. An error says what is wrong with the bytes.
+    /// Makes the next record the current one. An error describes the damage.
     #[inline]
     fn find(&mut self) -> Result<Option<Found>, String> {
         loop {
@@ -203,7 +204,7 @@ impl Records {
         }
     }
 
-    /// Reads a record from the file; `None` if it is not one to be lent.
+    /// Reads a record from the file; `None` if it is not to be returned.
     fn read_record(&mut self) -> Result<Option<Found>, String> {
         let left = self.input.left();
         if left < HEADER as u64 {
@@ -243,7 +244,7 @@ impl Records {
             }
             user::TRACING_DATA => {
                 self.input.pass(size);
-                // No more than the file has left.
+                // At most what is left of the file.
                 self.input.take(behind, &mut self.behind)?;
                 place = Place::Behind;
             }
@@ -257,7 +258,7 @@ impl Records {
     }
 }
 
-/// Bytes that follow a record and are not in its size.
+/// Number of bytes that follow a record and are not included in its size.
 #[inline]
 fn behind(kind: u32, body: &[u8]) -> Result<u64, String> {
     let mut bytes = Bytes(body);
@@ -270,11 +271,11 @@ fn behind(kind: u32, body: &[u8]) -> Result<u64, String> {
 }
 
 impl Packed {
-    /// Takes the content of a record, of which all that came before was unpacked.
+    /// Takes the content of a compressed record; all earlier content was decompressed.
     fn take(&mut self, kind: u32, body: &[u8]) -> Result<(), String> {
         let mut bytes = Bytes(body);
         let content = if kind == user::COMPRESSED2 {
-            // u64 length, then so many bytes, then padding.
+            // u64 length, the content, then padding.
             let content = bytes.u64().and_then(|len| bytes.take_u64(len));
             content.ok_or_else(|| "a compressed record that is cut".to_owned())?
         } else {
@@ -286,7 +287,7 @@ impl Packed {
         Ok(())
     }
 
-    /// The next record that was compressed, if there is a whole one.
+    /// Returns the next decompressed record, if there is a complete one.
     #[inline]
     fn next(&mut self) -> Result<Option<Found>, String> {
         if self.decoder.is_none() && self.input.is_empty() {
@@ -322,7 +323,7 @@ impl Packed {
         Ok(Some(Found { kind, misc, place }))
     }
 
-    /// Unpacks some more.
+    /// Decompresses more bytes.
     fn unpack(&mut self) -> Result<(), String> {
         self.plain.drain(..self.lent);
         self.lent = 0;

@@ -1,4 +1,4 @@
-//! Sections of a file, read within its size.
+//! Sections of a file, limited by its size.
 
 use std::fs::File;
 use std::io;
@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt as _;
 
 use crate::perf::bytes::Bytes;
 
-/// Where a part of the file is.
+/// Position and size of a part of the file, bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Section {
     pub offset: u64,
@@ -26,7 +26,7 @@ impl Section {
     }
 }
 
-/// Reads sections, of which all together may hold no more than the file does.
+/// Reads sections, which together may not be larger than the file.
 #[derive(Debug)]
 pub(super) struct Sections<'a> {
     file: &'a File,
@@ -43,7 +43,8 @@ impl<'a> Sections<'a> {
         }
     }
 
-    /// The bytes of a section; `None` if they do not lie within the file.
+    /// Reads a section; `None` if it is not within the file, or the sections read so far are too
+    /// large.
     pub(super) fn bytes(&mut self, section: Section) -> io::Result<Option<Vec<u8>>> {
         let Some(left) = self.left.checked_sub(section.size) else {
             return Ok(None);

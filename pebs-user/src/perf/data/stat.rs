@@ -1,7 +1,8 @@
-//! Counts of `perf stat record`, as a table with a row an interval.
+//! Counts of `perf stat record`, as a table with one row per interval.
 //!
-//! Counters are written as they stood at the end of each interval, one of each event, CPU and thread; the count of an interval is what
-//! they advanced by. Summed over CPUs and threads as perf does, then scaled to the time in which the event was to be counted.
+//! Counters are written as totals at the end of each interval, one per event, CPU and thread; the count of an interval
+//! is the difference. Counts are summed over CPUs and threads like in perf, then scaled to the time in which the event
+//! was enabled.
 //!
 //! Source: tools/lib/perf/include/perf/event.h (records); `process_counter_values` and `perf_stat_process_counter`,
 //! tools/perf/util/stat.c.
@@ -22,14 +23,15 @@ const UPDATE_SCALE: u64 = 1;
 /// `PERF_STAT_CONFIG_TERM__AGGR_MODE`.
 const AGGR_MODE: u64 = 0;
 
-/// Its values for a series of each CPU, and for one of all; what the others mean differs between versions of perf.
+/// Values of `AGGR_MODE` for a series per CPU and for a single series; the meaning of the others differs between
+/// versions of perf.
 const AGGR_NONE: u64 = 0;
 const AGGR_GLOBAL: u64 = 1;
 
-/// In place of a CPU: whichever the thread was on.
+/// CPU number of a counter that follows its thread.
 const ANY_CPU: u32 = u32::MAX;
 
-/// Why there are no counts.
+/// Reasons why there are no counts.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StatError {
     #[error("{path} has no counts of 'perf stat record'")]
@@ -52,7 +54,7 @@ impl Hint for StatError {
     }
 }
 
-/// A counter at an instant.
+/// A counter's totals at one time.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reading {
     count: u64,
@@ -75,10 +77,10 @@ impl Reading {
         self.running_ns = self.running_ns.wrapping_add(more.running_ns);
     }
 
-    /// The count of the whole interval, in the event's unit, and the share of it that was counted.
+    /// Returns the count of the whole interval, in the event's unit, and the share of the time that was counted.
     fn value(self, unit: f64) -> (Value, f32) {
         let count = self.count as f64 * unit;
-        // Nothing ran, so nothing happened.
+        // Never enabled: nothing ran, so nothing happened.
         if self.enabled_ns == 0 || self.running_ns >= self.enabled_ns {
             return (Value::Counted(count), 1.0);
         }
@@ -90,28 +92,28 @@ impl Reading {
     }
 }
 
-/// A counter: of which event, on which CPU, of which thread. In the order of rows' columns.
+/// A counter: event, CPU and thread. In the order of the columns.
 type Counter = (usize, u32, u32);
 
 /// Reads the records of a file in order.
 #[derive(Default)]
 struct Reader {
-    /// Events by the ids of their counters.
+    /// Index of events by the ids of their counters.
     events: HashMap<u64, usize>,
     names: Vec<String>,
-    /// What one of an event's counts is.
+    /// Unit of each event's counts.
     units: Vec<f64>,
-    /// Names and ids of threads, in the order by which counters name them.
+    /// Names and ids of threads, in the order by which counters refer to them.
     threads: Vec<String>,
     aggregated: Option<u64>,
-    /// Of each counter what it was at the end of the last interval, and what it is.
+    /// Totals of each counter at the end of the last interval, and now.
     counters: BTreeMap<Counter, (Reading, Reading)>,
     is_supported: Vec<bool>,
     intervals: Intervals,
     rounds: usize,
 }
 
-/// The counts of a file.
+/// Reads the counts of a file.
 ///
 /// # Errors
 /// If it has none.
@@ -123,7 +125,7 @@ pub(crate) fn read(data: &mut PerfData) -> Result<Table, StatError> {
             continue;
         };
         data.learn(kind, misc, body);
-        // Records that are too short are passed over.
+        // Records that are too short are ignored.
         let _ = reader.take(data, kind, body);
     }
     let path = || data.path().to_owned();
@@ -194,7 +196,7 @@ impl Reader {
         }
     }
 
-    /// Events may come one by one, and get their names later.
+    /// Updates the events: they may come one by one, and get their names later.
     fn learn_events(&mut self, data: &PerfData) {
         if self.rounds > 0 {
             return;
@@ -211,7 +213,7 @@ impl Reader {
         }
     }
 
-    /// u64 threads; of each u64 its id, 16 characters of its name.
+    /// u64 count; for each thread: u64 tid, 16 bytes of name.
     fn thread_map(&mut self, bytes: &mut Bytes<'_>) -> Option<()> {
         self.threads.clear();
         for _ in 0..bytes.u64()? {
@@ -231,7 +233,7 @@ impl Reader {
                 .is_some_and(|it| it != AGGR_NONE && it != AGGR_GLOBAL)
     }
 
-    /// The series that a counter is of.
+    /// Name of the series that a counter belongs to.
     fn part(&self, (_, cpu, thread): Counter) -> String {
         match self.aggregated {
             None | Some(AGGR_GLOBAL) => String::new(),
@@ -243,7 +245,7 @@ impl Reader {
         }
     }
 
-    /// Makes a row of each series.
+    /// Adds a row to each series.
     fn end_interval(&mut self, time_ns: u64) {
         self.rounds += 1;
         let mut sums: BTreeMap<(String, usize), Reading> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Formats of tracepoints, as a recording has them: a copy of tracefs.
+//! Formats of tracepoints in a recording: a copy of tracefs.
 //!
 //! Source: tools/perf/util/trace-event-read.c, `trace_report()`.
 
@@ -7,17 +7,17 @@ use std::collections::HashMap;
 use super::format::Format;
 use crate::perf::bytes::Bytes;
 
-/// What the section begins with.
+/// Magic of the section.
 const MAGIC: &[u8] = b"\x17\x08\x44tracing";
 
-/// The formats of a recording's tracepoints, by their id: the config of their events.
+/// Formats of a recording's tracepoints by id, which is the config of their events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Formats {
     by_id: HashMap<u64, (String, Format)>,
 }
 
 impl Formats {
-    /// Reads a section; formats that come before a part that is malformed are kept.
+    /// Parses a section; formats before a malformed part are kept.
     #[must_use]
     pub fn read(section: &[u8]) -> Self {
         let mut formats = Self::default();
@@ -25,13 +25,13 @@ impl Formats {
         formats
     }
 
-    /// The format of a tracepoint.
+    /// Format of a tracepoint.
     #[must_use]
     pub fn get(&self, id: u64) -> Option<&Format> {
         self.by_id.get(&id).map(|(_, format)| format)
     }
 
-    /// The name of a tracepoint: `system:name`.
+    /// Name of a tracepoint: `system:name`.
     #[must_use]
     pub fn name(&self, id: u64) -> Option<String> {
         let (system, format) = self.by_id.get(&id)?;
@@ -64,7 +64,7 @@ impl Formats {
     }
 }
 
-/// u64 length, then so many bytes.
+/// u64 length, then the bytes.
 fn sized<'a>(bytes: &mut Bytes<'a>) -> Option<&'a [u8]> {
     let len = bytes.u64()?;
     bytes.take_u64(len)

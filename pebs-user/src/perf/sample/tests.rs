@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// All fields at once, WEIGHT and WEIGHT_STRUCT being two readings of one.
+/// All fields at once; WEIGHT and WEIGHT_STRUCT exclude each other.
 const ALL: u64 = (sys::PERF_SAMPLE_MAX as u64 - 1) & !(sys::PERF_SAMPLE_WEIGHT as u64);
 
 const GROUP: u64 = (sys::PERF_FORMAT_GROUP
@@ -24,7 +24,7 @@ fn layout(sample_type: u64) -> Layout {
     }
 }
 
-/// What the kernel writes for a field of [`layout`]: each word tells its field (hundreds) and place.
+/// Words of the kernel for a field of [`layout`]: each is 100 times the field's bit plus its position.
 fn field(bit: u32) -> Vec<u64> {
     let n = u64::from(bit.trailing_zeros()) * 100;
     let words = |count: u64| (0..count).map(move |word| n + word);
@@ -84,7 +84,7 @@ fn words(sample: Words<'_>) -> Vec<u64> {
     sample.iter().collect()
 }
 
-/// With every field asked for, each comes out where it belongs, and none twice.
+/// With all fields, each has its own value.
 #[test]
 fn every_field() {
     let body = body(ALL);
@@ -131,7 +131,7 @@ fn every_field() {
     assert_eq!(rest.aux, Some(&2000u64.to_ne_bytes()[..]));
 }
 
-/// Fields that are there and empty take the room that the kernel gives them.
+/// Empty fields have the size that the kernel gives them.
 #[test]
 fn empty_fields() {
     let asked = u64::from(
@@ -140,7 +140,7 @@ fn empty_fields() {
             | sys::PERF_SAMPLE_STACK_USER
             | sys::PERF_SAMPLE_WEIGHT,
     );
-    // Without branches the index is left out, too; without registers and stack all behind their first word.
+    // Without branches the index may be missing, too; without registers and stack only their first word is there.
     for index in [&[][..], &[7]] {
         let words = [&[0], index, &[0, 0, 42]].concat();
         let body: Vec<u8> = words
@@ -155,7 +155,7 @@ fn empty_fields() {
     }
 }
 
-/// Counts of one event: the value, the times, then what else was asked for.
+/// Counts of one event: the value, the times, then the other fields.
 #[test]
 fn single_read() {
     let mut layout = layout(sys::PERF_SAMPLE_READ.into());
@@ -171,7 +171,7 @@ fn single_read() {
     );
 }
 
-/// A byte too many and a byte too few are errors.
+/// A word too many and a byte too few are errors.
 #[test]
 fn ends_are_checked() {
     let mut bytes = body(ALL);
@@ -185,8 +185,7 @@ fn ends_are_checked() {
 }
 
 proptest! {
-    /// Whatever is asked for, what the kernel writes for it is read to its last byte, and the id is found without
-    /// reading the rest.
+    /// For any fields, the kernel's bytes are read to the last one, and the id is found without reading the rest.
     #[test]
     fn any_layout(asked in 0..u64::from(sys::PERF_SAMPLE_MAX)) {
         let asked = asked & ALL;

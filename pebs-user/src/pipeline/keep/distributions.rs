@@ -4,7 +4,7 @@ use crate::estimate::baseline::Running;
 use crate::estimate::sketch::Sketch;
 use crate::units::{EventId, FunctionId};
 
-/// What a distribution is of, within its group.
+/// Identifies a distribution within its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Key {
     pub(super) loss: bool,
@@ -17,7 +17,7 @@ pub(super) struct Key {
 #[derive(Debug, Default)]
 pub(super) struct Distribution {
     pub(super) visits_with: u64,
-    /// The visit counted last.
+    /// Visit counted last.
     pub(super) last: u64,
     pub(super) samples: u64,
     pub(super) squared: f64,
@@ -31,7 +31,7 @@ pub(super) struct Distribution {
 pub(super) struct Values {
     pub(super) sum: f64,
     pub(super) squared: f64,
-    /// The smallest and the largest value; meaningless if there is no value.
+    /// Smallest and largest value; infinite while there is no value.
     pub(super) low: f64,
     pub(super) high: f64,
     pub(super) sketch: Sketch,
@@ -54,7 +54,7 @@ impl Values {
     pub(super) fn add(&mut self, value: f64) {
         self.sum += value;
         self.squared += value * value;
-        // Nearly never.
+        // Rarely true, as the next one.
         if value < self.low {
             self.low = value;
         }
@@ -66,7 +66,7 @@ impl Values {
 }
 
 impl Distribution {
-    /// Counts the visit, once.
+    /// Counts the visit unless it was counted last.
     #[inline]
     pub(super) fn count(&mut self, visit_id: u64) {
         self.visits_with += u64::from(self.last != visit_id);
@@ -81,25 +81,25 @@ impl Distribution {
     }
 }
 
-/// What is known of a function in the visits of a group.
+/// State of a function in the visits of a group.
 #[derive(Debug)]
 pub(super) struct OfFunction {
     pub(super) event: EventId,
     pub(super) function: FunctionId,
     /// Its times in the visits of the interval.
     pub(super) distribution: Distribution,
-    /// What is usual.
+    /// Its usual time.
     pub(super) running: Running,
 }
 
-/// The functions of a group's visits. Each is asked for in every visit, so it is found without hashing: ids count
-/// from 0.
+/// The functions of a group's visits. Each is looked up for every visit, so by index instead of a hash: ids count from
+/// 0.
 ///
-/// Memory: 4 bytes for each function of the trace and event, and [`OfFunction`] for those of the group.
+/// Memory: 4 bytes per event and function of the trace, and an [`OfFunction`] per event and function of the group.
 #[derive(Debug, Default)]
 pub(super) struct Functions {
     known: Vec<OfFunction>,
-    /// By event and function: its place in `known`, counted from 1; 0: none.
+    /// By event and function: index in `known` + 1; 0: none.
     places: Vec<Vec<u32>>,
 }
 
@@ -135,7 +135,7 @@ impl Functions {
         self.known.len() - 1
     }
 
-    /// All functions, in no order.
+    /// All functions, unordered.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut OfFunction> {
         self.known.iter_mut()
     }
@@ -145,7 +145,7 @@ impl Functions {
 mod tests {
     use super::*;
 
-    /// Each event and function has one entry, its own, whatever the order in which they come.
+    /// Each pair of event and function has its own entry, whatever their order.
     #[test]
     fn each_its_own() {
         let mut functions = Functions::default();

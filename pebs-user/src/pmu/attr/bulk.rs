@@ -116,7 +116,7 @@ impl ResolvedEvent {
         bulk::check(self, host).is_ok() && check_buffered(&attr).is_ok()
     }
 
-    /// Whether one interrupt may find several records, of which a program sees only the last.
+    /// Whether one interrupt may find several records, so that a program sees only the last one.
     #[must_use]
     pub const fn leaves_rest(&self) -> bool {
         let core = matches!(

@@ -173,7 +173,7 @@ fn modes_become_bits() {
     assert_eq!(bits("cycles:uk"), (0, 0));
 }
 
-/// `D` pins an event, and says nothing of modes.
+/// `D` pins an event, and doesn't affect modes.
 #[test]
 fn pinned() {
     let host = fixtures::skylake();

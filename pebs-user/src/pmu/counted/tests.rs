@@ -147,7 +147,7 @@ fn refused() {
     );
 }
 
-/// `auto` is what the machine supports, in groups.
+/// `auto` stands for the events that the machine supports, in groups.
 #[test]
 fn what_there_is() {
     let of = |names: &[(&str, usize)]| {
@@ -187,7 +187,7 @@ fn counters() {
         (0, 0, 1)
     );
     assert!(counted[1].attr(Cpu(0)).is_none());
-    // Of cycles and page-faults.
+    // For cycles and page-faults.
     assert_eq!((super::counters(&counted), always(&counted)), (2, 2));
     // Each kind of cores has an encoding of its own.
     let atom = counted[0].counter().unwrap().twins[0].cpus[0];
@@ -225,7 +225,7 @@ fn beside_samples() {
     assert!(error.hint().unwrap().contains("cpu-clock"));
     let zen4 = fixtures::zen4();
     assert_eq!(serve(&zen4, "ibs_op//", "auto", false), (0, Ok(None)));
-    // Pinned ones never take turns, and a group that does not fit beside them has none.
+    // Pinned events never take turns, and a group that does not fit beside them never runs.
     let (_, said) = serve(&skylake, "cpu-clock", "r1c2:D,r2c2,r3c2,r4c2,r5c2", false);
     assert!(said.unwrap().unwrap().contains("take turns"));
     let (_, refused) = serve(&skylake, "cpu-clock", &format!("r5c2:D,{group}"), false);

@@ -379,7 +379,7 @@ unsafe fn serve(socket: RawFd, arguments: Range<usize>) -> ! {
 unsafe fn rename(arguments: Range<usize>) {
     let (name, room) = (NAME.to_bytes_with_nul(), arguments.len());
     let line: *mut u8 = ptr::with_exposed_provenance_mut(arguments.start);
-    // SAFETY: as of `serve`; exec put the command line on the stack, and nobody reads it any more.
+    // SAFETY: as for `serve`; exec put the command line on the stack, and nobody reads it any more.
     unsafe {
         libc::prctl(libc::PR_SET_NAME, NAME.as_ptr());
         if room > name.len() {
@@ -417,7 +417,7 @@ unsafe fn fulfil(request: &mut Request) -> (libc::c_int, RawFd) {
     }
 }
 
-/// Gives up every capability.
+/// Drops every capability.
 ///
 /// # Safety
 /// As [`serve`].

@@ -60,7 +60,7 @@ pub(in crate::probe) fn lower_ids(
 /// Element of an array.
 enum Element {
     Number(Type),
-    /// Of this type.
+    /// A pointer to this type.
     Pointer(Kind),
     Structure,
 }

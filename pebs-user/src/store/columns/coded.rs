@@ -46,7 +46,7 @@ impl Codable for f64 {
     }
 }
 
-/// Pages of numbers by dictionary.
+/// Pages of dictionary-coded numbers.
 #[derive(Debug)]
 struct CodedPages<C: Code> {
     coded: Coded<C>,
@@ -87,7 +87,7 @@ impl<C: Code<Number: Codable>> CodedPages<C> {
     }
 }
 
-/// Numbers with many equal values, without null.
+/// Numbers with few distinct values, without null.
 #[derive(Debug)]
 pub struct RequiredCoded<C: Code>(CodedPages<C>);
 
@@ -98,7 +98,7 @@ impl<C: Code> Default for RequiredCoded<C> {
 }
 
 impl<C: Code<Number: Codable>> RequiredCoded<C> {
-    /// Pushes a value of each row.
+    /// Pushes one value per row.
     #[inline(always)]
     pub(in crate::store) fn extend<'a, R>(
         &mut self,
@@ -134,7 +134,7 @@ impl<C: Code<Number: Codable>> Column for RequiredCoded<C> {
     }
 }
 
-/// Numbers with many equal values, with null.
+/// Numbers with few distinct values, with null.
 #[derive(Debug)]
 pub struct NullableCoded<C: Code> {
     coded: CodedPages<C>,
@@ -151,7 +151,7 @@ impl<C: Code> Default for NullableCoded<C> {
 }
 
 impl<C: Code<Number: Codable>> NullableCoded<C> {
-    /// Pushes a value of each row.
+    /// Pushes one value per row.
     #[inline(always)]
     pub(in crate::store) fn extend<'a, R>(
         &mut self,
@@ -173,10 +173,10 @@ impl<C: Code<Number: Codable>> NullableCoded<C> {
         }
     }
 
-    /// Pushes a value some times.
+    /// Pushes a value `times` times.
     #[inline]
     pub(in crate::store) fn repeat(&mut self, value: Option<C::Number>, mut times: usize) {
-        // Rows of no size.
+        // Rows of size zero.
         const ROWS: [(); 1024] = [(); 1024];
         if value.is_none() {
             return self.levels.repeat(false, times as u32);

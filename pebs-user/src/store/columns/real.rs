@@ -1,4 +1,4 @@
-//! Columns of real numbers.
+//! Columns of floats.
 
 use arrow_schema::{DataType, Field};
 use parquet::file::statistics::Statistics;
@@ -8,7 +8,7 @@ use crate::store::pages::Pages;
 use crate::store::pages::levels::Levels;
 use crate::store::pages::plain::Plain;
 
-/// Floats, some of them null.
+/// Floats with null.
 #[derive(Debug, Default)]
 pub struct NullableReal {
     plain: Plain,
@@ -27,7 +27,7 @@ impl NullableReal {
         }
     }
 
-    /// Pushes a value of each row.
+    /// Pushes one value per row.
     #[inline(always)]
     pub(in crate::store) fn extend<'a, R>(
         &mut self,

@@ -82,7 +82,7 @@ fn numbers_survive<T: WholeType<Native: Debug>>(values: &[T::Native], cut: usize
     assert_eq!(repeated.as_primitive::<T>(), read);
 }
 
-/// The same of numbers with a dictionary, which the row groups share.
+/// The same for numbers with a dictionary that the row groups share.
 fn coded_whole_numbers_survive<C>(values: &[C::Number], cut: usize)
 where
     C: Code<Number: Codable + Debug + PartialEq + Ord>,
@@ -144,7 +144,7 @@ proptest! {
         prop_assert_eq!(read.len(), lists.len());
     }
 
-    // Any numbers, of few bits or of all, over block ends.
+    // Any numbers, of few bits or of all, across block ends.
     #[test]
     fn whole_numbers_survive(
         values in prop::collection::vec(any::<u64>(), 1..400),

@@ -8,7 +8,7 @@ use crate::store::pages::Pages;
 use crate::store::pages::levels::Levels;
 use crate::store::pages::plain::Plain;
 
-/// Strings, some of them null.
+/// Strings with null.
 #[derive(Debug, Default)]
 pub struct NullableText {
     plain: Plain,
@@ -27,7 +27,7 @@ impl NullableText {
         }
     }
 
-    /// Pushes a value of each row.
+    /// Pushes one value per row.
     pub(in crate::store) fn extend<'a, R>(
         &mut self,
         rows: &'a [R],
@@ -90,7 +90,7 @@ impl Text {
         }
     }
 
-    /// Pushes a value of each row.
+    /// Pushes one value per row.
     pub(in crate::store) fn extend<'a, R>(
         &mut self,
         rows: &'a [R],

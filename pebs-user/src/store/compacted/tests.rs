@@ -31,7 +31,7 @@ fn read(path: &Path) -> (RecordBatch, ParquetMetaData) {
     (concat_batches(&schema, &batches).unwrap(), metadata)
 }
 
-/// A segment of row groups of so many rows each, before and after it is compacted. `share`: row groups share their
+/// A segment with row groups of these sizes, before and after it is compacted. `share`: whether row groups share their
 /// dictionaries.
 fn compacted(groups: &[u64], share: bool) -> [(RecordBatch, ParquetMetaData); 2] {
     let dir = tempfile::tempdir().unwrap();
@@ -58,7 +58,7 @@ fn compacted(groups: &[u64], share: bool) -> [(RecordBatch, ParquetMetaData); 2]
     [before, read(&path)]
 }
 
-/// Ever more functions and addresses, some visits null, times that fall back.
+/// More and more functions and addresses, some visits null, times that decrease.
 fn row(n: u64) -> SampleRow {
     SampleRow {
         time_ns: TraceNs((n * 1000 + n % 7 - n % 5000 * 900) as i64),
@@ -69,14 +69,14 @@ fn row(n: u64) -> SampleRow {
     }
 }
 
-/// Rows are those from before; row groups are joined; statistics and page index hold.
+/// Rows are unchanged; row groups are joined; statistics and page index are right.
 #[test]
 fn pages_are_kept() {
     for share in [true, false] {
         let [(before, of_open), (after, joined)] = compacted(&[20_000, 1, 70_000, 40_000], share);
         assert_eq!(before, after);
         assert_eq!(of_open.num_row_groups(), 4);
-        // Without a common dictionary only the single row finds its numbers in another group's.
+        // Without a common dictionary, only the single row finds its numbers in another group's dictionary.
         let groups = joined.num_row_groups();
         assert_eq!(groups == 1, share, "{groups}");
         let mut from = 0;
@@ -88,7 +88,7 @@ fn pages_are_kept() {
     }
 }
 
-/// What the footer says of a row group, against its rows.
+/// Compares a row group's footer entry with its rows.
 fn check_group(metadata: &ParquetMetaData, group: usize, rows: &RecordBatch) {
     let chunks = metadata.row_group(group);
     let statistics = |at: usize| chunks.column(at).statistics().unwrap();
@@ -125,7 +125,7 @@ fn check_group(metadata: &ParquetMetaData, group: usize, rows: &RecordBatch) {
     check_pages(metadata, group, rows);
 }
 
-/// The index of the pages of times.
+/// Checks the page index of times.
 fn check_pages(metadata: &ParquetMetaData, group: usize, rows: &RecordBatch) {
     let times = rows.column(0).as_primitive::<Int64Type>();
     let offsets = metadata.page_index_for_row_group(group);

@@ -1,6 +1,6 @@
-//! Addresses, which repeat in no order: a dictionary, and indices into it.
+//! Addresses, which repeat in no order: a dictionary and indices into it.
 //!
-//! Row groups of a segment share the dictionary, as those of [`super::coded`] do.
+//! Row groups of a segment share the dictionary, like those of [`super::coded`].
 
 use parquet::basic::Encoding;
 use rustc_hash::FxHashMap;
@@ -11,7 +11,7 @@ use super::{PageKind, Pages};
 use crate::units::Ip;
 use crate::units::Slot;
 
-/// Addresses in the dictionary at most: 1 MiB. A row group ends when it is full, and the next one has a new one.
+/// Maximum addresses in the dictionary (1 MiB). When it is full, the row group ends and the next one starts a new one.
 const DICTIONARY: usize = 1 << 17;
 
 /// The addresses of a column chunk.
@@ -22,8 +22,8 @@ pub(in crate::store) struct Addresses {
 }
 
 impl Addresses {
-    /// Appends addresses, up to the end of the page; says how many. If there are more, [`Addresses::end_page`]
-    /// is due before them. `slots`: one for each, mostly the same for the same address.
+    /// Appends addresses up to the end of the page; returns how many. If some are left, call [`Addresses::end_page`]
+    /// first. `slots`: a cache slot for each, mostly the same for equal addresses.
     #[must_use]
     pub(in crate::store) fn extend(&mut self, addresses: &[Ip], slots: &[Slot]) -> usize {
         let room = self.indices.room();
@@ -66,7 +66,7 @@ impl Addresses {
         }
     }
 
-    /// Appends the dictionary's page, which in the file stands before the others.
+    /// Appends the dictionary page; it precedes the others in the file.
     pub(in crate::store) fn dictionary_page(&self, pages: &mut Pages) {
         let dictionary = &self.known.dictionary;
         let count = dictionary.len() as u32;
@@ -76,7 +76,7 @@ impl Addresses {
         });
     }
 
-    /// Forgets the rows, keeps the room, and the dictionary unless it is full.
+    /// Drops the rows; keeps the memory, and the dictionary unless it is full.
     pub(in crate::store) fn clear(&mut self) {
         if self.is_full() {
             self.end_segment();
@@ -85,7 +85,7 @@ impl Addresses {
         self.indices.clear();
     }
 
-    /// Forgets the dictionary; there are no rows.
+    /// Drops the dictionary. The column has no rows.
     pub(in crate::store) fn end_segment(&mut self) {
         self.known.clear();
     }
@@ -97,8 +97,8 @@ struct Known {
     /// Addresses by index.
     dictionary: Vec<u64>,
     index_of: FxHashMap<u64, u32>,
-    /// Index of the address that had the slot last. Small where it is busy: it and the dictionary's busy part are to
-    /// stay in the L1 and L2 caches.
+    /// By slot: index of the address that used it last. Small where it is busy, so that it and the busy part of the
+    /// dictionary stay in the L1 and L2 caches.
     index_at: Box<[u32; Slot::COUNT]>,
     /// Smallest and largest address of the chunk.
     range: Option<(u64, u64)>,
@@ -119,10 +119,10 @@ impl Default for Known {
 }
 
 impl Known {
-    /// Indices of addresses, up to the first that did not have its slot last: says how many.
+    /// Looks up addresses until one that was not the last in its slot; returns how many were found.
     #[inline]
     fn indices(&self, addresses: &[Ip], slots: &[Slot], to: &mut [u32]) -> usize {
-        // Nothing changes on the way: all that is looked up stays where it is.
+        // Borrowed once: neither changes during the loop.
         let (dictionary, index_at) = (self.dictionary.as_slice(), &*self.index_at);
         let rows = addresses.iter().zip(slots).zip(to);
         for (row, ((address, slot), to)) in rows.enumerate() {
@@ -135,7 +135,8 @@ impl Known {
         addresses.len()
     }
 
-    /// Index of an address that did not have the slot last: it gets one if it has none. Each address of a chunk comes
+    /// The index of an address that was not the last in its slot; adds it to the dictionary if it is new. Each address
+    /// of a chunk comes here at least once.
     /// here at least once.
     #[inline(never)]
     fn find(&mut self, address: u64, slot: Slot) -> u32 {
@@ -149,13 +150,13 @@ impl Known {
         index
     }
 
-    /// The next address is of another chunk.
+    /// Resets the range for the next chunk.
     fn end_chunk(&mut self) {
         self.index_at.fill(NONE);
         self.range = None;
     }
 
-    /// Forgets everything, keeps the room.
+    /// Drops everything but the memory.
     fn clear(&mut self) {
         self.dictionary.clear();
         self.index_of.clear();

@@ -12,31 +12,31 @@ use super::zigzag;
 #[cfg(target_arch = "x86_64")]
 use super::{delta32, pack};
 
-/// Differences in a block.
+/// Differences per block.
 pub(in crate::store) const BLOCK: usize = 128;
-/// Groups of a block, each with its own number of bits.
+/// Groups per block, each with its own bit width.
 pub(super) const GROUPS: usize = BLOCK / GROUP;
 
-/// A whole number as Parquet stores it: 32 bits up to `u32`, else 64.
+/// An integer as Parquet stores it: in 32 bits up to `u32`, else in 64.
 pub trait Whole: Copy + Default + Ord {
     /// The signed type of that width.
     type Stored: Stored;
     /// The number as it is stored.
     fn stored(self) -> Self::Stored;
-    /// The bits in which some of the numbers differs from another one.
+    /// Bits in which any of the numbers differs from `other`.
     fn unlike(numbers: &[Self], other: Self) -> u64;
     /// The lowest 32 bits.
     fn low(self) -> u32;
-    /// The number with other lowest 32 bits.
+    /// The number with its lowest 32 bits replaced.
     fn with_low(self, low: u32) -> Self;
 }
 
 /// `i32` or `i64`.
 pub trait Stored: Copy + Default + Ord + Into<i64> {
     const MAX: Self;
-    /// This number less another, wrapping.
+    /// `self - other`, wrapping.
     fn less(self, other: Self) -> Self;
-    /// Its bits as those of a number without a sign.
+    /// Its bits as an unsigned number.
     fn bits(self) -> u64;
 }
 
@@ -88,8 +88,7 @@ stored! {
     i64, u64: i64 u64;
 }
 
-/// Appends the block of the differences between `numbers`, of which there are 1 to 129; gives the
-/// smallest and the largest of them.
+/// Appends the block of the differences between `numbers` (1 to 129 numbers); returns the smallest and largest number.
 #[inline]
 pub(super) fn encode<T: Whole>(numbers: &[T], out: &mut Room) -> (T, T) {
     #[cfg(target_arch = "x86_64")]
@@ -130,7 +129,7 @@ fn encode_with<T: Whole>(
     encode_any(numbers, out)
 }
 
-/// A whole block of near numbers: their differences are packed from 32 bits, which takes half the time.
+/// A whole block of near numbers ([`Compared::are_near`]): packed from 32-bit differences, in half the time.
 #[inline(always)]
 fn encode_near(
     numbers: &Compared,
@@ -162,7 +161,7 @@ fn encode_any<T: Whole>(numbers: &[T], out: &mut Room) -> (T, T) {
         *difference = pair[1].stored().less(pair[0].stored());
         smallest = smallest.min(*difference);
     }
-    // What a short block lacks is as good as the smallest difference: it takes no bits.
+    // A short block is filled up with the smallest difference, which takes no bits.
     differences[numbers.len().saturating_sub(1).min(BLOCK)..].fill(smallest);
     let offsets = differences.map(|difference| difference.less(smallest).bits());
     let (groups, _) = offsets.as_chunks::<GROUP>();
@@ -183,14 +182,14 @@ fn encode_any<T: Whole>(numbers: &[T], out: &mut Room) -> (T, T) {
     numbers.iter().fold((first, first), range)
 }
 
-/// What a block takes at most: the smallest difference, the widths, and 64 bits a difference; and what packing the last
-/// group wants.
+/// Maximum size of a block, bytes: smallest difference, widths and 64 bits per difference, and what packing the last
+/// group may overwrite.
 const BLOCK_ROOM: usize = HEAD + 8 * BLOCK + PACK_ROOM;
 
-/// What stands before the differences takes so much at most.
+/// Maximum bytes before the differences.
 const HEAD: usize = 10 + GROUPS;
 
-/// Writes the smallest difference and the groups' widths; says how many bytes these take.
+/// Writes the smallest difference and the groups' bit widths; returns their size, bytes.
 #[inline(always)]
 fn head(smallest: i64, widths: [u8; GROUPS], out: &mut [u8; BLOCK_ROOM]) -> usize {
     let (mut value, mut end) = (zigzag(smallest), 0);
@@ -205,7 +204,7 @@ fn head(smallest: i64, widths: [u8; GROUPS], out: &mut [u8; BLOCK_ROOM]) -> usiz
     end + GROUPS
 }
 
-/// Bits that a number needs.
+/// Number of bits needed for a number.
 #[inline(always)]
 const fn width(bits: u64) -> u8 {
     (u64::BITS - bits.leading_zeros()) as u8
@@ -216,7 +215,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Encodes numbers in every way there is, which all come to the same.
+    /// Encodes numbers by every code path, and compares the results.
     fn check<T: Whole + std::fmt::Debug>(numbers: &[T]) -> Result<(), TestCaseError> {
         let (mut expected, mut found) = (Room::default(), Room::default());
         let range = encode_any(numbers, &mut expected);
@@ -230,7 +229,7 @@ mod tests {
         Ok(())
     }
 
-    /// Numbers that step by up to 2^`bits`, to either side or only upwards.
+    /// Numbers with steps of up to 2^`bits`, in both directions or only upwards.
     fn numbers() -> impl Strategy<Value = Vec<i64>> {
         let steps = prop::collection::vec(any::<i64>(), BLOCK);
         let groups = prop::array::uniform4(0u32..64);
@@ -249,7 +248,7 @@ mod tests {
     }
 
     proptest! {
-        /// The fast ways encode as the general one does, numbers of every type and at every distance.
+        /// The fast paths encode like the general one, for every type and distance.
         #[test]
         fn all_ways_are_the_same(numbers in numbers(), len in 1usize..=2 * BLOCK) {
             let numbers = &numbers[..len.min(BLOCK + 1)];

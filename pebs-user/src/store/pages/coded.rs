@@ -1,11 +1,11 @@
-//! Numbers of which there are few different ones: a dictionary, and indices into it.
+//! Numbers with few distinct values: a dictionary and indices into it.
 //!
-//! Nearly every number has a place of its own in a table: small whole ones and multiples of 1/2 by themselves, rounded
-//! ones by their exponent and first bits. So hardly anything is hashed. When the dictionary is full, numbers stand as they
-//! are from that page on, as readers know it from other writers.
+//! Nearly every number has a place of its own in a table: small integers and multiples of 1/2 by value, rounded floats
+//! by exponent and first mantissa bits. So hardly anything is hashed. When the dictionary is full, the following pages
+//! are PLAIN, which readers know from other writers.
 //!
-//! Row groups of a segment share the dictionary: that of each begins with that of the one before, so that compaction
-//! joins them without a look at their pages.
+//! Row groups of a segment share the dictionary: each group's begins with the one before, so that compaction joins them
+//! without decoding pages.
 
 use std::marker::PhantomData;
 
@@ -17,22 +17,22 @@ use super::levels::Levels;
 use super::plain::{Number, Plain};
 use super::{PageKind, Pages};
 
-/// Places of the table.
+/// Size of the table.
 const PLACES: usize = 1 << 17;
 
-/// Numbers in the dictionary at most: an index takes two bytes. Of more different ones indices save little.
+/// Maximum numbers in the dictionary: an index takes two bytes, and with more distinct numbers indices save little.
 const DICTIONARY: usize = u16::MAX as usize;
 
-/// How numbers find their place.
+/// Maps numbers to places of the table.
 pub trait Code {
-    /// What is coded.
+    /// Type of the numbers.
     type Number: Number;
 
-    /// The place, which is no other number's; [`PLACES`] or more: none.
+    /// The number's own place; [`PLACES`] or more: it has none.
     fn place(number: Self::Number) -> usize;
 }
 
-/// Whole numbers, which are small.
+/// Small integers.
 #[derive(Debug, Default)]
 pub struct Small<N>(PhantomData<N>);
 
@@ -51,7 +51,7 @@ macro_rules! small {
 
 small! { u32 u64 i64 }
 
-/// Multiples of 1/2, as times half way between two of whole ns are: up to 64 us.
+/// Multiples of 1/2 up to 64 us in ns, such as midpoints of two times.
 #[derive(Debug, Default)]
 pub struct Halves;
 
@@ -66,12 +66,12 @@ impl Code for Halves {
     }
 }
 
-/// Numbers, not negative, of which all bits behind the first few of the mantissa are 0.
+/// Non-negative floats with zeros after the first few mantissa bits.
 #[derive(Debug, Default)]
 pub struct Rounded;
 
 impl Rounded {
-    /// Bits behind the exponent that may be set.
+    /// Mantissa bits that may be set.
     const BITS: u32 = 6;
 }
 
@@ -82,7 +82,8 @@ impl Code for Rounded {
     fn place(number: f64) -> usize {
         const REST: u32 = f64::MANTISSA_DIGITS - 1 - Rounded::BITS;
         let bits = number.to_bits();
-        // The rest comes to lie above: where some of it or the sign is set, the number is too large for a place.
+        // The other mantissa bits are rotated to the top: if one of them or the sign is set, the number is too large
+        // for a place.
         usize::try_from(bits.rotate_right(REST)).unwrap_or(PLACES)
     }
 }
@@ -90,19 +91,19 @@ impl Code for Rounded {
 /// The numbers of a column chunk.
 #[derive(Debug)]
 pub(in crate::store) struct Coded<C: Code> {
-    /// By place: index of the number + 1; 0: it has none.
+    /// By place: index of the number + 1; 0: none.
     index_of: Box<[u16; PLACES]>,
-    /// The same of numbers without a place.
+    /// Index + 1 of numbers without a place, by their bits.
     others: FxHashMap<u64, u16>,
     /// Numbers by index.
     dictionary: Vec<C::Number>,
     indices: Indices,
     /// Whether the chunk has a page of indices.
     is_used: bool,
-    /// Once the dictionary takes no more.
+    /// Pages written since the dictionary is full.
     plain: Plain,
     is_plain: bool,
-    /// Of the chunk.
+    /// Smallest and largest number of the chunk.
     range: Option<(C::Number, C::Number)>,
 }
 
@@ -121,7 +122,7 @@ impl<C: Code> Default for Coded<C> {
     }
 }
 
-/// Not by way of the stack.
+/// A zeroed table, allocated on the heap without passing through the stack.
 fn zeros() -> Box<[u16; PLACES]> {
     let Ok(zeros) = vec![0; PLACES].into_boxed_slice().try_into() else {
         unreachable!("there are as many");
@@ -130,8 +131,8 @@ fn zeros() -> Box<[u16; PLACES]> {
 }
 
 impl<C: Code> Coded<C> {
-    /// Appends the numbers of rows up to one without, up to the end of the page, or to the end of the dictionary; says
-    /// how many. [`Coded::end_page`] may be due afterwards.
+    /// Appends the numbers of rows, up to a null, the end of the page or the end of the dictionary; returns how many.
+    /// [`Coded::end_page`] may be due afterwards.
     #[inline(always)]
     #[must_use]
     pub(in crate::store) fn extend<'a, R>(
@@ -174,7 +175,7 @@ impl<C: Code> Coded<C> {
         rows: &'a [R],
         number: impl Fn(&'a R) -> Option<C::Number>,
     ) -> usize {
-        // Indices come first.
+        // Pages of indices come first.
         if self.indices.rows() > 0 {
             return 0;
         }
@@ -195,12 +196,12 @@ impl<C: Code> Coded<C> {
         self.indices.is_full() || is_last || self.plain.is_full()
     }
 
-    /// Smallest and largest number of the chunk; `None` of real numbers.
+    /// Smallest and largest number of the chunk; `None` for floats.
     pub(in crate::store) const fn range(&self) -> Option<(C::Number, C::Number)> {
         self.range
     }
 
-    /// Ends the page, if it has a row. `levels`: which of its rows are null; none without them.
+    /// Ends the page, if it has a row. `levels`: which of its rows are null; `None`: no row is.
     pub(in crate::store) fn end_page(
         &mut self,
         pages: &mut Pages,
@@ -220,7 +221,7 @@ impl<C: Code> Coded<C> {
         });
     }
 
-    /// Appends the dictionary's page, which in the file stands before the others; says whether there is one.
+    /// Appends the dictionary page, which precedes the others in the file; returns whether there is one.
     pub(in crate::store) fn dictionary_page(&self, pages: &mut Pages) -> bool {
         let count = self.dictionary.len() as u32;
         if self.is_used {
@@ -231,7 +232,7 @@ impl<C: Code> Coded<C> {
         self.is_used
     }
 
-    /// Forgets the rows, keeps the dictionary and the room.
+    /// Drops the rows; keeps the dictionary and the memory.
     pub(in crate::store) fn clear(&mut self) {
         self.indices.clear();
         self.plain.clear();
@@ -239,7 +240,7 @@ impl<C: Code> Coded<C> {
         self.range = None;
     }
 
-    /// Forgets the dictionary; there are no rows.
+    /// Drops the dictionary. The column has no rows.
     pub(in crate::store) fn end_segment(&mut self) {
         for number in self.dictionary.drain(..) {
             if let Some(index) = self.index_of.get_mut(C::place(number)) {
@@ -251,7 +252,7 @@ impl<C: Code> Coded<C> {
     }
 }
 
-/// The index of a number that has none at its place, counted from 1; `None`: the dictionary takes no more.
+/// Index + 1 of a number that has none at its place; `None`: the dictionary is full.
 #[inline(never)]
 fn learn<C: Code>(
     index_of: &mut [u16; PLACES],
@@ -278,7 +279,7 @@ fn learn<C: Code>(
 mod tests {
     use super::*;
 
-    /// Numbers have places of their own, or none; none of what is not of the code has one.
+    /// Numbers of the code have distinct places or none; others have none.
     #[test]
     fn places() {
         assert_eq!([0.0, 0.5, 7.0].map(Halves::place), [0, 1, 14]);

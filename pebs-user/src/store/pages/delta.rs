@@ -1,8 +1,8 @@
-//! Whole numbers as packed differences: DELTA_BINARY_PACKED.
+//! Integers as packed differences: DELTA_BINARY_PACKED.
 //!
-//! Blocks of 128 differences, in four groups of 32: the smallest difference, then each one less
-//! the smallest in as few bits as the largest of its group needs. What repeats takes 5 bytes a
-//! block; rising times take about as many bits as their step has.
+//! A block has 128 differences in four groups of 32: the smallest difference, then each one minus the smallest, in as
+//! few bits as the largest of its group needs. A repeated number takes 5 bytes per block; rising times take about as
+//! many bits as their step has.
 
 use parquet::basic::Encoding;
 
@@ -12,16 +12,16 @@ use super::levels::Levels;
 use super::room::Room;
 use super::{PAGE_VALUES, PageStatistics, Pages, block, varint, zigzag};
 
-/// A block of one number again and again: the smallest difference and the four widths.
+/// A block of equal numbers: the smallest difference and four widths, all 0.
 const UNCHANGED: [u8; 1 + block::GROUPS] = [0; 1 + block::GROUPS];
 
-/// A range that has two more numbers in it.
+/// Extends a range by two numbers.
 fn include<T: Ord + Copy>(range: Option<(T, T)>, min: T, max: T) -> Option<(T, T)> {
     let (low, high) = range.unwrap_or((min, max));
     Some((low.min(min), high.max(max)))
 }
 
-/// Whether all numbers are this one: without an early end, as many are compared at once.
+/// Whether all numbers equal `one`. No early exit, so that it vectorizes.
 fn all_are<T: PartialEq>(numbers: &[T], one: T) -> bool {
     let same = |same, number: &T| same & (*number == one);
     numbers.iter().fold(true, same)
@@ -30,18 +30,18 @@ fn all_are<T: PartialEq>(numbers: &[T], one: T) -> bool {
 /// The numbers of a column chunk.
 #[derive(Debug)]
 pub(in crate::store) struct Deltas<T> {
-    /// The number before the block's first, and the block's so far. Boxed: a writer has a hundred of them, and moves
-    /// over stacks.
+    /// The number before the block's first, then the block's so far. Boxed: a writer has a hundred of these, and is
+    /// moved over stacks.
     block: Box<[T; BLOCK + 1]>,
     len: usize,
-    /// Encoded blocks of the page at hand.
+    /// Encoded blocks of the current page.
     blocks: Room,
-    /// Values in `blocks`, the first included.
+    /// Values in `blocks`, including the first.
     values: usize,
     first: T,
-    /// Smallest and largest number of the page at hand.
+    /// Smallest and largest number of the current page.
     page_range: Option<(T, T)>,
-    /// Of the pages before it.
+    /// Smallest and largest number of the pages before.
     range: Option<(T, T)>,
 }
 
@@ -60,7 +60,7 @@ impl<T: Whole> Default for Deltas<T> {
 }
 
 impl<T: Whole> Deltas<T> {
-    /// Appends a number; says whether the page is full and [`Deltas::end_page`] is due.
+    /// Appends a number; returns whether the page is full and [`Deltas::end_page`] is due.
     #[inline(always)]
     #[must_use]
     pub(in crate::store) fn push(&mut self, value: T) -> bool {
@@ -69,7 +69,7 @@ impl<T: Whole> Deltas<T> {
         self.len == BLOCK + 1 && self.end_block()
     }
 
-    /// Appends the numbers of rows, up to the end of the page; gives the rows that are left. If any,
+    /// Appends the numbers of rows, up to the end of the page; returns the remaining rows. If there are any,
     /// [`Deltas::end_page`] is due before them.
     #[inline(always)]
     #[must_use]
@@ -93,8 +93,8 @@ impl<T: Whole> Deltas<T> {
         rows
     }
 
-    /// Appends the numbers of the first rows, if each of them has one. Says how many rows it looked at, and how
-    /// many of them have a number. [`Deltas::end_page`] may be due afterwards.
+    /// Appends the numbers of the first rows, if each of them has one. Returns how many rows it examined, and how many
+    /// of those have a number. [`Deltas::end_page`] may be due afterwards.
     #[inline(always)]
     #[must_use]
     pub(in crate::store) fn extend_if_all<'a, R>(
@@ -118,7 +118,7 @@ impl<T: Whole> Deltas<T> {
         (count, present)
     }
 
-    /// Appends a number some times, up to the end of the page; says how many times are left. If any,
+    /// Appends a number `times` times, up to the end of the page; returns the remaining times. If any,
     /// [`Deltas::end_page`] is due before them.
     #[inline]
     #[must_use]
@@ -155,7 +155,7 @@ impl<T: Whole> Deltas<T> {
         self.range
     }
 
-    /// Encodes a whole block; says whether the page is full.
+    /// Encodes a full block; returns whether the page is full.
     #[inline(never)]
     fn end_block(&mut self) -> bool {
         self.encode();
@@ -164,7 +164,7 @@ impl<T: Whole> Deltas<T> {
         self.values >= PAGE_VALUES
     }
 
-    /// Encodes what is in the block.
+    /// Encodes the numbers in the block.
     fn encode(&mut self) {
         let numbers = &self.block[..self.len];
         let [first, rest @ ..] = numbers else { return };
@@ -184,7 +184,7 @@ impl<T: Whole> Deltas<T> {
         self.page_range = include(self.page_range, min, max);
     }
 
-    /// Ends the page, if it has a row. `levels`: which of its rows are null; none without them.
+    /// Ends the page, if it has a row. `levels`: which of its rows are null; `None`: no row is.
     pub(in crate::store) fn end_page(&mut self, pages: &mut Pages, levels: Option<&mut Levels>) {
         self.encode();
         let (values, first) = (self.values as u64, self.first.stored().into());
@@ -223,7 +223,7 @@ impl<T: Whole> Deltas<T> {
         }
     }
 
-    /// Forgets everything, keeps the room.
+    /// Drops everything but the memory.
     pub(in crate::store) fn clear(&mut self) {
         self.blocks.clear();
         (self.len, self.values) = (0, 0);

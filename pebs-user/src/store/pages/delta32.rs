@@ -1,26 +1,25 @@
-//! How the numbers of a block differ, found in 32 bits.
+//! Differences within a block, computed in 32 bits.
 //!
-//! Nearly all blocks are of numbers that have all but their lowest 31 bits in common: times within two seconds, ids,
-//! counts.
+//! In nearly all blocks the numbers differ only in their lowest 31 bits: times within two seconds, ids, counts.
 
 #![expect(unsafe_code, reason = "vectors from and to arrays")]
 
 use super::block::{BLOCK, GROUPS, Whole};
 use super::pack::GROUP;
 
-/// Numbers are near if they differ in these bits at most.
+/// Numbers are near if they differ in these bits only.
 const NEAR: u64 = i32::MAX as u64;
 
-/// How the numbers of a whole block differ.
+/// Result of comparing the numbers of a full block.
 pub(super) struct Compared {
-    /// Whether they have all but their lowest 31 bits in common. If not, the rest is of no use.
+    /// Whether they differ in their lowest 31 bits only. If not, the other fields are meaningless.
     pub(super) are_near: bool,
-    /// The lowest 32 bits of the difference to the next one.
+    /// The lowest 32 bits of each number's difference to the next one.
     pub(super) differences: [u32; BLOCK],
     /// The smallest difference.
     pub(super) smallest: i32,
     pub(super) largest: [i32; GROUPS],
-    /// The smallest and the largest of the numbers' lowest 32 bits, but for the first number.
+    /// Smallest and largest of the lowest 32 bits, without the first number.
     low: (u32, u32),
 }
 
@@ -36,7 +35,7 @@ impl Compared {
         }
     }
 
-    /// The smallest and the largest of `numbers`, which are these.
+    /// Smallest and largest of `numbers`, the numbers compared.
     #[inline(always)]
     pub(super) fn range<T: Whole>(&self, numbers: &[T; BLOCK + 1]) -> (T, T) {
         let first = numbers[0];
@@ -65,7 +64,7 @@ pub(super) fn compare<T: Whole>(numbers: &[T; BLOCK + 1], to: &mut Compared) {
     to.low = rest.iter().fold((u32::MAX, 0), range);
 }
 
-/// For CPUs that have AVX2: in vectors.
+/// With AVX2.
 #[cfg(target_arch = "x86_64")]
 pub(super) mod avx2 {
     use std::arch::x86_64::*;
@@ -93,7 +92,7 @@ pub(super) mod avx2 {
                 let (one, two) = (four(numbers, at + 1), four(numbers, at + 5));
                 let apart = |numbers| _mm256_xor_si256(numbers, first);
                 unlike = _mm256_or_si256(unlike, _mm256_or_si256(apart(one), apart(two)));
-                // Eight numbers' lower halves, but not in order: which does not matter here.
+                // The lower halves of eight numbers; their order does not matter here.
                 let low = lower(one, two);
                 (min, max) = (_mm256_min_epu32(min, low), _mm256_max_epu32(max, low));
                 let one = _mm256_sub_epi64(one, four(numbers, at));
@@ -127,7 +126,7 @@ pub(super) mod avx2 {
         unsafe { _mm256_loadu_si256(four.as_ptr().cast()) }
     }
 
-    /// The lower halves of eight numbers: two of one vector, two of the other, and so on.
+    /// The lower halves of eight numbers: two of `one`, two of `two`, and so on.
     #[inline]
     #[target_feature(enable = "avx2")]
     fn lower(one: __m256i, two: __m256i) -> __m256i {

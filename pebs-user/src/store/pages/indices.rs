@@ -5,19 +5,19 @@ use parquet::basic::Encoding;
 use super::pack::{GROUP, pack_all};
 use super::{Pages, varint};
 
-/// Indices in a page. zstd makes 5 % less of pages of twice as many rows, and 8 % more of pages of a quarter.
+/// Indices per page. With twice as many zstd gains 5 %, with a quarter it loses 8 %.
 const PAGE_ROWS: usize = 16 << 10;
 
-/// Bits of an index up to which indices are always packed without gaps.
+/// Widths up to this many bits are always packed without gaps.
 const PACKED: u32 = 4;
 
-/// Of so many indices one is to be that of the row before, for them to take whole bytes.
+/// Indices take whole bytes if at least one in this many equals that of the row before.
 const REPEATED: usize = 16;
 
-/// Bits that each index takes where there are so many entries: whole bytes where indices repeat, as zstd finds nothing in
-/// numbers that begin within a byte; else no more than needed, as there is nothing to be found.
+/// Bits per index for a dictionary of `entries`: whole bytes if indices repeat, as zstd finds no match in numbers that
+/// begin within a byte; else no more than needed, as there is nothing to be found.
 ///
-/// Source: measurements, bytes an index after zstd, whole bytes and packed: functions of a server 0.44 and 0.56, its
+/// Source: measurements, bytes per index after zstd, whole bytes and packed: functions of a server 0.44 and 0.56, its
 /// addresses 0.55 and 0.62; addresses of a synthetic stream 1.75 and 1.63.
 fn width(entries: usize, indices: &[u32]) -> usize {
     let largest = entries.saturating_sub(1) as u32;
@@ -31,7 +31,7 @@ fn width(entries: usize, indices: &[u32]) -> usize {
     }
 }
 
-/// The indices of the page at hand.
+/// The indices of the current page.
 #[derive(Debug)]
 pub(super) struct Indices {
     numbers: Box<[u32; PAGE_ROWS]>,
@@ -48,19 +48,19 @@ impl Default for Indices {
 }
 
 impl Indices {
-    /// Room for those to come: the first of them are to be filled, and then [added](Self::add).
+    /// Space for the next indices: fill the first of it, then call [`Indices::add`].
     #[inline(always)]
     pub(super) fn room(&mut self) -> &mut [u32] {
         &mut self.numbers[self.rows..]
     }
 
-    /// Adds as many as were filled.
+    /// Adds the `count` indices filled into [`Indices::room`].
     #[inline(always)]
     pub(super) const fn add(&mut self, count: usize) {
         self.rows += count;
     }
 
-    /// How many there are.
+    /// Number of indices.
     pub(super) const fn rows(&self) -> usize {
         self.rows
     }
@@ -70,8 +70,7 @@ impl Indices {
         self.rows == PAGE_ROWS
     }
 
-    /// Ends the page of `values`, nulls included: indices into a dictionary of that length. `fill` writes what the page
-    /// begins with.
+    /// Ends the page of `values` rows, including nulls; `fill` writes the bytes before the indices.
     pub(super) fn end_page(
         &mut self,
         pages: &mut Pages,
@@ -83,7 +82,7 @@ impl Indices {
         pages.end(values, Encoding::RLE_DICTIONARY, |begin, body| {
             fill(begin);
             body.push(width as u8);
-            // One packed run of groups of 8; the last ones may have more than there are rows.
+            // One bit-packed run of groups of 8; the last group is padded beyond the rows.
             let packed = self.rows.next_multiple_of(GROUP);
             varint(body, (packed as u64 / 8) << 1 | 1);
             self.numbers[self.rows..packed].fill(0);
@@ -92,7 +91,7 @@ impl Indices {
         self.rows = 0;
     }
 
-    /// Forgets all.
+    /// Drops all indices.
     pub(super) const fn clear(&mut self) {
         self.rows = 0;
     }

@@ -1,11 +1,10 @@
 //! Which rows of a page are null: definition levels in run-length encoding.
 //!
-//! Rows come in long runs of either kind here, so only the format's repeated runs are used: a
-//! varint of twice the length, and a byte.
+//! Rows come in long runs here, so only the format's repeated runs are used: a varint of twice the length, and a byte.
 
 use super::varint;
 
-/// The levels of the page at hand, and the nulls of the chunk.
+/// The levels of the current page, and the nulls of the chunk.
 #[derive(Debug, Default)]
 pub(in crate::store) struct Levels {
     runs: Vec<u8>,
@@ -22,7 +21,7 @@ impl Levels {
         self.repeat(present, 1);
     }
 
-    /// Appends some rows of a kind.
+    /// Appends `times` rows.
     #[inline(always)]
     pub(in crate::store) fn repeat(&mut self, present: bool, times: u32) {
         if present != self.present {
@@ -44,7 +43,7 @@ impl Levels {
         self.nulls
     }
 
-    /// Writes the levels as a data page begins with them, and starts the next page's.
+    /// Writes the levels in the form that begins a data page, and starts the next page's.
     pub(super) fn take(&mut self, body: &mut Vec<u8>) {
         self.end_run();
         body.extend((self.runs.len() as u32).to_le_bytes());
@@ -53,7 +52,7 @@ impl Levels {
         self.rows = 0;
     }
 
-    /// Forgets everything, keeps the room.
+    /// Drops everything but the memory.
     pub(in crate::store) fn clear(&mut self) {
         self.runs.clear();
         (self.run, self.rows, self.nulls) = (0, 0, 0);
@@ -68,20 +67,20 @@ impl Levels {
     }
 }
 
-/// Where the lists of a page begin, and which of them are empty: repetition levels and definition
-/// levels, in the same encoding. An entry is a number, or a list without one.
+/// Begins of the lists of a page, and which lists are empty: repetition and definition levels, in the same encoding. An
+/// entry is a number or an empty list.
 ///
 /// Source: "Dremel made simple with Parquet"; Encodings.md of the Parquet format.
 #[derive(Debug, Default)]
 pub(in crate::store) struct ListLevels {
     /// 0 where a list begins, else 1.
     repetition: Levels,
-    /// 1 where there is a number.
+    /// 1 for a number, 0 for an empty list.
     definition: Levels,
 }
 
 impl ListLevels {
-    /// Appends a list of so many numbers.
+    /// Appends a list of `numbers` numbers.
     pub(in crate::store) fn push(&mut self, numbers: usize) {
         let numbers = numbers as u32;
         self.repetition.push(false);
@@ -94,13 +93,13 @@ impl ListLevels {
         self.definition.rows()
     }
 
-    /// Writes the levels as a data page begins with them, and starts the next page's.
+    /// Writes the levels in the form that begins a data page, and starts the next page's.
     pub(super) fn take(&mut self, body: &mut Vec<u8>) {
         self.repetition.take(body);
         self.definition.take(body);
     }
 
-    /// Forgets everything, keeps the room.
+    /// Drops everything but the memory.
     pub(in crate::store) fn clear(&mut self) {
         self.repetition.clear();
         self.definition.clear();

@@ -1,14 +1,13 @@
 //! Parquet pages, encoded as the values come.
 //!
-//! A general writer buffers values, chooses encodings and builds dictionaries; that costs several
-//! times what the other stages do together. What we write is known: numbers that rise or repeat.
-//! So there is one encoding for whole numbers that rise or stay ([`delta`]), one for addresses ([`addresses`]), one for
-//! functions, counts, durations and errors ([`coded`]), and plain values for the rest ([`plain`]). No codec: the pages of
-//! closed segments are compressed later, as they are, off the path of the records.
+//! A general writer buffers values, chooses encodings and builds dictionaries; that costs several times what the other
+//! stages do together. Here the data is known: numbers that rise or repeat. So there is one encoding for integers that
+//! rise or stay ([`delta`]), one for addresses ([`addresses`]), one for functions, counts, durations and errors
+//! ([`coded`]), and plain values for the rest ([`plain`]). No codec: the pages of closed segments are compressed later,
+//! as they are, by another thread than the one that takes records.
 //!
-//! Invariant: what is made here is read by any Parquet reader; the tests compare with several.
-//! Source: the Parquet format, <https://parquet.apache.org/docs/file-format/>: `Encodings.md`,
-//! `parquet.thrift`.
+//! Invariant: any Parquet reader can read these pages; the tests compare with several. Source: the Parquet format,
+//! <https://parquet.apache.org/docs/file-format/>: `Encodings.md`, `parquet.thrift`.
 
 pub(super) mod addresses;
 mod block;
@@ -23,7 +22,7 @@ mod room;
 
 use parquet::basic::Encoding;
 
-/// Values that are not null in a data page at most: one and 511 blocks of 128 differences.
+/// Maximum non-null values in a data page: one and 511 blocks of 128 differences.
 const PAGE_VALUES: usize = 1 + 511 * block::BLOCK;
 
 /// Kind of page.
@@ -35,33 +34,33 @@ pub(super) enum PageKind<'a> {
     Dictionary,
 }
 
-/// What a page's header says of its values.
+/// Statistics in a page's header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PageStatistics {
-    /// Smallest and largest value, as they are stored; `None`: all are null.
+    /// Smallest and largest value in stored form; `None`: all are null.
     pub(super) range: Option<(i64, i64)>,
-    /// Bytes of a value.
+    /// Size of a value, bytes.
     pub(super) bytes: usize,
     pub(super) nulls: u32,
 }
 
-/// A page as it will stand in the file.
+/// A page in its final form.
 #[derive(Debug, Default)]
 struct Page {
-    /// The header, and what of the page is known at its end only.
+    /// The header, and the bytes that are known only at the page's end.
     head: Vec<u8>,
-    /// The rest, which is not copied until it goes to the file.
+    /// The other bytes, not copied until they go to the file.
     body: Vec<u8>,
 }
 
 /// The pages of a column chunk so far, in the order of the file.
 #[derive(Debug, Default)]
 pub(super) struct Pages {
-    /// Those in use first; the others are room for later ones.
+    /// Pages in use, followed by spare ones.
     pages: Vec<Page>,
     used: usize,
     bytes: usize,
-    /// Begin of the page at hand, filled and emptied by [`Pages::end`].
+    /// Buffer for the bytes before the values, used within [`Pages::end`].
     begin: Vec<u8>,
 }
 
@@ -71,20 +70,20 @@ impl Pages {
         self.bytes
     }
 
-    /// The finished pages, to be written one behind the other.
+    /// The bytes of the finished pages, in order.
     pub(super) fn slices(&self) -> impl Iterator<Item = &[u8]> {
         let pages = self.pages[..self.used].iter();
         pages.flat_map(|page| [page.head.as_slice(), page.body.as_slice()])
     }
 
-    /// Forgets all pages, keeps the room.
+    /// Drops all pages; keeps the memory.
     pub(super) const fn clear(&mut self) {
         self.used = 0;
         self.bytes = 0;
     }
 
-    /// Ends a data page of `values`, nulls included. `fill` writes what the page begins with to its first buffer, and
-    /// the rest to its second; or it swaps that one for a buffer that has the rest already.
+    /// Ends a data page of `values` values, including nulls. `fill` writes the begin of the page to its first buffer,
+    /// and the rest to its second; or it swaps the second for a buffer with the rest.
     fn end(
         &mut self,
         values: u32,
@@ -129,11 +128,10 @@ impl Pages {
     }
 }
 
-/// Appends a page header in Thrift's compact protocol. `size`: bytes of the content when it is not compressed.
+/// Appends a page header in Thrift's compact protocol. `size`: uncompressed bytes of the content.
 ///
-/// Every field's number is one or a few more than the last one's, which stands in the high half of
-/// its first byte; the low half is its type, 5 for an i32 and 12 for a struct.
-/// Source: `PageHeader`, `DataPageHeader`, `DictionaryPageHeader`, parquet.thrift; Thrift's
+/// Each field starts with a byte: the high half is the difference to the previous field's number, the low half the type
+/// (5: i32, 12: struct). Source: `PageHeader`, `DataPageHeader`, `DictionaryPageHeader`, parquet.thrift; Thrift's
 /// compact protocol specification.
 pub(super) fn header(
     out: &mut Vec<u8>,
@@ -181,11 +179,11 @@ pub(super) fn header(
     out.extend([STOP, STOP]);
 }
 
-/// Ends a struct.
+/// End of a struct.
 const STOP: u8 = 0;
 
 impl PageStatistics {
-    /// Appends them as the next field, the fifth of `DataPageHeader`. Source: `Statistics`, parquet.thrift.
+    /// Appends the statistics as the next field, the fifth of `DataPageHeader`. Source: `Statistics`, parquet.thrift.
     fn put(&self, out: &mut Vec<u8>) {
         out.push(0x1c);
         // Field 3, an i64.
@@ -202,7 +200,7 @@ impl PageStatistics {
     }
 }
 
-/// Seven bits a byte, the lowest first.
+/// Appends a number in 7-bit groups, lowest first.
 fn varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
@@ -211,7 +209,7 @@ fn varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Small numbers of either sign become small numbers.
+/// Maps signed numbers near 0 to small unsigned ones.
 const fn zigzag(value: i64) -> u64 {
     ((value << 1) ^ (value >> 63)) as u64
 }

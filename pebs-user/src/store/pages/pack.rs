@@ -1,7 +1,7 @@
-//! Packs 32 numbers of the same number of bits, lowest first.
+//! Packs 32 numbers of equal bit width, lowest first.
 //!
-//! Pairs of numbers become one of twice the bits, pairs of those one of four times, and so on: at 16 bits or less, which
-//! is nearly always, in the lanes of vectors down to whole bytes.
+//! Pairs of numbers are joined to one of twice the bits, pairs of those to one of four times, and so on, until the
+//! result is whole bytes: at widths up to 16 bits, nearly always, in vector lanes.
 
 #![expect(
     unsafe_code,
@@ -11,12 +11,12 @@
 /// Numbers packed at once.
 pub(super) const GROUP: usize = 32;
 
-/// Bytes that packing a group may write to: it takes whole words, and what is too much is written over by the next.
+/// Bytes that packing a group may write: it writes whole words, and the next group overwrites the surplus.
 pub(super) const ROOM: usize = 8 * (GROUP + 1);
 
-/// Writes the lowest `width` bits of each number less `base`; says how many bytes they take: `4 * width`.
+/// Writes the lowest `width` bits of each number minus `base`; returns their size, `4 * width` bytes.
 ///
-/// Numbers less `base` are below `2^width`, `width` is 32 at most.
+/// Requires numbers minus `base` below `2^width`, and `width` at most 32.
 #[inline(always)]
 pub(super) fn pack(numbers: &[u32; GROUP], base: u32, width: usize, out: &mut [u8; ROOM]) -> usize {
     let quad = |quad: usize| {
@@ -27,7 +27,7 @@ pub(super) fn pack(numbers: &[u32; GROUP], base: u32, width: usize, out: &mut [u
     put_quads(&std::array::from_fn(quad), width, out)
 }
 
-/// Writes numbers of which four have been packed into one each, and which are half bytes at least.
+/// Writes quads (four packed numbers each) of at least half a byte per number.
 #[inline(always)]
 fn put_quads(quads: &[u128; GROUP / 4], width: usize, out: &mut [u8; ROOM]) -> usize {
     // Eight numbers are `width` bytes. The second four may begin within a byte.
@@ -47,9 +47,9 @@ fn put_quads(quads: &[u128; GROUP / 4], width: usize, out: &mut [u8; ROOM]) -> u
     4 * width
 }
 
-/// The same as [`pack`] for numbers of up to 64 bits, several times slower.
+/// Like [`pack`], for numbers of up to 64 bits; several times slower.
 pub(super) fn pack_wide(numbers: &[u64; GROUP], width: usize, out: &mut [u8; ROOM]) -> usize {
-    // A word of room at the end, for what is shifted out of the last one.
+    // One word more, for the bits shifted out of the last one.
     let mut words = [0; GROUP + 1];
     for (index, &number) in numbers.iter().enumerate() {
         let (word, shift) = (index * width / 64, index * width % 64);
@@ -62,7 +62,7 @@ pub(super) fn pack_wide(numbers: &[u64; GROUP], width: usize, out: &mut [u8; ROO
     4 * width
 }
 
-/// Appends groups of the lowest `width` bits of each number, of which there is a multiple of [`GROUP`].
+/// Appends the lowest `width` bits of each number; the count is a multiple of [`GROUP`].
 pub(super) fn pack_all(numbers: &[u32], width: usize, out: &mut Vec<u8>) {
     let (groups, _) = numbers.as_chunks::<GROUP>();
     let start = out.len();
@@ -95,7 +95,7 @@ fn pack_groups(
     }
 }
 
-/// For CPUs that have AVX2: in vectors.
+/// With AVX2.
 #[cfg(target_arch = "x86_64")]
 pub(super) mod avx2 {
     use std::arch::x86_64::*;
@@ -130,7 +130,7 @@ pub(super) mod avx2 {
         4 * width
     }
 
-    /// The same for numbers of more than 16 bits: vectors do half of the work.
+    /// Like [`pack`] for widths above 16 bits: vectors do half of the work.
     #[inline(never)]
     #[target_feature(enable = "avx2")]
     fn pack_long(numbers: &[u32; GROUP], base: u32, width: usize, out: &mut [u8; ROOM]) -> usize {
@@ -153,7 +153,7 @@ pub(super) mod avx2 {
         });
     }
 
-    /// How to pack numbers of each width.
+    /// Constants for each width.
     static FOLDS: [Fold; 33] = {
         let mut folds = [const { Fold::new(0) }; 33];
         let mut width = 1;
@@ -164,24 +164,24 @@ pub(super) mod avx2 {
         folds
     };
 
-    /// How to pack numbers of a width.
+    /// Constants for packing at one width.
     ///
-    /// In each step the lower half of a lane is shifted up against the upper half, and both down again.
+    /// Each step shifts the lower half of a lane up against the upper half, and then both down.
     #[repr(align(32))]
     struct Fold {
-        /// What the halves of a lane of 32 bits are multiplied with: there is no shift of 16 bits each.
+        /// Factors for the halves of a 32-bit lane: there is no shift of single 16-bit halves.
         up_32: [u32; 8],
         down_32: [u32; 8],
         up_64: [u32; 8],
         down_64: [u64; 4],
-        /// What of the upper half joins the lower one's word, and what is left of it.
+        /// Shifts of the upper half: the part that joins the lower word, and the rest.
         up_128: [u64; 4],
         down_128: [u64; 4],
     }
 
     impl Fold {
         const fn new(width: u32) -> Self {
-            // Numbers of 16 bits or less have lanes of 16 bits; else there are but the last two steps.
+            // Up to 16 bits the lanes have 16 bits; above, only the last two steps are used.
             let (free_32, width_32) = match width {
                 0..=16 => (16 - width, 2 * width),
                 _ => (0, width),
@@ -197,11 +197,11 @@ pub(super) mod avx2 {
             }
         }
 
-        /// Eight numbers in each half.
+        /// Packs sixteen numbers, eight per half.
         #[inline]
         #[target_feature(enable = "avx2")]
         fn sixteen(&self, first: __m256i, second: __m256i) -> __m256i {
-            // The halves of both, in turn; then in order.
+            // Packing interleaves the halves of both; then restore the order.
             let mixed = _mm256_packus_epi32(first, second);
             let of_16 = _mm256_permute4x64_epi64::<0b11_01_10_00>(mixed);
             let up = _mm256_mullo_epi16(of_16, load(&self.up_32));
@@ -209,7 +209,7 @@ pub(super) mod avx2 {
             self.quads(self.pairs(of_32))
         }
 
-        /// One number in each lane of 64 bits, of two.
+        /// Joins two numbers in each 64-bit lane.
         #[inline]
         #[target_feature(enable = "avx2")]
         fn pairs(&self, of_32: __m256i) -> __m256i {
@@ -217,7 +217,7 @@ pub(super) mod avx2 {
             _mm256_srlv_epi64(up, load_64(&self.down_64))
         }
 
-        /// One number in each half, of two.
+        /// Joins two numbers in each 128-bit half.
         #[inline]
         #[target_feature(enable = "avx2")]
         fn quads(&self, of_64: __m256i) -> __m256i {
@@ -265,7 +265,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Every bit comes out where the format says, at every width, and whatever is subtracted.
+        /// Every bit is where the format says, at every width and for every base.
         #[test]
         fn bits_are_in_place(numbers: [u64; GROUP], width in 0usize..=64, base: u32) {
             let numbers = numbers.map(|n| if width == 0 { 0 } else { n >> (64 - width) });

@@ -1,4 +1,4 @@
-//! Values as they are: PLAIN.
+//! Values without encoding: PLAIN.
 
 use std::fmt::Debug;
 use std::mem;
@@ -8,18 +8,18 @@ use parquet::basic::Encoding;
 use super::Pages;
 use super::levels::{Levels, ListLevels};
 
-/// Bytes of a page, about.
+/// Approximate size of a page, bytes.
 const PAGE_BYTES: usize = 64 << 10;
 
-/// A number as it stands in a page.
+/// A number in a PLAIN page.
 pub trait Number: Copy + Debug {
-    /// A range with the number in it, of whole numbers.
+    /// Extends a range of integers by the number; floats have no range.
     fn including(range: Option<(Self, Self)>, number: Self) -> Option<(Self, Self)>;
 
-    /// Its bits, other ones than those of another number.
+    /// Its bits, distinct for distinct numbers.
     fn bits(self) -> u64;
 
-    /// Appends it.
+    /// Appends its bytes.
     fn put(self, out: &mut Vec<u8>);
 }
 
@@ -64,14 +64,14 @@ impl Number for f64 {
     }
 }
 
-/// The values of a column chunk that are kept as bytes: floats and text.
+/// The PLAIN values of a column chunk: floats and text.
 #[derive(Debug, Default)]
 pub(in crate::store) struct Plain {
     values: Vec<u8>,
 }
 
 impl Plain {
-    /// Appends a number; says whether the page is full and [`Plain::end_page`] is due.
+    /// Appends a number; returns whether the page is full and [`Plain::end_page`] is due.
     #[inline]
     #[must_use]
     pub(in crate::store) fn push(&mut self, number: impl Number) -> bool {
@@ -79,13 +79,13 @@ impl Plain {
         self.values.len() >= PAGE_BYTES
     }
 
-    /// Bytes of the page at hand.
+    /// Bytes of the current page.
     pub(in crate::store) const fn bytes(&self) -> usize {
         self.values.len()
     }
 
-    /// Appends the numbers of rows, if each of them has one. Says how many have. [`Plain::end_page`] may be due
-    /// afterwards.
+    /// Appends the numbers of the first rows, if each of them has one; returns how many rows have. [`Plain::end_page`]
+    /// may be due afterwards.
     #[inline(always)]
     #[must_use]
     pub(in crate::store) fn extend_if_all<'a, R>(
@@ -112,7 +112,7 @@ impl Plain {
         self.values.len() >= PAGE_BYTES
     }
 
-    /// Appends text; says whether the page is full. Text beyond 4 GiB is cut, which no caller has.
+    /// Appends text; returns whether the page is full. Text beyond 4 GiB is cut; no caller has any.
     #[inline]
     #[must_use]
     pub(in crate::store) fn push_text(&mut self, text: &str) -> bool {
@@ -122,7 +122,7 @@ impl Plain {
         self.values.len() >= PAGE_BYTES
     }
 
-    /// Ends the page, if it has a row. `rows`: of the page, where no row can be null.
+    /// Ends the page, if it has a row. `rows`: rows of the page, in a column without nulls.
     pub(in crate::store) fn end_page(
         &mut self,
         pages: &mut Pages,
@@ -156,19 +156,19 @@ impl Plain {
         self.values.clear();
     }
 
-    /// Forgets everything, keeps the room.
+    /// Drops everything but the memory.
     pub(in crate::store) fn clear(&mut self) {
         self.values.clear();
     }
 }
 
-/// Swaps a page's bytes for an empty buffer, which is made as large at once: it is going to be.
+/// Swaps a page's bytes for an empty buffer of the same capacity.
 fn swap(page: &mut Vec<u8>, bytes: &mut Vec<u8>) {
     mem::swap(page, bytes);
     bytes.reserve(page.len());
 }
 
-/// Truth values, a bit each.
+/// Booleans, one bit each.
 #[derive(Debug, Default)]
 pub(in crate::store) struct Bits {
     bytes: Vec<u8>,
@@ -176,7 +176,7 @@ pub(in crate::store) struct Bits {
 }
 
 impl Bits {
-    /// Appends a value; says whether the page is full and [`Bits::end_page`] is due.
+    /// Appends a value; returns whether the page is full and [`Bits::end_page`] is due.
     #[inline]
     #[must_use]
     pub(in crate::store) fn push(&mut self, set: bool) -> bool {
@@ -217,7 +217,7 @@ impl Bits {
         self.clear();
     }
 
-    /// Forgets everything, keeps the room.
+    /// Drops everything but the memory.
     pub(in crate::store) fn clear(&mut self) {
         self.bytes.clear();
         self.rows = 0;

@@ -1,15 +1,15 @@
-//! Bytes that are written in place.
+//! A growing buffer that is filled in place.
 
 use std::mem;
 
-/// Bytes to which room is added many at a time: clearing it for every few would take as long as filling it.
+/// A buffer that grows in steps: clearing a few bytes at a time would take as long as filling them.
 #[derive(Debug, Default)]
 pub(super) struct Room {
     bytes: Vec<u8>,
     filled: usize,
 }
 
-/// Room is added by so much: what is cleared is to be in the L1 cache still when it is filled.
+/// Bytes per step: cleared bytes should still be in the L1 cache when they are filled.
 const STEP: usize = 2 << 10;
 
 impl Room {
@@ -18,7 +18,7 @@ impl Room {
         &self.bytes[..self.filled]
     }
 
-    /// The next `N` bytes, whose content is of no meaning.
+    /// The next `N` bytes; their content is meaningless.
     #[inline(always)]
     pub(super) fn ahead<const N: usize>(&mut self) -> &mut [u8; N] {
         if self.bytes.len() - self.filled < N {
@@ -36,7 +36,7 @@ impl Room {
         self.bytes.resize(self.filled + by.max(STEP), 0);
     }
 
-    /// Of what was ahead so much is filled now.
+    /// Marks the next `filled` bytes as used.
     #[inline(always)]
     pub(super) fn advance(&mut self, filled: usize) {
         self.filled = (self.filled + filled).min(self.bytes.len());
@@ -49,7 +49,7 @@ impl Room {
         self.advance(N);
     }
 
-    /// Swaps what is filled for an empty buffer, which is made as large at once.
+    /// Swaps the used bytes for an empty buffer of the same capacity.
     pub(super) fn swap(&mut self, other: &mut Vec<u8>) {
         self.bytes.truncate(self.filled);
         mem::swap(&mut self.bytes, other);
@@ -57,7 +57,7 @@ impl Room {
         self.clear();
     }
 
-    /// Forgets everything, keeps the room.
+    /// Drops everything but the memory.
     pub(super) fn clear(&mut self) {
         self.filled = 0;
     }

@@ -1,28 +1,28 @@
-//! Rows wait until there are many: a column takes many at once for little more than one.
+//! Collects rows before they are added to columns: many at once cost a column little more than one.
 
 use std::fmt::Debug;
 
 use super::{Chunk, RowColumns};
 
-/// Columns that rows of a type can be added to.
+/// Columns that can take rows of a type.
 pub trait Extend<Row>: RowColumns {
     /// Appends rows, column by column.
     fn extend(&mut self, rows: &[Row]);
 }
 
-/// Rows that wait for their columns.
+/// Rows waiting for their columns.
 pub trait Waiting<C>: Debug + Default {
-    /// How many there are.
+    /// Number of rows.
     fn len(&self) -> usize;
 
-    /// Adds them to the columns, where they count.
+    /// Appends the rows to the columns.
     fn add_to(&self, columns: &mut C);
 
-    /// Forgets them, keeps the room.
+    /// Drops the rows; keeps the memory.
     fn clear(&mut self);
 }
 
-/// Rows that are columns' rows already.
+/// Rows in the columns' own row type.
 impl<C: Extend<Row>, Row: Debug> Waiting<C> for Vec<Row> {
     fn len(&self) -> usize {
         self.len()
@@ -37,7 +37,7 @@ impl<C: Extend<Row>, Row: Debug> Waiting<C> for Vec<Row> {
     }
 }
 
-/// Columns, and rows that wait for them.
+/// Columns, and rows waiting for them.
 #[derive(Debug, Default)]
 pub struct Batched<C, W> {
     columns: C,
@@ -45,7 +45,7 @@ pub struct Batched<C, W> {
 }
 
 impl<C: RowColumns, W: Waiting<C>> Batched<C, W> {
-    /// Lets rows wait; if that makes `many`, all go to the columns.
+    /// Adds waiting rows with `more`; from `many` rows on, appends all to the columns.
     #[inline]
     pub(super) fn wait(&mut self, many: usize, more: impl FnOnce(&mut W)) {
         more(&mut self.waiting);
@@ -54,7 +54,7 @@ impl<C: RowColumns, W: Waiting<C>> Batched<C, W> {
         }
     }
 
-    /// Adds rows to the columns behind those that wait.
+    /// Adds rows to the columns directly, after the waiting ones.
     pub(super) fn add(&mut self, more: impl FnOnce(&mut C)) {
         if self.waiting.len() > 0 {
             self.settle();
@@ -69,11 +69,11 @@ impl<C: RowColumns, W: Waiting<C>> Batched<C, W> {
     }
 }
 
-/// Rows at once where each takes some hundred bytes.
+/// Rows per batch, for rows of some hundred bytes.
 const ROWS: usize = 128;
 
 impl<C: Extend<Row>, Row: Debug> Batched<C, Vec<Row>> {
-    /// Appends a row, to be filled where it lies: a large one that is made elsewhere is written twice.
+    /// Appends a row, to be filled in place: a large row made elsewhere would be written twice.
     #[inline(always)]
     pub(in crate::store) fn push_default(&mut self) -> &mut Row
     where

@@ -1,10 +1,10 @@
-//! The rows of `visit_functions`, as the estimator makes them.
+//! Writes the rows of `visit_functions` from the estimator's blocks.
 
 use super::VisitFunctionColumns;
 use crate::store::estimates::{BLOCK_ROWS, Parts};
 
 impl VisitFunctionColumns {
-    /// Appends rows of a block, one column after the other.
+    /// Appends the rows of a block, one column after another.
     pub(in crate::store) fn extend_parts(&mut self, parts: &Parts<'_>) {
         let Parts {
             estimates,
@@ -24,7 +24,7 @@ impl VisitFunctionColumns {
         self.last_ns.extend(estimates, |it| it.last.0);
         self.span_ns.extend(estimates, |it| it.span_ns());
         self.self_ns.extend(estimates, |it| it.self_ns());
-        // Roots first, of many at once, and then which of them are known.
+        // The numbers of many rows first, then which of them are known.
         for some in estimates.chunks(BLOCK_ROWS) {
             let mut errors = [f64::NAN; BLOCK_ROWS];
             for (error, it) in errors.iter_mut().zip(some) {

@@ -1,4 +1,4 @@
-//! The rows of `samples`, which come in blocks of columns.
+//! Writes the rows of `samples`, which come in blocks of columns.
 
 use super::SampleColumns;
 use super::batched::{Batched, Extend, Waiting};
@@ -6,7 +6,7 @@ use crate::store::samples::{BLOCK_ROWS, Common, Part, SampleBlock};
 use crate::store::schema::SampleRow;
 use crate::units::StackId;
 
-/// The table. Rows that come one by one wait in a block.
+/// The table. Single rows wait in a block.
 pub type Samples = Batched<SampleColumns, SampleBlock>;
 
 impl Extend<SampleRow> for Samples {
@@ -25,7 +25,7 @@ impl Samples {
 }
 
 impl SampleColumns {
-    /// One column after the other.
+    /// Appends the rows, one column after another.
     fn extend_part(&mut self, part: &Part<'_>) {
         self.rows += part.times.len();
         self.time_ns.extend(part.times, |time| time.0);
@@ -42,7 +42,7 @@ impl SampleColumns {
     }
 }
 
-/// Takes each value of some runs, and how often it comes one after another.
+/// Joins adjacent runs of equal values; passes each value and its number of rows to `take`.
 #[inline(always)]
 fn repeated<T: PartialEq>(
     runs: &[(Common, usize)],

@@ -8,7 +8,7 @@ fn arg(name: &str) -> ArgColumn {
     }
 }
 
-// An argument may not hide a fixed column, whatever its case, nor another argument.
+// An argument can't have the name of a fixed column or of another argument, in any case of letters.
 #[test]
 fn colliding_names_are_refused() {
     assert_eq!(check_columns(&[arg("n"), arg("kind")]), Ok(()));
@@ -25,7 +25,7 @@ fn colliding_names_are_refused() {
     assert_eq!(check_columns(&[arg("")]), Err(ColumnError::Unnamed));
 }
 
-/// Estimates that come in a block are the rows that they say.
+/// A block of estimates is read back as the same rows.
 #[test]
 fn blocks_of_estimates() {
     let (functions, estimates) = crate::store::estimates::tests::visits();

@@ -83,7 +83,7 @@ fn check(size: &str) {
     assert!(matches!(error, WriteError::DiskFull { .. }), "{error}");
     assert!(error.hint().unwrap().contains("df -h"));
 
-    // Going on is no use, and is counted.
+    // Later rows are refused, and counted.
     let (had, lost) = (writer.rows(Table::Losses), writer.lost_rows(Table::Losses));
     writer.add(&LossRow::numbered(1)).unwrap();
     assert!(writer.flush_all().is_err());

@@ -63,7 +63,7 @@ fn visit_ids(dir: &Path) -> Vec<u64> {
     let trace = Trace::open(dir).unwrap();
     let mut ids = Vec::new();
     visits::each(&trace, |row| ids.push(row.visit_id)).unwrap();
-    // Compacted segments have them thread after thread.
+    // Compacted segments are sorted by thread.
     ids.sort_unstable();
     ids
 }

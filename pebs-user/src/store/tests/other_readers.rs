@@ -47,7 +47,7 @@ fn run(script: &str, trace: &Path) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// `compact`: by the general writer; else the files are as the columns were encoded.
+/// `compact`: segments are compacted; else files are as the columns were encoded.
 fn write(dir: &Path, compact: bool) {
     let options = WriterOptions {
         compact,

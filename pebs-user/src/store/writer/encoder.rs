@@ -1,8 +1,8 @@
-//! Two threads that take over the visits that are kept, beside the one that makes them: one encodes their samples, the
-//! other estimates them and encodes the estimates.
+//! Two threads for the kept visits, beside the one that makes them: one encodes their samples, the other estimates them
+//! and encodes the estimates.
 //!
-//! That is most rows. How visits are estimated is not decided here: see [`Estimate`].
-//! Memory: each thread has [`QUEUE`] blocks waiting at most; then their maker waits.
+//! These are most of the rows. How visits are estimated is decided by the caller: see [`Estimate`]. Memory: at most
+//! [`QUEUE`] blocks wait for each thread; then the maker waits.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,10 +18,10 @@ use super::super::tables::RowColumns as _;
 use super::super::visit_block::VisitBlock;
 use super::Estimate;
 
-/// Blocks that wait at most: one is encoded while another waits and the next is made.
+/// Maximum waiting blocks: one is encoded while another waits and the next is made.
 const QUEUE: usize = 1;
 
-/// What the threads use. Whoever needs columns and the output takes the columns' lock first.
+/// Data shared by the threads. Lock order: columns, then the output.
 pub(super) struct Shared {
     pub samples: Mutex<Columns>,
     pub estimates: Mutex<Columns>,
@@ -29,7 +29,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// The columns of a table that comes in blocks.
+    /// The columns of a table that comes in blocks; `None` for others.
     pub(super) fn columns(&self, table: Table) -> Option<&Mutex<Columns>> {
         match table {
             Table::Samples => Some(&self.samples),
@@ -39,7 +39,7 @@ impl Shared {
     }
 }
 
-/// The value, also after another thread panicked: rows are appended whole or not at all.
+/// Locks a value, even after another thread panicked: rows are appended completely or not at all.
 pub(super) fn locked<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
     value.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -55,12 +55,12 @@ enum Work {
 
 /// Handle of the threads.
 pub(super) struct Encoder {
-    /// None: the thread is told to end.
+    /// `None`: the thread is to end.
     samples: Option<SyncSender<Work>>,
     estimates: Option<SyncSender<Work>>,
-    /// Blocks that were encoded, for their room.
+    /// Encoded blocks, to be reused.
     empty: Receiver<VisitBlock>,
-    /// All rows are in the columns.
+    /// Whether all rows are in the columns.
     is_settled: AtomicBool,
     threads: Vec<JoinHandle<()>>,
 }
@@ -87,7 +87,8 @@ impl Encoder {
         shared: &Arc<Shared>,
         emptied: &Sender<VisitBlock>,
     ) -> io::Result<SyncSender<Work>> {
-        // Not crossbeam's: that keeps queued work when its receiver is gone, and a `Settle` in it would be waited for.
+        // Not crossbeam's channel: it keeps queued work when its receiver is gone, so a queued `Settle` would block
+        // forever.
         let (work, inbox) = sync_channel(QUEUE);
         let (shared, emptied) = (Arc::clone(shared), emptied.clone());
         let thread = thread::Builder::new().name(E::TABLE.name().to_owned());
@@ -96,7 +97,7 @@ impl Encoder {
         Ok(work)
     }
 
-    /// Takes the rows of a block, which has none then.
+    /// Takes the rows of a block, which is empty afterwards.
     pub(super) fn block(&self, block: &mut VisitBlock) {
         let room = self.empty.try_recv().unwrap_or_default();
         self.is_settled.store(false, Ordering::Relaxed);
@@ -105,12 +106,12 @@ impl Encoder {
         send(self.samples.as_ref(), Work::Block(block));
     }
 
-    /// Visits of the blocks from now on are estimated that way.
+    /// Sets how visits in later blocks are estimated.
     pub(super) fn estimate_by(&self, estimate: Estimate) {
         send(self.estimates.as_ref(), Work::EstimateBy(estimate));
     }
 
-    /// Has all rows written to disk, without waiting for it. Failures are remembered.
+    /// Starts writing all rows to disk, without waiting. Failures are remembered.
     pub(super) fn flush(&self) {
         send(self.estimates.as_ref(), Work::Flush);
         send(self.samples.as_ref(), Work::Flush);
@@ -145,7 +146,7 @@ impl Encoder {
 
 fn send(to: Option<&SyncSender<Work>>, work: Work) {
     if let Some(to) = to {
-        // If the thread panicked, whoever settles next is told.
+        // If the thread panicked, the next call of `settle` reports it.
         let _ = to.send(work);
     }
 }
@@ -154,21 +155,21 @@ impl Drop for Encoder {
     fn drop(&mut self) {
         (self.samples, self.estimates) = (None, None);
         for thread in self.threads.drain(..) {
-            // It has said why it panicked.
+            // Its panic was printed already.
             let _ = thread.join();
         }
     }
 }
 
-/// What a thread does with blocks.
+/// The work of one of the threads.
 trait Encode: Send + 'static {
-    /// The table that it fills.
+    /// The table that it writes.
     const TABLE: Table;
 
-    /// Adds rows of a block. Failures are remembered.
+    /// Appends the rows of a block. Failures are remembered.
     fn block(&mut self, block: &VisitBlock, shared: &Shared);
 
-    /// Adds the rows that wait. Failures are remembered.
+    /// Appends the waiting rows. Failures are remembered.
     fn settle(&mut self, _shared: &Shared) {}
 
     fn estimate_by(&mut self, _estimate: Estimate) {}
@@ -178,7 +179,7 @@ trait Encode: Send + 'static {
             match work {
                 Work::Block(block) => {
                     self.block(&block, shared);
-                    // The last one to use it gives it back. Nobody may need room any more, or wait for an answer.
+                    // The last user returns the block. The receivers of blocks and answers may be gone.
                     if let Some(mut block) = Arc::into_inner(block) {
                         block.clear();
                         let _ = emptied.send(block);
@@ -210,7 +211,7 @@ struct SampleEncoder {
 impl Encode for SampleEncoder {
     const TABLE: Table = Table::Samples;
 
-    /// Thread after thread: times take least where there are [`ORDERED_ROWS`](super::super::samples::ORDERED_ROWS).
+    /// Thread by thread: [`ORDERED_ROWS`](super::super::samples::ORDERED_ROWS) rows at once make times smallest.
     fn block(&mut self, block: &VisitBlock, shared: &Shared) {
         let columns = &mut locked(&shared.samples).samples;
         block.samples.ordered_parts(&mut self.room, |part| {
@@ -225,7 +226,7 @@ impl Encode for SampleEncoder {
 #[derive(Default)]
 struct EstimateEncoder {
     estimate: Option<Estimate>,
-    /// Rows that wait.
+    /// Waiting rows.
     estimates: EstimateBlock,
     room: EstimateBlock,
 }
@@ -245,7 +246,7 @@ impl Encode for EstimateEncoder {
         }
     }
 
-    /// Thread after thread.
+    /// Thread by thread.
     fn settle(&mut self, shared: &Shared) {
         let columns = &mut locked(&shared.estimates).visit_functions;
         self.estimates.ordered_parts(&mut self.room, |parts| {

@@ -20,7 +20,7 @@ use crate::stream::decode::SampleKind;
 use crate::stream::samples::{BareSample, SampleBuf};
 use crate::units::{Cpu, EventId, Ip, Tid, TraceNs};
 
-/// No segment is closed, and nothing flushed, but by the tests' own ticks.
+/// Segments are closed and rows flushed only by the tests' own ticks.
 const OPTIONS: WriterOptions = WriterOptions {
     segment: Duration::from_secs(10),
     flush: Duration::from_secs(1),
@@ -32,7 +32,7 @@ fn create(dir: &Path) -> TraceWriter {
     TraceWriter::create(dir, &info(), OPTIONS).unwrap()
 }
 
-// What is written over several segments and flushes is what is read, nulls included; not compacted, in order.
+// Rows written over several segments and flushes are read back, nulls included; in order if not compacted.
 #[test]
 fn rows_come_back() {
     let parent = tempfile::tempdir().unwrap();
@@ -91,7 +91,7 @@ fn rows_come_back() {
     assert_eq!(n, 2500);
 }
 
-// Every column of every table is read as it was written.
+// Every column of every table is read back.
 #[test]
 fn all_columns_come_back() {
     let parent = tempfile::tempdir().unwrap();
@@ -106,7 +106,7 @@ fn all_columns_come_back() {
     check_all(&Trace::open(&dir).unwrap(), 100);
 }
 
-// Every segment has the units of its columns, and the first of a table says what they are, in the file's own metadata too.
+// Every segment has the units of its columns, and the first of a table their descriptions, also as file metadata.
 #[test]
 fn columns_are_described() {
     let parent = tempfile::tempdir().unwrap();
@@ -135,7 +135,7 @@ fn columns_are_described() {
     assert_eq!(trace.segments(Table::Visits).len(), 2);
 }
 
-// Nobody else can read a trace, and nothing but the tables and trace.json is left in it.
+// Other users can't read a trace, and only the tables and trace.json are left in it.
 #[test]
 fn directory_is_private_and_tidy() {
     let parent = tempfile::tempdir().unwrap();
@@ -156,8 +156,7 @@ fn directory_is_private_and_tidy() {
     assert_eq!(names, expected);
 }
 
-// Rows flushed to disk are there before the segment is closed, and the trace says that it is
-// not complete and being written.
+// Flushed rows are on disk before the segment is closed, and the trace is marked as live and not complete.
 #[test]
 fn flushed_rows_are_on_disk() {
     let parent = tempfile::tempdir().unwrap();
@@ -181,7 +180,7 @@ fn flushed_rows_are_on_disk() {
     assert!(hint.starts_with("pebs-trace recover "), "{hint}");
 }
 
-// A segment is closed by its row groups too, so that footers stay few without a tick.
+// A segment is also closed when it has many row groups, so that footers stay few without a tick.
 #[test]
 fn groups_bound_a_segment() {
     let parent = tempfile::tempdir().unwrap();
@@ -198,8 +197,7 @@ fn groups_bound_a_segment() {
     assert_eq!(trace.rows(Table::Samples).unwrap(), rows);
 }
 
-// A segment that can't be closed is reported, stays open on disk, and is closed by finishing if it can
-// be by then.
+// A segment that can't be closed is reported, stays open on disk, and is closed by `finish` if possible by then.
 #[test]
 fn failure_to_close_is_told() {
     let parent = tempfile::tempdir().unwrap();
@@ -224,7 +222,7 @@ fn failure_to_close_is_told() {
     assert!(trace.info.notes[0].starts_with("writing stopped: "));
 }
 
-// Where all segments are to be compacted, none stays as it is, however fast they come.
+// If all segments are to be compacted, none is left out, however fast they come.
 #[test]
 fn compacting_is_waited_for() {
     const SEGMENTS: u64 = 100;
@@ -267,7 +265,7 @@ fn rows_of(dir: &Path) -> Vec<Vec<String>> {
     Table::ALL.into_iter().map(of_table).collect()
 }
 
-// Compacted tables have the rows that were written.
+// Compacted tables have the same rows.
 #[test]
 fn compacting_keeps_the_rows() {
     let parent = tempfile::tempdir().unwrap();
@@ -284,8 +282,8 @@ fn compacting_keeps_the_rows() {
     assert_eq!(written, compacted);
 }
 
-// Net times are brought up to what a sample is known to take when a segment is compacted, but of visits that overlap
-// others, that have no sample, or whose net time is unknown.
+// Compaction updates net times with the last known cost of a sample, except of visits that overlap others, have no
+// sample, or have no known net time.
 #[test]
 fn net_times_are_finished() {
     let parent = tempfile::tempdir().unwrap();
@@ -329,7 +327,7 @@ fn net_times_are_finished() {
     );
 }
 
-// A segment that can't be compacted is as readable as before.
+// A segment that can't be compacted stays readable.
 #[test]
 fn failure_to_compact_costs_nothing() {
     let parent = tempfile::tempdir().unwrap();
@@ -346,7 +344,7 @@ fn failure_to_compact_costs_nothing() {
     assert_eq!(trace.rows(Table::Visits).unwrap(), 10);
 }
 
-/// A panic in a thread of the writer is an error of the trace; what was written before is kept.
+/// A panic in a thread of the writer is an error; rows written before are kept.
 #[test]
 fn panics_are_errors() {
     let parent = tempfile::tempdir().unwrap();
@@ -407,7 +405,7 @@ fn wrong_argument_is_told() {
     assert_eq!(finished.rows[Table::Visits as usize], 2);
 }
 
-// A directory that is there is left as it is; one that can't be made says why.
+// An existing directory is not changed; one that can't be created gives the reason.
 #[test]
 fn bad_directories() {
     let parent = tempfile::tempdir().unwrap();

@@ -1,8 +1,8 @@
-//! Call stacks in perf's rings: by the CPU's record of calls.
+//! Call stacks in perf's rings, from the CPU's branch records (LBR call stack).
 
 use super::{Calls, Inbox, Pid, RawSample, StackKey};
 
-/// The number of a sample's call stack. Of the kernel's functions it has the innermost only.
+/// Returns the number of a sample's call stack. Of the kernel's frames only the innermost is known.
 pub(super) fn number(
     pid: Pid,
     sample: &RawSample,
@@ -31,7 +31,7 @@ mod tests {
     use crate::stream::decode::tests::Stacked;
     use crate::units::{Cpu, EventId, KtimeNs};
 
-    /// Samples with the CPU's record of calls have stacks: in the kernel one frame there, then those in user space.
+    /// Samples with LBR call stacks: in the kernel one kernel frame, then those in user space.
     #[test]
     fn stacks_by_calls() {
         let calls = sys::PERF_SAMPLE_BRANCH_USER | sys::PERF_SAMPLE_BRANCH_CALL_STACK;

@@ -1,4 +1,4 @@
-//! Samples that have the same head, as they lie in a ring.
+//! Fast path for samples with the same head, read in place.
 
 use pebs_common::record::{Head, Sample, sample_flag};
 
@@ -8,13 +8,13 @@ use crate::stream::clock::Clock;
 use crate::stream::samples::SampleSource;
 use crate::units::{Cpu, EventId, Ip, KtimeNs, PerfNs, TraceNs};
 
-/// What samples with the same head have in common.
+/// Properties shared by samples with the same head.
 #[derive(Clone, Copy)]
 pub(super) struct Alike {
     pub(super) kind: SampleKind,
-    /// Which bits of the stack pointer's word are one.
+    /// Mask for the stack pointer in the last word.
     sp: u64,
-    /// And which of them are a system call's number.
+    /// Mask for the system call's number in the last word.
     call: u64,
     pub(super) perf_clock: bool,
 }
@@ -47,7 +47,7 @@ impl Alike {
         }
     }
 
-    /// Whether system calls are where stack pointers are of others.
+    /// Whether the last word is a system call's number instead of the stack pointer.
     pub(super) const fn has_calls(&self) -> bool {
         self.call != 0
     }
@@ -70,7 +70,7 @@ impl Alike {
     }
 }
 
-/// Samples that are alike, in a ring.
+/// Samples with the same head, in a ring.
 pub(super) struct Source<'a, F, K> {
     frames: &'a [SampleFrame],
     alike: Alike,
@@ -79,7 +79,7 @@ pub(super) struct Source<'a, F, K> {
 }
 
 impl<'a, F, K> Source<'a, F, K> {
-    /// `time` of a time as it is recorded, `kind` of a stack pointer or what is in its place.
+    /// `time` converts a recorded time, `kind` the last word.
     #[inline(always)]
     pub(super) fn new(frames: &'a [SampleFrame], alike: Alike, (time, kind): (F, K)) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! A sample as it goes from stage to stage: small, as there are many.
+//! A sample as it goes from stage to stage: kept small, as there are many.
 
 use std::fmt;
 
@@ -8,36 +8,34 @@ use crate::stream::samples::BareSample;
 use crate::stream::stacks::StackKey;
 use crate::units::{Cpu, EventId, Ip, TraceNs};
 
-/// A sample, its thread aside. 32 bytes.
+/// A sample without its thread. 32 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawSample {
-    /// When.
     pub time: TraceNs,
-    /// Instruction pointer.
     pub ip: Ip,
-    /// User stack pointer; 0 for a sample in kernel mode. Where ids are read at samples, the id of the thread's
-    /// current item: there are no frames to match then.
+    /// User stack pointer; 0 for a sample in kernel mode. Where item ids are sampled, the id of the thread's current
+    /// item: there are no frames to match then.
     pub sp: u64,
-    /// What it mostly has in common with the samples around it.
+    /// Fields that mostly equal those of neighbouring samples.
     pub kind: SampleKind,
 }
 
-/// What samples that follow one another mostly have in common: CPU, event, two truths, the system call and the call stack,
-/// in one word, so that it is copied and compared at once.
+/// Fields of a sample that mostly equal those of its neighbours: CPU, event, exact and kernel flags, system call and
+/// call stack. Packed in one word so that they are copied and compared at once.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct SampleKind(u64);
 
 impl SampleKind {
     const EXACT: u64 = 1 << 24;
     const KERNEL: u64 = 1 << 25;
-    /// Where the system call's number and 1 begins, of 9 bits.
+    /// Shift of the system call's number plus 1, 9 bits.
     const CALL: u32 = 26;
     const CALL_MASK: u64 = MAX_SYSTEM_CALLS << Self::CALL;
-    /// Where the call stack's number begins.
+    /// Shift of the call stack's number.
     const STACK: u32 = 35;
 
-    /// Of a sample without a call stack. `exact`: the kernel said that the ip is exact; `kernel`: it was taken in
-    /// kernel mode.
+    /// Returns the kind of a sample without a call stack. `exact`: the kernel reports the ip as exact; `kernel`: it was
+    /// taken in kernel mode.
     #[inline(always)]
     #[must_use]
     pub const fn new(cpu: Cpu, event: EventId, (exact, kernel): (bool, bool)) -> Self {
@@ -46,14 +44,14 @@ impl SampleKind {
         Self(cpu.0 as u64 | (event.0 as u64) << 16 | exact | kernel)
     }
 
-    /// The same with a call stack.
+    /// Adds a call stack.
     #[must_use]
     pub const fn with_stack(self, stack: StackKey) -> Self {
         let mask = (1 << Self::STACK) - 1;
         Self(self.0 & mask | (stack.number() as u64) << Self::STACK)
     }
 
-    /// The same in a system call, by its number and 1; 0: in none. Impossible numbers count as none.
+    /// Adds a system call, by its number plus 1; 0: none. Numbers out of range count as none.
     #[inline(always)]
     #[must_use]
     pub const fn with_system_call(self, call: u64) -> Self {
@@ -68,7 +66,7 @@ impl SampleKind {
         (((self.0 & Self::CALL_MASK) >> Self::CALL) as u16).checked_sub(1)
     }
 
-    /// Without the system call: what rows of the table have in common.
+    /// Removes the system call: what is left is stored in a table row.
     #[inline(always)]
     #[must_use]
     pub const fn of_row(self) -> Self {
@@ -82,7 +80,7 @@ impl SampleKind {
         self.0 ^ other.0
     }
 
-    /// Whether CPUs are among what [differs](SampleKind::differs).
+    /// Whether CPUs are among the bits returned by [`differs`](SampleKind::differs).
     #[inline(always)]
     #[must_use]
     pub const fn differ_in_cpu(bits: u64) -> bool {
@@ -95,14 +93,14 @@ impl SampleKind {
         Cpu(self.0 as u16)
     }
 
-    /// Whether anything but system calls is among what [differs](SampleKind::differs).
+    /// Whether anything but system calls is among the bits returned by [`differs`](SampleKind::differs).
     #[inline(always)]
     #[must_use]
     pub const fn differ_in_row(bits: u64) -> bool {
         bits & !Self::CALL_MASK != 0
     }
 
-    /// Whether one of some samples was taken in a system call.
+    /// Whether any of the samples was taken in a system call.
     #[inline(always)]
     #[must_use]
     pub fn any_system_call(kinds: &[Self]) -> bool {
@@ -115,21 +113,20 @@ impl SampleKind {
         EventId((self.0 >> 16) as u8)
     }
 
-    /// The kernel said that the ip is exact.
+    /// Whether the kernel reports the ip as exact.
     #[inline(always)]
     #[must_use]
     pub const fn is_exact(self) -> bool {
         self.0 & Self::EXACT != 0
     }
 
-    /// Taken in kernel mode.
+    /// Whether it was taken in kernel mode.
     #[inline(always)]
     #[must_use]
     pub const fn is_kernel(self) -> bool {
         self.0 & Self::KERNEL != 0
     }
 
-    /// Its call stack.
     #[inline(always)]
     #[must_use]
     pub const fn stack(self) -> StackKey {
@@ -152,11 +149,10 @@ impl fmt::Debug for SampleKind {
 
 const _: () = assert!(size_of::<RawSample>() == 32);
 
-// What a number of 9 bits says, of which 0 is none.
+// Largest value of a 9-bit field in which 0 means none.
 const _: () = assert!(MAX_SYSTEM_CALLS == (1 << (SampleKind::STACK - SampleKind::CALL)) - 1);
 
 impl RawSample {
-    /// The sample without its stack pointer.
     #[must_use]
     pub const fn bare(&self) -> BareSample {
         BareSample {
@@ -171,7 +167,7 @@ impl RawSample {
 mod tests {
     use super::*;
 
-    /// Every part of the word is its own: numbers at their ends change no other.
+    /// The fields of the word don't overlap: extreme values change no other field.
     #[test]
     fn parts() {
         let stack = StackKey::from_number((1 << 29) - 1);

@@ -3,7 +3,7 @@ use pebs_common::record::sample_flag;
 use super::wire::ACCESS;
 use super::*;
 
-/// Takes down the stacks, and gives them no number.
+/// Collects the stacks and gives them no number.
 #[derive(Default)]
 pub struct Stacked {
     pub rest: Unordered,
@@ -96,7 +96,7 @@ fn fields() {
     assert_eq!(inbox.payloads.get(args)[..8], 99u64.to_ne_bytes());
 }
 
-/// A sample with its access is a sample like any other; what it says comes beside it.
+/// A sample with its access is a sample like any other; the access is passed on separately.
 #[test]
 fn accesses() {
     #[derive(Default)]
@@ -149,7 +149,7 @@ fn accesses() {
     );
 }
 
-/// A sample with a stack is a sample; its frames end where its depth says, and must be there.
+/// A sample with a stack is a sample; the number of frames must match its depth.
 #[test]
 fn stacks() {
     let head = Head::new(Kind::SampleStack, sample_flag::KERNEL, 1, 10, 11).0;
@@ -165,7 +165,8 @@ fn stacks() {
     assert_eq!((decoded.samples, decoded.malformed), (0, 1));
 }
 
-/// A thread that goes to wait has its stack behind some of its memory; without them all the record is malformed.
+/// A thread that leaves the CPU has stack memory and frames behind the record; if they are cut off, the whole
+/// record is malformed.
 #[test]
 fn switches_with_stacks() {
     let head = Head::new(Kind::SwitchOut, switch_flag::STACK, 0, 10, 11);
@@ -190,7 +191,7 @@ fn switches_with_stacks() {
     assert_eq!((decoded.tasks, decoded.malformed), (0, 1));
 }
 
-/// Interruptions, and their length; an unknown kind of it is counted.
+/// Interruptions and their length; an unknown kind is counted as malformed.
 #[test]
 fn interference() {
     let task = |which: u8| framed(&[Head::new(Kind::Interference, 0, which, 1, 1).0, 2000, 7]);
@@ -200,7 +201,7 @@ fn interference() {
     assert_eq!(inbox.records[0].body, Body::Interference { which, ns: 7 });
 }
 
-/// Discarded records are passed over, unknown and short ones counted, and all after them read.
+/// Discarded records are skipped, unknown and short ones counted, and all after them read.
 #[test]
 fn odd_records() {
     let mut bytes = framed(&[0; 2]);

@@ -1,4 +1,4 @@
-//! The wire format: how the kernel frames records, and the words of each.
+//! The wire format: the kernel's framing and the words of each record.
 
 use pebs_common::record::{
     ClockPair, Counts, Encounter, Head, Kind, Mark, MarkArgs, Sample, SampleAccess, SampleStack,
@@ -9,10 +9,10 @@ use pebs_common::record::{
 /// Source: `BPF_RINGBUF_HDR_SZ`, include/uapi/linux/bpf.h.
 const RING_HEADER: usize = 8;
 
-/// The record was given up by its program. Source: `BPF_RINGBUF_DISCARD_BIT`.
+/// The program discarded the record. Source: `BPF_RINGBUF_DISCARD_BIT`.
 const DISCARDED: u32 = 1 << 30;
 
-/// Records of a ring, framed as the kernel does: length word, page offset, payload, padding to 8.
+/// Iterator over the records of a ring, framed by the kernel: length word, page offset, payload, padding to 8.
 pub(super) struct Frames<'a> {
     rest: &'a [u8],
 }
@@ -35,10 +35,10 @@ impl<'a> Iterator for Frames<'a> {
     }
 }
 
-/// A sample as it stands in a ring.
+/// A sample with its frame header, as in a ring.
 pub(super) type SampleFrame = [u8; RING_HEADER + size_of::<Sample>()];
 
-/// Length of a sample, as its frame says it.
+/// Length of a sample, as in its frame header.
 const SAMPLE: u32 = size_of::<Sample>() as u32;
 
 impl<'a> Frames<'a> {
@@ -46,18 +46,19 @@ impl<'a> Frames<'a> {
         Self { rest: bytes }
     }
 
-    /// Whether all of the bytes were whole records.
+    /// Whether all bytes were complete records.
     pub(super) const fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
 
-    /// Takes the next frames, if they are samples of one head, and says which; `None` if the next one is none.
+    /// Takes the next frames if they are samples, as far as they have the same head; `None` if the next frame
+    /// is no sample.
     #[inline(always)]
     pub(super) fn samples(&mut self) -> Option<(Head, &'a [SampleFrame])> {
         let (frames, _) = self.rest.as_chunks();
         let first = head_word(frames.first()?);
         let is_like = |frame: &&SampleFrame| {
-            // The header's other half is the kernel's own.
+            // The other half of the header is the kernel's page offset.
             let length = u32::from_ne_bytes([frame[0], frame[1], frame[2], frame[3]]);
             (length == SAMPLE) & (head_word(frame) == first)
         };
@@ -77,7 +78,7 @@ fn head_word(frame: &SampleFrame) -> u64 {
     u64::from_ne_bytes(words[1])
 }
 
-/// Time, ip and stack pointer of a sample.
+/// Returns time, ip and stack pointer of a sample.
 #[inline(always)]
 pub(super) fn sample_words(frame: &SampleFrame) -> [u64; 3] {
     let (words, _) = frame.as_chunks();
@@ -167,7 +168,7 @@ impl Wire for SwitchStack {
     }
 }
 
-/// Words of a [`SampleAccess`] before what is of the access.
+/// Number of words in a [`SampleAccess`] before those of the access.
 pub(super) const ACCESS: usize = size_of::<Sample>() / 8;
 
 impl Wire for MarkArgs {

@@ -1,4 +1,4 @@
-//! The records of one kind that a lane holds.
+//! The queue of one kind of records in a lane.
 
 use std::ops::Range;
 
@@ -7,18 +7,18 @@ use crate::stream::decode::{Body, Record};
 use crate::stream::samples::{RawSampleBuf, Rising, SampleSource};
 use crate::units::{Cpu, TraceNs};
 
-/// Records of one kind, in the order in which they came.
+/// Records of one kind, in order of arrival.
 pub(super) trait Store: Default {
     fn len(&self) -> usize;
     fn time(&self, at: usize) -> TraceNs;
     fn late(&self, at: usize) -> Late;
-    /// Sorts those from `begin` on by time; those of the same time stay as they came.
+    /// Sorts the records from `begin` on by time, stably.
     fn sort(&mut self, begin: usize);
-    /// Forgets the first ones.
+    /// Removes the first `count` records.
     fn forget(&mut self, count: usize);
-    /// How many there is room for.
+    /// Capacity, records.
     fn room(&self) -> usize;
-    /// Gives room back, but for so many.
+    /// Reduces the capacity to `room`, but not below the length.
     fn shrink(&mut self, room: usize);
 }
 
@@ -98,19 +98,20 @@ impl Store for Vec<Record> {
     }
 }
 
-/// Records of one kind: those that are gone, those that were read, those below the frontier, those that wait.
+/// Records of one kind, in this order: removed ones, read ones, ready ones (below the frontier), waiting
+/// ones.
 #[derive(Debug)]
 pub(super) struct Queue<S> {
     pub(super) records: S,
     gone: usize,
     pub(super) read: usize,
     pub(super) ready: usize,
-    /// Time of the last one pushed.
+    /// Time of the last record pushed.
     pub(super) last: TraceNs,
     unsorted: bool,
-    /// So many waited before, and are sorted.
+    /// Number of records that waited at the last frontier; they are sorted.
     pub(super) waited: usize,
-    /// How many times in a row the room was far more than was used.
+    /// How many times in a row the capacity was far more than was used.
     roomy: u32,
 }
 
@@ -129,10 +130,11 @@ impl<S: Default> Default for Queue<S> {
     }
 }
 
-/// Records whose room a queue keeps though it does not need it.
+/// Capacity up to which a queue is never shrunk, records.
 pub(super) const KEPT_ROOM: usize = 1024;
 
-/// Room is given back when it was too much so many times: rounds of a recording are large and small in turn.
+/// A queue is shrunk when its capacity was too large this many times in a row: rounds of a recording are
+/// large and small in turn.
 pub(super) const ROOMY: u32 = 32;
 
 impl Queue<RawSampleBuf> {
@@ -171,7 +173,8 @@ impl Queue<Vec<Record>> {
 }
 
 impl<S: Store> Queue<S> {
-    /// Sorts what waits and makes it ready up to the frontier.
+    /// Sorts waiting records and makes those below `frontier` ready; those before `before`, the last
+    /// frontier, are late.
     pub(super) fn settle(
         &mut self,
         before: TraceNs,
@@ -196,7 +199,7 @@ impl<S: Store> Queue<S> {
         (gone..read).for_each(|at| late(self.records.late(at)));
     }
 
-    /// The first record of a range, which is sorted by time, from which on it holds.
+    /// Binary search in a sorted range: index of the first record for which `holds` is true.
     pub(super) fn first(&self, range: Range<usize>, holds: impl Fn(TraceNs) -> bool) -> usize {
         let Range { mut start, mut end } = range;
         while start < end {
@@ -210,18 +213,18 @@ impl<S: Store> Queue<S> {
         start
     }
 
-    /// How many are not gone.
+    /// Number of records that are not removed.
     pub(super) fn waiting(&self) -> usize {
         self.records.len() - self.gone
     }
 
-    /// Time of the next one that is ready.
+    /// Time of the next ready record.
     #[inline]
     pub(super) fn next_time(&self) -> Option<TraceNs> {
         (self.read < self.ready).then(|| self.records.time(self.read))
     }
 
-    /// Forgets what was ready. Cost: moves no more than was forgotten.
+    /// Removes ready records. Cost: moves no more than are removed.
     pub(super) fn retire(&mut self) {
         self.gone = self.ready;
         self.waited = self.waiting();
@@ -229,7 +232,7 @@ impl<S: Store> Queue<S> {
             let (used, room) = (self.records.len(), self.records.room());
             self.records.forget(self.gone);
             self.gone = 0;
-            // Of a thread that was busier once; one that is busy keeps its room.
+            // The thread was busier once; one that is busy keeps its capacity.
             let roomy = room > KEPT_ROOM && used < room / 8;
             self.roomy = if roomy { self.roomy + 1 } else { 0 };
             if self.roomy == ROOMY {

@@ -43,7 +43,7 @@ fn sample(order: &mut Order, time: i64, tid: u32) {
     order.sample(Pid(1), Tid(tid), sample);
 }
 
-/// Times that came out, by thread; shared marks under thread 0. Samples are negative.
+/// Times that came out, by thread; shared marks as thread 0. Samples are negative.
 type Out = BTreeMap<u32, Vec<i64>>;
 
 fn take(ready: &mut Ready<'_>, out: &mut Out) {
@@ -73,7 +73,7 @@ fn take(ready: &mut Ready<'_>, out: &mut Out) {
 }
 
 proptest! {
-    /// Any interleaving whose lateness the frontiers respect comes out whole and, thread by thread,
+    /// Any interleaving that respects the frontiers comes out complete and, thread by thread,
     /// sorted, each mark with its own payload.
     #[test]
     fn sorted_and_whole(
@@ -81,7 +81,7 @@ proptest! {
         step in 1usize..20,
         part in 2usize..8,
     ) {
-        // Within a batch any order; no batch holds a time below the frontier before it.
+        // Within a batch the order is arbitrary; no batch has a time below the previous frontier.
         records.sort_unstable();
         let (mut order, mut out, mut expected) = (order(), Out::new(), Out::new());
         for (time, tid, kind) in &records {
@@ -97,12 +97,12 @@ proptest! {
                     _ => mark(&mut order, time, tid, SHARED),
                 }
             }
-            // Mostly much waits.
+            // Mostly, many records wait.
             let frontier = TraceNs(batch[batch.len() / part].0);
             take(&mut order.advance(frontier, |_| panic!("late")), &mut out);
         }
         take(&mut order.advance(TraceNs(i64::MAX), |_| panic!("late")), &mut out);
-        // Of the same time, marks come first.
+        // At the same time, marks come first.
         for times in expected.values_mut() {
             times.sort_by_key(|time| (time.abs(), -time.signum()));
         }
@@ -111,7 +111,8 @@ proptest! {
     }
 }
 
-/// What is gone while most waits is not handed on again, and late records do not get in among it.
+/// Records that are removed while most wait don't come out again, and late records don't get among
+/// the waiting ones.
 #[test]
 fn gone_is_gone() {
     let mut order = order();
@@ -141,7 +142,7 @@ fn gone_is_gone() {
     assert_eq!(order.waiting(), 0);
 }
 
-/// A record behind the frontier is reported as late and not handed on.
+/// A record behind the frontier is reported as late and dropped.
 #[test]
 fn late_records() {
     let mut order = order();
@@ -162,7 +163,7 @@ fn late_records() {
     assert_eq!(out, Out::from([(1, vec![100])]));
 }
 
-/// A lane is read up to a time, and from there on when the time has passed.
+/// A lane is read up to a time, and later from there on.
 #[test]
 fn up_to_a_time() {
     let mut order = order();
@@ -186,7 +187,7 @@ fn up_to_a_time() {
     assert!(parts.lane(Pid(1), Tid(2)).is_none());
 }
 
-/// Threads that ended leave nothing behind.
+/// Lanes of threads that ended are dropped.
 #[test]
 fn idle_lanes_go() {
     let mut order = order();
@@ -203,7 +204,7 @@ fn idle_lanes_go() {
     assert_eq!(order.waiting(), 1);
 }
 
-/// A thread that was busy once gives its room back, one that is busy now and then keeps it.
+/// A thread that was busy once is given less capacity, one that is busy now and then keeps it.
 #[test]
 fn room() {
     let (mut order, mut time) = (order(), 0);

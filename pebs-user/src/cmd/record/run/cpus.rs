@@ -14,7 +14,7 @@ impl Control<'_, '_> {
     pub(super) fn look(&mut self) {
         let since = std::mem::replace(&mut self.looked, now());
         let online: Vec<Cpu> = online_cpus(Path::new("/"));
-        // An empty list means that it could not be read, for want of files.
+        // An empty list means that it could not be read: too many open files.
         if online.is_empty() {
             return;
         }
@@ -22,7 +22,7 @@ impl Control<'_, '_> {
             Ok(came) => {
                 let until = now();
                 self.follow_processes(&came);
-                // Threads that are followed are sampled wherever they run.
+                // Threads that are followed are sampled on every CPU.
                 if self.plan.pids.is_empty() {
                     let gaps = came.iter().map(|cpu| (since, until, *cpu));
                     locked(&self.signals.cpus).extend(gaps);

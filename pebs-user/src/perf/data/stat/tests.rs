@@ -12,7 +12,7 @@ fn table(path: &Path) -> Table {
     read(&mut PerfData::open(path).unwrap()).unwrap()
 }
 
-/// What `perf stat report` says of the same file: row, event, count; `None`: not counted or not supported.
+/// Output of `perf stat report` for the same file: row, event, count; `None`: not counted or not supported.
 fn reported(text: &str, has_parts: bool) -> Vec<(String, String, Option<f64>)> {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     let of = |line: &str| {
@@ -37,8 +37,8 @@ fn reported(text: &str, has_parts: bool) -> Vec<(String, String, Option<f64>)> {
     lines.filter_map(of).collect()
 }
 
-/// The counts are those that perf reports of the same recording: of a command, of all CPUs together and each by itself, of threads,
-/// and of a recording that was piped into a file.
+/// The counts equal those that perf reports for the same recording: of a command, of all CPUs together and
+/// individually, of threads, and of a recording piped into a file.
 #[test]
 fn as_perf_reports_them() {
     for (name, has_parts, intervals) in [
@@ -59,9 +59,9 @@ fn as_perf_reports_them() {
             let row = labels.iter().position(|it| *it == row).expect(&what);
             let event = &table.series.events[table.series.find(&event).expect(&what)];
             match count {
-                // Of times perf shows two digits.
+                // perf shows times with two digits.
                 Some(count) => assert!((event.counts[row] - count).abs() <= 0.006, "{what}"),
-                // Nothing ran, so nothing happened; or it can't be counted here.
+                // Nothing ran, so nothing happened; or the event can't be counted on this machine.
                 None => {
                     let is_zero = [0.0].contains(&event.counts[row]);
                     assert!(is_zero || event.share(row) == Some(0.0), "{what}");
@@ -76,7 +76,7 @@ fn as_perf_reports_them() {
     assert_eq!(notes, ["not supported where it was counted: cycles"]);
 }
 
-/// Without `-I` the whole run is a row.
+/// Without `-I` the whole run is one row.
 #[test]
 fn whole_run() {
     let table = table(&fixture("whole.data"));
@@ -84,7 +84,7 @@ fn whole_run() {
     assert_eq!(faults.counts, [33_471.0]);
 }
 
-/// Records of a file in the making.
+/// Records of a test file.
 struct Records(Vec<u8>);
 
 impl Records {
@@ -95,7 +95,7 @@ impl Records {
         words.iter().for_each(|it| self.0.extend(it.to_ne_bytes()));
     }
 
-    /// An event by its software number.
+    /// Adds an event by its software number.
     fn event(&mut self, config: u64, id: u64) {
         let kind = u64::from(perf_event_open_sys::bindings::PERF_TYPE_SOFTWARE);
         let mut words = [0; 9];
@@ -103,7 +103,7 @@ impl Records {
         self.add(user::ATTR, &words);
     }
 
-    /// Where counters stand: id, CPU, thread, count, enabled, running.
+    /// Adds a counter's totals: id, CPU, thread, count, enabled, running.
     fn stat(&mut self, [id, cpu, thread, count, enabled, running]: [u64; 6]) {
         let place = cpu | thread << 32;
         self.add(user::STAT, &[id, place, count, enabled, running]);
@@ -122,15 +122,15 @@ fn piped() -> Records {
     Records(bytes)
 }
 
-/// Counters stand at sums; what shared a counter is scaled, what had no turn is missing, what did not run is 0, and CPUs are summed
-/// up before they are scaled.
+/// Counters are totals; a multiplexed event is scaled, one that never ran is missing, one that was never enabled is 0,
+/// and CPUs are summed before they are scaled.
 #[test]
 fn scaled_by_its_share() {
     let dir = tempfile::tempdir().unwrap();
     let mut records = piped();
     records.event(2, 7);
     records.event(3, 8);
-    // Aggregated: all in one.
+    // Aggregated over CPUs.
     records.add(user::STAT_CONFIG, &[1, AGGR_MODE, AGGR_GLOBAL]);
     for (time_ns, counters) in [
         (1_000, [[7, 0, 0, 10, 100, 50], [7, 1, 0, 30, 100, 100]]),
@@ -141,7 +141,7 @@ fn scaled_by_its_share() {
         counters.into_iter().for_each(|it| records.stat(it));
         records.add(user::STAT_ROUND, &[0, time_ns]);
     }
-    // A counter of no event, and a record that is cut off.
+    // A counter of no event, and a truncated record.
     records.stat([99, 0, 0, 1, 1, 1]);
     records.add(user::STAT, &[7]);
     let table = records.read(dir.path()).unwrap();
@@ -154,7 +154,7 @@ fn scaled_by_its_share() {
     assert_eq!(table.series.labels[3], "0.000004");
 }
 
-/// A recording of samples, and one that was cut before its first interval, are refused with a hint.
+/// A recording of samples, and one cut before its first interval, are refused with a hint.
 #[test]
 fn refused() {
     let dir = tempfile::tempdir().unwrap();
@@ -174,7 +174,7 @@ fn refused() {
             .to_string()
             .ends_with("ends before its first interval does")
     );
-    // What was counted before the file was torn is read.
+    // Counts before the damage are read.
     records.add(user::STAT_ROUND, &[0, 10]);
     records.0.extend([1, 2, 3]);
     let table = records.read(dir.path()).unwrap();
