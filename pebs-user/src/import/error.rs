@@ -21,9 +21,7 @@ pub enum ImportError {
     Data(#[from] DataError),
     /// The events' records have different layouts, and carry no event id.
     #[error("cannot tell the events of {path} apart: their samples carry no identifier")]
-    NoIds {
-        path: String,
-    },
+    NoIds { path: String },
     /// No record could be read.
     #[error("{path} holds no sample{}", why(.cut.as_deref()))]
     NoSamples {
@@ -41,15 +39,9 @@ pub enum ImportError {
         years: u64,
     },
     #[error("{path} has {samples} samples and none with a time")]
-    NoTime {
-        path: String,
-        samples: u64,
-    },
+    NoTime { path: String, samples: u64 },
     #[error("{path} has {events} events that are samples; a trace has 256 at most")]
-    TooManyEvents {
-        path: String,
-        events: usize,
-    },
+    TooManyEvents { path: String, events: usize },
     /// No event of the file has that name.
     #[error("no event '{wanted}' in {path}")]
     NoEvent {

@@ -50,10 +50,7 @@ impl Marks {
 pub(crate) enum MarksError {
     /// A required column is missing.
     #[error("no column '{missing}' in the first line: '{line}'")]
-    NoColumn {
-        missing: &'static str,
-        line: String,
-    },
+    NoColumn { missing: &'static str, line: String },
     /// The first line names a column twice.
     #[error("two columns '{column}' in the first line")]
     Twice { column: &'static str },
