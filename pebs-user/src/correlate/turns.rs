@@ -49,11 +49,7 @@ enum Turn {
     /// A visit that began, by its number on the thread. `lasts`: until the thread's next mark.
     Visit { number: u64, lasts: bool },
     /// The item with this id.
-    Item {
-        probe: ProbeId,
-        id: u64,
-        ends: Ends,
-    },
+    Item { probe: ProbeId, id: u64, ends: Ends },
 }
 
 /// How a resume ends.

@@ -63,10 +63,7 @@ pub enum SidebandKind {
         parent_tid: Tid,
     },
     /// A thread has ended.
-    Exit {
-        pid: Pid,
-        tid: Tid,
-    },
+    Exit { pid: Pid, tid: Tid },
     /// The ring was full: events on that CPU are missing before this one.
     Lost {
         /// Number of events.

@@ -16,14 +16,10 @@ pub enum DataError {
     },
     /// It is a directory, as `perf record --threads` and `--kcore` make.
     #[error("cannot read {path}: it is a directory")]
-    Directory {
-        path: String,
-    },
+    Directory { path: String },
     /// It is a pipe or a device.
     #[error("cannot read {path}: it is not a regular file")]
-    NotRegular {
-        path: String,
-    },
+    NotRegular { path: String },
     /// Its magic is unknown.
     #[error("{path} is no perf.data: it begins with {begin}")]
     NotPerfData {
@@ -33,9 +29,7 @@ pub enum DataError {
     },
     /// It was recorded on a machine with the other byte order.
     #[error("{path} was recorded on a machine with the other byte order")]
-    ByteOrder {
-        path: String,
-    },
+    ByteOrder { path: String },
     /// It was recorded on another architecture.
     #[error("{path} was recorded on {arch}, not on {known}")]
     Architecture {
@@ -47,10 +41,7 @@ pub enum DataError {
     },
     /// An essential part is malformed.
     #[error("{path} is damaged: {what}")]
-    Damaged {
-        path: String,
-        what: String,
-    },
+    Damaged { path: String, what: String },
 }
 
 impl Hint for DataError {
