@@ -42,8 +42,8 @@ impl Step {
     }
 }
 
-/// The steps. The guest of the older kernel keeps one CPU busy for minutes: the least informative steps run beside it,
-/// first those that compile to a folder of their own, so that the guest's programs need not wait for cargo.
+/// The steps. The guest of the older kernel keeps one CPU busy for minutes: the steps that compile run beside it, first
+/// those with a folder of their own, so that the guest's programs need not wait for cargo.
 const STEPS: [Step; 11] = [
     Step::new("setup", setup::ensure),
     Step::new("format", format),
@@ -51,10 +51,10 @@ const STEPS: [Step; 11] = [
     Step::new("tests", tests),
     Step::new("demo", demo::small),
     Step::new("mysteries", mysteries::small),
-    Step::new("eBPF lints", ebpf_lints),
-    Step::new("older kernel", kernels::small).beside(),
-    Step::new("clippy", clippy),
     Step::new("fuzzing", fuzz::bounded),
+    Step::new("older kernel", kernels::small).beside(),
+    Step::new("eBPF lints", ebpf_lints),
+    Step::new("clippy", clippy),
     Step::new("docs", docs),
 ];
 

@@ -543,11 +543,12 @@ fn shared_probes(set: &ProbeSet) -> Vec<bool> {
 }
 
 /// Counters of refused records.
-const REFUSALS: [(Counter, Reason); 6] = [
+const REFUSALS: [(Counter, Reason); 7] = [
     (Counter::SampleDropped, Reason::DroppedRingFull),
     (Counter::MarkDropped, Reason::DroppedRingFull),
     (Counter::TaskDropped, Reason::DroppedRingFull),
     (Counter::SampleNoRing, Reason::DroppedNoRing),
     (Counter::MarkNoRing, Reason::DroppedNoRing),
+    (Counter::TaskNoRing, Reason::DroppedNoRing),
     (Counter::SampleNoTime, Reason::DroppedNoTime),
 ];

@@ -73,7 +73,7 @@ const NAMED: f64 = 0.05;
 const BY_CHANCE: f64 = 0.005;
 
 /// Number of seeds, and seconds of each, of a short run that detects major regressions.
-const SMALL: (u64, f64) = (20, 3.0);
+const SMALL: (u64, f64) = (14, 3.0);
 
 /// The same probability for such a small run, which is one of many.
 const SMALL_BY_CHANCE: f64 = 0.0001;
