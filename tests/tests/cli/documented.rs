@@ -11,7 +11,6 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use pebs_tests::locks::Lock;
 use pebs_tests::workload::Workload;
 use pebs_tests::{machine, need, process, say_skip};
 
@@ -26,9 +25,8 @@ fn good(arguments: &[String]) -> &'static [i32] {
     }
 }
 
-/// Runs the commands of a block one after the other.
+/// Runs the commands of a block one after the other, beside other recordings: that they run is tested, not their figures.
 fn run(page: &str, script: &str, workload: &Workload, cache: &Path) -> usize {
-    let _lock = Lock::recording();
     let place = tempfile::tempdir().unwrap();
     fs::copy(&workload.path, place.path().join("app")).unwrap();
     let commands = markdown::commands(script);
