@@ -84,7 +84,7 @@ pub struct ArgProgram {
     /// string or an array is read at the value after all of them, plus the next of `derefs`, if there is one.
     pub steps: u8,
     /// [`ArgKind::IdsBehind`]: 1: the ids are signed. Else zero.
-    pub pad: u8,
+    pub is_signed: u8,
     /// Offset of the value in the record's payload, bytes; a multiple of 8. Ignored for the id.
     pub offset: u16,
     /// String: maximum bytes kept. [`ArgKind::IdsBehind`]: offset of the id from each pointer, signed. Else zero.
@@ -102,7 +102,7 @@ impl ArgProgram {
         kind: ArgKind::None as u8,
         width: 0,
         steps: 0,
-        pad: 0,
+        is_signed: 0,
         offset: 0,
         capacity: 0,
         add: 0,

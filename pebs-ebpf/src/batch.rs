@@ -174,7 +174,7 @@ extern "C" fn id_behind(address: u64, program: *const ArgProgram, id: *mut u64) 
     let read = arg::number(address, WORD)
         .and_then(|pointer| arg::number(pointer.wrapping_add(offset), program.width.into()));
     match read {
-        Some(read) => *id = arg::widen(read, program.width, program.pad != 0),
+        Some(read) => *id = arg::widen(read, program.width, program.is_signed != 0),
         None => return 0,
     }
     1

@@ -341,7 +341,7 @@ fn put(
 ) -> Option<u64> {
     let whole = is_whole(state, current);
     let number = COUNT_EVENTS.load() as usize;
-    let of = Of {
+    let source = CountSource {
         state,
         current,
         ids,
@@ -351,12 +351,12 @@ fn put(
     const MIDDLE: usize = COUNT_CLASSES[1];
     const LARGE: usize = COUNT_CLASSES[2];
     match (number <= SMALL, number <= MIDDLE) {
-        (true, _) if whole => of.put::<SMALL, false>(commit),
-        (true, _) => of.put::<{ 3 * SMALL }, true>(commit),
-        (_, true) if whole => of.put::<MIDDLE, false>(commit),
-        (_, true) => of.put::<{ 3 * MIDDLE }, true>(commit),
-        _ if whole => of.put::<LARGE, false>(commit),
-        _ => of.put::<{ 3 * LARGE }, true>(commit),
+        (true, _) if whole => source.put::<SMALL, false>(commit),
+        (true, _) => source.put::<{ 3 * SMALL }, true>(commit),
+        (_, true) if whole => source.put::<MIDDLE, false>(commit),
+        (_, true) => source.put::<{ 3 * MIDDLE }, true>(commit),
+        _ if whole => source.put::<LARGE, false>(commit),
+        _ => source.put::<{ 3 * LARGE }, true>(commit),
     }
 }
 
@@ -378,7 +378,7 @@ fn is_whole(state: *mut State, current: u64) -> bool {
 }
 
 /// Source of a counts record.
-struct Of {
+struct CountSource {
     state: *mut State,
     current: u64,
     ids: u64,
@@ -386,7 +386,7 @@ struct Of {
     flags: u8,
 }
 
-impl Of {
+impl CountSource {
     #[inline(always)]
     fn put<const WORDS: usize, const TIMES: bool>(
         &self,

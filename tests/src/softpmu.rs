@@ -128,8 +128,8 @@ impl SoftPmu {
     #[must_use]
     pub fn tallies(&self) -> String {
         let all = TALLIES.map(|name| (name, self.tally(name)));
-        let said = all.iter().filter(|(_, n)| *n > 0);
-        said.map(|(name, n)| format!("{name} {n} ")).collect()
+        let seen = all.iter().filter(|(_, n)| *n > 0);
+        seen.map(|(name, n)| format!("{name} {n} ")).collect()
     }
 }
 

@@ -87,10 +87,10 @@ fn refused(done: &Finished, words: &[&str]) {
     for word in ["panicked", "os error"] {
         assert!(!done.stderr.contains(word), "{done}");
     }
-    let said = done.stderr.to_lowercase();
+    let stderr = done.stderr.to_lowercase();
     for word in words {
         assert!(
-            said.contains(&word.to_lowercase()),
+            stderr.contains(&word.to_lowercase()),
             "'{word}' is not said\n{done}"
         );
     }

@@ -81,7 +81,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     for steps in STEPS.chunk_by(|_, next| next.beside) {
         let [step, beside @ ..] = steps else { continue };
         for other in beside {
-            others.push(Beside::start(other)?);
+            others.push(ParallelStep::start(other)?);
         }
         outcomes.push(take(step));
     }
@@ -122,14 +122,14 @@ fn take(step: &Step) -> Outcome {
 }
 
 /// A step in a separate process.
-struct Beside {
+struct ParallelStep {
     name: &'static str,
     begin: Instant,
     child: Child,
     output: File,
 }
 
-impl Beside {
+impl ParallelStep {
     fn start(step: &Step) -> Result<Self> {
         let output = tempfile::tempfile().context("cannot make a file for a step's output")?;
         let child = Command::new(std::env::current_exe()?)

@@ -210,7 +210,7 @@ pub const BULK: RingKind = RingKind {
     },
     perf_clock: false,
     registers: None,
-    tells_throttling: true,
+    reports_throttling: true,
 };
 
 /// The same records, with samples moved to perf's rings.

@@ -2,7 +2,7 @@
 
 use std::ops::{Range, RangeInclusive};
 
-use crate::joint::{self, Known};
+use crate::joint::{self, CountedValue};
 use crate::series::{Event, Segment, Series, WHOLE};
 use crate::shape::{self, Fit, Shape};
 use crate::stats::{median, weighted_moments};
@@ -29,7 +29,7 @@ const PART: usize = 3;
 
 /// Why a value was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum ChangeReason {
     /// Above the threshold.
     Outlier,
     /// Not counted.
@@ -51,12 +51,12 @@ pub struct Change {
     pub before: f64,
     /// New value.
     pub after: f64,
-    pub why: Why,
+    pub why: ChangeReason,
 }
 
 /// Findings about one event.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Found {
+pub struct EventFindings {
     /// Distribution of its values.
     pub fit: Fit,
     /// Outlier threshold in standard deviations above the mean.
@@ -75,7 +75,7 @@ pub struct Cleaned {
     /// Every value that was changed.
     pub changes: Vec<Change>,
     /// For each event; `None`: it was never counted.
-    pub found: Vec<Option<Found>>,
+    pub found: Vec<Option<EventFindings>>,
 }
 
 /// Cleans each event. Outliers and impossible values are found in each event independently. Parts that were not counted
@@ -86,7 +86,7 @@ pub fn clean(series: &Series, options: &Options) -> Cleaned {
     let segments = &series.segments;
     let judged = |event: &Event| judge(event, segments, options);
     let mut judged: Vec<Option<Judged>> = series.events.iter().map(judged).collect();
-    let known: Vec<&[Known]> = judged.iter().flatten().map(|it| &it.known[..]).collect();
+    let known: Vec<&[CountedValue]> = judged.iter().flatten().map(|it| &it.known[..]).collect();
     let joint = match options.neighbours {
         None => joint::fill(&known, segments),
         Some(_) => None,
@@ -121,12 +121,12 @@ pub fn clean(series: &Series, options: &Options) -> Cleaned {
 
 /// An event with its classified values.
 struct Judged {
-    found: Found,
+    found: EventFindings,
     mean: f64,
     counts: Vec<f64>,
-    why: Vec<Option<Why>>,
+    why: Vec<Option<ChangeReason>>,
     /// Count of each row, scaled to the whole row, and the share of the row in which it was counted.
-    known: Vec<Known>,
+    known: Vec<CountedValue>,
 }
 
 impl Judged {
@@ -143,7 +143,7 @@ impl Judged {
                 };
                 let rest = rate(row, &segment.rows, known, count, true).unwrap_or(self.mean);
                 self.counts[row] = share * value + (1.0 - share) * rest;
-                self.why[row].get_or_insert(Why::Scaled);
+                self.why[row].get_or_insert(ChangeReason::Scaled);
             }
         }
     }
@@ -153,7 +153,7 @@ impl Judged {
         for (row, mean) in means.iter().enumerate() {
             if self.known[row].1 < WHOLE {
                 self.counts[row] = *mean;
-                self.why[row].get_or_insert(Why::Scaled);
+                self.why[row].get_or_insert(ChangeReason::Scaled);
             }
         }
     }
@@ -176,19 +176,19 @@ fn judge(event: &Event, segments: &[Segment], options: &Options) -> Option<Judge
     let threshold = mean + deviations * std;
     let is_suspect =
         |row: usize| options.unscaled || event.share(row).is_some_and(|_| !event.is_whole(row));
-    let mut why: Vec<Option<Why>> = (0..counts.len())
+    let mut why: Vec<Option<ChangeReason>> = (0..counts.len())
         .map(|row| {
             if counts[row].is_nan() {
-                Some(Why::Missing)
+                Some(ChangeReason::Missing)
             } else if counts[row] > threshold && is_suspect(row) && fit.shape != Shape::Constant {
-                Some(Why::Outlier)
+                Some(ChangeReason::Outlier)
             } else {
                 None
             }
         })
         .collect();
     // Count and counted share of each row; share 0: unknown.
-    let mut known: Vec<Known> = counts
+    let mut known: Vec<CountedValue> = counts
         .iter()
         .enumerate()
         .map(|(row, &count)| {
@@ -207,25 +207,25 @@ fn judge(event: &Event, segments: &[Segment], options: &Options) -> Option<Judge
             .filter(|&row| counts[row] == 0.0 && is_suspect(row))
         {
             if is_impossible(row, &segment.rows, &known) {
-                why[row] = Some(Why::Zero);
+                why[row] = Some(ChangeReason::Zero);
             }
         }
         for row in segment
             .rows
             .clone()
-            .filter(|&row| why[row] == Some(Why::Outlier))
+            .filter(|&row| why[row] == Some(ChangeReason::Outlier))
         {
             counts[row] = interval_median(row, &segment.rows, &known).unwrap_or(threshold);
         }
     }
     for row in 0..counts.len() {
-        if why[row] == Some(Why::Zero) {
+        if why[row] == Some(ChangeReason::Zero) {
             known[row] = (0.0, 0.0);
         }
     }
     // An outlier's own share was too small to be of use; its replacement has the weight of its interval.
     for row in 0..counts.len() {
-        if why[row] == Some(Why::Outlier) {
+        if why[row] == Some(ChangeReason::Outlier) {
             known[row] = (counts[row], event.share(row).unwrap_or(1.0));
         }
     }
@@ -233,7 +233,7 @@ fn judge(event: &Event, segments: &[Segment], options: &Options) -> Option<Judge
         .neighbours
         .unwrap_or_else(|| best_neighbours(&known, segments));
     Some(Judged {
-        found: Found {
+        found: EventFindings {
             fit,
             deviations,
             threshold,
@@ -392,10 +392,15 @@ mod tests {
         running[120] = 0.3;
         counts[150] = 9000.0;
         let out = cleaned(&counts, &running, &OPTIONS);
-        let changed: Vec<(usize, Why)> = out.changes.iter().map(|it| (it.row, it.why)).collect();
+        let changed: Vec<(usize, ChangeReason)> =
+            out.changes.iter().map(|it| (it.row, it.why)).collect();
         assert_eq!(
             changed,
-            [(50, Why::Outlier), (80, Why::Missing), (120, Why::Zero)]
+            [
+                (50, ChangeReason::Outlier),
+                (80, ChangeReason::Missing),
+                (120, ChangeReason::Zero)
+            ]
         );
         for change in &out.changes {
             assert!((950.0..1050.0).contains(&change.after), "{change:?}");
@@ -416,7 +421,7 @@ mod tests {
         let mut counts = steady(100);
         counts[40..60].fill(0.0);
         let out = cleaned(&counts, &[0.4; 100], &OPTIONS);
-        assert!(out.changes.iter().all(|it| it.why == Why::Scaled));
+        assert!(out.changes.iter().all(|it| it.why == ChangeReason::Scaled));
         assert!(
             out.series.events[0].counts[42..58]
                 .iter()
@@ -477,7 +482,7 @@ mod tests {
         assert!(
             out.changes
                 .iter()
-                .any(|it| it.row == 7 && it.why == Why::Outlier && it.after < 1100.0)
+                .any(|it| it.row == 7 && it.why == ChangeReason::Outlier && it.after < 1100.0)
         );
         assert!(out.changes.len() < 6);
     }

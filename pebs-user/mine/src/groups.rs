@@ -69,7 +69,7 @@ mod tests {
     /// A function of another event is grouped with it, also a decreasing one; an event that is merely correlated is
     /// not.
     #[test]
-    fn same_said_twice() {
+    fn dependent_events_are_grouped() {
         let mut rng = Rng::new(1);
         let a: Vec<f64> = (0..500).map(|_| rng.unit()).collect();
         let noise: Vec<f64> = (0..500).map(|_| rng.unit()).collect();

@@ -49,18 +49,18 @@ const LARGEST: f64 = 0.98;
 
 /// Value of an event in a row: its count, scaled to the whole row, and the share in which it was counted; (0, 0):
 /// unknown.
-pub type Known = (f64, f64);
+pub type CountedValue = (f64, f64);
 
 /// Returns the mean of each row for each event, given all counts; `None` if it is not worthwhile, or too much work.
 ///
 /// `known`: by event, each with at least one known value.
-pub(crate) fn fill(known: &[&[Known]], segments: &[Segment]) -> Option<Vec<Vec<f64>>> {
+pub(crate) fn fill(known: &[&[CountedValue]], segments: &[Segment]) -> Option<Vec<Vec<f64>>> {
     is_worth_it(known)
         .then(|| means(known, known, segments))
         .flatten()
 }
 
-fn is_worth_it(known: &[&[Known]]) -> bool {
+fn is_worth_it(known: &[&[CountedValue]]) -> bool {
     let (events, rows) = (known.len(), known.first().map_or(0, |it| it.len()));
     let missing = known
         .iter()
@@ -79,7 +79,11 @@ fn is_worth_it(known: &[&[Known]]) -> bool {
 ///
 /// Learnt from exact counts, this is the best that a linear model can predict about uncounted values.
 #[must_use]
-pub fn means(known: &[&[Known]], like: &[&[Known]], segments: &[Segment]) -> Option<Vec<Vec<f64>>> {
+pub fn means(
+    known: &[&[CountedValue]],
+    like: &[&[CountedValue]],
+    segments: &[Segment],
+) -> Option<Vec<Vec<f64>>> {
     let (events, rows) = (known.len(), known.first().map_or(0, |it| it.len()));
     let scales: Vec<(f64, f64)> = like
         .iter()
@@ -94,7 +98,7 @@ pub fn means(known: &[&[Known]], like: &[&[Known]], segments: &[Segment]) -> Opt
         .map(|(least, most): (f64, f64)| (least.min(most), most))
         .collect();
     let blocks: Vec<Range<usize>> = segments.iter().flat_map(|it| blocks(&it.rows)).collect();
-    let standard = |of: &[&[Known]], block: &Range<usize>| -> Vec<Vec<Known>> {
+    let standard = |of: &[&[CountedValue]], block: &Range<usize>| -> Vec<Vec<CountedValue>> {
         let row = |row: usize| {
             let values = of.iter().zip(&scales);
             let value = values.map(|(it, (mean, std))| ((it[row].0 - mean) / std, it[row].1));
@@ -103,7 +107,7 @@ pub fn means(known: &[&[Known]], like: &[&[Known]], segments: &[Segment]) -> Opt
         block.clone().map(row).collect()
     };
     let step = blocks.len().div_ceil(LEARNT.0).max(1);
-    let learnt: Vec<Vec<Vec<Known>>> = blocks
+    let learnt: Vec<Vec<Vec<CountedValue>>> = blocks
         .iter()
         .step_by(step)
         .map(|block| standard(like, block))
@@ -164,18 +168,18 @@ impl Model {
     }
 
     /// Returns the mean of each row given all of them; adds the statistics for the next model to `sums`.
-    fn smooth(&self, rows: &[Vec<Known>], sums: Option<&mut Sums>) -> Vec<Vec<f64>> {
+    fn smooth(&self, rows: &[Vec<CountedValue>], sums: Option<&mut Sums>) -> Vec<Vec<f64>> {
         let events = self.start.side();
         let mut mean = vec![0.0; events];
         let mut cov = self.start.clone();
-        let (mut foretold, mut means) = (Vec::new(), Vec::new());
+        let (mut predicted, mut means) = (Vec::new(), Vec::new());
         for (at, row) in rows.iter().enumerate() {
             if at > 0 {
                 mean = self.step.times_vector(&mean);
                 cov = self.step.times(&cov).times_transposed(&self.step);
                 cov.add(&self.noise);
             }
-            foretold.push((mean.clone(), cov.clone()));
+            predicted.push((mean.clone(), cov.clone()));
             for (event, &(value, share)) in row.iter().enumerate() {
                 if share > 0.0 {
                     // A part of the row differs from the whole row by the variation of the rest.
@@ -186,14 +190,14 @@ impl Model {
             }
             means.push((mean.clone(), cov.clone()));
         }
-        self.back(&foretold, &mut means, sums);
+        self.back(&predicted, &mut means, sums);
         means.into_iter().map(|it| it.0).collect()
     }
 
     /// Smoother, from the last row to the first: corrects earlier rows by later ones.
     fn back(
         &self,
-        foretold: &[(Vec<f64>, Matrix)],
+        predicted: &[(Vec<f64>, Matrix)],
         means: &mut [(Vec<f64>, Matrix)],
         mut sums: Option<&mut Sums>,
     ) {
@@ -201,7 +205,7 @@ impl Model {
             return;
         };
         for at in (0..last).rev() {
-            let (expected, spread) = &foretold[at + 1];
+            let (expected, spread) = &predicted[at + 1];
             let gain = spread
                 .solve(&self.step.times(&means[at].1), RIDGE)
                 .transposed();
@@ -290,7 +294,7 @@ mod tests {
     use crate::rng::Rng;
 
     /// Makes events that follow two hidden random walks, and take turns on half as many counters.
-    fn wandering(events: usize, rows: usize) -> (Vec<Vec<f64>>, Vec<Vec<Known>>) {
+    fn wandering(events: usize, rows: usize) -> (Vec<Vec<f64>>, Vec<Vec<CountedValue>>) {
         let mut rng = Rng::new(3);
         let mut hidden = [0.0; 2];
         let (mut truth, mut known) = (vec![Vec::new(); events], vec![Vec::new(); events]);
@@ -319,7 +323,7 @@ mod tests {
     #[test]
     fn others_tell() {
         let (truth, known) = wandering(6, 3000);
-        let refs: Vec<&[Known]> = known.iter().map(|it| &it[..]).collect();
+        let refs: Vec<&[CountedValue]> = known.iter().map(|it| &it[..]).collect();
         let filled = fill(&refs, &whole(3000)).unwrap();
         let (mut sum, mut number) = (0.0, 0.0);
         for event in 0..6 {
@@ -353,7 +357,7 @@ mod tests {
         });
         known.push(sum.collect());
         known.push(vec![(5.0, 1.0); 400]);
-        let refs: Vec<&[Known]> = known.iter().map(|it| &it[..]).collect();
+        let refs: Vec<&[CountedValue]> = known.iter().map(|it| &it[..]).collect();
         let filled = fill(&refs, &whole(400)).unwrap();
         assert!(filled.iter().flatten().all(|it| it.is_finite()));
         assert!(filled[5].iter().all(|it| (it - 5.0).abs() < 1e-6));

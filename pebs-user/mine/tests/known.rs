@@ -43,7 +43,7 @@ fn known_weights_of_20_seeds() {
 }
 
 fn order_of_weights(seeds: usize) {
-    let (mut correlations, mut clean, mut told) = (Vec::new(), 0, 0);
+    let (mut correlations, mut clean, mut classified) = (Vec::new(), 0, 0);
     for seed in 0..seeds as u64 {
         let (series, ranking) = ranked(seed);
         let of = |at: usize| truth(&series.events[ranking.ranked[at].events[0]].name);
@@ -53,7 +53,7 @@ fn order_of_weights(seeds: usize) {
         correlations.push(spearman(&places, &truths));
         clean += usize::from(real == (0..WEIGHTS.len()).collect::<Vec<_>>());
         let right = (0..EVENTS).filter(|&at| ranking.ranked[at].is_noise == (of(at) == 0.0));
-        told += right.count();
+        classified += right.count();
         assert!(
             ranking.explained.mean > 0.8,
             "{seed}: {:?}",
@@ -69,8 +69,8 @@ fn order_of_weights(seeds: usize) {
     );
     let all = EVENTS * seeds;
     assert!(
-        100 * told >= 96 * all,
-        "{told} of {all} events are told rightly from noise"
+        100 * classified >= 96 * all,
+        "{classified} of {all} events are told rightly from noise"
     );
 }
 

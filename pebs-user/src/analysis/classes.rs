@@ -402,8 +402,8 @@ fn limit(sorted: &[i64], quantiles: &Quantiles, rule: Option<Rule>) -> Option<Li
     });
     let found = found.unwrap_or_else(|| by_rule(Rule::default()));
     let some = found.from_ns <= quantiles.max_ns;
-    let told = matches!(rule, Some(Rule::Absolute(_))) || found.from_ns > quantiles.p50_ns;
-    (some && told).then_some(found)
+    let accepted = matches!(rule, Some(Rule::Absolute(_))) || found.from_ns > quantiles.p50_ns;
+    (some && accepted).then_some(found)
 }
 
 /// The gap in sorted durations.
@@ -491,13 +491,13 @@ mod unit {
     /// A probe most of whose visits have no end is reported, with the remedy where ends are matched by thread.
     #[test]
     fn ends_elsewhere() {
-        let told = |spec, open| never_ended(Some(spec), 2_560, open);
+        let reason = |spec, open| never_ended(Some(spec), 2_560, open);
         assert_eq!(
-            told("./app:start..done", 2_559).as_deref(),
+            reason("./app:start..done", 2_559).as_deref(),
             Some("2,559 of 2,560 items never ended: the end is on another thread, give it id=")
         );
-        assert_eq!(told("./app:start..done", 12), None);
-        let by_id = told("./app:start(id=arg1)..done(id=arg1)", 2_559);
+        assert_eq!(reason("./app:start..done", 12), None);
+        let by_id = reason("./app:start(id=arg1)..done(id=arg1)", 2_559);
         assert!(by_id.is_some_and(|it| it.ends_with("never seen")));
     }
 }

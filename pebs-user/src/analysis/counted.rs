@@ -460,24 +460,26 @@ pub(crate) fn beside(counts: &[VisitEvent], rows: &[CountedRow], without: &[&str
 
 /// The text table: slow items beside typical ones, or all items where none is slow.
 pub(crate) fn table(out: &mut Page, rows: &[CountedRow], noun: &str) {
-    let columns: [(&str, Of); 2] = [("slow", |row| row.slow), ("typical", |row| row.typical)];
+    let columns: [(&str, ClassSelector); 2] =
+        [("slow", |row| row.slow), ("typical", |row| row.typical)];
     split(out, rows, (&columns, "more"), noun);
 }
 
 /// The same for two traces: `typical` holds the items before, `slow` those after.
 pub(crate) fn changed(out: &mut Page, rows: &[CountedRow], noun: &str) {
-    let columns: [(&str, Of); 2] = [("before", |row| row.typical), ("after", |row| row.slow)];
+    let columns: [(&str, ClassSelector); 2] =
+        [("before", |row| row.typical), ("after", |row| row.slow)];
     split(out, rows, (&columns, "change"), noun);
 }
 
 /// Selects the figures of one set of items.
-type Of = fn(&CountedRow) -> Option<CountedClass>;
+type ClassSelector = fn(&CountedRow) -> Option<CountedClass>;
 
 /// Two columns with their titles, and the title of their difference.
 fn split(
     out: &mut Page,
     rows: &[CountedRow],
-    (columns, difference): (&[(&str, Of); 2], &str),
+    (columns, difference): (&[(&str, ClassSelector); 2], &str),
     noun: &str,
 ) {
     let is_split = rows

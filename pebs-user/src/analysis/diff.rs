@@ -54,7 +54,7 @@ use crate::store::run::{CountedInfo, RunInfo};
 
 /// Rows of the comparison.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum By {
+pub(crate) enum DiffRows {
     /// Functions.
     #[default]
     Function,
@@ -66,7 +66,7 @@ pub(crate) enum By {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct DiffOptions {
     /// Rows to compare.
-    pub by: By,
+    pub by: DiffRows,
     /// Relative growth above which a figure fails.
     pub fail_above: Option<f64>,
     /// Visits that overlap a loss.

@@ -45,7 +45,7 @@ use self::model::{
     EXPLAIN_VERSION, Explanation, Group, Grouped, ItemReport, ProbeExplanation, Slow, Typical,
     TypicalRule,
 };
-pub(crate) use self::request::{ExplainError, ExplainOptions, Unit, Which};
+pub(crate) use self::request::{ExplainError, ExplainOptions, ItemChoice, Unit};
 use self::sums::{ClassSums, GroupSums, Summing};
 use super::classes::{Class, never_ended};
 use super::counted;
@@ -126,7 +126,7 @@ pub(crate) fn explain(
         .enumerate()
         .map(|(done, (((section, sums), counted), candidates))| {
             let (done, all) = (done as u64, sections.len() as u64);
-            trace.watch.tell("ranking causes", done, all);
+            trace.watch.report("ranking causes", done, all);
             let mut group = explaining.group(section, sums, candidates);
             group.counted_events = counted.rows(&trace.info.counted);
             (section.probe, group)
@@ -193,7 +193,7 @@ pub(crate) fn explain(
 pub(crate) fn explain_item(
     trace: &Trace,
     options: &ExplainOptions,
-    which: Which,
+    which: ItemChoice,
 ) -> Result<ItemReport, ExplainError> {
     let group_by = columns(trace, options)?;
     let items = read(trace, options)?;
@@ -375,8 +375,8 @@ fn names(trace: &Trace, sums: &[GroupSums]) -> Result<Names, ReadError> {
 
 /// Why the call stacks of a run do not show the callers of functions.
 fn no_paths(info: &RunInfo) -> Option<String> {
-    let lacks = info.call_graph.is_some() && info.keep.is_some();
-    lacks.then(|| {
+    let no_callers = info.call_graph.is_some() && info.keep.is_some();
+    no_callers.then(|| {
         "call paths: - (--keep left only sums of the typical items, which slow ones would be compared with)".to_owned()
     })
 }
@@ -421,7 +421,7 @@ impl Explaining<'_> {
             .filter(|_| typical.is_some());
         if let Some(gap) = &mut gap {
             self.wait_stacks
-                .tell(gap, &sums.slow, &self.naming, self.threads);
+                .set_blocking(gap, &sums.slow, &self.naming, self.threads);
         }
         let of = &self.items.probes[usize::from(section.probe)];
         let never_ended = never_ended(
@@ -429,14 +429,14 @@ impl Explaining<'_> {
             of.visits,
             of.left_out.open,
         );
-        let told = never_ended.is_none();
+        let mostly_ended = never_ended.is_none();
         // If most visits never ended, the few that did are no fair sample.
-        gap = gap.filter(|_| told);
+        gap = gap.filter(|_| mostly_ended);
         let too_little = slow
             .as_ref()
             .and_then(|slow| self.too_little(section, slow, typical.as_ref()));
         let too_little = never_ended.or(too_little);
-        let telling = kinds::Telling {
+        let context = kinds::KindContext {
             items: self.items,
             section,
             sums,
@@ -449,7 +449,7 @@ impl Explaining<'_> {
             .as_ref()
             .and_then(|_| contrast::on_and_off(&sums.slow, &sums.typical));
         let (kinds, only_slow) = if gap.is_some() && !candidates.is_empty() {
-            (telling.kinds(candidates), telling.only_slow())
+            (context.kinds(candidates), context.only_slow())
         } else {
             (Vec::new(), Vec::new())
         };
@@ -458,8 +458,8 @@ impl Explaining<'_> {
         Group {
             labels: section.labels.clone(),
             items: section.members.len() as u64,
-            duration: section.told.quantiles,
-            because: if told {
+            duration: section.summary.quantiles,
+            because: if mostly_ended {
                 stump::because(&section.members, &is_slow, self.items)
             } else {
                 Vec::new()
@@ -484,7 +484,7 @@ impl Explaining<'_> {
             only_slow,
             gap,
             too_little,
-            variance: if self.info.keep.is_none() && told {
+            variance: if self.info.keep.is_none() && mostly_ended {
                 variance::divide(
                     &sums.all,
                     &self.naming,
@@ -498,7 +498,7 @@ impl Explaining<'_> {
     }
 
     fn slow(&self, section: &Section, sums: &GroupSums) -> Option<Slow> {
-        let limit = section.told.limit.as_ref()?;
+        let limit = section.summary.limit.as_ref()?;
         let slow = section.slow().map(|it| &self.items.all[it as usize]);
         let (mut count, mut without) = (0, 0);
         for item in slow {
@@ -509,9 +509,9 @@ impl Explaining<'_> {
         Some(Slow {
             rule: limit.rule.clone(),
             items: count,
-            from_ns: section.told.slow_range_ns?.0,
-            to_ns: section.told.slow_range_ns?.1,
-            others_up_to_ns: section.told.others_up_to_ns,
+            from_ns: section.summary.slow_range_ns?.0,
+            to_ns: section.summary.slow_range_ns?.1,
+            others_up_to_ns: section.summary.others_up_to_ns,
             between: limit.between,
             without_details: without,
             mean_ns: mean.is_finite().then_some(mean),
@@ -540,10 +540,10 @@ impl Explaining<'_> {
         let typical = &sums.typical;
         let (rule, range_ns) = match self.info.keep {
             Some(_) => (TypicalRule::NotKept, typical.range_ns),
-            None => (TypicalRule::MiddleHalf, Some(section.told.middle_half())),
+            None => (TypicalRule::MiddleHalf, Some(section.summary.middle_half())),
         };
         let (from_ns, to_ns) = range_ns.or_else(|| {
-            let others = section.told.others_up_to_ns?;
+            let others = section.summary.others_up_to_ns?;
             Some((0, others))
         })?;
         let items = typical.items.total();

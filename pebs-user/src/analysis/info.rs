@@ -154,7 +154,7 @@ mod tests {
     use super::*;
     use crate::ledger::{Account, CpuLedger, Ledger, Reason};
     use crate::store::fixtures::Did::Ran;
-    use crate::store::fixtures::{Made, Maker, info};
+    use crate::store::fixtures::{Maker, VisitFixture, info};
     use crate::store::schema::LossRow;
     use crate::units::TraceNs;
 
@@ -179,7 +179,7 @@ mod tests {
         });
         let mut maker = Maker::new(run);
         for i in 0..20 {
-            maker.visit(&Made::new(i, "k", &[Ran(1, 50_000)]));
+            maker.visit(&VisitFixture::new(i, "k", &[Ran(1, 50_000)]));
         }
         maker.add(LossRow {
             begin_ns: TraceNs(10),

@@ -6,7 +6,7 @@ use crate::units::EventId;
 
 /// A function within a visit, as sampled by one event.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct SampledFunction {
     pub visit: u64,
     pub function: u32,
     pub samples: u32,
@@ -14,7 +14,7 @@ pub(crate) struct Seen {
     pub events: Option<u64>,
 }
 
-impl Seen {
+impl SampledFunction {
     /// Number of events that its samples stand for.
     pub(crate) fn stands_for(&self) -> f64 {
         self.events.unwrap_or_else(|| self.samples.into()) as f64
@@ -36,7 +36,7 @@ columns! {
 pub(crate) fn functions(
     trace: &Trace,
     event: EventId,
-    mut take: impl FnMut(Seen),
+    mut take: impl FnMut(SampledFunction),
 ) -> Result<(), ReadError> {
     let own = trace.own_function()?;
     for batch in Functions::scan(trace)? {
@@ -45,7 +45,7 @@ pub(crate) fn functions(
         let wanted =
             |&row: &usize| columns.event[row] == event.0 && Some(columns.function_id[row]) != own;
         for row in (0..batch.num_rows()).filter(wanted) {
-            take(Seen {
+            take(SampledFunction {
                 visit: columns.visit_id[row],
                 function: columns.function_id[row],
                 samples: columns.samples[row],

@@ -128,7 +128,7 @@ impl Step {
 
 /// Completeness of an item that went through stages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::analysis) enum Known {
+pub(in crate::analysis) enum Completeness {
     Whole,
     /// A visit overlaps a loss.
     Loss,
@@ -143,13 +143,14 @@ pub(in crate::analysis) enum Known {
 pub(in crate::analysis) struct Passage<'a> {
     /// The visits; at least one.
     pub steps: &'a [Step],
-    pub known: Known,
+    pub known: Completeness,
 }
 
 impl Passage<'_> {
     /// Whether it is counted.
     pub(in crate::analysis) fn counts(&self, losses: LossVisits) -> bool {
-        self.known == Known::Whole || self.known == Known::Loss && losses == LossVisits::Include
+        self.known == Completeness::Whole
+            || self.known == Completeness::Loss && losses == LossVisits::Include
     }
 
     /// From the first begin to the last end, without pebs-trace's own time in the stages, ns. Own time in an overlap of
@@ -258,13 +259,13 @@ impl Passages {
             let steps = &self.steps[*start as usize..end];
             let any = |flag: u32| steps.iter().any(|step| step.flags & flag != 0);
             let known = if steps.first().map(|step| step.probe) != self.first {
-                Known::Headless
+                Completeness::Headless
             } else if steps.iter().any(Step::is_open) {
-                Known::Open
+                Completeness::Open
             } else if any(visit_flag::LOSS) {
-                Known::Loss
+                Completeness::Loss
             } else {
-                Known::Whole
+                Completeness::Whole
             };
             Passage { steps, known }
         })
@@ -290,9 +291,9 @@ mod tests {
     }
 
     /// Number of visits, latency, completeness, and waits by visit.
-    type Told = (usize, i64, Known, Vec<(u64, i64)>);
+    type Summary = (usize, i64, Completeness, Vec<(u64, i64)>);
 
-    fn told(steps: &[Step]) -> Vec<Told> {
+    fn summaries(steps: &[Step]) -> Vec<Summary> {
         let of = Passages::of(steps.to_vec(), Some(0));
         of.iter()
             .map(|it| {
@@ -311,18 +312,18 @@ mod tests {
             step(1, 0, 100, 110),
             step(1, 1, 30, 60),
         ];
-        let first = (2, 60, Known::Whole, vec![(30, 20)]);
-        let second = (2, 60, Known::Whole, vec![(130, 20)]);
-        assert_eq!(told(&steps), [first, second]);
+        let first = (2, 60, Completeness::Whole, vec![(30, 20)]);
+        let second = (2, 60, Completeness::Whole, vec![(130, 20)]);
+        assert_eq!(summaries(&steps), [first, second]);
     }
 
     /// The second stage of an item whose first stage was not seen, and an item that is still under way.
     #[test]
     fn ends_of_the_recording() {
         let steps = [step(1, 1, 5, 9), step(2, 0, 6, 8), step(2, 1, 20, 0)];
-        let headless = (1, 4, Known::Headless, vec![]);
-        let open = (2, 14, Known::Open, vec![(20, 12)]);
-        assert_eq!(told(&steps), [headless, open]);
+        let headless = (1, 4, Completeness::Headless, vec![]);
+        let open = (2, 14, Completeness::Open, vec![(20, 12)]);
+        assert_eq!(summaries(&steps), [headless, open]);
     }
 
     /// Simultaneous stages: no waiting before the longest of them has ended.
@@ -334,7 +335,10 @@ mod tests {
             step(1, 2, 40, 90),
             step(1, 1, 130, 140),
         ];
-        assert_eq!(told(&steps), [(4, 140, Known::Whole, vec![(130, 30)])]);
+        assert_eq!(
+            summaries(&steps),
+            [(4, 140, Completeness::Whole, vec![(130, 30)])]
+        );
     }
 
     /// A stage within another has its own time in common with it; one after it has not.
@@ -346,7 +350,10 @@ mod tests {
             with_own(step(1, 1, 10, 20), 5),
             with_own(step(1, 1, 130, 150), 4),
         ];
-        assert_eq!(told(&steps), [(3, 116, Known::Whole, vec![(130, 30)])]);
+        assert_eq!(
+            summaries(&steps),
+            [(3, 116, Completeness::Whole, vec![(130, 30)])]
+        );
         assert_eq!(steps.map(|it| it.service_ns()), [70, 5, 16]);
     }
 
@@ -357,6 +364,6 @@ mod tests {
             item: (8, 1),
             ..step(1, 0, 1, 3)
         };
-        assert_eq!(told(&[step(1, 0, 0, 10), other]).len(), 2);
+        assert_eq!(summaries(&[step(1, 0, 0, 10), other]).len(), 2);
     }
 }

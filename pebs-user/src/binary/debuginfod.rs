@@ -158,11 +158,11 @@ impl Request {
 
     /// Error message of a client that has ended.
     fn reason(&mut self) -> Missing {
-        let mut said = Vec::new();
+        let mut message = Vec::new();
         if let Some(stderr) = &mut self.0.stderr {
-            let _ = stderr.take(4096).read_to_end(&mut said);
+            let _ = stderr.take(4096).read_to_end(&mut message);
         }
-        reason(&String::from_utf8_lossy(&said))
+        reason(&String::from_utf8_lossy(&message))
     }
 }
 
@@ -175,8 +175,8 @@ impl Drop for Request {
 }
 
 /// Parses the client's message: `Server query failed: ` and the system's text for an error number.
-fn reason(said: &str) -> Missing {
-    let line = said.lines().rev().find(|line| !line.trim().is_empty());
+fn reason(message: &str) -> Missing {
+    let line = message.lines().rev().find(|line| !line.trim().is_empty());
     let line = line.unwrap_or("it did not say why");
     let why = line.rsplit(": ").next().unwrap_or(line).trim();
     match why {

@@ -12,7 +12,7 @@ const MAX_COMPARED: usize = 200_000;
 
 /// The function found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct FoundFunction {
     /// Virtual address in the file.
     pub address: u64,
     /// Readable name.
@@ -38,7 +38,7 @@ pub enum Unknown {
 ///
 /// # Errors
 /// [`Unknown`].
-pub(crate) fn function(binary: &Binary, typed: &str) -> Result<Found, Unknown> {
+pub(crate) fn function(binary: &Binary, typed: &str) -> Result<FoundFunction, Unknown> {
     let mut matches = matching(binary, typed);
     if matches.is_empty() {
         let bare = without_version(typed);
@@ -54,7 +54,7 @@ pub(crate) fn function(binary: &Binary, typed: &str) -> Result<Found, Unknown> {
     }
     matches.dedup_by_key(|f| f.address);
     match matches.as_slice() {
-        [only] => Ok(Found {
+        [only] => Ok(FoundFunction {
             address: only.address,
             name: symbol_name(without_version(&only.name)),
         }),

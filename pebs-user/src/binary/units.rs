@@ -130,7 +130,7 @@ impl<'d, 'a> Units<'d, 'a> {
     }
 
     /// An attribute of an entry or of its origins.
-    fn said<T>(&self, node: &Node<'a>, what: impl Fn(&Node<'a>) -> Option<T>) -> Option<T> {
+    fn attribute<T>(&self, node: &Node<'a>, what: impl Fn(&Node<'a>) -> Option<T>) -> Option<T> {
         let mut node = node.clone();
         for _ in 0..MAX_DEPTH {
             if let Some(found) = what(&node) {
@@ -143,12 +143,12 @@ impl<'d, 'a> Units<'d, 'a> {
 
     /// The type of an argument or of a function's result.
     pub(crate) fn type_of(&self, node: &Node<'a>) -> Option<Kind> {
-        self.said(node, Node::target)
+        self.attribute(node, Node::target)
     }
 
     /// The name of an entry, made safe for display.
     pub(crate) fn name(&self, node: &Node<'a>) -> Option<String> {
-        self.said(node, |node| {
+        self.attribute(node, |node| {
             let value = node.entry.attr_value(gimli::DW_AT_name)?;
             let text = self.dwarf.attr_string(&node.unit, value).ok()?;
             Some(shown(&text.to_string_lossy()).into_owned())
@@ -157,7 +157,7 @@ impl<'d, 'a> Units<'d, 'a> {
 
     /// The name of a function's symbol, where that is not its name in the source.
     pub(crate) fn linkage_name(&self, node: &Node<'a>) -> Option<String> {
-        self.said(node, |node| {
+        self.attribute(node, |node| {
             let value = node.entry.attr_value(gimli::DW_AT_linkage_name)?;
             let text = self.dwarf.attr_string(&node.unit, value).ok()?;
             Some(text.to_string_lossy().into_owned())

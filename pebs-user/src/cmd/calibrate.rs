@@ -329,18 +329,18 @@ fn remark(calibration: &Calibration, most: Duration) {
 
 /// One line for the doctor: the calibration of an event, or a note that there is none.
 pub(super) fn describe(host: &Host, event: &str) -> String {
-    use crate::cost::calibrate::saved::Found;
+    use crate::cost::calibrate::saved::LoadedCalibration;
     let none = format!(
         "none for {event}: costs are measured before a run and kept for a week; 'pebs-trace calibrate' makes them more exact"
     );
     match Folder::of_user().map(|folder| folder.load(host, event)) {
-        Some(Found::Good(it)) => format!(
+        Some(LoadedCalibration::Good(it)) => format!(
             "{event}: {} a sample, calibrated {}",
             interval(&it.fit),
             it.day()
         ),
-        Some(Found::Ignored(note)) => note,
-        Some(Found::Nothing) | None => none,
+        Some(LoadedCalibration::Ignored(note)) => note,
+        Some(LoadedCalibration::Nothing) | None => none,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::record::Who;
+use super::record::RecordingTargets;
 use crate::binary::debuginfod::{self, CLIENT, Debuginfod, INSTALL, Missing, URLS};
 use crate::binary::dwarf::{Lacking, lacking};
 use crate::binary::locate::locate;
@@ -38,8 +38,12 @@ impl Fetched {
 
 /// Fetches the debug files that a recording will need, as far as that is known before it starts: those of the
 /// probed binaries, the command, the files mapped by the processes, and their libraries.
-pub(super) fn of_recording(args: &RecordArgs, who: &Who, specs: &[String]) -> Fetched {
-    of(|| binaries(args, who, specs))
+pub(super) fn of_recording(
+    args: &RecordArgs,
+    targets: &RecordingTargets,
+    specs: &[String],
+) -> Fetched {
+    of(|| binaries(args, targets, specs))
 }
 
 /// Fetches the debug files that are missing here for these binaries and the libraries they need. Does nothing, and
@@ -59,11 +63,11 @@ pub(super) fn of(binaries: impl FnOnce() -> Vec<PathBuf>) -> Fetched {
     say!("asking debuginfod for {}", count(lacking.len()));
     let ids: Vec<&str> = lacking.iter().map(|it| it.build_id.as_str()).collect();
     let answers = debuginfod::fetch(&client, &ids);
-    told(&lacking, &answers)
+    remark(&lacking, &answers)
 }
 
-fn binaries(args: &RecordArgs, who: &Who, specs: &[String]) -> Vec<PathBuf> {
-    let pid = who.sees;
+fn binaries(args: &RecordArgs, targets: &RecordingTargets, specs: &[String]) -> Vec<PathBuf> {
+    let pid = targets.sees;
     let mut found = Vec::new();
     for spec in specs.iter().filter_map(|text| Spec::parse(text).ok()) {
         found.extend(locate(&spec.begin.binary, pid).ok());
@@ -73,7 +77,7 @@ fn binaries(args: &RecordArgs, who: &Who, specs: &[String]) -> Vec<PathBuf> {
     }
     let command = args.command_line.first();
     found.extend(command.and_then(|command| command::find(command).ok()));
-    for pid in who.pids.iter().copied() {
+    for pid in targets.pids.iter().copied() {
         let mapped = process::mappings(pid).unwrap_or_default();
         let mapped = mapped
             .iter()
@@ -98,7 +102,7 @@ fn no_client(lacking: &[Lacking]) -> Fetched {
 }
 
 /// Turns the servers' answers into a remark or a warning.
-fn told(lacking: &[Lacking], answers: &[Result<(), Missing>]) -> Fetched {
+fn remark(lacking: &[Lacking], answers: &[Result<(), Missing>]) -> Fetched {
     let found = answers.iter().filter(|answer| answer.is_ok()).count();
     let without = |wanted: fn(&Missing) -> bool| -> Vec<&Path> {
         let all = lacking.iter().zip(answers);
@@ -172,13 +176,13 @@ mod tests {
             path: format!("/bin/{n}").into(),
             build_id: n.to_string(),
         });
-        told(&lacking.collect::<Vec<_>>(), answers)
+        remark(&lacking.collect::<Vec<_>>(), answers)
     }
 
     /// Fetched files are reported by a remark; if nothing was fetched, a warning with a hint. Each reason names its
     /// binaries.
     #[test]
-    fn every_answer_is_told() {
+    fn every_answer_is_reported() {
         let all = of_answers(&[Ok(()), Ok(())]);
         assert_eq!(all.note.as_deref(), Some("debuginfod gave 2 debug files"));
         assert_eq!(all.warning, None);

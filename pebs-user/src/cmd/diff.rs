@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use super::explain::Format;
 use super::progress::Progress;
 use super::{print_page, print_result};
-use crate::analysis::diff::{By, DiffError, DiffOptions, diff, text};
+use crate::analysis::diff::{DiffError, DiffOptions, DiffRows, diff, text};
 use crate::analysis::explain::json;
 use crate::analysis::report::LossVisits;
 use crate::failure::{Context as _, Result};
@@ -90,8 +90,8 @@ fn open(dir: &Path, progress: &Progress) -> Result<Trace, DiffError> {
 pub fn run(args: &DiffArgs) -> Result<ExitCode> {
     let options = DiffOptions {
         by: match args.by {
-            ByArg::Function => By::Function,
-            ByArg::Module => By::Module,
+            ByArg::Function => DiffRows::Function,
+            ByArg::Module => DiffRows::Module,
         },
         fail_above: args.fail_above,
         losses: if args.all {

@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use super::progress::Progress;
 use super::{print_page, print_result};
 use crate::analysis::explain::{
-    ExplainError, ExplainOptions, Unit, Which, explain, explain_item, json, text,
+    ExplainError, ExplainOptions, ItemChoice, Unit, explain, explain_item, json, text,
 };
 use crate::analysis::report::LossVisits;
 use crate::estimate::baseline::Rule;
@@ -131,7 +131,10 @@ pub fn run(args: &ExplainArgs) -> Result<ExitCode> {
         say!("{remark}\nhint: {hint}");
     }
     let options = args.options();
-    let which = args.item.map(Which::Item).or(args.visit.map(Which::Visit));
+    let which = args
+        .item
+        .map(ItemChoice::Item)
+        .or(args.visit.map(ItemChoice::Visit));
     let progress = Progress::unless(args.format == Format::Json);
     trace.watch = progress.watch();
     let json_failed = "cannot write the explanation as JSON";

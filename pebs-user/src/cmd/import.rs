@@ -144,7 +144,7 @@ pub fn run(args: &ImportArgs) -> Result<ExitCode> {
         draft = Some((premises, pipeline, note, fed));
     }
     let whole = reading.close(&mut data).map_err(Failure::from);
-    let whole = whole.and_then(|survey| Whole::new(args, &data, survey, &source));
+    let whole = whole.and_then(|survey| WholeSurvey::new(args, &data, survey, &source));
     if let Some((premises, pipeline, note, fed)) = draft {
         if let (Ok(Some(fed)), Ok(whole)) = (fed, &whole)
             && premises.hold(&data, &whole.survey, &whole.roles)
@@ -172,7 +172,7 @@ fn discard(output: &Path) -> Result<()> {
 }
 
 /// Results of the survey of the whole recording.
-struct Whole {
+struct WholeSurvey {
     survey: Survey,
     roles: Roles,
     /// Times of the first and the last record, or mark.
@@ -180,7 +180,7 @@ struct Whole {
     last: u64,
 }
 
-impl Whole {
+impl WholeSurvey {
     fn new(
         args: &ImportArgs,
         data: &PerfData,

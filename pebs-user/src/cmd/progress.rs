@@ -128,13 +128,13 @@ mod tests {
         }
     }
 
-    fn told(delay: Duration) -> String {
+    fn shown(delay: Duration) -> String {
         let terminal = Terminal::default();
         let target = ProgressDrawTarget::term_like(Box::new(terminal.clone()));
         let progress = Progress::on(target);
         let watch = progress.watch_after(delay);
-        watch.tell("reading visits", 250, 1_000);
-        watch.tell("reading samples", 750, 1_000);
+        watch.report("reading visits", 250, 1_000);
+        watch.report("reading samples", 750, 1_000);
         drop(progress);
         terminal.0.lock().unwrap().clone()
     }
@@ -142,19 +142,19 @@ mod tests {
     /// The current step and its progress are shown, and the line is cleared at the end.
     #[test]
     fn shown_and_gone() {
-        let said = told(Duration::ZERO);
+        let output = shown(Duration::ZERO);
         assert!(
-            said.contains("reading visits") && said.contains("reading samples"),
-            "{said}"
+            output.contains("reading visits") && output.contains("reading samples"),
+            "{output}"
         );
-        assert!(said.contains("[==="), "{said}");
-        assert!(said.ends_with("<clear>"), "{said}");
+        assert!(output.contains("[==="), "{output}");
+        assert!(output.ends_with("<clear>"), "{output}");
     }
 
     /// A short command shows no line.
     #[test]
     fn not_for_short_work() {
-        assert!(!told(Duration::from_secs(3600)).contains("reading"));
+        assert!(!shown(Duration::from_secs(3600)).contains("reading"));
     }
 
     /// Output for programs shows no line, whatever stderr is.

@@ -84,7 +84,7 @@ mod tests {
 
     // Saved and lost bytes are reported per table.
     #[test]
-    fn loss_is_told() {
+    fn loss_is_reported() {
         let recovered = Recovered {
             tables: vec![
                 RecoveredTable {

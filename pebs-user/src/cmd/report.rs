@@ -139,17 +139,17 @@ pub fn run(args: &ReportArgs) -> Result<ExitCode> {
 }
 
 /// Prints the report of a trace with default options, as at the end of a recording. The text omits the notes in
-/// `said`, already printed.
+/// `printed`.
 ///
 /// # Errors
 /// As [`run`].
-pub fn print(trace_dir: &Path, format: Format, said: &[String]) -> Result<()> {
+pub fn print(trace_dir: &Path, format: Format, printed: &[String]) -> Result<()> {
     write(
         trace_dir,
         format,
         ReportTable::default(),
         &ReportOptions::default(),
-        said,
+        printed,
     )
 }
 
@@ -203,11 +203,11 @@ fn write(
     format: Format,
     table: ReportTable,
     options: &ReportOptions,
-    said: &[String],
+    printed: &[String],
 ) -> Result<()> {
     let mut report = read(dir, format, |trace| build(trace, options))?;
     if format == Format::Text {
-        report.run.notes.retain(|note| !said.contains(note));
+        report.run.notes.retain(|note| !printed.contains(note));
     }
     let shown = match format {
         Format::Text => return print_page(&text::page(&report, width()), "report"),

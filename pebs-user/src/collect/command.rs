@@ -219,8 +219,8 @@ fn waiting(arguments: &[OsString], limits: Former, ours: RawFd, theirs: UnixStre
         let mut socket = &theirs;
         socket.write_all(&id.to_ne_bytes())?;
         let mut go = [0];
-        let told = socket.read_exact(&mut go);
-        told.map_err(|_| io::Error::from_raw_os_error(libc::ECONNRESET))
+        let result = socket.read_exact(&mut go);
+        result.map_err(|_| io::Error::from_raw_os_error(libc::ECONNRESET))
     };
     // SAFETY: between fork and exec the closure only makes system calls.
     unsafe { command.pre_exec(prepare) };

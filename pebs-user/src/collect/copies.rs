@@ -92,21 +92,21 @@ struct Place {
 }
 
 /// Restores copies until it is dropped.
-pub(crate) struct Mender {
+pub(crate) struct CopyRestorer {
     link: Option<BtfTracePointLink>,
     stop: Arc<AtomicBool>,
     found: Arc<Mutex<Vec<Copy>>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Mender {
+impl CopyRestorer {
     /// Starts watching for copies of the probed places.
     ///
     /// # Errors
     /// The kernel does not support it, or this user may not continue other users' processes.
     pub(crate) fn start(programs: &mut Programs, probes: &ProbeSet) -> Result<Self, String> {
         let places = places(probes);
-        if !may_mend() {
+        if !may_restore() {
             return Err("CAP_KILL and CAP_SYS_PTRACE are missing".to_owned());
         }
         let known: Vec<CopyPlace> = places.iter().map(|place| place.known_by).collect();
@@ -116,7 +116,7 @@ impl Mender {
         };
         let (link, ring) = programs.watch_copies(&known).map_err(|it| text(&it))?;
         let (stop, found) = (Arc::default(), Arc::default());
-        let mut mender = Self {
+        let mut restorer = Self {
             link: Some(link),
             stop: Arc::clone(&stop),
             found: Arc::clone(&found),
@@ -125,9 +125,10 @@ impl Mender {
         let to_poll = ring.try_clone().map_err(|it| text(&it))?;
         let ring = Ring::map(ring, COPIED_RING).map_err(|it| text(&it))?;
         let thread = std::thread::Builder::new().name("copies".to_owned());
-        let thread = thread.spawn(move || mend(&places, (ring, &to_poll), &stop, &found));
-        mender.thread = Some(thread.map_err(|it| text(&it))?);
-        Ok(mender)
+        let thread =
+            thread.spawn(move || restore_until_stopped(&places, (ring, &to_poll), &stop, &found));
+        restorer.thread = Some(thread.map_err(|it| text(&it))?);
+        Ok(restorer)
     }
 
     /// Copies found since the last call.
@@ -138,7 +139,7 @@ impl Mender {
     }
 }
 
-impl Drop for Mender {
+impl Drop for CopyRestorer {
     fn drop(&mut self) {
         // Processes stopped until now are continued by the thread's last round.
         self.link = None;
@@ -151,13 +152,13 @@ impl Drop for Mender {
 }
 
 /// Whether other users' processes can be written to, and continued.
-fn may_mend() -> bool {
+fn may_restore() -> bool {
     use rustix::thread::CapabilitySet;
     let needed = CapabilitySet::KILL | CapabilitySet::SYS_PTRACE;
     rustix::thread::capabilities(None).is_ok_and(|it| it.effective.contains(needed))
 }
 
-fn mend(
+fn restore_until_stopped(
     places: &[Place],
     (mut ring, to_poll): (Ring, &OwnedFd),
     stop: &AtomicBool,
@@ -381,7 +382,7 @@ mod tests {
     /// A copy with a breakpoint is recognised, also at the end of a page and next to other probes; unmodified code
     /// is not.
     #[test]
-    fn copies_are_told() {
+    fn copies_are_recognised() {
         let page = code();
         let probed = [(8192 + 100, 1), (8192 + 104, CALL_BYTES), (8192 + 4095, 1)];
         for (offset, bytes) in probed {
@@ -409,7 +410,7 @@ mod tests {
 
     /// A five-byte nop that became a call is recognised, wherever it leads.
     #[test]
-    fn calls_are_told() {
+    fn calls_are_recognised() {
         let page = code();
         let place = place_in(&page, 300, CALL_BYTES, &[(300, CALL_BYTES)]).unwrap();
         let mut copy = page;

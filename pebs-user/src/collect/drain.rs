@@ -15,7 +15,7 @@ use crossbeam_channel::{Receiver, Sender};
 
 use crate::collect::bulk::BulkRing;
 use crate::collect::kernel_map::Counters;
-use crate::collect::ring::{Ring, Taken};
+use crate::collect::ring::{ReadExtent, Ring};
 use crate::collect::sideband::Sideband;
 use crate::stream::cycle::{BulkStream, Cycle};
 use crate::units::{Cpu, KtimeNs};
@@ -107,7 +107,7 @@ impl Drain {
             *stream_cpu = *cpu;
             stream.clear();
             let looked_at = now();
-            if ring.take(stream) == Taken::Everything {
+            if ring.take(stream) == ReadExtent::Everything {
                 whole[n] = KtimeNs(looked_at.0.saturating_sub(STORE_DELAY_NS + self.lag_ns));
             }
             bytes += stream.len();

@@ -532,7 +532,7 @@ impl Programs {
     ///
     /// # Errors
     /// The kernel refused the update.
-    pub(crate) fn set_breakpoints(&self, function: [u64; 2]) -> Result<(), ProgramsError> {
+    pub(crate) fn set_breakpoint_handler(&self, function: [u64; 2]) -> Result<(), ProgramsError> {
         kernel_map::set(self.map("BREAKPOINTS")?, 0, &function)
             .map_err(|error| ProgramsError::Map("say where breakpoints are dealt with", error))
     }

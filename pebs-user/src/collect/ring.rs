@@ -35,7 +35,7 @@ unsafe impl Send for Ring {}
 
 /// State of a ring after reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Taken {
+pub(crate) enum ReadExtent {
     /// Everything that was reserved when the reader looked.
     Everything,
     /// Everything before a record that is still being written.
@@ -103,7 +103,7 @@ impl Ring {
     /// Appends all complete records to `out`, framed as in the ring, and frees their room.
     ///
     /// Cost: one copy and a check of each record's header; no system call.
-    pub(crate) fn take(&mut self, out: &mut Vec<u8>) -> Taken {
+    pub(crate) fn take(&mut self, out: &mut Vec<u8>) -> ReadExtent {
         // SAFETY: both pages are mapped and hold the position at their start; this is the only
         // consumer. The kernel releases the producer's position in `__bpf_ringbuf_reserve`
         // (kernel/bpf/ringbuf.c, smp_store_release of producer_pos), paired with Acquire.
@@ -111,11 +111,11 @@ impl Ring {
         let start = consumer.load(Ordering::Relaxed);
         let end = producer.load(Ordering::Acquire);
         let mut at = start;
-        let mut taken = Taken::Everything;
+        let mut taken = ReadExtent::Everything;
         while at != end {
             let word = self.header(at);
             if word & BUSY != 0 {
-                taken = Taken::UpToBusy;
+                taken = ReadExtent::UpToBusy;
                 break;
             }
             let length = (word & (DISCARDED - 1)) as usize;

@@ -12,7 +12,7 @@ use perf_event_open_sys::bindings::perf_event_attr;
 use crate::binary::process;
 use crate::collect::bulk::unseen_events::RestRings;
 use crate::collect::bulk::{self, BulkCounters, BulkRing};
-use crate::collect::copies::{Copy as CodeCopy, Mender};
+use crate::collect::copies::{Copy as CodeCopy, CopyRestorer};
 use crate::collect::counted::CountedCounters;
 use crate::collect::counters::{Counters, Recipe, times_of};
 use crate::collect::drain::now;
@@ -149,7 +149,7 @@ pub(crate) struct Session {
     /// CPUs that events were opened on.
     cpus: OpenCpus,
     /// Restores copied code; or why that is not possible. Dropped after the probes.
-    mender: Result<Mender, String>,
+    restorer: Result<CopyRestorer, String>,
 }
 
 /// One bit per event: whether `is` holds for it.
@@ -218,7 +218,7 @@ impl Session {
             programs.trace_thread(*tid)?;
         }
         // Before the first probe.
-        let mender = Mender::start(&mut programs, plan.probes);
+        let restorer = CopyRestorer::start(&mut programs, plan.probes);
         let session = Self {
             programs,
             log,
@@ -237,7 +237,7 @@ impl Session {
             counted: CountedCounters::default(),
             ticks: Counters::default(),
             cpus: OpenCpus::default(),
-            mender,
+            restorer,
         };
         Ok((session, rings))
     }
@@ -686,21 +686,24 @@ impl Session {
     /// Copies of probed code that traced processes made since the last call.
     #[must_use]
     pub(crate) fn copies(&self) -> Vec<CodeCopy> {
-        self.mender.as_ref().map(Mender::take).unwrap_or_default()
+        self.restorer
+            .as_ref()
+            .map(CopyRestorer::take)
+            .unwrap_or_default()
     }
 
     /// Sets the kernel's breakpoint handler, by which waits within marks are distinguished from the target's own.
     ///
     /// # Errors
     /// The kernel refused the update.
-    pub(crate) fn tell_breakpoints(&self, function: [u64; 2]) -> Result<(), SessionError> {
-        Ok(self.programs.set_breakpoints(function)?)
+    pub(crate) fn set_breakpoint_handler(&self, function: [u64; 2]) -> Result<(), SessionError> {
+        Ok(self.programs.set_breakpoint_handler(function)?)
     }
 
     /// Reason why a process that copies probed code would die; `None` if it would not.
     #[must_use]
-    pub(crate) fn no_mender(&self) -> Option<&str> {
-        self.mender.as_ref().err().map(String::as_str)
+    pub(crate) fn restorer_error(&self) -> Option<&str> {
+        self.restorer.as_ref().err().map(String::as_str)
     }
 
     /// Passes on the log messages of the eBPF programs.

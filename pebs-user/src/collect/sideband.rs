@@ -274,7 +274,7 @@ mod tests {
 
     /// With more records than a ring holds, the lost ones are counted: seen and lost make up all.
     #[test]
-    fn losses_are_told() {
+    fn losses_are_counted() {
         let _alone = alone();
         let mut sideband = match Sideband::open(&cpus()) {
             Ok((sideband, _)) => sideband,

@@ -98,7 +98,7 @@ mod tests {
     /// Unreadable ids or counts, ids beyond the bound, an implausible count and a truncated payload are `None` or
     /// missing, and flagged.
     #[test]
-    fn missing_ids_are_told() {
+    fn missing_ids_are_flagged() {
         let each = Type::Unsigned(4);
         let both = COUNT_VALID | IDS_VALID;
         let many: Vec<u32> = (0..300).collect();

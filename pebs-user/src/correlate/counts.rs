@@ -25,7 +25,7 @@ pub struct EventCounts {
     /// One entry per counter.
     pub each: Vec<Count>,
     /// Whether some counts are missing.
-    pub lacks: bool,
+    pub incomplete: bool,
 }
 
 impl Count {
@@ -41,7 +41,7 @@ impl EventCounts {
     pub(super) fn reset(&mut self, counters: usize) {
         self.each.clear();
         self.each.resize(counters, Count::default());
-        self.lacks = false;
+        self.incomplete = false;
     }
 
     pub(super) fn add(&mut self, more: &Counted<'_>) {
@@ -80,7 +80,7 @@ impl Counted<'_> {
 
 /// State of a thread's counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Known {
+pub(super) enum CountsState {
     /// Counters are off.
     #[default]
     NotCounted,
@@ -94,7 +94,7 @@ impl Thread {
     /// Starts counting at the thread's first mark, if `counts`.
     pub(super) const fn counting(mut self, counts: bool) -> Self {
         if counts {
-            self.counts_known = Known::UpToNow;
+            self.counts_known = CountsState::UpToNow;
         }
         self
     }
@@ -102,13 +102,13 @@ impl Thread {
     /// Adds the counts up to now to the current visit.
     pub(super) fn counted(&mut self, time: TraceNs, cpu: Cpu, counted: &Counted<'_>) {
         // The record of the thread taking the CPU is missing; the tick saw only a part of its time there.
-        let lacks = self.off.is_some();
+        let incomplete = self.off.is_some();
         self.on_cpu(time, cpu);
         if let Some(current) = self.current() {
             current.events.add(counted);
-            current.events.lacks |= lacks;
+            current.events.incomplete |= incomplete;
         }
-        self.counts_known = Known::UpToNow;
+        self.counts_known = CountsState::UpToNow;
         if counted.tick {
             self.counts_begin();
         }
@@ -116,26 +116,26 @@ impl Thread {
 
     /// Ends the period at a mark or when the thread leaves the CPU; its counts should have arrived by now.
     pub(super) fn counts_end(&mut self) {
-        if self.counts_known == Known::Before {
-            self.lack_counts();
-            self.counts_known = Known::UpToNow;
+        if self.counts_known == CountsState::Before {
+            self.flag_incomplete_counts();
+            self.counts_known = CountsState::UpToNow;
         }
     }
 
     /// Begins a new period.
     pub(super) fn counts_begin(&mut self) {
-        if self.counts_known != Known::NotCounted {
-            self.counts_known = Known::Before;
+        if self.counts_known != CountsState::NotCounted {
+            self.counts_known = CountsState::Before;
         }
     }
 
     /// Flags the current visit's counts as incomplete if its period changes hands before its counts arrived.
-    pub(super) fn lack_counts(&mut self) {
+    pub(super) fn flag_incomplete_counts(&mut self) {
         if self.off.is_none()
-            && self.counts_known == Known::Before
+            && self.counts_known == CountsState::Before
             && let Some(current) = self.current()
         {
-            current.events.lacks = true;
+            current.events.incomplete = true;
         }
     }
 }

@@ -7,8 +7,8 @@
 
 use pebs_common::record::Role;
 
-use super::interrupts_and_faults::Taken;
-use super::loss::Whose;
+use super::interrupts_and_faults::InterruptionTimes;
+use super::loss::VisitThread;
 use super::marks::read_args;
 use super::thread::{Thread, inside_frame};
 use super::{Batch, ClosedVisit, Correlator, Counts, EventCounts, OwnWork, Sink};
@@ -115,7 +115,7 @@ impl Correlator {
         }
         let item = *next_item;
         *next_item += 1;
-        let who = Whose {
+        let who = VisitThread {
             tid,
             stayed: cpu.known().filter(|_| options.switches).map(Cpu),
         };
@@ -155,7 +155,7 @@ impl Correlator {
             switches: options.switches,
             page_faults: options.page_faults,
             counts: Counts::default(),
-            interference: Taken::default().columns(options.interference),
+            interference: InterruptionTimes::default().columns(options.interference),
             own: OwnWork {
                 marks_ns: begin_mark.after_ns + end_mark.before_ns,
                 samples: samples.len() as u64,

@@ -49,7 +49,7 @@ impl AddAssign for ExtraRecords {
 
 /// Interrupt, softirq and fault time of a visit while it was the thread's current one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Taken {
+pub(super) struct InterruptionTimes {
     irq_ns: u64,
     softirq_ns: u64,
     fault_ns: u64,
@@ -57,7 +57,7 @@ pub(super) struct Taken {
     major_faults: u32,
 }
 
-impl Taken {
+impl InterruptionTimes {
     pub(super) fn add(&mut self, which: Interference, ns: u64) {
         match which {
             Interference::PageFault => {}

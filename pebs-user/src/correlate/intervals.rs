@@ -83,10 +83,10 @@ impl Intervals {
         let counters = self.counters;
         let thread = self.threads.entry(tid).or_insert_with(|| Thread::new(pid));
         // The switch-in record is missing, and with it the counts before this period.
-        let lacks = !thread.runs;
+        let incomplete = !thread.runs;
         thread.runs = true;
         if thread.number != Some(number) {
-            thread.events.lacks |= lacks;
+            thread.events.incomplete |= incomplete;
             thread.end(tid, (self.begin, self.length_ns), over);
             thread.pid = pid;
             thread.number = Some(number);
@@ -94,7 +94,7 @@ impl Intervals {
             thread.cpu = cpu;
             thread.events.reset(counters);
         }
-        thread.events.lacks |= lacks;
+        thread.events.incomplete |= incomplete;
         thread.events.add(counted);
         thread.oncpu_ns += counted.ns;
         thread.seen.1 = time;
@@ -126,7 +126,7 @@ impl Intervals {
     pub(super) fn leaves(&mut self, tid: Tid) {
         if let Some(thread) = self.threads.get_mut(&tid) {
             // The switch-in record is missing, so the time on the CPU was not counted.
-            thread.events.lacks |= !thread.runs;
+            thread.events.incomplete |= !thread.runs;
             thread.runs = false;
             thread.switches += 1;
         }
@@ -135,7 +135,7 @@ impl Intervals {
     /// The thread ends; its counts up to now have arrived.
     pub(super) fn ends(&mut self, tid: Tid, over: &mut impl FnMut(&IntervalCounts<'_>)) {
         if let Some(mut thread) = self.threads.remove(&tid) {
-            thread.events.lacks |= !thread.runs;
+            thread.events.incomplete |= !thread.runs;
             thread.end(tid, (self.begin, self.length_ns), over);
         }
     }
@@ -178,7 +178,7 @@ impl Thread {
         let Some(number) = self.number.take() else {
             return;
         };
-        if self.oncpu_ns == 0 && self.switches == 0 && !self.events.lacks {
+        if self.oncpu_ns == 0 && self.switches == 0 && !self.events.incomplete {
             return;
         }
         let stays = !self.has_moved && self.switches == 0;

@@ -18,28 +18,28 @@ struct Range {
     end: TraceNs,
     /// Visit flag set by this range.
     flag: u32,
-    of: Of,
+    scope: LossScope,
     /// Earliest begin of this range and all that end later.
     earliest: TraceNs,
 }
 
 /// The thread and CPU whose records are missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Of {
+pub struct LossScope {
     /// The thread; `None`: any thread.
     pub tid: Option<Tid>,
     /// The CPU that would have made the records; `None`: any CPU.
     pub cpu: Option<Cpu>,
 }
 
-impl Of {
+impl LossScope {
     /// Whether records of that visit may be missing.
-    fn concerns(self, who: Whose) -> bool {
+    fn concerns(self, who: VisitThread) -> bool {
         let differ = |(lost, stayed)| lost != stayed;
         self.tid.is_none_or(|tid| tid == who.tid) && !self.cpu.zip(who.stayed).is_some_and(differ)
     }
 
-    /// Smallest `Of` that covers both.
+    /// Smallest `LossScope` that covers both.
     fn or(self, other: Self) -> Self {
         Self {
             tid: self.tid.filter(|tid| other.tid == Some(*tid)),
@@ -50,7 +50,7 @@ impl Of {
 
 /// Thread and CPU of a visit.
 #[derive(Clone, Copy, Debug)]
-pub struct Whose {
+pub struct VisitThread {
     pub tid: Tid,
     /// The only CPU that the thread was on; `None` if it left one or that is unknown.
     pub stayed: Option<Cpu>,
@@ -66,12 +66,12 @@ pub struct LossRanges {
 
 impl LossRanges {
     /// Adds a range that sets `flag`. Cost: the ranges that end later, or earlier but after its begin.
-    pub fn add(&mut self, begin: TraceNs, end: TraceNs, flag: u32, of: Of) {
+    pub fn add(&mut self, begin: TraceNs, end: TraceNs, flag: u32, scope: LossScope) {
         self.flags |= flag;
         let at = self.ranges.partition_point(|range| range.end <= end);
         if let Some(before) = at.checked_sub(1).and_then(|n| self.ranges.get_mut(n))
             && begin <= before.end
-            && (before.flag, before.of) == (flag, of)
+            && (before.flag, before.scope) == (flag, scope)
         {
             before.begin = before.begin.min(begin);
             before.end = end;
@@ -81,7 +81,7 @@ impl LossRanges {
                 begin,
                 end,
                 flag,
-                of,
+                scope,
                 earliest: later.unwrap_or(begin).min(begin),
             };
             self.ranges.insert(at, range);
@@ -97,7 +97,7 @@ impl LossRanges {
             next.begin = oldest.begin.min(next.begin);
             next.earliest = oldest.earliest;
             next.flag |= oldest.flag;
-            next.of = next.of.or(oldest.of);
+            next.scope = next.scope.or(oldest.scope);
         }
     }
 
@@ -109,7 +109,7 @@ impl LossRanges {
 
     /// Flags of all ranges that overlap a visit `[begin, end]`. Cost: O(log ranges), plus those within.
     #[must_use]
-    pub fn flags(&self, begin: TraceNs, end: TraceNs, who: Whose) -> u32 {
+    pub fn flags(&self, begin: TraceNs, end: TraceNs, who: VisitThread) -> u32 {
         if self.ranges.is_empty() {
             return 0;
         }
@@ -117,7 +117,7 @@ impl LossRanges {
         self.ranges
             .range(since..)
             .take_while(|range| range.earliest <= end)
-            .filter(|range| range.begin <= end && range.of.concerns(who))
+            .filter(|range| range.begin <= end && range.scope.concerns(who))
             .fold(0, |flags, range| flags | range.flag)
     }
 }
@@ -126,31 +126,31 @@ impl LossRanges {
 mod tests {
     use super::*;
 
-    const ONE: Whose = Whose {
+    const ONE: VisitThread = VisitThread {
         tid: Tid(1),
         stayed: None,
     };
 
-    const fn thread(tid: u32) -> Of {
-        Of {
+    const fn thread(tid: u32) -> LossScope {
+        LossScope {
             tid: Some(Tid(tid)),
             cpu: None,
         }
     }
 
-    const fn cpu(cpu: u16) -> Of {
-        Of {
+    const fn cpu(cpu: u16) -> LossScope {
+        LossScope {
             tid: None,
             cpu: Some(Cpu(cpu)),
         }
     }
 
-    const fn who(tid: u32, stayed: Option<u16>) -> Whose {
+    const fn who(tid: u32, stayed: Option<u16>) -> VisitThread {
         let stayed = match stayed {
             Some(cpu) => Some(Cpu(cpu)),
             None => None,
         };
-        Whose {
+        VisitThread {
             tid: Tid(tid),
             stayed,
         }
@@ -169,8 +169,8 @@ mod tests {
     #[test]
     fn overlap() {
         let mut losses = LossRanges::default();
-        losses.add(TraceNs(10), TraceNs(20), 1, Of::default());
-        losses.add(TraceNs(30), TraceNs(40), 2, Of::default());
+        losses.add(TraceNs(10), TraceNs(20), 1, LossScope::default());
+        losses.add(TraceNs(30), TraceNs(40), 2, LossScope::default());
         assert_eq!(losses.flags(TraceNs(0), TraceNs(9), ONE), 0);
         assert_eq!(losses.flags(TraceNs(0), TraceNs(10), ONE), 1);
         assert_eq!(losses.flags(TraceNs(20), TraceNs(30), ONE), 3);
@@ -180,7 +180,7 @@ mod tests {
                 TraceNs(100 + n * 10),
                 TraceNs(101 + n * 10),
                 1,
-                Of::default(),
+                LossScope::default(),
             );
         }
         assert_eq!(losses.flags(TraceNs(15), TraceNs(16), ONE), 3);
@@ -194,20 +194,20 @@ mod tests {
             ranges in proptest::collection::vec((0_i64..1000, 0_i64..100, 0_u32..3, 0_u32..5), 0..100),
             asked in proptest::collection::vec((0_i64..1000, 0_i64..50, 2_u16..5), 1..50),
         ) {
-            let of = |of: u32| match of {
-                0 => Of::default(),
-                1 | 2 => thread(of),
-                _ => cpu(of as u16),
+            let scope = |number: u32| match number {
+                0 => LossScope::default(),
+                1 | 2 => thread(number),
+                _ => cpu(number as u16),
             };
             let mut losses = LossRanges::default();
             for (begin, len, flag, tid) in &ranges {
-                losses.add(TraceNs(*begin), TraceNs(begin + len), 1 << flag, of(*tid));
+                losses.add(TraceNs(*begin), TraceNs(begin + len), 1 << flag, scope(*tid));
             }
             for (begin, len, stayed) in asked {
                 let who = who(1, Some(stayed).filter(|cpu| *cpu > 2));
                 let end = begin + len;
                 let within = ranges.iter().filter(|(from, len, _, tid)| {
-                    *from <= end && from + len >= begin && of(*tid).concerns(who)
+                    *from <= end && from + len >= begin && scope(*tid).concerns(who)
                 });
                 let flags = within.fold(0, |flags, (_, _, flag, _)| flags | 1 << flag);
                 proptest::prop_assert_eq!(losses.flags(TraceNs(begin), TraceNs(end), who), flags);
@@ -219,9 +219,9 @@ mod tests {
     #[test]
     fn out_of_order() {
         let mut losses = LossRanges::default();
-        losses.add(TraceNs(60), TraceNs(100), 1, Of::default());
-        losses.add(TraceNs(10), TraceNs(50), 2, Of::default());
-        losses.add(TraceNs(40), TraceNs(70), 2, Of::default());
+        losses.add(TraceNs(60), TraceNs(100), 1, LossScope::default());
+        losses.add(TraceNs(10), TraceNs(50), 2, LossScope::default());
+        losses.add(TraceNs(40), TraceNs(70), 2, LossScope::default());
         assert_eq!(losses.flags(TraceNs(80), TraceNs(90), ONE), 1);
         assert_eq!(losses.flags(TraceNs(55), TraceNs(58), ONE), 2);
         assert_eq!(losses.flags(TraceNs(65), TraceNs(90), ONE), 3);
@@ -234,7 +234,7 @@ mod tests {
         let mut losses = LossRanges::default();
         losses.add(TraceNs(10), TraceNs(20), 1, thread(1));
         losses.add(TraceNs(15), TraceNs(20), 1, thread(2));
-        losses.add(TraceNs(30), TraceNs(40), 2, Of::default());
+        losses.add(TraceNs(30), TraceNs(40), 2, LossScope::default());
         let flags =
             |losses: &LossRanges, tid, end| losses.flags(TraceNs(0), TraceNs(end), who(tid, None));
         assert_eq!([1, 2, 3].map(|tid| flags(&losses, tid, 50)), [3, 3, 2]);

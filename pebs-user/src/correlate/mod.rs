@@ -32,8 +32,8 @@ use counts::Counted;
 pub use counts::{Count, EventCounts};
 pub use interrupts_and_faults::ExtraRecords;
 pub use intervals::IntervalCounts;
-use loss::Whose;
-pub use loss::{LossRanges, Of};
+use loss::VisitThread;
+pub use loss::{LossRanges, LossScope};
 pub use throttle::{LONGEST_TICK_NS, Throttled};
 pub use visit::{ClosedVisit, Counts, MarkTime, OpenLoad, OwnWork, RawWait};
 
@@ -134,7 +134,7 @@ pub struct Correlator {
     next_item: Vec<u64>,
     held: usize,
     /// Missing switch-in events within visits.
-    pub untold_switches: u64,
+    pub missing_switches: u64,
     /// Processes that died of a signal that a probe can cause.
     pub crashes: Vec<Crash>,
     /// Samples in time that is of no single item, because several were open.
@@ -182,12 +182,12 @@ impl Crash {
 /// Whether no record of an interval is missing.
 fn is_whole(interval: &IntervalCounts<'_>, losses: &LossRanges) -> bool {
     let (begin, end) = interval.seen;
-    let who = Whose {
+    let who = VisitThread {
         tid: interval.tid,
         stayed: interval.stayed,
     };
     let flags = losses.flags(begin, end, who);
-    flags & visit_flag::LOSS == 0 && !interval.events.lacks
+    flags & visit_flag::LOSS == 0 && !interval.events.incomplete
 }
 
 impl Correlator {
@@ -226,7 +226,7 @@ impl Correlator {
             throttles: Throttles::default(),
             next_visit: 1,
             held: 0,
-            untold_switches: 0,
+            missing_switches: 0,
             crashes: Vec::new(),
             pool: Vec::new(),
             scratch: Scratch::default(),
@@ -235,14 +235,14 @@ impl Correlator {
 
     /// Sets the time that marks take, by probe and role. Call it before the first record; the default is 0.
     pub fn mark_times(&mut self, times: &[[MarkTime; 4]]) {
-        for (mine, told) in self.mark_times.iter_mut().zip(times) {
-            *mine = *told;
+        for (mine, time) in self.mark_times.iter_mut().zip(times) {
+            *mine = *time;
         }
     }
 
     /// Flags the visits that overlap this range and may have lost records in it: open ones and later ones.
-    pub fn loss(&mut self, (begin, end): (TraceNs, TraceNs), flag: u32, of: Of) {
-        self.losses.add(begin, end, flag, of);
+    pub fn loss(&mut self, (begin, end): (TraceNs, TraceNs), flag: u32, scope: LossScope) {
+        self.losses.add(begin, end, flag, scope);
     }
 
     /// Sets the begin of interval 0 (`--count-interval`). Call it before the first record.
@@ -391,7 +391,7 @@ impl Correlator {
             } => {
                 if let Some(thread) = self.threads.get_mut(tid) {
                     let off = thread::Off::new(ip, state, preempted).at(stack);
-                    self.untold_switches += u64::from(thread.switch_out(time, cpu, off));
+                    self.missing_switches += u64::from(thread.switch_out(time, cpu, off));
                 }
                 if let Some(intervals) = &mut self.intervals {
                     intervals.leaves(tid);
@@ -484,8 +484,12 @@ impl Correlator {
     /// Reports the counters that have resumed by `time`, and flags their ranges.
     fn end_throttles(&mut self, time: TraceNs, sign: Option<Sign>, sink: &mut impl Sink) {
         while let Some(range) = self.throttles.next_over(time, sign) {
-            self.losses
-                .add(range.begin, range.end, visit_flag::THROTTLED, Of::default());
+            self.losses.add(
+                range.begin,
+                range.end,
+                visit_flag::THROTTLED,
+                LossScope::default(),
+            );
             sink.throttled(&range);
         }
     }
@@ -636,7 +640,7 @@ impl Correlator {
         {
             self.by_id.remove(&(visit.probe, visit.pid, id));
         }
-        let who = Whose {
+        let who = VisitThread {
             tid: visit.tid,
             stayed: self.stayed_on(&visit, end),
         };

@@ -218,11 +218,11 @@ fn lose(correlator: &mut Correlator, time: TraceNs, words: &[&str]) -> bool {
         _ => return false,
     };
     let from = TraceNs(words[1].parse().unwrap());
-    let of = Of {
+    let scope = LossScope {
         tid: option(words, "tid").map(|tid| Tid(tid as u32)),
         cpu: option(words, "cpu").map(|cpu| Cpu(cpu as u16)),
     };
-    correlator.loss((from, time), flag, of);
+    correlator.loss((from, time), flag, scope);
     true
 }
 
@@ -266,8 +266,13 @@ fn run_on(probes: &ProbeSet, input: &str) -> String {
 /// Ends the trace and returns the output.
 fn finish(mut correlator: Correlator, end: TraceNs, mut printer: Printer) -> String {
     correlator.finish(end, &mut printer);
-    if correlator.untold_switches > 0 {
-        writeln!(printer.0, "untold {}", correlator.untold_switches).unwrap();
+    if correlator.missing_switches > 0 {
+        writeln!(
+            printer.0,
+            "missing switch-ins {}",
+            correlator.missing_switches
+        )
+        .unwrap();
     }
     if correlator.shared_samples > 0 {
         writeln!(printer.0, "shared samples {}", correlator.shared_samples).unwrap();

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use pebs_common::record::Interference;
 
 use super::ProbeRule;
-use super::counts::Known;
+use super::counts::CountsState;
 use super::turns::{Owner, Turns};
 use super::visit::{OpenVisit, OwnWork, RUNNABLE, RawWait};
 use crate::store::run::VisitRule;
@@ -125,7 +125,7 @@ pub(super) struct Thread {
     pub(super) off: Option<(Off, TraceNs)>,
     /// Whether a wait of a visit ended at another record because its switch-in event is missing: see
     /// [`Thread::switch_out`].
-    came_untold: bool,
+    missed_switch_in: bool,
     /// Stack pointers of the open visits, highest first, to find those that concern few frames of a deep recursion.
     sps: Vec<u64>,
     /// Last calls taken for unwound, oldest first: probe and stack pointer.
@@ -135,7 +135,7 @@ pub(super) struct Thread {
     pub has_stacks: bool,
     /// Time off the CPU so far in which it could not run, waits within marks excepted, ns; see [`Thread::slept_ns`].
     slept_ns: i64,
-    pub(super) counts_known: Known,
+    pub(super) counts_known: CountsState,
     /// Last waker while it seemed to be on the CPU: see [`Thread::wake`].
     woken_early: Option<Option<Actor>>,
 }
@@ -153,9 +153,9 @@ impl Thread {
             turns: Turns::new(resumes),
             own: OwnWork::default(),
             off: None,
-            came_untold: false,
+            missed_switch_in: false,
             slept_ns: 0,
-            counts_known: Known::default(),
+            counts_known: CountsState::default(),
             woken_early: None,
         }
     }
@@ -219,7 +219,7 @@ impl Thread {
         }
         self.leave(time);
         self.turns.set(owner);
-        self.lack_counts();
+        self.flag_incomplete_counts();
         if self.off.is_none() {
             self.go_on(time);
         }
@@ -227,7 +227,7 @@ impl Thread {
 
     /// Ends the current visit's turn: no visit is current.
     fn leave(&mut self, time: TraceNs) {
-        self.lack_counts();
+        self.flag_incomplete_counts();
         self.settle_off(time, None);
         self.pause(time);
         self.turns.owner = Owner::Nobody;
@@ -284,7 +284,7 @@ impl Thread {
         if self.off.is_some() {
             self.on_cpu(time, cpu);
         }
-        let untold = std::mem::take(&mut self.came_untold);
+        let missed_switch_in = std::mem::take(&mut self.missed_switch_in);
         self.counts_end();
         self.cpu = self.place(cpu);
         if off.sleeps() && self.turns.sleep() {
@@ -302,7 +302,7 @@ impl Thread {
                 .iter_mut()
                 .for_each(|visit| visit.flags |= visit_flag::PREEMPTED);
         }
-        untold
+        missed_switch_in
     }
 
     /// Records that the thread was woken; of several wake-ups the first counts.
@@ -345,7 +345,7 @@ impl Thread {
     }
 
     pub(super) fn switch_in(&mut self, time: TraceNs, cpu: Cpu) {
-        self.came_untold = false;
+        self.missed_switch_in = false;
         let cpu = self.place(cpu);
         let migrated = cpu != self.cpu && self.cpu != Cpu::UNKNOWN;
         let early = self.woken_early.take();
@@ -396,9 +396,9 @@ impl Thread {
     pub(super) fn on_cpu(&mut self, time: TraceNs, cpu: Cpu) {
         if self.off.is_some() || cpu != self.cpu {
             let is_wait = self.off.is_some() && !self.visits.is_empty();
-            let untold = self.came_untold || is_wait;
+            let missed_switch_in = self.missed_switch_in || is_wait;
             self.switch_in(time, cpu);
-            self.came_untold = untold;
+            self.missed_switch_in = missed_switch_in;
         }
     }
 

@@ -3,7 +3,7 @@
 use std::ops::{Deref, DerefMut};
 
 use super::counts::EventCounts;
-use super::interrupts_and_faults::{ExtraRecords, Taken};
+use super::interrupts_and_faults::{ExtraRecords, InterruptionTimes};
 use super::turns::Spells;
 use super::{Batch, CorrelateOptions};
 use crate::store::schema::{ArgValue, InterferenceColumns, visit_flag};
@@ -156,7 +156,7 @@ pub(super) struct VisitState {
     pub sp: u64,
     pub flags: u32,
     pub counts: Counts,
-    pub taken: Taken,
+    pub taken: InterruptionTimes,
     /// While the visit is open: own work on its thread before it began. Once closed: own work during it.
     pub own: OwnWork,
     pub args: Vec<Option<ArgValue>>,
@@ -190,7 +190,7 @@ impl Default for VisitState {
             sp: 0,
             flags: 0,
             counts: Counts::default(),
-            taken: Taken::default(),
+            taken: InterruptionTimes::default(),
             own: OwnWork::default(),
             args: Vec::new(),
             batch: Batch::default(),
@@ -223,7 +223,7 @@ impl VisitState {
         self.shared = Spells::default();
         self.flags = 0;
         self.counts = Counts::default();
-        self.taken = Taken::default();
+        self.taken = InterruptionTimes::default();
         self.active_since = None;
         self.args.clear();
         self.batch.clear();

@@ -91,7 +91,7 @@ impl SampleCost {
 
 /// A visit to learn from.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct LearntVisit {
     /// Number of its probe.
     pub probe: u16,
     /// Time on the CPU, including samples and marks, ns.
@@ -170,7 +170,7 @@ impl Learner {
     /// Adds a visit that ran without a break and contains only its own samples. Returns whether enough visits came for
     /// another [`Learner::learn`].
     #[inline]
-    pub(crate) fn see(&mut self, visit: &Seen) -> bool {
+    pub(crate) fn see(&mut self, visit: &LearntVisit) -> bool {
         let stratum = visit.samples as usize;
         if visit.samples >= STRATA as u64 || usize::from(visit.probe) >= PROBES {
             return false;
@@ -378,7 +378,7 @@ mod tests {
             while next <= 0.0 {
                 next += INTERVAL - TRUTH;
             }
-            let seen = Seen {
+            let seen = LearntVisit {
                 probe: 0,
                 ns,
                 samples,
@@ -399,7 +399,7 @@ mod tests {
     /// Items about as long as a sample takes, and a few that are slow for another reason: those are the most likely to
     /// have a sample, and don't matter.
     #[test]
-    fn short_items_tell_it() {
+    fn cost_from_short_items() {
         let cost = learnt(100_000, |random| match random.below(500) {
             0 => about(random, 39_000, 1_000),
             _ => about(random, 11_000, 700),
@@ -433,7 +433,7 @@ mod tests {
     /// If items differ by far more than a sample takes, or have many samples, the measured cost remains, with an error
     /// that covers the truth.
     #[test]
-    fn long_items_tell_nothing() {
+    fn long_items_keep_the_measured_cost() {
         let differ =
             |random: &mut SplitMix64| 20_000.0 + f64::from(random.below(400)).powi(2) * 5.0;
         for cost in [
@@ -454,7 +454,7 @@ mod tests {
         let mut learner = Learner::new(measured);
         assert!(!learner.learn());
         for n in 0..2_000 {
-            let seen = Seen {
+            let seen = LearntVisit {
                 probe: 0,
                 ns: 5_000.0,
                 samples: n % 4,

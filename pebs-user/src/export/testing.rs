@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use crate::store::fixtures::Did::{Ran, Waited};
-use crate::store::fixtures::{Made, Maker, TestTrace, info_with};
+use crate::store::fixtures::{Maker, TestTrace, VisitFixture, info_with};
 use crate::store::schema::{
     ArgType, ArgValue, FunctionRow, INTERRUPT, LossRow, SampleRow, VisitFunctionRow, VisitRow,
     WaitRow, sample_flag, visit_flag,
@@ -149,11 +149,11 @@ pub(crate) fn small() -> TestTrace {
     let mut maker = maker();
     let recv = |id, key: &str, did: &[_]| {
         let args = [Some(key.into()), None];
-        Made::with(args, did).item(id).tid(101)
+        VisitFixture::with(args, did).item(id).tid(101)
     };
     let work = |id, n: u64, did: &[_]| {
         let args = [None, Some(n.into())];
-        Made::with(args, did).probe(1).item(id).tid(102)
+        VisitFixture::with(args, did).probe(1).item(id).tid(102)
     };
     let slow = [
         Ran(2, 80_000),

@@ -127,7 +127,7 @@ fn stacks_of_waits() {
     let mut maker = Maker::new(fixtures::info(&["/opt/app:handle"]));
     maker.extras = true;
     let did = [Did::Ran(1, 50_000), Did::Waited(4, "sleeping", 70_000)];
-    maker.visit(&fixtures::Made::new(0, "", &did));
+    maker.visit(&fixtures::VisitFixture::new(0, "", &did));
     let names = [
         (1, "parse", "/opt/app"),
         (3, "schedule", "[kernel]"),
@@ -370,15 +370,15 @@ fn refusals() {
         (error.to_string(), error.hint().unwrap())
     };
     let at = trace.dir.display();
-    let (said, hint) = error(Selection::Item(4_711));
-    assert_eq!(said, format!("no item 4711 in trace {at}"));
+    let (message, hint) = error(Selection::Item(4_711));
+    assert_eq!(message, format!("no item 4711 in trace {at}"));
     assert_eq!(hint, "the slowest items are 7, 9, 8");
-    let (said, _) = error(slow("1s"));
+    let (message, _) = error(slow("1s"));
     let reason = "none is by 1s, the longest took 199 us";
-    assert_eq!(said, format!("no slow visits in trace {at}: {reason}"));
+    assert_eq!(message, format!("no slow visits in trace {at}: {reason}"));
     // The end of item 12 is unknown.
-    let (said, _) = error(Selection::Item(12));
-    assert!(said.starts_with("nothing to export"), "{said}");
+    let (message, _) = error(Selection::Item(12));
+    assert!(message.starts_with("nothing to export"), "{message}");
     let empty = testing::finish(testing::maker());
     for format in [Format::Csv, Format::Perfetto, Format::Flamegraph] {
         let asked = (Selection::All, LossVisits::LeaveOut);

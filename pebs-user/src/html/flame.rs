@@ -43,7 +43,7 @@ struct WaitPaths {
 type Counts<K, V> = FxHashMap<u64, FxHashMap<K, V>>;
 
 /// Call paths on a page.
-struct Told<'a> {
+struct PagePaths<'a> {
     paths: &'a mut Paths,
     /// Their numbers on the page.
     numbers: FxHashMap<u32, usize>,
@@ -62,13 +62,13 @@ impl Flame {
         if trace.info.call_graph.is_none() {
             return Ok(flame);
         }
-        let mut told = Told {
+        let mut on_page = PagePaths {
             paths: &mut Paths::read(trace)?,
             numbers: FxHashMap::default(),
         };
-        flame.read_samples(trace, weight, (visits, set), (&mut told, parts))?;
+        flame.read_samples(trace, weight, (visits, set), (&mut on_page, parts))?;
         if weight.is_time() {
-            flame.read_waits(trace, (visits, set), (&mut told, parts))?;
+            flame.read_waits(trace, (visits, set), (&mut on_page, parts))?;
         }
         Ok(flame)
     }
@@ -78,23 +78,23 @@ impl Flame {
         trace: &Trace,
         weight: Weight<'_>,
         (visits, set): (&[Visit], &VisitSet),
-        (told, parts): (&mut Told<'_>, &mut Parts<'_>),
+        (on_page, parts): (&mut PagePaths<'_>, &mut Parts<'_>),
     ) -> Result<(), ReadError> {
         let mut counts: Counts<u32, u32> = FxHashMap::default();
         let mut sums: FxHashMap<u32, u64> = FxHashMap::default();
         samples(trace, EventId(weight.event()), |visit, function, stack| {
             if set.contains(visit) {
-                let path = told.paths.of(stack, function);
+                let path = on_page.paths.of(stack, function);
                 *counts.entry(visit).or_default().entry(path).or_default() += 1;
                 *sums.entry(path).or_default() += 1;
             }
         })?;
-        self.tell(told, sums, parts);
+        self.add_largest(on_page, sums, parts);
         for visit in visits {
             self.at.push(self.path.len());
             let own = counts.remove(&visit.visit_id).unwrap_or_default();
             let own = own.into_iter().filter_map(|(path, samples)| {
-                let number = told.numbers.get(&path)?;
+                let number = on_page.numbers.get(&path)?;
                 Some((*number, samples))
             });
             let mut own: Vec<(usize, u32)> = own.collect();
@@ -112,12 +112,12 @@ impl Flame {
         &mut self,
         trace: &Trace,
         (visits, set): (&[Visit], &VisitSet),
-        (told, parts): (&mut Told<'_>, &mut Parts<'_>),
+        (on_page, parts): (&mut PagePaths<'_>, &mut Parts<'_>),
     ) -> Result<(), ReadError> {
         let mut counts: Counts<(usize, u32), (i64, u32)> = FxHashMap::default();
         let mut sums: FxHashMap<u32, u64> = FxHashMap::default();
         load::waits(trace, set, |wait| {
-            let Some(path) = wait.stack.and_then(|stack| told.paths.of_wait(stack)) else {
+            let Some(path) = wait.stack.and_then(|stack| on_page.paths.of_wait(stack)) else {
                 return;
             };
             let part = parts.number(wait.function, Some(&wait.state));
@@ -128,13 +128,13 @@ impl Flame {
             let sum = sums.entry(path).or_default();
             *sum = sum.saturating_add(wait.ns().unsigned_abs());
         })?;
-        self.tell(told, sums, parts);
+        self.add_largest(on_page, sums, parts);
         let rows = &mut self.waits;
         for visit in visits {
             rows.at.push(rows.path.len());
             let own = counts.remove(&visit.visit_id).unwrap_or_default();
             let own = own.into_iter().filter_map(|((part, path), took)| {
-                let number = told.numbers.get(&path)?;
+                let number = on_page.numbers.get(&path)?;
                 Some((part, *number, took))
             });
             let mut own: Vec<(usize, usize, (i64, u32))> = own.collect();
@@ -151,14 +151,19 @@ impl Flame {
     }
 
     /// Adds the largest of these paths.
-    fn tell(&mut self, told: &mut Told<'_>, sums: FxHashMap<u32, u64>, parts: &mut Parts<'_>) {
+    fn add_largest(
+        &mut self,
+        on_page: &mut PagePaths<'_>,
+        sums: FxHashMap<u32, u64>,
+        parts: &mut Parts<'_>,
+    ) {
         let mut largest: Vec<(u32, u64)> = sums.into_iter().collect();
-        largest.retain(|(path, _)| told.paths.get(*path).known);
+        largest.retain(|(path, _)| on_page.paths.get(*path).known);
         largest.sort_unstable_by_key(|(path, sum)| (Reverse(*sum), *path));
         largest.truncate(MOST_PATHS);
         for (path, _) in largest {
-            told.numbers.entry(path).or_insert_with(|| {
-                let frames = told.paths.get(path).frames.iter().rev();
+            on_page.numbers.entry(path).or_insert_with(|| {
+                let frames = on_page.paths.get(path).frames.iter().rev();
                 let frames = frames.map(|function| parts.number(Some(*function), None));
                 self.paths.push(frames.collect());
                 self.paths.len() - 1

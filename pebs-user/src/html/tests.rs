@@ -11,7 +11,7 @@ use crate::export::select::{Request, Selection, choose};
 use crate::export::testing::{HOSTILE, finish, maker, put_strange, small, strange};
 use crate::store::fixtures::Did::{Called, Ran, Waited};
 use crate::store::fixtures::stacks::{server, with_stacks};
-use crate::store::fixtures::{Made, Maker, TestTrace, info};
+use crate::store::fixtures::{Maker, TestTrace, VisitFixture, info};
 use crate::store::reader::Trace;
 
 /// Names of Debian's browser.
@@ -36,7 +36,7 @@ fn large() -> TestTrace {
         let slow = [usual, Ran(2, 500_000), Waited(3, "sleeping", 90_000)];
         let did = if n % 200 == 7 { &slow } else { &slow[..1] };
         let key = format!("key:{n}");
-        let made = Made::with([Some(key.as_str().into()), None], did);
+        let made = VisitFixture::with([Some(key.as_str().into()), None], did);
         maker.at(n as i64 * 1_000_000, &made.tid(101));
     }
     finish(maker)
@@ -141,8 +141,8 @@ fn browse(page: &str) -> Option<String> {
         .output()
         .unwrap();
     let dom = String::from_utf8_lossy(&output.stdout).into_owned();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(dom.contains("data-ready="), "the script failed\n{said}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(dom.contains("data-ready="), "the script failed\n{errors}");
     Some(dom)
 }
 
@@ -231,8 +231,8 @@ fn used(page: &str, does: &str) -> Option<String> {
     let script =
         format!("<script>document.body.dataset.user = (() => {{ {does} }})();</script></body>");
     let dom = browse(&page.replace("</body>", &script))?;
-    let said = dom.split("data-user=\"").nth(1).unwrap();
-    Some(said.split('"').next().unwrap().to_owned())
+    let data = dom.split("data-user=\"").nth(1).unwrap();
+    Some(data.split('"').next().unwrap().to_owned())
 }
 
 /// The page of a trace with call stacks.
@@ -249,20 +249,20 @@ fn browser_shows_what_came_between() {
         maker.extras = extras;
         for i in 0..402_u64 {
             let ns = if i % 201 == 100 { 800_000 } else { 50_000 };
-            maker.visit(&Made::new(i, "k", &[Ran(1, ns)]));
+            maker.visit(&VisitFixture::new(i, "k", &[Ran(1, ns)]));
         }
         page(&maker.finish(&[(1, "handle", "/opt/app")])).0
     };
     let does = "return document.querySelector('#item-table thead').textContent \
         + [...document.querySelectorAll('.between')].map((it) => it.textContent).join();";
-    let Some(said) = used(&made(true), does) else {
+    let Some(shown) = used(&made(true), does) else {
         return;
     };
-    assert!(said.contains("most time ininterruptssoftirqs"), "{said}");
+    assert!(shown.contains("most time ininterruptssoftirqs"), "{shown}");
     let line = "interrupts 80.0 us (typical 5.00 us), softirqs 0 ns (typical 0 ns)";
-    assert!(said.contains(line) && !said.contains("fault"), "{said}");
-    let said = used(&made(false), does).unwrap();
-    assert!(!said.contains("interrupts"), "{said}");
+    assert!(shown.contains(line) && !shown.contains("fault"), "{shown}");
+    let shown = used(&made(false), does).unwrap();
+    assert!(!shown.contains("interrupts"), "{shown}");
 }
 
 /// Call paths are in the data as their samples are, the outermost function first.
@@ -338,7 +338,7 @@ fn browser_hangs_waits_under_what_blocked() {
     for i in 0..402_u64 {
         let slept = if i % 201 == 100 { 700_000 } else { 10_000 };
         let did = [Ran(1, 50_000), Waited(4, "sleeping", slept)];
-        maker.visit(&Made::new(i, "k", &did));
+        maker.visit(&VisitFixture::new(i, "k", &did));
     }
     let names = [
         (1, "parse", "/opt/app"),
@@ -348,7 +348,7 @@ fn browser_hangs_waits_under_what_blocked() {
     let page = page(&maker.finish(&names)).0;
     let does = "const at = [...document.querySelectorAll('.flame[data-side=picked] .frame')]; \
         return at.map((it) => it.dataset.depth + ' ' + it.getAttribute('aria-label').split(', typical')[0]).join('; ');";
-    let Some(said) = used(&page, does) else {
+    let Some(shown) = used(&page, does) else {
         return;
     };
     for frame in [
@@ -356,7 +356,7 @@ fn browser_hangs_waits_under_what_blocked() {
         "3 schedule ([kernel]): selected 700 us (2 waits)",
         "4 [sleeping]",
     ] {
-        assert!(said.contains(frame), "{frame} in {said}");
+        assert!(shown.contains(frame), "{frame} in {shown}");
     }
 }
 

@@ -10,9 +10,9 @@ use crate::perf::data::format::Field;
 use crate::perf::data::reader::PerfData;
 use crate::perf::data::records::Item;
 use crate::perf::layout::Layout;
-use crate::perf::record::{Mode, RawRecord, Record as PerfRecord, What};
+use crate::perf::record::{Mode, RawRecord, Record as PerfRecord, RecordKind};
 use crate::perf::sample::{Malformed, Sample, Words};
-use crate::pipeline::{Pipeline, Told, ToldLoss};
+use crate::pipeline::{ImportedRound, Pipeline, ReportedLoss};
 use crate::stream::access::{self, Access};
 use crate::stream::decode::{
     ArgBytes, Body, Inbox as _, RawSample, Record, STATE_UNKNOWN, SampleKind,
@@ -51,7 +51,7 @@ pub fn feed(
     origin: KtimeNs,
     pipeline: &mut Pipeline,
 ) -> Fed {
-    let known = Known { data, survey };
+    let known = FileInfo { data, survey };
     let mut feed = Feed::new(survey, parts, origin, pipeline);
     let mut losses = survey.losses.as_slice();
     let mut settle = |feed: &mut Feed<'_>, frontier: u64| {
@@ -89,7 +89,7 @@ pub fn feed(
 
 /// The file's metadata and survey.
 #[derive(Clone, Copy)]
-pub(super) struct Known<'a> {
+pub(super) struct FileInfo<'a> {
     pub data: &'a PerfData,
     pub survey: &'a Survey,
 }
@@ -103,7 +103,7 @@ pub(super) struct Feed<'a> {
     partners: Partners,
     origin: KtimeNs,
     pipeline: &'a mut Pipeline,
-    told: Told,
+    pending: ImportedRound,
     /// Processes with marks from a table.
     marked: FxHashSet<u32>,
     /// Number of execs in such processes.
@@ -128,7 +128,7 @@ fn left_user_space(sample: &Sample<'_>) -> Option<Ip> {
 
 /// A thread and CPU at an instant.
 #[derive(Clone, Copy)]
-struct At {
+struct ThreadAt {
     time: u64,
     pid: u32,
     tid: u32,
@@ -152,7 +152,7 @@ impl<'a> Feed<'a> {
             partners: Partners::default(),
             origin,
             pipeline,
-            told: Told::default(),
+            pending: ImportedRound::default(),
             marked: marks.iter().filter_map(|mark| pid(mark.tid)).collect(),
             replaced: 0,
             marks,
@@ -176,23 +176,23 @@ impl<'a> Feed<'a> {
     }
 
     /// Hands everything before `frontier` to the pipeline, with the ranges without full data that begin before it.
-    pub(super) fn settle(&mut self, known: Known<'_>, losses: &[ToldLoss], frontier: u64) {
+    pub(super) fn settle(&mut self, known: FileInfo<'_>, losses: &[ReportedLoss], frontier: u64) {
         while let Some((mark, rest)) = self.marks.split_first().filter(|(m, _)| m.time < frontier) {
             self.marks = rest;
             self.table_mark(known.survey, mark);
         }
-        self.told.losses.extend_from_slice(losses);
+        self.pending.losses.extend_from_slice(losses);
         self.missing_switches(frontier);
-        self.told.frontier = KtimeNs(frontier);
-        self.pipeline.settle(&mut self.told);
+        self.pending.frontier = KtimeNs(frontier);
+        self.pipeline.settle(&mut self.pending);
     }
 
     /// Reports a gap where a thread with items leaves twice in a row: the switch-in between is missing.
     fn missing_switches(&mut self, frontier: u64) {
-        let (losses, fed) = (&mut self.told.losses, &mut self.fed);
+        let (losses, fed) = (&mut self.pending.losses, &mut self.fed);
         self.partners.settle(frontier, |tid, (begin, end)| {
             fed.lone_switches += 1;
-            losses.push(ToldLoss {
+            losses.push(ReportedLoss {
                 begin: KtimeNs(begin),
                 end: KtimeNs(end),
                 cpu: None,
@@ -205,7 +205,7 @@ impl<'a> Feed<'a> {
     fn table_mark(&mut self, survey: &Survey, mark: &super::marks::MarkRow) {
         let pid = survey.pids.get(&mark.tid).copied();
         self.fed.unknown_threads += u64::from(pid.is_none());
-        let at = At {
+        let at = ThreadAt {
             time: mark.time,
             // A thread without records is taken for a process.
             pid: pid.unwrap_or(mark.tid),
@@ -242,9 +242,9 @@ impl<'a> Feed<'a> {
             let trace_time = |time: u64| TraceNs(time.wrapping_sub(origin.0).cast_signed());
             let source = run.source((cpu, event), trace_time);
             self.pipeline.inbox().samples(Pid(pid), Tid(tid), &source);
-            self.told.decoded.entry(cpu).or_default().samples += run.len() as u64;
+            self.pending.decoded.entry(cpu).or_default().samples += run.len() as u64;
         } else {
-            self.told.filtered += run.len() as u64;
+            self.pending.filtered += run.len() as u64;
         }
         self.newest = run.times().fold(self.newest, u64::max);
         true
@@ -258,7 +258,7 @@ impl<'a> Feed<'a> {
         for Alike { time, .. } in run.samples() {
             self.newest = self.newest.max(time);
             self.sight(time, tid, Place::Marked);
-            let at = At {
+            let at = ThreadAt {
                 time,
                 pid,
                 tid,
@@ -270,14 +270,18 @@ impl<'a> Feed<'a> {
 
     pub(super) fn record(
         &mut self,
-        known: Known<'_>,
+        known: FileInfo<'_>,
         raw: RawRecord<'_>,
         decoded: &Result<(usize, PerfRecord<'_>), Malformed>,
     ) {
         match decoded {
             Ok((event, record)) => self.take(known, *event, raw, record),
             Err(Malformed::Short | Malformed::LeftOver(_)) if raw.kind == PERF_RECORD_SAMPLE => {
-                self.told.decoded.entry(Cpu::UNKNOWN).or_default().malformed += 1;
+                self.pending
+                    .decoded
+                    .entry(Cpu::UNKNOWN)
+                    .or_default()
+                    .malformed += 1;
             }
             Err(_) => {}
         }
@@ -285,31 +289,31 @@ impl<'a> Feed<'a> {
 
     fn take(
         &mut self,
-        known: Known<'_>,
+        known: FileInfo<'_>,
         event: usize,
         raw: RawRecord<'_>,
         record: &PerfRecord<'_>,
     ) {
-        let told = record.time();
-        let near = told.filter(|time| !known.survey.is_far(*time));
-        let is_far = near.is_none() && told.is_some();
-        if is_far && !matches!(record.what, What::Sample(_) | What::Mmap(_)) {
+        let recorded = record.time();
+        let near = recorded.filter(|time| !known.survey.is_far(*time));
+        let is_far = near.is_none() && recorded.is_some();
+        if is_far && !matches!(record.kind, RecordKind::Sample(_) | RecordKind::Mmap(_)) {
             return;
         }
         let time = near.unwrap_or(0);
-        if !matches!(record.what, What::Other { .. }) {
+        if !matches!(record.kind, RecordKind::Other { .. }) {
             self.newest = self.newest.max(time);
         }
         let (pid, tid) = record.id.pid_tid.unwrap_or((0, 0));
-        let at = At {
+        let at = ThreadAt {
             time,
             pid,
             tid,
             cpu: cpu(record.id.cpu).unwrap_or(Cpu::UNKNOWN),
         };
-        match record.what {
-            What::Sample(sample) => self.sample(known.survey, event, (at, raw), &sample),
-            What::Switch { out, preempted, .. } if near.is_some() => {
+        match record.kind {
+            RecordKind::Sample(sample) => self.sample(known.survey, event, (at, raw), &sample),
+            RecordKind::Switch { out, preempted, .. } if near.is_some() => {
                 let state = if preempted { 0 } else { STATE_UNKNOWN };
                 let ip = None;
                 self.task(
@@ -326,8 +330,8 @@ impl<'a> Feed<'a> {
                     },
                 );
             }
-            What::Exit(task) => {
-                let at = At {
+            RecordKind::Exit(task) => {
+                let at = ThreadAt {
                     pid: task.pid,
                     tid: task.tid,
                     ..at
@@ -336,10 +340,10 @@ impl<'a> Feed<'a> {
                     let last = task.pid == task.tid;
                     self.task(at, Body::Exit { last, signal: 0 });
                 }
-                self.process(known.data, (at, raw), &record.what);
+                self.process(known.data, (at, raw), &record.kind);
             }
-            What::Mmap(_) | What::Comm { .. } | What::Fork(_) => {
-                self.process(known.data, (at, raw), &record.what);
+            RecordKind::Mmap(_) | RecordKind::Comm { .. } | RecordKind::Fork(_) => {
+                self.process(known.data, (at, raw), &record.kind);
             }
             _ => {}
         }
@@ -349,17 +353,17 @@ impl<'a> Feed<'a> {
         &mut self,
         survey: &Survey,
         event: usize,
-        (at, raw): (At, RawRecord<'_>),
+        (at, raw): (ThreadAt, RawRecord<'_>),
         sample: &Sample<'_>,
     ) {
         if at.time == 0 {
-            self.told.untimed += 1;
+            self.pending.untimed += 1;
             return;
         }
         match &self.roles.uses[event] {
-            Use::LeftOut => self.told.filtered += 1,
+            Use::LeftOut => self.pending.filtered += 1,
             // A guest's addresses are another machine's.
-            Use::Samples(_) if is_guest(raw) => self.told.filtered += 1,
+            Use::Samples(_) if is_guest(raw) => self.pending.filtered += 1,
             Use::Samples(number) => {
                 let stack = self.stack(survey.names.layout(event), at, sample);
                 let taken = RawSample {
@@ -373,12 +377,12 @@ impl<'a> Feed<'a> {
                     .inbox()
                     .sample(Pid(at.pid), Tid(at.tid), taken);
                 let registers = survey.registers[event];
-                if access::is_told(survey.names.layout(event), registers)
+                if access::may_have_access(survey.names.layout(event), registers)
                     && let Some(access) = Access::of(sample, registers)
                 {
                     self.pipeline.access(Tid(at.tid), &taken, access);
                 }
-                self.told.decoded.entry(at.cpu).or_default().samples += 1;
+                self.pending.decoded.entry(at.cpu).or_default().samples += 1;
             }
             Use::Mark { begin, id } => {
                 let id = id.as_ref().zip(sample.rest().raw);
@@ -391,8 +395,8 @@ impl<'a> Feed<'a> {
     }
 
     /// Key of a sample's call stack; its first frame is the sample's ip.
-    fn stack(&mut self, layout: &Layout, at: At, sample: &Sample<'_>) -> StackKey {
-        let has_calls = calls::are_told(layout);
+    fn stack(&mut self, layout: &Layout, at: ThreadAt, sample: &Sample<'_>) -> StackKey {
+        let has_calls = calls::has_call_stack(layout);
         if !layout.has(PERF_SAMPLE_CALLCHAIN) && !has_calls {
             return StackKey::NONE;
         }
@@ -419,7 +423,7 @@ impl<'a> Feed<'a> {
         self.pipeline.stack(Pid(at.pid), (kernel, is_cut), all())
     }
 
-    fn mark(&mut self, at: At, begin: bool, id: Option<u64>) {
+    fn mark(&mut self, at: ThreadAt, begin: bool, id: Option<u64>) {
         use crate::store::run::VisitRule;
         let role = match (begin, self.roles.rule) {
             (true, Some(VisitRule::UntilNext)) => Role::Next,
@@ -437,25 +441,25 @@ impl<'a> Feed<'a> {
                 args: ArgBytes::default(),
             },
         );
-        self.told.decoded.entry(at.cpu).or_default().marks += 1;
+        self.pending.decoded.entry(at.cpu).or_default().marks += 1;
     }
 
-    fn sched_switch(&mut self, survey: &Survey, event: usize, at: At, sample: &Sample<'_>) {
+    fn sched_switch(&mut self, survey: &Survey, event: usize, at: ThreadAt, sample: &Sample<'_>) {
         let switched = survey.switch_formats[event].as_ref();
         let switched = switched.zip(sample.rest().raw);
         let Some(switched) = switched.and_then(|(format, raw)| format.read(raw)) else {
-            self.told.decoded.entry(at.cpu).or_default().malformed += 1;
+            self.pending.decoded.entry(at.cpu).or_default().malformed += 1;
             return;
         };
         self.sight(at.time, switched.prev, Place::Off);
         self.sight(at.time, switched.next, Place::On);
         let pid_of = |tid: u32| survey.pids.get(&tid).copied();
-        let prev = At {
+        let prev = ThreadAt {
             tid: switched.prev,
             pid: pid_of(switched.prev).unwrap_or(at.pid),
             ..at
         };
-        let next = pid_of(switched.next).map(|pid| At {
+        let next = pid_of(switched.next).map(|pid| ThreadAt {
             tid: switched.next,
             pid,
             ..at
@@ -488,12 +492,12 @@ impl<'a> Feed<'a> {
         }
     }
 
-    fn task(&mut self, at: At, body: Body) {
+    fn task(&mut self, at: ThreadAt, body: Body) {
         self.put(at, body);
-        self.told.decoded.entry(at.cpu).or_default().tasks += 1;
+        self.pending.decoded.entry(at.cpu).or_default().tasks += 1;
     }
 
-    fn put(&mut self, at: At, body: Body) {
+    fn put(&mut self, at: ThreadAt, body: Body) {
         let record = Record {
             time: self.trace_time(at.time),
             pid: Pid(at.pid),
@@ -505,11 +509,16 @@ impl<'a> Feed<'a> {
     }
 
     /// Passes on mappings, forks, execs and exits.
-    fn process(&mut self, data: &PerfData, (at, raw): (At, RawRecord<'_>), what: &What<'_>) {
-        if raw.mode() == Mode::Kernel && matches!(what, What::Mmap(_)) {
+    fn process(
+        &mut self,
+        data: &PerfData,
+        (at, raw): (ThreadAt, RawRecord<'_>),
+        kind: &RecordKind<'_>,
+    ) {
+        if raw.mode() == Mode::Kernel && matches!(kind, RecordKind::Mmap(_)) {
             return;
         }
-        let Some(mut what) = SidebandKind::of(what, raw.misc) else {
+        let Some(mut what) = SidebandKind::of(kind, raw.misc) else {
             return;
         };
         // An exec removes the program's own probes and so ends their items. Items of a table continue.
@@ -529,14 +538,14 @@ impl<'a> Feed<'a> {
         if let SidebandKind::Mapped { mapping, .. } = &mut what
             && let Backing::File(file) = &mut mapping.backing
         {
-            let said = facts(
+            let recorded = facts(
                 data,
                 std::os::unix::ffi::OsStrExt::as_bytes(file.path.as_os_str()),
             );
-            file.identity = said.identity;
-            file.build_id = file.build_id.or(said.build_id);
+            file.identity = recorded.identity;
+            file.build_id = file.build_id.or(recorded.build_id);
         }
-        self.told.sideband.push(SidebandEvent {
+        self.pending.sideband.push(SidebandEvent {
             time: KtimeNs(at.time),
             cpu: at.cpu,
             what,

@@ -3,8 +3,8 @@
 use rustc_hash::FxHashMap;
 
 use crate::correlate::LONGEST_TICK_NS;
-use crate::perf::record::{RawRecord, Record, What};
-use crate::pipeline::ToldLoss;
+use crate::perf::record::{RawRecord, Record, RecordKind};
+use crate::pipeline::ReportedLoss;
 use crate::units::{Cpu, KtimeNs, Tid};
 
 /// Largest loss count accepted from one record; a larger one is malformed and clamped.
@@ -18,11 +18,11 @@ type Stopped = (u64, Option<Cpu>, Option<Tid>);
 
 /// Progress of [`Losses::due`].
 #[derive(Debug, Default)]
-struct Told {
+struct DueProgress {
     /// Number of ranges taken from `Losses::ranges`.
     seen: usize,
     /// Taken ranges that begin at the last frontier or later.
-    later: Vec<ToldLoss>,
+    later: Vec<ReportedLoss>,
     /// The last frontier.
     until: u64,
     /// Whether a range that begins before `until` was found too late.
@@ -32,7 +32,7 @@ struct Told {
 /// Collects the losses while the file is read.
 #[derive(Debug, Default)]
 pub(super) struct Losses {
-    ranges: Vec<ToldLoss>,
+    ranges: Vec<ReportedLoss>,
     /// Stopped counters, by event and stream id.
     stopped: FxHashMap<(u64, u64), Stopped>,
     /// Time of the previous record in the file.
@@ -44,10 +44,10 @@ pub(super) struct Losses {
     /// Newest time at the end of each of the last rounds, oldest first.
     rounds: [u64; ROUNDS],
     /// Records lost: as reported by records in the rings, and as counted by perf at the end.
-    told: u64,
+    reported: u64,
     counted: u64,
     left_out: u64,
-    on_the_way: Told,
+    due_progress: DueProgress,
 }
 
 /// Rounds to look back. A LOST record is read in the same round as the full ring that it reports, or in the next; what
@@ -78,9 +78,9 @@ impl Losses {
 
     /// Takes LOST and LOST_SAMPLES: records lost up to the record's time.
     pub(super) fn lost(&mut self, raw: RawRecord<'_>, record: &Record<'_>, cpu: Option<Cpu>) {
-        let (records, in_hardware) = match record.what {
-            What::Lost { records } => (records.min(LOST_MAX), false),
-            What::LostSamples { records } => (records.min(LOST_MAX), true),
+        let (records, in_hardware) = match record.kind {
+            RecordKind::Lost { records } => (records.min(LOST_MAX), false),
+            RecordKind::LostSamples { records } => (records.min(LOST_MAX), true),
             _ => return,
         };
         if in_hardware && raw.has(LEFT_OUT) {
@@ -93,13 +93,13 @@ impl Losses {
             if in_hardware {
                 self.counted += records;
             } else {
-                self.told += records;
+                self.reported += records;
                 self.range(self.before, self.before, cpu, Some(records));
             }
             return;
         };
         if !in_hardware {
-            self.told += records;
+            self.reported += records;
         }
         self.range(self.whole_until(cpu).min(time), time, cpu, Some(records));
     }
@@ -130,7 +130,7 @@ impl Losses {
     /// Adds the range of a stopped counter, at most one tick long: the counter restarts at the next tick or sooner. The
     /// record of the restart waits until the thread runs again, but the thread could not have counted before that.
     fn stood_still(&mut self, (begin, cpu, tid): Stopped, end: u64) {
-        self.ranges.push(ToldLoss {
+        self.ranges.push(ReportedLoss {
             begin: KtimeNs(begin),
             end: KtimeNs(end.clamp(begin, tick_after(begin))),
             cpu,
@@ -140,7 +140,7 @@ impl Losses {
     }
 
     fn range(&mut self, begin: u64, end: u64, cpu: Option<Cpu>, records: Option<u64>) {
-        self.ranges.push(ToldLoss {
+        self.ranges.push(ReportedLoss {
             begin: KtimeNs(begin),
             end: KtimeNs(end),
             cpu,
@@ -151,22 +151,29 @@ impl Losses {
 
     /// The ranges that begin before `frontier` and were not returned before, sorted by begin and cut at `first`, the
     /// recording's begin; and the time up to which they are complete. Call it after a round, while reading.
-    pub(super) fn due(&mut self, frontier: u64, first: u64) -> (Vec<ToldLoss>, u64) {
+    pub(super) fn due(&mut self, frontier: u64, first: u64) -> (Vec<ReportedLoss>, u64) {
         let frontier = self.settle_stopped(frontier);
-        let told = &mut self.on_the_way;
-        let new = self.ranges[told.seen..].iter();
-        told.later.extend(new.map(|range| within(*range, first)));
-        told.seen = self.ranges.len();
-        told.missed |= told.later.iter().any(|range| range.begin.0 < told.until);
-        told.until = frontier.max(told.until);
-        told.later.sort_by_key(|loss| (loss.begin, loss.end));
-        let due = told.later.partition_point(|loss| loss.begin.0 < frontier);
-        (told.later.drain(..due).collect(), frontier)
+        let progress = &mut self.due_progress;
+        let new = self.ranges[progress.seen..].iter();
+        progress
+            .later
+            .extend(new.map(|range| within(*range, first)));
+        progress.seen = self.ranges.len();
+        progress.missed |= progress
+            .later
+            .iter()
+            .any(|range| range.begin.0 < progress.until);
+        progress.until = frontier.max(progress.until);
+        progress.later.sort_by_key(|loss| (loss.begin, loss.end));
+        let due = progress
+            .later
+            .partition_point(|loss| loss.begin.0 < frontier);
+        (progress.later.drain(..due).collect(), frontier)
     }
 
     /// Whether [`Losses::due`] missed a range that was found only later.
     pub(super) const fn has_missed(&self) -> bool {
-        self.on_the_way.missed
+        self.due_progress.missed
     }
 
     /// Ends the ranges of counters that were stopped more than a tick ago, one tick after the stop. Returns the time up
@@ -192,7 +199,7 @@ impl Losses {
 
     /// All ranges of a recording from `first` to `end`, sorted by begin; and the samples dropped by `perf record
     /// --filter`.
-    pub(super) fn close(mut self, (first, end): (u64, u64)) -> (Vec<ToldLoss>, u64) {
+    pub(super) fn close(mut self, (first, end): (u64, u64)) -> (Vec<ReportedLoss>, u64) {
         self.end(end);
         for range in &mut self.ranges {
             *range = within(*range, first);
@@ -207,10 +214,10 @@ impl Losses {
             self.stood_still(was, end);
         }
         // Rings that were still full at the end have no LOST record.
-        let untold = self.counted.saturating_sub(self.told);
-        if untold > 0 {
+        let unreported = self.counted.saturating_sub(self.reported);
+        if unreported > 0 {
             self.counted = 0;
-            self.range(end, end, None, Some(untold));
+            self.range(end, end, None, Some(unreported));
         }
     }
 }
@@ -221,8 +228,8 @@ const fn tick_after(begin: u64) -> u64 {
 }
 
 /// Cuts a range at the recording's begin, which is its first record.
-fn within(range: ToldLoss, first: u64) -> ToldLoss {
-    ToldLoss {
+fn within(range: ReportedLoss, first: u64) -> ReportedLoss {
+    ReportedLoss {
         begin: KtimeNs(range.begin.0.max(first.min(range.end.0))),
         ..range
     }

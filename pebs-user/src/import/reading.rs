@@ -10,7 +10,7 @@
 //! `sched_switch`, which counts as switches only if threads come back as often as they leave.
 
 use super::error::ImportError;
-use super::feed::{Fed, Feed, Known};
+use super::feed::{Fed, Feed, FileInfo};
 use super::info::events;
 use super::roles::{MarkSource, Roles, roles};
 use super::survey::{Survey, Surveyor};
@@ -40,7 +40,7 @@ pub struct Premises {
     pub first: u64,
     events: Vec<EventInfo>,
     kernel: Option<RecordedKernel>,
-    said: (Vec<Event>, Features),
+    metadata: (Vec<Event>, Features),
 }
 
 impl Premises {
@@ -50,7 +50,7 @@ impl Premises {
             first,
             events: events(data, &survey, &roles),
             kernel: survey.recorded_kernel(data),
-            said: (data.events.clone(), data.features.clone()),
+            metadata: (data.events.clone(), data.features.clone()),
             survey,
             roles,
         })
@@ -65,7 +65,7 @@ impl Premises {
             first,
             events: expected_events,
             kernel,
-            said,
+            metadata,
         } = self;
         survey.far.records == 0
             && survey.times.is_some_and(|(begin, _)| begin == *first)
@@ -73,7 +73,7 @@ impl Premises {
             && events(data, survey, roles) == *expected_events
             && survey.recorded_kernel(data) == *kernel
             && survey.registers == begin.registers
-            && (&data.events, &data.features) == (&said.0, &said.1)
+            && (&data.events, &data.features) == (&metadata.0, &metadata.1)
     }
 }
 
@@ -155,7 +155,7 @@ impl Reading {
                 Item::Event(raw) => {
                     surveyor.look_at_events(data)?;
                     let decoded = surveyor.survey.names.decode(raw);
-                    let known = Known {
+                    let known = FileInfo {
                         data: &*data,
                         survey: &surveyor.survey,
                     };
@@ -167,7 +167,7 @@ impl Reading {
                 }
                 Item::Perf { kind, misc, body } if is_new => {
                     data.learn(kind, misc, body);
-                    data.events.len() != premises.said.0.len()
+                    data.events.len() != premises.metadata.0.len()
                 }
                 Item::Perf { .. } => false,
                 Item::Round => {
@@ -213,5 +213,5 @@ fn settle(
 ) {
     let (losses, frontier) = surveyor.losses.due(frontier, first);
     let survey = &surveyor.survey;
-    feed.settle(Known { data, survey }, &losses, frontier);
+    feed.settle(FileInfo { data, survey }, &losses, frontier);
 }

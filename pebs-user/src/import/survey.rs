@@ -15,9 +15,9 @@ use crate::perf::data::attr::Attr;
 use crate::perf::data::reader::PerfData;
 use crate::perf::data::records::{Fault, Item, Records};
 use crate::perf::data::tracing::Formats;
-use crate::perf::record::{MappedAs, Mmap, Mode, RawRecord, Record, What};
+use crate::perf::record::{MappedAs, Mmap, Mode, RawRecord, Record, RecordKind};
 use crate::perf::sample::{Malformed, Sample};
-use crate::pipeline::ToldLoss;
+use crate::pipeline::ReportedLoss;
 use crate::pmu::host::Vendor;
 use crate::stream::access::Registers;
 use crate::stream::fast_samples::Run;
@@ -87,7 +87,7 @@ pub struct Survey {
     /// Number of the kernel's context-switch records.
     pub switches: u64,
     /// Ranges without full data, sorted by begin.
-    pub losses: Vec<ToldLoss>,
+    pub losses: Vec<ReportedLoss>,
     /// Samples dropped by `perf record --filter`.
     pub left_out: u64,
     pub kernel: Option<KernelMapping>,
@@ -264,9 +264,11 @@ impl Surveyor {
     /// Notes a record's losses and time.
     fn note(&mut self, raw: RawRecord<'_>, record: &Record<'_>) {
         let (id, losses) = (&record.id, &mut self.losses);
-        match record.what {
-            What::Lost { .. } | What::LostSamples { .. } => losses.lost(raw, record, cpu(id.cpu)),
-            What::Throttle {
+        match record.kind {
+            RecordKind::Lost { .. } | RecordKind::LostSamples { .. } => {
+                losses.lost(raw, record, cpu(id.cpu));
+            }
+            RecordKind::Throttle {
                 stopped,
                 time,
                 id: event,
@@ -279,7 +281,7 @@ impl Surveyor {
             _ => {}
         }
         if let Some(time) = record.time()
-            && !matches!(record.what, What::Other { .. })
+            && !matches!(record.kind, RecordKind::Other { .. })
         {
             losses.see(time, cpu(id.cpu));
             self.times.see(time, is_sample(raw));
@@ -342,17 +344,17 @@ impl Survey {
         if let Some(thread) = record.id.pid_tid {
             self.meet(thread);
         }
-        match record.what {
-            What::Sample(sample) => self.sample(event, raw, &sample),
-            What::Mmap(mmap) => {
+        match record.kind {
+            RecordKind::Sample(sample) => self.sample(event, raw, &sample),
+            RecordKind::Mmap(mmap) => {
                 self.has_build_ids |= matches!(mmap.file, MappedAs::BuildId(_));
                 if raw.mode() == Mode::Kernel {
                     self.kernel_mapping(&mmap);
                 }
             }
-            What::Comm { pid, tid, .. } => self.meet((pid, tid)),
-            What::Fork(task) => self.meet((task.pid, task.tid)),
-            What::Switch { .. } => self.switches += 1,
+            RecordKind::Comm { pid, tid, .. } => self.meet((pid, tid)),
+            RecordKind::Fork(task) => self.meet((task.pid, task.tid)),
+            RecordKind::Switch { .. } => self.switches += 1,
             _ => {}
         }
     }

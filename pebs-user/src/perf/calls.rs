@@ -3,7 +3,7 @@
 use perf_event_open_sys::bindings as sys;
 
 use super::layout::Layout;
-use super::sample::{Rest, Words};
+use super::sample::{RareFields, Words};
 
 /// User-space calls that had not returned at a sample.
 ///
@@ -17,15 +17,15 @@ pub(crate) struct Calls<'a> {
 
 /// Whether the branches of such samples are a call stack.
 #[must_use]
-pub(crate) const fn are_told(layout: &Layout) -> bool {
+pub(crate) const fn has_call_stack(layout: &Layout) -> bool {
     const CALL_STACK: u64 = sys::PERF_SAMPLE_BRANCH_CALL_STACK as u64;
     layout.has(sys::PERF_SAMPLE_BRANCH_STACK) && layout.branch_sample_type & CALL_STACK != 0
 }
 
 impl<'a> Calls<'a> {
-    /// Returns the calls of a sample from [`are_told`] layouts; `None` if it has none.
+    /// Returns the calls of a sample from [`has_call_stack`] layouts; `None` if it has none.
     #[must_use]
-    pub(crate) fn of(sample: &Rest<'a>) -> Option<Self> {
+    pub(crate) fn of(sample: &RareFields<'a>) -> Option<Self> {
         let entries = sample.branches?.entries;
         (!entries.is_empty()).then_some(Self { entries })
     }
@@ -68,7 +68,7 @@ mod tests {
     fn callers_by_their_calls() {
         let body = body(&[[0x2020, 0x3000, 0], [0x1010, 0x2000, 0]]);
         let sample = Sample::decode(&LAYOUT, &body).unwrap();
-        assert!(are_told(&LAYOUT));
+        assert!(has_call_stack(&LAYOUT));
         let calls = Calls::of(&sample.rest()).unwrap();
         let looked_up = |inside, kernel: &[u64]| {
             let frames: Vec<u64> = kernel.iter().copied().chain(calls.frames(inside)).collect();
@@ -92,7 +92,7 @@ mod tests {
             branch_sample_type: sys::PERF_SAMPLE_BRANCH_ANY.into(),
             ..LAYOUT
         };
-        assert!(!are_told(&branches));
+        assert!(!has_call_stack(&branches));
         let empty = body(&[]);
         let sample = Sample::decode(&LAYOUT, &empty).unwrap();
         assert!(Calls::of(&sample.rest()).is_none());

@@ -85,15 +85,15 @@ pub enum Mode {
 pub struct Record<'a> {
     /// Time, place and event. Of a sample, from its own fields.
     pub id: SampleId,
-    pub what: What<'a>,
+    pub kind: RecordKind<'a>,
 }
 
 impl Record<'_> {
     /// Time on the recording's clock, ns; `None` if not recorded: synthesized records have time 0.
     #[must_use]
     pub fn time(&self) -> Option<u64> {
-        let own = match self.what {
-            What::Fork(task) | What::Exit(task) => Some(task.time),
+        let own = match self.kind {
+            RecordKind::Fork(task) | RecordKind::Exit(task) => Some(task.time),
             _ => None,
         };
         self.id.time.or(own).filter(|time| *time > 0)
@@ -102,7 +102,7 @@ impl Record<'_> {
 
 /// Kinds of [`Record`].
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum What<'a> {
+pub enum RecordKind<'a> {
     Sample(Sample<'a>),
     /// LOST: the ring was full.
     Lost {
@@ -216,57 +216,57 @@ pub fn decode<'a>(layout: &Layout, raw: RawRecord<'a>) -> Result<Record<'a>, Mal
             stream_id: sample.stream_id,
             cpu: sample.cpu,
         };
-        let what = What::Sample(sample);
-        return Ok(Record { id, what });
+        let kind = RecordKind::Sample(sample);
+        return Ok(Record { id, kind });
     }
     let (body, id) = SampleId::split(layout, raw.body).ok_or(Malformed::Short)?;
-    let what = what(raw, body).ok_or(Malformed::Short)?;
-    Ok(Record { id, what })
+    let kind = kind(raw, body).ok_or(Malformed::Short)?;
+    Ok(Record { id, kind })
 }
 
-fn what<'a>(raw: RawRecord<'a>, body: &'a [u8]) -> Option<What<'a>> {
+fn kind<'a>(raw: RawRecord<'a>, body: &'a [u8]) -> Option<RecordKind<'a>> {
     let mut bytes = Bytes(body);
     Some(match raw.kind {
         sys::PERF_RECORD_LOST => {
             let _id = bytes.u64()?;
-            What::Lost {
+            RecordKind::Lost {
                 records: bytes.u64()?,
             }
         }
-        sys::PERF_RECORD_LOST_SAMPLES => What::LostSamples {
+        sys::PERF_RECORD_LOST_SAMPLES => RecordKind::LostSamples {
             records: bytes.u64()?,
         },
-        sys::PERF_RECORD_THROTTLE | sys::PERF_RECORD_UNTHROTTLE => What::Throttle {
+        sys::PERF_RECORD_THROTTLE | sys::PERF_RECORD_UNTHROTTLE => RecordKind::Throttle {
             stopped: raw.kind == sys::PERF_RECORD_THROTTLE,
             time: bytes.u64()?,
             id: bytes.u64()?,
             stream_id: bytes.u64()?,
         },
-        sys::PERF_RECORD_MMAP | sys::PERF_RECORD_MMAP2 => What::Mmap(mmap(raw, &mut bytes)?),
+        sys::PERF_RECORD_MMAP | sys::PERF_RECORD_MMAP2 => RecordKind::Mmap(mmap(raw, &mut bytes)?),
         sys::PERF_RECORD_COMM => {
             let (pid, tid) = bytes.pair()?;
-            What::Comm {
+            RecordKind::Comm {
                 pid,
                 tid,
                 exec: raw.has(sys::PERF_RECORD_MISC_COMM_EXEC),
                 name: bytes.text(),
             }
         }
-        sys::PERF_RECORD_FORK => What::Fork(task(&mut bytes)?),
-        sys::PERF_RECORD_EXIT => What::Exit(task(&mut bytes)?),
+        sys::PERF_RECORD_FORK => RecordKind::Fork(task(&mut bytes)?),
+        sys::PERF_RECORD_EXIT => RecordKind::Exit(task(&mut bytes)?),
         sys::PERF_RECORD_SWITCH | sys::PERF_RECORD_SWITCH_CPU_WIDE => {
             let other = if raw.kind == sys::PERF_RECORD_SWITCH_CPU_WIDE {
                 Some(bytes.pair()?)
             } else {
                 None
             };
-            What::Switch {
+            RecordKind::Switch {
                 out: raw.has(sys::PERF_RECORD_MISC_SWITCH_OUT),
                 preempted: raw.has(sys::PERF_RECORD_MISC_SWITCH_OUT_PREEMPT),
                 other,
             }
         }
-        kind => What::Other { kind, body },
+        kind => RecordKind::Other { kind, body },
     })
 }
 
@@ -340,7 +340,7 @@ mod tests {
         words.flat_map(|word| word.to_ne_bytes()).collect()
     }
 
-    fn read(kind: u32, misc: u32, body: &[u8]) -> Result<What<'_>, Malformed> {
+    fn read(kind: u32, misc: u32, body: &[u8]) -> Result<RecordKind<'_>, Malformed> {
         let misc = misc as u16;
         let decoded = decode(&LAYOUT, RawRecord { kind, misc, body })?;
         let id = SampleId {
@@ -352,7 +352,7 @@ mod tests {
         };
         assert_eq!(decoded.id, id);
         assert_eq!(LAYOUT.id_of(kind, body), Some(5));
-        Ok(decoded.what)
+        Ok(decoded.kind)
     }
 
     /// Losses, throttling and switches; truncated ones are errors; unknown kinds are kept undecoded.
@@ -361,10 +361,10 @@ mod tests {
         let two = body(&[5, 77]);
         assert_eq!(
             read(sys::PERF_RECORD_LOST, 0, &two),
-            Ok(What::Lost { records: 77 })
+            Ok(RecordKind::Lost { records: 77 })
         );
         let one = body(&[78]);
-        let lost = What::LostSamples { records: 78 };
+        let lost = RecordKind::LostSamples { records: 78 };
         assert_eq!(read(sys::PERF_RECORD_LOST_SAMPLES, 0, &one), Ok(lost));
         assert_eq!(read(sys::PERF_RECORD_LOST, 0, &one), Err(Malformed::Short));
         let three = body(&[98, 5, 6]);
@@ -373,7 +373,7 @@ mod tests {
             (sys::PERF_RECORD_UNTHROTTLE, false),
         ] {
             let (time, id, stream_id) = (98, 5, 6);
-            let throttle = What::Throttle {
+            let throttle = RecordKind::Throttle {
                 stopped,
                 time,
                 id,
@@ -383,20 +383,20 @@ mod tests {
         }
         let none = body(&[]);
         let preempted = sys::PERF_RECORD_MISC_SWITCH_OUT | sys::PERF_RECORD_MISC_SWITCH_OUT_PREEMPT;
-        let out = What::Switch {
+        let out = RecordKind::Switch {
             out: true,
             preempted: true,
             other: None,
         };
         assert_eq!(read(sys::PERF_RECORD_SWITCH, preempted, &none), Ok(out));
         let other = body(&[20 | 21 << 32]);
-        let wide = What::Switch {
+        let wide = RecordKind::Switch {
             out: false,
             preempted: false,
             other: Some((20, 21)),
         };
         assert_eq!(read(sys::PERF_RECORD_SWITCH_CPU_WIDE, 0, &other), Ok(wide));
-        let unknown = What::Other {
+        let unknown = RecordKind::Other {
             kind: 60,
             body: &78u64.to_ne_bytes(),
         };

@@ -32,7 +32,7 @@ pub struct Sample<'a> {
 
 /// Rare fields of a sample; long ones are borrowed.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Rest<'a> {
+pub struct RareFields<'a> {
     /// READ: counts.
     pub read: Option<Read<'a>>,
     /// CALLCHAIN: addresses, innermost first, separated by `PERF_CONTEXT_*` marks.
@@ -178,7 +178,7 @@ impl<'a> Sample<'a> {
     pub fn decode(layout: &Layout, body: &'a [u8]) -> Result<Self, Malformed> {
         let sample = Self::first(layout, body).ok_or(Malformed::Short)?;
         if layout.sample_type & !FIRST != 0 {
-            Rest::default().fill(layout, sample.bytes)?;
+            RareFields::default().fill(layout, sample.bytes)?;
         } else if !sample.bytes.is_empty() {
             return Err(Malformed::LeftOver(sample.bytes.len()));
         }
@@ -187,11 +187,11 @@ impl<'a> Sample<'a> {
 
     /// Returns the other fields. Cost: reads all of them.
     #[must_use]
-    pub fn rest(&self) -> Rest<'a> {
+    pub fn rest(&self) -> RareFields<'a> {
         if self.bytes.is_empty() {
-            return Rest::default();
+            return RareFields::default();
         }
-        let mut rest = Rest::default();
+        let mut rest = RareFields::default();
         // This was checked by `decode`.
         let _ = rest.fill(&self.layout, self.bytes);
         rest
@@ -243,7 +243,7 @@ const fn halves(word: u64) -> (u32, u32) {
     }
 }
 
-impl<'a> Rest<'a> {
+impl<'a> RareFields<'a> {
     /// Reads all fields behind those of [`Sample`].
     #[inline]
     fn fill(&mut self, layout: &Layout, body: &'a [u8]) -> Result<(), Malformed> {

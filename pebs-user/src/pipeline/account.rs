@@ -21,7 +21,7 @@ struct CpuAccount {
     /// All decoded records.
     decoded: Decoded,
     /// The part of `decoded` that our kernel programs did not count.
-    told: Decoded,
+    uncounted: Decoded,
     /// Bytes taken from its ring, headers included.
     ring_bytes: u64,
     ledger: CpuLedger,
@@ -85,16 +85,16 @@ impl Accounts {
     }
 
     /// Counts records of a CPU that our kernel programs did not count; malformed ones count as samples.
-    pub(super) fn told(&mut self, cpu: Cpu, decoded: &Decoded) {
-        let told = &mut self.cpu(cpu).told;
-        told.samples += decoded.samples + decoded.malformed;
-        told.marks += decoded.marks;
-        told.tasks += decoded.tasks;
+    pub(super) fn decoded_uncounted(&mut self, cpu: Cpu, decoded: &Decoded) {
+        let uncounted = &mut self.cpu(cpu).uncounted;
+        uncounted.samples += decoded.samples + decoded.malformed;
+        uncounted.marks += decoded.marks;
+        uncounted.tasks += decoded.tasks;
         self.decoded(cpu, decoded);
     }
 
     /// Counts records of a CPU that a recording reports as lost.
-    pub(super) fn told_lost(&mut self, cpu: Cpu, records: u64) {
+    pub(super) fn reported_lost(&mut self, cpu: Cpu, records: u64) {
         let samples = &mut self.cpu(cpu).ledger.samples;
         samples.seen += records;
         samples.book(Reason::LostPerfRing, records);
@@ -262,7 +262,7 @@ impl CpuAccount {
         };
         let at = |counter: Counter| self.counters[counter as usize];
         let samples = Refused {
-            emitted: at(Counter::SampleEmitted) + self.told.samples,
+            emitted: at(Counter::SampleEmitted) + self.uncounted.samples,
             decoded: self.decoded.samples,
             full: at(Counter::SampleDropped),
             no_ring: at(Counter::SampleNoRing),
@@ -273,14 +273,14 @@ impl CpuAccount {
             .samples
             .book(Reason::DroppedNoTime, at(Counter::SampleNoTime));
         let marks = Refused {
-            emitted: at(Counter::MarkEmitted) + self.told.marks,
+            emitted: at(Counter::MarkEmitted) + self.uncounted.marks,
             decoded: self.decoded.marks,
             full: at(Counter::MarkDropped),
             no_ring: at(Counter::MarkNoRing),
         };
         marks.book(&mut ledger.marks);
         let tasks = Refused {
-            emitted: at(Counter::TaskEmitted) + self.told.tasks,
+            emitted: at(Counter::TaskEmitted) + self.uncounted.tasks,
             decoded: self.decoded.tasks,
             full: at(Counter::TaskDropped),
             no_ring: at(Counter::TaskNoRing),

@@ -7,7 +7,7 @@ use super::rows::Rows;
 use crate::ledger::Reason;
 use crate::store::schema::{LossRow, visit_flag};
 use crate::stream::access::Access;
-use crate::stream::bulk::{Reading, RingKind, RingState, Said, Unreadable};
+use crate::stream::bulk::{Reading, RingKind, RingReport, RingState, Unreadable};
 use crate::stream::cycle::Cycle;
 use crate::stream::decode::{Body, Inbox, Payloads, RawSample, Record, WaitStack};
 use crate::stream::samples::SampleSource;
@@ -30,7 +30,7 @@ pub(super) struct Bulk {
     rings: Vec<RingState>,
     /// Processes that made a mark; `None`: all processes are used.
     marked: Option<FxHashSet<Pid>>,
-    said: Said,
+    report: RingReport,
 }
 
 impl Bulk {
@@ -129,7 +129,7 @@ impl Pipeline {
             kinds,
             rings,
             marked,
-            said,
+            report,
         } = bulk;
         let mut broken = Vec::new();
         for (index, stream) in cycle.bulk.iter().enumerate() {
@@ -149,22 +149,22 @@ impl Pipeline {
                 rows: &mut *rows,
                 marked: None,
             };
-            rings[index].decode(&stream.bytes, &reading, &mut inbox, said);
+            rings[index].decode(&stream.bytes, &reading, &mut inbox, report);
             if let Some((samples, time)) = stream.lost {
                 let time = clock.trace_of_ktime(time);
-                rings[index].lost_so_far(samples, time, &mut said.gaps);
+                rings[index].lost_so_far(samples, time, &mut report.gaps);
             }
             if let Some(time) = stream.broken {
                 let time = clock.trace_of_ktime(time);
                 broken.push(rings[index].unreadable(*counted_at, time));
                 // At least one.
-                said.decoded.malformed += 1;
+                report.decoded.malformed += 1;
             }
-            accounts.told(stream.cpu, &std::mem::take(&mut said.decoded));
-            accounts.left_out(std::mem::take(&mut said.filtered), 0);
+            accounts.decoded_uncounted(stream.cpu, &std::mem::take(&mut report.decoded));
+            accounts.left_out(std::mem::take(&mut report.filtered), 0);
         }
         broken.iter().for_each(|range| self.unreadable(range));
-        self.tell_gaps();
+        self.take_gaps();
     }
 
     fn unreadable(&mut self, range: &Unreadable) {
@@ -184,13 +184,13 @@ impl Pipeline {
     pub(super) fn finish_bulk(&mut self, end: TraceNs) {
         let rings = self.bulk.rings.iter();
         let stopped = rings.filter_map(|ring| ring.finish(end));
-        self.bulk.said.gaps.extend(stopped);
-        self.tell_gaps();
+        self.bulk.report.gaps.extend(stopped);
+        self.take_gaps();
     }
 
-    fn tell_gaps(&mut self) {
-        let mut gaps = std::mem::take(&mut self.bulk.said.gaps);
+    fn take_gaps(&mut self) {
+        let mut gaps = std::mem::take(&mut self.bulk.report.gaps);
         gaps.drain(..).for_each(|gap| self.gap(&gap));
-        self.bulk.said.gaps = gaps;
+        self.bulk.report.gaps = gaps;
     }
 }

@@ -30,16 +30,16 @@ impl Rows {
         let mut counters = visit.events.each.iter();
         for n in 0..self.counted.len() {
             let counted = match self.counted[n] {
-                CountedFrom::Counter => counters.next().map(|it| (*it, visit.events.lacks)),
+                CountedFrom::Counter => counters.next().map(|it| (*it, visit.events.incomplete)),
                 CountedFrom::Switches => {
                     Some((observed(visit, visit.counts.switches.into()), false))
                 }
                 CountedFrom::Times => Some((observed(visit, oncpu_ns(visit)), false)),
             };
-            let Some((count, lacks)) = counted else {
+            let Some((count, incomplete)) = counted else {
                 continue;
             };
-            let (count, state) = match is_whole(visit) && !lacks {
+            let (count, state) = match is_whole(visit) && !incomplete {
                 true => (count, state_of(&count)),
                 false => (Count::default(), count_state::UNKNOWN),
             };

@@ -18,13 +18,13 @@ use crate::units::{Cpu, KtimeNs, Pid, Tid};
 
 /// Data of a recording between two frontiers, without the records put into the inbox.
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct ImportedRound {
     /// Number of records put into the inbox, by CPU; malformed ones count as samples.
     pub decoded: FxHashMap<Cpu, Decoded>,
     /// Process events, in the order of the file.
     pub sideband: Vec<SidebandEvent>,
     /// Ranges without full data that begin before the frontier.
-    pub losses: Vec<ToldLoss>,
+    pub losses: Vec<ReportedLoss>,
     /// Samples left out on purpose.
     pub filtered: u64,
     /// Samples without a time.
@@ -35,7 +35,7 @@ pub struct Told {
 
 /// A range without full data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ToldLoss {
+pub struct ReportedLoss {
     /// Last instant known to be complete.
     pub begin: KtimeNs,
     /// First instant known to be complete again.
@@ -69,31 +69,31 @@ impl Pipeline {
         self.rows.chains.key(pid, shape, frames)
     }
 
-    /// Processes the inbox and `told`, which is empty afterwards.
-    pub fn settle(&mut self, told: &mut Told) {
-        for (cpu, decoded) in std::mem::take(&mut told.decoded) {
-            self.accounts.told(cpu, &decoded);
+    /// Processes the inbox and `round`, which is empty afterwards.
+    pub fn settle(&mut self, round: &mut ImportedRound) {
+        for (cpu, decoded) in std::mem::take(&mut round.decoded) {
+            self.accounts.decoded_uncounted(cpu, &decoded);
         }
-        self.accounts.left_out(told.filtered, told.untimed);
-        (told.filtered, told.untimed) = (0, 0);
-        for loss in told.losses.drain(..) {
-            self.told_loss(&loss);
+        self.accounts.left_out(round.filtered, round.untimed);
+        (round.filtered, round.untimed) = (0, 0);
+        for loss in round.losses.drain(..) {
+            self.reported_loss(&loss);
         }
-        for event in told.sideband.drain(..) {
+        for event in round.sideband.drain(..) {
             let time = self.clock.trace_of_ktime(event.time);
             self.sideband.push_back((time, event));
         }
         self.sideband
             .make_contiguous()
             .sort_by_key(|(time, _)| *time);
-        let frontier = self.clock.trace_of_ktime(told.frontier);
+        let frontier = self.clock.trace_of_ktime(round.frontier);
         self.advance(frontier);
         self.rows
             .tick(Duration::from_nanos(frontier.0.max(0).cast_unsigned()));
         self.publish();
     }
 
-    fn told_loss(&mut self, loss: &ToldLoss) {
+    fn reported_loss(&mut self, loss: &ReportedLoss) {
         self.gap(&Gap {
             begin: self.clock.trace_of_ktime(loss.begin),
             end: self.clock.trace_of_ktime(loss.end),
@@ -113,7 +113,7 @@ impl Pipeline {
             records,
         } = *gap;
         let (flag, reason) = if let Some(records) = records {
-            self.accounts.told_lost(cpu, records);
+            self.accounts.reported_lost(cpu, records);
             (visit_flag::LOSS, Reason::LostPerfRing.name())
         } else {
             self.rows.throttled += 1;

@@ -43,20 +43,20 @@ struct Group {
     /// Distributions of functions, in visits without and with loss.
     functions: [Functions; 2],
     /// Distributions of visits as a whole, without and with loss.
-    whole: [Whole; 2],
+    whole: [WholeVisits; 2],
     /// All other distributions.
     distributions: FxHashMap<Key, Distribution>,
 }
 
 /// Visits of the interval as a whole.
 #[derive(Debug, Default)]
-struct Whole {
+struct WholeVisits {
     visits: u64,
     durations: Distribution,
     oncpu: Distribution,
 }
 
-impl Whole {
+impl WholeVisits {
     fn iter_mut(&mut self) -> [(&'static str, &mut Distribution); 2] {
         [
             (measure::DURATION, &mut self.durations),

@@ -62,7 +62,7 @@ use account::Accounts;
 use bulk::Bulk;
 pub use bulk::BulkOptions;
 pub use counts::CountedFrom;
-pub use imported::{Told, ToldLoss};
+pub use imported::{ImportedRound, ReportedLoss};
 pub use keep::Keep;
 pub use net::OwnCosts;
 use rows::Rows;
@@ -172,7 +172,7 @@ pub struct Outcome {
     /// Mapping events that the kernel dropped: function names may be missing.
     pub mappings_lost: u64,
     /// Missing switch-in events: those waits end at the thread's next record.
-    pub untold_switches: u64,
+    pub missing_switches: u64,
     /// Number of waits within marks in visits, and their time, ns.
     pub mark_waits: (u64, i64),
     /// Processes that died of a signal that a probe can cause.
@@ -474,7 +474,7 @@ impl Pipeline {
             sample_cost: self.rows.net.sample_cost(),
             end,
             mappings_lost: self.rows.mappings_lost,
-            untold_switches: self.correlator.untold_switches,
+            missing_switches: self.correlator.missing_switches,
             mark_waits: self.rows.mark_waits,
             crashes: std::mem::take(&mut self.correlator.crashes),
             shared_samples: self.correlator.shared_samples,

@@ -5,7 +5,7 @@ use pebs_common::record::Role;
 use super::PipelineOptions;
 use super::resets::Resets;
 use crate::correlate::{ClosedVisit, MarkTime};
-use crate::estimate::net::{Learner, SampleCost, Seen};
+use crate::estimate::net::{Learner, LearntVisit, SampleCost};
 use crate::store::schema::visit_flag;
 use crate::store::writer::TraceWriter;
 use crate::units::{EventId, ProbeId};
@@ -47,13 +47,13 @@ const UNUSUAL: u32 = visit_flag::OVERLAPPED
 #[derive(Debug)]
 pub(super) struct Net {
     /// `None`: net times are unknown.
-    known: Option<Box<Known>>,
+    known: Option<Box<NetCosts>>,
     /// Whether the cost of a sample is learnt: there is one event, a clock.
     learns: bool,
 }
 
 #[derive(Debug)]
-struct Known {
+struct NetCosts {
     costs: OwnCosts,
     learner: Learner,
     /// The last visit seen.
@@ -72,7 +72,7 @@ impl Net {
     pub(super) fn costs(&mut self, costs: &OwnCosts, writer: &TraceWriter) {
         let Some(sample) = costs.sample else { return };
         writer.sample_cost(0, sample);
-        self.known = Some(Box::new(Known {
+        self.known = Some(Box::new(NetCosts {
             costs: costs.clone(),
             learner: Learner::new(sample),
             visit_id: 0,
@@ -107,7 +107,7 @@ impl Net {
         let (end, _) = visit.end?;
         let duration = (end.0 - visit.begin.0.0) as f64;
         let own = &visit.own;
-        let Known {
+        let NetCosts {
             costs,
             learner,
             visit_id,
@@ -132,7 +132,7 @@ impl Net {
             && own.samples == visit.samples.len() as u64;
         if plain
             && let Some(interval) = resets.since(EventId(0), visit.begin.0)
-            && learner.see(&Seen {
+            && learner.see(&LearntVisit {
                 probe: visit.probe.0,
                 ns: duration - records,
                 samples: own.samples,
@@ -152,7 +152,7 @@ impl Net {
     }
 }
 
-impl Known {
+impl NetCosts {
     #[cold]
     fn learn(&mut self, writer: &TraceWriter) {
         if self.learner.learn() {

@@ -14,7 +14,7 @@ use super::memory::Accesses;
 use super::net::Net;
 use super::resets::Resets;
 use crate::correlate::{
-    ClosedVisit, Correlator, ExtraRecords, IntervalCounts, Lost, Of, Sink, Throttled,
+    ClosedVisit, Correlator, ExtraRecords, IntervalCounts, LossScope, Lost, Sink, Throttled,
 };
 use crate::estimate::{Estimator, Events, FunctionEstimate, Pause, Series, VisitTimeline};
 use crate::ledger::Reason;
@@ -304,20 +304,20 @@ impl Rows {
 
     /// Writes a loss range; visits that overlap it get the flag.
     pub(super) fn loss_in_visits(&mut self, row: &LossRow, flag: u32, correlator: &mut Correlator) {
-        let of = match flag {
+        let scope = match flag {
             // A loss of a thread affects it on every CPU.
-            visit_flag::LOSS if row.tid.is_some() => Of {
+            visit_flag::LOSS if row.tid.is_some() => LossScope {
                 tid: row.tid,
                 cpu: None,
             },
-            visit_flag::LOSS => Of {
+            visit_flag::LOSS => LossScope {
                 tid: None,
                 cpu: row.cpu.and_then(Cpu::known).map(Cpu),
             },
             // A throttled counter may count for other threads, and on other CPUs.
-            _ => Of::default(),
+            _ => LossScope::default(),
         };
-        correlator.loss((row.begin_ns, row.end_ns), flag, of);
+        correlator.loss((row.begin_ns, row.end_ns), flag, scope);
         self.loss(row);
     }
 
@@ -383,7 +383,7 @@ impl Rows {
 
     /// Assigns current kernel samples taken in system calls to the calls' functions. Samples with a call stack stay:
     /// the stack says more.
-    fn tell_system_calls(&mut self, kinds: &[SampleKind]) {
+    fn assign_system_calls(&mut self, kinds: &[SampleKind]) {
         if !SampleKind::any_system_call(kinds) {
             return;
         }
@@ -399,7 +399,7 @@ impl Rows {
     }
 
     /// Assigns current kernel samples taken during the visit's begin or end mark to pebs-trace's own function.
-    fn tell_own(&mut self, visit: &ClosedVisit<'_>) {
+    fn assign_own(&mut self, visit: &ClosedVisit<'_>) {
         let Some((after, before)) = self.net.marks_of(visit.probe) else {
             return;
         };
@@ -631,8 +631,8 @@ impl Sink for Rows {
         self.mark_waits.1 += visit.mark_waits.1;
         let samples = visit.samples;
         let alike = self.name(samples, visit.pid);
-        self.tell_system_calls(samples.kinds);
-        self.tell_own(visit);
+        self.assign_system_calls(samples.kinds);
+        self.assign_own(visit);
         self.count_unresolved();
         let net = self.net.of(visit, &self.resets, &self.writer);
         self.estimates.clear();
@@ -710,7 +710,7 @@ impl Sink for Rows {
     fn strays(&mut self, samples: Samples<'_>, pid: Pid, tid: Tid) {
         self.strays += samples.len() as u64;
         let alike = self.name(samples, pid);
-        self.tell_system_calls(samples.kinds);
+        self.assign_system_calls(samples.kinds);
         self.count_unresolved();
         if !self.keeper.keeps_all() {
             return self.not_kept(samples, alike, tid);

@@ -212,8 +212,8 @@ fn hypervisor(root: &Path, cpuinfo: &str) -> Option<String> {
     if !flags.split_whitespace().any(|flag| flag == "hypervisor") {
         return None;
     }
-    let told = ["sys/hypervisor/type", "sys/class/dmi/id/sys_vendor"];
-    let name = told.iter().find_map(|path| sysfs::text(&root.join(path)));
+    let paths = ["sys/hypervisor/type", "sys/class/dmi/id/sys_vendor"];
+    let name = paths.iter().find_map(|path| sysfs::text(&root.join(path)));
     Some(
         name.filter(|name| !name.is_empty())
             .unwrap_or_else(|| "an unnamed hypervisor".into()),

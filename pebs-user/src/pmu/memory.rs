@@ -435,21 +435,21 @@ mod tests {
 
     /// `OP|LVL|SNP|TLB|LCK|BLK`, as perf prints them.
     fn printed(word: u64) -> String {
-        fn said(part: Option<impl fmt::Display>) -> String {
+        fn or_na(part: Option<impl fmt::Display>) -> String {
             part.map_or("N/A".to_owned(), |part| part.to_string())
         }
         let source = DataSource::decode(word);
         [
-            said(source.op),
-            said(source.place),
-            said(source.snoop),
-            said(source.tlb),
-            said(
+            or_na(source.op),
+            or_na(source.place),
+            or_na(source.snoop),
+            or_na(source.tlb),
+            or_na(
                 source
                     .locked
                     .map(|locked| if locked { "Yes" } else { "No" }),
             ),
-            said(source.blocked),
+            or_na(source.blocked),
         ]
         .join("|")
     }

@@ -94,7 +94,7 @@ pub(crate) struct PerfEvent {
     /// Leader of its group, kept open as long.
     _leader: Option<OwnedFd>,
     /// The keeper's copy of an uprobe, closed last; must stay below the other fields.
-    _kept: Option<keeper::Kept>,
+    _kept: Option<keeper::ChildHandle>,
     /// Its target; `None` if unknown.
     target: Option<Target>,
 }

@@ -21,7 +21,7 @@ pub(crate) struct Frame<'a> {
 
 /// The reason of a wait, and its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct WaitReason {
     /// `waited for a lock`.
     pub what: &'static str,
     /// The frame that made the call, if it is more specific than those below it.
@@ -209,7 +209,7 @@ fn is_libc(module: Option<&str>) -> bool {
 }
 
 /// The reason of a wait in this state, by its stack from the innermost function outwards, as far as known.
-pub(crate) fn wait(state: &str, frames: &[Frame<'_>]) -> Told {
+pub(crate) fn wait(state: &str, frames: &[Frame<'_>]) -> WaitReason {
     // These can happen to a thread anywhere.
     let anywhere = match state {
         RUNNABLE => Some("waited for a CPU"),
@@ -217,7 +217,7 @@ pub(crate) fn wait(state: &str, frames: &[Frame<'_>]) -> Told {
         _ => None,
     };
     if let Some(what) = anywhere {
-        return Told {
+        return WaitReason {
             what,
             place: None,
             caller: None,
@@ -312,17 +312,17 @@ pub(crate) fn wait(state: &str, frames: &[Frame<'_>]) -> Told {
     };
     let offset = kernel.len();
     // The lock's own functions add nothing to the text.
-    let is_said = matches!(
+    let is_specific = matches!(
         found,
         Some(Kind::Lock | Kind::Condition | Kind::Futex | Kind::Sleep)
     );
     match own {
-        Some(own) if is_said || own == 0 => Told {
+        Some(own) if is_specific || own == 0 => WaitReason {
             what,
             place: Some(offset + own),
             caller: None,
         },
-        own => Told {
+        own => WaitReason {
             what,
             place: user.first().map(|_| offset),
             caller: own.map(|own| offset + own),
@@ -335,7 +335,7 @@ mod tests {
     use super::*;
 
     /// `[kernel] name`, `name`, or `libc:name`, from the innermost function outwards.
-    fn told(state: &str, stack: &str) -> String {
+    fn reason(state: &str, stack: &str) -> String {
         let frames: Vec<Frame<'_>> = stack
             .split_whitespace()
             .map(|it| {
@@ -347,13 +347,13 @@ mod tests {
                 }
             })
             .collect();
-        let told = wait(state, &frames);
+        let reason = wait(state, &frames);
         let name = |at: Option<usize>| at.and_then(|at| frames[at].name).unwrap_or("-");
         format!(
             "{} in {} by {}",
-            told.what,
-            name(told.place),
-            name(told.caller)
+            reason.what,
+            name(reason.place),
+            name(reason.caller)
         )
     }
 
@@ -452,7 +452,7 @@ mod tests {
             ),
             ("blocked", "", "was blocked in - by -"),
         ] {
-            assert_eq!(told(state, stack), expected, "{state} {stack}");
+            assert_eq!(reason(state, stack), expected, "{state} {stack}");
         }
     }
 }

@@ -137,7 +137,7 @@ fn refuse<T>(what: impl Into<String>, hint: impl Into<String>) -> Result<T, Refu
 }
 
 /// A typed value: in a register, or in memory at an address.
-struct Found {
+struct TypedValue {
     /// The value, or its address.
     expr: Expr,
     in_memory: bool,
@@ -148,7 +148,7 @@ struct Found {
     text: String,
 }
 
-impl Found {
+impl TypedValue {
     /// The value itself, which is a pointer.
     fn pointer(self) -> Expr {
         if self.in_memory {
@@ -206,7 +206,7 @@ impl<'a> Types<'_, 'a> {
     }
 
     /// Follows a path from an argument of the function.
-    fn walk(&self, path: &Path) -> Result<Found, Refusal> {
+    fn walk(&self, path: &Path) -> Result<TypedValue, Refusal> {
         let mut found = match (path.root.as_str(), self.returning) {
             (RETVAL, _) => self.result()?,
             (name, false) => self.argument(name)?,
@@ -226,7 +226,7 @@ impl<'a> Types<'_, 'a> {
         Ok(found)
     }
 
-    fn argument(&self, name: &str) -> Result<Found, Refusal> {
+    fn argument(&self, name: &str) -> Result<TypedValue, Refusal> {
         let reader = &self.reader;
         let arguments = reader.function_at(self.function).unwrap_or_default();
         let Some(found) = arguments.iter().find(|it| it.parameter.name == name) else {
@@ -249,7 +249,7 @@ impl<'a> Types<'_, 'a> {
         } = found;
         let kind = *kind;
         let found = |expr, in_memory, second| {
-            kind.map(|kind| Found {
+            kind.map(|kind| TypedValue {
                 expr,
                 in_memory,
                 second,
@@ -289,7 +289,7 @@ impl<'a> Types<'_, 'a> {
     }
 
     /// The function's return value.
-    fn result(&self) -> Result<Found, Refusal> {
+    fn result(&self) -> Result<TypedValue, Refusal> {
         let reader = &self.reader;
         let function = reader.subprogram_at(self.function);
         let kind = function.and_then(|function| reader.result_of(function));
@@ -309,7 +309,7 @@ impl<'a> Types<'_, 'a> {
             };
             return refuse(what, "retval is the first register: retval:u32");
         }
-        Ok(Found {
+        Ok(TypedValue {
             expr: Expr::Retval,
             in_memory,
             second: None,
@@ -319,7 +319,7 @@ impl<'a> Types<'_, 'a> {
     }
 
     /// `X->FIELD`.
-    fn arrow(&self, found: Found, field: &str) -> Result<Found, Refusal> {
+    fn arrow(&self, found: TypedValue, field: &str) -> Result<TypedValue, Refusal> {
         let pointer = self.stripped(found.kind)?;
         let is_pointer = is_address(pointer.tag());
         let target = pointer.target();
@@ -334,7 +334,7 @@ impl<'a> Types<'_, 'a> {
     }
 
     /// `X.FIELD`. C++ references are followed.
-    fn dot(&self, found: Found, field: &str) -> Result<Found, Refusal> {
+    fn dot(&self, found: TypedValue, field: &str) -> Result<TypedValue, Refusal> {
         let kind = self.stripped(found.kind)?;
         let text = found.text.clone();
         if let (true, Some(target)) = (self.is_reference(kind.tag()), kind.target()) {
@@ -358,7 +358,13 @@ impl<'a> Types<'_, 'a> {
     }
 
     /// A field of the structure at an address. `text`: the path up to it.
-    fn field(&self, address: Expr, kind: Kind, name: &str, text: &str) -> Result<Found, Refusal> {
+    fn field(
+        &self,
+        address: Expr,
+        kind: Kind,
+        name: &str,
+        text: &str,
+    ) -> Result<TypedValue, Refusal> {
         let structure = self.stripped(kind)?;
         let mut names = Vec::new();
         let before = text.strip_suffix(name).unwrap_or(text);
@@ -368,7 +374,7 @@ impl<'a> Types<'_, 'a> {
                 format!("'{text}' is a bit field, which has no address of its own"),
                 format!("read the word that holds it: *({before}+OFFSET):u32"),
             ),
-            Some(Member::At(offset, kind)) => Ok(Found {
+            Some(Member::At(offset, kind)) => Ok(TypedValue {
                 expr: Expr::Add(Box::new(address), offset),
                 in_memory: true,
                 second: None,
@@ -444,7 +450,7 @@ impl<'a> Types<'_, 'a> {
     }
 
     /// Reads the value at the end of a path.
-    fn value(&self, found: Found) -> Result<Lowered, Refusal> {
+    fn value(&self, found: TypedValue) -> Result<Lowered, Refusal> {
         let kind = self.stripped(found.kind)?;
         let plain = |expr| Ok(Lowered { expr, names: None });
         let text = found.text.clone();
@@ -489,7 +495,7 @@ impl<'a> Types<'_, 'a> {
     }
 
     /// A structure is no value, unless it is a text.
-    fn structure(&self, found: Found, kind: &Node<'a>) -> Result<Lowered, Refusal> {
+    fn structure(&self, found: TypedValue, kind: &Node<'a>) -> Result<Lowered, Refusal> {
         let text = found.text;
         let words = (found.in_memory || found.second.is_some())
             .then(|| self.text(&found.expr, found.second.as_ref(), kind));

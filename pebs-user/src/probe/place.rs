@@ -44,7 +44,7 @@ pub(super) struct Point {
 
 /// Kind of place.
 #[derive(Debug)]
-enum What {
+enum PlaceKind {
     /// The entry of a function.
     Entry { start: u64 },
     /// The returns of a function.
@@ -63,7 +63,7 @@ enum What {
 pub(super) struct Place {
     pub binary: Rc<Binary>,
     kernel: Kernel,
-    what: What,
+    kind: PlaceKind,
     /// Name for messages.
     name: String,
 }
@@ -74,10 +74,10 @@ pub(super) fn find(
     kernel: Kernel,
     endpoint: &Endpoint,
 ) -> Result<Vec<Place>, ResolveError> {
-    let place = |what, name: &str| Place {
+    let place = |kind, name: &str| Place {
         binary: Rc::clone(binary),
         kernel,
-        what,
+        kind,
         name: name.to_owned(),
     };
     if let Location::Usdt(provider, name) = &endpoint.location {
@@ -85,20 +85,22 @@ pub(super) fn find(
         let name = format!("usdt:{provider}:{name}");
         let places = found
             .into_iter()
-            .map(|usdt::Found { sites, operands }| place(What::Usdt { sites, operands }, &name));
+            .map(|usdt::UsdtSites { sites, operands }| {
+                place(PlaceKind::Usdt { sites, operands }, &name)
+            });
         return Ok(places.collect());
     }
-    let (what, name) = place_of(binary, endpoint)?;
-    Ok(vec![place(what, &name)])
+    let (kind, name) = place_of(binary, endpoint)?;
+    Ok(vec![place(kind, &name)])
 }
 
 /// Resolves an endpoint that is not a USDT probe to its kind and name.
-fn place_of(binary: &Binary, endpoint: &Endpoint) -> Result<(What, String), ResolveError> {
-    let (what, name) = match &endpoint.location {
+fn place_of(binary: &Binary, endpoint: &Endpoint) -> Result<(PlaceKind, String), ResolveError> {
+    let (kind, name) = match &endpoint.location {
         Location::Function(name) => {
             let found = function(binary, name)?;
             (
-                What::Entry {
+                PlaceKind::Entry {
                     start: found.address,
                 },
                 found.name,
@@ -107,7 +109,7 @@ fn place_of(binary: &Binary, endpoint: &Endpoint) -> Result<(What, String), Reso
         Location::Return(name) => {
             let found = function(binary, name)?;
             (
-                What::Return {
+                PlaceKind::Return {
                     start: found.address,
                 },
                 found.name,
@@ -117,7 +119,10 @@ fn place_of(binary: &Binary, endpoint: &Endpoint) -> Result<(What, String), Reso
             if !is_start(binary, *address) {
                 return Err(no_start(binary, *address));
             }
-            (What::Return { start: *address }, name_of(binary, *address))
+            (
+                PlaceKind::Return { start: *address },
+                name_of(binary, *address),
+            )
         }
         Location::Offset(name, offset) => {
             let found = function(binary, name)?;
@@ -129,27 +134,27 @@ fn place_of(binary: &Binary, endpoint: &Endpoint) -> Result<(What, String), Reso
                 let place = format!("{name}+{offset:#x}");
                 return Err(refuse(binary, &place, "it lies behind the function's end"));
             }
-            (What::Addresses(vec![address]), found.name)
+            (PlaceKind::Addresses(vec![address]), found.name)
         }
         Location::Address(address) => {
             let name = name_of(binary, *address);
             if is_start(binary, *address) {
-                (What::Entry { start: *address }, name)
+                (PlaceKind::Entry { start: *address }, name)
             } else {
-                (What::Addresses(vec![*address]), name)
+                (PlaceKind::Addresses(vec![*address]), name)
             }
         }
         Location::Line(file, number) => {
             let found = line::addresses(binary, file, *number)?;
-            let what = match found.as_slice() {
-                [start] if is_start(binary, *start) => What::Entry { start: *start },
-                _ => What::Addresses(found),
+            let kind = match found.as_slice() {
+                [start] if is_start(binary, *start) => PlaceKind::Entry { start: *start },
+                _ => PlaceKind::Addresses(found),
             };
-            (what, format!("{file}:{number}"))
+            (kind, format!("{file}:{number}"))
         }
-        Location::Usdt(..) => (What::Addresses(Vec::new()), String::new()),
+        Location::Usdt(..) => (PlaceKind::Addresses(Vec::new()), String::new()),
     };
-    Ok((what, name))
+    Ok((kind, name))
 }
 
 fn refuse(binary: &Binary, place: &str, why: &str) -> ResolveError {
@@ -169,7 +174,7 @@ fn advise(mut error: ResolveError, text: &str) -> ResolveError {
     error
 }
 
-fn function(binary: &Binary, name: &str) -> Result<lookup::Found, ResolveError> {
+fn function(binary: &Binary, name: &str) -> Result<lookup::FoundFunction, ResolveError> {
     lookup::function(binary, name).map_err(|why| {
         let why = match why {
             // Patterns are searched in another way.
@@ -289,9 +294,9 @@ fn label(binary: &Binary, address: u64) -> String {
 impl Place {
     /// Scope of names at this place, for arguments of this kind.
     pub(super) fn scope(&self, arguments: Arguments<'_>) -> Scope {
-        let function = match &self.what {
-            What::Entry { start } | What::Return { start } => Some(*start),
-            What::Addresses(_) | What::Usdt { .. } => None,
+        let function = match &self.kind {
+            PlaceKind::Entry { start } | PlaceKind::Return { start } => Some(*start),
+            PlaceKind::Addresses(_) | PlaceKind::Usdt { .. } => None,
         };
         Scope {
             function: function.filter(|_| self.binary.language != Language::Go),
@@ -301,12 +306,12 @@ impl Place {
 
     /// Meaning of `argN` at this place.
     pub(super) fn arguments(&self) -> Arguments<'_> {
-        match &self.what {
-            What::Entry { .. } if self.binary.language == Language::Go => Arguments::Go,
-            What::Entry { .. } => Arguments::SysV,
-            What::Return { .. } => Arguments::Return,
-            What::Addresses(_) => Arguments::Inside,
-            What::Usdt { operands, .. } => Arguments::Usdt(operands),
+        match &self.kind {
+            PlaceKind::Entry { .. } if self.binary.language == Language::Go => Arguments::Go,
+            PlaceKind::Entry { .. } => Arguments::SysV,
+            PlaceKind::Return { .. } => Arguments::Return,
+            PlaceKind::Addresses(_) => Arguments::Inside,
+            PlaceKind::Usdt { operands, .. } => Arguments::Usdt(operands),
         }
     }
 
@@ -317,20 +322,22 @@ impl Place {
         registers: &[Register],
         notes: &mut Notes,
     ) -> Result<Vec<Point>, ResolveError> {
-        match &self.what {
-            What::Entry { start } => {
+        match &self.kind {
+            PlaceKind::Entry { start } => {
                 let needs = Needs {
                     registers,
                     ..Needs::default()
                 };
                 Ok(vec![self.entry(*start, needs, notes)?])
             }
-            What::Return { start } => {
+            PlaceKind::Return { start } => {
                 let start = self.behind_jumps(*start, notes);
                 self.returns(start, (mode, registers), Frames::Unknown, notes)
             }
-            What::Addresses(list) => list.iter().map(|address| self.address(*address)).collect(),
-            What::Usdt { sites, .. } => sites
+            PlaceKind::Addresses(list) => {
+                list.iter().map(|address| self.address(*address)).collect()
+            }
+            PlaceKind::Usdt { sites, .. } => sites
                 .iter()
                 .map(|site| {
                     let mut point = self.address(site.address)?;
@@ -349,9 +356,9 @@ impl Place {
         (registers, at_end): (&[Register], &[Register]),
         notes: &mut Notes,
     ) -> Result<(Vec<Point>, Point), ResolveError> {
-        let What::Entry { start } = self.what else {
-            let address = match &self.what {
-                What::Addresses(list) => list.first().copied(),
+        let PlaceKind::Entry { start } = self.kind else {
+            let address = match &self.kind {
+                PlaceKind::Addresses(list) => list.first().copied(),
                 _ => None,
             };
             return Err(no_start(&self.binary, address.unwrap_or(0)));
@@ -390,8 +397,8 @@ impl Place {
     /// Start of the function that contains a line's code; `None` if the place is no line, or is in several
     /// functions.
     pub(super) fn function_of_line(&self) -> Option<u64> {
-        match &self.what {
-            What::Addresses(list) if self.name.contains(':') => match list.as_slice() {
+        match &self.kind {
+            PlaceKind::Addresses(list) if self.name.contains(':') => match list.as_slice() {
                 [address] => self.binary.start_of(*address),
                 _ => None,
             },
@@ -576,8 +583,8 @@ impl Place {
 
     /// Checks that an address is the start of an instruction.
     fn address(&self, address: u64) -> Result<Point, ResolveError> {
-        let place = match &self.what {
-            What::Addresses(_) if self.name.contains(':') => self.name.clone(),
+        let place = match &self.kind {
+            PlaceKind::Addresses(_) if self.name.contains(':') => self.name.clone(),
             _ => format!("{address:#x}"),
         };
         let refuse = |why: &str| refuse(&self.binary, &place, why);

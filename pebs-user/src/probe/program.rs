@@ -191,7 +191,7 @@ pub(crate) fn compile_ids(ids: &Ids, arguments: Arguments<'_>) -> Result<Batch, 
     Ok(Batch {
         array: array(ArgProgram {
             kind: ArgKind::IdsBehind as u8,
-            pad: is_signed.into(),
+            is_signed: is_signed.into(),
             capacity: small(*offset)?.cast_unsigned(),
             ..program
         }),
@@ -516,12 +516,12 @@ mod tests {
         assert_eq!((array.width, count.width, count.derefs[0]), (8, 4, 24));
         let [array, _] = batch("arg2[arg3]->16:i32");
         assert_eq!(
-            (array.kind, array.width, array.capacity, array.pad),
+            (array.kind, array.width, array.capacity, array.is_signed),
             (6, 4, 16, 1)
         );
         let [array, _] = batch("*(arg1+8)[arg3] -> 0");
         assert_eq!(
-            (array.kind, array.width, array.capacity, array.pad),
+            (array.kind, array.width, array.capacity, array.is_signed),
             (6, 8, 0, 0)
         );
         let [_, count] = batch("arg1[arg2:u64]:ptr");

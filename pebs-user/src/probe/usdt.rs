@@ -37,7 +37,7 @@ pub(super) struct Site {
 
 /// Sites of a USDT probe with the same operands.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct UsdtSites {
     pub sites: Vec<Site>,
     /// Location of each argument, or why it can't be read.
     pub operands: Vec<Result<Operand, String>>,
@@ -110,10 +110,10 @@ pub(super) fn find(
     binary: &Binary,
     provider: &str,
     name: &str,
-) -> Result<Vec<Found>, ResolveError> {
+) -> Result<Vec<UsdtSites>, ResolveError> {
     let notes = notes(binary);
     let any = !notes.is_empty();
-    let mut found: Vec<Found> = Vec::new();
+    let mut found: Vec<UsdtSites> = Vec::new();
     let matching = |note: &&Note| note.provider == provider && note.name == name;
     for note in notes.iter().filter(matching) {
         let site = Site {
@@ -127,7 +127,7 @@ pub(super) fn find(
         let operands = operands_at(&note.arguments, &variable);
         match found.iter_mut().find(|it| it.operands == operands) {
             Some(alike) => alike.sites.push(site),
-            None => found.push(Found {
+            None => found.push(UsdtSites {
                 sites: vec![site],
                 operands,
             }),

@@ -16,7 +16,7 @@ pub(super) const LIBRARY_HINT: &str =
     "mark items with --uprobe BIN:FUNC(id=...), which works in a shared library too";
 
 /// A symbol that may match.
-struct Found {
+struct SymbolMatch {
     address: u64,
     kind: SymbolKind,
 }
@@ -52,7 +52,7 @@ pub(super) fn variable(binary: &Binary, typed: &str, thread_local: bool) -> Resu
     };
     match found {
         Some(found) if found.kind == wanted => Ok(found.address),
-        Some(Found {
+        Some(SymbolMatch {
             kind: SymbolKind::Tls,
             ..
         }) => {
@@ -62,7 +62,7 @@ pub(super) fn variable(binary: &Binary, typed: &str, thread_local: bool) -> Resu
             };
             wrong("thread-local: each thread has its own", hint)
         }
-        Some(Found {
+        Some(SymbolMatch {
             kind: SymbolKind::Data,
             ..
         }) => wrong("not thread-local: all threads share it", "use --item-mem"),
@@ -85,7 +85,7 @@ pub(super) fn variable(binary: &Binary, typed: &str, thread_local: bool) -> Resu
 }
 
 /// The symbol of that name, preferably a variable. Similar names are added to `names`.
-fn symbol_in(file: &Elf<'_>, typed: &str, names: &mut Vec<String>) -> Option<Found> {
+fn symbol_in(file: &Elf<'_>, typed: &str, names: &mut Vec<String>) -> Option<SymbolMatch> {
     let mut other = None;
     for symbol in file.symbols().chain(file.dynamic_symbols()) {
         let Ok(name) = symbol.name() else { continue };
@@ -95,7 +95,7 @@ fn symbol_in(file: &Elf<'_>, typed: &str, names: &mut Vec<String>) -> Option<Fou
         let variable = matches!(symbol.kind(), SymbolKind::Data | SymbolKind::Tls);
         let could_be = demangle::key(typed).is_none_or(|key| name.contains(key));
         if could_be && demangle::names(typed, name) {
-            let found = Found {
+            let found = SymbolMatch {
                 address: symbol.address(),
                 kind: symbol.kind(),
             };

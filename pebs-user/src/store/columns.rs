@@ -25,7 +25,7 @@ use parquet::schema::types::ColumnDescPtr;
 use super::pages::Pages;
 use super::pages::addresses::Addresses as AddressPages;
 use super::pages::coded::Code;
-use super::pages::delta::{Deltas, Whole};
+use super::pages::delta::{Deltas, Integer};
 use super::pages::levels::{Levels, ListLevels};
 use super::pages::plain::{Bits, Plain};
 use super::view::{Nullables, Values, View};
@@ -131,9 +131,9 @@ macro_rules! typed {
 }
 
 typed! {
-    Required<T> where [T: WholeType]: T::Native, Values<'a, PrimitiveArray<T>>;
-    Nullable<T> where [T: WholeType]: Option<T::Native>, Nullables<'a, PrimitiveArray<T>>;
-    Lists<T> where [T: WholeType]: &'a [T::Native], Values<'a, ListArray>;
+    Required<T> where [T: IntegerType]: T::Native, Values<'a, PrimitiveArray<T>>;
+    Nullable<T> where [T: IntegerType]: Option<T::Native>, Nullables<'a, PrimitiveArray<T>>;
+    Lists<T> where [T: IntegerType]: &'a [T::Native], Values<'a, ListArray>;
     NullableCoded<C> where [C: Code<Number: Codable>]: Option<C::Number>, Nullables<'a, PrimitiveArray<<C::Number as Codable>::Arrow>>;
     RequiredCoded<C> where [C: Code<Number: Codable>]: C::Number, Values<'a, PrimitiveArray<<C::Number as Codable>::Arrow>>;
     NullableReal: Option<f64>, Nullables<'a, Float64Array>;
@@ -152,14 +152,14 @@ const PLAIN: &[Encoding] = &[Encoding::RLE, Encoding::PLAIN];
 const DICTIONARY: &[Encoding] = &[Encoding::RLE, Encoding::PLAIN, Encoding::RLE_DICTIONARY];
 
 /// An Arrow type of integers.
-pub trait WholeType: ArrowPrimitiveType<Native: Whole> {
+pub trait IntegerType: ArrowPrimitiveType<Native: Integer> {
     /// Statistics of numbers of this type.
     fn statistics(range: Option<(Self::Native, Self::Native)>, nulls: u64) -> Statistics;
 }
 
 macro_rules! whole_type {
     ($($type:ty => $statistics:ident as $physical:ty;)*) => {$(
-        impl WholeType for $type {
+        impl IntegerType for $type {
             fn statistics(range: Option<(Self::Native, Self::Native)>, nulls: u64) -> Statistics {
                 let (min, max) = range.map(|(a, b)| (a as $physical, b as $physical)).unzip();
                 Statistics::$statistics(min, max, None, Some(nulls), false)
@@ -178,12 +178,12 @@ whole_type! {
 
 /// Integers without null.
 #[derive(Debug)]
-pub struct Required<T: WholeType> {
+pub struct Required<T: IntegerType> {
     deltas: Deltas<T::Native>,
     pages: Pages,
 }
 
-impl<T: WholeType> Default for Required<T> {
+impl<T: IntegerType> Default for Required<T> {
     fn default() -> Self {
         Self {
             deltas: Deltas::default(),
@@ -192,7 +192,7 @@ impl<T: WholeType> Default for Required<T> {
     }
 }
 
-impl<T: WholeType> Required<T> {
+impl<T: IntegerType> Required<T> {
     /// Pushes one value per row.
     #[inline(always)]
     pub(super) fn extend<'a, R>(&mut self, rows: &'a [R], value: impl Fn(&'a R) -> T::Native) {
@@ -217,7 +217,7 @@ impl<T: WholeType> Required<T> {
     }
 }
 
-impl<T: WholeType> Column for Required<T> {
+impl<T: IntegerType> Column for Required<T> {
     fn field(name: &str) -> Field {
         Field::new(name, T::DATA_TYPE, false)
     }
@@ -235,13 +235,13 @@ impl<T: WholeType> Column for Required<T> {
 
 /// Integers with null.
 #[derive(Debug)]
-pub struct Nullable<T: WholeType> {
+pub struct Nullable<T: IntegerType> {
     deltas: Deltas<T::Native>,
     levels: Levels,
     pages: Pages,
 }
 
-impl<T: WholeType> Default for Nullable<T> {
+impl<T: IntegerType> Default for Nullable<T> {
     fn default() -> Self {
         Self {
             deltas: Deltas::default(),
@@ -251,7 +251,7 @@ impl<T: WholeType> Default for Nullable<T> {
     }
 }
 
-impl<T: WholeType> Nullable<T> {
+impl<T: IntegerType> Nullable<T> {
     #[inline(always)]
     pub(super) fn push(&mut self, value: Option<T::Native>) {
         self.levels.push(value.is_some());
@@ -309,7 +309,7 @@ impl<T: WholeType> Nullable<T> {
     }
 }
 
-impl<T: WholeType> Column for Nullable<T> {
+impl<T: IntegerType> Column for Nullable<T> {
     fn field(name: &str) -> Field {
         Field::new(name, T::DATA_TYPE, true)
     }
@@ -488,7 +488,7 @@ impl Column for NullableTruth {
 
 /// Lists of integers without null. For tables with few rows: the numbers are stored plain.
 #[derive(Debug)]
-pub struct Lists<T: WholeType> {
+pub struct Lists<T: IntegerType> {
     plain: Plain,
     levels: ListLevels,
     pages: Pages,
@@ -497,7 +497,7 @@ pub struct Lists<T: WholeType> {
     kind: PhantomData<T>,
 }
 
-impl<T: WholeType> Default for Lists<T> {
+impl<T: IntegerType> Default for Lists<T> {
     fn default() -> Self {
         Self {
             plain: Plain::default(),
@@ -509,7 +509,7 @@ impl<T: WholeType> Default for Lists<T> {
     }
 }
 
-impl<T: WholeType<Native: Into<i128>>> Lists<T> {
+impl<T: IntegerType<Native: Into<i128>>> Lists<T> {
     fn push(&mut self, list: &[T::Native]) {
         self.levels.push(list.len());
         self.entries += list.len().max(1) as u64;
@@ -539,14 +539,14 @@ impl<T: WholeType<Native: Into<i128>>> Lists<T> {
     }
 }
 
-impl<T: WholeType> Lists<T> {
+impl<T: IntegerType> Lists<T> {
     fn end_page(&mut self) {
         self.plain
             .end_page_of_lists(&mut self.pages, &mut self.levels);
     }
 }
 
-impl<T: WholeType> Column for Lists<T> {
+impl<T: IntegerType> Column for Lists<T> {
     fn field(name: &str) -> Field {
         let item = Field::new_list_field(T::DATA_TYPE, false);
         Field::new(name, DataType::List(Arc::new(item)), false)

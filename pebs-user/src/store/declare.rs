@@ -4,8 +4,8 @@ use arrow_array::types::{Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Typ
 use arrow_array::{Array as _, ArrayRef, PrimitiveArray};
 
 use super::columns::{
-    Addresses, Lists, Nullable, NullableCoded, NullableReal, NullableText, NullableTruth, Required,
-    RequiredCoded, Text, Truth, Typed, WholeType,
+    Addresses, IntegerType, Lists, Nullable, NullableCoded, NullableReal, NullableText,
+    NullableTruth, Required, RequiredCoded, Text, Truth, Typed,
 };
 use super::pages::coded::{Code, Small};
 use super::view::View;
@@ -122,7 +122,7 @@ impl<'a, C: Code<Number = f64>> Stored<'a, NullableCoded<C>> for Option<f64> {
     }
 }
 
-fn list<T: WholeType>(array: &ArrayRef) -> Vec<T::Native> {
+fn list<T: IntegerType>(array: &ArrayRef) -> Vec<T::Native> {
     let numbers = array.as_any().downcast_ref::<PrimitiveArray<T>>();
     numbers.map_or_else(Vec::new, |it| it.values().to_vec())
 }

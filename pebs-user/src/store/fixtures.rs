@@ -32,7 +32,7 @@ pub(crate) enum Did {
 
 /// A visit to make.
 #[derive(Clone, Debug)]
-pub(crate) struct Made {
+pub(crate) struct VisitFixture {
     probe: u16,
     /// Item id; `None`: numbered.
     item: Option<u64>,
@@ -44,7 +44,7 @@ pub(crate) struct Made {
     batch: Vec<u64>,
 }
 
-impl Made {
+impl VisitFixture {
     /// A visit of probe 0 with the arguments of [`info`].
     pub(crate) fn new(n: u64, key: &str, did: &[Did]) -> Self {
         Self::with([Some(n.into()), Some(key.into())], did)
@@ -253,13 +253,13 @@ impl Maker {
     }
 
     /// Writes a visit that begins now, sampled at the reset value of the first event.
-    pub(crate) fn visit(&mut self, made: &Made) {
+    pub(crate) fn visit(&mut self, made: &VisitFixture) {
         self.at(self.now, made);
         self.now += 500;
     }
 
     /// Writes a visit that begins at `begin`; its end becomes the current time.
-    pub(crate) fn at(&mut self, begin: i64, made: &Made) {
+    pub(crate) fn at(&mut self, begin: i64, made: &VisitFixture) {
         self.visits += 1;
         self.now = begin;
         let mut row = VisitRow {

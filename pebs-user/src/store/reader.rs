@@ -382,7 +382,7 @@ mod tests {
 
     // Errors for a missing column and a wrong type name the column; the former also lists the existing ones.
     #[test]
-    fn wrong_columns_are_told() {
+    fn wrong_columns_are_reported() {
         let parent = tempfile::tempdir().unwrap();
         let dir = parent.path().join("t");
         write(&dir);

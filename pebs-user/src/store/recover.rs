@@ -177,7 +177,7 @@ fn finish_tables(
     let mut recovered = Recovered::default();
     for (number, table) in (0..).zip(tables_of(dir)) {
         let what = format!("recovering {}", table.name());
-        watch.tell(&what, number, Table::ALL.len() as u64);
+        watch.report(&what, number, Table::ALL.len() as u64);
         let folder = dir.join(table.name());
         // A link in its place would lead out of the trace.
         let held = Held::open_itself(&folder).map_err(|error| at(&folder, error))?;

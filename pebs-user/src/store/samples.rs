@@ -122,7 +122,7 @@ impl SampleBlock {
         self.events.clear();
         let alike = samples.are_alike();
         if !alike {
-            self.tell_events(samples.kinds);
+            self.store_events(samples.kinds);
         }
         alike
     }
@@ -138,7 +138,7 @@ impl SampleBlock {
 
     /// Stores the events of the current samples, if they have several.
     #[cold]
-    fn tell_events(&mut self, kinds: &[SampleKind]) {
+    fn store_events(&mut self, kinds: &[SampleKind]) {
         let events = || kinds.iter().map(|kind| kind.event());
         let first = events().next();
         if events().any(|event| Some(event) != first) {

@@ -127,7 +127,7 @@ impl Iterator for Scan {
                 match segment.next_batch() {
                     Some(Ok(batch)) => {
                         segment.rows.0 += batch.num_rows() as u64;
-                        self.tell();
+                        self.report_progress();
                         return Some(Ok(batch));
                     }
                     Some(Err(error)) => {
@@ -168,12 +168,12 @@ impl Scan {
     }
 
     /// Reports progress, in thousandths of a segment.
-    fn tell(&self) {
+    fn report_progress(&self) {
         let rows = self.current.as_ref().map_or((0, 0), |it| it.rows);
         let part = (rows.0 * 1000).checked_div(rows.1).unwrap_or(0);
         let (begun, all) = self.begun;
         let (what, watch) = &self.watch;
-        watch.tell(what, begun.saturating_sub(1) * 1000 + part, all * 1000);
+        watch.report(what, begun.saturating_sub(1) * 1000 + part, all * 1000);
     }
 
     fn end(&mut self) {

@@ -3,7 +3,7 @@
 use perf_event_open_sys::bindings as sys;
 
 use crate::perf::layout::Layout;
-use crate::perf::sample::{self, Rest, Sample};
+use crate::perf::sample::{self, RareFields, Sample};
 use crate::pmu::host::CpuModel;
 use crate::pmu::ibs::{IbsFetch, IbsOp, PageSize};
 use crate::pmu::memory::{
@@ -80,7 +80,7 @@ impl Registers {
 
 /// Whether samples may contain access data.
 #[must_use]
-pub(crate) const fn is_told(layout: &Layout, registers: Option<Registers>) -> bool {
+pub(crate) const fn may_have_access(layout: &Layout, registers: Option<Registers>) -> bool {
     layout.has(FIELDS) || registers.is_some() && layout.has(sys::PERF_SAMPLE_RAW)
 }
 
@@ -95,7 +95,11 @@ impl Access {
         })
     }
 
-    fn of_fields(addr: Option<u64>, rest: &Rest<'_>, registers: Option<Registers>) -> Option<Self> {
+    fn of_fields(
+        addr: Option<u64>,
+        rest: &RareFields<'_>,
+        registers: Option<Registers>,
+    ) -> Option<Self> {
         let mut access = Self {
             addr: addr.filter(|addr| *addr != 0),
             phys_addr: rest.phys_addr.filter(|addr| *addr != 0),
@@ -114,7 +118,7 @@ impl Access {
         if let (Some(registers), Some(raw)) = (registers, rest.raw) {
             access.registers(registers, raw);
         }
-        access.told()
+        access.unless_empty()
     }
 
     /// Reads the access from the words of a sample program; `None` if they are empty.
@@ -126,10 +130,10 @@ impl Access {
         };
         access.source(data_src);
         access.weigh(Weight::parts(weight));
-        access.told()
+        access.unless_empty()
     }
 
-    fn told(self) -> Option<Self> {
+    fn unless_empty(self) -> Option<Self> {
         (self != Self::default()).then_some(self)
     }
 
@@ -266,14 +270,14 @@ mod tests {
     fn intel_load() {
         // OP_LOAD, L3 hit, snoop none, DTLB L1 or L2 hit, not locked.
         let word = 0x2 | 0x42 << 5 | 0x2 << 19 | 0x2 << 24 | (0x2 | 3 << 3) << 26 | 3 << 33;
-        let rest = Rest {
+        let rest = RareFields {
             data_src: Some(word),
             weight: Some(sample::Weight::Parts {
                 var1: 66,
                 var2: 90,
                 var3: 0,
             }),
-            ..Rest::default()
+            ..RareFields::default()
         };
         let access = Access::of_fields(Some(0x7fff_1000), &rest, None).unwrap();
         assert_eq!((access.op, access.addr), (Some("load"), Some(0x7fff_1000)));
@@ -293,14 +297,14 @@ mod tests {
     fn nothing_is_nothing() {
         // Source: PERF_MEM_NA, include/linux/perf_event.h.
         let na = 1 | 1 << 5 | 1 << 24 | 1 << 26 | 1 << 19;
-        let rest = Rest {
+        let rest = RareFields {
             data_src: Some(na),
             weight: Some(sample::Weight::Whole(0)),
-            ..Rest::default()
+            ..RareFields::default()
         };
         assert_eq!(Access::of_fields(Some(0), &rest, None), None);
         assert_eq!(Access::of_words(0, 0, na), None);
-        assert_eq!(Access::of_fields(None, &Rest::default(), None), None);
+        assert_eq!(Access::of_fields(None, &RareFields::default(), None), None);
     }
 
     /// IBS registers are used only if the PMU is IBS; no bytes make it fail.
@@ -321,9 +325,9 @@ mod tests {
         for word in [0u64, 0x1000, data, 0, data3, 0x7000, 0] {
             raw.extend(word.to_le_bytes());
         }
-        let rest = Rest {
+        let rest = RareFields {
             raw: Some(&raw),
-            ..Rest::default()
+            ..RareFields::default()
         };
         let access = Access::of_fields(None, &rest, op).unwrap();
         assert_eq!((access.op, access.addr), (Some("load"), Some(0x7000)));
@@ -340,9 +344,9 @@ mod tests {
         for word in [30u64 << 32 | 1 << 50 | 1 << 51 | 1 << 58, 0x2000, 0] {
             raw.extend(word.to_le_bytes());
         }
-        let rest = Rest {
+        let rest = RareFields {
             raw: Some(&raw),
-            ..Rest::default()
+            ..RareFields::default()
         };
         let access = Access::of_fields(None, &rest, fetch).unwrap();
         assert_eq!((access.op, access.latency), (Some("fetch"), Some(30)));
@@ -353,7 +357,7 @@ mod tests {
         /// No raw bytes make it panic.
         #[test]
         fn any_registers(raw: Vec<u8>, family: u32, model: u32) {
-            let rest = Rest { raw: Some(&raw), ..Rest::default() };
+            let rest = RareFields { raw: Some(&raw), ..RareFields::default() };
             let _ = Access::of_fields(None, &rest, Some(Registers::IbsOp(family, model)));
             let _ = Access::of_fields(None, &rest, Some(Registers::IbsFetch(family, model)));
         }

@@ -12,7 +12,7 @@ use perf_event_open_sys::bindings::{
 
 use crate::perf::calls::{self, Calls};
 use crate::perf::layout::Layout;
-use crate::perf::record::{self, RawRecord, What};
+use crate::perf::record::{self, RawRecord, RecordKind};
 use crate::perf::sample::Sample;
 use crate::stream::access::{self, Access, Registers};
 use crate::stream::clock::Clock;
@@ -33,7 +33,7 @@ pub struct RingKind {
     pub registers: Option<Registers>,
     /// Whether to report throttling from this ring; otherwise another source reports it and the ring's records are
     /// ignored.
-    pub tells_throttling: bool,
+    pub reports_throttling: bool,
 }
 
 /// State of a ring between two reads.
@@ -47,7 +47,7 @@ pub struct RingState {
     stopped: Option<(TraceNs, Tid)>,
     /// Total of the loss records, and samples already reported as lost.
     lost: u64,
-    told: u64,
+    reported: u64,
 }
 
 /// A time range without full data.
@@ -78,7 +78,7 @@ pub struct Unreadable {
 
 /// Counts and gaps of rings, besides the samples.
 #[derive(Debug, Default)]
-pub struct Said {
+pub struct RingReport {
     /// Records of each kind. Malformed ones are samples that could not be decoded.
     pub decoded: Decoded,
     /// Samples of unwanted processes.
@@ -108,27 +108,27 @@ impl RingState {
             last: None,
             stopped: None,
             lost: 0,
-            told: 0,
+            reported: 0,
         }
     }
 
     /// Decodes the records of the ring, as returned by [`crate::collect::bulk::BulkRing::take`].
     ///
-    /// Wanted samples go to `inbox`, everything else to `said`. Cost: some ns a record, no allocation except for
+    /// Wanted samples go to `inbox`, everything else to `report`. Cost: some ns a record, no allocation except for
     /// gaps.
     pub fn decode(
         &mut self,
         mut bytes: &[u8],
         reading: &Reading<'_, impl Fn(Pid) -> bool>,
         inbox: &mut impl Inbox,
-        said: &mut Said,
+        report: &mut RingReport,
     ) {
         let Reading { kind, clock, .. } = *reading;
         let places = Places::of(&kind.layout);
         loop {
             if let Some(run) = places.and_then(|places| places.run(bytes)) {
                 bytes = &bytes[run.bytes.len()..];
-                self.run(&run, reading, inbox, said);
+                self.run(&run, reading, inbox, report);
                 continue;
             }
             let Some((raw, rest)) = RawRecord::split(bytes) else {
@@ -136,16 +136,16 @@ impl RingState {
             };
             bytes = rest;
             if raw.kind != PERF_RECORD_SAMPLE {
-                self.other(raw, kind, clock, &mut said.gaps);
+                self.other(raw, kind, clock, &mut report.gaps);
                 continue;
             }
             let Some((read, pid, tid, mut sample)) = self.sample(raw, kind, clock) else {
-                said.decoded.malformed += 1;
+                report.decoded.malformed += 1;
                 continue;
             };
             if (reading.wanted)(pid) {
-                said.decoded.samples += 1;
-                if calls::are_told(&kind.layout)
+                report.decoded.samples += 1;
+                if calls::has_call_stack(&kind.layout)
                     && let Some(calls) = Calls::of(&read.rest())
                 {
                     sample.kind = sample
@@ -153,16 +153,16 @@ impl RingState {
                         .with_stack(stack::number(pid, &sample, calls, inbox));
                 }
                 inbox.sample(pid, tid, sample);
-                if access::is_told(&kind.layout, kind.registers)
+                if access::may_have_access(&kind.layout, kind.registers)
                     && let Some(access) = Access::of(&read, kind.registers)
                 {
                     inbox.access(tid, &sample, access);
                 }
             } else {
-                said.filtered += 1;
+                report.filtered += 1;
             }
         }
-        said.decoded.malformed += u64::from(!bytes.is_empty());
+        report.decoded.malformed += u64::from(!bytes.is_empty());
     }
 
     /// Handles a run of samples of one thread.
@@ -172,16 +172,16 @@ impl RingState {
         run: &Run<'_>,
         reading: &Reading<'_, impl Fn(Pid) -> bool>,
         inbox: &mut impl Inbox,
-        said: &mut Said,
+        report: &mut RingReport,
     ) {
         // One loop per clock, so that the choice is made once per run.
         let clock = reading.clock;
         if reading.kind.perf_clock {
             let time = |time| clock.trace_of_perf(PerfNs(time));
-            self.run_at(run, time, &reading.wanted, (inbox, said));
+            self.run_at(run, time, &reading.wanted, (inbox, report));
         } else {
             let time = |time| clock.trace_of_ktime(KtimeNs(time));
-            self.run_at(run, time, &reading.wanted, (inbox, said));
+            self.run_at(run, time, &reading.wanted, (inbox, report));
         }
     }
 
@@ -191,16 +191,16 @@ impl RingState {
         run: &Run<'_>,
         time: impl Fn(u64) -> TraceNs,
         wanted: impl Fn(Pid) -> bool,
-        (inbox, said): (&mut impl Inbox, &mut Said),
+        (inbox, report): (&mut impl Inbox, &mut RingReport),
     ) {
         let (pid, tid) = (Pid(run.pid_tid.0), Tid(run.pid_tid.1));
         let source = run.source((self.cpu, self.event), time);
         let count = run.len() as u64;
         if wanted(pid) {
             inbox.samples(pid, tid, &source);
-            said.decoded.samples += count;
+            report.decoded.samples += count;
         } else {
-            said.filtered += count;
+            report.filtered += count;
         }
         let before = self.last.map_or(i64::MIN, |last| last.0);
         let last = source.times().fold(before, |last, time| last.max(time.0));
@@ -261,17 +261,17 @@ impl RingState {
             tid,
             records,
         };
-        match record.what {
-            What::LostSamples { records } => gaps.push(gap(begin, None, Some(records))),
-            What::Lost { records } => {
+        match record.kind {
+            RecordKind::LostSamples { records } => gaps.push(gap(begin, None, Some(records))),
+            RecordKind::Lost { records } => {
                 self.lost += records;
                 self.lost_so_far(self.lost, time, gaps);
             }
-            What::Throttle { .. } if !kind.tells_throttling => {}
-            What::Throttle { stopped: true, .. } => {
+            RecordKind::Throttle { .. } if !kind.reports_throttling => {}
+            RecordKind::Throttle { stopped: true, .. } => {
                 self.stopped = Some((time, tid.unwrap_or(Tid(0))));
             }
-            What::Throttle { .. } => {
+            RecordKind::Throttle { .. } => {
                 if let Some((since, tid)) = self.stopped.take() {
                     gaps.push(gap(since, Some(tid), None));
                 }
@@ -284,16 +284,16 @@ impl RingState {
     /// Reports lost samples up to `time`; `samples` is the total that the kernel lost so far. The last ones may
     /// have no loss record yet.
     pub fn lost_so_far(&mut self, samples: u64, time: TraceNs, gaps: &mut Vec<Gap>) {
-        if samples > self.told {
+        if samples > self.reported {
             let begin = self.last.unwrap_or(time).min(time);
             gaps.push(Gap {
                 begin,
                 end: time,
                 cpu: self.cpu,
                 tid: None,
-                records: Some(samples - self.told),
+                records: Some(samples - self.reported),
             });
-            self.told = samples;
+            self.reported = samples;
         }
     }
 
@@ -350,7 +350,7 @@ mod tests {
         },
         perf_clock: false,
         registers: None,
-        tells_throttling: true,
+        reports_throttling: true,
     };
 
     pub(super) fn record(kind: u32, misc: u32, words: &[u64]) -> Vec<u8> {
@@ -379,7 +379,7 @@ mod tests {
     struct Ring {
         state: RingState,
         inbox: Unordered,
-        said: Said,
+        report: RingReport,
     }
 
     impl Ring {
@@ -387,7 +387,7 @@ mod tests {
             Self {
                 state: RingState::new(Cpu(3), EventId(1)),
                 inbox: Unordered::default(),
-                said: Said::default(),
+                report: RingReport::default(),
             }
         }
 
@@ -397,8 +397,12 @@ mod tests {
                 clock: &Clock::new(KtimeNs(100)),
                 wanted: |pid| pid == Pid(7),
             };
-            let Self { state, inbox, said } = self;
-            state.decode(&records.concat(), &reading, inbox, said);
+            let Self {
+                state,
+                inbox,
+                report,
+            } = self;
+            state.decode(&records.concat(), &reading, inbox, report);
         }
     }
 
@@ -407,7 +411,7 @@ mod tests {
     fn samples() {
         let mut run = Ring::new();
         run.take(&[sample(7, 1100), sample(8, 1200), sample(7, 1300)]);
-        assert_eq!((run.said.decoded.samples, run.said.filtered), (2, 1));
+        assert_eq!((run.report.decoded.samples, run.report.filtered), (2, 1));
         let times: Vec<i64> = run.inbox.samples.iter().map(|(.., s)| s.time.0).collect();
         assert_eq!(times, [1000, 1200]);
         let (pid, tid, first) = run.inbox.samples[0];
@@ -417,25 +421,27 @@ mod tests {
             (Cpu(3), EventId(1), Ip(0x1000))
         );
         assert!(first.kind.is_exact() && !first.kind.is_kernel());
-        assert!(run.said.gaps.is_empty());
+        assert!(run.report.gaps.is_empty());
     }
 
     /// A loss is reported once, whether a record or the counter reports it first.
     #[test]
-    fn losses_are_told_once() {
+    fn losses_are_reported_once() {
         let mut run = Ring::new();
         let lost = |records, time| record(PERF_RECORD_LOST, 0, &[5, records, thread(7, 7), time]);
         run.take(&[sample(7, 1100), lost(4, 1500), sample(7, 1600)]);
-        run.state.lost_so_far(4, TraceNs(1700), &mut run.said.gaps);
-        run.state.lost_so_far(10, TraceNs(1800), &mut run.said.gaps);
+        run.state
+            .lost_so_far(4, TraceNs(1700), &mut run.report.gaps);
+        run.state
+            .lost_so_far(10, TraceNs(1800), &mut run.report.gaps);
         run.take(&[lost(6, 2100)]);
-        let told: Vec<_> = run
-            .said
+        let reported: Vec<_> = run
+            .report
             .gaps
             .iter()
             .map(|g| (g.begin.0, g.end.0, g.records))
             .collect();
-        assert_eq!(told, [(1000, 1400, Some(4)), (1500, 1800, Some(6))]);
+        assert_eq!(reported, [(1000, 1400, Some(4)), (1500, 1800, Some(6))]);
     }
 
     /// A stopped counter gives a range of its thread, also at the end of the recording.
@@ -448,7 +454,7 @@ mod tests {
             stop(PERF_RECORD_UNTHROTTLE, 1400),
             stop(PERF_RECORD_THROTTLE, 2100),
         ]);
-        let over = run.said.gaps[0];
+        let over = run.report.gaps[0];
         assert_eq!((over.begin, over.end), (TraceNs(1000), TraceNs(1300)));
         assert_eq!((over.tid, over.records), (Some(Tid(8)), None));
         let last = run.state.finish(TraceNs(5000)).unwrap();
@@ -488,9 +494,9 @@ mod tests {
             bytes.truncate(bytes.len() - cut);
             let (clock, wanted) = (Clock::new(KtimeNs(100)), |pid| pid == Pid(7));
             let reading = Reading { kind: &kind, clock: &clock, wanted };
-            let Ring { mut state, mut inbox, mut said } = Ring::new();
+            let Ring { mut state, mut inbox, mut report } = Ring::new();
             assert!(Places::of(&kind.layout).is_some());
-            state.decode(&bytes, &reading, &mut inbox, &mut said);
+            state.decode(&bytes, &reading, &mut inbox, &mut report);
             let (mut single, mut rest, mut expected) = (Ring::new(), &bytes[..], Decoded::default());
             let mut filtered = 0;
             while let Some((raw, after)) = RawRecord::split(rest) {
@@ -506,7 +512,7 @@ mod tests {
             }
             expected.malformed += u64::from(!rest.is_empty());
             proptest::prop_assert_eq!(inbox.samples, single.inbox.samples);
-            proptest::prop_assert_eq!((said.decoded, said.filtered), (expected, filtered));
+            proptest::prop_assert_eq!((report.decoded, report.filtered), (expected, filtered));
             proptest::prop_assert_eq!(state.last, single.state.last);
         }
     }
@@ -519,7 +525,7 @@ mod tests {
         let long = record(PERF_RECORD_SAMPLE, 0, &[1, 2, 3, 4]);
         run.take(&[short, long, sample(7, 1), vec![1, 2, 3]]);
         assert_eq!(
-            (run.said.decoded.malformed, run.said.decoded.samples),
+            (run.report.decoded.malformed, run.report.decoded.samples),
             (3, 1)
         );
     }

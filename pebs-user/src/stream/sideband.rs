@@ -8,7 +8,7 @@ use perf_event_open_sys::bindings as sys;
 use crate::binary::mapping::{Backing, BuildId, FileFacts, FileIdentity, Mapping};
 use crate::perf::layout::Layout;
 use crate::perf::record::RawRecord;
-use crate::perf::record::{self, MappedAs, Mmap, What};
+use crate::perf::record::{self, MappedAs, Mmap, RecordKind};
 use crate::units::{Cpu, KtimeNs, Pid, Tid};
 
 /// Pid of kernel mappings in perf's records.
@@ -90,17 +90,17 @@ pub fn decode(record: RawRecord<'_>) -> Option<SidebandEvent> {
     Some(SidebandEvent {
         time: KtimeNs(decoded.id.time?),
         cpu: Cpu(u16::try_from(decoded.id.cpu?).ok()?),
-        what: SidebandKind::of(&decoded.what, record.misc)?,
+        what: SidebandKind::of(&decoded.kind, record.misc)?,
     })
 }
 
 impl SidebandKind {
     /// Converts a perf record; `None` for other records, and mappings of data or of the kernel.
     #[must_use]
-    pub fn of(what: &What<'_>, misc: u16) -> Option<Self> {
-        Some(match *what {
-            What::Mmap(mmap) => mapped(&mmap, misc)?,
-            What::Comm {
+    pub fn of(kind: &RecordKind<'_>, misc: u16) -> Option<Self> {
+        Some(match *kind {
+            RecordKind::Mmap(mmap) => mapped(&mmap, misc)?,
+            RecordKind::Comm {
                 pid,
                 tid,
                 exec,
@@ -111,17 +111,17 @@ impl SidebandKind {
                 exec,
                 name: String::from_utf8_lossy(name).into(),
             },
-            What::Fork(task) => Self::Fork {
+            RecordKind::Fork(task) => Self::Fork {
                 pid: Pid(task.pid),
                 tid: Tid(task.tid),
                 parent: Pid(task.parent),
                 parent_tid: Tid(task.parent_tid),
             },
-            What::Exit(task) => Self::Exit {
+            RecordKind::Exit(task) => Self::Exit {
                 pid: Pid(task.pid),
                 tid: Tid(task.tid),
             },
-            What::Lost { records } => Self::Lost { records },
+            RecordKind::Lost { records } => Self::Lost { records },
             _ => return None,
         })
     }

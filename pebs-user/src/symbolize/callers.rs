@@ -57,13 +57,13 @@ impl Callers {
             words: stack.words,
         };
         let rest = self.follow(pid, number(first), &followed, symbolizer);
-        if rest == Rest::ByFramePointers {
+        if rest == OuterFrames::ByFramePointers {
             self.frames.extend(outer.iter().map(number));
         }
         let is_cut = match rest {
-            Rest::ByFramePointers => stack.is_cut,
-            Rest::Nothing => false,
-            Rest::Unknown => true,
+            OuterFrames::ByFramePointers => stack.is_cut,
+            OuterFrames::Nothing => false,
+            OuterFrames::Unknown => true,
         };
         (&self.frames, is_cut)
     }
@@ -75,17 +75,17 @@ impl Callers {
         first: u64,
         words: &Words<'_>,
         symbolizer: &mut Symbolizer,
-    ) -> Rest {
+    ) -> OuterFrames {
         let (mut at, mut sp) = (first, words.sp);
         // Restored frame pointer, once a function has saved it and used its register otherwise.
         let mut restored: Option<Option<u64>> = None;
         for _ in 0..MOST_FRAMES {
             let gone = match restored {
-                None => Rest::ByFramePointers,
-                Some(_) => Rest::Unknown,
+                None => OuterFrames::ByFramePointers,
+                Some(_) => OuterFrames::Unknown,
             };
             let (end, saved) = match (self.rule(pid, at, symbolizer), restored) {
-                (Some(CallerRule::Outermost), _) => return Rest::Nothing,
+                (Some(CallerRule::Outermost), _) => return OuterFrames::Nothing,
                 (None | Some(CallerRule::Uretprobe), _)
                 | (Some(CallerRule::FramePointer), None) => return gone,
                 (
@@ -110,7 +110,7 @@ impl Callers {
                 .flatten();
             let Some(caller) = caller else { return gone };
             if caller == 0 {
-                return Rest::Nothing;
+                return OuterFrames::Nothing;
             }
             if self.rule(pid, caller, symbolizer) == Some(CallerRule::Uretprobe) {
                 return gone;
@@ -123,7 +123,7 @@ impl Callers {
             at = caller - 1;
             sp = end;
         }
-        Rest::Unknown
+        OuterFrames::Unknown
     }
 
     fn rule(&mut self, pid: Pid, at: u64, symbolizer: &mut Symbolizer) -> Option<CallerRule> {
@@ -144,7 +144,7 @@ impl Callers {
 
 /// Frames beyond those found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Rest {
+enum OuterFrames {
     /// As followed by frame pointers.
     ByFramePointers,
     /// None.

@@ -15,7 +15,7 @@ use blazesym::symbolize::source::Kernel as KernelSource;
 
 use super::blaze::{Blaze, Symbol};
 use super::functions::{Description, Functions};
-use super::own_work::Own;
+use super::own_work::OwnFunctions;
 use super::ranges::RangeTable;
 use crate::binary::demangle::demangle;
 use crate::failure::Hint;
@@ -93,7 +93,7 @@ struct Start {
 }
 
 /// A function as listed in kallsyms.
-struct Known<'a> {
+struct KernelSymbol<'a> {
     start: u64,
     end: u64,
     name: &'a [u8],
@@ -102,7 +102,7 @@ struct Known<'a> {
 
 impl Starts {
     /// The function at an address.
-    fn find(&self, address: u64) -> Option<Known<'_>> {
+    fn find(&self, address: u64) -> Option<KernelSymbol<'_>> {
         let behind = self
             .starts
             .partition_point(|start| start.address <= address);
@@ -113,7 +113,7 @@ impl Starts {
             .get(behind)
             .map_or(limit, |next| next.address.min(limit));
         let (at, len) = (start.name.0 as usize, usize::from(start.name.1));
-        (address < end).then(|| Known {
+        (address < end).then(|| KernelSymbol {
             start: start.address,
             end,
             name: &self.names[at..at + len],
@@ -212,7 +212,7 @@ pub(super) struct KernelSymbols {
     unresolved: Option<FunctionId>,
     read: Option<Instant>,
     missing: Option<KernelSymbolsMissing>,
-    own: Own,
+    own: OwnFunctions,
 }
 
 impl KernelSymbols {
@@ -242,7 +242,7 @@ impl KernelSymbols {
             unresolved: None,
             read: None,
             missing: None,
-            own: Own::default(),
+            own: OwnFunctions::default(),
         }
     }
 
@@ -250,7 +250,7 @@ impl KernelSymbols {
     #[must_use]
     pub(super) fn with_own(self, programs: Option<Vec<String>>) -> Self {
         Self {
-            own: Own::new(programs),
+            own: OwnFunctions::new(programs),
             ..self
         }
     }

@@ -68,7 +68,7 @@ pub(super) struct Module {
 const ADDRESSES_KEPT: usize = 1 << 18;
 
 /// A function's place and name.
-struct Found {
+struct ResolvedFunction {
     span: Span,
     name: String,
     file: Option<String>,
@@ -252,7 +252,12 @@ impl Module {
     }
 
     /// Numbers a function that was found and enters its range, so that it is not looked for again.
-    fn enter(&mut self, address: u64, found: Found, context: &mut Context<'_>) -> FunctionId {
+    fn enter(
+        &mut self,
+        address: u64,
+        found: ResolvedFunction,
+        context: &mut Context<'_>,
+    ) -> FunctionId {
         let Span { start, end } = found.span;
         let image = self.image.as_ref();
         let function = *self.by_start.entry(start).or_insert_with(|| {
@@ -282,7 +287,7 @@ impl Module {
     /// without a size in the full symbol table. Never of the nearest symbol below, which in stripped binaries is
     /// usually another function. Name: of the file's own symbol at the start, else DWARF's: so it is the name by
     /// which the function can be probed, with or without installed debug files.
-    fn find(&mut self, address: u64, blaze: &Blaze) -> Option<Found> {
+    fn find(&mut self, address: u64, blaze: &Blaze) -> Option<ResolvedFunction> {
         let symbol = self.ask(blaze, address);
         let (span, name) = match symbol {
             Some(symbol) if symbol.covers(address) => named(symbol),
@@ -295,7 +300,7 @@ impl Module {
         let entry = self.ask(blaze, span.start);
         let (file, line) = entry.map_or((None, None), |entry| (entry.file, entry.line));
         let name = own.or(name);
-        Some(Found {
+        Some(ResolvedFunction {
             name: name.unwrap_or_else(|| self.anonymous_name(span.start)),
             span,
             file,

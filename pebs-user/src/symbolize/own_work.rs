@@ -40,13 +40,13 @@ const NAMES: [&str; 22] = [
 
 /// Recognises pebs-trace's own work.
 #[derive(Debug, Default)]
-pub(super) struct Own {
+pub(super) struct OwnFunctions {
     /// Prefixes of its programs' symbols; `None`: nothing is own work, as another tool recorded.
     programs: Option<Vec<String>>,
     function: Option<FunctionId>,
 }
 
-impl Own {
+impl OwnFunctions {
     pub(super) const fn new(programs: Option<Vec<String>>) -> Self {
         Self {
             programs,
@@ -81,11 +81,11 @@ mod tests {
     /// Programs are known by their hash, kernel functions by name; in another tool's recording nothing is own work.
     #[test]
     fn what_is_own() {
-        let own = Own::new(Some(vec!["bpf_prog_fe1c64a6f4681aea_".to_owned()]));
+        let own = OwnFunctions::new(Some(vec!["bpf_prog_fe1c64a6f4681aea_".to_owned()]));
         let is = |name: &str| own.is(name);
         assert!(is("bpf_prog_fe1c64a6f4681aea_mark") && is("uprobe_notify_resume"));
         assert!(!is("bpf_prog_0000000000000001_mark") && !is("irqentry_exit_to_user_mode"));
         assert!(!is("clear_page") && !is("handle_mm_fault") && !is("perf_prepare_sample"));
-        assert!(!Own::default().is("uprobe_notify_resume"));
+        assert!(!OwnFunctions::default().is("uprobe_notify_resume"));
     }
 }

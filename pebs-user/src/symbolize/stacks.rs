@@ -11,7 +11,7 @@ use crate::units::{FunctionId, Pid, StackId};
 
 /// The cached result for a stack of addresses.
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct CachedStack {
     stack: StackId,
     /// [`Symbolizer::changes`] at that time.
     changes: u64,
@@ -19,7 +19,7 @@ struct Known {
 
 /// Kind of a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Of {
+enum StackOrigin {
     /// A sample: its innermost function is the sample's.
     Sample,
     /// A wait: the innermost functions are those of the switch.
@@ -30,7 +30,7 @@ enum Of {
 #[derive(Debug, Default)]
 pub(crate) struct Stacks {
     /// Stacks of samples and stacks of waits, by [`StackKey::index`].
-    known: [Vec<Option<Known>>; 2],
+    known: [Vec<Option<CachedStack>>; 2],
     /// Functions of each stack, the innermost first, followed by [`CUT`] or [`WHOLE`].
     lists: Lists<u32>,
     /// The current stack.
@@ -53,7 +53,7 @@ impl Stacks {
         chains: &Chains,
         symbolizer: &mut Symbolizer,
     ) -> Option<StackId> {
-        self.find(Of::Sample, key, chains, symbolizer)
+        self.find(StackOrigin::Sample, key, chains, symbolizer)
     }
 
     /// The number of a stack from before an exec: `program` is the pid under which the process's earlier program is
@@ -67,9 +67,13 @@ impl Stacks {
         chains: &Chains,
         symbolizer: &mut Symbolizer,
     ) -> Option<StackId> {
-        let of = if is_wait { Of::Wait } else { Of::Sample };
+        let origin = if is_wait {
+            StackOrigin::Wait
+        } else {
+            StackOrigin::Sample
+        };
         let (_, chain) = chains.get(key)?;
-        Some(self.follow(of, (program, chain), symbolizer))
+        Some(self.follow(origin, (program, chain), symbolizer))
     }
 
     /// The number of a wait's stack, which begins with the function that called the scheduler; `None` if it has
@@ -80,39 +84,39 @@ impl Stacks {
         chains: &Chains,
         symbolizer: &mut Symbolizer,
     ) -> Option<StackId> {
-        self.find(Of::Wait, key, chains, symbolizer)
+        self.find(StackOrigin::Wait, key, chains, symbolizer)
     }
 
     fn find(
         &mut self,
-        of: Of,
+        origin: StackOrigin,
         key: StackKey,
         chains: &Chains,
         symbolizer: &mut Symbolizer,
     ) -> Option<StackId> {
         let index = key.index()?;
         let changes = symbolizer.changes();
-        match self.known[of as usize].get(index).copied().flatten() {
+        match self.known[origin as usize].get(index).copied().flatten() {
             Some(known) if known.changes == changes => Some(known.stack),
-            _ => self.look_up(of, key, chains, symbolizer),
+            _ => self.look_up(origin, key, chains, symbolizer),
         }
     }
 
     fn look_up(
         &mut self,
-        of: Of,
+        origin: StackOrigin,
         key: StackKey,
         chains: &Chains,
         symbolizer: &mut Symbolizer,
     ) -> Option<StackId> {
         let (index, (pid, chain)) = (key.index()?, chains.get(key)?);
-        let stack = self.follow(of, (pid, chain), symbolizer);
+        let stack = self.follow(origin, (pid, chain), symbolizer);
         if !symbolizer.has_jitted(pid) {
-            let known = &mut self.known[of as usize];
+            let known = &mut self.known[origin as usize];
             if known.len() <= index {
                 known.resize(index + 1, None);
             }
-            known[index] = Some(Known {
+            known[index] = Some(CachedStack {
                 stack,
                 // Read again: the look-up may have read mappings.
                 changes: symbolizer.changes(),
@@ -123,7 +127,7 @@ impl Stacks {
 
     fn follow(
         &mut self,
-        of: Of,
+        origin: StackOrigin,
         (pid, chain): (Pid, Chain<'_>),
         symbolizer: &mut Symbolizer,
     ) -> StackId {
@@ -135,7 +139,7 @@ impl Stacks {
         }
         let end = chain.frames.get(followed);
         let is_cut = chain.is_cut || end.is_some_and(|at| *at != 0);
-        if of == Of::Wait {
+        if origin == StackOrigin::Wait {
             let in_kernel = &self.functions[..chain.kernel.min(self.functions.len())];
             let scheduling = |id: &u32| symbolizer.is_scheduling(FunctionId(*id));
             let last = in_kernel.iter().rposition(scheduling);

@@ -6,7 +6,7 @@ use std::sync::Barrier;
 
 use super::offers::{self, Offer, Truth, is_hardware};
 use super::report::{Basis, Experiment, Figure, Name, Row};
-use super::take::{Delivery, Sample, TakeError, Taken, bound, on_threads, take};
+use super::take::{Delivery, EventSamples, Sample, TakeError, bound, on_threads, take};
 use super::work::{Chase, Pages, Ratio};
 use crate::cost::calibrate::Bench;
 use crate::pmu::attr::ResolvedEvent;
@@ -280,7 +280,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    fn counted(&self, taken: &[Taken], events: u64) -> Counted {
+    fn counted(&self, taken: &[EventSamples], events: u64) -> Counted {
         let mut counted = Counted::default();
         let reset = self.event.reset.0.get();
         for one in taken {
@@ -319,8 +319,8 @@ pub(crate) fn with_pages<R: FnOnce()>(
     count: u64,
     cpu: Cpu,
     ready: R,
-    take: impl FnOnce(&Pages, R) -> Result<((), Vec<Taken>), TakeError>,
-) -> Result<(u64, Vec<Taken>), TakeError> {
+    take: impl FnOnce(&Pages, R) -> Result<((), Vec<EventSamples>), TakeError>,
+) -> Result<(u64, Vec<EventSamples>), TakeError> {
     let prepared = Pages::new(4).and_then(|warm| {
         warm.touch();
         Pages::new(count)

@@ -8,7 +8,7 @@ use super::accuracy::with_pages;
 use super::offers::{self, Offer, Truth, is_hardware, is_ibs};
 use super::report::{Basis, Experiment, Figure, Name, Row};
 use super::statistics::ChiSquare;
-use super::take::{Delivery, Sample, TakeError, Taken, on_thread, take};
+use super::take::{Delivery, EventSamples, Sample, TakeError, on_thread, take};
 use super::work::{self, Loop};
 use crate::pmu::attr::ResolvedEvent;
 use crate::pmu::host::Host;
@@ -80,10 +80,10 @@ fn sampled(
     (offer, event): (&Offer, &ResolvedEvent),
     samples: u64,
     cpu: Cpu,
-) -> Result<Vec<Found>, TakeError> {
+) -> Result<Vec<SampleAddress>, TakeError> {
     let events = [(event, Delivery::Bulk)];
     let total = samples * event.reset.0.get();
-    let taken: Vec<Taken> = match offer.truth {
+    let taken: Vec<EventSamples> = match offer.truth {
         Truth::Pages => {
             with_pages(
                 total,
@@ -126,7 +126,7 @@ fn is_load(sample: &Sample) -> bool {
 }
 
 /// Address of a sample, and whether the kernel marks it as exact.
-type Found = (u64, bool);
+type SampleAddress = (u64, bool);
 
 /// Places of samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -144,7 +144,7 @@ struct Places {
 }
 
 impl Places {
-    fn of(found: &[Found], code: &Loop) -> Self {
+    fn of(found: &[SampleAddress], code: &Loop) -> Self {
         let mut places = Self::default();
         for (ip, is_exact) in found {
             places.exact += u64::from(*is_exact);

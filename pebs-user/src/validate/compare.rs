@@ -75,8 +75,8 @@ impl Aspect {
         let events = events(experiment);
         let parts: Vec<String> = { events.iter() }
             .filter_map(|(event, rows)| {
-                let said = self.of_event(rows)?;
-                Some(format!("{event} {said}"))
+                let summary = self.of_event(rows)?;
+                Some(format!("{event} {summary}"))
             })
             .collect();
         (!parts.is_empty()).then(|| parts.join("; "))
@@ -256,7 +256,7 @@ impl References {
 
 /// Entry of a machine on an aspect.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Said {
+pub(crate) struct MachineEntry {
     /// The figures.
     pub text: String,
     /// Place of publication; `None`: measured here.
@@ -269,7 +269,7 @@ pub(crate) struct Comparison {
     /// Their names.
     pub machines: Vec<String>,
     /// Entry of each machine, by aspect; `None`: no entry.
-    pub aspects: Vec<(Aspect, Vec<Option<Said>>)>,
+    pub aspects: Vec<(Aspect, Vec<Option<MachineEntry>>)>,
     /// Figures of both reports that belong together.
     pub figures: Vec<Pair>,
     /// The published figures' source and note.
@@ -307,11 +307,11 @@ pub(crate) fn compare(reports: [&Report; 2]) -> Comparison {
     let aspects = Aspect::ALL.map(|aspect| {
         let ours = reports.iter().map(|report| {
             let text = aspect.of(report)?;
-            Some(Said { text, source: None })
+            Some(MachineEntry { text, source: None })
         });
         let published = references.machines.iter().map(|it| {
             let (text, source) = it.aspects.get(&aspect)?;
-            Some(Said {
+            Some(MachineEntry {
                 text: text.clone(),
                 source: Some(source.clone()),
             })

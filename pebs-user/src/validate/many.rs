@@ -8,7 +8,7 @@
 use super::accuracy::{CLOCK_BOUND, HARDWARE_BOUND, cpu_ns, is_near};
 use super::offers::{self, Offer, Truth, is_hardware};
 use super::report::{Basis, Experiment, Figure, Name, Row};
-use super::take::{Delivery, TakeError, Taken, on_thread, own_thread, take};
+use super::take::{Delivery, EventSamples, TakeError, on_thread, own_thread, take};
 use super::work::{Kind, Pages, many};
 use crate::pmu::attr::ResolvedEvent;
 use crate::pmu::counters;
@@ -49,13 +49,13 @@ struct Wanted {
 }
 
 impl Wanted {
-    fn ratio(&self, taken: &Taken) -> f64 {
+    fn ratio(&self, taken: &EventSamples) -> f64 {
         (taken.samples.len() as u64 + taken.lost) as f64 / self.expected
     }
 }
 
 /// Part of the time in which an event was counted.
-fn counted(taken: &Taken) -> f64 {
+fn counted(taken: &EventSamples) -> f64 {
     taken.times.running_ns as f64 / taken.times.enabled_ns.max(1) as f64
 }
 
@@ -217,7 +217,7 @@ fn software_run(
     wanted: &[Wanted],
     cpu: Cpu,
     rounds: u64,
-) -> Result<(u64, Vec<Taken>), TakeError> {
+) -> Result<(u64, Vec<EventSamples>), TakeError> {
     let pages = Pages::new(4).and_then(|warm| {
         warm.touch();
         Pages::new(PAGES)
@@ -241,8 +241,8 @@ fn software_run(
 }
 
 /// Rows of events that ran at once.
-fn row(row: Row, wanted: &[Wanted], taken: &[Taken]) -> Row {
-    let error = |(it, one): (&Wanted, &Taken)| (it.ratio(one) - 1.0).abs() * 100.0;
+fn row(row: Row, wanted: &[Wanted], taken: &[EventSamples]) -> Row {
+    let error = |(it, one): (&Wanted, &EventSamples)| (it.ratio(one) - 1.0).abs() * 100.0;
     let worst = wanted.iter().zip(taken).map(error).fold(0.0, f64::max);
     let each = wanted.iter().zip(taken).map(|(it, one)| {
         let n = one.samples.len() as u64;
@@ -255,7 +255,8 @@ fn row(row: Row, wanted: &[Wanted], taken: &[Taken]) -> Row {
     let n = taken.len() as u64;
     row = row.figures([Figure::new("least time counted", least * 100.0, "%", n)]);
     if least < 0.99 {
-        let scaled = |(it, one): (&Wanted, &Taken)| (it.ratio(one) / counted(one) - 1.0).abs();
+        let scaled =
+            |(it, one): (&Wanted, &EventSamples)| (it.ratio(one) / counted(one) - 1.0).abs();
         let worst = wanted.iter().zip(taken).map(scaled).fold(0.0, f64::max);
         let figure = Figure::new(
             "largest error once scaled by the turns",
@@ -266,7 +267,7 @@ fn row(row: Row, wanted: &[Wanted], taken: &[Taken]) -> Row {
         let bound = format!("within {} % once scaled by the turns", TURNS_BOUND * 100.0);
         return row.figures([figure]).judged(worst <= TURNS_BOUND, bound);
     }
-    let is_good = |(it, one): (&Wanted, &Taken)| {
+    let is_good = |(it, one): (&Wanted, &EventSamples)| {
         let bound = if is_hardware(&it.event) {
             HARDWARE_BOUND
         } else {

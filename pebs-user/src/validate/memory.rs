@@ -109,7 +109,7 @@ impl Wanted {
         ]
     }
 
-    fn is_said_by(self, sample: &Sample) -> bool {
+    fn is_reported_by(self, sample: &Sample) -> bool {
         let Some(access) = sample.access else {
             return false;
         };
@@ -236,7 +236,7 @@ fn confusion(row: Row, wanted: Wanted, walked: &Walked) -> Row {
     }
     places.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     let count = |is: &dyn Fn(&Sample) -> bool| samples.iter().filter(|it| is(it)).count() as u64;
-    let right = count(&|it| wanted.is_said_by(it));
+    let right = count(&|it| wanted.is_reported_by(it));
     let latencies: Vec<f64> = { samples.iter() }
         .filter_map(|it| Some(f64::from(it.access?.latency?)))
         .collect();
@@ -289,12 +289,12 @@ fn addresses(host: &Host) -> Row {
         Err(error) => return Row::not_here(&offer.label, case, error.to_string()),
     };
     let address = |sample: &Sample| sample.access.and_then(|access| access.addr);
-    let said: Vec<u64> = taken[0].samples.iter().filter_map(address).collect();
-    let equal = said.iter().zip(&wanted).filter(|(a, b)| a == b).count() as u64;
+    let reported: Vec<u64> = taken[0].samples.iter().filter_map(address).collect();
+    let equal = reported.iter().zip(&wanted).filter(|(a, b)| a == b).count() as u64;
     Row::new(&offer.label, case, Basis::Exact)
-        .figures([Figure::count("samples", said.len() as u64, "samples")])
+        .figures([Figure::count("samples", reported.len() as u64, "samples")])
         .figures(Figure::share("address of the page touched", equal, PAGES))
-        .judged(said == wanted, "every address, in order")
+        .judged(reported == wanted, "every address, in order")
 }
 
 /// Sizes of the data caches of a CPU by level, bytes.

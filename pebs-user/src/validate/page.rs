@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use askama::Template;
 
-use super::compare::{Comparison, Said};
+use super::compare::{Comparison, MachineEntry};
 use super::report::{Report, Row, Verdict};
 use super::text::{LEGEND, heading, judgement, value};
 
@@ -89,8 +89,8 @@ const fn class(verdict: Verdict) -> &'static str {
 /// # Errors
 /// If `out` fails.
 pub(crate) fn write_comparison(compared: &Comparison, out: &mut dyn Write) -> io::Result<()> {
-    let cell = |cell: &Option<Said>| match cell {
-        Some(Said { text, source }) => (text.clone(), source.clone().unwrap_or_default()),
+    let cell = |cell: &Option<MachineEntry>| match cell {
+        Some(MachineEntry { text, source }) => (text.clone(), source.clone().unwrap_or_default()),
         None => (String::new(), String::new()),
     };
     let aspects = compared.aspects.iter();

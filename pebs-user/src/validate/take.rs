@@ -13,7 +13,7 @@ use crate::pmu::open::{
     AttachError, BpfLink, ControlError, OpenError, PerfEvent, Target, Times, UprobePmu,
 };
 use crate::stream::access::{Access, Registers};
-use crate::stream::bulk::{Reading, RingKind, RingState, Said};
+use crate::stream::bulk::{Reading, RingKind, RingReport, RingState};
 use crate::stream::clock::Clock;
 use crate::stream::decode::{Inbox, Payloads, RawSample, Record};
 use crate::units::{Cpu, EventId, KtimeNs, Pid, Tid};
@@ -57,7 +57,7 @@ pub(crate) struct Sample {
 
 /// Result of one event.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Taken {
+pub(crate) struct EventSamples {
     /// Samples in the order of the ring.
     pub samples: Vec<Sample>,
     /// Samples that found no room.
@@ -226,7 +226,7 @@ pub(crate) fn take<T>(
     model: &CpuModel,
     ready: impl FnOnce(),
     work: impl FnOnce() -> T,
-) -> Result<(T, Vec<Taken>), TakeError> {
+) -> Result<(T, Vec<EventSamples>), TakeError> {
     let open = |&(event, delivery): &(&ResolvedEvent, Delivery<'_>)| {
         Counter::open(cpu, event, delivery, model)
     };
@@ -286,7 +286,7 @@ impl Counter {
                     layout: Layout::of(&attr),
                     perf_clock: event.perf_clock,
                     registers: registers(event, model),
-                    tells_throttling: true,
+                    reports_throttling: true,
                 };
                 let pages = RING_BYTES as usize / rustix::param::page_size();
                 Place::Ring(Box::new((PerfRing::map(opened.as_fd(), pages)?, kind)))
@@ -307,11 +307,11 @@ impl Counter {
     }
 
     /// The samples in the ring, and the counter's values.
-    fn drain(&mut self, cpu: Cpu) -> Result<Taken, TakeError> {
+    fn drain(&mut self, cpu: Cpu) -> Result<EventSamples, TakeError> {
         // Reading the counter has the hardware's own buffer emptied into the ring first.
-        let mut taken = Taken {
+        let mut taken = EventSamples {
             times: self.event.times()?,
-            ..Taken::default()
+            ..EventSamples::default()
         };
         let Place::Ring(ring) = &mut self.place else {
             return Ok(taken);
@@ -330,17 +330,17 @@ impl Counter {
 }
 
 /// Decodes the records of a ring as the `bulk` transport does.
-fn decode(cpu: Cpu, bytes: &[u8], kind: &RingKind, taken: &mut Taken) {
+fn decode(cpu: Cpu, bytes: &[u8], kind: &RingKind, taken: &mut EventSamples) {
     let mut inbox = Samples::default();
-    let mut said = Said::default();
+    let mut report = RingReport::default();
     let reading = Reading {
         kind,
         clock: &Clock::new(KtimeNs(0)),
         wanted: |_| true,
     };
-    RingState::new(cpu, EventId(0)).decode(bytes, &reading, &mut inbox, &mut said);
+    RingState::new(cpu, EventId(0)).decode(bytes, &reading, &mut inbox, &mut report);
     taken.samples = inbox.samples;
-    for gap in said.gaps {
+    for gap in report.gaps {
         match gap.records {
             Some(records) => taken.lost += records,
             None => taken.throttled += 1,

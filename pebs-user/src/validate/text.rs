@@ -1,6 +1,6 @@
 //! A report, or two side by side, as text for people.
 
-use super::compare::{Comparison, Said};
+use super::compare::{Comparison, MachineEntry};
 use super::report::{Basis, Experiment, Figure, Report, Row, Spread, Verdict};
 use crate::present::Page;
 use crate::present::human::{columns, count, time};
@@ -207,7 +207,7 @@ pub(crate) fn comparison(compared: &Comparison, width: usize) -> Page {
         page.gap();
         page.paragraph(aspect.title());
         for (n, (machine, cell)) in compared.machines.iter().zip(cells).enumerate() {
-            let Some(Said { text, source }) = cell else {
+            let Some(MachineEntry { text, source }) = cell else {
                 continue;
             };
             let name = ["A", "B"].get(n).map_or(machine.as_str(), |letter| letter);

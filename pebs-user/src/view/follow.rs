@@ -96,7 +96,7 @@ fn read_on(source: &Source, sender: &SyncSender<News>) {
 mod tests {
     use super::*;
     use crate::store::fixtures::Did::Ran;
-    use crate::store::fixtures::{Made, Maker, info};
+    use crate::store::fixtures::{Maker, VisitFixture, info};
 
     fn source(dir: PathBuf) -> Source {
         Source {
@@ -115,7 +115,7 @@ mod tests {
         let mut seen = Vec::new();
         for second in 1..4 {
             for n in 0..10 {
-                maker.visit(&Made::new(n, "k", &[Ran(1, 20_000)]));
+                maker.visit(&VisitFixture::new(n, "k", &[Ran(1, 20_000)]));
             }
             maker.writer.tick(Duration::from_secs(second)).unwrap();
             let (data, is_live) = source.read().unwrap();
@@ -134,7 +134,7 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let source = source(parent.path().join("t"));
         let mut maker = Maker::within(&source.dir, info(&["app:req"]));
-        maker.visit(&Made::new(1, "k", &[Ran(1, 20_000)]));
+        maker.visit(&VisitFixture::new(1, "k", &[Ran(1, 20_000)]));
         maker.finish(&[(1, "work", "/bin/app")]);
         let news = follow(source).unwrap();
         let data = news.recv().unwrap().unwrap();

@@ -12,7 +12,7 @@ use super::draw;
 use super::state::{Key, Page, Sort, State};
 use crate::analysis::report::LossVisits;
 use crate::store::fixtures::Did::{Ran, Waited};
-use crate::store::fixtures::{Made, Maker, TestTrace, info};
+use crate::store::fixtures::{Maker, TestTrace, VisitFixture, info};
 use crate::store::schema::visit_flag;
 
 const SPECS: [&str; 2] = [
@@ -34,9 +34,9 @@ fn server(extras: bool) -> TestTrace {
     maker.extras = extras;
     for i in 0..200_i64 {
         let usual = [Ran(1, 50_000 + i * 37 % 9_000), Ran(3, 21_000)];
-        let mut made = Made::new(i.unsigned_abs() % 4, &format!("small:{i}"), &usual);
+        let mut made = VisitFixture::new(i.unsigned_abs() % 4, &format!("small:{i}"), &usual);
         if i % 100 == 50 {
-            made = Made::new(9, &format!("Big:{i}\x1b]0;x\x07"), &usual);
+            made = VisitFixture::new(9, &format!("Big:{i}\x1b]0;x\x07"), &usual);
             made.did.push(Ran(2, 300_000 + i * 100));
             made.did.push(Waited(4, "uninterruptible", 200_000));
             made.flags = visit_flag::PREEMPTED;
@@ -46,7 +46,7 @@ fn server(extras: bool) -> TestTrace {
         }
         maker.visit(&made);
         if i % 10 == 0 {
-            maker.visit(&Made::new(0, "", &[Ran(1, 12_000)]).probe(1));
+            maker.visit(&VisitFixture::new(0, "", &[Ran(1, 12_000)]).probe(1));
         }
     }
     maker.finish(&FUNCTIONS)
@@ -169,7 +169,7 @@ fn no_marks() {
     let mut maker = Maker::new(info(&SPECS[1..]));
     for _ in 0..20 {
         maker.visit(
-            &Made::new(0, "", &[Ran(1, 50_000)])
+            &VisitFixture::new(0, "", &[Ran(1, 50_000)])
                 .flags(visit_flag::SAMPLED_BOUNDS | visit_flag::MIGRATED),
         );
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 use pebs_user::import::survey;
 use pebs_user::perf::data::reader::PerfData;
 use pebs_user::perf::data::records::Item;
-use pebs_user::perf::record::What;
+use pebs_user::perf::record::RecordKind;
 use pebs_user::store::call_stacks::CallStacks;
 use pebs_user::store::schema::{Table, samples};
 
@@ -31,7 +31,7 @@ fn frames_of(path: &Path) -> Vec<(u64, usize)> {
         let Ok((_, record)) = survey.names.decode(raw) else {
             continue;
         };
-        let What::Sample(sample) = record.what else {
+        let RecordKind::Sample(sample) = record.kind else {
             continue;
         };
         let rest = sample.rest();

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use pebs_user::import::survey;
 use pebs_user::perf::data::reader::PerfData;
 use pebs_user::perf::data::records::Item;
-use pebs_user::perf::record::What;
+use pebs_user::perf::record::RecordKind;
 use pebs_user::store::schema;
 
 use crate::fixture;
@@ -27,9 +27,9 @@ fn visits(import: &Import) -> Vec<Visit> {
 }
 
 /// A sample of a recording: event, time, thread, raw bytes.
-type Taken = (usize, u64, u32, Vec<u8>);
+type RecordedSample = (usize, u64, u32, Vec<u8>);
 
-fn samples(path: &std::path::Path) -> (Vec<String>, Vec<Taken>) {
+fn samples(path: &std::path::Path) -> (Vec<String>, Vec<RecordedSample>) {
     let mut data = PerfData::open(path).unwrap();
     let survey = survey(&mut data).unwrap();
     let mut taken = Vec::new();
@@ -37,7 +37,7 @@ fn samples(path: &std::path::Path) -> (Vec<String>, Vec<Taken>) {
     while let Some(item) = records.next_item() {
         if let Item::Event(raw) = item
             && let Ok((event, record)) = survey.names.decode(raw)
-            && let What::Sample(sample) = record.what
+            && let RecordKind::Sample(sample) = record.kind
         {
             let (_, tid) = sample.pid_tid.unwrap();
             let raw = sample.rest().raw.unwrap_or_default().to_vec();

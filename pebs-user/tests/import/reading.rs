@@ -166,7 +166,7 @@ fn without_rounds(recording: &[u8]) -> Vec<u8> {
 }
 
 /// All rows that do not depend on the order of threads, and the trace's metadata.
-fn told(recording: &[u8]) -> Vec<String> {
+fn contents(recording: &[u8]) -> Vec<String> {
     let args = ["--begin", "page-faults", "--end", "minor-faults"];
     let import = Import::of_bytes(recording, &[&args[..], &["--max-loss", "100"]].concat());
     assert_eq!(import.code, 0, "{}", import.stderr);
@@ -194,7 +194,7 @@ fn told(recording: &[u8]) -> Vec<String> {
 
 fn check(rounds: &[[Ring; 2]], has_switches: bool) {
     let recording = recording(rounds, has_switches);
-    let (once, before) = (told(&recording), told(&without_rounds(&recording)));
+    let (once, before) = (contents(&recording), contents(&without_rounds(&recording)));
     assert_eq!(once, before);
 }
 

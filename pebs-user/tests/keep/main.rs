@@ -30,14 +30,14 @@ use tables::Stat;
 const INTERVAL: Duration = Duration::from_millis(50);
 
 /// A trace made of the stream, in a directory that is removed with it.
-struct Made {
+struct StreamTrace {
     place: tempfile::TempDir,
     kept: KeptVisits,
     samples: u64,
     not_kept: u64,
 }
 
-impl Made {
+impl StreamTrace {
     fn dir(&self) -> PathBuf {
         self.place.path().join("trace")
     }
@@ -118,14 +118,14 @@ fn run(stream: &Stream, keep: Keep, dir: &Path) -> Pipeline {
     pipeline
 }
 
-fn make(stream: &Stream, keep: Keep) -> Made {
+fn make(stream: &Stream, keep: Keep) -> StreamTrace {
     let place = tempfile::tempdir().unwrap();
     let pipeline = run(stream, keep, &place.path().join("trace"));
     let outcome = pipeline.finish(stream.end());
     let samples = check(stream, &outcome);
     let totals = outcome.ledger.totals().samples;
     outcome.writer.finish(&info(keep)).unwrap();
-    Made {
+    StreamTrace {
         place,
         kept: outcome.kept,
         samples,

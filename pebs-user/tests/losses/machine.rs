@@ -27,7 +27,7 @@ const SP: u64 = 0x7f00_0000_1000;
 
 /// A record, to be put into a ring or refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum MachineRecord {
     /// An item begins.
     Begin(u64),
     /// The function returns.
@@ -37,7 +37,7 @@ pub enum What {
     SwitchOut,
 }
 
-impl What {
+impl MachineRecord {
     /// Counters of records put into the ring, and of those refused.
     const fn counters(self) -> (Counter, Counter) {
         match self {
@@ -98,13 +98,13 @@ impl Machine {
     }
 
     /// Puts a record into a CPU's ring.
-    pub fn emit(&mut self, cpu: usize, tid: u32, time: u64, what: What) {
+    pub fn emit(&mut self, cpu: usize, tid: u32, time: u64, what: MachineRecord) {
         frame_words(&mut self.rings[cpu], &what.words(START_NS + time, tid));
         self.counters[cpu][what.counters().0 as usize] += 1;
     }
 
     /// Counts a record as refused for lack of room.
-    pub fn refuse(&mut self, cpu: usize, what: What) {
+    pub fn refuse(&mut self, cpu: usize, what: MachineRecord) {
         self.counters[cpu][what.counters().1 as usize] += 1;
     }
 

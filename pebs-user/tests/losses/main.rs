@@ -6,7 +6,7 @@
 mod machine;
 mod marks;
 
-use machine::{Loss, Machine, Visit, What};
+use machine::{Loss, Machine, MachineRecord, Visit};
 use pebs_user::ledger::{Account, Reason};
 use pebs_user::pipeline::synthetic::{self, START_NS, Workload};
 use pebs_user::store::schema::visit_flag;
@@ -28,17 +28,17 @@ fn account(seen: u64, written: u64, reasons: &[(Reason, u64)]) -> Account {
 #[test]
 fn late() {
     let mut machine = Machine::new(2);
-    machine.emit(0, 71, 100, What::Begin(1));
-    machine.emit(0, 71, 200, What::Sample);
-    machine.emit(0, 71, 300, What::SwitchOut);
+    machine.emit(0, 71, 100, MachineRecord::Begin(1));
+    machine.emit(0, 71, 200, MachineRecord::Sample);
+    machine.emit(0, 71, 300, MachineRecord::SwitchOut);
     machine.drain(1000, 1010);
-    machine.emit(1, 72, 800, What::Begin(2));
-    machine.emit(1, 71, 900, What::Sample);
-    machine.emit(1, 71, 950, What::SwitchOut);
-    machine.emit(1, 72, 1550, What::Return);
-    machine.emit(0, 71, 1500, What::Return);
-    machine.emit(0, 71, 1600, What::Begin(3));
-    machine.emit(0, 71, 1700, What::Return);
+    machine.emit(1, 72, 800, MachineRecord::Begin(2));
+    machine.emit(1, 71, 900, MachineRecord::Sample);
+    machine.emit(1, 71, 950, MachineRecord::SwitchOut);
+    machine.emit(1, 72, 1550, MachineRecord::Return);
+    machine.emit(0, 71, 1500, MachineRecord::Return);
+    machine.emit(0, 71, 1600, MachineRecord::Begin(3));
+    machine.emit(0, 71, 1700, MachineRecord::Return);
     machine.drain(2000, 2010);
     let recorded = machine.finish(2000);
 
@@ -82,11 +82,11 @@ fn program_replaced() {
         (&[], &[(300, machine::PID)]),
     ] {
         let mut machine = Machine::new(1);
-        machine.emit(0, 71, 100, What::Begin(1));
+        machine.emit(0, 71, 100, MachineRecord::Begin(1));
         machine.drain(200, 210);
-        machine.emit(0, 72, 400, What::Begin(2));
+        machine.emit(0, 72, 400, MachineRecord::Begin(2));
         machine.drain_with(1000, 1010, first);
-        machine.emit(0, 72, 1600, What::Return);
+        machine.emit(0, 72, 1600, MachineRecord::Return);
         machine.drain_with(2000, 2010, second);
         let visits = machine.finish(2000).visits();
         let found: Vec<_> = visits
@@ -102,11 +102,11 @@ fn program_replaced() {
 #[test]
 fn late_end() {
     let mut machine = Machine::new(2);
-    machine.emit(0, 71, 100, What::Begin(1));
+    machine.emit(0, 71, 100, MachineRecord::Begin(1));
     machine.drain(1000, 1010);
-    machine.emit(1, 71, 900, What::Return);
-    machine.emit(0, 71, 1200, What::Begin(2));
-    machine.emit(0, 71, 1300, What::Return);
+    machine.emit(1, 71, 900, MachineRecord::Return);
+    machine.emit(0, 71, 1200, MachineRecord::Begin(2));
+    machine.emit(0, 71, 1300, MachineRecord::Return);
     machine.drain(2000, 2010);
     let recorded = machine.finish(2000);
     let ends: Vec<_> = recorded
@@ -180,16 +180,16 @@ fn rings_64() {
 #[test]
 fn broken_perf_ring() {
     let mut machine = Machine::with_bulk(1);
-    machine.emit(0, 71, 100, What::Begin(1));
-    machine.emit(0, 71, 400, What::Return);
+    machine.emit(0, 71, 100, MachineRecord::Begin(1));
+    machine.emit(0, 71, 400, MachineRecord::Return);
     machine.drain_broken(0, 500);
-    machine.emit(0, 71, 600, What::Begin(2));
-    machine.emit(0, 71, 700, What::Return);
-    machine.emit(0, 71, 800, What::Begin(3));
+    machine.emit(0, 71, 600, MachineRecord::Begin(2));
+    machine.emit(0, 71, 700, MachineRecord::Return);
+    machine.emit(0, 71, 800, MachineRecord::Begin(3));
     machine.drain_broken(0, 900);
-    machine.emit(0, 71, 950, What::Return);
-    machine.emit(0, 71, 1000, What::Begin(4));
-    machine.emit(0, 71, 1100, What::Return);
+    machine.emit(0, 71, 950, MachineRecord::Return);
+    machine.emit(0, 71, 1000, MachineRecord::Begin(4));
+    machine.emit(0, 71, 1100, MachineRecord::Return);
     machine.drain(2000, 2010);
     let recorded = machine.finish(2000);
     let samples = &recorded.ledger.cpus[0].samples;

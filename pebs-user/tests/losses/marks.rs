@@ -6,7 +6,7 @@ use pebs_user::ledger::Reason;
 use pebs_user::pipeline::synthetic::Random;
 use pebs_user::store::schema::visit_flag;
 
-use crate::machine::{Loss, Machine, Recorded, Visit, What};
+use crate::machine::{Loss, Machine, MachineRecord, Recorded, Visit};
 
 const CPUS: u64 = 3;
 /// One thread per CPU.
@@ -66,13 +66,15 @@ fn record(marks: &[Mark]) -> Recorded {
             machine.drain(next_drain - 5_000, next_drain);
             next_drain += DRAIN_NS;
         }
-        let what = mark.begins.map_or(What::Return, What::Begin);
+        let what = mark
+            .begins
+            .map_or(MachineRecord::Return, MachineRecord::Begin);
         if mark.lost {
             machine.refuse(mark.cpu, what);
         } else {
             machine.emit(mark.cpu, mark.tid, mark.time, what);
             if mark.begins.is_some() {
-                machine.emit(mark.cpu, mark.tid, mark.time + 5, What::Sample);
+                machine.emit(mark.cpu, mark.tid, mark.time + 5, MachineRecord::Sample);
             }
         }
     }

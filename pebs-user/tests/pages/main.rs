@@ -18,10 +18,10 @@ fn accepts(program: &str, args: &[&str], file: &Path) {
     match command.args(args).arg(file).output() {
         Err(error) => eprintln!("SKIP {program}: {error}"),
         Ok(output) => {
-            let said = String::from_utf8_lossy(&output.stderr);
+            let errors = String::from_utf8_lossy(&output.stderr);
             assert!(
-                output.status.success() && said.is_empty(),
-                "{program} {}: {said}",
+                output.status.success() && errors.is_empty(),
+                "{program} {}: {errors}",
                 file.display()
             );
         }

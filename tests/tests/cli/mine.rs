@@ -57,7 +57,7 @@ fn verdict() {
 fn refused() {
     let dir = tempfile::tempdir().unwrap();
     let constant: String = (0..50).map(|id| format!("{id},5,1\n")).collect();
-    for (text, said) in [
+    for (text, message) in [
         (String::new(), "no counts in it"),
         (
             "hello\n".to_owned(),
@@ -89,7 +89,7 @@ fn refused() {
         let done = pebs_trace(["mine", path(&file)]);
         assert_eq!(done.code(), Some(2), "{done}");
         assert!(
-            done.stderr.starts_with("error: ") && done.stderr.contains(said),
+            done.stderr.starts_with("error: ") && done.stderr.contains(message),
             "{text:?}\n{done}"
         );
         assert!(

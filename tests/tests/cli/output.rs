@@ -173,7 +173,7 @@ fn max_loss() {
             recording.tool
         );
         assert_eq!(recording.tool.code(), Some(code), "{}", recording.tool);
-        let said = recording.tool.stderr.contains("lost");
-        assert!(said || code == 0, "{}", recording.tool);
+        let is_reported = recording.tool.stderr.contains("lost");
+        assert!(is_reported || code == 0, "{}", recording.tool);
     }
 }

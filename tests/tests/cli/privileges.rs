@@ -112,8 +112,8 @@ fn doctor_with_root() {
         "PMU",
         "memlock",
     ] {
-        let said = done.stdout.to_lowercase().contains(&topic.to_lowercase());
-        assert!(said, "doctor says nothing of {topic}\n{done}");
+        let is_named = done.stdout.to_lowercase().contains(&topic.to_lowercase());
+        assert!(is_named, "doctor says nothing of {topic}\n{done}");
     }
 }
 

@@ -35,14 +35,14 @@ fn kill_9_at_the_worst_moment() {
     let mut target = workload.start(&[]);
     target.go();
     let pid = target.process.pid();
-    let said_before = leaks();
+    let leaks_before = leaks();
     for is_end in [false, true] {
         let hits = (0..KILLS).filter(|_| kill(&workload, pid, is_end)).count();
         assert!(hits >= LEAST, "{hits} of {KILLS} in time, end: {is_end}");
         println!("{hits} of {KILLS} in time, end: {is_end}");
         probes_gone(pid, &workload.path);
     }
-    match said_before.zip(leaks()) {
+    match leaks_before.zip(leaks()) {
         Some((before, now)) => assert_eq!(now, before, "uprobes leaked"),
         None => say_skip(format_args!(
             "dmesg can't be read: whether uprobes leaked is not known"

@@ -89,7 +89,7 @@ fn kill_9_at_random_moments() {
     let pid = target.process.pid();
     let lock = Lock::recording();
     let target = Mutex::new(target);
-    let said_before = leaks();
+    let leaks_before = leaks();
     let (next, held) = (AtomicUsize::new(0), Mutex::new(Objects::default()));
     let killed: Vec<Recording> = std::thread::scope(|scope| {
         let work = || {
@@ -113,7 +113,7 @@ fn kill_9_at_random_moments() {
     assert_eq!(killed.len(), RUNS);
     nothing_left(&held.into_inner().unwrap());
     probes_gone(pid, &workload.path);
-    match said_before.zip(leaks()) {
+    match leaks_before.zip(leaks()) {
         Some((before, now)) => assert_eq!(now, before, "uprobes leaked"),
         None => say_skip(format_args!(
             "dmesg can't be read: whether uprobes leaked is not known"
@@ -240,7 +240,7 @@ pub fn probes_gone(pid: u32, binary: &Path) {
 type Rows = BTreeMap<String, usize>;
 
 /// Files of a killed recording.
-struct Left<'a> {
+struct TraceFiles<'a> {
     recording: &'a Recording,
     /// Closed segments with length and time of last change.
     closed: Vec<(PathBuf, u64, SystemTime)>,
@@ -248,7 +248,7 @@ struct Left<'a> {
     rows: Rows,
 }
 
-impl<'a> Left<'a> {
+impl<'a> TraceFiles<'a> {
     /// `None`: killed before there was a trace, or when it was whole.
     fn read(recording: &'a Recording) -> Option<Self> {
         let dir = recording.dir();
@@ -329,13 +329,13 @@ fn files(dir: &Path) -> Vec<PathBuf> {
 
 /// Every trace is readable without recovery, and after `recover` has all complete batches on disk.
 fn traces(killed: &[Recording]) {
-    let left: Vec<Left<'_>> = killed.iter().filter_map(Left::read).collect();
+    let left: Vec<TraceFiles<'_>> = killed.iter().filter_map(TraceFiles::read).collect();
     let dirs: Vec<PathBuf> = left.iter().map(|it| it.recording.dir()).collect();
     let recovery = pebs_trace(std::iter::once("recover".into()).chain(dirs.clone()));
     // 1: a kill cut a batch in the middle, whose bytes are reported as lost.
     let cut = recovery.stdout.contains("bytes lost");
     assert_eq!(recovery.code(), Some(i32::from(cut)), "{recovery}");
-    let visits: Vec<usize> = left.iter().map(Left::check).collect();
+    let visits: Vec<usize> = left.iter().map(TraceFiles::check).collect();
     let closed = left.iter().filter(|it| !it.closed.is_empty()).count();
     let full = visits.iter().filter(|visits| **visits > 0).count();
     println!(
@@ -366,7 +366,7 @@ print(json.dumps(rows))
 ";
 
 /// DuckDB and pandas read every table of every trace, with equally many rows.
-fn other_readers(left: &[Left<'_>]) {
+fn other_readers(left: &[TraceFiles<'_>]) {
     let python = match machine::python(&["duckdb", "pandas", "pyarrow"]) {
         Ok(python) => python,
         Err(reason) => return say_skip(format_args!("{reason}")),

@@ -19,12 +19,12 @@ fn plain() {
         Recorder::new(&workload.spec(super::ID)).workload(&workload, &["1000", "3"]);
     check::whole_visits(&recording.trace(), &truth);
     check::unharmed(&recording, &alone);
-    let said = recording
+    let is_reported = recording
         .tool
         .stderr
         .lines()
         .any(|line| line == "command exit status: 3");
-    assert!(said, "{}", recording.tool);
+    assert!(is_reported, "{}", recording.tool);
 }
 
 /// No symbols at all: probed by address.

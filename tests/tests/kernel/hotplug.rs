@@ -195,7 +195,7 @@ fn goes_and_comes() {
 
 /// A process that ran there and ended before anybody could look at it has names: its mappings were reported.
 #[test]
-fn mappings_are_told() {
+fn mappings_are_reported() {
     need!(machine::root());
     let taskset = need!(machine::program("taskset"));
     let workload = Workload::build("plain");

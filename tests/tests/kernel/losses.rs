@@ -39,7 +39,7 @@ fn throttled() {
         .under(rate.lock())
         .workload(&workload, &[ITEMS]);
     drop(rate);
-    let clean = throttled_is_said(&recording, &truth);
+    let clean = throttling_is_reported(&recording, &truth);
     // The counter is the thread's, so its next sample shows when it resumed.
     assert!(clean > 0, "every visit is flagged\n{}", recording.tool);
 }
@@ -59,12 +59,12 @@ fn throttled_cpus() {
     let (_, truth) = target.finish();
     let recording = live.stop();
     drop(rate);
-    throttled_is_said(&recording, &truth);
+    throttling_is_reported(&recording, &truth);
 }
 
 /// Checks that no sample lies in a range, that exactly the visits that overlap a range are flagged, and that the ledger
 /// and the report have the number. No record is lost: exit 0. Returns the number of visits not flagged.
-fn throttled_is_said(recording: &Recording, truth: &Truth) -> usize {
+fn throttling_is_reported(recording: &Recording, truth: &Truth) -> usize {
     let trace = recording.trace();
     check::whole_visits(&trace, truth);
     let losses = trace.losses();
@@ -96,8 +96,8 @@ fn throttled_is_said(recording: &Recording, truth: &Truth) -> usize {
         trace.json["ledger"]
     );
     let report = pebs_trace(["report".as_ref(), trace.dir.as_os_str()]);
-    let said = format!("sampling was throttled {}", grouped(times));
-    assert!(report.stdout.contains(&said), "no '{said}'\n{report}");
+    let line = format!("sampling was throttled {}", grouped(times));
+    assert!(report.stdout.contains(&line), "no '{line}'\n{report}");
     let warned = recording.tool.stderr.contains("the kernel will throttle");
     assert!(warned, "not said before the run\n{}", recording.tool);
     clean
@@ -148,8 +148,8 @@ fn marks_refused() {
             target.go();
             handled += FITS;
             if handled < items {
-                let said = format!("handled {handled} items");
-                target.process.wait_for_line(&said);
+                let line = format!("handled {handled} items");
+                target.process.wait_for_line(&line);
             }
         }
     };
@@ -164,7 +164,7 @@ fn marks_refused() {
         std::thread::sleep(Duration::from_millis(60));
     }
     let (_, truth) = target.finish();
-    let whole = refused_is_said(&live.stop(), &truth);
+    let whole = refused_marks_are_reported(&live.stop(), &truth);
     assert!(whole >= FITS, "{whole} whole visits");
 }
 
@@ -178,7 +178,7 @@ fn ring_too_small() {
     let (recording, truth) = Recorder::new(&workload.spec(&spec))
         .args(&["--ring-size", "64KiB", "--reset", "10000000"])
         .workload(&workload, &["20000"]);
-    refused_is_said(&recording, &truth);
+    refused_marks_are_reported(&recording, &truth);
     let hint = recording
         .tool
         .stderr
@@ -188,7 +188,7 @@ fn ring_too_small() {
 
 /// Checks that damaged visits are flagged, missing ones were lost within a range, none are invented, and all others are
 /// exact; the exit status is that of loss. Returns the number of visits without loss.
-fn refused_is_said(recording: &Recording, truth: &Truth) -> usize {
+fn refused_marks_are_reported(recording: &Recording, truth: &Truth) -> usize {
     let trace = recording.trace_with_loss();
     assert_eq!(recording.tool.code(), Some(1), "{}", recording.tool);
     let marks = trace.account("marks");

@@ -212,13 +212,13 @@ fn marks_alone() {
         changes(&trace).last().map_or(first, |it| Some(it.new)),
         Some(400_000)
     );
-    let said = recording
+    let warnings = recording
         .tool
         .stderr
         .matches("warning: marks alone ")
         .count();
     assert_eq!(
-        said, 2,
+        warnings, 2,
         "once in the run and once at the end\n{}",
         recording.tool
     );
@@ -264,10 +264,10 @@ fn refused() {
             .args(&["--event", "cpu-clock"])
     };
     let refused = recorder().command(&workload.path, &["4000000", "0"]);
-    let said = &refused.tool.stderr;
+    let errors = &refused.tool.stderr;
     assert_eq!(refused.tool.status.code(), Some(2), "{}", refused.tool);
     assert!(
-        said.contains("marks, ") && said.contains("--force"),
+        errors.contains("marks, ") && errors.contains("--force"),
         "{}",
         refused.tool
     );

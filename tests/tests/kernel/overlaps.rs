@@ -55,7 +55,7 @@ fn shared_time() {
     }
     assert!(shared.count() > 50, "{visits:?}");
     let head: Vec<&str> = recording.tool.stdout.lines().collect();
-    let said = head
+    let advice = head
         .iter()
         .position(|it| it.contains("--resume"))
         .expect("the report says what to add");
@@ -63,7 +63,7 @@ fn shared_time() {
         .iter()
         .position(|it| it.contains("60 items"))
         .expect("title");
-    assert_eq!(said, title + 1, "{}", recording.tool.stdout);
+    assert_eq!(advice, title + 1, "{}", recording.tool.stdout);
     let explained = explain(&recording.dir(), &[]);
     let causes = explained["probes"][0]["whole"]["gap"]["causes"].as_array();
     assert!(causes.is_none_or(Vec::is_empty), "{explained}");
@@ -159,17 +159,17 @@ fn resumed_cpu_time() {
         let names = trace.function_names();
         let item_of: HashMap<u64, u64> =
             visits.iter().map(|it| (it.visit_id, it.item_id)).collect();
-        let mut told: HashMap<(u64, &str), (f64, f64)> = HashMap::new();
+        let mut estimates: HashMap<(u64, &str), (f64, f64)> = HashMap::new();
         for row in trace.visit_functions() {
             if let (Some(ns), Some(error)) = (row.self_ns, row.self_stderr_ns) {
-                told.insert(
+                estimates.insert(
                     (item_of[&row.visit_id], &*names[&row.function_id]),
                     (ns, error),
                 );
             }
         }
         let holds = inside.iter().filter(|(key, truth)| {
-            let (ns, error) = told.get(*key).copied().unwrap_or_default();
+            let (ns, error) = estimates.get(*key).copied().unwrap_or_default();
             (ns - **truth).abs() <= 1.96 * error
         });
         let held = holds.count() as f64 / inside.len() as f64;

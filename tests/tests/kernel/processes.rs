@@ -141,8 +141,8 @@ fn ends_early(workload: &Workload, signal: Signal, number: i32) -> bool {
     if tool.stderr.contains("recording") {
         return false;
     }
-    let said = tool.stderr.contains("ended before it began (interrupt)");
-    let ended = tool.signal() == Some(number) || tool.code() == Some(2) && said;
+    let is_reported = tool.stderr.contains("ended before it began (interrupt)");
+    let ended = tool.signal() == Some(number) || tool.code() == Some(2) && is_reported;
     assert!(ended, "{tool}");
     // The command was held stopped, and ends with the tool.
     process::wait_until("the command is still there", || {

@@ -15,7 +15,7 @@ const AWAKE: usize = 2;
 /// Number of wake-ups by a timer, of twenty, that may be missing: a kernel may have a task over which it runs no eBPF
 /// program, and the timer may interrupt that one. Switches from it are missing, too: the thread that it displaced is
 /// seen again at its next record.
-const UNTOLD: usize = 3;
+const MISSING_SWITCHES: usize = 3;
 
 /// Visits that sleep: the time off the CPU is at least the requested one, and at most that measured by the program
 /// around its sleep.
@@ -28,7 +28,7 @@ fn sleeper() {
     let trace = recording.trace();
     check::whole_visits(&trace, &truth);
     let (waits, zero) = (trace.waits(), trace.monotonic_ns());
-    let (mut awake, mut untold) = (0, 0);
+    let (mut awake, mut missing) = (0, 0);
     for visit in trace.visits() {
         let sleeping = |wait: &&Wait| wait.visit_id == visit.visit_id && wait.state == "sleeping";
         let slept: Vec<&Wait> = waits.iter().filter(sleeping).collect();
@@ -58,7 +58,7 @@ fn sleeper() {
                         enter <= wait.begin_ns + check::CLOCK_SLACK_NS,
                         "{wait:?} outside of {enter}..{leave}"
                     );
-                    untold += usize::from(wait.end_ns > leave + check::CLOCK_SLACK_NS);
+                    missing += usize::from(wait.end_ns > leave + check::CLOCK_SLACK_NS);
                 }
                 // The timer ran out before it slept: it lost the CPU in between.
                 let Some(first) = slept.first() else {
@@ -76,7 +76,10 @@ fn sleeper() {
         }
     }
     assert!(awake <= AWAKE, "{awake} of 48 did not sleep");
-    assert!(untold <= UNTOLD, "{untold} of 48 waits end too late");
+    assert!(
+        missing <= MISSING_SWITCHES,
+        "{missing} of 48 waits end too late"
+    );
     check::unharmed(&recording, &alone);
 }
 
@@ -130,7 +133,7 @@ fn who_wakes() {
         .iter()
         .map(|visit| (visit.visit_id, visit.item_id))
         .collect();
-    let (mut by_partner, mut by_timer, mut untold) = (0, 0, 0);
+    let (mut by_partner, mut by_timer, mut missing) = (0, 0, 0);
     let mut by_interrupt = None;
     for wait in waits.iter().filter(|wait| wait.state == "sleeping") {
         let by = (wait.woken_by.as_deref(), wait.woken_by_tid);
@@ -143,7 +146,7 @@ fn who_wakes() {
             by_partner += 1;
         } else if by == (None, None) {
             assert_eq!(wait.runnable_ns, None, "{wait:?}");
-            untold += 1;
+            missing += 1;
             continue;
         } else {
             assert_eq!(by, (Some("[interrupt]"), None), "{wait:?}");
@@ -158,9 +161,9 @@ fn who_wakes() {
         cost["encounters"].as_u64() >= Some(by_timer) && cost["encounters_ns"].is_number(),
         "{cost}"
     );
-    assert!(untold <= UNTOLD, "{waits:?}");
+    assert!(missing <= MISSING_SWITCHES, "{waits:?}");
     let enough = 20 - AWAKE;
-    let timers = by_timer as usize + untold;
+    let timers = by_timer as usize + missing;
     assert!(by_partner >= enough && timers >= enough, "{waits:?}");
     let dir = recording.dir();
     let item = format!("--item={}", by_interrupt.unwrap_or_default());
@@ -304,11 +307,14 @@ fn others_are_not_recorded() {
     let workload = Workload::build("partners");
     let (recording, _) = Recorder::new(&workload.spec(super::ID)).workload(&workload, &["4"]);
     let waits = recording.trace().waits();
-    let said = |wait: &Wait| {
+    let has_others = |wait: &Wait| {
         let others = wait.woken_by.is_some() || wait.preempted_by.is_some();
         others || wait.runnable_ns.is_some() || wait.stack_id.is_some()
     };
-    assert!(!waits.is_empty() && !waits.iter().any(said), "{waits:?}");
+    assert!(
+        !waits.is_empty() && !waits.iter().any(has_others),
+        "{waits:?}"
+    );
 }
 
 /// `--no-switches`: time off the CPU is unknown, not 0.

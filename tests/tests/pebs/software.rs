@@ -35,9 +35,13 @@ fn record(soft: &SoftPmu, args: &[&str], rounds: &str) -> (Recording, Truth) {
 /// Each record of the PMU is a sample in the trace or booked; returns the number of samples.
 fn all_booked(trace: &Trace, soft: &SoftPmu) -> u64 {
     let samples = trace.account("samples");
-    let told = format!("{samples:?}\n{}", soft.tallies());
-    assert_eq!(samples.seen, soft.tally("records"), "{told}");
-    assert_eq!(soft.tally("late"), 0, "an NMI did not come at once: {told}");
+    let counts = format!("{samples:?}\n{}", soft.tallies());
+    assert_eq!(samples.seen, soft.tally("records"), "{counts}");
+    assert_eq!(
+        soft.tally("late"),
+        0,
+        "an NMI did not come at once: {counts}"
+    );
     samples.seen
 }
 

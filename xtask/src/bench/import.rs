@@ -122,14 +122,14 @@ fn processes(many: &Recording, one: &Recording) -> bool {
     println!(
         "import of {PROCESSES} short processes, and of one with as many records, CPU time a record"
     );
-    let told = |name: &str, times: fn(&Recording) -> &[f64]| {
+    let print_ratio = |name: &str, times: fn(&Recording) -> &[f64]| {
         let cost = |it: &Recording| best(times(it)) * 1e9 / it.records as f64;
         let (many, one) = (cost(many), cost(one));
         println!("  {name:<17} {many:>5.0} ns and {one:>5.0} ns");
         many / one
     };
-    told("perf script", |it| &it.script);
-    let ratio = told("pebs-trace import", |it| &it.import);
+    print_ratio("perf script", |it| &it.script);
+    let ratio = print_ratio("pebs-trace import", |it| &it.import);
     let is_cheap = ratio <= PROCESSES_LIMIT;
     println!(
         "  ours costs {ratio:.2} times as much (limit {PROCESSES_LIMIT}): {}; it is {:.1} and {:.1} times as fast as perf \
@@ -250,7 +250,7 @@ impl Readers {
         // Marks are samples for perf, but not rows of `samples`.
         let is_row = |event: &Value| event["used_for"] == "samples";
         let samples = self.imported(is_row)? as f64;
-        let (text, is_within) = Sizes::of(&self.trace())?.told(samples);
+        let (text, is_within) = Sizes::of(&self.trace())?.describe(samples);
         let whole = std::fs::metadata(&recording.file)?.len() as f64 / samples;
         Ok((
             format!("as a trace, compacted: {text}; as a perf.data {whole:.1}"),

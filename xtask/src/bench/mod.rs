@@ -38,7 +38,7 @@ const MIN_RECORDED: f64 = 0.95;
 pub struct Args {
     /// What to measure; by default all
     #[arg(value_enum, value_name = "WHAT")]
-    what: Vec<What>,
+    what: Vec<Measurement>,
     /// Number of rounds; each runs every tracer once; at most 3 for queries
     #[arg(long, default_value_t = 5)]
     rounds: usize,
@@ -58,7 +58,7 @@ pub struct Args {
 
 /// A part of the task.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum What {
+enum Measurement {
     /// Cost of a mark and of a sample
     Costs,
     /// CPU time of the recorder itself per mark and sample
@@ -107,22 +107,22 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     std::fs::create_dir_all(&dir)?;
     let wants = |what| args.what.is_empty() || args.what.contains(&what);
     let mut passed = true;
-    if wants(What::Costs) {
+    if wants(Measurement::Costs) {
         passed &= costs(args, &dir)?;
     }
-    if wants(What::Recorder) {
+    if wants(Measurement::Recorder) {
         let workload = compile(&dir)?;
         let tracers = Tracers::find(tool(args)?, &workload, &dir)?;
         recorder_cost::compare(&tracers, args.period, args.rounds.max(1))?;
     }
-    if wants(What::Import) {
+    if wants(Measurement::Import) {
         let rounds = (args.import_items, args.rounds.max(1));
         passed &= import::compare(&tool(args)?, &dir, rounds)?;
     }
-    if wants(What::Queries) {
+    if wants(Measurement::Queries) {
         passed &= queries::compare(&dir, args.rounds.clamp(1, QUERY_ROUNDS))?;
     }
-    if wants(What::Ticks) {
+    if wants(Measurement::Ticks) {
         ticks::compare(&tool(args)?, &dir, args.rounds.max(1))?;
     }
     Ok(if passed {

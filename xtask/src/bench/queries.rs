@@ -52,7 +52,7 @@ pub fn compare(dir: &Path, rounds: usize) -> Result<bool> {
 /// The table for printing, and whether all is within its limits.
 fn table(found: &Value, sizes: &Sizes, rounds: usize) -> Result<(String, bool)> {
     let samples = found["samples"].as_f64().context("no samples")?;
-    let (size, mut is_within) = sizes.told(samples);
+    let (size, mut is_within) = sizes.describe(samples);
     let mut text = format!(
         "a trace of {:.1} million samples: {size}\n\
          p50 and p99 of self time per function, DuckDB {}, one thread, CPU time, best of {rounds}\n",

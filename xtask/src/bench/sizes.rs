@@ -29,7 +29,7 @@ impl Sizes {
     }
 
     /// Describes the size of a trace with this many samples; returns whether it is within the limit.
-    pub fn told(&self, samples: f64) -> (String, bool) {
+    pub fn describe(&self, samples: f64) -> (String, bool) {
         let each = |bytes: u64| bytes as f64 / samples;
         let bytes = each(self.0.iter().sum());
         let of: Vec<String> = TABLES

@@ -48,7 +48,7 @@ struct Run {
     /// Time taken by interrupts, ns, by window.
     gone: Vec<f64>,
     /// Cost of a tick according to the recording, ns; NaN: none.
-    said: f64,
+    recorded: f64,
 }
 
 /// Prints what a tick costs.
@@ -66,20 +66,20 @@ pub fn compare(tool: &Path, dir: &Path, rounds: usize) -> Result<()> {
         let mut ticking = INTERVALS.map(|_| (Vec::new(), Vec::new()));
         for _ in 0..rounds {
             base.extend(run(tool, &workload, dir, counters, None)?.gone);
-            for (interval, (gone, said)) in INTERVALS.iter().zip(&mut ticking) {
+            for (interval, (gone, recorded)) in INTERVALS.iter().zip(&mut ticking) {
                 let run = run(tool, &workload, dir, counters, Some(*interval))?;
                 gone.extend(run.gone);
-                said.push(run.said);
+                recorded.push(run.recorded);
             }
         }
         let base = quartile(&mut base);
         let cells = INTERVALS
             .iter()
             .zip(&mut ticking)
-            .map(|(ms, (gone, said))| {
+            .map(|(ms, (gone, recorded))| {
                 let ticks = f64::from(WINDOW / ms);
                 let each = (quartile(gone) - base) / ticks;
-                format!("{:>18}", format!("{each:.0} ({:.0})", median(said)))
+                format!("{:>18}", format!("{each:.0} ({:.0})", median(recorded)))
             });
         println!("  {counters:>8}{}", cells.collect::<String>());
     }
@@ -126,14 +126,14 @@ fn run(
     let gone: Result<Vec<f64>, _> = text.lines().skip(STARTING).map(str::parse).collect();
     let info = shell::output(shell::as_root("cat").arg(trace.join("trace.json")))?;
     let info: serde_json::Value = serde_json::from_str(&info)?;
-    let said = info["own_time"]["tick"]["ns"].as_f64();
+    let recorded = info["own_time"]["tick"]["ns"].as_f64();
     if interval.is_some() {
         let ticks = info["cost"]["ticks"].as_u64().unwrap_or(0);
         ensure!(ticks > 0, "the recording has no ticks");
     }
     Ok(Run {
         gone: gone.context("the workload's result is not understood")?,
-        said: said.unwrap_or(f64::NAN),
+        recorded: recorded.unwrap_or(f64::NAN),
     })
 }
 

@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result, ensure};
 use pebs_mine::clean::{Options, clean};
 use pebs_mine::dtw;
-use pebs_mine::joint::{self, Known};
+use pebs_mine::joint::{self, CountedValue};
 use pebs_mine::multiplex::Rotation;
 use pebs_mine::series::{Event, Series};
 use pebs_mine::stats::mean;
@@ -122,7 +122,7 @@ impl Measured {
 
 /// The best estimate of the values not counted: by a linear model fitted to the truth.
 fn best(measured: &Series, truth: &Series) -> Result<Series> {
-    let of = |series: &Series| -> Vec<Vec<Known>> {
+    let of = |series: &Series| -> Vec<Vec<CountedValue>> {
         let known = |event: &Event| {
             let rows = event.counts.iter().zip(&event.running);
             let rows = rows.map(|(count, share)| match count.is_nan() {

@@ -22,13 +22,13 @@ use crate::shell;
 const COMPARED: (usize, usize) = (8_000, 30);
 
 /// Seconds and errors of both programs.
-pub struct Beside {
+pub struct ScikitComparison {
     pub ours: (f64, f64),
     pub theirs: (f64, f64),
 }
 
 /// Fits the same trees to the same rows, and tests both on the same held-out quarter; means over three seeds.
-pub fn beside(dir: &Path) -> Result<Option<Beside>> {
+pub fn beside(dir: &Path) -> Result<Option<ScikitComparison>> {
     let python = shell::tools_dir().join("mine-venv/bin/python");
     if !python.exists() {
         return Ok(None);
@@ -84,15 +84,15 @@ pub fn beside(dir: &Path) -> Result<Option<Beside>> {
         params.depth.to_string(),
         params.subsample.to_string(),
     ]);
-    let said = shell::output(&mut rival)?;
-    let mut numbers = said.split_whitespace().map(str::parse::<f64>);
+    let output = shell::output(&mut rival)?;
+    let mut numbers = output.split_whitespace().map(str::parse::<f64>);
     let mut next = || {
         numbers
             .next()
             .context("scikit-learn's result is short")?
             .map_err(anyhow::Error::from)
     };
-    Ok(Some(Beside {
+    Ok(Some(ScikitComparison {
         ours: (mean(&seconds), mean(&errors)),
         theirs: (next()?, next()?),
     }))
@@ -108,8 +108,8 @@ pub fn large(dir: &Path) -> Result<(f64, f64)> {
         write_large(&file)?;
     }
     let mut mine = Command::new(std::env::current_exe()?);
-    let said = shell::output(mine.args(["counterminer", "--mine"]).arg(&file))?;
-    let mut numbers = said.split_whitespace().map(str::parse::<f64>);
+    let output = shell::output(mine.args(["counterminer", "--mine"]).arg(&file))?;
+    let mut numbers = output.split_whitespace().map(str::parse::<f64>);
     let mut next = || {
         numbers
             .next()

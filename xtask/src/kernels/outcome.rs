@@ -26,7 +26,7 @@ pub struct Outcome {
 struct Doctor {
     usable: bool,
     /// Status, name and finding of each check that is not ok.
-    lacks: Vec<(String, String, String)>,
+    problems: Vec<(String, String, String)>,
 }
 
 /// Result of the recording.
@@ -121,7 +121,7 @@ impl Outcome {
     /// Missing or degraded features, reasons of skipped tests, and faults.
     pub fn details(&self) -> String {
         let mut text = format!("Linux {}\n", self.release);
-        for (status, name, found) in self.doctor.iter().flat_map(|doctor| &doctor.lacks) {
+        for (status, name, found) in self.doctor.iter().flat_map(|doctor| &doctor.problems) {
             let _ = writeln!(text, "  {status:<9} {name}: {found}");
         }
         if let Tests::Ran(counts) = &self.tests {
@@ -208,7 +208,7 @@ impl Doctor {
     fn read(section: &Section<'_>) -> Option<Self> {
         let json: serde_json::Value = serde_json::from_str(&section.lines.join("\n")).ok()?;
         let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
-        let lacks = json["checks"]
+        let problems = json["checks"]
             .as_array()?
             .iter()
             .filter(|check| check["status"] != "ok")
@@ -221,13 +221,13 @@ impl Doctor {
             });
         Some(Self {
             usable: json["usable"].as_bool()?,
-            lacks: lacks.collect(),
+            problems: problems.collect(),
         })
     }
 
     fn verdict(&self) -> String {
         let count = |wanted: &str| {
-            self.lacks
+            self.problems
                 .iter()
                 .filter(|(status, ..)| status == wanted)
                 .count()

@@ -125,9 +125,9 @@ impl Packages {
             .apt("apt-get", &["update", "--quiet"])
             .output()
             .context("cannot run apt-get")?;
-        let said = String::from_utf8_lossy(&update.stderr).into_owned();
+        let errors = String::from_utf8_lossy(&update.stderr).into_owned();
         let failed = |line: &&str| line.starts_with("W: Failed") || line.starts_with("E: ");
-        Ok(said.lines().filter(failed).map(str::to_owned).collect())
+        Ok(errors.lines().filter(failed).map(str::to_owned).collect())
     }
 
     /// Downloads a kernel and unpacks its image.

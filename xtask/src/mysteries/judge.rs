@@ -284,16 +284,16 @@ pub fn judge(it: &Mystery, truth: &Truth, explanation: &Value) -> Result<Verdict
             .collect::<Vec<_>>()
             .join(", ")
     };
-    let said: Vec<String> = answers.iter().map(says).collect();
+    let causes: Vec<String> = answers.iter().map(says).collect();
     let ranked = format!(
         "{longest} slow by {}, {} true of {}: {}",
         whole["slow"]["rule"].as_str().unwrap_or("-"),
         truth.slow(),
         truth.0.len(),
-        if said.is_empty() {
+        if causes.is_empty() {
             "no cause".to_owned()
         } else {
-            said.join("; ")
+            causes.join("; ")
         }
     );
     let verdict = |outcome, covered| Verdict {

@@ -135,7 +135,7 @@ mod tests {
 
     /// No name hints at a cause, or matches the judge's names of the allocator or the kernel.
     #[test]
-    fn names_tell_nothing() {
+    fn names_are_neutral() {
         let telling = [
             "lock", "alloc", "free", "fault", "page", "slow", "wait", "sleep", "cache", "disk",
             "queue", "cause", "file", "burst", "heavy", "memory", "pread", "recv",

@@ -124,12 +124,12 @@ pub fn record(it: &Mystery, tool: &Path, program: &Path, helper: &Path, dir: &Pa
     let log = fs::read_to_string(&truth).unwrap_or_default();
     let explanation = status.and_then(|()| explain(tool, &trace, &path("explain.json")));
     let explanation = explanation.map_err(|error| {
-        let said = fs::read_to_string(path("stderr")).unwrap_or_default();
-        let errors = said
+        let stderr = fs::read_to_string(path("stderr")).unwrap_or_default();
+        let errors = stderr
             .lines()
             .filter(|it| it.starts_with("error") || it.starts_with("hint"));
-        let said: Vec<&str> = errors.collect();
-        anyhow::anyhow!("{error:#} {}", said.join("; "))
+        let errors: Vec<&str> = errors.collect();
+        anyhow::anyhow!("{error:#} {}", errors.join("; "))
     });
     Ok(Run {
         truth: log,

@@ -27,7 +27,7 @@ pub struct Again {
 
 /// Why a prediction was off, as far as the repetition shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Why {
+enum Deviation {
     /// It is not.
     Chance,
     /// The machine is too noisy to know.
@@ -36,7 +36,7 @@ enum Why {
     Cost,
 }
 
-impl Why {
+impl Deviation {
     const fn words(self) -> &'static str {
         match self {
             Self::Chance => "chance: it keeps to the limit",
@@ -103,20 +103,20 @@ impl Again {
 
     /// Whether it was chance, or the cost of a sample in this work differs from that in the calibration loop.
     pub fn is_explained(&self) -> bool {
-        self.why() != Why::Unknown
+        self.why() != Deviation::Unknown
     }
 
-    fn why(&self) -> Why {
+    fn why(&self) -> Deviation {
         let (low, high) = (
             self.alpha.0.min(self.alpha.1),
             self.alpha.0.max(self.alpha.1),
         );
         if self.error.median.abs() <= MOST_ERROR {
-            Why::Chance
+            Deviation::Chance
         } else if self.cost.low > high || self.cost.high < low {
-            Why::Cost
+            Deviation::Cost
         } else {
-            Why::Unknown
+            Deviation::Unknown
         }
     }
 }
@@ -185,10 +185,10 @@ mod tests {
         let high = spread(3500.0, 3600.0, 3700.0);
         let same = spread(2900.0, 3000.0, 3700.0);
         let real = spread(0.05, 0.06, 0.07);
-        assert_eq!(of(spread(-0.05, 0.01, 0.06), high).why(), Why::Chance);
-        assert_eq!(of(spread(0.01, 0.05, 0.06), high).why(), Why::Cost);
-        assert_eq!(of(real, high).why(), Why::Cost);
-        assert_eq!(of(real, same).why(), Why::Unknown);
+        assert_eq!(of(spread(-0.05, 0.01, 0.06), high).why(), Deviation::Chance);
+        assert_eq!(of(spread(0.01, 0.05, 0.06), high).why(), Deviation::Cost);
+        assert_eq!(of(real, high).why(), Deviation::Cost);
+        assert_eq!(of(real, same).why(), Deviation::Unknown);
         let text = write_table("Again", &[of(real, high)]);
         let row = "| chase | 2 | 20000 | +5.7 | +6.0 (+5.0 .. +7.0) | +0.0 (-10.0 .. +10.0) | 3.60 (3.50 .. 3.70) | 3.00, 3.10 |";
         assert!(text.contains(row), "{text}");

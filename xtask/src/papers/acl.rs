@@ -86,7 +86,7 @@ fn kind(id: u64) -> usize {
 }
 
 /// Results of one recording.
-struct Found {
+struct Estimates {
     /// Time of a packet of each type in the classifier, pooled over all packets, us.
     pooled: [f64; 3],
     /// The middle of single items' own estimates by type, us a packet: ours, and the published span.
@@ -102,8 +102,8 @@ struct Found {
 }
 
 /// Figures of one recording; `alone`: mean time of a packet without recording, us, by type.
-fn estimates(recording: &Recording, times: usize, alone: [f64; 3]) -> Found {
-    let mut found = Found {
+fn estimates(recording: &Recording, times: usize, alone: [f64; 3]) -> Estimates {
+    let mut found = Estimates {
         pooled: [f64::NAN; 3],
         own: [Spread::of(Vec::new()); 3],
         span: [Spread::of(Vec::new()); 3],
@@ -148,7 +148,7 @@ fn estimates(recording: &Recording, times: usize, alone: [f64; 3]) -> Found {
     found
 }
 
-/// See [`Found::ordered`].
+/// See [`Estimates::ordered`].
 fn ordered(items: &[trace::Item]) -> f64 {
     let triples = items.windows(3).filter(|it| {
         let [a, b, c] = [&it[0], &it[1], &it[2]];
@@ -177,7 +177,7 @@ fn logged(log: &Log, times: usize, of: impl Fn(trace::Logged) -> f64) -> [f64; 3
 }
 
 /// Median over rounds of a figure.
-fn typical(rounds: &[Found], of: impl Fn(&Found) -> f64) -> Spread {
+fn typical(rounds: &[Estimates], of: impl Fn(&Estimates) -> f64) -> Spread {
     Spread::of(rounds.iter().map(of).collect())
 }
 
@@ -190,7 +190,7 @@ pub fn measure(lab: &Lab) -> Result<Section> {
     let is_possible = |reset: &u64| *reset == LEAST || costs.share(*reset) < MOST_OF_INTERVAL;
     let (resets, refused): (Vec<u64>, Vec<u64>) = RESETS.into_iter().partition(is_possible);
     let all: Vec<u64> = resets.iter().chain(&RARE).copied().collect();
-    let mut rounds: Vec<Vec<Found>> = resets.iter().map(|_| Vec::new()).collect();
+    let mut rounds: Vec<Vec<Estimates>> = resets.iter().map(|_| Vec::new()).collect();
     let mut latency = Latency::new(&all);
     for _ in 0..lab.rounds(ROUNDS) {
         let log = trace::alone(lab, &program, &[&count])?;
@@ -272,7 +272,7 @@ pub fn measure(lab: &Lab) -> Result<Section> {
     })
 }
 
-fn pooled_table(resets: &[u64], baseline: [Spread; 3], rounds: &[Vec<Found>]) -> String {
+fn pooled_table(resets: &[u64], baseline: [Spread; 3], rounds: &[Vec<Estimates>]) -> String {
     let [a, b, c] = baseline;
     let mut text = format!(
         "| R, us | A | B | C |\n|--:|--:|--:|--:|\n| baseline | {a:.2} | {b:.2} | {c:.2} |\n"
@@ -290,7 +290,7 @@ fn pooled_table(resets: &[u64], baseline: [Spread; 3], rounds: &[Vec<Found>]) ->
 fn differs(
     baseline: [Spread; 3],
     (scaled, drift): (&Scaled, &Drift),
-    judged: &[Found],
+    judged: &[Estimates],
     latency: &Latency,
     costs: &Costs,
 ) -> String {
@@ -322,7 +322,7 @@ fn differs(
 fn picture(
     resets: &[u64],
     baseline: [Spread; 3],
-    rounds: &[Vec<Found>],
+    rounds: &[Vec<Estimates>],
     scaled: &Scaled,
 ) -> String {
     let pooled = resets.iter().zip(rounds).map(|(reset, rounds)| {

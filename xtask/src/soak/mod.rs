@@ -93,7 +93,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     let time = Duration::try_from_secs_f64(args.minutes * 60.0).context("--minutes")?;
     let memory = record(&tool, &command, time, &mut targets)?;
     let text = fs::read_to_string(trace.join("trace.json")).context("no trace.json")?;
-    let found = Found {
+    let found = SoakResults {
         run: serde_json::from_str(&text)?,
         memory: memory.verdict().context("too short to judge memory")?,
         bytes: size_of_dir(&trace)?,
@@ -208,7 +208,7 @@ fn read(trace: &Path) -> Result<Option<Value>> {
 }
 
 /// Results of the run.
-struct Found {
+struct SoakResults {
     run: Value,
     memory: Verdict,
     bytes: u64,
@@ -230,7 +230,7 @@ struct Account {
     balances: bool,
 }
 
-impl Found {
+impl SoakResults {
     fn account(&self, kind: &str) -> Account {
         let mut sum = Account {
             balances: true,

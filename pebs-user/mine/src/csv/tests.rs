@@ -88,7 +88,7 @@ fn tables() {
 /// Unreadable input gives a one-line error that names the place, with a hint.
 #[test]
 fn refused() {
-    for (text, said) in [
+    for (text, message) in [
         ("", "no counts"),
         ("a,b\n", "no counts"),
         ("hello\n", "neither"),
@@ -105,7 +105,7 @@ fn refused() {
         ),
     ] {
         let error = read("f", text.as_bytes()).unwrap_err();
-        assert!(error.to_string().contains(said), "{text:?}: {error}");
+        assert!(error.to_string().contains(message), "{text:?}: {error}");
         assert!(error.hint().is_some(), "{text:?}");
     }
 }

@@ -265,7 +265,7 @@ mod tests {
 
     /// No items, one item, equal items: no gap.
     #[test]
-    fn nothing_to_tell_apart() {
+    fn no_gap_in_few_or_equal_items() {
         assert_eq!(search(vec![]), None);
         assert_eq!(search(vec![5]), None);
         assert_eq!(search(vec![5, 9]), None);

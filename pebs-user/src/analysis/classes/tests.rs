@@ -8,7 +8,7 @@ use crate::analysis::report::{LossVisits, ReportOptions, build};
 use crate::export::select::{Bound, Request, Selection, choose};
 use crate::rng::SplitMix64;
 use crate::store::fixtures::Did::{Ran, Waited};
-use crate::store::fixtures::{Made, Maker, info};
+use crate::store::fixtures::{Maker, VisitFixture, info};
 use crate::store::reader::Trace;
 use crate::store::schema::visit_flag;
 use crate::view::data::Data;
@@ -17,7 +17,7 @@ const SPEC: &str = "/usr/bin/server:handle(n=arg2, key=str(arg1))";
 
 /// Figures that one reader shows for a trace; `None`: it does not show them.
 #[derive(Debug, Default)]
-struct Said {
+struct ReaderFigures {
     by: &'static str,
     slow: Option<f64>,
     slow_from: Option<f64>,
@@ -43,12 +43,12 @@ fn page(trace: &Trace) -> Value {
 }
 
 /// Figures of all readers, for the only probe of a trace.
-fn said(trace: &Trace) -> Vec<Said> {
+fn figures(trace: &Trace) -> Vec<ReaderFigures> {
     let report = serde_json::to_value(build(trace, &ReportOptions::default()).unwrap()).unwrap();
     let of = &report["probes"][0];
     let row = of["spread"].as_array().unwrap().iter();
     let row = row.filter(|it| it["state"].is_null() && it["function"]["function_id"] == 2);
-    let in_report = Said {
+    let in_report = ReaderFigures {
         by: "report",
         slow: number(&of["slow"]["visits"]),
         slow_from: number(&of["slow"]["from_ns"]),
@@ -71,7 +71,7 @@ fn said(trace: &Trace) -> Vec<Said> {
     let of = &explained["probes"][0]["whole"];
     let causes = of["gap"]["causes"].as_array().unwrap().iter();
     let cause = causes.filter(|it| it["kind"] == "function" && it["function"]["function_id"] == 2);
-    let in_explain = Said {
+    let in_explain = ReaderFigures {
         by: "explain",
         slow: number(&of["slow"]["items"]),
         slow_from: number(&of["slow"]["from_ns"]),
@@ -91,7 +91,7 @@ fn said(trace: &Trace) -> Vec<Said> {
     let (slow, typical) = (of.slow.as_ref().unwrap(), of.typical.as_ref().unwrap());
     let row = of.spread.iter();
     let row = row.filter(|it| it.state.is_none() && it.function.function_id == Some(2));
-    let in_view = Said {
+    let in_view = ReaderFigures {
         by: "view",
         slow: Some(slow.visits as f64),
         slow_from: Some(slow.from_ns as f64),
@@ -113,14 +113,14 @@ fn said(trace: &Trace) -> Vec<Said> {
         let values = page["visits"][column].as_array().unwrap().iter();
         values.filter(|it| **it == 1).count() as f64
     };
-    let in_html = Said {
+    let in_html = ReaderFigures {
         by: "html",
         slow: Some(count("slow")),
         slow_from: number(&page["probes"][0]["slow_from"]),
         typical: Some(count("typical")),
         p50: number(&page["probes"][0]["p50"]),
         p99: number(&page["probes"][0]["p99"]),
-        ..Said::default()
+        ..ReaderFigures::default()
     };
     let request = Request {
         selection: Selection::All,
@@ -133,14 +133,14 @@ fn said(trace: &Trace) -> Vec<Said> {
     let chosen = choose(trace, &request).unwrap();
     let classes = &chosen.classes[&0];
     let typical = (0..100_000).filter(|visit| chosen.typical.contains(*visit));
-    let in_export = Said {
+    let in_export = ReaderFigures {
         by: "export",
         slow: Some(classes.slow as f64),
         slow_from: classes.limit.as_ref().map(|it| it.from_ns as f64),
         typical: Some(typical.count() as f64),
         p50: Some(classes.quantiles.p50_ns as f64),
         p99: Some(classes.quantiles.p99_ns as f64),
-        ..Said::default()
+        ..ReaderFigures::default()
     };
     let same = diff(trace, trace, &DiffOptions::default()).unwrap();
     let of = |figure: &str| {
@@ -150,22 +150,22 @@ fn said(trace: &Trace) -> Vec<Said> {
             .find(|it| it.figure == figure);
         found.map(|it| it.change.before_ns)
     };
-    let in_diff = Said {
+    let in_diff = ReaderFigures {
         by: "diff",
         p50: of("p50"),
         p99: of("p99"),
-        ..Said::default()
+        ..ReaderFigures::default()
     };
     vec![in_report, in_explain, in_view, in_html, in_export, in_diff]
 }
 
 /// Compares the readers pairwise; returns the number of comparisons.
 fn agree(trace: &Trace) -> usize {
-    let all = said(trace);
+    let all = figures(trace);
     let mut compared = 0;
     for (at, a) in all.iter().enumerate() {
         for b in &all[at + 1..] {
-            let of = |it: &Said| {
+            let of = |it: &ReaderFigures| {
                 [
                     ("slow", it.slow),
                     ("slow from", it.slow_from),
@@ -195,7 +195,7 @@ fn server(maker: &mut Maker, slow: u64) {
     for i in 0..4_000_u64 {
         let usual = Ran(1, 40_000 + i64::from(random.below(20_000)));
         let part = Ran(2, 10_000 + i64::from(random.below(20_000)));
-        let mut made = Made::new(9, &format!("key:{i}"), &[usual, part]);
+        let mut made = VisitFixture::new(9, &format!("key:{i}"), &[usual, part]);
         if slow > 0 && i % slow == slow / 2 {
             made.did = vec![
                 usual,
@@ -240,7 +240,8 @@ fn most_never_end() {
     let mut maker = Maker::new(info(&[spec]));
     let mut random = SplitMix64::new(3);
     for i in 0..400_u64 {
-        let mut made = Made::new(1, "k", &[Ran(1, 50_000 + i64::from(random.below(90_000)))]);
+        let mut made =
+            VisitFixture::new(1, "k", &[Ran(1, 50_000 + i64::from(random.below(90_000)))]);
         made.flags = if i % 20 == 0 {
             0
         } else {
@@ -270,7 +271,7 @@ fn own_work_is_in_no_profile() {
     for i in 0..4_000_u64 {
         let slow = if i % 100 == 50 { 400_000 } else { 0 };
         let did = [Ran(1, 50_000), Ran(2, 20_000 + slow), Ran(3, 40_000 + slow)];
-        maker.visit(&Made::new(9, &format!("key:{i}"), &did));
+        maker.visit(&VisitFixture::new(9, &format!("key:{i}"), &did));
     }
     let functions = [
         FUNCTIONS[0],
@@ -336,14 +337,14 @@ print(json.dumps([sums, of('pooled_functions', 'rehash'), of('pooled_waits', 'fd
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&ran.stdout).into_owned();
-    let said: Value = serde_json::from_str(&text)
+    let sums: Value = serde_json::from_str(&text)
         .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&ran.stderr)));
     let report = build(&trace, &ReportOptions::default()).unwrap();
     let of = &report.probes[0];
     let (slow, typical) = (of.slow.as_ref().unwrap(), of.typical.as_ref().unwrap());
     let items = |class: &str| {
-        let mut sums = said[0].as_array().unwrap().iter();
-        let found = sums.find(|it| it[0] == class).unwrap();
+        let mut rows = sums[0].as_array().unwrap().iter();
+        let found = rows.find(|it| it[0] == class).unwrap();
         (found[1].as_u64().unwrap(), found[2].as_f64().unwrap())
     };
     let near = |a: f64, b: f64| assert!((a - b).abs() <= a.abs().max(b.abs()) * 1e-9, "{a} {b}");
@@ -359,16 +360,16 @@ print(json.dumps([sums, of('pooled_functions', 'rehash'), of('pooled_waits', 'fd
     };
     let rehash = row(None, 2);
     near(
-        said[1]["slow"].as_f64().unwrap(),
+        sums[1]["slow"].as_f64().unwrap(),
         rehash.slow.per_visit.unwrap(),
     );
     near(
-        said[1]["typical"].as_f64().unwrap(),
+        sums[1]["typical"].as_f64().unwrap(),
         rehash.typical.per_visit.unwrap(),
     );
     let disk = row(Some("uninterruptible"), 4);
     near(
-        said[2]["slow"].as_f64().unwrap(),
+        sums[2]["slow"].as_f64().unwrap(),
         disk.slow.per_visit.unwrap(),
     );
 }

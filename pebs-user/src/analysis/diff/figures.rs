@@ -7,7 +7,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::By;
+use super::DiffRows;
 use crate::analysis::counted::CountedSums;
 use crate::analysis::explain::blocks::Blocks;
 use crate::analysis::explain::contrast::Naming;
@@ -102,7 +102,7 @@ impl ProbeFigures {
         items: &Items,
         sums: ClassSums,
         naming: &Naming<'_>,
-        by: By,
+        by: DiffRows,
     ) -> Self {
         let mut rows: FxHashMap<Name, (Blocks, u64)> = FxHashMap::default();
         for (key, (sum, samples)) in &sums.keys {
@@ -110,7 +110,7 @@ impl ProbeFigures {
             // Names derived from addresses change with every build.
             let named = function
                 .name
-                .filter(|name| !name.contains("+fn@0x") && by == By::Function);
+                .filter(|name| !name.contains("+fn@0x") && by == DiffRows::Function);
             let kind = match (kind, &named) {
                 (CauseKind::Function, None) => CauseKind::Module,
                 (kind, _) => kind,

@@ -1,13 +1,13 @@
 //! Comparisons of made-up traces.
 
 use super::model::{Diff, RowDiff};
-use super::{By, DiffError, DiffOptions, diff, text};
+use super::{DiffError, DiffOptions, DiffRows, diff, text};
 use crate::analysis::counted::Excess;
 use crate::analysis::explain::model::CauseKind;
 use crate::failure::Hint as _;
 use crate::rng::SplitMix64;
 use crate::store::fixtures::Did::{Ran, Waited};
-use crate::store::fixtures::{Made, Maker, TestTrace, info};
+use crate::store::fixtures::{Maker, TestTrace, VisitFixture, info};
 use crate::store::run::EntryClass;
 use crate::store::run::{CountedInfo, RunInfo, SiteInfo};
 use crate::store::schema::{CountRow, count_state};
@@ -42,7 +42,7 @@ fn run(described: RunInfo, build: Build, seed: u64) -> TestTrace {
             Waited(first + 1, "sleeping", about(build.wait)),
             Ran(first + 1, about(build.send)),
         ];
-        maker.visit(&Made::new(0, "k", &did));
+        maker.visit(&VisitFixture::new(0, "k", &did));
     }
     let path = described_module(&maker.info);
     maker.finish(&[(first, "hash", &path), (first + 1, "send", &path)])
@@ -136,7 +136,7 @@ fn longer_wait() {
     let found = diff(&old, &new, &above(5.0)).unwrap();
     assert_eq!(found.failed, ["p50", "waited for a socket in send"]);
     let by_module = DiffOptions {
-        by: By::Module,
+        by: DiffRows::Module,
         ..above(5.0)
     };
     let found = diff(&old, &new, &by_module).unwrap();
@@ -173,7 +173,7 @@ fn rare_functions() {
             if rare <= FUNCTIONS {
                 did.push(Ran(rare, 10_000 + i64::from(random.below(10_000))));
             }
-            maker.visit(&Made::new(0, "k", &did));
+            maker.visit(&VisitFixture::new(0, "k", &did));
         }
         let path = described_module(&maker.info);
         let names: Vec<String> = (0..=FUNCTIONS).map(|n| format!("f{n}")).collect();
@@ -263,7 +263,7 @@ fn counted_run(more: u32, seed: u64) -> TestTrace {
     let mut random = SplitMix64::new(seed);
     for visit_id in 1..=400 {
         let ran = 50_000 + i64::from(random.below(10_000));
-        maker.visit(&Made::new(0, "k", &[Ran(1, ran)]));
+        maker.visit(&VisitFixture::new(0, "k", &[Ran(1, ran)]));
         for event in 0..EVENTS as u8 {
             let more = if event == 0 { more } else { 0 };
             maker.add(CountRow {

@@ -54,7 +54,7 @@ impl WaitStacks {
     }
 
     /// Sets for each wait in a gap where slow items went to it, and which thread ended it.
-    pub(super) fn tell(
+    pub(super) fn set_blocking(
         &self,
         gap: &mut Gap,
         slow: &ClassSums,

@@ -28,7 +28,7 @@
 
 use super::blocks::{Blocks, Draw, Draws, interval};
 use super::interrupts_and_faults::WHAT;
-use super::model::{Cause, CauseKind, CountRow, Figures, Gap, InterferenceRow, Rest};
+use super::model::{Cause, CauseKind, CountRow, Figures, Gap, InterferenceRow, OtherCauses};
 use super::stump::short;
 use super::sums::{ClassSums, GroupSums, Key, kind_of_wait};
 use crate::analysis::classes::Class;
@@ -118,12 +118,12 @@ pub(super) struct Part {
     pub typical: Blocks,
     /// Samples, or waits.
     pub samples: (u64, u64),
-    pub how: How,
+    pub how: PartBasis,
 }
 
 /// Conversion of a part to time per item.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum How {
+pub(super) enum PartBasis {
     /// Its share of the time on the CPU.
     #[default]
     Sampled,
@@ -134,7 +134,7 @@ pub(super) enum How {
 
 impl Part {
     /// Sums parts of one kind; `None` if there are none.
-    fn sum<'a>(how: How, parts: impl Iterator<Item = &'a Self>) -> Option<Self> {
+    fn sum<'a>(how: PartBasis, parts: impl Iterator<Item = &'a Self>) -> Option<Self> {
         parts.fold(None, |sum, part| {
             let mut sum = sum.unwrap_or(Self {
                 how,
@@ -151,7 +151,7 @@ impl Part {
             slow: slow.clone(),
             typical: typical.clone(),
             samples: (0, 0),
-            how: How::Observed,
+            how: PartBasis::Observed,
         }
     }
 
@@ -224,12 +224,12 @@ impl Means {
         }
     }
 
-    fn time(&self, sum: f64, how: How) -> f64 {
+    fn time(&self, sum: f64, how: PartBasis) -> f64 {
         match how {
-            How::Sampled if self.events > 0.0 => sum / self.events * self.active,
-            How::Sampled => 0.0,
-            How::Observed => sum / self.items,
-            How::Left => self.latency - self.active - sum / self.items,
+            PartBasis::Sampled if self.events > 0.0 => sum / self.events * self.active,
+            PartBasis::Sampled => 0.0,
+            PartBasis::Observed => sum / self.items,
+            PartBasis::Left => self.latency - self.active - sum / self.items,
         }
     }
 }
@@ -295,7 +295,7 @@ impl Contrast {
         [share, self.interval(excess)]
     }
 
-    pub(super) fn rest(&self, causes: u64, parts: &[&Part]) -> Rest {
+    pub(super) fn rest(&self, causes: u64, parts: &[&Part]) -> OtherCauses {
         let sum = |means: &(Means, Means), draw: Option<(&Draw, &Draw)>| {
             parts
                 .iter()
@@ -304,7 +304,7 @@ impl Contrast {
         };
         let excess = sum(&self.means, None);
         let [share, _] = self.intervals(|means, draws| sum(means, Some(draws)));
-        Rest {
+        OtherCauses {
             causes,
             share: excess / self.gap(),
             share_low: share.map(|it| it.0),
@@ -312,7 +312,7 @@ impl Contrast {
             excess_ns: excess,
             slow_samples: parts
                 .iter()
-                .filter(|part| part.how == How::Sampled)
+                .filter(|part| part.how == PartBasis::Sampled)
                 .map(|part| part.samples.0)
                 .sum(),
         }
@@ -336,12 +336,12 @@ impl Contrast {
         }
     }
 
-    fn told(&self, row: &Told) -> Cause {
+    fn with_functions(&self, row: &CauseRow) -> Cause {
         let members = row.members.iter();
-        let members = members.map(|(what, part)| self.cause(what.clone(), part));
+        let members = members.map(|(id, part)| self.cause(id.clone(), part));
         Cause {
             functions: members.collect(),
-            ..self.cause(row.what.clone(), &row.part)
+            ..self.cause(row.id.clone(), &row.part)
         }
     }
 
@@ -375,41 +375,41 @@ pub(super) fn enough(
 }
 
 /// Identity of a part.
-type What = (CauseKind, FunctionName, Option<String>);
+type CauseId = (CauseKind, FunctionName, Option<String>);
 
 /// A row: a part with its name, and its members, if known.
 #[derive(Clone, Debug)]
-struct Told {
-    what: What,
+struct CauseRow {
+    id: CauseId,
     part: Part,
-    members: Vec<(What, Part)>,
+    members: Vec<(CauseId, Part)>,
 }
 
-impl Told {
-    const fn one(what: What, part: Part) -> Self {
+impl CauseRow {
+    const fn one(id: CauseId, part: Part) -> Self {
         Self {
-            what,
+            id,
             part,
             members: Vec::new(),
         }
     }
 
-    fn several(module: FunctionName, members: Vec<(What, Part)>) -> Self {
+    fn several(module: FunctionName, members: Vec<(CauseId, Part)>) -> Self {
         let parts = members.iter().map(|(_, part)| part);
         Self {
-            part: Part::sum(How::Sampled, parts).unwrap_or_default(),
-            what: (CauseKind::Module, module, None),
+            part: Part::sum(PartBasis::Sampled, parts).unwrap_or_default(),
+            id: (CauseKind::Module, module, None),
             members,
         }
     }
 
     fn is_function(&self) -> bool {
-        self.what.0 == CauseKind::Function
+        self.id.0 == CauseKind::Function
     }
 }
 
 /// The parts of two classes that enough is known of, and the rest of the functions with their number.
-fn parts(slow: &ClassSums, typical: &ClassSums, naming: &Naming<'_>) -> (Vec<Told>, Part, u64) {
+fn parts(slow: &ClassSums, typical: &ClassSums, naming: &Naming<'_>) -> (Vec<CauseRow>, Part, u64) {
     let mut keys: Vec<Key> = slow
         .keys
         .keys()
@@ -419,7 +419,7 @@ fn parts(slow: &ClassSums, typical: &ClassSums, naming: &Naming<'_>) -> (Vec<Tol
     keys.sort_unstable();
     keys.dedup();
     let enough = |part: &Part| enough((slow, typical), part.samples);
-    let (mut told, mut modules): (Vec<Told>, Vec<Told>) = Default::default();
+    let (mut listed, mut modules): (Vec<CauseRow>, Vec<CauseRow>) = Default::default();
     for key in keys {
         let of = |class: &ClassSums| class.keys.get(&key).cloned().unwrap_or_default();
         let ((slow_sum, slow_samples), (typical_sum, typical_samples)) = (of(slow), of(typical));
@@ -428,10 +428,14 @@ fn parts(slow: &ClassSums, typical: &ClassSums, naming: &Naming<'_>) -> (Vec<Tol
             slow: slow_sum,
             typical: typical_sum,
             samples: (slow_samples, typical_samples),
-            how: if sampled { How::Sampled } else { How::Observed },
+            how: if sampled {
+                PartBasis::Sampled
+            } else {
+                PartBasis::Observed
+            },
         };
         if !sampled || enough(&part) {
-            told.push(Told::one(naming.of(key), part));
+            listed.push(CauseRow::one(naming.of(key), part));
             continue;
         }
         add(
@@ -441,51 +445,55 @@ fn parts(slow: &ClassSums, typical: &ClassSums, naming: &Naming<'_>) -> (Vec<Tol
         );
     }
     // System calls with too few samples are merged into the kernel.
-    let few = |it: &mut Told| it.what.1.system_call.is_some() && !enough(&it.part);
+    let few = |it: &mut CauseRow| it.id.1.system_call.is_some() && !enough(&it.part);
     for it in modules.extract_if(.., few).collect::<Vec<_>>() {
         let kernel = FunctionName {
             system_call: None,
-            ..it.what.1
+            ..it.id.1
         };
         add(&mut modules, kernel, it.members);
     }
     let (mut unknown, mut count) = (Part::default(), 0);
     for module in modules {
         if enough(&module.part) {
-            told.push(module);
+            listed.push(module);
         } else {
             unknown.merge(&module.part);
             count += module.members.len() as u64;
         }
     }
-    (told, unknown, count)
+    (listed, unknown, count)
 }
 
 /// Adds functions to the row of their module.
-fn add(modules: &mut Vec<Told>, module: FunctionName, mut members: Vec<(What, Part)>) {
-    match modules.iter_mut().find(|it| it.what.1 == module) {
+fn add(modules: &mut Vec<CauseRow>, module: FunctionName, mut members: Vec<(CauseId, Part)>) {
+    match modules.iter_mut().find(|it| it.id.1 == module) {
         Some(it) => {
             members.iter().for_each(|(_, part)| it.part.merge(part));
             it.members.append(&mut members);
         }
-        None => modules.push(Told::several(module, members)),
+        None => modules.push(CauseRow::several(module, members)),
     }
 }
 
 /// Puts those functions of the kernel, and of each module without a probe, together that are one cause.
-fn together(told: Vec<Told>, naming: &Naming<'_>, excess: impl Fn(&Part) -> f64) -> Vec<Told> {
+fn together(
+    parts: Vec<CauseRow>,
+    naming: &Naming<'_>,
+    excess: impl Fn(&Part) -> f64,
+) -> Vec<CauseRow> {
     let mut modules: Vec<FunctionName> = Vec::new();
-    for row in told.iter().filter(|row| row.is_function()) {
-        let module = row.what.1.module_only();
+    for row in parts.iter().filter(|row| row.is_function()) {
+        let module = row.id.1.module_only();
         if naming.is_foreign(&module) && !modules.contains(&module) {
             modules.push(module);
         }
     }
-    let mut rows = told;
+    let mut rows = parts;
     for module in modules {
-        let is_of = |row: &Told| {
-            matches!(row.what.0, CauseKind::Function | CauseKind::Module)
-                && row.what.1.module_only() == module
+        let is_of = |row: &CauseRow| {
+            matches!(row.id.0, CauseKind::Function | CauseKind::Module)
+                && row.id.1.module_only() == module
         };
         let (of, others): (Vec<_>, Vec<_>) = rows.into_iter().partition(is_of);
         rows = others;
@@ -497,10 +505,10 @@ fn together(told: Vec<Told>, naming: &Naming<'_>, excess: impl Fn(&Part) -> f64)
             continue;
         }
         let members = of.into_iter().flat_map(|row| match row.is_function() {
-            true => vec![(row.what, row.part)],
+            true => vec![(row.id, row.part)],
             false => row.members,
         });
-        rows.push(Told::several(module, members.collect()));
+        rows.push(CauseRow::several(module, members.collect()));
     }
     rows
 }
@@ -521,28 +529,30 @@ pub(super) fn gap(
     if gap_ns.is_nan() || gap_ns <= 0.0 {
         return None;
     }
-    let (told, unknown, unknown_count) = parts(slow, typical, naming);
+    let (all_rows, unknown, unknown_count) = parts(slow, typical, naming);
     let share = |part: &Part| part.excess(&contrast.means, None) / gap_ns;
-    let mut told = together(told, naming, share);
-    for row in &mut told {
+    let mut all_rows = together(all_rows, naming, share);
+    for row in &mut all_rows {
         row.members
             .sort_by(|a, b| share(&b.1).total_cmp(&share(&a.1)));
         row.members.truncate(MEMBERS);
     }
     let mut elsewhere = Part {
-        how: How::Left,
+        how: PartBasis::Left,
         ..Part::default()
     };
-    told.iter()
-        .filter(|it| it.part.how == How::Observed)
+    all_rows
+        .iter()
+        .filter(|it| it.part.how == PartBasis::Observed)
         .for_each(|it| elsewhere.merge(&it.part));
     elsewhere.samples = (0, 0);
     let state = naming.states.contains(IDLE).then(|| OTHER_ITEMS.to_owned());
-    told.push(Told::one(
+    all_rows.push(CauseRow::one(
         (CauseKind::Elsewhere, FunctionName::default(), state),
         elsewhere,
     ));
-    let mut rows: Vec<(&Told, f64)> = told.iter().map(|row| (row, share(&row.part))).collect();
+    let mut rows: Vec<(&CauseRow, f64)> =
+        all_rows.iter().map(|row| (row, share(&row.part))).collect();
     // Stable, so that equal ones keep the order of their keys.
     rows.sort_by(|a, b| b.1.total_cmp(&a.1));
     // A negative share is listed if it is at least a tenth of the gap.
@@ -553,25 +563,26 @@ pub(super) fn gap(
         left -= usize::from(fits);
         fits
     });
-    let causes: Vec<Cause> = shown.iter().map(|(row, _)| contrast.told(row)).collect();
-    let hidden: Vec<&Told> = hidden.into_iter().map(|(row, _)| row).collect();
-    let lumps = [How::Sampled, How::Observed, How::Left].map(|how| {
+    let causes: Vec<Cause> = shown
+        .iter()
+        .map(|(row, _)| contrast.with_functions(row))
+        .collect();
+    let hidden: Vec<&CauseRow> = hidden.into_iter().map(|(row, _)| row).collect();
+    let lumps = [PartBasis::Sampled, PartBasis::Observed, PartBasis::Left].map(|how| {
         let of_how = hidden.iter().filter(|row| row.part.how == how);
         Part::sum(how, of_how.map(|row| &row.part))
     });
     let lumps: Vec<&Part> = lumps.iter().flatten().collect();
-    let hidden = hidden
-        .iter()
-        .filter(|row| row.what.0 != CauseKind::Elsewhere);
+    let hidden = hidden.iter().filter(|row| row.id.0 != CauseKind::Elsewhere);
     let others = contrast.rest(hidden.count() as u64, &lumps);
     let sampled = |wanted: &dyn Fn(&FunctionName) -> bool| {
-        let found = told
+        let found = all_rows
             .iter()
-            .filter(|it| it.part.how == How::Sampled && wanted(&it.what.1));
+            .filter(|it| it.part.how == PartBasis::Sampled && wanted(&it.id.1));
         let found: Vec<&Part> = found.map(|it| &it.part).collect();
         let count = found.len() as u64;
         (
-            Part::sum(How::Sampled, found.into_iter()).unwrap_or_default(),
+            Part::sum(PartBasis::Sampled, found.into_iter()).unwrap_or_default(),
             count,
         )
     };
@@ -589,7 +600,7 @@ pub(super) fn gap(
         gap_high_ns: gap_interval.map(|it| it.1),
         causes,
         others,
-        unexplained: Rest {
+        unexplained: OtherCauses {
             causes: unknown_count,
             share: unexplained_ns / gap_ns,
             share_low: unexplained.map(|it| it.0),

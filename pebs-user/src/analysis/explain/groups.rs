@@ -23,7 +23,7 @@ pub(in crate::analysis) struct Section {
     pub members: Vec<u32>,
     pub classes: Vec<Class>,
     /// Bounds and counts of the classes.
-    pub told: Classes,
+    pub summary: Classes,
 }
 
 impl Section {
@@ -37,13 +37,13 @@ impl Section {
         let rank = |member: &u32| items.all[*member as usize].rank();
         let mut ranks = items.ranks.clone();
         members.iter().for_each(|it| ranks.add(rank(it)));
-        let told = ranks.close(rule)?;
+        let summary = ranks.close(rule)?;
         Some(Self {
             probe,
             labels,
-            classes: members.iter().map(|it| told.of(rank(it))).collect(),
+            classes: members.iter().map(|it| summary.of(rank(it))).collect(),
             members,
-            told,
+            summary,
         })
     }
 
@@ -56,7 +56,7 @@ impl Section {
 
     /// Total time of the slow items beyond the median, ns.
     fn beyond(&self, items: &Items) -> i64 {
-        let excess = |it: u32| items.all[it as usize].net_ns() - self.told.quantiles.p50_ns;
+        let excess = |it: u32| items.all[it as usize].net_ns() - self.summary.quantiles.p50_ns;
         self.slow().map(excess).sum()
     }
 }

@@ -11,7 +11,9 @@ use super::items::{Item, Items};
 use super::model::{
     EXPLAIN_VERSION, ItemAccount, ItemReport, Moment, MomentKind, Typical, TypicalRule,
 };
-use super::{ExplainError, ExplainOptions, Timing, Unit, Which, kept, names, no_paths, paths, sum};
+use super::{
+    ExplainError, ExplainOptions, ItemChoice, Timing, Unit, kept, names, no_paths, paths, sum,
+};
 use crate::analysis::batches::Batches;
 use crate::analysis::classes::Class;
 use crate::analysis::report::MIN_SAMPLES;
@@ -40,7 +42,7 @@ pub(super) fn report(
     options: &ExplainOptions,
     items: &Items,
     group_by: &[GroupColumn],
-    which: Which,
+    which: ItemChoice,
 ) -> Result<ItemReport, ExplainError> {
     let (index, others_with_id) = find(trace, items, which)?;
     let item = items.all[index as usize];
@@ -88,7 +90,7 @@ pub(super) fn report(
             names: &summing.actors,
             items,
         };
-        wait_stacks.tell(gap, &sums.slow, &naming, threads);
+        wait_stacks.set_blocking(gap, &sums.slow, &naming, threads);
     }
     paths::divide(trace, &summing, &timing, vec![gap.as_mut()])?;
     let typical = &sums.typical;
@@ -103,7 +105,7 @@ pub(super) fn report(
         items: section.members.len() as u64,
         rank,
         percentile,
-        duration: section.told.quantiles,
+        duration: section.summary.quantiles,
         typical: (count > 0.0).then(|| Typical {
             rule: if trace.info.keep.is_some() {
                 TypicalRule::NotKept
@@ -114,7 +116,7 @@ pub(super) fn report(
             from_ns: typical.range_ns.map_or(0, |it| it.0),
             to_ns: typical
                 .range_ns
-                .map_or(section.told.quantiles.p50_ns, |it| it.1),
+                .map_or(section.summary.quantiles.p50_ns, |it| it.1),
             mean_ns: typical.latency.total() / count,
             samples: typical.samples,
         }),
@@ -196,7 +198,7 @@ fn longer(section: &Section, items: &Items, than: i64) -> u64 {
 }
 
 /// The item, and the number of others with its id.
-fn find(trace: &Trace, items: &Items, which: Which) -> Result<(u32, u64), ExplainError> {
+fn find(trace: &Trace, items: &Items, which: ItemChoice) -> Result<(u32, u64), ExplainError> {
     let no_item = |what, number, hint| ExplainError::NoItem {
         trace: trace.dir.display().to_string(),
         what,
@@ -204,7 +206,7 @@ fn find(trace: &Trace, items: &Items, which: Which) -> Result<(u32, u64), Explai
         hint,
     };
     match which {
-        Which::Visit(visit_id) => match items.of_visit(visit_id).next() {
+        ItemChoice::Visit(visit_id) => match items.of_visit(visit_id).next() {
             Some((index, _)) => {
                 let id = items.all[index as usize].item_id;
                 let same = items.all.iter().filter(|it| it.item_id == id).count() as u64;
@@ -219,7 +221,7 @@ fn find(trace: &Trace, items: &Items, which: Which) -> Result<(u32, u64), Explai
                 Err(no_item("visit", visit_id, hint))
             }
         },
-        Which::Item(item_id) => {
+        ItemChoice::Item(item_id) => {
             let batches = match items.unit {
                 // A visit that serves several items has a number of its own.
                 Unit::Visit => Batches::read(trace)?,

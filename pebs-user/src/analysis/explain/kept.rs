@@ -77,7 +77,7 @@ fn rest(stats: &Stats, summing: &Summing<'_>, number: usize, states: &mut States
     let active = kept.active.0.total();
     let functions = stats.functions.without(items as u64, active, samples);
     let left = functions.items as f64;
-    let median = summing.sections[number].told.quantiles.p50_ns as f64;
+    let median = summing.sections[number].summary.quantiles.p50_ns as f64;
     let latency = stats.duration_ns - (kept.latency.0.total() + median * items);
     let mut class = ClassSums {
         items: Blocks::fixed(left),

@@ -84,10 +84,10 @@ pub(in crate::analysis) type Rows = FxHashMap<u32, Vec<(Key, f64, u64)>>;
 
 /// The items of a group to look at: the slow ones, and others far beyond the typical ones.
 pub(super) fn candidates(section: &Section, items: &Items) -> Vec<u32> {
-    if section.told.limit.is_none() {
+    if section.summary.limit.is_none() {
         return Vec::new();
     }
-    let fence = section.told.fence();
+    let fence = section.summary.fence();
     let pairs = || section.members.iter().zip(&section.classes);
     let known = |member: u32| items.all[member as usize].has_details();
     let rank = |member: u32| items.all[member as usize].net_ns();
@@ -332,14 +332,14 @@ fn mixture(points: &[Point], places: Places) -> Vec<usize> {
 }
 
 /// Mean composition of items.
-struct Made {
+struct Composition {
     /// Shares of waits, by place; the last is the CPU's.
     observed: Vec<f64>,
     /// Shares of functions in the time on the CPU; `None`: too few samples.
     sampled: Option<Vec<f64>>,
 }
 
-impl Made {
+impl Composition {
     fn of(points: &[&Point], places: Places) -> Self {
         let mut observed = vec![0.0; places.observed];
         let (mut sampled, mut draws) = (vec![0.0; places.sampled], 0.0);
@@ -389,7 +389,7 @@ fn divide(points: &[Point], places: Places) -> Vec<Vec<&Point>> {
     }
     kinds.retain(|it| !it.is_empty());
     loop {
-        let made: Vec<Made> = kinds.iter().map(|it| Made::of(it, places)).collect();
+        let made: Vec<Composition> = kinds.iter().map(|it| Composition::of(it, places)).collect();
         let mut closest = (DISTINCT, None);
         for a in 0..kinds.len() {
             for b in a + 1..kinds.len() {
@@ -413,7 +413,7 @@ fn divide(points: &[Point], places: Places) -> Vec<Vec<&Point>> {
 }
 
 /// Context for describing kinds.
-pub(super) struct Telling<'a> {
+pub(super) struct KindContext<'a> {
     pub items: &'a Items,
     pub section: &'a Section,
     pub sums: &'a GroupSums,
@@ -425,14 +425,14 @@ pub(super) struct Telling<'a> {
     pub complete: bool,
 }
 
-impl Telling<'_> {
+impl KindContext<'_> {
     /// The kinds of slow items, the longest first.
     pub(super) fn kinds(&self, candidates: &[u32]) -> Vec<Kind> {
         let usual = self.times(&self.sums.typical);
         let (points, places) = self.points(candidates, &usual);
         let found = divide(&points, places);
         let slow: FxHashSet<u32> = self.section.slow().collect();
-        let told: Vec<(Vec<u32>, bool)> = found
+        let listed: Vec<(Vec<u32>, bool)> = found
             .into_iter()
             .map(|kind| {
                 let members: Vec<u32> = kind.iter().map(|it| it.item).collect();
@@ -444,8 +444,8 @@ impl Telling<'_> {
                 !ordinary || members.iter().any(|it| slow.contains(it))
             })
             .collect();
-        let number = told.len();
-        let mut kinds: Vec<Kind> = told
+        let number = listed.len();
+        let mut kinds: Vec<Kind> = listed
             .into_iter()
             .filter_map(|(members, ordinary)| self.kind(&members, ordinary, (&slow, number)))
             .collect();
@@ -611,7 +611,7 @@ impl Telling<'_> {
     /// Functions and waits that no item but these has, the longest first.
     pub(super) fn only(&self, members: &[u32], sums: &ClassSums, groups: usize) -> Vec<Only> {
         let all = &self.sums.all;
-        let median = self.section.told.quantiles.p50_ns as f64;
+        let median = self.section.summary.quantiles.p50_ns as f64;
         let latency = all.latency.0.total() + median * all.items.total();
         if !self.complete || members.len() as f64 >= all.items.total() {
             return Vec::new();

@@ -243,11 +243,11 @@ pub(crate) struct Gap {
     /// Causes of the slow items' additional time, the largest share first.
     pub causes: Vec<Cause>,
     /// The causes that are not listed.
-    pub others: Rest,
+    pub others: OtherCauses,
     /// Time on the CPU with too few samples to name its functions.
-    pub unexplained: Rest,
+    pub unexplained: OtherCauses,
     /// The part of `causes` and `others` that is code of the kernel.
-    pub kernel: Rest,
+    pub kernel: OtherCauses,
 }
 
 /// A kind of slow items: those whose excess over typical items has the same composition.
@@ -367,7 +367,7 @@ pub(crate) struct Cause {
     /// Their shares and that of `other_paths` sum to the share.
     pub paths: Vec<CallPath>,
     /// Its other call paths; null without call stacks.
-    pub other_paths: Option<Rest>,
+    pub other_paths: Option<OtherCauses>,
     /// For several functions of a module: the largest of them. Their shares are parts of its share.
     pub functions: Vec<Self>,
 }
@@ -410,7 +410,7 @@ pub(crate) struct CallPath {
 
 /// A part of the gap that is not distinguished further.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub(crate) struct Rest {
+pub(crate) struct OtherCauses {
     /// Functions and waits.
     pub causes: u64,
     /// Share of the gap.

@@ -176,8 +176,10 @@ impl Dividing<'_> {
         }
         let left = found.saturating_sub(paths.len() as u64);
         cause.other_paths = Some(self.contrast.rest(left, &[&rest]));
-        let told = paths.iter();
-        cause.paths = told.map(|(_, path, part)| self.path(path, part)).collect();
+        let listed = paths.iter();
+        cause.paths = listed
+            .map(|(_, path, part)| self.path(path, part))
+            .collect();
     }
 
     fn path(&self, path: &Path, part: &Part) -> CallPath {

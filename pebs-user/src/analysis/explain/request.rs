@@ -52,7 +52,7 @@ impl Default for ExplainOptions {
 
 /// Which item to look at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Which {
+pub(crate) enum ItemChoice {
     /// The longest with this id.
     Item(u64),
     Visit(u64),

@@ -143,7 +143,7 @@ pub(in crate::analysis) fn short(spec: &str) -> String {
 
 /// The best test found so far.
 #[derive(Clone, Copy)]
-struct Found {
+struct BestTest {
     with: u64,
     both: u64,
     test: SplitTest,
@@ -160,14 +160,14 @@ pub(super) fn because(members: &[u32], slow: &[bool], items: &Items) -> Vec<Spli
     if slow_count < FEWEST_SLOW || slow_count == total {
         return Vec::new();
     }
-    let effect = |found: &Found| {
+    let effect = |found: &BestTest| {
         let others = (found.with - found.both) as f64 / (total - slow_count) as f64;
         found.both as f64 / slow_count as f64 - others
     };
     let mut tested = 0_u64;
-    let mut best: Vec<(String, Found, String)> = Vec::new();
+    let mut best: Vec<(String, BestTest, String)> = Vec::new();
     for (name, face) in faces(items) {
-        let (found, show): (Vec<Found>, &dyn Fn(u64) -> String) = match &face {
+        let (found, show): (Vec<BestTest>, &dyn Fn(u64) -> String) = match &face {
             Face::Number(values, show) => (numbers(members, slow, values), show),
             Face::Text { codes, text, whole } => {
                 let test = if *whole {
@@ -226,7 +226,7 @@ pub(super) fn because(members: &[u32], slow: &[bool], items: &Items) -> Vec<Spli
 }
 
 /// Every test of a text by its codes.
-fn texts(members: &[u32], slow: &[bool], codes: &[u32], test: SplitTest) -> Vec<Found> {
+fn texts(members: &[u32], slow: &[bool], codes: &[u32], test: SplitTest) -> Vec<BestTest> {
     let mut counts: FxHashMap<u32, (u64, u64)> = FxHashMap::default();
     for (&item, &slow) in members.iter().zip(slow) {
         let code = codes[item as usize];
@@ -236,9 +236,9 @@ fn texts(members: &[u32], slow: &[bool], codes: &[u32], test: SplitTest) -> Vec<
             *both += u64::from(slow);
         }
     }
-    let mut found: Vec<Found> = counts
+    let mut found: Vec<BestTest> = counts
         .into_iter()
-        .map(|(code, (with, both))| Found {
+        .map(|(code, (with, both))| BestTest {
             with,
             both,
             test,
@@ -250,7 +250,7 @@ fn texts(members: &[u32], slow: &[bool], codes: &[u32], test: SplitTest) -> Vec<
 }
 
 /// Every test of a number: equality where there are few values, then thresholds.
-fn numbers(members: &[u32], slow: &[bool], values: &[Option<u64>]) -> Vec<Found> {
+fn numbers(members: &[u32], slow: &[bool], values: &[Option<u64>]) -> Vec<BestTest> {
     let mut known: Vec<(u64, bool)> = members
         .iter()
         .zip(slow)
@@ -263,13 +263,13 @@ fn numbers(members: &[u32], slow: &[bool], values: &[Option<u64>]) -> Vec<Found>
     });
     let steps: Vec<(u64, u64, u64)> = steps.collect();
     let few = steps.len() <= TESTED_VALUES;
-    let of = |test: SplitTest, (value, with, both): (u64, u64, u64)| Found {
+    let of = |test: SplitTest, (value, with, both): (u64, u64, u64)| BestTest {
         with,
         both,
         test,
         value,
     };
-    let mut found: Vec<Found> = Vec::new();
+    let mut found: Vec<BestTest> = Vec::new();
     found.extend(
         steps
             .iter()

@@ -278,7 +278,7 @@ impl<'a> Summing<'a> {
             let Some(sums) = self.sums.get_mut(usize::from(section)) else {
                 continue;
             };
-            let median = self.sections[usize::from(section)].told.quantiles.p50_ns;
+            let median = self.sections[usize::from(section)].summary.quantiles.p50_ns;
             sums.all
                 .add_item(block, item, (item.net_ns() - median) as f64);
             match class {
@@ -328,7 +328,7 @@ impl<'a> Summing<'a> {
             let Some(sums) = self.sums.get_mut(usize::from(section)) else {
                 continue;
             };
-            let median = self.sections[usize::from(section)].told.quantiles.p50_ns;
+            let median = self.sections[usize::from(section)].summary.quantiles.p50_ns;
             let latency = (item.net_ns() - median) as f64;
             sums.all.add(key, block, (value, latency), samples);
             match class {

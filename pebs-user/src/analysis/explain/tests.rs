@@ -6,14 +6,14 @@ mod properties;
 mod stages;
 
 use super::model::{Cause, CauseKind, Explanation, Gap, Group, MomentKind, SplitTest, TypicalRule};
-use super::{ExplainError, ExplainOptions, Timing, Unit, Which, explain, explain_item, text};
+use super::{ExplainError, ExplainOptions, ItemChoice, Timing, Unit, explain, explain_item, text};
 use crate::analysis::report::model::{IDLE, OTHER_ITEMS};
 use crate::analysis::report::{self, LossVisits, ReportOptions};
 use crate::failure::Hint as _;
 use crate::present::human::columns;
 use crate::rng::SplitMix64;
 use crate::store::fixtures::Did::{Idled, Ran, Waited, Yielded};
-use crate::store::fixtures::{Made, Maker, TestTrace, info};
+use crate::store::fixtures::{Maker, TestTrace, VisitFixture, info};
 use crate::store::run::KeepInfo;
 use crate::store::schema::{FunctionStatRow, measure, visit_flag};
 use crate::units::{EventId, FunctionId, ProbeId, TraceNs};
@@ -46,9 +46,9 @@ fn served(mut maker: Maker) -> TestTrace {
                     190_000 + i64::from(random.below(20_000)),
                 ),
             ];
-            maker.visit(&Made::new(9, &format!("big:{i}"), &did));
+            maker.visit(&VisitFixture::new(9, &format!("big:{i}"), &did));
         } else {
-            maker.visit(&Made::new(
+            maker.visit(&VisitFixture::new(
                 i % 4,
                 &format!("small:{i}"),
                 &[usual, Ran(3, 5_000)],
@@ -98,7 +98,7 @@ fn paths_and_interference() {
         text.contains(path) && text.contains("interruptions, mean of one item"),
         "{text}"
     );
-    let slow = explain_item(&trace, &ExplainOptions::default(), Which::Visit(51)).unwrap();
+    let slow = explain_item(&trace, &ExplainOptions::default(), ItemChoice::Visit(51)).unwrap();
     let text = text::item::render(&slow);
     assert!(
         text.contains(
@@ -121,7 +121,7 @@ fn slower_clock() {
         maker.frequency(khz);
         let cycles = 100_000 + (i as i64 % 7) * 1_000;
         let did = [Ran(1, cycles * if slow { 2 } else { 1 })];
-        maker.visit(&Made::new(i % 4, "key", &did));
+        maker.visit(&VisitFixture::new(i % 4, "key", &did));
     }
     let trace = maker.finish(&FUNCTIONS);
     let explanation = explain(&trace, &ExplainOptions::default()).unwrap();
@@ -172,8 +172,8 @@ fn causes_are_ranked() {
     );
     assert!(holds(sync, 200e3 / gap.gap_ns), "{sync:?}");
     let variance = group.variance.as_ref().unwrap();
-    let told: f64 = variance.parts.iter().map(|it| it.share).sum();
-    assert!((told + variance.others + variance.unexplained - 1.0).abs() < 1e-9);
+    let attributed: f64 = variance.parts.iter().map(|it| it.share).sum();
+    assert!((attributed + variance.others + variance.unexplained - 1.0).abs() < 1e-9);
     assert_eq!(variance.parts[0].function.name.as_deref(), Some("rehash"));
 }
 
@@ -187,7 +187,7 @@ fn strays_between() {
             _ if i % 300 == 1 => [200_000, 280_000, 400_000, 570_000][i as usize / 300],
             _ => 100_000 + i * 40,
         };
-        maker.visit(&Made::new(i as u64 % 4, "key", &[Ran(1, ns)]));
+        maker.visit(&VisitFixture::new(i as u64 % 4, "key", &[Ran(1, ns)]));
     }
     let explanation = explain(&maker.finish(&FUNCTIONS), &ExplainOptions::default()).unwrap();
     let slow = whole(&explanation).slow.as_ref().unwrap();
@@ -220,7 +220,7 @@ fn idle() {
             } else {
                 &[ran, ran]
             };
-            maker.visit(&Made::new(i as u64 % 4, "key", did));
+            maker.visit(&VisitFixture::new(i as u64 % 4, "key", did));
         }
         let trace = maker.finish(&FUNCTIONS);
         let explanation = explain(&trace, &ExplainOptions::default()).unwrap();
@@ -231,7 +231,7 @@ fn idle() {
             found.map(|it| (it.kind, it.figures.excess_ns.round() as i64))
         };
         // Slow ones only: 50, 150, ..: 1,000 ns more in the mean.
-        let (told, others) = if resumes {
+        let (idle, others) = if resumes {
             assert_eq!(of(Some(IDLE)), Some((CauseKind::Wait, 301_000)));
             assert_eq!(of(Some(OTHER_ITEMS)), Some((CauseKind::Elsewhere, 100_000)));
             ("idle between its turns", "other items of the thread ")
@@ -240,14 +240,14 @@ fn idle() {
             ("idle", "other items of the thread, or idle ")
         };
         let text = text::render(&explanation);
-        assert!(text.contains(told) && text.contains(others), "{text}");
+        assert!(text.contains(idle) && text.contains(others), "{text}");
         let report = report::build(&trace, &ReportOptions::default()).unwrap();
         let time = report.probes[0].time.as_ref().unwrap();
         let slept = time.waits.iter().find(|it| it.state == IDLE);
         let expected = resumes.then_some(20.0 * 301_000.0);
         assert_eq!(slept.map(|it| it.ns), expected);
         let text = report::text::render(&report);
-        assert!(text.contains(told) && text.contains(others), "{text}");
+        assert!(text.contains(idle) && text.contains(others), "{text}");
     }
 }
 
@@ -301,7 +301,7 @@ fn stopped() {
             let at = if i % 200 == 50 { 1 } else { 4 };
             did.push(Waited(at, "stopped", 900_000 + i as i64));
         }
-        maker.visit(&Made::new(0, "k", &did));
+        maker.visit(&VisitFixture::new(0, "k", &did));
     }
     let trace = maker.finish(&FUNCTIONS);
     let explanation = explain(&trace, &ExplainOptions::default()).unwrap();
@@ -332,7 +332,7 @@ fn groups_asked_for() {
         } else {
             vec![Ran(1, usual)]
         };
-        maker.visit(&Made::new(kind, "k", &did));
+        maker.visit(&VisitFixture::new(kind, "k", &did));
     }
     let trace = maker.finish(&FUNCTIONS);
     let options = ExplainOptions {
@@ -373,7 +373,11 @@ fn nothing_goes_along_by_chance() {
         for _ in 0..600 {
             let key = format!("k{}", random.below(40));
             let ns = 20_000 + i64::from(random.below(50_000));
-            maker.visit(&Made::new(random.below(9).into(), &key, &[Ran(1, ns)]));
+            maker.visit(&VisitFixture::new(
+                random.below(9).into(),
+                &key,
+                &[Ran(1, ns)],
+            ));
         }
         let trace = maker.finish(&FUNCTIONS);
         let options = ExplainOptions {
@@ -390,7 +394,7 @@ fn nothing_goes_along_by_chance() {
 
 /// With too few samples or items the reason is given instead of a cause; waits are still observed.
 #[test]
-fn too_little_is_said() {
+fn too_few_samples() {
     let mut maker = Maker::new(info(&[SPEC]));
     for i in 0..300 {
         let slow = i % 30 == 7;
@@ -399,15 +403,15 @@ fn too_little_is_said() {
         } else {
             vec![Ran(1, 1_000)]
         };
-        maker.visit(&Made::new(0, "k", &did));
+        maker.visit(&VisitFixture::new(0, "k", &did));
     }
     let trace = maker.finish(&FUNCTIONS);
     let explanation = explain(&trace, &ExplainOptions::default()).unwrap();
     let group = whole(&explanation);
     let samples = group.slow.as_ref().unwrap().samples;
     assert!(samples < 10, "{samples}");
-    let said = format!("too few samples ({samples}): record longer or lower --reset");
-    assert_eq!(group.too_little.as_deref(), Some(said.as_str()));
+    let reason = format!("too few samples ({samples}): record longer or lower --reset");
+    assert_eq!(group.too_little.as_deref(), Some(reason.as_str()));
     let gap = group.gap.as_ref().unwrap();
     assert!(
         gap.causes.iter().all(|it| it.kind == CauseKind::Wait),
@@ -416,7 +420,7 @@ fn too_little_is_said() {
     assert!((sum(gap) - 1.0).abs() < 1e-9);
     let text = text::render(&explanation);
     let words: Vec<&str> = text.split_whitespace().collect();
-    assert!(words.join(" ").contains(&said), "{text}");
+    assert!(words.join(" ").contains(&reason), "{text}");
 }
 
 /// Visits that overlap a loss are left out and counted in the header; they can be included.
@@ -424,7 +428,7 @@ fn too_little_is_said() {
 fn losses_are_left_out() {
     let mut maker = Maker::new(info(&[SPEC]));
     for i in 0..200 {
-        let mut made = Made::new(0, "k", &[Ran(1, 20_000 + i * 10)]);
+        let mut made = VisitFixture::new(0, "k", &[Ran(1, 20_000 + i * 10)]);
         made.flags = if i % 10 == 0 { visit_flag::LOSS } else { 0 };
         maker.visit(&made);
     }
@@ -449,17 +453,17 @@ fn inner_visits_count() {
         let begin = maker.now + 500;
         if i % 50 == 9 {
             let wait = [Waited(4, "uninterruptible", 400_000)];
-            let inner = Made::new(0, "", &wait).probe(1);
+            let inner = VisitFixture::new(0, "", &wait).probe(1);
             maker.at(begin + 5_000, &inner);
             let elsewhere = [
                 Ran(1, 10_000),
                 Waited(4, "sleeping", 1_000),
                 Ran(1, 420_000),
             ];
-            maker.at(begin, &Made::new(0, "", &elsewhere));
+            maker.at(begin, &VisitFixture::new(0, "", &elsewhere));
             continue;
         }
-        maker.at(begin, &Made::new(0, "", &[Ran(1, 20_000)]));
+        maker.at(begin, &VisitFixture::new(0, "", &[Ran(1, 20_000)]));
     }
     let trace = maker.finish(&FUNCTIONS);
     let explanation = explain(&trace, &ExplainOptions::default()).unwrap();
@@ -493,10 +497,10 @@ fn kept_items() {
     for i in 0..1_000_u64 {
         if i % 50 == 0 {
             let did = [Ran(1, 50_000), Ran(2, 450_000)];
-            maker.visit(&Made::new(0, "k", &did));
+            maker.visit(&VisitFixture::new(0, "k", &did));
         } else {
             // Its time, without a row of its functions.
-            let mut made = Made::new(0, "k", &[Ran(9, 50_000)]);
+            let mut made = VisitFixture::new(0, "k", &[Ran(9, 50_000)]);
             made.flags = visit_flag::CONDENSED;
             maker.visit(&made);
         }
@@ -568,7 +572,8 @@ fn refusals() {
         ..ExplainOptions::default()
     };
     check(probe, "no probe 4", "there are 0 (");
-    let none = explain_item(&trace, &ExplainOptions::default(), Which::Item(4711)).unwrap_err();
+    let none =
+        explain_item(&trace, &ExplainOptions::default(), ItemChoice::Item(4711)).unwrap_err();
     assert!(none.to_string().starts_with("no item 4711"), "{none}");
     assert_eq!(
         none.hint().unwrap(),
@@ -586,7 +591,7 @@ fn refusals() {
 #[test]
 fn one_item() {
     let trace = server();
-    let item = explain_item(&trace, &ExplainOptions::default(), Which::Item(51)).unwrap();
+    let item = explain_item(&trace, &ExplainOptions::default(), ItemChoice::Item(51)).unwrap();
     assert!(item.account.rank <= 40 && item.account.percentile > 0.98);
     let gap = item.account.gap.as_ref().unwrap();
     assert_eq!(gap.causes[0].function.name.as_deref(), Some("rehash"));
@@ -601,7 +606,7 @@ fn one_item() {
         shown.contains("waited for the disk in fdatasync"),
         "{shown}"
     );
-    let usual = explain_item(&trace, &ExplainOptions::default(), Which::Visit(1)).unwrap();
+    let usual = explain_item(&trace, &ExplainOptions::default(), ItemChoice::Visit(1)).unwrap();
     assert!(usual.account.too_little.is_some(), "{usual:?}");
 }
 

@@ -325,7 +325,7 @@ fn cause(group: &Group, noun: &str) -> String {
         .iter()
         .filter(|it| it.figures.share >= LEAST_NAMED)
         .take(NAMED)
-        .map(said)
+        .map(cause_and_share)
         .collect();
     let longer = format!("the {} that a slow {noun} takes longer", time(gap.gap_ns));
     let mut remark = interfered(&group.interference) + &faulted(group, gap);
@@ -405,7 +405,7 @@ fn what(cause: &Cause, width: usize) -> String {
 }
 
 /// A cause and its share as part of a sentence, with its member functions.
-fn said(cause: &Cause) -> String {
+fn cause_and_share(cause: &Cause) -> String {
     let large = |it: &&Cause| it.figures.share >= LEAST_NAMED;
     let members = cause.functions.iter().filter(large).take(NAMED);
     let members: Vec<String> = members

@@ -107,9 +107,9 @@ pub(super) fn divide(
         }
         rows.push((key, share));
     }
-    let told: f64 = rows.iter().map(|(_, share)| share).sum();
+    let attributed: f64 = rows.iter().map(|(_, share)| share).sum();
     let on_cpu = whole.share(all.active.0.total(), all.active.1.total());
-    let functions = told - waits;
+    let functions = attributed - waits;
     // Time neither on the CPU nor waiting went to other items of the thread.
     let elsewhere = 1.0 - on_cpu - waits;
     rows.sort_by(|a, b| b.1.total_cmp(&a.1));
@@ -143,7 +143,7 @@ pub(super) fn divide(
         items: whole.items as u64,
         stddev_ns: whole.variance.sqrt(),
         parts: rows.iter().map(part).collect(),
-        others: told - listed + elsewhere,
+        others: attributed - listed + elsewhere,
         unexplained: on_cpu - functions,
     })
 }

@@ -7,7 +7,7 @@ pub mod page;
 pub mod text;
 
 use crate::failure::Hint;
-use pebs_mine::clean::{self, Cleaned, Why, clean};
+use pebs_mine::clean::{self, ChangeReason, Cleaned, clean};
 use pebs_mine::csv::Table;
 use pebs_mine::interact::{self, interact};
 use pebs_mine::outcome::{Outcome, OutcomeError, take};
@@ -384,12 +384,12 @@ pub fn mine(files: Vec<String>, table: Table, options: &MineOptions) -> Result<M
     Ok(mined)
 }
 
-fn why(why: Why) -> &'static str {
+fn why(why: ChangeReason) -> &'static str {
     match why {
-        Why::Outlier => "outlier",
-        Why::Missing => "missing",
-        Why::Zero => "zero",
-        Why::Scaled => "part",
+        ChangeReason::Outlier => "outlier",
+        ChangeReason::Missing => "missing",
+        ChangeReason::Zero => "zero",
+        ChangeReason::Scaled => "part",
     }
 }
 
@@ -407,7 +407,7 @@ fn changes(series: &Series, cleaned: &Cleaned) -> Vec<ChangedValue> {
 fn cleaned_events(series: &Series, cleaned: &Cleaned) -> Vec<CleanedEvent> {
     let of = |(number, event): (usize, &pebs_mine::series::Event)| {
         let found = cleaned.found[number];
-        let count = |why: Why| {
+        let count = |why: ChangeReason| {
             let changes = cleaned.changes.iter();
             changes
                 .filter(|it| it.event == number && it.why == why)
@@ -427,10 +427,10 @@ fn cleaned_events(series: &Series, cleaned: &Cleaned) -> Vec<CleanedEvent> {
             deviations: found.map(|it| it.deviations),
             threshold: found.map(|it| it.threshold),
             neighbours: found.map(|it| it.neighbours),
-            outliers: count(Why::Outlier),
-            missing: count(Why::Missing),
-            zeros: count(Why::Zero),
-            parts: count(Why::Scaled),
+            outliers: count(ChangeReason::Outlier),
+            missing: count(ChangeReason::Missing),
+            zeros: count(ChangeReason::Zero),
+            parts: count(ChangeReason::Scaled),
         }
     };
     series.events.iter().enumerate().map(of).collect()
@@ -440,7 +440,11 @@ fn cleaned_events(series: &Series, cleaned: &Cleaned) -> Vec<CleanedEvent> {
 fn drawn(series: &Series, cleaned: &Cleaned) -> Vec<Drawn> {
     let mut changed = vec![0; series.events.len()];
     for change in &cleaned.changes {
-        changed[change.event] += if change.why == Why::Scaled { 1 } else { 1000 };
+        changed[change.event] += if change.why == ChangeReason::Scaled {
+            1
+        } else {
+            1000
+        };
     }
     let mut order: Vec<usize> = (0..changed.len())
         .filter(|&it| changed[it] > 0 && cleaned.found[it].is_some())

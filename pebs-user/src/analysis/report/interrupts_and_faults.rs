@@ -45,7 +45,7 @@ impl InterferenceColumns {
     /// All interruptions recorded for its probe, beside typical values; empty: not recorded.
     pub(crate) fn beside(&self, rows: &[InterferenceRow]) -> String {
         let values = self.values();
-        let said = rows.iter().map(|row| {
+        let texts = rows.iter().map(|row| {
             let at = Self::WORDS.iter().position(|what| *what == row.what);
             let own = match at.and_then(|at| values[at]) {
                 Some(value) => amount(row.what, value),
@@ -53,7 +53,7 @@ impl InterferenceColumns {
             };
             format!("{own} (typical {})", row.mean(row.typical))
         });
-        said.collect::<Vec<_>>().join(", ")
+        texts.collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -203,15 +203,15 @@ mod tests {
     fn striking() {
         let typical = sums(&[visit(Some(1_000), Some(0))]);
         let rows = InterferenceSums::rows(&typical, &typical, &typical);
-        let told = |irq, major, duration| visit(irq, major).striking(duration, &rows);
+        let striking = |irq, major, duration| visit(irq, major).striking(duration, &rows);
         assert_eq!(
-            told(Some(2_500), Some(1), 100_000),
+            striking(Some(2_500), Some(1), 100_000),
             ["interrupts 2.50 us", "1 major fault"]
         );
         assert!(
-            told(Some(2_500), Some(0), 1_000_000).is_empty(),
+            striking(Some(2_500), Some(0), 1_000_000).is_empty(),
             "a small part"
         );
-        assert!(told(Some(1_900), None, 10_000).is_empty(), "as typical");
+        assert!(striking(Some(1_900), None, 10_000).is_empty(), "as typical");
     }
 }

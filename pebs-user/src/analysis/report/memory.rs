@@ -59,7 +59,8 @@ pub(crate) struct EventAccesses {
     pub event: EventInfo,
     pub samples: u64,
     /// Samples with any data on their access.
-    pub told: u64,
+    #[serde(rename = "told")]
+    pub with_access: u64,
     /// Those of them in visits that are left out: they overlap a loss, have no end, or are of another probe.
     pub left_out: u64,
     /// By probe; last those in no visit.
@@ -219,7 +220,7 @@ type Row = [Sum; 3];
 #[derive(Default)]
 struct EventSums {
     samples: u64,
-    told: u64,
+    with_access: u64,
     left_out: u64,
 }
 
@@ -255,7 +256,7 @@ impl Sums {
         let accesses = Accesses::of(batch)?;
         for row in 0..batch.num_rows() {
             let event = accesses.event[row];
-            self.event(event).told += 1;
+            self.event(event).with_access += 1;
             let class = accesses.visit_id.get(row).map(|visit| classes.get(visit));
             if class == Some(None) {
                 self.event(event).left_out += 1;
@@ -359,7 +360,7 @@ fn finish(
     let outside = options.probe.is_none().then_some(None);
     let slots: Vec<Option<u16>> = slots.chain(outside).collect();
     let events = sums.events.iter().enumerate();
-    let events = events.filter(|(_, event)| event.told > 0);
+    let events = events.filter(|(_, event)| event.with_access > 0);
     let events = events.filter_map(|(id, of)| {
         let id = EventId(id as u8);
         let event = trace.info.events.iter().find(|event| event.id == id)?;
@@ -367,7 +368,7 @@ fn finish(
         Some(EventAccesses {
             event: event.clone(),
             samples: of.samples,
-            told: of.told,
+            with_access: of.with_access,
             left_out: of.left_out,
             sections: sections.filter(|it| !it.rows.is_empty()).collect(),
         })

@@ -135,7 +135,7 @@ pub(crate) fn build(trace: &Trace, options: &ReportOptions) -> Result<PathReport
     })?;
     let ids = paths.all().flat_map(|path| path.frames.iter().copied());
     let names = Names::of(trace, ids)?;
-    let telling = Telling {
+    let context = RowContext {
         paths: &paths,
         lines: &lines,
         names: &names,
@@ -147,7 +147,7 @@ pub(crate) fn build(trace: &Trace, options: &ReportOptions) -> Result<PathReport
         let spec = spec.map(|it| it.spec.clone());
         report
             .sections
-            .push(telling.section(probe_id, spec, section));
+            .push(context.section(probe_id, spec, section));
     }
     Ok(report)
 }
@@ -212,7 +212,7 @@ impl Class {
 }
 
 /// From sums to rows.
-struct Telling<'a> {
+struct RowContext<'a> {
     paths: &'a Paths,
     lines: &'a Lines,
     names: &'a Names,
@@ -221,7 +221,7 @@ struct Telling<'a> {
     is_kept_whole: bool,
 }
 
-impl Telling<'_> {
+impl RowContext<'_> {
     fn section(&self, probe_id: u16, spec: Option<String>, section: Section) -> PathSection {
         let counted = |visits: u64| self.is_kept_whole.then_some(visits);
         let (visits, typical_visits) = (section.all.visits, section.typical.visits);

@@ -249,7 +249,7 @@ impl Ranking<'_> {
             slow: slow_sums,
             slowest_ids,
             stats,
-            classes: told,
+            classes: summary,
             ..
         } = section;
         let (all, typical_class) = match stats {
@@ -283,7 +283,7 @@ impl Ranking<'_> {
             never_ended,
             flags: tally.flags(),
             samples: tally.samples,
-            duration: told.map(|it| it.quantiles),
+            duration: summary.map(|it| it.quantiles),
             time,
             spread: slow
                 .as_ref()
@@ -351,9 +351,9 @@ impl Ranking<'_> {
     }
 
     fn slow_class(&self, section: &Section) -> Option<SlowClass> {
-        let told = section.classes.as_ref()?;
-        let (limit, sums) = (told.limit.as_ref()?, &section.slow);
-        let (from_ns, to_ns) = told.slow_range_ns?;
+        let summary = section.classes.as_ref()?;
+        let (limit, sums) = (summary.limit.as_ref()?, &section.slow);
+        let (from_ns, to_ns) = summary.slow_range_ns?;
         let without_details = section.slow_condensed;
         let mean_ns = if sums.pooled > 0 {
             sums.pooled_duration_ns / sums.pooled as f64
@@ -370,7 +370,7 @@ impl Ranking<'_> {
             visits: sums.visits,
             from_ns,
             to_ns,
-            others_up_to_ns: told.others_up_to_ns,
+            others_up_to_ns: summary.others_up_to_ns,
             between: limit.between,
             mean_ns,
             shared: section
@@ -493,13 +493,13 @@ impl Ranking<'_> {
 }
 
 fn typical_class(section: &Section) -> Option<TypicalClass> {
-    let told = section.classes.as_ref()?;
-    told.limit.as_ref()?;
+    let summary = section.classes.as_ref()?;
+    summary.limit.as_ref()?;
     let sums = &section.typical;
     let of_all = sums.range_ns?;
     let (rule, (from_ns, up_to_ns)) = match section.stats {
         Some(_) => (TypicalRule::NotKept, of_all),
-        None => (TypicalRule::MiddleHalf, told.middle_half()),
+        None => (TypicalRule::MiddleHalf, summary.middle_half()),
     };
     Some(TypicalClass {
         rule,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::ReportOptions;
 use super::lengths::Lengths;
 use super::model::{Stage, Stages};
-use crate::analysis::stages::{Known, Passages, has_stages};
+use crate::analysis::stages::{Completeness, Passages, has_stages};
 use crate::store::reader::{ReadError, Trace};
 
 /// The passage of items through the stages of a trace; `None` if its probes are no stages, or a single one was
@@ -23,9 +23,9 @@ pub(super) fn read(trace: &Trace, options: &ReportOptions) -> Result<Option<Stag
     for passage in passages.iter() {
         if !passage.counts(options.losses) {
             left_out[match passage.known {
-                Known::Loss | Known::Whole => 0,
-                Known::Open => 1,
-                Known::Headless => 2,
+                Completeness::Loss | Completeness::Whole => 0,
+                Completeness::Open => 1,
+                Completeness::Headless => 2,
             }] += 1;
             continue;
         }
@@ -78,7 +78,7 @@ pub(super) fn read(trace: &Trace, options: &ReportOptions) -> Result<Option<Stag
 mod tests {
     use crate::analysis::report::model::Quantiles;
     use crate::analysis::report::{ReportOptions, build, text};
-    use crate::store::fixtures::{Did, Made, Maker, info};
+    use crate::store::fixtures::{Did, Maker, VisitFixture, info};
 
     /// 60 us of service and 10 us of waiting an item, of one in twenty 900 us; the last one is under way.
     #[test]
@@ -86,7 +86,7 @@ mod tests {
         let specs = ["/bin/app:first(id=arg1)", "/bin/app:second(id=arg1)"];
         let mut maker = Maker::new(info(&specs));
         let stage = |probe: u16| {
-            Made::new(1, "k", &[Did::Ran(1, 30_000)])
+            VisitFixture::new(1, "k", &[Did::Ran(1, 30_000)])
                 .probe(probe)
                 .item(0x1000)
         };
@@ -120,11 +120,11 @@ mod tests {
         assert!((sum - 1.0).abs() < 1e-9, "{shares:?}");
         assert_eq!((second.shared, second.others), (0, None));
         let text = text::render(&report);
-        for said in [
+        for expected in [
             "100 items through 2 stages",
             "waiting for /bin/app:second(id=arg1)",
         ] {
-            assert!(text.contains(said), "{text}");
+            assert!(text.contains(expected), "{text}");
         }
     }
 
@@ -139,11 +139,11 @@ mod tests {
         for i in 0..50 {
             for item_id in [2 * i, 2 * i + 1] {
                 let begin = maker.now;
-                let one = Made::new(1, "k", &[Did::Ran(1, 10_000)]).item(item_id);
+                let one = VisitFixture::new(1, "k", &[Did::Ran(1, 10_000)]).item(item_id);
                 maker.at(begin, &one);
             }
             let begin = maker.now + 5_000;
-            let both = Made::new(1, "k", &[Did::Ran(1, 40_000)])
+            let both = VisitFixture::new(1, "k", &[Did::Ran(1, 40_000)])
                 .probe(1)
                 .batch(vec![2 * i, 2 * i + 1]);
             maker.at(begin, &both);
@@ -173,12 +173,12 @@ mod tests {
         );
         assert_eq!(mean(batches.share), 20_000.0);
         let text = text::render(&report);
-        for said in [
+        for expected in [
             "100 items in 50 visits",
             "2.0 a visit, 2 at most; an item's share p50 20.0 us",
             "others of the batch in /bin/app:both",
         ] {
-            assert!(text.contains(said), "{said}: {text}");
+            assert!(text.contains(expected), "{expected}: {text}");
         }
     }
 }

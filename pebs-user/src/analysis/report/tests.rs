@@ -12,7 +12,7 @@ use super::model::{Report, SlowRule};
 use super::{LossVisits, ReportError, ReportOptions, build, csv, human, json, text};
 use crate::ledger::{Account, CpuLedger, Ledger, Reason};
 use crate::store::fixtures::Did::{self, Ran, Waited};
-use crate::store::fixtures::{Made, Maker, TestTrace, info_with};
+use crate::store::fixtures::{Maker, TestTrace, VisitFixture, info_with};
 use crate::store::run::{CostInfo, OverheadInfo, ResetChange, RunInfo};
 use crate::store::schema::{ArgType, ArgValue, FunctionRow, LossRow, visit_flag};
 use crate::units::{Cpu, EventId, FunctionId, ProbeId, TraceNs};
@@ -38,8 +38,8 @@ fn maker(info: RunInfo) -> Maker {
     maker
 }
 
-fn made(arg: impl Into<ArgValue>, did: &[Did]) -> Made {
-    Made::with([Some(arg.into())], did).tid(101)
+fn made(arg: impl Into<ArgValue>, did: &[Did]) -> VisitFixture {
+    VisitFixture::with([Some(arg.into())], did).tid(101)
 }
 
 fn balanced(samples: u64, marks: u64) -> Ledger {

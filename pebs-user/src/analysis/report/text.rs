@@ -416,21 +416,21 @@ pub(in crate::analysis) fn wait(
         IDLE => return "idle between its turns".to_owned(),
         _ => {}
     }
-    let told = words::wait(state, &frames);
+    let reason = words::wait(state, &frames);
     let named = |at: usize| stack.get(at).filter(|it| **it != FunctionName::default());
-    let Some(place) = told.place.and_then(named) else {
-        return told.what.to_owned();
+    let Some(place) = reason.place.and_then(named) else {
+        return reason.what.to_owned();
     };
-    let left = width.saturating_sub(told.what.len() + " in ".len());
-    match told.caller.and_then(named) {
+    let left = width.saturating_sub(reason.what.len() + " in ".len());
+    match reason.caller.and_then(named) {
         // Both where there is room for both.
         Some(caller) if left >= 2 * LEAST_NAME => {
             let place = name_within(place, left / 2);
             let left = left.saturating_sub(columns(&place) + " <- ".len());
             let caller = name_within(caller, left);
-            format!("{} in {place} <- {caller}", told.what)
+            format!("{} in {place} <- {caller}", reason.what)
         }
-        _ => format!("{} in {}", told.what, name_within(place, left)),
+        _ => format!("{} in {}", reason.what, name_within(place, left)),
     }
 }
 

@@ -39,7 +39,7 @@ const MISSES_RESET: u64 = 100_000;
 
 /// Everything that the plan follows from.
 #[derive(Clone, Debug)]
-pub(super) struct Found {
+pub(super) struct PlanBasis {
     pub counted: Counted,
     pub price: Price,
     /// Smallest reset value that is considered.
@@ -52,13 +52,13 @@ pub(super) struct Found {
     pub caches: Caches,
     pub sensitivity: Sensitivity,
     /// Source of the sensitivity.
-    pub why: Why,
+    pub why: SensitivitySource,
 }
 
 /// Source of the sensitivity to the caches.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "by")]
-pub(super) enum Why {
+pub(super) enum SensitivitySource {
     /// Given by `--cache`.
     Typed,
     /// From counted cache misses.
@@ -84,7 +84,7 @@ pub(super) fn counts_misses() -> bool {
 ///
 /// # Errors
 /// If nothing was counted, or a cost is unknown.
-pub(super) fn look(counting: &Counting, trace: &Path, args: &PlanArgs) -> Result<Found> {
+pub(super) fn look(counting: &Counting, trace: &Path, args: &PlanArgs) -> Result<PlanBasis> {
     let seconds = counting.info.duration_ns.unwrap_or_default() as f64 / 1e9;
     if counting.visits == 0 {
         return Err(Failure::new(
@@ -168,7 +168,7 @@ pub(super) fn look(counting: &Counting, trace: &Path, args: &PlanArgs) -> Result
     let beside = BESIDE
         .iter()
         .map(|table| bytes_of(&trace.join(table.name())));
-    Ok(Found {
+    Ok(PlanBasis {
         price: Price {
             alpha_ns: alpha_ns + interrupt_ns,
             alpha_at_most_ns: at_most_ns + interrupt_ns,
@@ -227,9 +227,13 @@ fn bytes_of(folder: &Path) -> f64 {
     sizes.sum::<u64>() as f64
 }
 
-fn sensitivity(counting: &Counting, typed: Sensitivity, cpu_ns: f64) -> (Sensitivity, Why) {
+fn sensitivity(
+    counting: &Counting,
+    typed: Sensitivity,
+    cpu_ns: f64,
+) -> (Sensitivity, SensitivitySource) {
     if typed != Sensitivity::Auto {
-        return (typed, Why::Typed);
+        return (typed, SensitivitySource::Typed);
     }
     let misses = counting.times.get(1).copied().flatten();
     let misses = misses.and_then(|times| times.scaled());
@@ -238,10 +242,10 @@ fn sensitivity(counting: &Counting, typed: Sensitivity, cpu_ns: f64) -> (Sensiti
             let per_us = misses / cpu_ns * 1e3;
             (
                 Sensitivity::of_misses(misses, cpu_ns),
-                Why::Misses { per_us },
+                SensitivitySource::Misses { per_us },
             )
         }
-        None => (Sensitivity::Auto, Why::Unknown),
+        None => (Sensitivity::Auto, SensitivitySource::Unknown),
     }
 }
 

@@ -10,7 +10,7 @@ use comfy_table::{CellAlignment, Table};
 use serde_json::json;
 
 use super::PlanArgs;
-use super::measure::{Found, Why};
+use super::measure::{PlanBasis, SensitivitySource};
 use crate::analysis::report::human::{UNKNOWN, count, maybe_time, percent, plural, time};
 use crate::cmd::doctor::Format;
 use crate::cmd::record::Counting;
@@ -27,7 +27,7 @@ use crate::terminal::say;
 struct Shown<'a> {
     counting: &'a Counting,
     event: &'a ResolvedEvent,
-    found: &'a Found,
+    found: &'a PlanBasis,
     goal: &'a Goal,
     args: &'a PlanArgs,
     rows: Vec<Row>,
@@ -38,7 +38,7 @@ struct Shown<'a> {
 /// Prints the table and the advice; exit code 1 if the goal can't be met.
 pub(super) fn show(
     counting: &Counting,
-    found: &Found,
+    found: &PlanBasis,
     goal: &Goal,
     args: &PlanArgs,
 ) -> Result<ExitCode> {
@@ -96,7 +96,7 @@ fn suited(verdict: Verdict, event: &ResolvedEvent) -> Verdict {
 }
 
 /// Ring size for a reset value: samples of a CPU that is never idle, and other records of the busiest CPU.
-fn ring(found: &Found, reset: u64) -> Advice {
+fn ring(found: &PlanBasis, reset: u64) -> Advice {
     let counted = &found.counted;
     let samples = match found.price.counts {
         Counts::Time => 1e9 / reset as f64,
@@ -241,14 +241,16 @@ impl Shown<'_> {
             return String::new();
         };
         let target = match (found.sensitivity, found.why) {
-            (Sensitivity::Sensitive, Why::Typed) => "as the program needs the caches".to_owned(),
-            (Sensitivity::Oblivious, Why::Typed) => {
+            (Sensitivity::Sensitive, SensitivitySource::Typed) => {
+                "as the program needs the caches".to_owned()
+            }
+            (Sensitivity::Oblivious, SensitivitySource::Typed) => {
                 "as the program does not need the caches".to_owned()
             }
-            (Sensitivity::Sensitive, Why::Misses { per_us }) => {
+            (Sensitivity::Sensitive, SensitivitySource::Misses { per_us }) => {
                 format!("as the program may need the caches ({per_us:.1} misses in a us)")
             }
-            (_, Why::Misses { per_us }) => {
+            (_, SensitivitySource::Misses { per_us }) => {
                 format!("as the program hardly misses the caches ({per_us:.2} in a us)")
             }
             _ => {

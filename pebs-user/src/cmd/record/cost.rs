@@ -9,7 +9,7 @@ use pebs_common::record::Role;
 use crate::collect::session::Transport;
 use crate::correlate::{ExtraRecords, MarkTime};
 use crate::cost::calibrate::measured::Measured;
-use crate::cost::calibrate::saved::{self, Calibration, Folder, Found};
+use crate::cost::calibrate::saved::{self, Calibration, Folder, LoadedCalibration};
 use crate::cost::calibrate::with_options::Extras;
 use crate::cost::calibrate::{self, Preparing, UnitCosts, Wanted};
 use crate::cost::overhead::Window;
@@ -34,7 +34,7 @@ const MARKS_OFF: f64 = 0.25;
 
 /// Costs of marks and samples, and where they come from.
 #[derive(Default)]
-pub(super) struct Known {
+pub(super) struct KnownCosts {
     pub units: UnitCosts,
     /// The calibration that they come from, if any.
     pub calibration: Option<Box<Calibration>>,
@@ -44,7 +44,7 @@ pub(super) struct Known {
     pub note: Option<String>,
 }
 
-impl Known {
+impl KnownCosts {
     /// The source as stored in `trace.json`.
     pub(super) fn source(&self) -> String {
         match (&self.calibration, &self.measured) {
@@ -84,7 +84,7 @@ impl Known {
 /// event's calibration, from an earlier recording, and by measuring the rest now.
 #[derive(Default)]
 pub(super) struct Measuring {
-    known: Known,
+    known: KnownCosts,
     classes: Vec<EntryClass>,
     uretprobes: bool,
     page_faults: bool,
@@ -101,7 +101,7 @@ impl Measuring {
         let Some(pmu) = UprobePmu::read(Path::new("/")) else {
             return Self::default();
         };
-        let mut known = Known::default();
+        let mut known = KnownCosts::default();
         let key = key_of(plan);
         // Calibrated samples have no call stack.
         if let Some(key) = key.as_deref().filter(|_| plan.stack_frames == 0) {
@@ -152,7 +152,7 @@ impl Measuring {
     }
 
     /// Measures the unknown costs, and saves them for later recordings.
-    pub(super) fn finish(self, plan: &Plan) -> Known {
+    pub(super) fn finish(self, plan: &Plan) -> KnownCosts {
         let mut known = self.known;
         let buffered = plan.events.iter().any(|it| it.is_buffered(&plan.host));
         // Only samples with one interrupt each can be measured now.
@@ -295,9 +295,9 @@ fn load(plan: &Plan, key: &str) -> (Option<Box<Calibration>>, Option<String>) {
         return (None, None);
     };
     match folder.load(&plan.host, key) {
-        Found::Good(calibration) => (Some(calibration), None),
-        Found::Nothing => (None, None),
-        Found::Ignored(note) => (None, Some(note)),
+        LoadedCalibration::Good(calibration) => (Some(calibration), None),
+        LoadedCalibration::Nothing => (None, None),
+        LoadedCalibration::Ignored(note) => (None, Some(note)),
     }
 }
 

@@ -237,10 +237,10 @@ fn close(
             outcome.mappings_lost
         ));
     }
-    if outcome.untold_switches > 0 {
+    if outcome.missing_switches > 0 {
         info.notes.push(format!(
             "{} missing: a wait without one ends at the thread's next record",
-            plural(outcome.untold_switches, "switch-in event")
+            plural(outcome.missing_switches, "switch-in event")
         ));
     }
     if let (waits @ 1.., ns) = outcome.mark_waits {
@@ -281,8 +281,8 @@ fn close(
 
 /// Processes that died of a signal that a probe can cause: followed processes, else the command.
 fn crashes(seen: &[Crash], command: Option<ExitStatus>) -> Vec<String> {
-    let said = |crash: &Crash| format!("pid {} died of {}", crash.pid.0, crash.name());
-    let mut texts: Vec<String> = seen.iter().map(said).collect();
+    let text = |crash: &Crash| format!("pid {} died of {}", crash.pid.0, crash.name());
+    let mut texts: Vec<String> = seen.iter().map(text).collect();
     let signal = command.and_then(|status| status.signal());
     if let Some(signal) = signal.and_then(|signal| u8::try_from(signal).ok())
         && Crash::is_one(signal)

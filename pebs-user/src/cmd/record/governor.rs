@@ -359,8 +359,8 @@ pub(super) fn remark(run: &RunInfo) -> Option<(String, String)> {
     }
     let last = info.last.filter(|last| *last > info.most)?;
     // Measurements from before the last change do not hold after it.
-    let told = info.reset == info.most_reset && !info.is_of_before(&run.resets);
-    told.then(|| {
+    let is_current = info.reset == info.most_reset && !info.is_of_before(&run.resets);
+    is_current.then(|| {
         (
             format!(
                 "slow-down of items: {} in the last moments, above --max-overhead {}",

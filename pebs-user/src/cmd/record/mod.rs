@@ -14,10 +14,10 @@ mod preset;
 mod replaced;
 mod run;
 mod status;
+mod targets;
 mod transport;
-mod who;
 
-pub(in crate::cmd) use who::Who;
+pub(in crate::cmd) use targets::RecordingTargets;
 
 use std::process::ExitCode;
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::replaced::ProbedFiles;
+use super::targets::RecordingTargets;
 use super::transport::{self, Choice};
-use super::who::Who;
 use super::{governor, items, preset};
 use crate::binary::process;
 use crate::binary::process::FileId;
@@ -151,7 +151,7 @@ impl Plan {
         let specs = parse_events(&args.events)?;
         let counted_specs = counted::parse(&args.counts)?;
         check_counts(args)?;
-        let who = Who::of(args)?;
+        let targets = RecordingTargets::of(args)?;
         if let Some(command) = args.command_line.first() {
             crate::collect::command::find(command)?;
         }
@@ -162,15 +162,15 @@ impl Plan {
         };
         let options = ResolveOptions {
             return_mode,
-            pid: who.sees,
+            pid: targets.sees,
         };
         let specs_typed = match args.item() {
             Some(_) => Vec::new(),
-            None => preset::specs(args, who.sees)?,
+            None => preset::specs(args, targets.sees)?,
         };
-        let debug_files = debug_files::of_recording(args, &who, &specs_typed);
+        let debug_files = debug_files::of_recording(args, &targets, &specs_typed);
         let probes = match args.item() {
-            Some(typed) => items::probes(args, &who.pids, typed)?,
+            Some(typed) => items::probes(args, &targets.pids, typed)?,
             None => probe::resolve_with(&specs_typed, &args.resumes, &options)?,
         };
         check_columns(&probes.columns)?;
@@ -214,7 +214,12 @@ impl Plan {
         try_counted(&counted, &host)?;
         let mut notes = probes.notes.clone();
         notes.extend(debug_files.note);
-        notes.extend(who.pids.iter().filter_map(|pid| stranger(*pid, &probes)));
+        notes.extend(
+            targets
+                .pids
+                .iter()
+                .filter_map(|pid| stranger(*pid, &probes)),
+        );
         warnings.extend(debug_files.warning);
         notes.append(&mut event_notes);
         notes.extend(turns);
@@ -255,9 +260,9 @@ impl Plan {
             count_interval: args.count_interval.map(Duration::from_millis),
             transport,
             granted,
-            pids: who.pids,
-            threads: who.threads,
-            cgroup: who.cgroup,
+            pids: targets.pids,
+            threads: targets.threads,
+            cgroup: targets.cgroup,
             command: args.command_line.clone(),
             former_limits,
             duration: args.duration,

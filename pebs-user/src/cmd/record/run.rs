@@ -17,7 +17,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use cpus::next;
 use ending::{Ending, Signals as EndSignals};
 
-use super::cost::{self, Known, Measuring, Prices};
+use super::cost::{self, KnownCosts, Measuring, Prices};
 use super::governor::{self, Governor};
 use super::pace::{self, Count};
 use super::plan::{Plan, Voice};
@@ -66,7 +66,7 @@ pub(super) struct Recorded {
     pub session: Session,
     pub outcome: Outcome,
     pub info: RunInfo,
-    pub costs: Known,
+    pub costs: KnownCosts,
     /// Count of each event, and how long it was counted.
     pub times: Vec<Option<Times>>,
     /// CPU time of the target, ns, if known.
@@ -135,7 +135,7 @@ pub(super) fn record(plan: &mut Plan) -> Result<Recorded> {
         session.begin_with(governor::EVENT, first);
     }
     if let Ok(Some(function)) = breakpoints.join() {
-        session.tell_breakpoints(function)?;
+        session.set_breakpoint_handler(function)?;
     }
     let session_plan = session_plan(plan);
     session.open_events(&session_plan)?;
@@ -157,7 +157,7 @@ pub(super) fn record(plan: &mut Plan) -> Result<Recorded> {
         plan.note(note);
         info.notes.push(note.clone());
     }
-    if let Some(reason) = session.no_mender() {
+    if let Some(reason) = session.restorer_error() {
         let note = format!(
             "copies of probed code can't be restored, as {reason}: a program that moves its own code to huge pages is killed"
         );

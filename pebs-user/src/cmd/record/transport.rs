@@ -160,7 +160,7 @@ pub(super) fn bulk_options(
             perf_clock: attr.use_clockid() == 0,
             registers: registers(event, host),
             // With programs, throttling is seen at the last sample before it.
-            tells_throttling: bulk,
+            reports_throttling: bulk,
         }
     };
     // With programs, the rings hold only the samples that the programs do not see.

@@ -20,7 +20,11 @@ impl Sink for Counts {
             enabled_ns,
             running_ns,
         } = visit.events.each[0];
-        let lacks = if visit.events.lacks { " lacks" } else { "" };
+        let incomplete = if visit.events.incomplete {
+            " lacks"
+        } else {
+            ""
+        };
         let of = format!(
             "{} {}: {events} in {running_ns}/{enabled_ns}",
             visit.probe.0, visit.item_id
@@ -29,7 +33,7 @@ impl Sink for Counts {
             0 => String::new(),
             ticks => format!(", ticks {ticks}"),
         };
-        self.0.push(of + lacks + &ticks);
+        self.0.push(of + incomplete + &ticks);
     }
 
     fn strays(&mut self, _: Samples<'_>, _: Pid, _: Tid) {}

@@ -56,7 +56,7 @@ fn shown(it: &IntervalCounts<'_>) -> String {
         it.events.each[0].events,
         it.oncpu_ns,
         it.switches,
-        if it.events.lacks { " lacks" } else { "" }
+        if it.events.incomplete { " lacks" } else { "" }
     )
 }
 

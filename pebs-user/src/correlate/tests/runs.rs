@@ -115,7 +115,7 @@ fn preempted_between_items() {
          69 7 exit",
         "p0 item 1 tid 7 10..35 samples 10 active 10..12 13..35 runnable 12..13 1 switches 1 faults [preempted] [sampled_bounds]
          p0 item 2 tid 7 35..69 samples 68 active 35..50 60..69 runnable 50..60 1 switches [thread_ended] [preempted] [sampled_bounds]
-         untold 1",
+         missing switch-ins 1",
     );
 }
 

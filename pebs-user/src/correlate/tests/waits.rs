@@ -58,7 +58,7 @@ fn ends_while_asleep() {
 /// Where the switch-in event is missing, a wait ends at the thread's next record, and that is counted; not where a
 /// clock error puts the switch behind a sample, nor outside of visits.
 #[test]
-fn switch_in_untold() {
+fn missing_switch_in() {
     check(
         "10 7 begin 0 sp=100
          20 7 out sleep
@@ -76,6 +76,6 @@ fn switch_in_untold() {
          95 7 out sleep",
         "p0 item 1 tid 7 10..80 samples 30 50 active 10..20 30..40 50..60 75..80 sleeping 20..30 sleeping 40..50 runnable 60..70 sleeping 70..75 4 switches [preempted]
          p0 item 2 tid 7 85..90 samples active 85..90
-         untold 2",
+         missing switch-ins 2",
     );
 }

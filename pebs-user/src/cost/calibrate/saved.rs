@@ -242,7 +242,7 @@ pub(super) fn day_of(seconds: u64) -> String {
 
 /// Result of loading a calibration.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Found {
+pub(crate) enum LoadedCalibration {
     /// A calibration.
     Good(Box<Calibration>),
     /// No file.
@@ -329,13 +329,16 @@ impl Folder {
 
     /// Loads the calibration of an event on this machine.
     #[must_use]
-    pub(crate) fn load(&self, host: &Host, event: &str) -> Found {
+    pub(crate) fn load(&self, host: &Host, event: &str) -> LoadedCalibration {
         let path = self.file(host, event);
-        let ignored =
-            |why: &str| Found::Ignored(format!("calibration {} is ignored: {why}", path.display()));
+        let ignored = |why: &str| {
+            LoadedCalibration::Ignored(format!("calibration {} is ignored: {why}", path.display()))
+        };
         let data = match self.read(&path) {
             Ok(data) => data,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Found::Nothing,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return LoadedCalibration::Nothing;
+            }
             Err(error) => {
                 // Our own errors have a message, not just a kind.
                 let own = error.get_ref().map(ToString::to_string);
@@ -346,7 +349,7 @@ impl Folder {
             Err(_) => ignored("damaged"),
             Ok(found) => match found.fault(host, event) {
                 Some(fault) => ignored(fault),
-                None => Found::Good(Box::new(found)),
+                None => LoadedCalibration::Good(Box::new(found)),
             },
         }
     }
@@ -451,18 +454,18 @@ mod tests {
         let folder = Folder::new(dir.path().join("a/b"), None);
         let host = fixtures::skylake();
         let saved = calibration(&host);
-        assert_eq!(folder.load(&host, "cpu-clock"), Found::Nothing);
+        assert_eq!(folder.load(&host, "cpu-clock"), LoadedCalibration::Nothing);
         for _ in 0..2 {
             folder.save(&host, &saved).unwrap();
         }
         let found = folder.load(&host, "cpu-clock");
-        assert_eq!(found, Found::Good(Box::new(saved.clone())));
-        assert_eq!(folder.load(&host, "cycles"), Found::Nothing);
+        assert_eq!(found, LoadedCalibration::Good(Box::new(saved.clone())));
+        assert_eq!(folder.load(&host, "cycles"), LoadedCalibration::Nothing);
         let other = Host {
             release: "7.0".into(),
             ..host
         };
-        assert_eq!(folder.load(&other, "cpu-clock"), Found::Nothing);
+        assert_eq!(folder.load(&other, "cpu-clock"), LoadedCalibration::Nothing);
         // No leftovers.
         assert_eq!(fs::read_dir(dir.path().join("a/b")).unwrap().count(), 1);
         assert_eq!(saved.day(), "2026-11-21");
@@ -495,7 +498,7 @@ mod tests {
         for (data, why) in cases {
             fs::write(&path, data).unwrap();
             match folder.load(&host, "cpu-clock") {
-                Found::Ignored(note) => assert!(note.contains(why), "{note}"),
+                LoadedCalibration::Ignored(note) => assert!(note.contains(why), "{note}"),
                 other => panic!("{why}: {other:?}"),
             }
         }

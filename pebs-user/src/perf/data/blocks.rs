@@ -130,7 +130,7 @@ impl Blocks {
         let (begin, end) = self.span;
         let come = self.at + self.filled as u64;
         self.watch
-            .tell("reading records", come - begin, end - begin);
+            .report("reading records", come - begin, end - begin);
         Ok(())
     }
 }

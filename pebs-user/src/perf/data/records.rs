@@ -102,7 +102,7 @@ enum Place {
 
 /// The current record.
 #[derive(Clone, Copy)]
-struct Found {
+struct CurrentRecord {
     kind: u32,
     misc: u16,
     place: Place,
@@ -171,8 +171,8 @@ impl Records {
     }
 
     #[inline]
-    fn item(&self, found: Found) -> Item<'_> {
-        let Found { kind, misc, place } = found;
+    fn item(&self, found: CurrentRecord) -> Item<'_> {
+        let CurrentRecord { kind, misc, place } = found;
         let body = match place {
             Place::Block { len } => self.input.last(len),
             Place::Packed { begin, end } => &self.packed.plain[begin..end],
@@ -187,7 +187,7 @@ impl Records {
 
     /// Makes the next record the current one. An error describes the damage.
     #[inline]
-    fn find(&mut self) -> Result<Option<Found>, String> {
+    fn find(&mut self) -> Result<Option<CurrentRecord>, String> {
         loop {
             if let Some(found) = self.packed.next()? {
                 return Ok(Some(found));
@@ -205,7 +205,7 @@ impl Records {
     }
 
     /// Reads a record from the file; `None` if it is not to be returned.
-    fn read_record(&mut self) -> Result<Option<Found>, String> {
+    fn read_record(&mut self) -> Result<Option<CurrentRecord>, String> {
         let left = self.input.left();
         if left < HEADER as u64 {
             return Err(format!("{left} bytes of a record"));
@@ -254,7 +254,7 @@ impl Records {
             self.input.leave_out(behind);
             return Ok(None);
         }
-        Ok(Some(Found { kind, misc, place }))
+        Ok(Some(CurrentRecord { kind, misc, place }))
     }
 }
 
@@ -289,7 +289,7 @@ impl Packed {
 
     /// Returns the next decompressed record, if there is a complete one.
     #[inline]
-    fn next(&mut self) -> Result<Option<Found>, String> {
+    fn next(&mut self) -> Result<Option<CurrentRecord>, String> {
         if self.decoder.is_none() && self.input.is_empty() {
             return Ok(None);
         }
@@ -304,7 +304,7 @@ impl Packed {
         }
     }
 
-    fn whole(&mut self) -> Result<Option<Found>, String> {
+    fn whole(&mut self) -> Result<Option<CurrentRecord>, String> {
         let mut bytes = Bytes(&self.plain[self.lent..]);
         let header = (|| Some((bytes.u32()?, bytes.u16()?, bytes.u16()?)))();
         let Some((kind, misc, size)) = header else {
@@ -320,7 +320,7 @@ impl Packed {
         self.lent = begin + len;
         let end = self.lent;
         let place = Place::Packed { begin, end };
-        Ok(Some(Found { kind, misc, place }))
+        Ok(Some(CurrentRecord { kind, misc, place }))
     }
 
     /// Decompresses more bytes.

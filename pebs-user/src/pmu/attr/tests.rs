@@ -446,9 +446,12 @@ fn names_that_are_not_here() {
     for (host, event, message, hint) in cases {
         let error = try_resolve(&host, event).unwrap_err();
         assert!(error.to_string().starts_with(message), "{event}: {error}");
-        let said = error.hint().unwrap();
-        assert!(said.contains(hint), "{event}: {said}");
-        assert!(!said.contains('\n') && said.len() < 250, "one line: {said}");
+        let actual = error.hint().unwrap();
+        assert!(actual.contains(hint), "{event}: {actual}");
+        assert!(
+            !actual.contains('\n') && actual.len() < 250,
+            "one line: {actual}"
+        );
     }
 }
 

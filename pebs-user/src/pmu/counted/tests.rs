@@ -135,8 +135,8 @@ fn refused() {
             _ => error.to_string(),
         };
         assert!(line.contains(expect), "{text}: {line}");
-        let told = error.hint().unwrap_or_default();
-        assert!(told.contains(hint), "{text}: {told}");
+        let actual = error.hint().unwrap_or_default();
+        assert!(actual.contains(hint), "{text}: {actual}");
     }
     let many: Vec<String> = (0..=MAX_COUNTS)
         .map(|n| format!("mem:{:#x}:x", 8 * n + 8))
@@ -203,8 +203,8 @@ fn beside_samples() {
         let any = ResetValue(std::num::NonZeroU64::MAX);
         let mut samples = vec![resolve(&sampled.parse().unwrap(), host, any).unwrap()];
         let counted = resolve_all(&parse(&[text.to_owned()]).unwrap(), host).unwrap();
-        let said = serve_samples_first(&mut samples, &counted, multiplex, host);
-        (samples[0].attr.pinned(), said)
+        let note = serve_samples_first(&mut samples, &counted, multiplex, host);
+        (samples[0].attr.pinned(), note)
     };
     let skylake = fixtures::skylake();
     let loads = "mem_load_retired.l1_miss:pp";
@@ -212,10 +212,10 @@ fn beside_samples() {
     assert_eq!(serve(&skylake, loads, "auto", false), (1, Ok(None)));
     assert_eq!(serve(&skylake, loads, "page-faults", false), (0, Ok(None)));
     assert_eq!(serve(&skylake, "cpu-clock", four, false), (0, Ok(None)));
-    let (pinned, said) = serve(&skylake, loads, four, false);
-    let said = said.unwrap().unwrap();
+    let (pinned, note) = serve(&skylake, loads, four, false);
+    let note = note.unwrap().unwrap();
     let begin = "5 events do not fit the counters of cpu: 4 fit: those that are counted take turns";
-    assert!(pinned == 1 && said.starts_with(begin), "{said}");
+    assert!(pinned == 1 && note.starts_with(begin), "{note}");
     assert_eq!(serve(&skylake, loads, four, true), (0, Ok(None)));
     let group = format!("{{{four}}}");
     let (_, refused) = serve(&skylake, loads, &group, false);
@@ -226,8 +226,8 @@ fn beside_samples() {
     let zen4 = fixtures::zen4();
     assert_eq!(serve(&zen4, "ibs_op//", "auto", false), (0, Ok(None)));
     // Pinned events never take turns, and a group that does not fit beside them never runs.
-    let (_, said) = serve(&skylake, "cpu-clock", "r1c2:D,r2c2,r3c2,r4c2,r5c2", false);
-    assert!(said.unwrap().unwrap().contains("take turns"));
+    let (_, note) = serve(&skylake, "cpu-clock", "r1c2:D,r2c2,r3c2,r4c2,r5c2", false);
+    assert!(note.unwrap().unwrap().contains("take turns"));
     let (_, refused) = serve(&skylake, "cpu-clock", &format!("r5c2:D,{group}"), false);
     let error = refused.unwrap_err().to_string();
     assert!(

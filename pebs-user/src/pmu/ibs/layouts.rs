@@ -293,7 +293,7 @@ fn as_the_kernel_says() {
         let mut by_registers = (bytes.len() as u32).to_le_bytes().to_vec();
         by_registers.extend(bytes);
         let registers = Registers::IbsOp(family, model);
-        let said = |field: u32, body: &[u8], registers| {
+        let decoded = |field: u32, body: &[u8], registers| {
             let sample_type = field.into();
             let layout = Layout {
                 sample_type,
@@ -302,8 +302,8 @@ fn as_the_kernel_says() {
             let sample = Sample::decode(&layout, body).unwrap();
             Access::of(&sample, registers).unwrap()
         };
-        let ours = said(sys::PERF_SAMPLE_RAW, &by_registers, Some(registers));
-        let theirs = said(sys::PERF_SAMPLE_DATA_SRC, &kernels.to_le_bytes(), None);
+        let ours = decoded(sys::PERF_SAMPLE_RAW, &by_registers, Some(registers));
+        let theirs = decoded(sys::PERF_SAMPLE_DATA_SRC, &kernels.to_le_bytes(), None);
         let of = |it: &Access| (it.place, it.snoop, it.tlb);
         assert_eq!(of(&ours), of(&theirs), "{caps:#x} {data2:#x} {data3:#x}");
         // The kernel reports a prefetch as a load, and locked accesses only.

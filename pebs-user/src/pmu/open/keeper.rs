@@ -74,7 +74,7 @@ impl fmt::Display for Ended {
 
 /// Holds the child's copy of an uprobe, which is closed last. Drop all other descriptors of the uprobe before.
 #[derive(Debug)]
-pub(super) struct Kept(#[expect(dead_code, reason = "held, not read")] Arc<Child>);
+pub(super) struct ChildHandle(#[expect(dead_code, reason = "held, not read")] Arc<Child>);
 
 #[derive(Debug)]
 struct Child {
@@ -85,7 +85,7 @@ struct Child {
 /// Kind of request.
 #[derive(Clone, Copy)]
 #[repr(u32)]
-enum Wish {
+enum RequestKind {
     /// Place an uprobe, return its descriptor and keep a copy.
     Open,
     /// Give up all rights: no probe is placed any more.
@@ -95,7 +95,7 @@ enum Wish {
 /// A request. Plain bytes in both directions.
 #[repr(C)]
 struct Request {
-    wish: u32,
+    kind: u32,
     pid: libc::pid_t,
     cpu: libc::c_int,
     unused: u32,
@@ -128,8 +128,8 @@ impl Keeper {
         attr: &perf_event_attr,
         path: &CStr,
         (pid, cpu): (libc::pid_t, libc::c_int),
-    ) -> io::Result<(OwnedFd, Kept)> {
-        let mut request = Request::new(Wish::Open);
+    ) -> io::Result<(OwnedFd, ChildHandle)> {
+        let mut request = Request::new(RequestKind::Open);
         (request.attr, request.pid, request.cpu) = (*attr, pid, cpu);
         request.attr.size = size_of::<perf_event_attr>() as u32;
         let bytes = path.to_bytes_with_nul();
@@ -139,12 +139,12 @@ impl Keeper {
         let opened = self.0.ask(&request)?;
         // It was passed on, but there was no descriptor left for it here.
         let opened = opened.ok_or_else(|| io::Error::from_raw_os_error(libc::EMFILE))?;
-        Ok((opened, Kept(Arc::clone(&self.0))))
+        Ok((opened, ChildHandle(Arc::clone(&self.0))))
     }
 
     /// No more uprobes will be placed: the process drops its privileges.
     pub(crate) fn seal(&mut self) {
-        if let Err(error) = self.0.ask(&Request::new(Wish::Seal)) {
+        if let Err(error) = self.0.ask(&Request::new(RequestKind::Seal)) {
             tracing::debug!("the process that places probes keeps its privileges: {error}");
         }
     }
@@ -157,9 +157,9 @@ impl Keeper {
 }
 
 impl Request {
-    fn new(wish: Wish) -> Self {
+    fn new(kind: RequestKind) -> Self {
         Self {
-            wish: wish as u32,
+            kind: kind as u32,
             pid: 0,
             cpu: 0,
             unused: 0,
@@ -301,18 +301,18 @@ fn arguments() -> Range<usize> {
 
 /// Control buffer for one descriptor, aligned as the kernel requires.
 #[repr(C, align(8))]
-struct Beside([u8; 24]);
+struct ControlBuffer([u8; 24]);
 
 /// Size of the control buffer, bytes. Source: `CMSG_SPACE(sizeof(int))`, cmsg(3).
-const BESIDE: usize = 24;
+const CONTROL_BYTES: usize = 24;
 
-fn message(iov: &mut libc::iovec, beside: &mut Beside) -> libc::msghdr {
+fn message(iov: &mut libc::iovec, control: &mut ControlBuffer) -> libc::msghdr {
     // SAFETY: all zeros are an empty message.
     let mut message: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
     message.msg_iov = iov;
     message.msg_iovlen = 1;
-    message.msg_control = beside.0.as_mut_ptr().cast();
-    message.msg_controllen = BESIDE;
+    message.msg_control = control.0.as_mut_ptr().cast();
+    message.msg_controllen = CONTROL_BYTES;
     message
 }
 
@@ -325,12 +325,12 @@ unsafe fn receive<T>(socket: RawFd, to: &mut T) -> (isize, RawFd) {
         iov_base: ptr::from_mut(to).cast(),
         iov_len: size_of::<T>(),
     };
-    let mut beside = Beside([0; BESIDE]);
-    let mut message = message(&mut iov, &mut beside);
-    // SAFETY: the message refers to `to` and to `beside`, which live through the call.
+    let mut control = ControlBuffer([0; CONTROL_BYTES]);
+    let mut message = message(&mut iov, &mut control);
+    // SAFETY: the message refers to `to` and to `control`, which live through the call.
     let got = unsafe { libc::recvmsg(socket, &raw mut message, libc::MSG_CMSG_CLOEXEC) };
     let mut fd = -1;
-    // SAFETY: the header is looked at if the kernel wrote one; it lies in `beside`, which is aligned for it.
+    // SAFETY: the header is looked at if the kernel wrote one; it lies in `control`, which is aligned for it.
     unsafe {
         let header = libc::CMSG_FIRSTHDR(&raw const message);
         if got > 0 && !header.is_null() && (*header).cmsg_type == libc::SCM_RIGHTS {
@@ -354,7 +354,7 @@ unsafe fn serve(socket: RawFd, arguments: Range<usize>) -> ! {
         // as the child.
         libc::dup2(socket, 0);
         libc::syscall(libc::SYS_close_range, 1, libc::c_uint::MAX, 0);
-        let mut request = Request::new(Wish::Seal);
+        let mut request = Request::new(RequestKind::Seal);
         loop {
             let (got, _) = receive(0, &mut request);
             if got != size_of::<Request>() as isize {
@@ -397,11 +397,11 @@ unsafe fn rename(arguments: Range<usize>) {
 /// # Safety
 /// As [`serve`].
 unsafe fn fulfil(request: &mut Request) -> (libc::c_int, RawFd) {
-    const OPEN: u32 = Wish::Open as u32;
+    const OPEN: u32 = RequestKind::Open as u32;
     // SAFETY: as of `serve`; the attribute refers to the path in the same request, which ends with a zero as the recorder
     // wrote it there.
     unsafe {
-        let result = match request.wish {
+        let result = match request.kind {
             OPEN => {
                 request.attr.uprobe_path = request.path.as_ptr() as u64;
                 let flags = sys::bindings::PERF_FLAG_FD_CLOEXEC.into();
@@ -409,7 +409,7 @@ unsafe fn fulfil(request: &mut Request) -> (libc::c_int, RawFd) {
             }
             _ => drop_rights(),
         };
-        match (result, request.wish) {
+        match (result, request.kind) {
             (..0, _) => (*libc::__errno_location(), -1),
             (fd, OPEN) => (0, fd),
             _ => (0, -1),
@@ -441,9 +441,9 @@ unsafe fn answer(mut answer: Answer, fd: RawFd) -> bool {
         iov_base: (&raw mut answer).cast(),
         iov_len: size_of::<Answer>(),
     };
-    let mut beside = Beside([0; BESIDE]);
-    let mut message = message(&mut iov, &mut beside);
-    // SAFETY: the header lies in `beside`, which has room for it and a descriptor; the message lives through the call.
+    let mut control = ControlBuffer([0; CONTROL_BYTES]);
+    let mut message = message(&mut iov, &mut control);
+    // SAFETY: the header lies in `control`, which has room for it and a descriptor; the message lives through the call.
     unsafe {
         if fd >= 0 {
             let header = libc::CMSG_FIRSTHDR(&raw const message);

@@ -1,6 +1,6 @@
 //! The ids of a batch by name: address and element type of their array.
 
-use super::{Found, Kind, Refusal, Scope, Types, is_address, refuse, with_types};
+use super::{Kind, Refusal, Scope, TypedValue, Types, is_address, refuse, with_types};
 use crate::binary::elf::Binary;
 use crate::probe::expr::{Behind, Expr, Ids, Step, Type};
 
@@ -75,7 +75,7 @@ impl Types<'_, '_> {
             );
         };
         // The pointer stands for its target.
-        let mut found = Found {
+        let mut found = TypedValue {
             expr: Expr::Retval,
             in_memory: false,
             second: None,
@@ -104,7 +104,7 @@ impl Types<'_, '_> {
     }
 
     /// Address of an array's elements, and their type.
-    fn array(&self, found: Found) -> Result<(Expr, Option<Element>), Refusal> {
+    fn array(&self, found: TypedValue) -> Result<(Expr, Option<Element>), Refusal> {
         let kind = self.stripped(found.kind)?;
         let is_array = kind.tag() == gimli::DW_TAG_array_type && found.in_memory;
         if !is_array && !is_address(kind.tag()) {

@@ -5,7 +5,7 @@ use arrow_array::types::{Float64Type, Int64Type, UInt32Type, UInt64Type};
 use arrow_schema::Field;
 use parquet::file::statistics::Statistics;
 
-use super::{Chunk, Column, DICTIONARY, PLAIN, WholeType};
+use super::{Chunk, Column, DICTIONARY, IntegerType, PLAIN};
 use crate::store::pages::Pages;
 use crate::store::pages::coded::{Code, Coded};
 use crate::store::pages::levels::Levels;

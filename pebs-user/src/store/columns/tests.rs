@@ -43,7 +43,7 @@ fn through_a_file<C: Column, V: Copy>(
 }
 
 /// Numbers of a type survive, with and without null, in pages and row groups of any length.
-fn numbers_survive<T: WholeType<Native: Debug>>(values: &[T::Native], cut: usize) {
+fn numbers_survive<T: IntegerType<Native: Debug>>(values: &[T::Native], cut: usize) {
     let (a, b) = values.split_at(cut % values.len());
     let groups: Vec<&[T::Native]> = [a, b].into_iter().filter(|g| !g.is_empty()).collect();
     let (read, found) = through_a_file(&mut Required::<T>::default(), &groups, |column, rows| {
@@ -284,7 +284,7 @@ fn coded<C: Code<Number = f64>>(
 
 // The dictionary's room ends a row group before it ends the column.
 #[test]
-fn full_dictionary_is_told() {
+fn full_dictionary_is_reported() {
     let mut column = Addresses::default();
     let pushed = (0..u64::MAX).take_while(|n| {
         column.extend(&[n * 8], |it| *it);

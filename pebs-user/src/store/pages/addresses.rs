@@ -17,7 +17,7 @@ const DICTIONARY: usize = 1 << 17;
 /// The addresses of a column chunk.
 #[derive(Debug, Default)]
 pub(in crate::store) struct Addresses {
-    known: Known,
+    known: AddressDictionary,
     indices: Indices,
 }
 
@@ -93,7 +93,7 @@ impl Addresses {
 
 /// The dictionary.
 #[derive(Debug)]
-struct Known {
+struct AddressDictionary {
     /// Addresses by index.
     dictionary: Vec<u64>,
     index_of: FxHashMap<u64, u32>,
@@ -107,7 +107,7 @@ struct Known {
 /// Index that no address has.
 const NONE: u32 = u32::MAX;
 
-impl Default for Known {
+impl Default for AddressDictionary {
     fn default() -> Self {
         Self {
             dictionary: Vec::new(),
@@ -118,7 +118,7 @@ impl Default for Known {
     }
 }
 
-impl Known {
+impl AddressDictionary {
     /// Looks up addresses until one that was not the last in its slot; returns how many were found.
     #[inline]
     fn indices(&self, addresses: &[Ip], slots: &[Slot], to: &mut [u32]) -> usize {

@@ -18,7 +18,7 @@ pub(in crate::store) const BLOCK: usize = 128;
 pub(super) const GROUPS: usize = BLOCK / GROUP;
 
 /// An integer as Parquet stores it: in 32 bits up to `u32`, else in 64.
-pub trait Whole: Copy + Default + Ord {
+pub trait Integer: Copy + Default + Ord {
     /// The signed type of that width.
     type Stored: Stored;
     /// The number as it is stored.
@@ -56,7 +56,7 @@ macro_rules! stored {
             }
         }
 
-        $(impl Whole for $type {
+        $(impl Integer for $type {
             type Stored = $stored;
 
             #[inline(always)]
@@ -90,7 +90,7 @@ stored! {
 
 /// Appends the block of the differences between `numbers` (1 to 129 numbers); returns the smallest and largest number.
 #[inline]
-pub(super) fn encode<T: Whole>(numbers: &[T], out: &mut Room) -> (T, T) {
+pub(super) fn encode<T: Integer>(numbers: &[T], out: &mut Room) -> (T, T) {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx2") {
         // SAFETY: the CPU has these instructions.
@@ -101,7 +101,7 @@ pub(super) fn encode<T: Whole>(numbers: &[T], out: &mut Room) -> (T, T) {
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-fn encode_avx2<T: Whole>(numbers: &[T], out: &mut Room) -> (T, T) {
+fn encode_avx2<T: Integer>(numbers: &[T], out: &mut Room) -> (T, T) {
     let compare = |numbers: &[T; BLOCK + 1], to: &mut Compared| match size_of::<T>() {
         8 => delta32::avx2::compare_64(numbers, to),
         _ => compare(numbers, to),
@@ -112,7 +112,7 @@ fn encode_avx2<T: Whole>(numbers: &[T], out: &mut Room) -> (T, T) {
 }
 
 #[inline(always)]
-fn encode_with<T: Whole>(
+fn encode_with<T: Integer>(
     numbers: &[T],
     out: &mut Room,
     compare: impl Fn(&[T; BLOCK + 1], &mut Compared),
@@ -154,7 +154,7 @@ fn encode_near(
 
 /// Any numbers: the last ones of a page, and those that are far apart.
 #[inline(always)]
-fn encode_any<T: Whole>(numbers: &[T], out: &mut Room) -> (T, T) {
+fn encode_any<T: Integer>(numbers: &[T], out: &mut Room) -> (T, T) {
     let mut differences = [T::Stored::default(); BLOCK];
     let mut smallest = T::Stored::MAX;
     for (difference, pair) in differences.iter_mut().zip(numbers.windows(2)) {
@@ -216,7 +216,7 @@ mod tests {
     use proptest::prelude::*;
 
     /// Encodes numbers by every code path, and compares the results.
-    fn check<T: Whole + std::fmt::Debug>(numbers: &[T]) -> Result<(), TestCaseError> {
+    fn check<T: Integer + std::fmt::Debug>(numbers: &[T]) -> Result<(), TestCaseError> {
         let (mut expected, mut found) = (Room::default(), Room::default());
         let range = encode_any(numbers, &mut expected);
         prop_assert_eq!(encode(numbers, &mut found), range);

@@ -7,7 +7,7 @@
 use parquet::basic::Encoding;
 
 pub(in crate::store) use super::block::BLOCK;
-pub(crate) use super::block::Whole;
+pub(crate) use super::block::Integer;
 use super::levels::Levels;
 use super::room::Room;
 use super::{PAGE_VALUES, PageStatistics, Pages, block, varint, zigzag};
@@ -45,7 +45,7 @@ pub(in crate::store) struct Deltas<T> {
     range: Option<(T, T)>,
 }
 
-impl<T: Whole> Default for Deltas<T> {
+impl<T: Integer> Default for Deltas<T> {
     fn default() -> Self {
         Self {
             block: Box::new([T::default(); BLOCK + 1]),
@@ -59,7 +59,7 @@ impl<T: Whole> Default for Deltas<T> {
     }
 }
 
-impl<T: Whole> Deltas<T> {
+impl<T: Integer> Deltas<T> {
     /// Appends a number; returns whether the page is full and [`Deltas::end_page`] is due.
     #[inline(always)]
     #[must_use]

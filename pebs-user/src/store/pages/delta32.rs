@@ -4,7 +4,7 @@
 
 #![expect(unsafe_code, reason = "vectors from and to arrays")]
 
-use super::block::{BLOCK, GROUPS, Whole};
+use super::block::{BLOCK, GROUPS, Integer};
 use super::pack::GROUP;
 
 /// Numbers are near if they differ in these bits only.
@@ -37,7 +37,7 @@ impl Compared {
 
     /// Smallest and largest of `numbers`, the numbers compared.
     #[inline(always)]
-    pub(super) fn range<T: Whole>(&self, numbers: &[T; BLOCK + 1]) -> (T, T) {
+    pub(super) fn range<T: Integer>(&self, numbers: &[T; BLOCK + 1]) -> (T, T) {
         let first = numbers[0];
         let (min, max) = (first.with_low(self.low.0), first.with_low(self.low.1));
         (first.min(min), first.max(max))
@@ -45,7 +45,7 @@ impl Compared {
 }
 
 #[inline(always)]
-pub(super) fn compare<T: Whole>(numbers: &[T; BLOCK + 1], to: &mut Compared) {
+pub(super) fn compare<T: Integer>(numbers: &[T; BLOCK + 1], to: &mut Compared) {
     let (first, rest) = (numbers[0], &numbers[1..]);
     let Compared {
         differences,
@@ -69,12 +69,12 @@ pub(super) fn compare<T: Whole>(numbers: &[T; BLOCK + 1], to: &mut Compared) {
 pub(super) mod avx2 {
     use std::arch::x86_64::*;
 
-    use super::{BLOCK, Compared, GROUP, NEAR, Whole};
+    use super::{BLOCK, Compared, GROUP, Integer, NEAR};
 
     /// [`super::compare`] of numbers of 64 bits, in one pass.
     #[inline]
     #[target_feature(enable = "avx2")]
-    pub(in super::super) fn compare_64<T: Whole>(numbers: &[T; BLOCK + 1], to: &mut Compared) {
+    pub(in super::super) fn compare_64<T: Integer>(numbers: &[T; BLOCK + 1], to: &mut Compared) {
         let first = _mm256_set1_epi64x(numbers[0].stored().into());
         let mut unlike = _mm256_setzero_si256();
         let Compared {
@@ -117,7 +117,7 @@ pub(super) mod avx2 {
 
     #[inline]
     #[target_feature(enable = "avx2")]
-    fn four<T: Whole>(numbers: &[T; BLOCK + 1], at: usize) -> __m256i {
+    fn four<T: Integer>(numbers: &[T; BLOCK + 1], at: usize) -> __m256i {
         let four: &[T; 4] = match numbers[at..].first_chunk() {
             Some(four) if size_of::<T>() == 8 => four,
             _ => return _mm256_setzero_si256(),

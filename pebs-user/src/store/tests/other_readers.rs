@@ -156,7 +156,7 @@ print(json.dumps({
 "#;
 
 /// Metadata of `visits.oncpu_ns` as the programs see it.
-const SAID: &str = r#"
+const COLUMN_METADATA: &str = r#"
 import sys, json, duckdb, pyarrow.parquet
 file = sys.argv[1] + '/visits/000000.parquet'
 of_field = pyarrow.parquet.read_schema(file).field('oncpu_ns').metadata
@@ -178,8 +178,8 @@ fn columns_are_described() {
     let column = columns.find(|it| it.name == "oncpu_ns");
     let words = column.unwrap().plain();
     let first = words.split(". ").next().unwrap();
-    let said = json!(["ns", first, format!("{first} (ns)")]);
-    assert_eq!(run(SAID, &dir), said);
+    let expected = json!(["ns", first, format!("{first} (ns)")]);
+    assert_eq!(run(COLUMN_METADATA, &dir), expected);
 }
 
 // DuckDB counts and sums the written rows, in compacted segments and in uncompacted ones.

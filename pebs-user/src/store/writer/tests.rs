@@ -121,13 +121,13 @@ fn columns_are_described() {
         for (number, segment) in trace.segments(table).iter().enumerate() {
             let file = fs::File::open(segment).unwrap();
             let reader = ParquetRecordBatchReaderBuilder::try_new(file).unwrap();
-            let said = reader.metadata().file_metadata().key_value_metadata();
-            let said: Vec<_> = said.into_iter().flatten().collect();
+            let metadata = reader.metadata().file_metadata().key_value_metadata();
+            let metadata: Vec<_> = metadata.into_iter().flatten().collect();
             for (field, column) in reader.schema().fields().iter().zip(table.columns()) {
                 let of = |key: &str| field.metadata().get(key).map(String::as_str);
                 assert_eq!(of("unit"), column.unit(), "{}", column.name);
                 assert_eq!(of("description").is_some(), number == 0, "{}", column.name);
-                let own = said.iter().filter(|it| it.key == column.name);
+                let own = metadata.iter().filter(|it| it.key == column.name);
                 assert_eq!(own.count(), usize::from(number == 0), "{}", column.name);
             }
         }
@@ -199,7 +199,7 @@ fn groups_bound_a_segment() {
 
 // A segment that can't be closed is reported, stays open on disk, and is closed by `finish` if possible by then.
 #[test]
-fn failure_to_close_is_told() {
+fn failure_to_close_is_reported() {
     let parent = tempfile::tempdir().unwrap();
     let dir = parent.path().join("t");
     let mut writer = create(&dir);
@@ -391,7 +391,7 @@ fn panics_are_errors() {
 
 // An argument of the wrong type is an error, and null in its column.
 #[test]
-fn wrong_argument_is_told() {
+fn wrong_argument_is_reported() {
     let parent = tempfile::tempdir().unwrap();
     let dir = parent.path().join("t");
     let mut writer = create(&dir);

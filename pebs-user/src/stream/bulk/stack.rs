@@ -26,7 +26,7 @@ mod tests {
     use super::super::tests::{KIND, record, thread};
     use super::*;
     use crate::perf::layout::Layout;
-    use crate::stream::bulk::{Reading, RingKind, RingState, Said};
+    use crate::stream::bulk::{Reading, RingKind, RingReport, RingState};
     use crate::stream::clock::Clock;
     use crate::stream::decode::tests::Stacked;
     use crate::units::{Cpu, EventId, KtimeNs};
@@ -59,10 +59,10 @@ mod tests {
             clock: &Clock::new(KtimeNs(100)),
             wanted: |_| true,
         };
-        let (mut inbox, mut said) = (Stacked::default(), Said::default());
+        let (mut inbox, mut report) = (Stacked::default(), RingReport::default());
         let mut state = RingState::new(Cpu(3), EventId(1));
-        state.decode(&ring.concat(), &reading, &mut inbox, &mut said);
-        assert_eq!((said.decoded.samples, said.decoded.malformed), (3, 0));
+        state.decode(&ring.concat(), &reading, &mut inbox, &mut report);
+        assert_eq!((report.decoded.samples, report.decoded.malformed), (3, 0));
         let (user, kernel) = (
             vec![0x3042, 0x2021, 0x1011],
             vec![in_kernel, 0x3000, 0x2021, 0x1011],

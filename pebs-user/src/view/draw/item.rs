@@ -95,7 +95,11 @@ fn facts(item: &Item, group: &Group, noun: &str, width: u16) -> Vec<Line<'static
         ("between", visit.interference().beside(&report.interference)),
         (
             "events",
-            beside(&visit.counted_events, &report.counted_events, &said(visit)),
+            beside(
+                &visit.counted_events,
+                &report.counted_events,
+                &counted_above(visit),
+            ),
         ),
     ];
     let facts = facts.into_iter().filter(|(_, text)| !text.is_empty());
@@ -111,7 +115,7 @@ fn facts(item: &Item, group: &Group, noun: &str, width: u16) -> Vec<Line<'static
 }
 
 /// Names of events that the line of switches, migrations and page faults has already.
-fn said(visit: &SlowVisit) -> Vec<&'static str> {
+fn counted_above(visit: &SlowVisit) -> Vec<&'static str> {
     let counts = visit.counts();
     let known = [
         (counts.switches, ["context-switches", "cs"]),
@@ -156,7 +160,7 @@ fn counted(counts: &Counts, typical: Option<&Counts<f64>>) -> String {
         ("migration", "s", counts.migrations, typical.migrations),
         ("page fault", "s", counts.page_faults, typical.page_faults),
     ];
-    let said = counts.into_iter().filter_map(|(noun, s, count_of, usual)| {
+    let texts = counts.into_iter().filter_map(|(noun, s, count_of, usual)| {
         let number = count_of?;
         let s = if number == 1 { "" } else { s };
         let usual = usual.map_or_else(String::new, |mean| match mean {
@@ -165,7 +169,7 @@ fn counted(counts: &Counts, typical: Option<&Counts<f64>>) -> String {
         });
         Some(format!("{} {noun}{s}{usual}", count(number.into())))
     });
-    said.collect::<Vec<_>>().join(", ")
+    texts.collect::<Vec<_>>().join(", ")
 }
 
 fn row(part: &Part<'_>, wide: usize) -> String {

@@ -73,11 +73,11 @@ fn what(data: &Data, state: &State) -> String {
 /// The items left out of the list.
 fn which(data: &Data) -> String {
     let several = data.groups.len() > 1;
-    let said = data.groups.iter().map(|group| {
+    let texts = data.groups.iter().map(|group| {
         let probe = several.then(|| format!("probe {}: ", group.report.probe_id));
         format!("{}{}", probe.unwrap_or_default(), left_out(group))
     });
-    format!(" {}", said.collect::<Vec<_>>().join("; "))
+    format!(" {}", texts.collect::<Vec<_>>().join("; "))
 }
 
 fn left_out(group: &Group) -> String {

@@ -10,7 +10,7 @@ use super::super::Lab;
 use super::super::interval::{PUBLISHED, published_record_us, published_us};
 use super::super::trace;
 use super::cost::Costs;
-use super::{FUNCTION, Found, estimates, logged, panel, typical};
+use super::{Estimates, FUNCTION, estimates, logged, panel, typical};
 use crate::overhead::plot::Panel;
 use crate::spread::Spread;
 
@@ -36,7 +36,7 @@ pub struct Scaled {
     /// Mean time of a classification without recording, us, by type.
     baseline: [Spread; 3],
     /// Recordings by reset value.
-    rounds: Vec<Vec<Found>>,
+    rounds: Vec<Vec<Estimates>>,
     sample_us: f64,
 }
 
@@ -49,7 +49,7 @@ impl Scaled {
         let items = CLASSIFICATIONS / times / if lab.quick { 10 } else { 1 };
         let args = [items.to_string(), times.to_string()];
         let args = [args[0].as_str(), args[1].as_str()];
-        let mut rounds: Vec<Vec<Found>> = resets.iter().map(|_| Vec::new()).collect();
+        let mut rounds: Vec<Vec<Estimates>> = resets.iter().map(|_| Vec::new()).collect();
         let mut baseline = [const { Vec::new() }; 3];
         for _ in 0..lab.rounds(ROUNDS) {
             let log = trace::alone(lab, program, &args)?;
@@ -76,7 +76,7 @@ impl Scaled {
         self.middle(at, |it| it.own)
     }
 
-    fn middle(&self, at: usize, of: impl Fn(&Found) -> [Spread; 3]) -> [Spread; 3] {
+    fn middle(&self, at: usize, of: impl Fn(&Estimates) -> [Spread; 3]) -> [Spread; 3] {
         std::array::from_fn(|t| {
             let rounds: Vec<Spread> = self.rounds[at].iter().map(|it| of(it)[t]).collect();
             Spread::typical(&rounds)

@@ -6,7 +6,7 @@ use super::{Items, NONE, Places};
 use crate::analysis::explain::model::LeftOut;
 use crate::analysis::explain::sums::Key;
 use crate::analysis::report::LossVisits;
-use crate::analysis::stages::{Known, Passages};
+use crate::analysis::stages::{Completeness, Passages};
 use crate::store::reader::{ReadError, Trace};
 
 /// Items that go through stages.
@@ -68,7 +68,7 @@ impl Stages {
     }
 
     /// Sets on the items what is left out, and the waits between stages.
-    pub(super) fn tell(self, items: &mut Items) {
+    pub(super) fn set_waits(self, items: &mut Items) {
         for (passage, item) in self.passages.iter().zip(&self.items) {
             match item {
                 Some(item) => {
@@ -92,12 +92,12 @@ impl Stages {
 }
 
 impl LeftOut {
-    fn passage(&mut self, known: Known) {
+    fn passage(&mut self, known: Completeness) {
         match known {
-            Known::Whole => {}
-            Known::Loss => self.loss += 1,
-            Known::Open => self.open += 1,
-            Known::Headless => self.headless += 1,
+            Completeness::Whole => {}
+            Completeness::Loss => self.loss += 1,
+            Completeness::Open => self.open += 1,
+            Completeness::Headless => self.headless += 1,
         }
     }
 }

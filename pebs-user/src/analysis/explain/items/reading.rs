@@ -79,7 +79,7 @@ impl Items {
         }
         let mut items = reading.items;
         if let Some(stages) = reading.stages {
-            stages.tell(&mut items);
+            stages.set_waits(&mut items);
         }
         items.parents = vec![NONE; items.all.len()];
         if unit == Unit::Visit && items.probes.len() > 1 {

@@ -6,7 +6,7 @@ use crate::analysis::explain::{ExplainOptions, explain, text};
 use crate::estimate::baseline::Rule;
 use crate::rng::SplitMix64;
 use crate::store::fixtures::Did::{self, Ran, Waited};
-use crate::store::fixtures::{Made, Maker, info};
+use crate::store::fixtures::{Maker, VisitFixture, info};
 
 const SPEC: &str = "/usr/bin/server:handle(n=arg2, key=str(arg1))";
 
@@ -31,7 +31,7 @@ fn served_by(
         let clear = Ran(3, 15_000 + i64::from(random.below(10_000)));
         let mut did = vec![parse, clear];
         did.append(&mut slow(i, &mut random));
-        maker.visit(&Made::new(i % 4, &format!("k:{i}"), &did));
+        maker.visit(&VisitFixture::new(i % 4, &format!("k:{i}"), &did));
     }
     let trace = maker.finish(&FUNCTIONS);
     let options = ExplainOptions {

@@ -4,10 +4,10 @@ use std::iter;
 
 use super::{sum, whole};
 use crate::analysis::explain::model::{CallPath, Cause, Explanation};
-use crate::analysis::explain::{ExplainOptions, Which, explain, explain_item, text};
+use crate::analysis::explain::{ExplainOptions, ItemChoice, explain, explain_item, text};
 use crate::store::fixtures::Did::{Called, Ran};
 use crate::store::fixtures::stacks::{SPEC, server, with_stacks};
-use crate::store::fixtures::{Made, Maker, info};
+use crate::store::fixtures::{Maker, VisitFixture, info};
 use crate::store::run::KeepInfo;
 
 fn first(explanation: &Explanation) -> &Cause {
@@ -79,7 +79,7 @@ fn callers_account_for_the_excess() {
 #[test]
 fn one_item() {
     let trace = server(with_stacks(), |_, stack, ns| Called(stack, ns));
-    let item = explain_item(&trace, &ExplainOptions::default(), Which::Item(51)).unwrap();
+    let item = explain_item(&trace, &ExplainOptions::default(), ItemChoice::Item(51)).unwrap();
     let cause = &item.account.gap.as_ref().unwrap().causes[0];
     let [rehash, _] = &cause.paths[..] else {
         panic!("{cause:#?}")
@@ -148,7 +148,7 @@ fn why_there_are_none() {
     let trace = server(info, |_, stack, ns| Called(stack, ns));
     let explanation = explain(&trace, &ExplainOptions::default()).unwrap();
     assert!(text::render(&explanation).contains("call paths: - (--keep"));
-    let item = explain_item(&trace, &ExplainOptions::default(), Which::Item(51)).unwrap();
+    let item = explain_item(&trace, &ExplainOptions::default(), ItemChoice::Item(51)).unwrap();
     assert!(text::item::render(&item).contains("call paths: - (--keep"));
 }
 
@@ -170,7 +170,7 @@ fn functions_of_the_kernel() {
             let did: Vec<_> = iter::once(Ran(1, 50_000 + (i % 7) as i64 * 100))
                 .chain(slow.map(|(function, ns)| Ran(function, ns)))
                 .collect();
-            maker.visit(&Made::new(i, "", &did));
+            maker.visit(&VisitFixture::new(i, "", &did));
         }
         let trace = maker.finish(&functions);
         let explanation = explain(&trace, &ExplainOptions::default()).unwrap();

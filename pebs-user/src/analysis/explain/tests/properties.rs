@@ -120,8 +120,8 @@ proptest! {
         }
         let found = with_naming(|naming| divide(&all, naming, 2, false));
         if let Some(found) = found {
-            let told: f64 = found.parts.iter().map(|it| it.share).sum();
-            let whole = told + found.others + found.unexplained;
+            let attributed: f64 = found.parts.iter().map(|it| it.share).sum();
+            let whole = attributed + found.others + found.unexplained;
             prop_assert!((whole - 1.0).abs() < 1e-6, "{whole}");
         }
     }

@@ -11,7 +11,7 @@ fn stages_are_one_item() {
     for i in 0..400_u64 {
         let queued = if i % 20 == 3 { 900_000 } else { 10_000 };
         let stage = |probe: u16| {
-            Made::new(i, "k", &[Ran(1 + u32::from(probe), 30_000)])
+            VisitFixture::new(i, "k", &[Ran(1 + u32::from(probe), 30_000)])
                 .probe(probe)
                 .item(i + 1)
                 .tid(7 + u32::from(probe))
@@ -37,7 +37,7 @@ fn stages_are_one_item() {
         ..ExplainOptions::default()
     };
     assert_eq!(explain(&trace, &visits).unwrap().probes.len(), 2);
-    let item = explain_item(&trace, &ExplainOptions::default(), Which::Item(4)).unwrap();
+    let item = explain_item(&trace, &ExplainOptions::default(), ItemChoice::Item(4)).unwrap();
     assert_eq!(
         (item.visit_ids.len(), item.latency_ns, item.account.rank),
         (2, 960_000, 1)
@@ -62,12 +62,12 @@ fn batches_are_shared_out() {
         let ids: Vec<u64> = (1..=4).map(|n| burst * 4 + n).collect();
         for id in &ids {
             let begin = maker.now;
-            let one = Made::new(burst, "k", &[Ran(1, 20_000)]).item(*id);
+            let one = VisitFixture::new(burst, "k", &[Ran(1, 20_000)]).item(*id);
             maker.at(begin, &one);
         }
         let ran = if burst % 20 == 3 { 800_000 } else { 40_000 };
         let begin = maker.now;
-        let all = Made::new(burst, "k", &[Ran(2, ran)])
+        let all = VisitFixture::new(burst, "k", &[Ran(2, ran)])
             .probe(1)
             .tid(8)
             .batch(ids);
@@ -96,14 +96,14 @@ fn batches_are_shared_out() {
         (own.figures.excess_ns - 190_000.0).abs() < 10_000.0,
         "{own:?}"
     );
-    let item = explain_item(&trace, &ExplainOptions::default(), Which::Item(13)).unwrap();
+    let item = explain_item(&trace, &ExplainOptions::default(), ItemChoice::Item(13)).unwrap();
     assert_eq!((item.visit_ids.len(), item.item_id), (2, 13));
     assert_eq!(item.oncpu_ns, Some(20_000 + 200_000));
     let visits = ExplainOptions {
         unit: Some(Unit::Visit),
         ..ExplainOptions::default()
     };
-    let item = explain_item(&trace, &visits, Which::Item(13)).unwrap();
+    let item = explain_item(&trace, &visits, ItemChoice::Item(13)).unwrap();
     assert_eq!((item.batch, item.oncpu_ns), (Some(4), Some(800_000)));
 }
 
@@ -113,7 +113,7 @@ fn ids_are_used_again() {
     let specs = ["/bin/app:first(id=arg1)", "/bin/app:second(id=arg1)"];
     let mut maker = Maker::new(info(&specs));
     let stage = |probe: u16, i: u64| {
-        Made::new(i, "k", &[Ran(1 + u32::from(probe), 30_000)])
+        VisitFixture::new(i, "k", &[Ran(1 + u32::from(probe), 30_000)])
             .probe(probe)
             .item(0x1000 + i % 2)
     };
@@ -129,10 +129,10 @@ fn ids_are_used_again() {
     assert_eq!((probe.items, probe.item_ids, probe.visits), (400, 2, 801));
     assert_eq!(probe.left_out.headless, 1);
     let text = text::render(&explanation);
-    for said in [
+    for expected in [
         "waited for stage second",
         "1 item whose first stage was not seen",
     ] {
-        assert!(text.contains(said), "{text}");
+        assert!(text.contains(expected), "{text}");
     }
 }

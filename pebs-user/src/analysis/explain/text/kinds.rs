@@ -1,6 +1,6 @@
 //! Kinds of slow items, and what only they do.
 
-use super::{LEAST_NAMED, UNKNOWN, chance, kind, range, said};
+use super::{LEAST_NAMED, UNKNOWN, cause_and_share, chance, kind, range};
 use crate::analysis::explain::model::{Figures, Group, Kind, Only};
 use crate::analysis::report::human::{count, percent, plural, time};
 use crate::analysis::report::text::NAME_WIDTH;
@@ -42,7 +42,7 @@ pub(super) fn lines(out: &mut Page, group: &Group, noun: &str) {
 fn of_kind(it: &Kind, noun: &str) -> String {
     let causes = it.causes.iter();
     let causes = causes.filter(|cause| cause.figures.share >= LEAST_NAMED);
-    let named: Vec<String> = causes.take(NAMED).map(said).collect();
+    let named: Vec<String> = causes.take(NAMED).map(cause_and_share).collect();
     let named = match (it.ordinary, named.is_empty()) {
         (true, _) => "more of what typical ones do".to_owned(),
         (_, true) => UNKNOWN.to_owned(),

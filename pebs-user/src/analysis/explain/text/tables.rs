@@ -2,7 +2,8 @@
 
 use super::{LEAST_NAMED, cause, evidence, kind, labels, reason, share, wait_path, what};
 use crate::analysis::explain::model::{
-    CallPath, Cause, CountRow, Gap, Group, Grouped, InterferenceRow, Rest, Variance, WaitActor,
+    CallPath, Cause, CountRow, Gap, Group, Grouped, InterferenceRow, OtherCauses, Variance,
+    WaitActor,
 };
 use crate::analysis::explain::sums::PREEMPTED;
 use crate::analysis::report::human::{UNKNOWN, count, percent, plural, safe, time};
@@ -182,7 +183,7 @@ fn gap_ends(gap: &Gap) -> String {
     }
 }
 
-fn rest(table: &mut Table, what: &str, rest: &Rest) {
+fn rest(table: &mut Table, what: &str, rest: &OtherCauses) {
     table.row([
         what.into(),
         share(rest.share).into(),

@@ -1,6 +1,6 @@
 use super::*;
 use crate::analysis::report::{LossVisits, json};
-use crate::store::fixtures::{Did, Made, Maker, TestTrace, info};
+use crate::store::fixtures::{Did, Maker, TestTrace, VisitFixture, info};
 use crate::store::schema::{MemoryRow, SampleRow, visit_flag};
 use crate::units::{Cpu, FunctionId, Tid, TraceNs};
 
@@ -61,7 +61,8 @@ fn trace() -> TestTrace {
     for n in 0..200_u64 {
         let slow = n % 100 == 50;
         let lost = n == 7;
-        let mut made = Made::new(n, "", &[Did::Ran(1, if slow { 900_000 } else { 10_000 })]);
+        let mut made =
+            VisitFixture::new(n, "", &[Did::Ran(1, if slow { 900_000 } else { 10_000 })]);
         made.flags = if lost { visit_flag::LOSS } else { 0 };
         maker.visit(&made);
         let (count, level) = match (slow, lost) {
@@ -92,7 +93,10 @@ fn counts_and_errors() {
     let [event] = &report.events[..] else {
         panic!("{report:?}")
     };
-    assert_eq!((event.samples, event.told, event.left_out), (243, 242, 2));
+    assert_eq!(
+        (event.samples, event.with_access, event.left_out),
+        (243, 242, 2)
+    );
     let [items, outside] = &event.sections[..] else {
         panic!("{event:?}")
     };

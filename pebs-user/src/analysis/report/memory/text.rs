@@ -53,7 +53,7 @@ fn head(out: &mut Page, it: &EventAccesses) {
         "{} {every}: {}, {} with their memory access",
         safe(&event.name, SPEC_WIDTH),
         plural(it.samples, "sample"),
-        count(it.told),
+        count(it.with_access),
     );
     if it.left_out > 0 {
         text += &format!(
@@ -148,8 +148,8 @@ fn access(row: &AccessRow) -> String {
     safe(&parts.join(" "), NAME_WIDTH)
 }
 
-fn text(said: Option<&str>) -> String {
-    said.map_or_else(|| UNKNOWN.to_owned(), |it| safe(it, NAME_WIDTH))
+fn text(value: Option<&str>) -> String {
+    value.map_or_else(|| UNKNOWN.to_owned(), |it| safe(it, NAME_WIDTH))
 }
 
 fn shown(n: Option<f64>) -> String {

@@ -4,7 +4,7 @@ use crate::analysis::report::csv::{self, CsvTable};
 use crate::analysis::report::model::Report;
 use crate::analysis::report::{ReportOptions, build, json, text};
 use crate::store::fixtures::Did::Ran;
-use crate::store::fixtures::{Made, Maker, info};
+use crate::store::fixtures::{Maker, VisitFixture, info};
 
 /// 400 items of 50 us and two of 800 us, a tenth of which are interrupts if recorded.
 fn report(recorded: bool) -> Report {
@@ -12,7 +12,7 @@ fn report(recorded: bool) -> Report {
     maker.extras = recorded;
     for i in 0..402_u64 {
         let ns = if i % 201 == 100 { 800_000 } else { 50_000 };
-        maker.visit(&Made::new(i, "k", &[Ran(1, ns)]));
+        maker.visit(&VisitFixture::new(i, "k", &[Ran(1, ns)]));
     }
     let trace = maker.finish(&[(1, "handle", "/opt/app")]);
     build(&trace, &ReportOptions::default()).unwrap()
@@ -20,7 +20,7 @@ fn report(recorded: bool) -> Report {
 
 /// The means of slow and typical items are shown, and the excess of each slow item; page faults were not recorded.
 #[test]
-fn told() {
+fn interruptions_of_classes() {
     let report = report(true);
     let probe = &report.probes[0];
     let rows = probe.interference.iter();

@@ -45,10 +45,10 @@ fn inherited_counters() {
     assert_eq!(rings.len(), cpus.len());
     assert!(rests.add(EventId(0), &cpus).unwrap().is_empty());
 
-    let (tell, told) = mpsc::channel();
+    let (tid_sender, tid_receiver) = mpsc::channel();
     let (go, wait) = mpsc::channel::<()>();
     let parent = std::thread::spawn(move || {
-        tell.send(own_tid()).unwrap();
+        tid_sender.send(own_tid()).unwrap();
         wait.recv().unwrap();
         let child = std::thread::spawn(|| {
             (0..20_000_000u32).for_each(|n| {
@@ -58,7 +58,7 @@ fn inherited_counters() {
         });
         child.join().unwrap()
     });
-    let parent_tid = told.recv().unwrap();
+    let parent_tid = tid_receiver.recv().unwrap();
     let open = |cpu: &Cpu| {
         let target = Target::ThreadOnCpu(parent_tid, *cpu);
         let counter = PerfEvent::open(&clock(), target, "task-clock").unwrap();

@@ -12,7 +12,7 @@ use crate::units::{Pid, Tid};
 
 /// Targets of a recording; without processes and cgroup, every process.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Who {
+pub(crate) struct RecordingTargets {
     /// Processes, with their children.
     pub pids: Vec<Pid>,
     /// Threads of those processes to trace; empty: all.
@@ -23,16 +23,16 @@ pub(crate) struct Who {
     pub sees: Option<Pid>,
 }
 
-impl Who {
+impl RecordingTargets {
     /// Resolves and checks the options.
     ///
     /// # Errors
     /// There is nothing to trace.
     pub(crate) fn of(args: &RecordArgs) -> Result<Self> {
-        let mut who = Self::default();
+        let mut targets = Self::default();
         for pid in args.pids.iter().copied().map(Pid) {
             check_process(pid)?;
-            who.pids.push(pid);
+            targets.pids.push(pid);
         }
         for tid in args.tids.iter().copied().map(Tid) {
             let Some(pid) = process::process_of(tid) else {
@@ -42,9 +42,9 @@ impl Who {
                 ));
             };
             check_process(pid)?;
-            who.threads.push(tid);
-            if !who.pids.contains(&pid) {
-                who.pids.push(pid);
+            targets.threads.push(tid);
+            if !targets.pids.contains(&pid) {
+                targets.pids.push(pid);
             }
         }
         let cgroup = match (&args.cgroup, &args.container) {
@@ -52,12 +52,12 @@ impl Who {
             (None, Some(id)) => Some(Cgroup::of_container(id)?),
             (None, None) => None,
         };
-        who.sees = who.pids.first().copied();
+        targets.sees = targets.pids.first().copied();
         if let Some(cgroup) = &cgroup {
-            who.sees = one_that_runs(args, &cgroup.processes());
+            targets.sees = one_that_runs(args, &cgroup.processes());
         }
-        who.cgroup = cgroup.map(Arc::new);
-        Ok(who)
+        targets.cgroup = cgroup.map(Arc::new);
+        Ok(targets)
     }
 }
 
