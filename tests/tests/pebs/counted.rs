@@ -100,19 +100,20 @@ fn counts_are_exact(soft: &SoftPmu, threads: &str) {
         .filter_map(|it| it["group"].as_u64())
         .collect();
     assert_eq!(groups, [0, 0, 1, 2]);
+    let mut interrupted = 0;
     for visit in &counts.visits {
         let (instructions, calls) = counts.truth(visit);
         let of = |event| counts.exact(visit, event);
         assert_eq!(of("branch-misses"), calls, "{visit:?}");
-        for event in ["instructions", "instructions:u"] {
-            let count = of(event);
-            let is_right = is_within(
-                count,
-                instructions,
-                MARKS + 20_000 * visit.switches.unwrap_or(0),
-            );
-            assert!(is_right, "{event} {count} {instructions} {visit:?}");
-        }
+        let more = MARKS + 20_000 * visit.switches.unwrap_or(0);
+        let user = of("instructions:u");
+        assert!(
+            is_within(user, instructions, more),
+            "{user} {instructions} {visit:?}"
+        );
+        let all = of("instructions");
+        assert!(all >= instructions, "{all} {instructions} {visit:?}");
+        interrupted += usize::from(!is_within(all, instructions, more));
         assert!(
             of("cycles").abs_diff(2 * of("instructions")) < APART,
             "{visit:?}"
@@ -121,6 +122,8 @@ fn counts_are_exact(soft: &SoftPmu, threads: &str) {
         let oncpu = visit.oncpu_ns.expect("switches are recorded") as u64;
         assert!(of("cycles") <= oncpu + APART, "{} {visit:?}", of("cycles"));
     }
+    // Whatever the kernel does in an interrupt counts as the thread's.
+    assert!(20 * interrupted <= counts.visits.len(), "{interrupted}");
 }
 
 #[test]
