@@ -23,7 +23,7 @@ pub(super) use limits::PIDS;
 pub struct DoctorArgs {
     /// Output format
     ///
-    /// json is {"usable", "checks": [...]}.
+    /// json is {"usable", "checks": [{"name", "status", "found", "fix"}]}.
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t = Format::Text)]
     pub format: Format,
 }
@@ -86,10 +86,10 @@ fn text(checks: &[Check]) -> String {
             found.replace(&format!(" ({})", it.found), "")
         });
         text += &format!("{status:<9} {:<20} {found}\n", check.name);
-        if let Some(mend) = &check.mend
-            && before.iter().all(|it| it.mend.as_ref() != Some(mend))
+        if let Some(fix) = &check.fix
+            && before.iter().all(|it| it.fix.as_ref() != Some(fix))
         {
-            text += &format!("{:30} fix: {mend}\n", "");
+            text += &format!("{:30} fix: {fix}\n", "");
         }
     }
     let count = |status| checks.iter().filter(|check| check.status == status).count();
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
     use crate::pmu::host::fixtures;
 
-    /// The text has every check with its mending command, and the verdict.
+    /// The text has every check with its fix, and the verdict.
     #[test]
     fn text_and_verdict() {
         let mut facts = Facts::able(fixtures::bare_guest());

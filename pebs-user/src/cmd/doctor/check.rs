@@ -36,8 +36,8 @@ pub struct Check {
     pub name: &'static str,
     pub status: Status,
     pub found: String,
-    /// Command or step that mends it; always there unless the status is ok.
-    pub mend: Option<String>,
+    /// Command or step that fixes it; always there unless the status is ok.
+    pub fix: Option<String>,
 }
 
 impl Check {
@@ -47,36 +47,36 @@ impl Check {
             name,
             status: Status::Ok,
             found: found.into(),
-            mend: None,
+            fix: None,
         }
     }
 
     /// Works with less.
-    pub(super) fn degraded(name: &'static str, found: impl Into<String>, mend: &str) -> Self {
+    pub(super) fn degraded(name: &'static str, found: impl Into<String>, fix: &str) -> Self {
         Self {
             name,
             status: Status::Degraded,
             found: found.into(),
-            mend: Some(mend.into()),
+            fix: Some(fix.into()),
         }
     }
 
     /// Does not work.
-    pub(super) fn missing(name: &'static str, found: impl Into<String>, mend: &str) -> Self {
+    pub(super) fn missing(name: &'static str, found: impl Into<String>, fix: &str) -> Self {
         Self {
             name,
             status: Status::Missing,
             found: found.into(),
-            mend: Some(mend.into()),
+            fix: Some(fix.into()),
         }
     }
 
     /// Check of a feature that recording needs: missing if the kernel lacks it, degraded if that could not be
     /// tested.
-    pub(super) fn needed(name: &'static str, answer: &Answer, found: &str, mend: &str) -> Self {
+    pub(super) fn needed(name: &'static str, answer: &Answer, found: &str, fix: &str) -> Self {
         match answer {
             Answer::Yes => Self::ok(name, found),
-            Answer::No(reason) => Self::missing(name, reason, mend),
+            Answer::No(reason) => Self::missing(name, reason, fix),
             Answer::Unknown(reason) => {
                 let found = format!("could not be checked: {reason}");
                 Self::degraded(name, found, "run 'sudo pebs-trace doctor'")
@@ -153,11 +153,7 @@ mod tests {
         for facts in [worst, Facts::able(fixtures::bare_guest())] {
             let checks = evaluate(&facts);
             for check in &checks {
-                assert_eq!(
-                    check.status == Status::Ok,
-                    check.mend.is_none(),
-                    "{check:?}"
-                );
+                assert_eq!(check.status == Status::Ok, check.fix.is_none(), "{check:?}");
                 let same = checks
                     .iter()
                     .filter(|other| other.name == check.name)

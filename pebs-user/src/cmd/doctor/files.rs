@@ -50,6 +50,6 @@ mod tests {
         assert!(client.found.contains("/usr/bin/debuginfod-find"));
         let none = of(Debuginfod::NoClient);
         assert_eq!(none.status, Status::Degraded);
-        assert!(none.mend.unwrap().contains("debuginfod"));
+        assert!(none.fix.unwrap().contains("debuginfod"));
     }
 }

@@ -24,9 +24,8 @@ pub(super) fn version(facts: &Facts) -> Check {
 }
 
 pub(super) fn btf(facts: &Facts) -> Check {
-    let mend =
-        "use a kernel with CONFIG_DEBUG_INFO_BTF=y, as distributions have it, and mount /sys";
-    Check::needed("BTF", &facts.btf, "/sys/kernel/btf/vmlinux", mend)
+    let fix = "use a kernel with CONFIG_DEBUG_INFO_BTF=y, as distributions have it, and mount /sys";
+    Check::needed("BTF", &facts.btf, "/sys/kernel/btf/vmlinux", fix)
 }
 
 pub(super) fn ring_buffer(facts: &Facts) -> Check {
@@ -57,14 +56,14 @@ pub(super) fn cookies(facts: &Facts) -> Check {
 }
 
 pub(super) fn sample_program(facts: &Facts) -> Check {
-    let mend = "use a kernel with CONFIG_PERF_EVENTS=y and CONFIG_BPF_EVENTS=y";
-    Check::needed("sample program", &facts.sample_program, "loaded one", mend)
+    let fix = "use a kernel with CONFIG_PERF_EVENTS=y and CONFIG_BPF_EVENTS=y";
+    Check::needed("sample program", &facts.sample_program, "loaded one", fix)
 }
 
 pub(super) fn uprobes(facts: &Facts) -> Check {
     let Some(pmu) = &facts.host.uprobe else {
-        let mend = "use a kernel with CONFIG_UPROBE_EVENTS=y, and mount /sys";
-        return Check::missing("uprobes", "the kernel has no PMU named uprobe", mend);
+        let fix = "use a kernel with CONFIG_UPROBE_EVENTS=y, and mount /sys";
+        return Check::missing("uprobes", "the kernel has no PMU named uprobe", fix);
     };
     let semaphores = if pmu.semaphore.is_some() {
         "with"
@@ -80,12 +79,12 @@ pub(super) fn uprobes(facts: &Facts) -> Check {
 
 /// The scheduler's tracepoint gives time off the CPU; samples do not need it.
 pub(super) fn tracepoints(facts: &Facts) -> Check {
-    let mend = "use a kernel with CONFIG_DEBUG_INFO_BTF=y and CONFIG_TRACEPOINTS=y";
+    let fix = "use a kernel with CONFIG_DEBUG_INFO_BTF=y and CONFIG_TRACEPOINTS=y";
     Check::needed(
         "tracepoints",
         &facts.tracepoints,
         "sched_switch with types: time off the CPU",
-        mend,
+        fix,
     )
 }
 

@@ -31,20 +31,20 @@ pub(super) fn cpus(facts: &Facts) -> Check {
         ),
         Some(last) if u32::from(last.0) >= MAX_CPUS => {
             let found = format!("cpu {} is beyond the {MAX_CPUS} that are recorded", last.0);
-            let mend = format!(
+            let fix = format!(
                 "take it offline: 'echo 0 | sudo tee /sys/devices/system/cpu/cpu{}/online'",
                 last.0
             );
-            Check::degraded("cpus", found, &mend)
+            Check::degraded("cpus", found, &fix)
         }
         Some(_) => Check::ok("cpus", format!("{} online", online.len())),
     }
 }
 
 pub(super) fn clock(facts: &Facts) -> Check {
-    let mend =
+    let fix =
         "use a kernel with CONFIG_PERF_EVENTS=y; in a container allow perf_event_open (seccomp)";
-    Check::needed("software clock", &facts.clock, "opened cpu-clock", mend)
+    Check::needed("software clock", &facts.clock, "opened cpu-clock", fix)
 }
 
 /// Needed only by `mem:` events.
@@ -52,8 +52,8 @@ pub(super) fn breakpoints(facts: &Facts) -> Check {
     match &facts.breakpoints {
         Answer::Yes => Check::ok("breakpoints", "opened one: mem: events work, four per CPU"),
         Answer::No(reason) => {
-            let mend = "end the debugger that holds them; some hypervisors grant none: do without mem: events";
-            Check::degraded("breakpoints", reason, mend)
+            let fix = "end the debugger that holds them; some hypervisors grant none: do without mem: events";
+            Check::degraded("breakpoints", reason, fix)
         }
         Answer::Unknown(reason) => {
             let found = format!("could not be checked: {reason}");
