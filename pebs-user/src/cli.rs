@@ -96,8 +96,8 @@ pub enum Cmd {
     /// Prints to stderr which visits the output contains, and their weights. perfetto and firefox show every sample
     /// at its time; csv has the columns of the tables; the others show the estimated CPU time of functions (self_ns;
     /// events, if the event is not a clock) and the time of waits, so that the parts of an item add up to its
-    /// duration. csv, folded and flamegraph take traces of any size; the others hold up to 100,000 visits: of a
-    /// larger trace the slowest and a uniform sample. In a trace recorded with --call-graph a stack is the probe and
+    /// duration. csv, folded and flamegraph take traces of any size; the others hold up to 100,000 visits (perfetto with
+    /// up to 10 million samples, firefox 2 million): of a larger trace the slowest and a uniform sample. In a trace recorded with --call-graph a stack is the probe and
     /// the callers of the function, and an estimate is divided among its stacks by their samples; otherwise a stack
     /// is the probe and the function.
     Export(cmd::export::ExportArgs),
@@ -123,7 +123,7 @@ pub enum Cmd {
     /// List the events that can be sampled, and their precision
     ///
     /// For each name: whether its samples can be precise (yes; no; only: it counts correctly only with :p; -:
-    /// unknown), whether the hardware collects many samples before one interrupt (bulk: PEBS from Skylake on), and
+    /// unknown), whether the hardware buffers many samples before one interrupt (bulk: PEBS from Skylake on), and
     /// what it counts. Names come from the kernel, from the PMUs in sysfs, and from Intel's event lists, which are
     /// built in.
     ///
@@ -165,8 +165,8 @@ pub enum Cmd {
     /// are from the truth: accuracy of counts, sensitivity to the reset value and stability, bias and attribution,
     /// many events at once, memory accesses, user and kernel mode, overhead, and time stamps of whole recordings.
     /// Tries every event of the machine: PEBS, IBS, breakpoints, page faults and clocks. Each row is 'exact',
-    /// 'stand-in' or 'not on this machine'. Needs root, no other programs, and at most 3 minutes; repeat it on an
-    /// idle machine before you trust a deviation.
+    /// 'stand-in' or 'not on this machine'. Needs root and an idle machine, and takes at most 3 minutes; repeat
+    /// it before you trust a deviation.
     ///
     /// The last result is saved in ~/.cache/pebs-trace (or $XDG_CACHE_HOME/pebs-trace); 'pebs-trace doctor' shows it.
     /// A result written with --format json can be shared: it holds CPU, kernel and figures, no host or user names.

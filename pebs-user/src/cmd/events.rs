@@ -41,7 +41,7 @@ pub struct EventsArgs {
     /// Output format
     ///
     /// json also has the code of each event.
-    #[arg(long, value_enum, default_value_t, value_name = "FORM")]
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
     pub format: EventsFormat,
     /// List the events of another Intel CPU, such as 6-55-4
     ///

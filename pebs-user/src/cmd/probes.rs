@@ -48,7 +48,7 @@ pub struct ProbesArgs {
     /// Output format
     ///
     /// json and csv hold the same rows, with addresses in decimal.
-    #[arg(long, value_enum, default_value_t, value_name = "FORM")]
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
     pub format: ProbesFormat,
 }
 

@@ -53,7 +53,7 @@ fn default_is_in_bulk() {
     let trace = recording.trace();
     check::whole_visits(&trace, &truth);
     let first = "transport bulk: uops_retired.all every 100003 events: \
-        the hardware collects many samples before one interrupt";
+        the hardware buffers many samples before one interrupt";
     assert!(recording.tool.stderr.contains(first), "{}", recording.tool);
     assert_eq!(trace.json["transport"], "bulk");
     let event = &trace.json["events"][0];

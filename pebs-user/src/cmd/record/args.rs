@@ -28,7 +28,7 @@ pub enum ReturnArg {
 /// How samples come from the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum TransportArg {
-    /// bulk if the hardware collects samples, else bpf
+    /// bulk if the hardware buffers samples, else bpf
     #[default]
     Auto,
     /// An eBPF program reads each sample
@@ -221,7 +221,7 @@ pub struct RecordArgs {
     /// How to get samples from the kernel
     ///
     /// bulk: the kernel writes them to perf's rings, with PEBS many per interrupt. bpf: an eBPF program reads each
-    /// sample, one per interrupt. auto is bulk if the hardware collects several records before an interrupt, else
+    /// sample, one per interrupt. auto is bulk if the hardware buffers several samples before an interrupt, else
     /// bpf; the first line of a recording has the choice and its reason.
     #[arg(long, value_name = "HOW", value_enum, default_value_t)]
     #[arg(help_heading = "What to record")]
@@ -320,7 +320,7 @@ pub struct RecordArgs {
     /// export shows whole stacks. Needs --transport bpf, which auto then selects.
     ///
     /// lbr takes the CPU's last branch records, which hold the calls that have not returned (Intel from Haswell on,
-    /// core events): no frame pointers, user space only, the newest 8 to 32 calls since the thread is sampled. A
+    /// core events): no frame pointers, user space only, the newest 8 to 32 calls since the thread was first sampled. A
     /// sample takes up to 800 bytes of a ring. Needs --transport bulk, which auto then selects.
     ///
     /// -g without HOW is fp, as for perf record.

@@ -55,14 +55,14 @@ pub(super) fn choose(
         (TransportArg::Bulk, None) => Choice {
             how: Transport::Bulk,
             why: if buffered {
-                "the hardware collects many samples before one interrupt".to_owned()
+                "the hardware buffers many samples before one interrupt".to_owned()
             } else {
                 "requested; these events still interrupt at each sample".to_owned()
             },
         },
         (TransportArg::Auto, None) if buffered => Choice {
             how: Transport::Bulk,
-            why: "the hardware collects many samples before one interrupt".to_owned(),
+            why: "the hardware buffers many samples before one interrupt".to_owned(),
         },
         (TransportArg::Auto, Some((what, _))) if buffered => Choice {
             how: Transport::Bpf,
