@@ -34,8 +34,8 @@ tables! {
     visits = Visits, VisitRow (Copy), VisitFields in VisitColumns {
         /// Number of the visit, from 1, in order of closing on its thread.
         visit_id: u64,
-        /// The item: the value of `id=`, else a number from 1 in order of beginning on its thread; of threads that began
-        /// within some ms of one another, in no order. Of a visit that serves several items the batch's number.
+        /// The item: the value of `id=`. Without it a number from 1, in the order in which visits of a thread begin; between
+        /// threads that order is only rough. For a visit that serves several items the number of the batch.
         item_id: u64,
         /// The probe that made the visit.
         probe_id: ProbeId,
@@ -87,11 +87,11 @@ tables! {
         reclaim_ns: Option<i64>,
         /// Page faults whose page had to be read.
         major_faults: Option<u32>,
-        /// Time on its thread's CPU that belongs to no single item, as several were open and no mark says which one the thread
-        /// turned to, or it is the event loop's own. The same instant is in each of the open visits. Null like `oncpu_ns`.
+        /// Time on its thread's CPU that belongs to no single item: several were open and no mark says which one the thread
+        /// worked on, or it is the event loop's own. It is counted in each of the open visits. Null like `oncpu_ns`.
         shared_ns: Option<i64>,
-        /// Time in which its thread slept while it was turned to no item, or to another one: no wait of this visit, and
-        /// no work of others. Null like `oncpu_ns`.
+        /// Time in which its thread slept while it worked on no item, or on another one: neither a wait of this visit
+        /// nor work of others. Null like `oncpu_ns`.
         idle_ns: Option<i64>,
     }
 
@@ -157,7 +157,7 @@ tables! {
         begin_ns: TraceNs,
         /// Time at which it was switched in again.
         end_ns: TraceNs,
-        /// The function of user space that went to wait; null if unknown.
+        /// The user-space function that blocked; null if unknown.
         function_id: Option<FunctionId>,
         /// `runnable` (preempted), `sleeping`, `uninterruptible`, `stopped` or `dead`; `blocked` if a recording has no more
         /// detail.
@@ -259,7 +259,7 @@ tables! {
         kernel: bool,
         /// Whether it was inlined into its caller: it has no offset of its own.
         inlined: bool as NullableTruth,
-        /// System call in which it ran: a function of the kernel has a row for each; null: in none (a fault, an
+        /// System call in which it ran (a kernel function has a row for each); null: in none (a fault, an
         /// interrupt), or unknown (samples with call stacks, `--transport bulk`, imported ones).
         system_call: Option<String>,
     }
@@ -274,18 +274,17 @@ tables! {
         cpu: Option<Cpu>,
         /// Thread; null: all.
         tid: Option<Tid>,
-        /// A reason of the ledger. `throttled`: from the last sample before the kernel stopped a counter to the next one, 10 ms
-        /// at most; `cpu_came_online`: until a CPU was sampled.
+        /// A reason of the ledger in `trace.json`, such as `dropped_ring_full`. `throttled`: from the last sample before the
+        /// kernel stopped a counter to the next one, 10 ms at most; `cpu_came_online`: until a CPU was sampled.
         reason: String,
         /// Records lost; null if the kernel does not say.
         records: Option<u64>,
     }
 
-    /// One row per sample that has data of its memory access, or of the op that AMD's IBS followed.
+    /// One row per sample that has data of its memory access, or of the op that AMD's IBS tagged.
     ///
-    /// A table of its own, not columns of `samples`: samples of most events have no access, and every column of `samples`
-    /// costs time when they are written. A row has its visit and function; `tid`, `time_ns` and `event` find its row in
-    /// `samples`.
+    /// A separate table, not columns of `samples`, as samples of most events have no access. `tid`, `time_ns` and `event`
+    /// find a row's sample in `samples`.
     memory = Memory, MemoryRow<'a> (Copy), MemoryColumns {
         /// Time of the sample.
         time_ns: TraceNs,
@@ -361,8 +360,8 @@ tables! {
 
     /// One row per visit and event that was counted, with `--count` only.
     ///
-    /// Counted is what the thread did on the CPU while the visit was its current one, as in `visits.oncpu_ns`, in user mode
-    /// and in the kernel unless the event says otherwise. What the marks of nested visits do is in them.
+    /// Events of the thread on the CPU while the visit was its current one, as in `visits.oncpu_ns`, in user mode and in
+    /// the kernel unless the event is limited to one (`:u`, `:k`). Marks of nested visits are counted, too.
     counts = Counts, CountRow<'a> (Copy), CountColumns {
         /// The visit.
         visit_id: u64,
@@ -370,21 +369,22 @@ tables! {
         item_id: u64,
         /// Number of the event in `counted` of `trace.json`.
         event: EventId,
-        /// How often it happened, of clocks ns; null if it had no turn on a counter, or is unknown.
+        /// Number of events; ns for clocks. Null if it had no turn on a counter, or is unknown.
         count: Option<u64>,
         /// Time in which it was to be counted; null if that is unknown.
         enabled_ns: Option<i64>,
         /// Time in which it was counted: less where events take turns on a counter, or it is not counted on some CPUs.
         running_ns: Option<i64>,
-        /// `exact`; `scaled`: it had a turn for a part of the time, and `count` is what was counted x `enabled_ns` /
-        /// `running_ns`; `no turn`; `unknown`: a record is missing, or some of the thread's time may be another item's.
+        /// `exact`; `scaled`: it was on a counter for a part of the time, and `count` is what was counted x `enabled_ns` /
+        /// `running_ns`; `no turn`: it was never on a counter; `unknown`: a record is missing, or some of the thread's time
+        /// may be another item's.
         state: &'a str as Text,
     }
 
     /// One row per thread, interval and event that was counted, with `--count-interval` only.
     ///
-    /// Of every thread that is traced, from when it first took the CPU, made a mark or was running at the end of an interval, up to its end;
-    /// the sum over intervals is all that it did. A thread that was not on the CPU in an interval has no row there.
+    /// For every traced thread, from when it first took the CPU, made a mark or was running at the end of an interval, up
+    /// to its end; the sum over intervals is all that it did. A thread that was not on the CPU in an interval has no row there.
     interval_counts = IntervalCounts, IntervalCountRow<'a> (Copy), IntervalCountColumns {
         /// Process.
         pid: Pid,
@@ -394,7 +394,7 @@ tables! {
         begin_ns: TraceNs,
         /// Number of the event in `counted` of `trace.json`.
         event: EventId,
-        /// How often it happened, of clocks ns; null if it had no turn on a counter, or is unknown.
+        /// Number of events; ns for clocks. Null if it had no turn on a counter, or is unknown.
         count: Option<u64>,
         /// Time on the CPU in which it was to be counted; null if that is unknown.
         enabled_ns: Option<i64>,
@@ -460,8 +460,8 @@ flags! {
         SHARED = 12, "shared",
         /// Not all ids of a [`SHARED`] visit's items are known: there are more than are read, or they could not be read.
         IDS_MISSING = 13, "ids_missing",
-        /// Part of its time belongs to no single item, as several were open and no mark says which one the thread turned to
-        /// (`--resume`): its time on the CPU and its waits are not all known.
+        /// Part of its time belongs to no single item, as several were open and no mark says which one the thread worked
+        /// on (`--resume`): its time on the CPU and its waits are not all known.
         TIME_SHARED = 14, "time_shared",
     }
 }
@@ -469,7 +469,7 @@ flags! {
 flags! {
     /// Bits of `samples.flags`.
     sample_flag {
-        /// The hardware vouches for the ip.
+        /// The hardware reports that the ip is exact.
         EXACT_IP = 0, "exact_ip",
         /// Taken in kernel mode.
         KERNEL = 1, "kernel",
