@@ -98,13 +98,13 @@ mod tests {
         );
     }
 
-    /// The guide shows four queries for DuckDB and one for pandas.
+    /// The guide shows six queries for DuckDB and one for pandas.
     #[test]
-    fn guide_has_six() {
+    fn guide_has_seven() {
         let queries = of_guide().unwrap();
         let sql = queries
             .iter()
             .filter(|query| matches!(query, Query::Sql(_)));
-        assert_eq!((queries.len(), sql.count()), (6, 5));
+        assert_eq!((queries.len(), sql.count()), (7, 6));
     }
 }
