@@ -106,14 +106,13 @@ fn counts_are_exact(soft: &SoftPmu, threads: &str) {
         let of = |event| counts.exact(visit, event);
         assert_eq!(of("branch-misses"), calls, "{visit:?}");
         let more = MARKS + 20_000 * visit.switches.unwrap_or(0);
-        let user = of("instructions:u");
-        assert!(
-            is_within(user, instructions, more),
-            "{user} {instructions} {visit:?}"
-        );
-        let all = of("instructions");
-        assert!(all >= instructions, "{all} {instructions} {visit:?}");
-        interrupted += usize::from(!is_within(all, instructions, more));
+        let counts = ["instructions", "instructions:u"].map(of);
+        let is_least = counts.iter().all(|count| *count >= instructions);
+        assert!(is_least, "{counts:?} {instructions} {visit:?}");
+        let is_right = counts
+            .iter()
+            .all(|count| is_within(*count, instructions, more));
+        interrupted += usize::from(!is_right);
         assert!(
             of("cycles").abs_diff(2 * of("instructions")) < APART,
             "{visit:?}"
@@ -122,8 +121,8 @@ fn counts_are_exact(soft: &SoftPmu, threads: &str) {
         let oncpu = visit.oncpu_ns.expect("switches are recorded") as u64;
         assert!(of("cycles") <= oncpu + APART, "{} {visit:?}", of("cycles"));
     }
-    // Whatever the kernel does in an interrupt counts as the thread's.
-    assert!(20 * interrupted <= counts.visits.len(), "{interrupted}");
+    // Whatever is done in an interrupt counts as the code that it came in, in either mode: see `softpmu/counter.c`.
+    assert!(10 * interrupted <= counts.visits.len(), "{interrupted}");
 }
 
 #[test]
