@@ -106,10 +106,10 @@ fn counts_are_exact(soft: &SoftPmu, threads: &str) {
         let of = |event| counts.exact(visit, event);
         assert_eq!(of("branch-misses"), calls, "{visit:?}");
         let more = MARKS + 20_000 * visit.switches.unwrap_or(0);
-        let counts = ["instructions", "instructions:u"].map(of);
-        let is_least = counts.iter().all(|count| *count >= instructions);
-        assert!(is_least, "{counts:?} {instructions} {visit:?}");
-        let is_right = counts
+        let both = ["instructions", "instructions:u"].map(of);
+        let is_least = both.iter().all(|count| *count >= instructions);
+        assert!(is_least, "{both:?} {instructions} {visit:?}");
+        let is_right = both
             .iter()
             .all(|count| is_within(*count, instructions, more));
         interrupted += usize::from(!is_right);
