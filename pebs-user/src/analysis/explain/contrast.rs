@@ -96,17 +96,24 @@ impl Naming<'_> {
         let function = key.function().map(|id| id.0);
         self.names.get(function).module_only()
     }
+}
 
-    /// Whether a module is the kernel or has no probe: it works on behalf of its callers.
-    fn is_foreign(&self, module: &FunctionName) -> bool {
-        let mut sites = self.probes.iter().flat_map(|it| &it.sites).peekable();
-        let Some(path) = &module.module else {
-            return false;
-        };
-        // By name only: paths are as the process has them here, and as we do there.
-        let probed = |site: &SiteInfo| file_name(&site.path) == file_name(path);
-        module.kernel || sites.peek().is_some() && !sites.any(probed)
-    }
+/// Whether a module is the kernel or has no probe: it works on behalf of its callers.
+fn is_foreign(probes: &[ProbeInfo], module: &FunctionName) -> bool {
+    let mut sites = probes.iter().flat_map(|it| &it.sites).peekable();
+    let Some(path) = &module.module else {
+        return false;
+    };
+    // By name only: paths are as the process has them here, and as we do there.
+    let is_site = |site: &SiteInfo| file_name(&site.path) == file_name(path);
+    // A process that was started by a symbolic link has the link's name, as its user types it.
+    let is_typed = |probe: &ProbeInfo| {
+        let binary = probe.spec.split(':').next().unwrap_or_default();
+        file_name(binary) == file_name(path)
+    };
+    let has_sites = sites.peek().is_some();
+    let has_probe = sites.any(is_site) || probes.iter().any(is_typed);
+    module.kernel || has_sites && !has_probe
 }
 
 /// A part of the latency in both classes.
@@ -485,7 +492,7 @@ fn together(
     let mut modules: Vec<FunctionName> = Vec::new();
     for row in parts.iter().filter(|row| row.is_function()) {
         let module = row.id.1.module_only();
-        if naming.is_foreign(&module) && !modules.contains(&module) {
+        if is_foreign(naming.probes, &module) && !modules.contains(&module) {
             modules.push(module);
         }
     }
@@ -690,4 +697,36 @@ fn correlation_squared([n, x, xx, xy, y, yy]: &[f64; 6]) -> Option<f64> {
     let covariance = xy - x * y / n;
     let (of_x, of_y) = (xx - x * x / n, yy - y * y / n);
     (of_x > 0.0 && of_y > 0.0).then(|| covariance * covariance / (of_x * of_y))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::fixtures;
+    use crate::store::run::EntryClass;
+
+    /// A program that runs by a symbolic link, as Debian's redis-server does, is not a library.
+    #[test]
+    fn program_of_another_name() {
+        let mut info = fixtures::info(&["redis-server:processCommand"]);
+        info.probes[0].sites = vec![SiteInfo {
+            path: "/usr/bin/redis-check-rdb".to_owned(),
+            place: "processCommand".to_owned(),
+            file_offset: 0,
+            role: "begin".to_owned(),
+            kind: "uprobe".to_owned(),
+            instruction: String::new(),
+            class: EntryClass::Emulated,
+        }];
+        let is_foreign = |module: &str| {
+            let module = FunctionName {
+                module: Some(module.to_owned()),
+                ..FunctionName::default()
+            };
+            super::is_foreign(&info.probes, &module)
+        };
+        assert!(!is_foreign("/usr/bin/redis-server"));
+        assert!(!is_foreign("/usr/bin/redis-check-rdb"));
+        assert!(is_foreign("/usr/lib/x86_64-linux-gnu/libc.so.6"));
+    }
 }
