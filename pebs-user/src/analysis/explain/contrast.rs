@@ -718,15 +718,15 @@ mod tests {
             instruction: String::new(),
             class: EntryClass::Emulated,
         }];
-        let is_foreign = |module: &str| {
+        let foreign = |module: &str| {
             let module = FunctionName {
                 module: Some(module.to_owned()),
                 ..FunctionName::default()
             };
-            super::is_foreign(&info.probes, &module)
+            is_foreign(&info.probes, &module)
         };
-        assert!(!is_foreign("/usr/bin/redis-server"));
-        assert!(!is_foreign("/usr/bin/redis-check-rdb"));
-        assert!(is_foreign("/usr/lib/x86_64-linux-gnu/libc.so.6"));
+        assert!(!foreign("/usr/bin/redis-server"));
+        assert!(!foreign("/usr/bin/redis-check-rdb"));
+        assert!(foreign("/usr/lib/x86_64-linux-gnu/libc.so.6"));
     }
 }
