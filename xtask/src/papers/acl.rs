@@ -302,7 +302,7 @@ fn differs(
          247 are not possible with the stock library, which holds what one context takes in one trie). {} *Bias.* At {reset} us \
          pooled estimates are {:+.0}, {:+.0} and {:+.0} % off the log. There a sample takes {:.0} % of each interval, so each 5 % of \
          what it costs are {:.0} % of what is left to the program. {} Experiment: the longer items, where a sample takes no more \
-         of an interval than in the paper. {}",
+         of an interval than in the paper, are off by the little that is said of them above. {}",
         baseline[0].median,
         baseline[1].median,
         baseline[2].median,

@@ -104,9 +104,9 @@ fn is_foreign(probes: &[ProbeInfo], module: &FunctionName) -> bool {
     let Some(path) = &module.module else {
         return false;
     };
-    // By name only: paths are as the process has them here, and as we do there.
+    // By file name only: the process may see other paths than we do.
     let is_site = |site: &SiteInfo| file_name(&site.path) == file_name(path);
-    // A process that was started by a symbolic link has the link's name, as its user types it.
+    // A module that was started by a symbolic link is named after the link, as SPEC mostly is.
     let is_typed = |probe: &ProbeInfo| {
         let binary = probe.spec.split(':').next().unwrap_or_default();
         file_name(binary) == file_name(path)
