@@ -9,8 +9,8 @@ use crate::units::Tid;
 /// Rows per encoding step: few enough for the L1 cache.
 pub(crate) const BLOCK_ROWS: usize = 128;
 
-/// Rows sorted by thread at once: 2 MiB.
-pub(crate) const ORDERED_ROWS: usize = 32 * 1024;
+/// Rows sorted by thread at once: 1 MiB.
+pub(crate) const ORDERED_ROWS: usize = 16 * 1024;
 
 /// Number of consecutive rows of a thread that are encoded where they lie.
 const LONG_TURN: usize = BLOCK_ROWS / 2;

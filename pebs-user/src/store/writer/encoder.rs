@@ -18,8 +18,9 @@ use super::super::tables::RowColumns as _;
 use super::super::visit_block::VisitBlock;
 use super::Estimate;
 
-/// Maximum waiting blocks: one is encoded while another waits and the next is made.
-const QUEUE: usize = 1;
+/// Maximum waiting blocks: one is encoded while others wait and the next is made. With one alone the threads wait for
+/// each other.
+const QUEUE: usize = 2;
 
 /// Data shared by the threads. Lock order: columns, then the output.
 pub(super) struct Shared {
