@@ -77,7 +77,7 @@ fn reports() {
         let json: serde_json::Value = serde_json::from_str(&report(&import, "json")).unwrap();
         let with_access = json["events"].as_array().unwrap().iter();
         let with_access: u64 = with_access
-            .map(|event| event["told"].as_u64().unwrap())
+            .map(|event| event["with_access"].as_u64().unwrap())
             .sum();
         assert_eq!(with_access, rows, "{name}");
     }

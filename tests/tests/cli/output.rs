@@ -79,9 +79,8 @@ fn full() {
     let disk = need!(Tmpfs::mount("4m"));
     let workload = Workload::build("short_visits");
     // Marks take half of its time: recorded all the same. More than fits however small closed segments become.
-    let args = ["800000", "50000"];
-    let alone = workload.run(&args);
-    let mut target = workload.start(&args);
+    let alone = workload.run(&["800000", "0"]);
+    let mut target = workload.start(&["800000", "80000"]);
     let _lock = Lock::recording();
     let trace = disk.0.path().join("trace");
     let (spec, pid) = (

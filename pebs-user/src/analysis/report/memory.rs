@@ -59,7 +59,6 @@ pub(crate) struct EventAccesses {
     pub event: EventInfo,
     pub samples: u64,
     /// Samples with any data on their access.
-    #[serde(rename = "told")]
     pub with_access: u64,
     /// Those of them in visits that are left out: they overlap a loss, have no end, or are of another probe.
     pub left_out: u64,
