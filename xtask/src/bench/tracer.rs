@@ -223,6 +223,8 @@ impl Tracers {
                 &format!("{}:{function}", self.workload.display()),
             ])
             .args(["--event", "cpu-clock", "--reset", &reset.to_string()])
+            // As the others do it; marks take most of this target's time.
+            .args(["--return", "uretprobe", "--force"])
             .args(["--no-switches", "-o"])
             .arg(trace)
             .arg("--")
