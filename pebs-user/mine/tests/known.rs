@@ -78,7 +78,7 @@ fn order_of_weights(seeds: usize) {
 #[test]
 fn known_pairs() {
     let mut others = 0;
-    for seed in 100..105 {
+    for seed in 100..103 {
         let (series, outcome) = known(seed, 1_500, EVENTS);
         let ranking = rank(&series, &outcome, &options(seed)).unwrap();
         let how = interact::Options {

@@ -87,6 +87,11 @@ pub(crate) struct BulkRing {
 }
 
 impl BulkRing {
+    /// Bytes that it holds.
+    pub(crate) const fn capacity(&self) -> usize {
+        self.ring.capacity()
+    }
+
     /// Copies the ring's records unchanged, with headers; returns the time up to which it is complete. `last`: no
     /// more records will come.
     ///

@@ -16,7 +16,7 @@ use crossbeam_channel::{Receiver, Sender};
 use crate::collect::bulk::BulkRing;
 use crate::collect::kernel_map::Counters;
 use crate::collect::ring::{ReadExtent, Ring};
-use crate::collect::sideband::Sideband;
+use crate::collect::sideband::{RING_RECORDS, Sideband};
 use crate::stream::cycle::{BulkStream, Cycle};
 use crate::units::{Cpu, KtimeNs};
 
@@ -27,8 +27,8 @@ const QUIET_PAUSE: Duration = Duration::from_millis(8);
 /// A ring is complete up to this time before the check, ns. A program reads the time right after the store that
 /// reserves its room, and the reader may see that store a moment later.
 const STORE_DELAY_NS: u64 = 10_000;
-/// A round that took fewer bytes is quiet.
-const QUIET_BYTES: usize = 4096;
+/// A round is quiet if it took less than this part of every ring. A round costs the same however little it takes.
+const QUIET_SHARE: usize = 16;
 /// Rounds without bytes between two cycles that are handed on all the same.
 const HEARTBEAT: u32 = 12;
 
@@ -80,7 +80,7 @@ impl Drain {
             self.bulk.extend(self.more_bulk.try_iter());
             whole.resize(self.rings.len() + self.bulk.len(), KtimeNs(0));
             let mut cycle = self.empty.try_recv().unwrap_or_default();
-            let bytes = self.round(&mut cycle, &mut whole, last);
+            let Taken { bytes, is_quiet } = self.round(&mut cycle, &mut whole, last);
             quiet_rounds = if bytes == 0 { quiet_rounds + 1 } else { 0 };
             self.waiting_bytes
                 .fetch_add(cycle.bytes(), Ordering::AcqRel);
@@ -88,20 +88,19 @@ impl Drain {
             if hand_on && self.full.send(cycle).is_err() || last {
                 return;
             }
-            std::thread::sleep(if bytes < QUIET_BYTES {
-                QUIET_PAUSE
-            } else {
-                BUSY_PAUSE
-            });
+            std::thread::sleep(if is_quiet { QUIET_PAUSE } else { BUSY_PAUSE });
         }
     }
 
-    /// Reads every ring; returns the number of bytes and events.
-    fn round(&mut self, cycle: &mut Cycle, whole: &mut [KtimeNs], last: bool) -> usize {
+    /// Reads every ring.
+    fn round(&mut self, cycle: &mut Cycle, whole: &mut [KtimeNs], last: bool) -> Taken {
         cycle
             .streams
             .resize_with(self.rings.len(), || (Cpu(0), Vec::new()));
-        let mut bytes = 0;
+        let mut taken = Taken {
+            bytes: 0,
+            is_quiet: true,
+        };
         for (n, (cpu, ring)) in self.rings.iter_mut().enumerate() {
             let (stream_cpu, stream) = &mut cycle.streams[n];
             *stream_cpu = *cpu;
@@ -110,9 +109,9 @@ impl Drain {
             if ring.take(stream) == ReadExtent::Everything {
                 whole[n] = KtimeNs(looked_at.0.saturating_sub(STORE_DELAY_NS + self.lag_ns));
             }
-            bytes += stream.len();
+            taken.add(stream.len(), ring.capacity());
         }
-        bytes += self.bulk_round(cycle, &mut whole[self.rings.len()..], last);
+        self.bulk_round(cycle, &mut whole[self.rings.len()..], (last, &mut taken));
         cycle.frontier = whole.iter().copied().min().unwrap_or_default();
         cycle.sideband.clear();
         if let Some(sideband) = &mut self.sideband {
@@ -124,18 +123,37 @@ impl Drain {
             .counters
             .extend((0..self.counters.cpus()).map(|cpu| self.counters.row(cpu)));
         cycle.counted_at = now();
-        bytes + cycle.sideband.len()
+        taken.add(cycle.sideband.len(), RING_RECORDS);
+        taken
     }
 
-    /// Reads the rings of the bulk transport; returns the number of bytes.
-    fn bulk_round(&mut self, cycle: &mut Cycle, whole: &mut [KtimeNs], last: bool) -> usize {
+    /// Reads the rings of the bulk transport.
+    fn bulk_round(
+        &mut self,
+        cycle: &mut Cycle,
+        whole: &mut [KtimeNs],
+        (last, taken): (bool, &mut Taken),
+    ) {
         cycle.bulk.resize_with(self.bulk.len(), BulkStream::default);
-        let mut bytes = 0;
         for ((ring, stream), whole) in self.bulk.iter_mut().zip(&mut cycle.bulk).zip(whole) {
             *whole = ring.take(stream, last);
-            bytes += stream.bytes.len();
+            taken.add(stream.bytes.len(), ring.capacity());
         }
-        bytes
+    }
+}
+
+/// What a round took.
+struct Taken {
+    /// Number of bytes and events.
+    bytes: usize,
+    is_quiet: bool,
+}
+
+impl Taken {
+    /// Adds what was in a ring of this capacity.
+    const fn add(&mut self, bytes: usize, capacity: usize) {
+        self.bytes += bytes;
+        self.is_quiet &= bytes < capacity / QUIET_SHARE;
     }
 }
 

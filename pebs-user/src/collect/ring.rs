@@ -100,6 +100,11 @@ impl Ring {
         &self.fd
     }
 
+    /// Bytes that it holds.
+    pub(crate) const fn capacity(&self) -> usize {
+        self.size
+    }
+
     /// Appends all complete records to `out`, framed as in the ring, and frees their room.
     ///
     /// Cost: one copy and a check of each record's header; no system call.

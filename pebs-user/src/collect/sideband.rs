@@ -14,8 +14,11 @@ use crate::pmu::open::{OpenError, OpenErrorKind, PerfEvent, READ_FORMAT, Target}
 use crate::stream::sideband::{SidebandEvent, decode};
 use crate::units::Cpu;
 
-/// Size of each ring: about 500 records; at 2 ms between polls more than 100 program starts.
+/// Size of each ring: at 2 ms between polls room for more than 100 program starts.
 const RING_BYTES: usize = 64 << 10;
+
+/// About as many records as fit in a ring.
+pub(crate) const RING_RECORDS: usize = 500;
 
 /// Process records are not available.
 #[derive(Debug, thiserror::Error)]
