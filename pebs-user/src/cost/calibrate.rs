@@ -40,7 +40,7 @@ use crate::units::{Cpu, EventId, KtimeNs, Pid, Tid};
 pub(crate) mod counts;
 pub(crate) mod measured;
 pub(crate) mod saved;
-mod speed;
+pub(crate) mod speed;
 pub(crate) mod sweep;
 pub(crate) mod with_options;
 

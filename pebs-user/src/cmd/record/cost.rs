@@ -10,6 +10,7 @@ use crate::collect::session::Transport;
 use crate::correlate::{ExtraRecords, MarkTime};
 use crate::cost::calibrate::measured::Measured;
 use crate::cost::calibrate::saved::{self, Calibration, Folder, LoadedCalibration};
+use crate::cost::calibrate::speed::Speed;
 use crate::cost::calibrate::with_options::Extras;
 use crate::cost::calibrate::{self, Preparing, UnitCosts, Wanted};
 use crate::cost::overhead::Window;
@@ -57,15 +58,16 @@ impl KnownCosts {
     /// Measures the cost of marks again and keeps the lower figure, so that one disturbed measurement does not make
     /// a recording impossible.
     pub(super) fn measure_marks_again(&mut self, plan: &Plan) {
+        let before = Speed::now(true);
         let again = marks_again(plan, &self.units);
         if again != self.units {
             self.units = again;
-            self.keep(plan);
+            self.keep(plan, &before);
         }
     }
 
-    /// Saves the measured costs for later recordings.
-    fn keep(&self, plan: &Plan) {
+    /// Saves the costs measured since the machine had this speed, for later recordings.
+    fn keep(&self, plan: &Plan, before: &Speed) {
         let (Some(key), Some(folder)) = (key_of(plan), Folder::of_user()) else {
             return;
         };
@@ -74,7 +76,13 @@ impl KnownCosts {
         if self.calibration.is_some() {
             units.sample_ns = None;
         }
-        if let Err(error) = Measured::new(&plan.host, &key, &units).save(&folder, &plan.host) {
+        let Some(measured) = Measured::since(before, &plan.host, &key, &units) else {
+            tracing::debug!(
+                "costs are not kept: the machine's speed changed while they were measured"
+            );
+            return;
+        };
+        if let Err(error) = measured.save(&folder, &plan.host) {
             tracing::debug!("cannot keep what was measured: {error}");
         }
     }
@@ -158,6 +166,7 @@ impl Measuring {
         // Only samples with one interrupt each can be measured now.
         let other_samples = plan.transport.how == Transport::Bulk && buffered;
         if let Some(prepared) = self.prepared {
+            let before = Speed::now(true);
             let mut units = calibrate::measure_with(
                 prepared,
                 Wanted {
@@ -176,7 +185,7 @@ impl Measuring {
             );
             known.units.fill(&mut units);
             known.units = units;
-            known.keep(plan);
+            known.keep(plan, &before);
         }
         if counts_cost(plan)
             && let Some(pmu) = UprobePmu::read(Path::new("/"))

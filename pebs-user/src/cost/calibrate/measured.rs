@@ -3,8 +3,8 @@
 //!
 //! They are valid for the same machine, kernel, event and version of pebs-trace, and for `LASTS`, as a virtual
 //! machine may have moved. Costs are scaled by the ratio of the machine's speed now to that when they were
-//! measured, so that those measured beside a busy neighbour do no harm later. Files that do not match, are damaged,
-//! or were measured at a very different speed are ignored.
+//! measured. Files that do not match, are damaged, or were measured at a very different speed are ignored, and costs
+//! measured while the speed changed are not saved, so that those measured beside a busy neighbour do no harm later.
 
 use std::io;
 use std::time::{Duration, SystemTime};
@@ -48,9 +48,20 @@ pub(crate) struct Measured {
 }
 
 impl Measured {
-    /// The costs measured now for samples with this key.
+    /// The costs measured since the machine had this speed, for samples with this key; `None` if the speed has changed.
     #[must_use]
-    pub(crate) fn new(host: &Host, key: &str, costs: &UnitCosts) -> Self {
+    pub(crate) fn since(before: &Speed, host: &Host, key: &str, costs: &UnitCosts) -> Option<Self> {
+        let speed = Speed::now(costs.pause.is_some());
+        let before = Speed {
+            interrupt_ns: before.interrupt_ns.filter(|_| costs.pause.is_some()),
+            ..*before
+        };
+        speed
+            .is_near(&before)
+            .then(|| Self::new(speed, host, key, costs))
+    }
+
+    fn new(speed: Speed, host: &Host, key: &str, costs: &UnitCosts) -> Self {
         let pause = |it: Pause| [it.before, it.after, it.spread];
         Self {
             version: VERSION,
@@ -59,7 +70,7 @@ impl Measured {
             kernel: host.release.clone(),
             event: key.to_owned(),
             taken_s: now_s(),
-            speed: Speed::now(costs.pause.is_some()),
+            speed,
             sample_ns: costs.sample_ns,
             switch_ns: costs.switch_ns,
             pause: costs.pause.map(pause),
@@ -163,38 +174,35 @@ mod tests {
             }),
             ..UnitCosts::default()
         };
-        let good = Measured::new(&host, "cpu-clock", &costs);
+        let then = Speed {
+            loop_ns: 100.0,
+            interrupt_ns: Some(2_000.0),
+        };
+        let good = Measured::new(then, &host, "cpu-clock", &costs);
         assert_eq!(Measured::load(&folder, &host, "cpu-clock"), None);
         good.save(&folder, &host).unwrap();
         let mut found = UnitCosts::default();
         let kept = Measured::load(&folder, &host, "cpu-clock").unwrap();
         assert!(kept.apply_at(&good.speed, &mut found));
         assert_eq!(found, costs);
-        // Costs measured beside a busy neighbour are scaled down once it is gone: interrupts more than code.
-        let then = Speed {
-            loop_ns: 100.0,
-            interrupt_ns: Some(2_000.0),
-        };
-        let busy = Measured {
-            speed: then,
-            ..good.clone()
-        };
+        // Costs measured on a slower machine are scaled down: interrupts otherwise than code.
         let now = Speed {
-            loop_ns: 50.0,
-            interrupt_ns: Some(800.0),
+            loop_ns: 70.0,
+            interrupt_ns: Some(1_600.0),
         };
         let mut faster = UnitCosts::default();
-        assert!(busy.apply_at(&now, &mut faster));
+        assert!(good.apply_at(&now, &mut faster));
         assert_eq!(
             (faster.emulated_ns, faster.sample_ns),
-            (Some(215.0), Some(1_000.0))
+            (Some(301.0), Some(2_000.0))
         );
-        assert_eq!(faster.pause.unwrap().after, 440);
+        assert_eq!(faster.pause.unwrap().after, 880);
+        // Beside a busy neighbour parts slow down so differently that nothing is scaled.
         let another = Speed {
-            loop_ns: 1_000.0,
+            loop_ns: 220.0,
             ..then
         };
-        assert!(!busy.apply_at(&another, &mut faster));
+        assert!(!good.apply_at(&another, &mut faster));
         let bad: [fn(&mut Measured); 6] = [
             |it| it.taken_s -= LASTS.as_secs(),
             |it| it.taken_s += 1000,
