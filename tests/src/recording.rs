@@ -50,6 +50,7 @@ pub struct Recorder {
     args: Vec<OsString>,
     place: TempDir,
     lock: Option<Lock>,
+    beside: bool,
     before_others: bool,
     /// Whether the tool may choose the sampling rate and refuse.
     own_pace: bool,
@@ -80,6 +81,7 @@ impl Recorder {
             args,
             place,
             lock,
+            beside: false,
             before_others: false,
             own_pace: false,
             starter: Vec::new(),
@@ -97,6 +99,13 @@ impl Recorder {
     #[must_use]
     pub fn under(mut self, lock: Lock) -> Self {
         self.lock = Some(lock);
+        self
+    }
+
+    /// Lets it run at the same time as others: the test depends neither on time nor on which processes run.
+    #[must_use]
+    pub const fn beside(mut self) -> Self {
+        self.beside = true;
         self
     }
 
@@ -220,7 +229,10 @@ impl Recorder {
     }
 
     fn lock(&mut self) -> Lock {
-        self.lock.take().unwrap_or_else(Lock::recording)
+        self.lock.take().unwrap_or_else(|| match self.beside {
+            true => Lock::recording_beside(),
+            false => Lock::recording(),
+        })
     }
 }
 

@@ -31,7 +31,7 @@ fn arguments_by_their_names() {
 }
 
 fn arguments_arrive(workload: &Workload, spec: &str) {
-    let (recording, truth) = Recorder::new(spec).workload(workload, &["500"]);
+    let (recording, truth) = Recorder::new(spec).beside().workload(workload, &["500"]);
     let trace = recording.trace();
     check::whole_visits(&trace, &truth);
     let number = |name: &str| trace.number_argument(name);
@@ -54,7 +54,9 @@ fn arguments_arrive(workload: &Workload, spec: &str) {
 fn numbered_items() {
     need!(machine::root());
     let workload = Workload::build("plain");
-    let (recording, truth) = Recorder::new(&workload.spec("handle")).workload(&workload, &["500"]);
+    let (recording, truth) = Recorder::new(&workload.spec("handle"))
+        .beside()
+        .workload(&workload, &["500"]);
     let trace = recording.trace();
     let visits = trace.visits();
     check::same_items(&trace, &visits, &(1..=ITEMS).collect::<Vec<_>>());
@@ -72,7 +74,7 @@ fn return_value() {
     need!(machine::root());
     let workload = Workload::build("plain");
     let spec = workload.spec("handle(id=*(arg1):u64)..handle%return(rc=retval)");
-    let (recording, truth) = Recorder::new(&spec).workload(&workload, &["500"]);
+    let (recording, truth) = Recorder::new(&spec).beside().workload(&workload, &["500"]);
     let trace = recording.trace();
     check::whole_visits(&trace, &truth);
     let rc = trace.number_argument("rc");
@@ -87,7 +89,7 @@ fn unreadable_argument() {
     need!(machine::root());
     let workload = Workload::build("plain");
     let spec = workload.spec("handle(id=*(arg1):u64, lost=*(*(arg1+8)):u64)");
-    let (recording, truth) = Recorder::new(&spec).workload(&workload, &["500"]);
+    let (recording, truth) = Recorder::new(&spec).beside().workload(&workload, &["500"]);
     let trace = recording.trace();
     check::whole_visits(&trace, &truth);
     assert!(trace.number_argument("lost").values().all(Option::is_none));
@@ -108,7 +110,7 @@ fn strings_of_rust() {
             "handle(path=request.path, user=request->user, body=str(request.body, 7), kind=kind, \
              same=str(arg2, arg3), some=str(arg2, arg3, 3))",
         );
-        let (recording, truth) = Recorder::new(&spec).workload(&workload, &["200"]);
+        let (recording, truth) = Recorder::new(&spec).beside().workload(&workload, &["200"]);
         let trace = recording.trace();
         check::same_items(&trace, &trace.visits(), &truth.ids());
         let text = |name: &str| trace.text_argument(name);
@@ -143,7 +145,7 @@ fn fields_of_results() {
     need!(machine::root());
     let workload = Workload::build("strings");
     let spec = workload.spec("find(found=retval.user, same=retval->id)");
-    let (recording, _) = Recorder::new(&spec).workload(&workload, &["200"]);
+    let (recording, _) = Recorder::new(&spec).beside().workload(&workload, &["200"]);
     let trace = recording.trace();
     let (found, same) = (trace.text_argument("found"), trace.number_argument("same"));
     for visit in trace.visits() {
@@ -153,7 +155,7 @@ fn fields_of_results() {
         assert_eq!(user, Some(&*format!("user{n}")), "{visit:?}");
     }
     let spec = workload.spec("answer(user=user, text=retval.text, code=retval.code)");
-    let (recording, _) = Recorder::new(&spec).workload(&workload, &["200"]);
+    let (recording, _) = Recorder::new(&spec).beside().workload(&workload, &["200"]);
     let trace = recording.trace();
     let (user, text) = (trace.text_argument("user"), trace.text_argument("text"));
     for visit in trace.visits() {
@@ -180,7 +182,7 @@ fn lengths_of_strings() {
     ] {
         let args = args.replace("NAME", "*(arg1+16)");
         let spec = workload.spec(&format!("handle(id=*(arg1):u64, {args})"));
-        let (recording, _) = Recorder::new(&spec).workload(&workload, &["100"]);
+        let (recording, _) = Recorder::new(&spec).beside().workload(&workload, &["100"]);
         let trace = recording.trace();
         for column in ["a", "b"] {
             if !args.contains(&format!("{column}=str")) {
@@ -209,7 +211,7 @@ fn usdt_arguments() {
         "usdt:app:begin(id=arg1, kind=arg2, name=str(arg3), constant=arg4, level=arg5)\
          ..usdt:app:end(id=arg2, rc=arg1)",
     );
-    let (recording, truth) = Recorder::new(&spec).workload(&workload, &["200"]);
+    let (recording, truth) = Recorder::new(&spec).beside().workload(&workload, &["200"]);
     let trace = recording.trace();
     check::whole_visits(&trace, &truth);
     assert_eq!(truth.notes["asked"], 200, "the semaphore");

@@ -23,7 +23,7 @@ fn size(batch: u64) -> u64 {
 fn record(args: &str) -> (Trace, Truth) {
     let workload = Workload::build("batches");
     let spec = workload.spec(&format!("serve({args})"));
-    let (recording, truth) = Recorder::new(&spec).workload(&workload, &["200"]);
+    let (recording, truth) = Recorder::new(&spec).beside().workload(&workload, &["200"]);
     (recording.trace(), truth)
 }
 
@@ -152,6 +152,7 @@ fn batches_are_stages() {
     let first = workload.spec("admit(id=arg1)");
     let [serve, answer] = ["serve(ids=b->items[b->n])", "answer(id=arg1)"];
     let (recording, truth) = Recorder::new(&first)
+        .beside()
         .args(&["--uprobe", &workload.spec(serve)])
         .args(&["--uprobe", &workload.spec(answer)])
         .args(&["--reset", "100000"])

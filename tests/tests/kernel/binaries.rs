@@ -15,8 +15,9 @@ fn plain() {
     need!(machine::root());
     let workload = Workload::build("plain");
     let alone = workload.run(&["1000", "3"]);
-    let (recording, truth) =
-        Recorder::new(&workload.spec(super::ID)).workload(&workload, &["1000", "3"]);
+    let (recording, truth) = Recorder::new(&workload.spec(super::ID))
+        .beside()
+        .workload(&workload, &["1000", "3"]);
     check::whole_visits(&recording.trace(), &truth);
     check::unharmed(&recording, &alone);
     let is_reported = recording
@@ -35,7 +36,7 @@ fn stripped() {
     let address = workload::address_of(&workload.beside("with_symbols"), "handle");
     let spec = workload.spec(&format!("0x{address:x}(id=*(arg1):u64)"));
     let alone = workload.run(&[]);
-    let (recording, truth) = Recorder::new(&spec).workload(&workload, &[]);
+    let (recording, truth) = Recorder::new(&spec).beside().workload(&workload, &[]);
     check::whole_visits(&recording.trace(), &truth);
     check::unharmed(&recording, &alone);
 }
@@ -46,7 +47,9 @@ fn static_pie() {
     need!(machine::root());
     let workload = Workload::build("static_pie");
     let alone = workload.run(&[]);
-    let (recording, truth) = Recorder::new(&workload.spec(super::ID)).workload(&workload, &[]);
+    let (recording, truth) = Recorder::new(&workload.spec(super::ID))
+        .beside()
+        .workload(&workload, &[]);
     check::whole_visits(&recording.trace(), &truth);
     check::unharmed(&recording, &alone);
 }
@@ -59,7 +62,7 @@ fn shared_library() {
     let library = workload.beside("libshared_lib.so");
     let spec = format!("{}:lib_handle(id=*(arg1):u64)", library.display());
     let alone = workload.run(&[]);
-    let (recording, truth) = Recorder::new(&spec).workload(&workload, &[]);
+    let (recording, truth) = Recorder::new(&spec).beside().workload(&workload, &[]);
     check::whole_visits(&recording.trace(), &truth);
     check::unharmed(&recording, &alone);
 }
@@ -72,8 +75,9 @@ fn symbolic_link() {
     let dir = tempfile::tempdir().unwrap();
     let link = dir.path().join("linked");
     std::os::unix::fs::symlink(&workload.path, &link).unwrap();
-    let (recording, truth) =
-        Recorder::new(&format!("{}:{}", link.display(), super::ID)).workload(&workload, &["100"]);
+    let (recording, truth) = Recorder::new(&format!("{}:{}", link.display(), super::ID))
+        .beside()
+        .workload(&workload, &["100"]);
     check::whole_visits(&recording.trace(), &truth);
 }
 
@@ -87,7 +91,9 @@ fn setuid_is_refused() {
     let copy = dir.path().join("privileged");
     fs::copy(&workload.path, &copy).unwrap();
     fs::set_permissions(&copy, fs::Permissions::from_mode(0o4755)).unwrap();
-    let recording = Recorder::new(&format!("{}:{}", copy.display(), super::ID)).command(&copy, &[]);
+    let recording = Recorder::new(&format!("{}:{}", copy.display(), super::ID))
+        .beside()
+        .command(&copy, &[]);
     let stderr = &recording.tool.stderr;
     assert_eq!(recording.tool.code(), Some(2), "{}", recording.tool);
     assert!(stderr.contains("setuid"), "{}", recording.tool);

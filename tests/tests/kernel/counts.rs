@@ -34,7 +34,9 @@ fn check_counts(trace: &Trace, truth: &Truth) {
 fn counts_of_a_command() {
     need!(machine::root());
     let workload = Workload::build("counts");
-    let (recording, truth) = Recorder::new(&workload.spec(super::ID)).workload(&workload, &["300"]);
+    let (recording, truth) = Recorder::new(&workload.spec(super::ID))
+        .beside()
+        .workload(&workload, &["300"]);
     let trace = recording.trace();
     check::whole_visits(&trace, &truth);
     check_counts(&trace, &truth);
@@ -61,6 +63,7 @@ fn counts_that_are_not_recorded() {
     need!(machine::root());
     let workload = Workload::build("counts");
     let (recording, truth) = Recorder::new(&workload.spec(super::ID))
+        .beside()
         .args(&["--no-page-faults", "--no-switches"])
         .workload(&workload, &["20"]);
     let trace = recording.trace();

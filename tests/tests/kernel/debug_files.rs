@@ -69,7 +69,7 @@ impl Server {
         let spec = format!("{}:serve({args})", self.program().display());
         let starter = self.enter(cache);
         let starter: Vec<&str> = starter.iter().map(String::as_str).collect();
-        Recorder::new(&spec).started_by(&starter)
+        Recorder::new(&spec).beside().started_by(&starter)
     }
 
     /// Waits until the server has indexed its files, which it does after it has started to listen. A client caches

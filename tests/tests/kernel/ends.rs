@@ -10,7 +10,10 @@ use rustix::process::Signal;
 /// Records a workload in which every fifth item leaves its function without a return.
 fn unwound(workload: &Workload, spec: &str, extra: &[&str]) {
     let alone = workload.run(&["200"]);
-    let (recording, truth) = Recorder::new(spec).args(extra).workload(workload, &["200"]);
+    let (recording, truth) = Recorder::new(spec)
+        .beside()
+        .args(extra)
+        .workload(workload, &["200"]);
     let trace = recording.trace();
     let visits = trace.visits();
     check::same_items(&trace, &visits, &truth.ids());
@@ -86,6 +89,7 @@ fn tail_calls(method: &str) {
     let workload = Workload::build("tailcall");
     let alone = workload.run(&[]);
     let (recording, truth) = Recorder::new(&workload.spec(super::ID))
+        .beside()
         .args(&["--return", method])
         .workload(&workload, &[]);
     check::whole_visits(&recording.trace(), &truth);
@@ -117,7 +121,9 @@ fn killed() {
     need!(machine::root());
     let workload = Workload::build("killed");
     let mut target = workload.start(&[]);
-    let live = Recorder::new(&workload.spec(super::ID)).attach(target.process.pid());
+    let live = Recorder::new(&workload.spec(super::ID))
+        .beside()
+        .attach(target.process.pid());
     target.go();
     target.until_items(200);
     target.process.signal(Signal::KILL);
@@ -158,7 +164,9 @@ fn exec_within_an_item() {
     need!(machine::root());
     let workload = Workload::build("execs");
     let alone = workload.run(&["50"]);
-    let (recording, truth) = Recorder::new(&workload.spec(super::ID)).workload(&workload, &["50"]);
+    let (recording, truth) = Recorder::new(&workload.spec(super::ID))
+        .beside()
+        .workload(&workload, &["50"]);
     let trace = recording.trace();
     let visits = trace.visits();
     let mut ids = truth.ids();
@@ -185,7 +193,9 @@ fn open_at_end() {
     need!(machine::root());
     let workload = Workload::build("killed");
     let mut target = workload.start(&[]);
-    let live = Recorder::new(&workload.spec(super::ID)).attach(target.process.pid());
+    let live = Recorder::new(&workload.spec(super::ID))
+        .beside()
+        .attach(target.process.pid());
     target.go();
     target.until_items(100);
     let recording = live.stop();
@@ -221,6 +231,7 @@ fn command_that_is_terminated() {
     process::copy_program(&Workload::build("killed").path, &copy);
     let path = copy.display().to_string();
     let recording = Recorder::new(&format!("{path}:{}", super::ID))
+        .beside()
         .command(&timeout, &["--signal=TERM", "1.5", &path]);
     let trace = recording.trace();
     check::no_mark_lost(&trace);

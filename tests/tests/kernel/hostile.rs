@@ -93,6 +93,7 @@ fn code_that_moves(order: &str) {
     let alone = workload.run(&[order]);
     let spec = workload.spec("handle(id=arg1)");
     let (recording, truth) = Recorder::new(&spec)
+        .beside()
         .args(&["--force"])
         .workload(&workload, &[order]);
     assert_eq!(truth.notes["moved"], 1);

@@ -92,7 +92,7 @@ fn comes_online() {
         let Some(live) = start_before_it_comes(&workload, &args) else {
             return println!("SKIP CPU 1 can't be taken offline");
         };
-        let truth = run_there(&taskset, &workload, "20000");
+        let truth = run_there(&taskset, &workload, "5000");
         let recording = live.stop();
         let trace = recording.trace();
         check::whole_visits(&trace, &truth.read());
@@ -127,7 +127,7 @@ fn thread_goes_there() {
         let Some(offline) = Offline::take(CPU_1) else {
             return println!("SKIP CPU 1 can't be taken offline");
         };
-        let mut target = workload.start(&["20000"]);
+        let mut target = workload.start(&["5000"]);
         let pid = target.process.pid();
         let args = ["--event", "cpu-clock", "--reset", "20000"];
         let live = Recorder::new(&workload.spec(super::ID))
@@ -177,7 +177,7 @@ fn goes_and_comes() {
             return println!("SKIP CPU 1 can't be taken offline");
         }
         live.until_rows("losses", 1);
-        let truth = run_there(&taskset, &workload, "20000");
+        let truth = run_there(&taskset, &workload, "5000");
         let recording = live.stop();
         let trace = recording.trace();
         check::whole_visits(&trace, &truth.read());

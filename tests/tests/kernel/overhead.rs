@@ -160,7 +160,7 @@ fn stands_for_the_time(trace: &Trace) {
 fn page_faults_are_still_counted() {
     need!(machine::root());
     let workload = Workload::build("refaults");
-    let mut target = workload.start(&["40000"]);
+    let mut target = workload.start(&["15000"]);
     let live = Recorder::new(&workload.spec(super::ID))
         .args(&["--event", "page-faults", "--reset", "1", "--no-page-faults"])
         // Up to a million faults a second, and the reader may be away for a while.
@@ -181,7 +181,7 @@ fn page_faults_are_still_counted() {
         "{overhead} {bound}\n{}",
         recording.tool
     );
-    let happened = 40_000.0 * 64.0;
+    let happened = 15_000.0 * 64.0;
     let counted: f64 = trace
         .visit_functions()
         .iter()

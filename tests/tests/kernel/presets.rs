@@ -30,6 +30,7 @@ fn tokio_tasks() {
     need!(machine::root());
     let tasks = Path::new(env!("CARGO_BIN_EXE_tasks"));
     let recording = Recorder::plain()
+        .beside()
         .args(&["--preset", "tokio", "--reset", "100000"])
         .command(tasks, &[&TASKS.to_string()]);
     assert_eq!(recording.tool.code(), Some(0), "{}", recording.tool);
@@ -45,6 +46,7 @@ fn goroutines() {
     need!(machine::root());
     let workload = need!(Workload::try_build("goroutines"));
     let recording = Recorder::plain()
+        .beside()
         .args(&[
             "--preset",
             "go",
@@ -100,6 +102,7 @@ fn goroutines_one_after_the_other() {
     assert_eq!(done.code(), Some(0), "{done}");
     for program in [&workload.path, &stripped] {
         let recording = Recorder::plain()
+            .beside()
             .args(&["--preset", "go", "--reset", "1000000"])
             .command(program, &["1", &SHORT.to_string()]);
         let trace = recording.trace();
@@ -119,6 +122,7 @@ fn own_preset() {
     fs::write(&own, "# polls\n{bin}:*::raw::poll*(task=arg1)\n").expect("room");
     let named = format!("{}={}", own.display(), tasks.display());
     let recording = Recorder::plain()
+        .beside()
         .args(&["--preset", &named, "--reset", "100000"])
         .command(tasks, &["3"]);
     assert_eq!(polls(&recording).len(), 1 + 2 + 3, "{}", recording.tool);

@@ -118,6 +118,7 @@ fn commands_are_not_affected() {
         Some(0)
     );
     let recording = Recorder::new(&workload.spec(super::ID))
+        .beside()
         .command(Path::new("/bin/sh"), &["-c", &command(&traced)]);
     assert_eq!(recording.trace().visits().len(), 10);
     let read = |path| fs::read_to_string(path).unwrap();

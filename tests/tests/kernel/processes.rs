@@ -17,7 +17,9 @@ fn fork_of_a_command() {
     need!(machine::root());
     let workload = Workload::build("fork");
     let alone = workload.run(&["50"]);
-    let (recording, truth) = Recorder::new(&workload.spec(super::ID)).workload(&workload, &["50"]);
+    let (recording, truth) = Recorder::new(&workload.spec(super::ID))
+        .beside()
+        .workload(&workload, &["50"]);
     check::whole_visits(&recording.trace(), &truth);
     let pids: BTreeSet<u32> = truth.items.iter().map(|item| item.pid).collect();
     assert_eq!(pids.len(), 4, "parent, two children, grandchild");
@@ -31,7 +33,9 @@ fn fork_of_a_process() {
     let workload = Workload::build("fork");
     let alone = workload.run(&["50"]);
     let mut target = workload.start(&["50"]);
-    let live = Recorder::new(&workload.spec(super::ID)).attach(target.process.pid());
+    let live = Recorder::new(&workload.spec(super::ID))
+        .beside()
+        .attach(target.process.pid());
     target.go();
     let (finished, truth) = target.finish();
     let trace = live.stop().trace();
@@ -46,7 +50,9 @@ fn only_the_process_asked_for() {
     let workload = Workload::build("plain");
     let mut target = workload.start(&["200"]);
     let mut other = workload.start(&["300"]);
-    let live = Recorder::new(&workload.spec(super::ID)).attach(target.process.pid());
+    let live = Recorder::new(&workload.spec(super::ID))
+        .beside()
+        .attach(target.process.pid());
     target.go();
     other.go();
     let (_, truth) = target.finish();
@@ -85,7 +91,9 @@ fn ends_with_its_process() {
     need!(machine::root());
     let workload = Workload::build("plain");
     let mut target = workload.start(&["200"]);
-    let live = Recorder::new(&workload.spec(super::ID)).attach(target.process.pid());
+    let live = Recorder::new(&workload.spec(super::ID))
+        .beside()
+        .attach(target.process.pid());
     target.go();
     let (_, truth) = target.finish();
     let recording = live.finish();
@@ -101,6 +109,7 @@ fn duration() {
     // No time must be lost here.
     target.go();
     let live = Recorder::new(&workload.spec(super::ID))
+        .beside()
         .args(&["--duration", "0.5"])
         .attach(target.process.pid());
     let recording = live.finish();
@@ -161,6 +170,7 @@ fn limits_of_a_command() {
     need!(machine::program("prlimit"));
     let workload = Workload::build("plain");
     let recording = Recorder::new(&workload.spec(super::ID))
+        .beside()
         .started_by(&["prlimit", "--nofile=256:"])
         .command(Path::new("/bin/sh"), &["-c", "ulimit -Sn"]);
     assert_eq!(recording.tool.code(), Some(0), "{}", recording.tool);

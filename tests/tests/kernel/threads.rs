@@ -15,7 +15,9 @@ fn many_threads() {
     let args = ["24", "100", "20"];
     let alone = workload.run(&args);
     let mut target = workload.start(&args);
-    let live = Recorder::new(&workload.spec(super::ID)).attach(target.process.pid());
+    let live = Recorder::new(&workload.spec(super::ID))
+        .beside()
+        .attach(target.process.pid());
     target.go();
     let (finished, truth) = target.finish();
     check::whole_visits(&live.stop().trace(), &truth);
@@ -28,7 +30,9 @@ fn late_threads() {
     need!(machine::root());
     let workload = Workload::build("late_threads");
     let mut target = workload.start(&[]);
-    let live = Recorder::new(&workload.spec(super::ID)).attach(target.process.pid());
+    let live = Recorder::new(&workload.spec(super::ID))
+        .beside()
+        .attach(target.process.pid());
     target.go();
     let (_, truth) = target.finish();
     check::whole_visits(&live.stop().trace(), &truth);
@@ -102,6 +106,7 @@ fn only_the_thread_asked_for() {
     let mut target = workload.start(&["4", "20"]);
     let first = target.process.pid();
     let live = Recorder::new(&workload.spec(super::ID))
+        .beside()
         .args(&[
             "-t",
             &first.to_string(),

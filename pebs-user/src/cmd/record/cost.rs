@@ -8,7 +8,7 @@ use pebs_common::record::Role;
 
 use crate::collect::session::Transport;
 use crate::correlate::{ExtraRecords, MarkTime};
-use crate::cost::calibrate::measured::Measured;
+use crate::cost::calibrate::measured::{Measured, Taken};
 use crate::cost::calibrate::saved::{self, Calibration, Folder, LoadedCalibration};
 use crate::cost::calibrate::speed::Speed;
 use crate::cost::calibrate::with_options::Extras;
@@ -55,34 +55,39 @@ impl KnownCosts {
         }
     }
 
-    /// Measures the cost of marks again and keeps the lower figure, so that one disturbed measurement does not make
+    /// Measures the cost of marks again and takes the lower figure, so that one disturbed measurement does not make
     /// a recording impossible.
     pub(super) fn measure_marks_again(&mut self, plan: &Plan) {
         let before = Speed::now(true);
-        let again = marks_again(plan, &self.units);
-        if again != self.units {
-            self.units = again;
-            self.keep(plan, &before);
+        if let Some(marks) = marks_now(plan) {
+            self.units = with_lower_marks(&self.units, &marks);
+            self.keep(plan, &before, marks);
         }
     }
 
-    /// Saves the costs measured since the machine had this speed, for later recordings.
-    fn keep(&self, plan: &Plan, before: &Speed) {
+    /// Saves what was measured since the machine had this speed for later recordings, and uses what two of them agree
+    /// on.
+    fn keep(&mut self, plan: &Plan, before: &Speed, mut measured: UnitCosts) {
         let (Some(key), Some(folder)) = (key_of(plan), Folder::of_user()) else {
             return;
         };
         // A calibrated sample cost is more exact than the one measured here, and is saved separately.
-        let mut units = self.units;
         if self.calibration.is_some() {
-            units.sample_ns = None;
+            measured.sample_ns = None;
         }
-        let Some(measured) = Measured::since(before, &plan.host, &key, &units) else {
+        let Some(taken) = Taken::since(before, &measured) else {
             tracing::debug!(
                 "costs are not kept: the machine's speed changed while they were measured"
             );
             return;
         };
-        if let Err(error) = measured.save(&folder, &plan.host) {
+        let mut all = Measured::load(&folder, &plan.host, &key);
+        all.add(taken);
+        let _ = all.apply(&mut self.units);
+        if let Some(calibration) = &self.calibration {
+            calibration.apply(&mut self.units);
+        }
+        if let Err(error) = all.save(&folder, &plan.host) {
             tracing::debug!("cannot keep what was measured: {error}");
         }
     }
@@ -115,11 +120,7 @@ impl Measuring {
         if let Some(key) = key.as_deref().filter(|_| plan.stack_frames == 0) {
             (known.calibration, known.note) = load(plan, key);
         }
-        if let Some(earlier) = earlier(plan, key.as_deref())
-            && earlier.apply(&mut known.units)
-        {
-            known.measured = Some(earlier.day());
-        }
+        known.measured = earlier(plan, key.as_deref()).and_then(|it| it.apply(&mut known.units));
         if let Some(calibration) = &known.calibration {
             calibration.apply(&mut known.units);
         }
@@ -167,7 +168,7 @@ impl Measuring {
         let other_samples = plan.transport.how == Transport::Bulk && buffered;
         if let Some(prepared) = self.prepared {
             let before = Speed::now(true);
-            let mut units = calibrate::measure_with(
+            let measured = calibrate::measure_with(
                 prepared,
                 Wanted {
                     classes: &self.classes,
@@ -183,9 +184,10 @@ impl Measuring {
                     extras: extras(plan),
                 },
             );
+            let mut units = measured;
             known.units.fill(&mut units);
             known.units = units;
-            known.keep(plan, &before);
+            known.keep(plan, &before, measured);
         }
         if counts_cost(plan)
             && let Some(pmu) = UprobePmu::read(Path::new("/"))
@@ -263,10 +265,13 @@ fn classes(plan: &Plan) -> Vec<EntryClass> {
 
 /// The costs, with those of marks measured again if that gives less.
 pub(super) fn marks_again(plan: &Plan, units: &UnitCosts) -> UnitCosts {
-    let Some(pmu) = UprobePmu::read(Path::new("/")) else {
-        return *units;
-    };
-    let again = calibrate::measure(
+    marks_now(plan).map_or(*units, |marks| with_lower_marks(units, &marks))
+}
+
+/// The costs of marks, measured now.
+fn marks_now(plan: &Plan) -> Option<UnitCosts> {
+    let pmu = UprobePmu::read(Path::new("/"))?;
+    Some(calibrate::measure(
         &pmu,
         Wanted {
             classes: &classes(plan),
@@ -278,24 +283,27 @@ pub(super) fn marks_again(plan: &Plan, units: &UnitCosts) -> UnitCosts {
             stack_frames: plan.stack_frames,
             extras: Extras::default(),
         },
-    );
+    ))
+}
+
+fn with_lower_marks(units: &UnitCosts, marks: &UnitCosts) -> UnitCosts {
     let lower = |old: Option<f64>, new: Option<f64>| match (old, new) {
         (Some(old), Some(new)) => Some(old.min(new)),
         _ => old.or(new),
     };
     UnitCosts {
-        nop5_ns: lower(units.nop5_ns, again.nop5_ns),
-        emulated_ns: lower(units.emulated_ns, again.emulated_ns),
-        single_step_ns: lower(units.single_step_ns, again.single_step_ns),
-        uretprobe_ns: lower(units.uretprobe_ns, again.uretprobe_ns),
-        apart_ns: lower(units.apart_ns, again.apart_ns),
+        nop5_ns: lower(units.nop5_ns, marks.nop5_ns),
+        emulated_ns: lower(units.emulated_ns, marks.emulated_ns),
+        single_step_ns: lower(units.single_step_ns, marks.single_step_ns),
+        uretprobe_ns: lower(units.uretprobe_ns, marks.uretprobe_ns),
+        apart_ns: lower(units.apart_ns, marks.apart_ns),
         ..*units
     }
 }
 
-/// Costs measured by an earlier recording.
+/// Costs measured by earlier recordings.
 fn earlier(plan: &Plan, key: Option<&str>) -> Option<Measured> {
-    Measured::load(&Folder::of_user()?, &plan.host, key?)
+    Some(Measured::load(&Folder::of_user()?, &plan.host, key?))
 }
 
 /// The calibration of the first event, and a note if one is ignored.

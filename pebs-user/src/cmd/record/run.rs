@@ -118,7 +118,7 @@ pub(super) fn record(plan: &mut Plan) -> Result<Recorded> {
     let count = Count::begin(plan, &session, &session_plan(plan), &rings.counters)?;
     if measuring.takes_time(plan) && plan.voice == Voice::Aloud {
         say!(
-            "measuring what marks and samples cost on this machine (kept for the next recordings)"
+            "measuring what marks and samples cost on this machine (kept once two recordings agree)"
         );
     }
     let mut costs = measuring.finish(plan);

@@ -1,10 +1,11 @@
 //! Costs measured by earlier recordings, saved beside calibrations and reused: measuring takes longer than
 //! everything else before the first mark.
 //!
-//! They are valid for the same machine, kernel, event and version of pebs-trace, and for `LASTS`, as a virtual
-//! machine may have moved. Costs are scaled by the ratio of the machine's speed now to that when they were
-//! measured. Files that do not match, are damaged, or were measured at a very different speed are ignored, and costs
-//! measured while the speed changed are not saved, so that those measured beside a busy neighbour do no harm later.
+//! A cost is reused once two recordings measured nearly the same, so that one that was measured beside a busy neighbour
+//! does no harm later. It is valid for the same machine, kernel, event and version of pebs-trace, and for `LASTS`, as a
+//! virtual machine may have moved. Costs are scaled by the ratio of the machine's speed now to that when they were
+//! measured; at a very different speed they are ignored, and while the speed changes they are not saved. Files that do
+//! not match or are damaged are ignored.
 
 use std::io;
 use std::time::{Duration, SystemTime};
@@ -18,7 +19,7 @@ use crate::estimate::Pause;
 use crate::pmu::host::Host;
 
 /// Version of the figures' meaning and of the way they are measured.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 
 /// Build profile: the loops run at another speed when not optimized.
 const BUILD: &str = if cfg!(debug_assertions) {
@@ -30,7 +31,13 @@ const BUILD: &str = if cfg!(debug_assertions) {
 /// Time for which a file is used.
 const LASTS: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// Costs in ns; null if not wanted, or not measured.
+/// Number of measurements that are kept, the latest ones.
+const KEPT: usize = 4;
+
+/// Largest ratio and difference of two measurements that confirm each other.
+const AGREE: (f64, f64) = (1.25, 100.0);
+
+/// The measurements for samples with one key.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Measured {
     version: u32,
@@ -38,6 +45,13 @@ pub(crate) struct Measured {
     cpu: String,
     kernel: String,
     event: String,
+    /// The latest one last.
+    taken: Vec<Taken>,
+}
+
+/// Costs measured by one recording, in ns; null if not wanted, or not measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Taken {
     taken_s: u64,
     speed: Speed,
     sample_ns: Option<f64>,
@@ -47,28 +61,22 @@ pub(crate) struct Measured {
     marks: SavedMarks,
 }
 
-impl Measured {
-    /// The costs measured since the machine had this speed, for samples with this key; `None` if the speed has changed.
+impl Taken {
+    /// The costs measured since the machine had this speed; `None` if the speed has changed.
     #[must_use]
-    pub(crate) fn since(before: &Speed, host: &Host, key: &str, costs: &UnitCosts) -> Option<Self> {
-        let speed = Speed::now(costs.pause.is_some());
+    pub(crate) fn since(before: &Speed, costs: &UnitCosts) -> Option<Self> {
+        let has_pause = costs.pause.is_some();
+        let speed = Speed::now(has_pause);
         let before = Speed {
-            interrupt_ns: before.interrupt_ns.filter(|_| costs.pause.is_some()),
+            interrupt_ns: before.interrupt_ns.filter(|_| has_pause),
             ..*before
         };
-        speed
-            .is_near(&before)
-            .then(|| Self::new(speed, host, key, costs))
+        speed.is_near(&before).then(|| Self::new(speed, costs))
     }
 
-    fn new(speed: Speed, host: &Host, key: &str, costs: &UnitCosts) -> Self {
+    fn new(speed: Speed, costs: &UnitCosts) -> Self {
         let pause = |it: Pause| [it.before, it.after, it.spread];
         Self {
-            version: VERSION,
-            tool_version: BUILD.to_owned(),
-            cpu: host.cpu.name.clone(),
-            kernel: host.release.clone(),
-            event: key.to_owned(),
             taken_s: now_s(),
             speed,
             sample_ns: costs.sample_ns,
@@ -78,27 +86,70 @@ impl Measured {
         }
     }
 
-    /// Loads the costs for these samples from a folder.
-    #[must_use]
-    pub(crate) fn load(folder: &Folder, host: &Host, key: &str) -> Option<Self> {
-        let data = folder.read(&folder.named("measured", host, key)).ok()?;
-        let found: Self = serde_json::from_slice(&data).ok()?;
-        found.holds(host, key).then_some(found)
-    }
-
-    fn holds(&self, host: &Host, key: &str) -> bool {
+    fn holds(&self) -> bool {
         let cost = |ns: f64| (0.0..MOST_NS).contains(&ns);
         let costs = self.marks.all().into_iter();
         let mut costs = costs.chain([self.sample_ns, self.switch_ns]).flatten();
         let mut pauses = self.pause.into_iter().flatten();
         let age = now_s().checked_sub(self.taken_s);
-        self.version == VERSION
-            && self.tool_version == BUILD
-            && (self.cpu.as_str(), self.kernel.as_str()) == (&host.cpu.name, &host.release)
-            && self.event == key
-            && age.is_some_and(|age| age < LASTS.as_secs())
+        age.is_some_and(|age| age < LASTS.as_secs())
             && costs.all(cost)
             && pauses.all(|ns| (0..MOST_NS as i64).contains(&ns))
+    }
+
+    /// The costs at a speed; `None` if it differs too much.
+    fn at(&self, speed: &Speed) -> Option<UnitCosts> {
+        let change = speed.since(&self.speed)?;
+        let sample = |ns: f64| ns * change.interrupts;
+        let mut costs = UnitCosts::default();
+        self.marks.scaled(change.code).apply(&mut costs);
+        costs.sample_ns = self.sample_ns.map(sample);
+        costs.switch_ns = self.switch_ns.map(|ns| ns * change.code);
+        costs.pause = self.pause.map(|it| {
+            let [before, after, spread] = it.map(|ns| sample(ns as f64).round() as i64);
+            Pause {
+                before,
+                after,
+                spread,
+            }
+        });
+        Some(costs)
+    }
+}
+
+impl Measured {
+    fn new(host: &Host, key: &str) -> Self {
+        Self {
+            version: VERSION,
+            tool_version: BUILD.to_owned(),
+            cpu: host.cpu.name.clone(),
+            kernel: host.release.clone(),
+            event: key.to_owned(),
+            taken: Vec::new(),
+        }
+    }
+
+    /// Loads the costs for these samples from a folder; there may be none.
+    #[must_use]
+    pub(crate) fn load(folder: &Folder, host: &Host, key: &str) -> Self {
+        let new = Self::new(host, key);
+        let data = folder.read(&folder.named("measured", host, key));
+        let found = data
+            .ok()
+            .and_then(|it| serde_json::from_slice::<Self>(&it).ok());
+        let mut taken = found.map_or(Vec::new(), |mut found| {
+            let taken = std::mem::take(&mut found.taken);
+            if found == new { taken } else { Vec::new() }
+        });
+        taken.retain(Taken::holds);
+        Self { taken, ..new }
+    }
+
+    /// Adds the latest measurement.
+    pub(crate) fn add(&mut self, taken: Taken) {
+        self.taken.push(taken);
+        let old = self.taken.len().saturating_sub(KEPT);
+        self.taken.drain(..old);
     }
 
     /// Saves it in a folder.
@@ -110,41 +161,54 @@ impl Measured {
         folder.write(&folder.named("measured", host, &self.event), &text)
     }
 
-    /// Replaces `costs` where they are known here, scaled to the machine's current speed. Returns false, without a
-    /// change, if that differs too much.
+    /// Replaces `costs` where two measurements agree, scaled to the machine's current speed. Returns the day of the
+    /// latest measurement, as `2026-11-21`; `None` if nothing was replaced.
     #[must_use]
-    pub(crate) fn apply(&self, costs: &mut UnitCosts) -> bool {
-        self.apply_at(&Speed::now(self.speed.interrupt_ns.is_some()), costs)
+    pub(crate) fn apply(&self, costs: &mut UnitCosts) -> Option<String> {
+        let latest = self.taken.last()?;
+        let interrupts = self.taken.iter().any(|it| it.speed.interrupt_ns.is_some());
+        let agreed = self.agreed_at(&Speed::now(interrupts));
+        agreed.fill(costs);
+        (agreed != UnitCosts::default()).then(|| day_of(latest.taken_s))
     }
 
-    fn apply_at(&self, speed: &Speed, costs: &mut UnitCosts) -> bool {
-        let Some(change) = speed.since(&self.speed) else {
-            return false;
-        };
-        let sample = |ns: f64| ns * change.interrupts;
-        self.marks.scaled(change.code).apply(costs);
-        costs.sample_ns = self.sample_ns.map(sample).or(costs.sample_ns);
-        costs.switch_ns = self
-            .switch_ns
-            .map(|ns| ns * change.code)
-            .or(costs.switch_ns);
-        let pause = |it: [i64; 3]| {
-            let [before, after, spread] = it.map(|ns| sample(ns as f64).round() as i64);
-            Pause {
-                before,
-                after,
-                spread,
-            }
-        };
-        costs.pause = self.pause.map(pause).or(costs.pause);
-        true
+    /// The costs that two measurements agree on, at a speed.
+    fn agreed_at(&self, speed: &Speed) -> UnitCosts {
+        let all: Vec<_> = self.taken.iter().filter_map(|it| it.at(speed)).collect();
+        let agreed = |field: fn(&UnitCosts) -> Option<f64>| agreed(all.iter().filter_map(field));
+        let mut apart: Vec<_> = all.iter().filter_map(|it| it.apart_ns).collect();
+        apart.sort_by(f64::total_cmp);
+        let whole = |it: &Pause| (it.before + it.after) as f64;
+        let pauses = all.iter().filter_map(|it| it.pause);
+        let pause = agreed_of(pauses, whole);
+        UnitCosts {
+            nop5_ns: agreed(|it| it.nop5_ns),
+            emulated_ns: agreed(|it| it.emulated_ns),
+            single_step_ns: agreed(|it| it.single_step_ns),
+            uretprobe_ns: agreed(|it| it.uretprobe_ns),
+            page_fault_ns: agreed(|it| it.page_fault_ns),
+            sample_ns: agreed(|it| it.sample_ns),
+            switch_ns: agreed(|it| it.switch_ns),
+            // A small difference of large figures, which rarely agrees.
+            apart_ns: apart.first().filter(|_| apart.len() > 1).copied(),
+            pause,
+            ..UnitCosts::default()
+        }
     }
+}
 
-    /// The day on which it was measured: `2026-11-21`.
-    #[must_use]
-    pub(crate) fn day(&self) -> String {
-        day_of(self.taken_s)
-    }
+/// The lowest figure that is confirmed by another one.
+fn agreed(figures: impl Iterator<Item = f64>) -> Option<f64> {
+    agreed_of(figures, |it| *it)
+}
+
+fn agreed_of<T: Copy>(figures: impl Iterator<Item = T>, ns: impl Fn(&T) -> f64) -> Option<T> {
+    let mut sorted: Vec<T> = figures.collect();
+    sorted.sort_by(|a, b| ns(a).total_cmp(&ns(b)));
+    let (ratio, difference) = AGREE;
+    let mut pairs = sorted.windows(2);
+    let pair = pairs.find(|it| ns(&it[1]) <= (ns(&it[0]) * ratio).max(ns(&it[0]) + difference))?;
+    Some(pair[0])
 }
 
 fn now_s() -> u64 {
@@ -157,6 +221,24 @@ mod tests {
     use super::*;
     use crate::pmu::host::fixtures;
 
+    const THEN: Speed = Speed {
+        loop_ns: 100.0,
+        interrupt_ns: Some(2_000.0),
+    };
+
+    fn costs(sample_ns: f64) -> UnitCosts {
+        UnitCosts {
+            emulated_ns: Some(430.0),
+            sample_ns: Some(sample_ns),
+            pause: Some(Pause {
+                before: 700,
+                after: 1_100,
+                spread: 90,
+            }),
+            ..UnitCosts::default()
+        }
+    }
+
     /// Saved costs are found for the same samples of the same machine, and ignored once they are old, of another
     /// version or invalid.
     #[test]
@@ -164,63 +246,66 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let folder = Folder::new(dir.path().to_owned(), None);
         let host = fixtures::skylake();
-        let costs = UnitCosts {
-            emulated_ns: Some(430.0),
-            sample_ns: Some(2_500.0),
-            pause: Some(Pause {
-                before: 700,
-                after: 1_100,
-                spread: 90,
-            }),
-            ..UnitCosts::default()
-        };
-        let then = Speed {
-            loop_ns: 100.0,
-            interrupt_ns: Some(2_000.0),
-        };
-        let good = Measured::new(then, &host, "cpu-clock", &costs);
-        assert_eq!(Measured::load(&folder, &host, "cpu-clock"), None);
+        let mut good = Measured::new(&host, "cpu-clock");
+        assert_eq!(Measured::load(&folder, &host, "cpu-clock"), good);
+        good.add(Taken::new(THEN, &costs(2_500.0)));
         good.save(&folder, &host).unwrap();
-        let mut found = UnitCosts::default();
-        let kept = Measured::load(&folder, &host, "cpu-clock").unwrap();
-        assert!(kept.apply_at(&good.speed, &mut found));
-        assert_eq!(found, costs);
-        // Costs measured on a slower machine are scaled down: interrupts otherwise than code.
-        let now = Speed {
-            loop_ns: 70.0,
-            interrupt_ns: Some(1_600.0),
-        };
-        let mut faster = UnitCosts::default();
-        assert!(good.apply_at(&now, &mut faster));
-        assert_eq!(
-            (faster.emulated_ns, faster.sample_ns),
-            (Some(301.0), Some(2_000.0))
-        );
-        assert_eq!(faster.pause.unwrap().after, 880);
-        // Beside a busy neighbour parts slow down so differently that nothing is scaled.
-        let another = Speed {
-            loop_ns: 220.0,
-            ..then
-        };
-        assert!(!good.apply_at(&another, &mut faster));
+        assert_eq!(Measured::load(&folder, &host, "cpu-clock"), good);
         let bad: [fn(&mut Measured); 6] = [
-            |it| it.taken_s -= LASTS.as_secs(),
-            |it| it.taken_s += 1000,
+            |it| it.taken[0].taken_s -= LASTS.as_secs(),
+            |it| it.taken[0].taken_s += 1000,
             |it| it.tool_version = "0".to_owned(),
             |it| it.kernel = "4".to_owned(),
-            |it| it.sample_ns = Some(-1.0),
-            |it| it.pause = Some([0, -5, 0]),
+            |it| it.taken[0].sample_ns = Some(-1.0),
+            |it| it.taken[0].pause = Some([0, -5, 0]),
         ];
         for change in bad {
             let mut other = good.clone();
             change(&mut other);
             other.save(&folder, &host).unwrap();
-            assert_eq!(
-                Measured::load(&folder, &host, "cpu-clock"),
-                None,
-                "{other:?}"
-            );
+            let found = Measured::load(&folder, &host, "cpu-clock");
+            assert_eq!(found.taken, [], "{other:?}");
         }
-        assert_eq!(Measured::load(&folder, &host, "cycles"), None);
+        assert_eq!(Measured::load(&folder, &host, "cycles").taken, []);
+    }
+
+    /// A cost is used once two measurements agree, and then the lower one, whatever others say.
+    #[test]
+    fn two_agree() {
+        let mut measured = Measured::new(&fixtures::skylake(), "cpu-clock");
+        assert_eq!(measured.apply(&mut UnitCosts::default()), None);
+        for (sample_ns, agreed) in [
+            (9_000.0, None),
+            (2_600.0, None),
+            (2_500.0, Some(2_500.0)),
+            (0.0, Some(2_500.0)),
+            (3_600.0, Some(2_500.0)),
+        ] {
+            measured.add(Taken::new(THEN, &costs(sample_ns)));
+            assert_eq!(measured.agreed_at(&THEN).sample_ns, agreed);
+        }
+        assert_eq!(measured.taken.len(), KEPT);
+        assert_eq!(measured.agreed_at(&THEN), costs(2_500.0));
+    }
+
+    /// Costs measured on a slower machine are scaled down, interrupts otherwise than code; not if it is much slower.
+    #[test]
+    fn scaled() {
+        let taken = Taken::new(THEN, &costs(2_500.0));
+        let now = Speed {
+            loop_ns: 70.0,
+            interrupt_ns: Some(1_600.0),
+        };
+        let faster = taken.at(&now).unwrap();
+        assert_eq!(
+            (faster.emulated_ns, faster.sample_ns),
+            (Some(301.0), Some(2_000.0))
+        );
+        assert_eq!(faster.pause.unwrap().after, 880);
+        let another = Speed {
+            loop_ns: 220.0,
+            ..THEN
+        };
+        assert_eq!(taken.at(&another), None);
     }
 }
