@@ -31,8 +31,8 @@ const BUILD: &str = if cfg!(debug_assertions) {
 /// Time for which a file is used.
 const LASTS: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// Number of measurements that are kept, the latest ones.
-const KEPT: usize = 4;
+/// Number of measurements that are kept, the latest ones: some have only those costs that were unknown.
+const KEPT: usize = 8;
 
 /// Largest ratio and difference of two measurements that confirm each other.
 const AGREE: (f64, f64) = (1.25, 100.0);
@@ -284,8 +284,12 @@ mod tests {
             measured.add(Taken::new(THEN, &costs(sample_ns)));
             assert_eq!(measured.agreed_at(&THEN).sample_ns, agreed);
         }
-        assert_eq!(measured.taken.len(), KEPT);
         assert_eq!(measured.agreed_at(&THEN), costs(2_500.0));
+        for _ in 0..KEPT {
+            measured.add(Taken::new(THEN, &UnitCosts::default()));
+        }
+        assert_eq!(measured.taken.len(), KEPT);
+        assert_eq!(measured.agreed_at(&THEN), UnitCosts::default());
     }
 
     /// Costs measured on a slower machine are scaled down, interrupts otherwise than code; not if it is much slower.
