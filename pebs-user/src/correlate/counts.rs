@@ -4,6 +4,10 @@
 //! mark or when it took the CPU. The counts go to the visit that is current when they arrive. If the current visit
 //! changed within the period without a mark or switch of the thread, both visits are flagged as incomplete, because
 //! nobody knows how to divide the counts.
+//!
+//! Some kernels don't report every switch. The next counts of a thread whose switch-in is missing may begin only at a
+//! tick, and those after a missing switch-out begin at the next switch-in: what was counted before is lost, and the
+//! visit is flagged as incomplete.
 
 use super::thread::Thread;
 use crate::units::{Cpu, TraceNs};
@@ -88,6 +92,8 @@ pub(super) enum CountsState {
     UpToNow,
     /// Counts of the current period have not arrived yet.
     Before,
+    /// The same, but the switch-in that began the period is missing, so they may lack its begin.
+    BeginMissing,
 }
 
 impl Thread {
@@ -101,9 +107,8 @@ impl Thread {
 
     /// Adds the counts up to now to the current visit.
     pub(super) fn counted(&mut self, time: TraceNs, cpu: Cpu, counted: &Counted<'_>) {
-        // The record of the thread taking the CPU is missing; the tick saw only a part of its time there.
-        let incomplete = self.off.is_some();
         self.on_cpu(time, cpu);
+        let incomplete = self.counts_known == CountsState::BeginMissing;
         if let Some(current) = self.current() {
             current.events.add(counted);
             current.events.incomplete |= incomplete;
@@ -116,7 +121,7 @@ impl Thread {
 
     /// Ends the period at a mark or when the thread leaves the CPU; its counts should have arrived by now.
     pub(super) fn counts_end(&mut self) {
-        if self.counts_known == CountsState::Before {
+        if self.is_before_counts() {
             self.flag_incomplete_counts();
             self.counts_known = CountsState::UpToNow;
         }
@@ -129,10 +134,33 @@ impl Thread {
         }
     }
 
+    /// Handles the thread taking the CPU. If it seems to be on the CPU, its switch-out is missing, and so are the
+    /// counts up to then, unless a record that came before the switch-in has shown it there.
+    pub(super) fn counts_begin_anew(&mut self) {
+        match self.counts_known {
+            CountsState::BeginMissing => self.counts_known = CountsState::Before,
+            _ => self.flag_incomplete_counts(),
+        }
+    }
+
+    /// Handles a record of the thread on a CPU whose switch-in is missing.
+    pub(super) fn counts_begin_unseen(&mut self) {
+        if self.counts_known == CountsState::Before {
+            self.counts_known = CountsState::BeginMissing;
+        }
+    }
+
+    fn is_before_counts(&self) -> bool {
+        matches!(
+            self.counts_known,
+            CountsState::Before | CountsState::BeginMissing
+        )
+    }
+
     /// Flags the current visit's counts as incomplete if its period changes hands before its counts arrived.
     pub(super) fn flag_incomplete_counts(&mut self) {
         if self.off.is_none()
-            && self.counts_known == CountsState::Before
+            && self.is_before_counts()
             && let Some(current) = self.current()
         {
             current.events.incomplete = true;

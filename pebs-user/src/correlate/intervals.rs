@@ -118,6 +118,8 @@ impl Intervals {
     /// The thread takes the CPU.
     pub(super) fn takes(&mut self, tid: Tid) {
         if let Some(thread) = self.threads.get_mut(&tid) {
+            // The switch-out record is missing, and with it the counts before it.
+            thread.events.incomplete |= thread.runs;
             thread.runs = true;
         }
     }

@@ -346,6 +346,7 @@ impl Thread {
 
     pub(super) fn switch_in(&mut self, time: TraceNs, cpu: Cpu) {
         self.missed_switch_in = false;
+        self.counts_begin_anew();
         let cpu = self.place(cpu);
         let migrated = cpu != self.cpu && self.cpu != Cpu::UNKNOWN;
         let early = self.woken_early.take();
@@ -399,6 +400,7 @@ impl Thread {
             let missed_switch_in = self.missed_switch_in || is_wait;
             self.switch_in(time, cpu);
             self.missed_switch_in = missed_switch_in;
+            self.counts_begin_unseen();
         }
     }
 

@@ -216,6 +216,60 @@ fn ticks() {
     );
 }
 
+/// The switch-in is missing, and something shows the thread on the CPU before a tick at which its counters are first
+/// read: what it did before the tick is missing. The next visit is complete.
+#[test]
+fn missing_switch_in() {
+    for seen in ["sample sp=90", "fault"] {
+        check(
+            &format!(
+                "10 7 begin 0 sp=100
+                 14 7 count 2
+                 15 7 out run
+                 20 7 {seen}
+                 39 7 count 0
+                 40 7 ret 0 sp=100
+                 49 7 count 1
+                 50 7 begin 0 sp=100
+                 59 7 count 2
+                 60 7 ret 0 sp=100"
+            ),
+            &["0 1: 2 in 20/20 lacks", "0 2: 2 in 10/10"],
+        );
+    }
+}
+
+/// A switch-in that comes behind a sample is not missing.
+#[test]
+fn late_switch_in() {
+    check(
+        "10 7 begin 0 sp=100
+         14 7 count 2
+         15 7 out run
+         20 7 sample sp=90
+         21 7 in
+         39 7 count 3
+         40 7 ret 0 sp=100",
+        &["0 1: 5 in 20/20"],
+    );
+}
+
+/// The switch-out is missing: the counters are read anew at the switch-in, and what they counted before is lost.
+#[test]
+fn missing_switch_out() {
+    check(
+        "10 7 begin 0 sp=100
+         20 7 in
+         39 7 count 3
+         40 7 ret 0 sp=100
+         49 7 count 1
+         50 7 begin 0 sp=100
+         59 7 count 2
+         60 7 ret 0 sp=100",
+        &["0 1: 3 in 10/10 lacks", "0 2: 2 in 10/10"],
+    );
+}
+
 /// Without counters nothing is expected, and nothing is missing.
 #[test]
 fn not_counted() {

@@ -130,6 +130,22 @@ fn missing_switches() {
     );
 }
 
+/// The switch-out record is missing: the counts before the next switch-in are flagged as incomplete.
+#[test]
+fn missing_switch_out() {
+    let mut test = Test::new();
+    test.counted((7, 0), (40, 50), 5);
+    test.intervals.takes(Tid(7));
+    test.counted((7, 0), (140, 150), 5);
+    assert_eq!(
+        test.finish(),
+        [
+            "7 at 30: 5 in 10, 0 switches on 0 lacks",
+            "7 at 130: 5 in 10, 0 switches on 0",
+        ]
+    );
+}
+
 /// All counts of a thread seen from its birth are known; one that never ran has none.
 #[test]
 fn from_birth_on() {
