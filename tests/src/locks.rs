@@ -44,7 +44,7 @@ impl Lock {
 
     /// The lock of recordings that may run at the same time, beside none that runs alone.
     #[must_use]
-    pub(crate) fn recording_beside() -> Self {
+    pub fn recording_beside() -> Self {
         Self::locked(RECORDING, File::lock_shared)
     }
 }

@@ -15,6 +15,7 @@ fn recorded(args: &[&str]) -> Recording {
     let workload = Workload::build("plain");
     let spec = workload.spec("handle(id=*(arg1):u64, kind=*(arg1+8):u32, name=str(*(arg1+16)))");
     let (recording, _) = Recorder::new(&spec)
+        .beside()
         .args(args)
         .workload(&workload, &["2000"]);
     recording

@@ -11,7 +11,9 @@ use pebs_tests::{machine, need};
 use super::{good_spec, hints, refused};
 
 fn recorded() -> Recording {
-    let (recording, _) = Recorder::new(&good_spec()).workload(&Workload::build("plain"), &["2000"]);
+    let (recording, _) = Recorder::new(&good_spec())
+        .beside()
+        .workload(&Workload::build("plain"), &["2000"]);
     recording
 }
 

@@ -14,7 +14,7 @@ use pebs_tests::{check, machine, need, table};
 use super::{good_spec, hints, refused};
 
 fn record_to(dir: &Path) -> process::Finished {
-    let _lock = Lock::recording();
+    let _lock = Lock::recording_beside();
     let (spec, dir) = (good_spec(), dir.display().to_string());
     let target = Workload::build("plain").path.display().to_string();
     let truth = pebs_tests::workload::TruthFile::new();
@@ -81,7 +81,7 @@ fn full() {
     // Marks take half of its time: recorded all the same. More than fits however small closed segments become.
     let alone = workload.run(&["800000", "0"]);
     let mut target = workload.start(&["800000", "80000"]);
-    let _lock = Lock::recording();
+    let _lock = Lock::recording_beside();
     let trace = disk.0.path().join("trace");
     let (spec, pid) = (
         workload.spec("handle(id=arg1)"),
@@ -136,7 +136,7 @@ fn what_goes_where() {
 #[test]
 fn default_directory() {
     need!(machine::root());
-    let _lock = Lock::recording();
+    let _lock = Lock::recording_beside();
     let dir = tempfile::tempdir().unwrap();
     let done = process::run(
         Command::new(machine::pebs_trace())
@@ -163,8 +163,9 @@ fn max_loss() {
     need!(machine::root());
     let workload = Workload::build("short_visits");
     for (limit, code) in [("0.001", 1), ("100", 0)] {
-        let recorder =
-            Recorder::new(&workload.spec("handle(id=arg1)")).args(&["--max-loss", limit]);
+        let recorder = Recorder::new(&workload.spec("handle(id=arg1)"))
+            .beside()
+            .args(&["--max-loss", limit]);
         let (recording, _) = recorder.with_loss(&workload, &["50000", "0"]);
         assert!(
             recording.trace_with_loss().account("marks").lost() > 0,

@@ -101,7 +101,7 @@ fn other_program() {
     need!(machine::root());
     let mut child = Command::new("/usr/bin/sleep").arg("100").spawn().unwrap();
     let done = {
-        let _lock = Lock::recording();
+        let _lock = Lock::recording_beside();
         attach_for("0.2", &child.id().to_string())
     };
     child.kill().unwrap();
@@ -160,7 +160,9 @@ fn exits_at_once() {
 #[test]
 fn command_not_found() {
     need!(machine::root());
-    let recording = Recorder::new(&good_spec()).command("no-such-command-at-all".as_ref(), &[]);
+    let recording = Recorder::new(&good_spec())
+        .beside()
+        .command("no-such-command-at-all".as_ref(), &[]);
     refused(&recording.tool, &["no-such-command-at-all", "not found"]);
     assert!(!recording.dir().exists(), "{}", recording.tool);
 }
@@ -172,7 +174,7 @@ fn command_not_executable() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("data");
     std::fs::write(&file, "data").unwrap();
-    let recording = Recorder::new(&good_spec()).command(&file, &[]);
+    let recording = Recorder::new(&good_spec()).beside().command(&file, &[]);
     refused(&recording.tool, &["data", "permission denied"]);
     assert!(!recording.dir().exists(), "{}", recording.tool);
 }
@@ -181,7 +183,9 @@ fn command_not_executable() {
 #[test]
 fn command_that_fails() {
     need!(machine::root());
-    let recording = Recorder::new(&good_spec()).command("/bin/false".as_ref(), &[]);
+    let recording = Recorder::new(&good_spec())
+        .beside()
+        .command("/bin/false".as_ref(), &[]);
     assert_eq!(recording.tool.code(), Some(0), "{}", recording.tool);
     assert!(recording.trace().visits().is_empty());
 }

@@ -16,7 +16,9 @@ fn report(trace: &Path) -> Finished {
 }
 
 fn recorded() -> Recording {
-    let (recording, _) = Recorder::new(&good_spec()).workload(&Workload::build("plain"), &["2000"]);
+    let (recording, _) = Recorder::new(&good_spec())
+        .beside()
+        .workload(&Workload::build("plain"), &["2000"]);
     recording
 }
 

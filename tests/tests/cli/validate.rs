@@ -134,7 +134,7 @@ fn quick_suite() {
 #[test]
 fn chosen_experiments() {
     need!(machine::root());
-    let _lock = Lock::recording();
+    let _lock = Lock::recording_beside();
     let place = tempfile::tempdir().unwrap();
     let place = place.path();
     let only = ["validate", "--quick", "--only", "bias,memory"];

@@ -17,7 +17,9 @@ const LEAVE_SCREEN: &str = "\x1b[?1049l";
 const RIGHT: &str = "\x1b[C";
 
 fn recorded() -> Recording {
-    let (recording, _) = Recorder::new(&good_spec()).workload(&Workload::build("plain"), &["2000"]);
+    let (recording, _) = Recorder::new(&good_spec())
+        .beside()
+        .workload(&Workload::build("plain"), &["2000"]);
     recording
 }
 
@@ -159,7 +161,7 @@ fn live() {
     need!(machine::root());
     let workload = Workload::build("answers");
     let mut target = workload.start(&["1"]);
-    let recorder = Recorder::new(&workload.spec("handle(id=arg1)"));
+    let recorder = Recorder::new(&workload.spec("handle(id=arg1)")).beside();
     let live = recorder
         .args(&["--event", "cpu-clock", "--reset", "1000000"])
         .attach(target.process.pid());

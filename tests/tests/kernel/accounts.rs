@@ -75,7 +75,7 @@ fn tables_have_the_documented_columns() {
     need!(machine::root());
     let workload = Workload::build("plain");
     let spec = workload.spec("handle(id=*(arg1):u64, kind=*(arg1+8):u32, name=str(*(arg1+16)))");
-    let (recording, _) = Recorder::new(&spec).workload(&workload, &["100"]);
+    let (recording, _) = Recorder::new(&spec).beside().workload(&workload, &["100"]);
     let trace = recording.trace();
     let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../pebs-user/guide/trace.md");
     let guide = fs::read_to_string(guide).unwrap();
@@ -118,7 +118,9 @@ fn documented(guide: &str) -> Vec<(String, Vec<String>)> {
 fn trace_json_says_how() {
     need!(machine::root());
     let workload = Workload::build("plain");
-    let (recording, _) = Recorder::new(&workload.spec(super::ID)).workload(&workload, &["100"]);
+    let (recording, _) = Recorder::new(&workload.spec(super::ID))
+        .beside()
+        .workload(&workload, &["100"]);
     let json = recording.trace().json;
     assert_eq!(json["schema_version"], 1);
     assert_eq!(json["transport"], "bpf");
@@ -149,7 +151,7 @@ fn began_before() {
     let workload = Workload::build("batches");
     // The first batch has 8 items, which are admitted, served, then answered: so 8 ends come before any begin.
     let spec = workload.spec("answer..admit");
-    let (recording, _) = Recorder::new(&spec).workload(&workload, &["3"]);
+    let (recording, _) = Recorder::new(&spec).beside().workload(&workload, &["3"]);
     let trace = recording.trace();
     let marks = trace.account("marks");
     assert_eq!(marks.reasons.get("began_before"), Some(&8), "{marks:?}");

@@ -19,6 +19,7 @@ const SWITCH_NS: i64 = 3_000;
 
 fn recorder(place: &[&str]) -> Recorder {
     Recorder::plain()
+        .beside()
         .args(place)
         .args(&["--event", "cpu-clock", "--reset", RESET])
 }

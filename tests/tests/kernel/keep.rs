@@ -94,6 +94,7 @@ fn nothing_is_kept() {
     let workload = Workload::build("query");
     let spec = workload.spec("process_query(id=*(arg1):u64)");
     let (recording, _) = Recorder::new(&spec)
+        .beside()
         .args(&["--event", "cpu-clock", "--reset", "50000", "--keep", "none"])
         .workload(&workload, &["20"]);
     let trace = recording.trace();

@@ -15,7 +15,9 @@ fn interleaved_by_id() {
     let workload = Workload::build("overlap");
     let alone = workload.run(&["300", "3"]);
     let spec = workload.spec("begin_item(id=arg1)..end_item(id=arg1)");
-    let (recording, truth) = Recorder::new(&spec).workload(&workload, &["300", "3"]);
+    let (recording, truth) = Recorder::new(&spec)
+        .beside()
+        .workload(&workload, &["300", "3"]);
     let trace = recording.trace();
     check::whole_visits(&trace, &truth);
     for visit in trace.visits() {
@@ -185,7 +187,9 @@ fn in_turn_by_thread() {
     need!(machine::root());
     let workload = Workload::build("overlap");
     let spec = workload.spec("begin_item(id=arg1)..end_item");
-    let (recording, truth) = Recorder::new(&spec).workload(&workload, &["300", "1"]);
+    let (recording, truth) = Recorder::new(&spec)
+        .beside()
+        .workload(&workload, &["300", "1"]);
     let trace = recording.trace();
     check::whole_visits(&trace, &truth);
     assert!(trace.visits().iter().all(|v| !v.has(flag::OVERLAPPED)));
@@ -198,7 +202,9 @@ fn until_the_next() {
     need!(machine::root());
     let workload = Workload::build("overlap");
     let spec = workload.spec("begin_item(id=arg1)..");
-    let (recording, truth) = Recorder::new(&spec).workload(&workload, &["300", "1"]);
+    let (recording, truth) = Recorder::new(&spec)
+        .beside()
+        .workload(&workload, &["300", "1"]);
     let trace = recording.trace();
     let visits = trace.visits();
     check::same_items(&trace, &visits, &truth.ids());
@@ -225,6 +231,7 @@ fn recursion() {
     let alone = workload.run(&["100"]);
     let inner = workload.spec("inner(id=*(arg1):u64)");
     let (recording, truth) = Recorder::new(&workload.spec("outer(id=*(arg1):u64, depth=arg2)"))
+        .beside()
         .args(&["--uprobe", &inner])
         .workload(&workload, &["100"]);
     let trace = recording.trace();

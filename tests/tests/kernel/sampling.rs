@@ -219,6 +219,7 @@ fn acl() {
 fn breakpoint(reset: u64) {
     let workload = Workload::build("breakpoint");
     let (recording, truth) = Recorder::new(&workload.spec(super::ID))
+        .beside()
         .args(&["--event", "mem:hit:x", "--reset", &reset.to_string()])
         .workload(&workload, &["10", "100"]);
     let trace = recording.trace();
@@ -264,6 +265,7 @@ fn page_faults() {
     need!(machine::root());
     let workload = Workload::build("faults");
     let (recording, truth) = Recorder::new(&workload.spec(super::ID))
+        .beside()
         .args(&["--event", "page-faults", "--reset", "1"])
         .workload(&workload, &["100"]);
     let trace = recording.trace();
@@ -322,6 +324,7 @@ fn exclude_kernel() {
     need!(machine::root());
     let workload = Workload::build("threads");
     let (recording, _) = Recorder::new(&workload.spec(super::ID))
+        .beside()
         .args(&[
             "--event",
             "cpu-clock",
@@ -342,6 +345,7 @@ fn system_calls() {
     need!(machine::root());
     let workload = Workload::build("system_calls");
     let (recording, _) = Recorder::new(&workload.spec(super::ID))
+        .beside()
         .args(&["--event", "cpu-clock", "--reset", "100000"])
         .workload(&workload, &["200"]);
     let trace = recording.trace();

@@ -20,6 +20,7 @@ const FP: &[&str] = &[
 
 fn record(workload: &Workload, args: &[&str]) -> (Recording, Truth) {
     Recorder::new(&workload.spec(super::ID))
+        .beside()
         .args(FP)
         .args(args)
         .workload(workload, &["50"])
@@ -211,6 +212,7 @@ fn off_by_default() {
     need!(machine::root());
     let workload = Workload::build("calls");
     let (recording, _) = Recorder::new(&workload.spec(super::ID))
+        .beside()
         .args(&["--event", "cpu-clock"])
         .workload(&workload, &["10"]);
     let trace = recording.trace();
