@@ -25,8 +25,9 @@ const CI_SECONDS: u64 = 60;
 fn ci_inputs(target: &str) -> u64 {
     match target {
         "recover" | "perf_data" => 1000,
-        "binary" | "symbols" | "process_files" | "trace_info" | "trace_reader" => 12_000,
-        _ => 200_000,
+        "trace_reader" => 4000,
+        "binary" | "symbols" | "process_files" | "trace_info" => 12_000,
+        _ => 100_000,
     }
 }
 

@@ -14,6 +14,7 @@ use crate::present::table::{Column, Table as Rows};
 use crate::store::reader::{ReadError, Trace, TraceState};
 use crate::store::run::{HostInfo, ProbeInfo, RunInfo};
 use crate::store::schema::Table;
+use crate::terminal::quoted;
 
 /// Columns of a command line, a path or a SPEC that are shown.
 const TEXT_WIDTH: usize = 400;
@@ -80,7 +81,8 @@ pub(crate) fn page(info: &Info, width: usize) -> Page {
     let mut out = Page::new(width);
     let run = &info.run;
     out.paragraph(&title(info));
-    out.line("command", &safe(&run.command_line.join(" "), TEXT_WIDTH));
+    let words: Vec<String> = run.command_line.iter().map(|it| quoted(it)).collect();
+    out.line("command", &safe(&words.join(" "), TEXT_WIDTH));
     out.line("host", &host(&run.host));
     if let Some(import) = &run.import {
         out.line("import", &safe(&import.path, TEXT_WIDTH));
@@ -194,7 +196,7 @@ mod tests {
         let text = page(&info, 120).plain();
         for line in [
             ": complete, recorded 2025-11-25T22:10:03Z for 1.01 ms, written by pebs-trace 0.1.0\n",
-            "  command   pebs-trace -u \\u{1b}[2J\n",
+            "  command   pebs-trace -u '\\u{1b}[2J'\n",
             "  probe     ./app:handle(n=arg1, key=str(arg2))\n",
             "  ledger    9 samples seen = 5 written + 4 dropped_ring_full\n",
             "  losses    1 range of 2.00 us, 4 records, dropped_ring_full\n",

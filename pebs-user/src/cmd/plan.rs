@@ -43,8 +43,9 @@ pub struct PlanArgs {
     pub event: String,
     /// Plan for samples with call stacks, which cost more and are larger
     ///
-    /// fp as for recording. The cost of lbr can't be measured beforehand.
-    #[arg(long, value_name = "HOW", value_enum)]
+    /// -g without HOW is fp, as for recording. The cost of lbr can't be measured beforehand.
+    #[arg(short = 'g', long, value_name = "HOW", value_enum)]
+    #[arg(num_args = 0..=1, default_missing_value = "fp")]
     pub call_graph: Option<CallGraph>,
     /// Plan for samples with memory accesses
     #[arg(long, conflicts_with = "call_graph")]
