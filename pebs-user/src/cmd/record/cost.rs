@@ -60,8 +60,8 @@ impl KnownCosts {
     pub(super) fn measure_marks_again(&mut self, plan: &Plan) {
         let before = Speed::now(true);
         if let Some(marks) = marks_now(plan) {
-            self.units = with_lower_marks(&self.units, &marks);
             self.keep(plan, &before, marks);
+            self.units = with_lower_marks(&self.units, &marks);
         }
     }
 
