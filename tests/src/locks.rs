@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
+/// Name of the lock that every recording holds.
 const RECORDING: &str = "recording";
 
 /// Holds a lock until it and all its clones are dropped.

@@ -62,7 +62,11 @@ fn sleeper() {
                 }
                 let Some(first) = slept.first() else {
                     // The timer ran out before it slept, as it lost the CPU in between; or both switches are missing.
-                    *if off > 0 { &mut awake } else { &mut missing } += 1;
+                    if off > 0 {
+                        awake += 1;
+                    } else {
+                        missing += 1;
+                    }
                     continue;
                 };
                 // From its switch out to its switch in; the timer itself runs from a little before.

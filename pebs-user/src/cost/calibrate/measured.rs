@@ -202,6 +202,8 @@ fn agreed(figures: impl Iterator<Item = f64>) -> Option<f64> {
     agreed_of(figures, |it| *it)
 }
 
+/// The same of figures by their length, ns. Of the lowest two that agree it is the lower one: a disturbed measurement
+/// may be too long, and also too short, as a difference of two times.
 fn agreed_of<T: Copy>(figures: impl Iterator<Item = T>, ns: impl Fn(&T) -> f64) -> Option<T> {
     let mut sorted: Vec<T> = figures.collect();
     sorted.sort_by(|a, b| ns(a).total_cmp(&ns(b)));
