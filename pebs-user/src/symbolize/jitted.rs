@@ -1,14 +1,14 @@
 //! Names of just-in-time compiled code, from a file written by its compiler: a perf map or a jit dump.
 //!
-//! The file grows while the process runs. Anyone can write to `/tmp`, so a file is used only if it belongs to the
-//! process's user or to root, and is not a link.
+//! The file grows while the process runs, or is written anew (`jcmd PID Compiler.perfmap`). Anyone can write to
+//! `/tmp`, so a file is used only if it belongs to the process's user or to root, and is not a link.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -27,8 +27,11 @@ pub(super) const READ_AT_ONCE: u64 = 64 << 20;
 /// Maximum bytes of a file in total: a sparse file costs its author nothing.
 const READ_MAX: u64 = 1 << 30;
 
-/// Minimum time between two checks of the file's size.
+/// Minimum time between two checks of the file.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// Number of bytes compared to tell a file that has grown from one that was written anew: a few lines of a map.
+const COMPARED: u64 = 256;
 
 /// A compiled function.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,6 +132,8 @@ pub(super) struct Source {
     inode: u64,
     /// Bytes read so far: complete lines or records only.
     pub read: u64,
+    /// The last of them, at most [`COMPARED`].
+    last: Vec<u8>,
     /// The file has another format, or is too large.
     pub given_up: bool,
 }
@@ -139,8 +144,22 @@ impl Source {
             file,
             inode,
             read: 0,
+            last: Vec::new(),
             given_up: false,
         }
+    }
+
+    /// Whether what was read is still there, up to its last bytes; the file may be longer by now.
+    fn is_unchanged(&self) -> bool {
+        self.last_read().is_ok_and(|last| last == self.last)
+    }
+
+    /// The last of the bytes read so far, as they are in the file now.
+    fn last_read(&self) -> io::Result<Vec<u8>> {
+        let start = self.read.saturating_sub(COMPARED);
+        let mut last = vec![0; (self.read - start) as usize];
+        self.file.read_exact_at(&mut last, start)?;
+        Ok(last)
     }
 }
 
@@ -230,13 +249,15 @@ impl JitFile {
             self.read_on();
             return;
         };
-        let same = self
-            .file
-            .as_ref()
-            .is_some_and(|source| source.inode == metadata.ino() && source.read <= metadata.len());
-        if !same {
-            self.forget();
-            self.file = Some(Source::new(file, metadata.ino()));
+        match &mut self.file {
+            Some(source) if source.inode != metadata.ino() => {
+                self.forget();
+                self.file = Some(Source::new(file, metadata.ino()));
+            }
+            // Functions that are in it as before keep their numbers.
+            Some(source) if !source.is_unchanged() => *source = Source::new(file, metadata.ino()),
+            Some(_) => {}
+            None => self.file = Some(Source::new(file, metadata.ino())),
         }
         self.read_on();
     }
@@ -258,6 +279,7 @@ impl JitFile {
         let most = before + self.left.get();
         // A failed read is treated as the end of the file.
         let _ = (self.read_on)(source, &mut self.table, most);
+        source.last = source.last_read().unwrap_or_default();
         source.given_up |= source.read > READ_MAX;
         self.left.set(most - self.table.by_start.len());
     }
@@ -371,5 +393,31 @@ mod tests {
             .map(|row| row.name.as_deref().unwrap())
             .collect();
         assert_eq!(names, ["first", "second"]);
+    }
+
+    /// A map that is written anew over the old one is read from its start, longer or not; what has not changed
+    /// keeps its number.
+    #[test]
+    fn written_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut map = JitFile::map(Pid(std::process::id()), all_left()).unwrap();
+        map.path = dir.path().join("map");
+        let mut functions = Functions::default();
+        let mut at = |map: &mut JitFile, address| {
+            map.looked = None;
+            map.function(address, &mut functions)
+        };
+        let path = map.path.clone();
+        fs::write(&path, "1000 100 stays\n2000 100 old\n").unwrap();
+        let (stays, old) = (at(&mut map, 0x1000), at(&mut map, 0x2000));
+        for text in [
+            "3000 100 another\n2000 100 new\n1000 100 stays\n4000 100 more\n",
+            "2000 40 newer\n",
+        ] {
+            fs::write(&path, text).unwrap();
+            assert_ne!(at(&mut map, 0x2000), old, "{text}");
+            assert_eq!(at(&mut map, 0x1000), stays, "{text}");
+        }
+        assert!(at(&mut map, 0x4000).is_some());
     }
 }
