@@ -561,3 +561,6 @@ pub mod count_state {
 
 /// `functions.module` of pebs-trace's own work, which is part of no profile.
 pub const OWN_MODULE: &str = "[pebs-trace]";
+
+/// `functions.module` of code in memory of no file: made at run time.
+pub const ANONYMOUS_MODULE: &str = "[anon]";

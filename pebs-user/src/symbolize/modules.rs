@@ -17,6 +17,7 @@ use crate::binary::mapping::{Backing, BuildId, MappedFile, Mapping};
 use crate::binary::open::{Opened, candidates};
 use crate::binary::proc_maps::proc_maps;
 use crate::binary::run_as::run_as;
+use crate::store::schema::ANONYMOUS_MODULE;
 use crate::units::Pid;
 
 /// Largest vdso that is copied; it has 2 pages.
@@ -255,7 +256,7 @@ impl Modules {
         if let Some(known) = self.anonymous {
             return known;
         }
-        let id = self.push(Module::without_symbols("[anon]".into()));
+        let id = self.push(Module::without_symbols(ANONYMOUS_MODULE.into()));
         self.anonymous = Some(id);
         id
     }

@@ -24,6 +24,7 @@ use crate::analysis::report::text::{
     quantiles, time_shared, wait,
 };
 use crate::present::{Page, Tone, toned};
+use crate::store::schema::ANONYMOUS_MODULE;
 use crate::terminal::shown;
 
 /// Largest number of causes named in the line on where the time went.
@@ -482,6 +483,7 @@ fn kind(
                 None => "functions of the kernel".to_owned(),
             },
             Some(module) => format!("functions of {module}"),
+            None if function.module.as_deref() == Some(ANONYMOUS_MODULE) => name(function),
             None => "code of no module".to_owned(),
         },
         (CauseKind::Elsewhere, Some(OTHER_ITEMS)) => "other items of the thread".to_owned(),

@@ -17,7 +17,7 @@ use super::model::{
 use crate::analysis::counted;
 use crate::present::words::{self, Frame};
 use crate::present::{Page, Tone, toned};
-use crate::store::schema::visit_flag;
+use crate::store::schema::{ANONYMOUS_MODULE, visit_flag};
 use crate::terminal::PIPE_WIDTH;
 
 /// Characters of a SPEC, a function and an argument that are shown.
@@ -467,11 +467,11 @@ pub(in crate::analysis) fn name_within(function: &FunctionName, width: usize) ->
         FunctionName {
             module: Some(module),
             ..
-        } => with(file_name(module), " (no symbol)"),
+        } if module == ANONYMOUS_MODULE => "code made at run time".to_owned(),
         FunctionName {
-            function_id: Some(id),
+            module: Some(module),
             ..
-        } => format!("function {id} (unknown)"),
+        } => with(file_name(module), " (no symbol)"),
         _ => "unknown function".to_owned(),
     }
 }
@@ -482,5 +482,25 @@ pub(in crate::analysis) fn amount(unit: &str, value: Option<f64>) -> String {
     match value {
         Some(value) if unit != "ns" => events(value),
         value => maybe_time(value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a function without a name is called.
+    #[test]
+    fn nameless() {
+        let of = |module: Option<&str>| {
+            name(&FunctionName {
+                function_id: Some(7),
+                module: module.map(str::to_owned),
+                ..FunctionName::default()
+            })
+        };
+        assert_eq!(of(Some("/usr/lib/libx.so.1")), "libx.so.1 (no symbol)");
+        assert_eq!(of(Some(ANONYMOUS_MODULE)), "code made at run time");
+        assert_eq!(of(None), "unknown function");
     }
 }
