@@ -145,11 +145,13 @@ struct Ended {
     ready: Option<i64>,
 }
 
+/// Ranges in which something was lost for one reason.
 #[derive(Debug, Serialize)]
 struct LossData {
-    begin: i64,
-    end: i64,
     reason: String,
+    ranges: u64,
+    /// Time in them.
+    ns: i64,
 }
 
 /// Numbers of the parts met.
@@ -255,7 +257,7 @@ pub(super) fn read(
         runs,
         with_time_line,
         flame,
-        losses: loss_ranges(trace)?,
+        losses: losses_by_reason(trace)?,
     })
 }
 
@@ -475,16 +477,21 @@ impl Runs {
     }
 }
 
-fn loss_ranges(trace: &Trace) -> Result<Vec<LossData>, ExportError> {
-    let mut losses = Vec::new();
+/// In order of their first range.
+fn losses_by_reason(trace: &Trace) -> Result<Vec<LossData>, ExportError> {
+    let mut losses: Vec<LossData> = Vec::new();
     load::losses(trace, |begin, end, reason| {
-        // So many that more could not be distinguished.
-        if losses.len() < 2_000 {
-            losses.push(LossData {
-                begin,
-                end,
+        let ns = end.saturating_sub(begin);
+        match losses.iter_mut().find(|it| it.reason == reason) {
+            Some(known) => {
+                known.ranges += 1;
+                known.ns = known.ns.saturating_add(ns);
+            }
+            None => losses.push(LossData {
                 reason: reason.to_owned(),
-            });
+                ranges: 1,
+                ns,
+            }),
         }
     })?;
     Ok(losses)

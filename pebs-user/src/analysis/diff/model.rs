@@ -3,9 +3,9 @@
 //! The JSON format of `pebs-trace diff` is this page: keys are field names, times are ns, shares are 0..1,
 //! unknown values are null.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
-use crate::analysis::counted::CountedRow;
+use crate::analysis::counted::{CountedClass, CountedRow, CountedVisits, Excess};
 use crate::analysis::explain::model::CauseKind;
 
 /// Version of the JSON keys; grows when one changes its meaning or goes away.
@@ -51,8 +51,34 @@ pub(crate) struct ProbeDiff {
     pub too_little: Option<String>,
     /// Events that were counted in both, per item: `slow` is after, `typical` before. Their intervals are among
     /// the simultaneous ones.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        skip_serializing_if = "Vec::is_empty",
+        serialize_with = "counted_changes"
+    )]
     pub counted_events: Vec<CountedRow>,
+}
+
+/// Writes rows of counted events under the names of a comparison of traces.
+fn counted_changes<S: Serializer>(rows: &[CountedRow], to: S) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct Row<'a> {
+        event: &'a str,
+        unit: &'a str,
+        before: Option<CountedClass>,
+        after: Option<CountedClass>,
+        change: Option<Excess>,
+        rate_change: Option<Excess>,
+        visits: CountedVisits,
+    }
+    to.collect_seq(rows.iter().map(|row| Row {
+        event: &row.event,
+        unit: &row.unit,
+        before: row.typical,
+        after: row.slow,
+        change: row.excess,
+        rate_change: row.rate_excess,
+        visits: row.visits,
+    }))
 }
 
 /// A figure before and after, per item. Intervals cover the truth with 95 % for all figures of the comparison

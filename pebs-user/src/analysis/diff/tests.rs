@@ -312,4 +312,12 @@ fn counts_by_chance() {
     assert!(by_chance <= 3, "{by_chance} of 12");
     let found = diff(&counted_run(0, 101), &counted_run(3, 102), &above(5.0)).unwrap();
     assert_eq!(changed(&found), [("event0".to_owned(), true, true)]);
+    let json = serde_json::to_value(&found).unwrap();
+    let row = &json["probes"][0]["counted_events"][0];
+    let mean = |side: &str| row[side]["per_item"].as_f64().unwrap();
+    let change = row["change"]["value"].as_f64().unwrap();
+    assert!(
+        change > 2.0 && (mean("after") - mean("before") - change).abs() < 1e-9,
+        "{row}"
+    );
 }

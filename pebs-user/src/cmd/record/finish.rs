@@ -388,8 +388,13 @@ pub(super) fn finish(plan: &Plan, recorded: Recorded) -> ExitCode {
         recorded.target_cpu_ns,
     );
     // The trace is complete even if its report fails.
-    if let Err(error) = report::print(&plan.output, plan.format, &plan.notes) {
+    let printed = report::print(&plan.output, plan.format, &plan.notes);
+    let unprinted = printed.err().filter(|error| !error.is_broken_pipe());
+    if let Some(error) = &unprinted {
         say!("error: {error}");
+        if let Some(hint) = error.hint() {
+            say!("hint: {hint}");
+        }
     }
     say!("recording ended: {}", recorded.ended_by);
     if let Some(status) = recorded.command {
@@ -429,7 +434,12 @@ pub(super) fn finish(plan: &Plan, recorded: Recorded) -> ExitCode {
             COPIED,
         );
     }
-    let bad = died || copied || above || closed.cut.is_some() || !closed.faults.is_empty();
+    let bad = died
+        || copied
+        || above
+        || unprinted.is_some()
+        || closed.cut.is_some()
+        || !closed.faults.is_empty();
     let places: usize = plan.probes.probes.iter().map(|it| it.sites.len()).sum();
     if places >= MANY_PLACES {
         say!("removing the probes of {places} places: the kernel waits at each");

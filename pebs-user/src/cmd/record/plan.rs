@@ -155,25 +155,6 @@ impl Plan {
         if let Some(command) = args.command_line.first() {
             crate::collect::command::find(command)?;
         }
-        let return_mode = match args.return_mode {
-            ReturnArg::Auto => ReturnMode::Auto,
-            ReturnArg::Uretprobe => ReturnMode::Uretprobe,
-            ReturnArg::Ret => ReturnMode::Ret,
-        };
-        let options = ResolveOptions {
-            return_mode,
-            pid: targets.sees,
-        };
-        let specs_typed = match args.item() {
-            Some(_) => Vec::new(),
-            None => preset::specs(args, targets.sees)?,
-        };
-        let debug_files = debug_files::of_recording(args, &targets, &specs_typed);
-        let probes = match args.item() {
-            Some(typed) => items::probes(args, &targets.pids, typed)?,
-            None => probe::resolve_with(&specs_typed, &args.resumes, &options)?,
-        };
-        check_columns(&probes.columns)?;
         let output = args
             .output
             .clone()
@@ -187,7 +168,30 @@ impl Plan {
                 "traces are never overwritten; give another -o DIR".to_owned(),
             ));
         }
-        if let Some(missing) = limits::missing_privileges() {
+        let return_mode = match args.return_mode {
+            ReturnArg::Auto => ReturnMode::Auto,
+            ReturnArg::Uretprobe => ReturnMode::Uretprobe,
+            ReturnArg::Ret => ReturnMode::Ret,
+        };
+        let options = ResolveOptions {
+            return_mode,
+            pid: targets.sees,
+        };
+        let specs_typed = match args.item() {
+            Some(_) => Vec::new(),
+            None => preset::specs(args, targets.sees)?,
+        };
+        let missing = limits::missing_privileges();
+        let debug_files = match missing {
+            None => debug_files::of_recording(args, &targets, &specs_typed),
+            Some(_) => debug_files::Fetched::default(),
+        };
+        let probes = match args.item() {
+            Some(typed) => items::probes(args, &targets.pids, typed)?,
+            None => probe::resolve_with(&specs_typed, &args.resumes, &options)?,
+        };
+        check_columns(&probes.columns)?;
+        if let Some(missing) = missing {
             return Err(Failure::new(
                 format!("cannot record: {missing}"),
                 "use sudo, or 'pebs-trace doctor' for what is missing".to_owned(),

@@ -519,13 +519,7 @@
   }
 
   function drawLosses() {
-    if (!D.losses.length) return;
-    const sums = new Map();
-    for (const { begin, end, reason } of D.losses) {
-      const it = sums.get(reason) || { ranges: 0, ns: 0 };
-      sums.set(reason, { ranges: it.ranges + 1, ns: it.ns + end - begin });
-    }
-    $("losses").replaceChildren(...[...sums].map(([reason, it]) => element("p", {}, `Loss: ${reason}, ${plural(it.ranges, "range")}, ${time(it.ns)} in all`)));
+    $("losses").replaceChildren(...D.losses.map((it) => element("p", {}, `Loss: ${it.reason}, ${plural(it.ranges, "range")}, ${time(it.ns)} in all`)));
   }
 
   function select(next) {
