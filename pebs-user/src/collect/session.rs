@@ -482,7 +482,8 @@ impl Session {
     /// Changes the reset value of an event for all threads and CPUs, including future ones.
     ///
     /// # Errors
-    /// The kernel refused; some counters may already have the new value.
+    /// The kernel refused: the former reset value stays in force, and counters that already had the new one get it
+    /// back.
     pub(crate) fn set_reset(
         &mut self,
         plan: &SessionPlan<'_>,
@@ -490,7 +491,26 @@ impl Session {
         reset: ResetValue,
     ) -> Result<(), SessionError> {
         let index = usize::from(id.0);
-        self.resets[index] = Some(reset);
+        let former = self.resets[index].replace(reset);
+        let changed = self.change_counters(plan, id, reset);
+        if changed.is_err() {
+            self.resets[index] = former;
+            let former = former.unwrap_or(plan.events[index].reset);
+            for counter in self.events[index].iter() {
+                // One that refuses this too has ended.
+                let _ = counter.set_reset(former);
+            }
+        }
+        changed
+    }
+
+    fn change_counters(
+        &mut self,
+        plan: &SessionPlan<'_>,
+        id: EventId,
+        reset: ResetValue,
+    ) -> Result<(), SessionError> {
+        let index = usize::from(id.0);
         if plan.pids.is_empty() {
             return Ok(self.events[index].set_reset(reset)?);
         }
