@@ -27,6 +27,7 @@ mod kept;
 pub(in crate::analysis) mod kinds;
 mod paths;
 mod request;
+mod runtimes;
 pub(crate) mod stump;
 pub(in crate::analysis) mod sums;
 #[cfg(test)]
@@ -166,6 +167,11 @@ pub(crate) fn explain(
             other_items: found.others.1,
         });
     }
+    let mut notes = notes(&trace.info, &items);
+    let all = probes
+        .iter()
+        .flat_map(|it| it.whole.iter().chain(&it.groups));
+    notes.extend(runtimes::note(trace, all)?);
     Ok(Explanation {
         explain_version: EXPLAIN_VERSION,
         trace: trace.dir.display().to_string(),
@@ -180,7 +186,7 @@ pub(crate) fn explain(
         min_items: MIN_ITEMS as u64,
         replicates: REPLICATES as u32,
         probes,
-        notes: notes(&trace.info, &items),
+        notes,
     })
 }
 

@@ -411,7 +411,7 @@ impl Maker {
             }
             self.add(FunctionRow {
                 function_id: FunctionId(*id),
-                name: Some((*name).to_owned()),
+                name: Some((*name).to_owned()).filter(|it| !it.is_empty()),
                 module: Some((*module).to_owned()),
                 offset: Some(begin_of(*id)),
                 size: Some(0x100),

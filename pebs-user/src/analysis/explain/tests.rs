@@ -32,7 +32,12 @@ fn server() -> TestTrace {
     served(Maker::new(info(&[SPEC])))
 }
 
-fn served(mut maker: Maker) -> TestTrace {
+fn served(maker: Maker) -> TestTrace {
+    served_by(maker, &FUNCTIONS)
+}
+
+/// The same with other functions.
+fn served_by(mut maker: Maker, functions: &[(u32, &str, &str)]) -> TestTrace {
     let mut random = SplitMix64::new(11);
     for i in 0..4_000_u64 {
         let usual = Ran(1, 40_000 + i64::from(random.below(20_000)));
@@ -55,7 +60,7 @@ fn served(mut maker: Maker) -> TestTrace {
             ));
         }
     }
-    maker.finish(&FUNCTIONS)
+    maker.finish(functions)
 }
 
 /// A wait has the stack at which slow items went to it; interruptions are listed beside the causes, whose shares sum to
@@ -390,6 +395,27 @@ fn nothing_goes_along_by_chance() {
         assert_eq!(group.because, [], "run {run}");
         assert_eq!(explanation.probes[0].grouped, None, "run {run}");
     }
+}
+
+/// Code without a name that was made at run time is named so, with the command for the runtime at hand.
+#[test]
+fn made_at_run_time() {
+    let functions = [
+        (1, "parse", "/usr/lib/jvm/lib/server/libjvm.so"),
+        (2, "", "[anon]"),
+    ];
+    let trace = served_by(Maker::new(info(&[SPEC])), &functions);
+    let text = text::render(&explain(&trace, &ExplainOptions::default()).unwrap());
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let words = words.join(" ");
+    assert!(
+        words.contains("slow because: in code made at run time"),
+        "{text}"
+    );
+    assert!(
+        words.contains("'jcmd PID Compiler.perfmap' while recording"),
+        "{text}"
+    );
 }
 
 /// With too few samples or items the reason is given instead of a cause; waits are still observed.
