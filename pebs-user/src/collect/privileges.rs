@@ -15,19 +15,16 @@
 //!
 //! Privileges are per thread, and no other thread can drop them: so each existing thread is sent a signal whose
 //! handler drops them. Threads and processes started later inherit the remaining ones.
-#![expect(
-    unsafe_code,
-    reason = "prctl, setfsuid and signal handlers have no safe binding"
-)]
+#![expect(unsafe_code, reason = "prctl and signal handlers have no safe binding")]
 
 use std::fs;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 
-use crate::files::invoking_user;
+use crate::files::FileUser;
 
 /// Capabilities that the main thread keeps.
 const MAIN: CapabilitySet = CapabilitySet::PERFMON
@@ -45,11 +42,8 @@ const OTHERS: CapabilitySet = CapabilitySet::SYS_PTRACE
 /// Maximum time to wait for a thread. A thread that sleeps uninterruptibly in the kernel takes this long.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Not invoked through sudo.
-const NOBODY: u64 = u64::MAX;
-
-/// User and group that files are made as, for the signal handler: uid in the upper half.
-static MAKER: AtomicU64 = AtomicU64::new(NOBODY);
+/// The user that files are made as, for the signal handler; empty: ourselves.
+static MAKER: OnceLock<FileUser> = OnceLock::new();
 
 /// Permanently drops, in every thread, the privileges that are not needed once everything is attached.
 ///
@@ -58,8 +52,8 @@ static MAKER: AtomicU64 = AtomicU64::new(NOBODY);
 /// # Errors
 /// A thread kept a privilege: the kernel refused, or the thread did not respond within two seconds.
 pub(crate) fn give_up() -> io::Result<()> {
-    if let Some((uid, gid)) = invoking_user() {
-        MAKER.store(u64::from(uid) << 32 | u64::from(gid), Ordering::Relaxed);
+    if let Some(user) = FileUser::invoking() {
+        MAKER.get_or_init(|| user);
     }
     let signal = libc::SIGRTMIN() + 6;
     catch(signal)?;
@@ -131,11 +125,11 @@ fn shrink(kept: CapabilitySet) -> io::Result<()> {
     // Fails only on kernels without ambient capabilities.
     let _ = rustix::thread::clear_ambient_capability_set();
     rustix::thread::set_no_new_privs(true)?;
-    let maker = MAKER.load(Ordering::Relaxed);
-    if maker != NOBODY {
-        make_files_as((maker >> 32) as u32, maker as u32);
+    if let Some(user) = MAKER.get() {
+        // A refusal leaves files to be made as before.
+        let _ = user.take_this_thread();
     }
-    // Last, as changing the user of files drops the capability to read them for a moment.
+    // Last, as taking the thread for another user leaves no capability in effect.
     let left = had.permitted & kept;
     set_capabilities(
         None,
@@ -146,15 +140,6 @@ fn shrink(kept: CapabilitySet) -> io::Result<()> {
         },
     )?;
     Ok(())
-}
-
-/// Makes the calling thread create and open files as another user.
-fn make_files_as(uid: u32, gid: u32) {
-    // SAFETY: changes no memory. A refusal leaves files to be made as before.
-    unsafe {
-        libc::setfsgid(gid);
-        libc::setfsuid(uid);
-    }
 }
 
 extern "C" fn on_signal(_: libc::c_int) {
@@ -313,7 +298,7 @@ mod tests {
         std::os::unix::fs::chown(&path, Some(65534), Some(65533)).unwrap();
         let inside = path.clone();
         let thread = std::thread::spawn(move || {
-            make_files_as(65534, 65533);
+            FileUser::new(65534, 65533).take_this_thread().unwrap();
             shrink(OTHERS).unwrap();
             fs::write(inside.join("made"), "").unwrap();
             // Root's files are not writable, but readable.

@@ -3,7 +3,6 @@
 //! Under sudo it is the invoking user's directory, and everything there is read and written as that user: a link
 //! leads no further than the user could go. A file is replaced as a whole. A file that is damaged, or for another
 //! machine, kernel or event, is ignored with a message.
-#![expect(unsafe_code, reason = "setfsuid has no safe binding")]
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -15,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::UnitCosts;
 use crate::collect::session::Transport;
 use crate::cost::{Fit, Point};
-use crate::files;
+use crate::files::{self, FileUser};
 use crate::pmu::host::Host;
 use crate::store::run::EntryClass;
 
@@ -256,7 +255,7 @@ pub(crate) enum LoadedCalibration {
 pub(crate) struct Folder {
     path: PathBuf,
     /// Owner of files there, if it is not us.
-    user: Option<(u32, u32)>,
+    user: Option<FileUser>,
 }
 
 impl Folder {
@@ -268,16 +267,16 @@ impl Folder {
             let path = PathBuf::from(std::env::var_os(name)?);
             path.is_absolute().then_some(path)
         };
-        let user = files::invoking_user();
-        let home = || match user {
-            Some((uid, _)) => home_of(&fs::read_to_string("/etc/passwd").ok()?, uid),
+        let user = FileUser::invoking();
+        let home = || match &user {
+            Some(user) => user.home(),
             None => absolute("HOME"),
         };
         let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(home()?.join(".cache")))?;
         Some(Self::new(cache.join("pebs-trace"), user))
     }
 
-    pub(super) fn new(path: PathBuf, user: Option<(u32, u32)>) -> Self {
+    pub(super) fn new(path: PathBuf, user: Option<FileUser>) -> Self {
         Self { path, user }
     }
 
@@ -368,21 +367,11 @@ impl Folder {
 
     /// Accesses files as the folder's user, on a thread that ends afterwards.
     fn as_user<T: Send>(&self, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
-        let Some((uid, gid)) = self.user else {
+        let Some(user) = &self.user else {
             return work();
         };
         let theirs = || {
-            // SAFETY: changes no memory, and this thread only.
-            unsafe {
-                libc::setfsgid(gid);
-                libc::setfsuid(uid);
-            }
-            // Neither call reports whether it worked; an invalid user returns the current one.
-            // SAFETY: as above.
-            let is = unsafe { libc::setfsuid(u32::MAX) };
-            if is.cast_unsigned() != uid {
-                return Err(io::ErrorKind::PermissionDenied.into());
-            }
+            user.take_this_thread()?;
             work()
         };
         std::thread::scope(|scope| {
@@ -410,20 +399,9 @@ fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     })
 }
 
-/// Home of a user by `/etc/passwd`.
-/// Source: passwd(5).
-fn home_of(passwd: &str, uid: u32) -> Option<PathBuf> {
-    passwd.lines().find_map(|line| {
-        let fields: Vec<&str> = line.split(':').collect();
-        let is_theirs = fields.get(2)?.parse() == Ok(uid);
-        let home = Path::new(fields.get(5)?);
-        (is_theirs && home.is_absolute()).then(|| home.to_owned())
-    })
-}
-
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::MetadataExt as _;
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
     use super::*;
     use crate::pmu::host::fixtures;
@@ -522,6 +500,7 @@ mod tests {
     /// Under sudo files belong to the invoking user, and a link to other users' files is not followed.
     #[test]
     fn theirs_under_sudo() {
+        let nobody = || Some(FileUser::new(65_534, 65_534));
         if !rustix::process::geteuid().is_root() {
             println!("SKIP not root");
             return;
@@ -529,7 +508,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         std::os::unix::fs::chown(home.path(), Some(65_534), Some(65_534)).unwrap();
         let host = fixtures::skylake();
-        let folder = Folder::new(home.path().join("cache/pebs-trace"), Some((65_534, 65_534)));
+        let folder = Folder::new(home.path().join("cache/pebs-trace"), nobody());
         let path = folder.save(&host, &calibration(&host)).unwrap();
         let owner = |path: &Path| fs::metadata(path).unwrap().uid();
         assert_eq!(
@@ -538,18 +517,22 @@ mod tests {
         );
         let ours = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink(ours.path(), home.path().join("link")).unwrap();
-        let trap = Folder::new(home.path().join("link"), Some((65_534, 65_534)));
+        let trap = Folder::new(home.path().join("link"), nobody());
         assert!(trap.save(&host, &calibration(&host)).is_err());
+        // Nor is what root's group may read.
+        let secret = ours.path().join("secret");
+        fs::write(&secret, fs::read(&path).unwrap()).unwrap();
+        fs::set_permissions(&secret, fs::Permissions::from_mode(0o640)).unwrap();
+        fs::set_permissions(ours.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink(&secret, &path).unwrap();
+        assert!(matches!(
+            folder.load(&host, "cpu-clock"),
+            LoadedCalibration::Ignored(_)
+        ));
+        fs::remove_file(&secret).unwrap();
         assert_eq!(fs::read_dir(ours.path()).unwrap().count(), 0);
         // This thread is still itself.
         assert!(fs::write(ours.path().join("file"), "").is_ok());
-    }
-
-    /// Home directories come from the right line of passwd; invalid ones are refused.
-    #[test]
-    fn homes() {
-        let passwd = "root:x:0:0:root:/root:/bin/sh\nbad\nann:x:1000:1000::/home/ann:/bin/sh\nx:x:7:7::rel:\n";
-        assert_eq!(home_of(passwd, 1000), Some("/home/ann".into()));
-        assert_eq!((home_of(passwd, 7), home_of(passwd, 8)), (None, None));
     }
 }
