@@ -77,7 +77,13 @@ fn is_cycles(name: &str) -> bool {
     ["cycles", "cpu-cycles"].contains(&base(name))
 }
 
-/// Takes the outcome out of the series: the event `asked` for, else IPC, else a duration.
+/// Whether any row has a value.
+fn is_known(values: &[f64]) -> bool {
+    values.iter().any(|it| it.is_finite())
+}
+
+/// Takes the outcome out of the series: the event `asked` for, else IPC, else a duration; of these two what was counted
+/// in any row.
 ///
 /// # Errors
 /// If there is no such event.
@@ -101,15 +107,17 @@ pub fn take(series: &mut Series, asked: Option<&str>) -> Result<Outcome, Outcome
                 f64::NAN
             }
         });
-        let values = values.collect();
-        series
-            .events
-            .retain(|it| base(&it.name) != "instructions" && !is_cycles(&it.name));
-        return Ok(Outcome {
-            name: IPC.to_owned(),
-            values,
-            low_is_bad: true,
-        });
+        let values: Vec<f64> = values.collect();
+        if asked.is_some() || is_known(&values) {
+            series
+                .events
+                .retain(|it| base(&it.name) != "instructions" && !is_cycles(&it.name));
+            return Ok(Outcome {
+                name: IPC.to_owned(),
+                values,
+                low_is_bad: true,
+            });
+        }
     }
     let at = match asked {
         Some(name) => series.find(name).ok_or_else(|| OutcomeError::Unknown {
@@ -119,10 +127,9 @@ pub fn take(series: &mut Series, asked: Option<&str>) -> Result<Outcome, Outcome
         None => DURATIONS
             .iter()
             .find_map(|name| {
-                series
-                    .events
-                    .iter()
-                    .position(|it| base(&it.name).eq_ignore_ascii_case(name))
+                series.events.iter().position(|it| {
+                    base(&it.name).eq_ignore_ascii_case(name) && is_known(&it.counts)
+                })
             })
             .ok_or_else(|| OutcomeError::NotClear { names: names() })?,
     };
@@ -165,5 +172,19 @@ mod tests {
             take(&mut items, None),
             Err(OutcomeError::NotClear { .. })
         ));
+    }
+
+    /// What no row has a count of (a machine without a PMU) is no outcome, unless it is asked for.
+    #[test]
+    fn not_counted() {
+        let uncounted = || {
+            let mut counted = series(&["cycles", "instructions", "time", "task-clock"]);
+            for event in &mut counted.events[..3] {
+                event.counts = vec![f64::NAN; 2];
+            }
+            counted
+        };
+        assert_eq!(take(&mut uncounted(), None).unwrap().name, "task-clock");
+        assert_eq!(take(&mut uncounted(), Some("ipc")).unwrap().name, "IPC");
     }
 }

@@ -27,7 +27,7 @@ use crate::terminal;
 pub struct MineArgs {
     /// Traces with --count, counts of 'perf stat', or tables of counts
     ///
-    /// 'perf stat -I 100 -x, -o FILE' and 'perf stat record -I 100 -o FILE' count at intervals; with -A or
+    /// 'perf stat -I 100 -x, -o FILE' (or -j) and 'perf stat record -I 100 -o FILE' count at intervals; with -A or
     /// --per-thread each CPU or thread is a separate series. Each item of a trace is a row. A table has a header
     /// line, then a line per item. Rows of several files are joined. '-' is standard input.
     #[arg(value_name = "FILE", required = true)]
@@ -41,7 +41,7 @@ pub struct MineArgs {
 
     /// Explain this column
     ///
-    /// Default: IPC, if instructions and cycles were counted; else a column named duration, latency, time or
+    /// Default: IPC, if instructions and cycles were counted; else a counted column named duration, latency, time or
     /// task-clock.
     #[arg(short, long, value_name = "NAME")]
     pub explain: Option<String>,

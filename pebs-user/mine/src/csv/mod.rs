@@ -1,4 +1,4 @@
-//! Reads series of counts from text: output of `perf stat -x`, or tables with a column for each event.
+//! Reads series of counts from text: output of `perf stat -x` or `-j`, or tables with a column for each event.
 
 mod fields;
 mod items;
@@ -50,7 +50,9 @@ pub enum CsvError {
         hint: String,
     },
     /// Text without numbers.
-    #[error("{name}: neither output of 'perf stat -x,' nor a table with a column an event")]
+    #[error(
+        "{name}: neither output of 'perf stat -x,' or 'perf stat -j' nor a table with a column an event"
+    )]
     Neither {
         /// Name of the file.
         name: String,
@@ -87,10 +89,15 @@ pub fn read(name: &str, input: impl BufRead) -> Result<Table, CsvError> {
             name: name.to_owned(),
         });
     };
-    let separator = perf_stat::separator(&first);
+    let form = perf_stat::Form::of(&first);
+    if form.is_none() && first.trim_start().starts_with('{') {
+        return Err(CsvError::Neither {
+            name: name.to_owned(),
+        });
+    }
     lines.held = Some(first);
-    match separator {
-        Some(separator) => perf_stat::read(&mut lines, separator),
+    match form {
+        Some(form) => perf_stat::read(&mut lines, form),
         None => items::read(&mut lines),
     }
 }

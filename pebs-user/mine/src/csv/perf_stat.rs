@@ -1,11 +1,17 @@
-//! Parses the output of `perf stat -x`: one line per event, interval, and CPU or thread.
+//! Parses the output of `perf stat -x` and `perf stat -j`: one line per event, interval, and CPU or thread.
 //!
 //! `[time] [CPU, thread, core ..] [number of CPUs] count unit event [variation%] [ran for ns] [ran for %] [metric unit]`
+//!
+//! With `-j` a line is a JSON object with the same fields. With `--summary` the total of all intervals follows them, in
+//! lines without a time, with or without the word `summary`.
 //!
 //! Source: `print_counter_aggrdata` and `printout` of tools/perf/util/stat-display.c. The fields after the event differ
 //! between versions.
 
+use std::borrow::Cow;
 use std::io::BufRead;
+
+use serde::Deserialize;
 
 use super::fields::{SEPARATORS, number, split};
 use super::{CsvError, Lines, Table};
@@ -16,18 +22,127 @@ use crate::intervals::{Cell, Intervals, Value};
 struct Count<'a> {
     time: Option<f64>,
     /// CPU, thread or core.
-    part: &'a str,
+    part: Cow<'a, str>,
     value: Value,
     event: String,
     /// Share of the time in which it was counted, 0..1.
     share: f32,
 }
 
-/// The separator with which the line parses as perf's; `None`: not a line of perf.
-pub(super) fn separator(line: &str) -> Option<char> {
-    SEPARATORS
-        .into_iter()
-        .find(|&separator| parse(line, separator).is_some())
+/// How lines are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// `-x`, with this separator.
+    Fields(char),
+    /// `-j`.
+    Json,
+}
+
+impl Form {
+    /// The form in which the line parses as perf's; `None`: not a line of perf.
+    pub(super) fn of(line: &str) -> Option<Self> {
+        if line.trim_start().starts_with('{') {
+            let object = serde_json::from_str::<Object>(line).ok()?;
+            return object.is_of_perf().then_some(Self::Json);
+        }
+        let known = |separator: &char| parse(line, *separator).is_some();
+        SEPARATORS.into_iter().find(known).map(Self::Fields)
+    }
+
+    fn option(self) -> String {
+        match self {
+            Self::Fields(separator) => format!("-x{separator}"),
+            Self::Json => "-j".to_owned(),
+        }
+    }
+}
+
+/// A line of `-j`.
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Object {
+    interval: Option<f64>,
+    counter_value: Option<String>,
+    event: Option<String>,
+    event_runtime: Option<f64>,
+    pcnt_running: Option<f64>,
+    metric_unit: Option<String>,
+    cpu: Option<String>,
+    thread: Option<String>,
+    core: Option<String>,
+    die: Option<String>,
+    socket: Option<String>,
+    node: Option<String>,
+}
+
+impl Object {
+    /// Whether it has the fields of a count, or of a further metric.
+    fn is_of_perf(&self) -> bool {
+        (self.counter_value.is_some() && self.event.is_some()) || self.metric_unit.is_some()
+    }
+
+    /// The count; `None` if there is none.
+    fn count(self) -> Option<Count<'static>> {
+        let percent = self.pcnt_running.unwrap_or(100.0);
+        let parts = [
+            self.cpu,
+            self.thread,
+            self.core,
+            self.die,
+            self.socket,
+            self.node,
+        ];
+        let part = parts.into_iter().flatten().next().unwrap_or_default();
+        Some(Count {
+            time: self.interval,
+            part: Cow::Owned(part),
+            // Some versions follow the locale.
+            value: value_of(&self.counter_value?, ';', self.event_runtime, percent)?,
+            event: self.event?,
+            share: (percent / 100.0) as f32,
+        })
+    }
+}
+
+/// What a line holds.
+enum Content<'a> {
+    Count(Count<'a>),
+    /// A further metric of the event above.
+    Metric,
+    /// Nothing known.
+    Other,
+}
+
+fn content(line: &str, form: Form) -> Content<'_> {
+    match form {
+        Form::Json => match serde_json::from_str::<Object>(line) {
+            Ok(object) if object.is_of_perf() => {
+                object.count().map_or(Content::Metric, Content::Count)
+            }
+            _ => Content::Other,
+        },
+        Form::Fields(separator) => match parse(line, separator) {
+            Some(count) => Content::Count(count),
+            None if is_metric(line, separator) => Content::Metric,
+            None => Content::Other,
+        },
+    }
+}
+
+/// Whether a line has a metric and no count.
+fn is_metric(line: &str, separator: char) -> bool {
+    let fields = split(line, separator);
+    let fits = |it: &&str| it.is_empty() || number(it, separator).is_some() || !it.starts_with('<');
+    fields.iter().take(5).all(fits) && fields.iter().filter(|it| it.is_empty()).count() >= 3
+}
+
+/// A value; one that was never enabled, as the thread did not run, is 0. An event that merely had no turn was counted in
+/// no part of its time.
+fn value_of(text: &str, separator: char, ran: Option<f64>, percent: f64) -> Option<Value> {
+    Some(match value(text, separator)? {
+        Value::NotCounted if ran == Some(0.0) && percent >= 100.0 => Value::Counted(0.0),
+        value => value,
+    })
 }
 
 fn value(text: &str, separator: char) -> Option<Value> {
@@ -76,11 +191,7 @@ fn parse(line: &str, separator: char) -> Option<Count<'_>> {
     if !(0.0..=100.01).contains(&percent) {
         return None;
     }
-    let value = match value(fields[at], separator)? {
-        // Never enabled: the thread did not run, so the count is 0. An event that merely had no turn has share 0.
-        Value::NotCounted if ran == Some(0.0) && percent >= 100.0 => Value::Counted(0.0),
-        value => value,
-    };
+    let value = value_of(fields[at], separator, ran, percent)?;
     let (time, part) = match at {
         0 => (None, ""),
         1 => match number(fields[0], separator) {
@@ -98,7 +209,7 @@ fn parse(line: &str, separator: char) -> Option<Count<'_>> {
     };
     Some(Count {
         time,
-        part,
+        part: Cow::Borrowed(part),
         value,
         event,
         share: (percent / 100.0) as f32,
@@ -107,41 +218,38 @@ fn parse(line: &str, separator: char) -> Option<Count<'_>> {
 
 const HINT: &str = "write it anew: LC_ALL=C perf stat -x';' -I 100 -o FILE ..";
 
-pub(super) fn read<R: BufRead>(
-    lines: &mut Lines<'_, R>,
-    separator: char,
-) -> Result<Table, CsvError> {
+pub(super) fn read<R: BufRead>(lines: &mut Lines<'_, R>, form: Form) -> Result<Table, CsvError> {
     let mut intervals = Intervals::default();
-    let mut metrics = 0;
+    let (mut metrics, mut totals, mut is_timed) = (0, 0, false);
     while let Some(line) = lines.next_line()? {
-        let Some(count) = parse(&line, separator) else {
-            let fields = split(&line, separator);
-            // A further metric of the event above has a line without a count.
-            if fields
-                .iter()
-                .take(5)
-                .all(|it| it.is_empty() || number(it, separator).is_some() || !it.starts_with('<'))
-                && fields.iter().filter(|it| it.is_empty()).count() >= 3
-            {
+        let count = match content(&line, form) {
+            Content::Count(count) => count,
+            Content::Metric => {
                 metrics += 1;
                 continue;
             }
-            return Err(lines.error(
-                format!(
-                    "not a line of 'perf stat -x{separator}': '{}'",
+            Content::Other => {
+                let what = format!(
+                    "not a line of 'perf stat {}': '{}'",
+                    form.option(),
                     shortened(&line)
-                ),
-                HINT,
-            ));
+                );
+                return Err(lines.error(what, HINT));
+            }
         };
-        if separator == ',' && is_torn(&line) {
+        if form == Form::Fields(',') && is_torn(&line) {
             return Err(lines.error(
                 "the comma separates fields and is the decimal point, too".to_owned(),
                 HINT,
             ));
         }
+        is_timed |= count.time.is_some();
+        if is_timed && count.time.is_none() {
+            totals += 1;
+            continue;
+        }
         intervals.add(&Cell {
-            part: count.part,
+            part: &count.part,
             time: count.time,
             event: &count.event,
             value: count.value,
@@ -149,10 +257,12 @@ pub(super) fn read<R: BufRead>(
         });
     }
     let mut table = intervals.finish();
-    if metrics > 0 {
-        table.notes.push(format!(
-            "{metrics} lines of metrics without a count are left out"
-        ));
+    let left_out = [
+        (metrics, "lines of metrics without a count"),
+        (totals, "totals of all intervals"),
+    ];
+    for (lines, what) in left_out.into_iter().filter(|it| it.0 > 0) {
+        table.notes.push(format!("{lines} {what} are left out"));
     }
     Ok(table)
 }

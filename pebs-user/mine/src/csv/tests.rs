@@ -123,3 +123,58 @@ fn joined() {
     assert_eq!(both.series.labels, ["x:1", "y:1", "y:2"]);
     assert_eq!(both.series.segments[1].rows, 1..3);
 }
+
+/// The total of `--summary` is not one more interval, with its word or without.
+#[test]
+fn summaries_are_left_out() {
+    for total in ["         summary,", ""] {
+        let table = table(&format!(
+            "     0.020099237,40.47,msec,task-clock,40465087,100.00,2.023,CPUs utilized\n\
+             \x20    0.020099237,30,,context-switches,40466299,100.00,741.367,/sec\n\
+             \x20    0.040449303,40.70,msec,task-clock,40704873,100.00,2.035,CPUs utilized\n\
+             \x20    0.040449303,29,,context-switches,40701367,100.00,712.449,/sec\n\
+             {total}2004.16,msec,task-clock,2004160717,100.00,1.999,CPUs utilized\n\
+             {total}1985,,context-switches,2004158552,100.00,990.439,/sec\n"
+        ));
+        assert_eq!(counts(&table, "task-clock"), [40.47, 40.70]);
+        assert_eq!(table.notes, ["2 totals of all intervals are left out"]);
+    }
+    // Without intervals the total is all there is.
+    let run = table("2004.16,msec,task-clock,2004160717,100.00,1.999,CPUs utilized\n");
+    assert_eq!(counts(&run, "task-clock"), [2004.16]);
+}
+
+/// `-j`: as `-x`, and its total has no time.
+#[test]
+fn json_of_perf() {
+    let each = |head: &str, value: &str, event: &str, ran: u32| {
+        format!(
+            "{{{head}\"counter-value\" : \"{value}\", \"unit\" : \"\", \"event\" : \"{event}\", \"event-runtime\" : {ran}, \
+             \"pcnt-running\" : 100.00, \"metric-value\" : 0.03, \"metric-unit\" : \"K/sec\"}}\n"
+        )
+    };
+    let at = |time: &str| format!("\"interval\" : {time}, ");
+    let text = [
+        each(&at("0.020093235"), "0.733906", "task-clock", 733_906),
+        each(&at("0.020093235"), "<not supported>", "cycles", 0),
+        "{\"interval\" : 0.020093235, \"metric-value\" : 0.1, \"metric-unit\" : \"insn per cycle\"}\n".to_owned(),
+        each(&at("0.043838597"), "<not counted>", "task-clock", 0),
+        each(&at("0.043838597"), "<not supported>", "cycles", 0),
+        each("", "0.781986", "task-clock", 781_986),
+    ];
+    let run = table(&text.concat());
+    assert_eq!(counts(&run, "task-clock"), [0.733_906, 0.0]);
+    assert_eq!(run.series.labels[1], "0.043838597");
+    assert_eq!(
+        run.notes[run.notes.len() - 2..],
+        [
+            "1 lines of metrics without a count are left out",
+            "1 totals of all intervals are left out"
+        ]
+    );
+    let cpu = |cpu: u32| format!("{}\"cpu\" : \"{cpu}\", ", at("0.02"));
+    let cpus = table(&[0, 1].map(|it| each(&cpu(it), "7", "faults", 1)).concat());
+    assert_eq!(cpus.series.segments[1].name, "1");
+    let other = read("f", "{\"a\": 1}\n".as_bytes()).unwrap_err();
+    assert!(other.to_string().contains("perf stat -j"), "{other}");
+}
