@@ -251,6 +251,48 @@ fn goal_by_default() {
     );
 }
 
+/// The same where only details of slow items are kept, or of none: the first reset value stays, as sums can't be scaled
+/// to another.
+#[test]
+fn goal_with_aggregates() {
+    need!(machine::root());
+    let workload = Workload::build("threads");
+    for keep in ["slow", "none"] {
+        let (recording, _) = Recorder::new(&workload.spec(super::ID))
+            .own_pace()
+            .args(&["--event", "cpu-clock", "--keep", keep])
+            .workload(&workload, &["2", "450", "4000"]);
+        let trace = recording.trace();
+        let changes = trace.json["resets"].as_array();
+        assert!(changes.is_none_or(Vec::is_empty), "{changes:?}");
+        let slowdown = trace.json["cost"]["slowdown"].as_f64().unwrap();
+        assert!(slowdown < 0.05 * 1.5, "{slowdown}\n{}", recording.tool);
+        let errors = &recording.tool.stderr;
+        let said = errors.contains("slow-down of items: goal 5 %, with a sample every");
+        assert!(said && !errors.contains("at first"), "{}", recording.tool);
+    }
+}
+
+/// Where the cost of a sample is not known nothing bounds the slow-down, and a note says so before the start.
+#[test]
+fn no_bound() {
+    need!(machine::root());
+    let workload = Workload::build("threads");
+    let note = "note: the slow-down of items has no bound (";
+    let recorded = |args: &[&str]| {
+        let events = ["--event", "cpu-clock", "--event", "page-faults"];
+        let (recording, _) = Recorder::new(&workload.spec(super::ID))
+            .own_pace()
+            .args(&[&events[..], args].concat())
+            .workload(&workload, &["2", "10", "4000"]);
+        recording.tool
+    };
+    let free = recorded(&[]);
+    assert!(free.stderr.contains(note), "{free}");
+    let fixed = recorded(&["--reset", "1000000"]);
+    assert!(!fixed.stderr.contains(note), "{fixed}");
+}
+
 /// A probe whose marks would take most of the CPU time is refused: for a process before anything else is attached, for
 /// a command in its first moments. With --force it is recorded.
 #[test]

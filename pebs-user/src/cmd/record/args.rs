@@ -230,8 +230,8 @@ pub struct RecordArgs {
     ///
     /// For clocks in ns: 16000 is a sample every 16 us of CPU time. Smaller values show more and cost more; the
     /// minimum for clocks is 10000. Default: the value that slows items down by 5 % (--max-overhead), from the cost
-    /// of marks and samples on this machine; 16000 where that cannot be kept (several events, --transport bulk,
-    /// breakpoints).
+    /// of marks and samples on this machine; 16000 where that cost is not known (several events, breakpoints,
+    /// --transport bulk without 'pebs-trace calibrate'), which is said before the start.
     #[arg(short = 'c', long, value_name = "EVENTS")]
     #[arg(value_parser = event_count)]
     #[arg(help_heading = "What to record")]

@@ -2,12 +2,12 @@
 
 use super::cost::Prices;
 use crate::analysis::report::human::{count, time};
-use crate::cmd::record::args::{KeepArg, RecordArgs};
-use crate::collect::session::Transport;
-use crate::cost::calibrate::UnitCosts;
+use crate::cmd::record::args::RecordArgs;
+use crate::cmd::record::plan::Plan;
+use crate::cost::calibrate::{UnitCosts, saved};
 use crate::cost::overhead::{Bounds, Change, Controller, Counts};
 use crate::failure::{Failure, Result};
-use crate::pipeline::Load;
+use crate::pipeline::{Keep, Load};
 use crate::pmu::attr::{EventClass, ResolvedEvent};
 use crate::pmu::reset;
 use crate::store::run::{OverheadInfo, ResetChange, RunInfo};
@@ -35,13 +35,9 @@ pub(super) const EVENT: EventId = EventId(0);
 ///
 /// # Errors
 /// The cost of the events' samples can't be known, or the bounds contradict each other.
-pub(super) fn bounds(
-    args: &RecordArgs,
-    events: &[ResolvedEvent],
-    transport: Transport,
-) -> Result<Option<Bounds>> {
+pub(super) fn bounds(args: &RecordArgs, events: &[ResolvedEvent]) -> Result<Option<Bounds>> {
     let Some(overhead) = args.max_overhead else {
-        return Ok(default_bounds(args, events, transport));
+        return Ok(default_bounds(args, events));
     };
     let [event] = events else {
         return Err(Failure::new(
@@ -71,25 +67,41 @@ pub(super) fn bounds(
 }
 
 /// The default bounds; `None` where they can't be kept.
-fn default_bounds(
-    args: &RecordArgs,
-    events: &[ResolvedEvent],
-    transport: Transport,
-) -> Option<Bounds> {
+fn default_bounds(args: &RecordArgs, events: &[ResolvedEvent]) -> Option<Bounds> {
     let [event] = events else { return None };
-    let can = args.reset.is_none()
-        && is_known(event)
-        && transport == Transport::Bpf
-        // The base of the slow-down is time on the CPU.
-        && !args.no_switches
-        // Sums of samples can't be scaled to events if the reset value changes in between.
-        && args.keep == KeepArg::All;
+    // The base of the slow-down is time on the CPU.
+    let can = args.reset.is_none() && is_known(event) && !args.no_switches;
     can.then(|| Bounds {
         overhead: GOAL,
         least: least_reset(event),
         most: LARGEST,
         extra: EXTRA,
     })
+}
+
+/// Whether the first reset value stays: sums of samples can't be scaled to events if it changes in between.
+pub(super) fn holds_first(plan: &Plan) -> bool {
+    plan.keep != Keep::All
+}
+
+/// Remark if nothing bounds the slow-down of items, though no reset value was given.
+pub(super) fn no_bound(plan: &Plan, costs: &UnitCosts) -> Option<String> {
+    let why = match (plan.events.as_slice(), plan.overhead) {
+        _ if plan.reset_typed => return None,
+        ([event], Some(bounds)) if bounds.extra > 0.0 && costs.sample_ns.is_none() => format!(
+            "what a sample of {} costs is not known: 'pebs-trace calibrate' measures it",
+            saved::key(&event.name, plan.transport.how)
+        ),
+        (_, Some(_)) => return None,
+        ([_], None) if !plan.switches => {
+            "without switches (--no-switches) it is not known".to_owned()
+        }
+        ([event], None) => format!("what samples of {} cost can't be measured", event.name),
+        _ => "with several events it is not known".to_owned(),
+    };
+    Some(format!(
+        "the slow-down of items has no bound ({why}); --reset sets how often samples are taken"
+    ))
 }
 
 /// The smallest reset value if none is given.
@@ -150,7 +162,7 @@ pub(super) fn check_known(event: &ResolvedEvent, what: &str) -> Result<()> {
 }
 
 /// Describes the bound and the first reset value.
-pub(super) fn first_line(bounds: &Bounds, event: &ResolvedEvent) -> String {
+pub(super) fn first_line(bounds: &Bounds, event: &ResolvedEvent, holds: bool) -> String {
     let goal = percent(bounds.overhead);
     let reset = reset_text(event.reset.0.get(), event);
     let what = if bounds.extra > 0.0 {
@@ -158,7 +170,8 @@ pub(super) fn first_line(bounds: &Bounds, event: &ResolvedEvent) -> String {
     } else {
         "--max-overhead"
     };
-    format!("slow-down of items: {what} {goal}, with a sample every {reset} at first")
+    let when = if holds { "" } else { " at first" };
+    format!("slow-down of items: {what} {goal}, with a sample every {reset}{when}")
 }
 
 /// A reset value with its unit.

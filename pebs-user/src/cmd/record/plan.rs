@@ -241,7 +241,7 @@ impl Plan {
         let interrupting = events.iter().filter(one_by_one);
         warnings
             .extend(interrupting.filter_map(|event| reset::throttle_warning(event, &host.limits)));
-        let overhead = governor::bounds(args, &events, transport.how)?;
+        let overhead = governor::bounds(args, &events)?;
         let frequencies = match args.with.contains(&Extra::Freq) {
             true => Frequencies::open(Path::new("/"), &host.online),
             false => Frequencies::default(),

@@ -141,7 +141,7 @@ pub(super) fn record(plan: &mut Plan) -> Result<Recorded> {
     session.open_events(&session_plan)?;
     let prices = Prices::new(plan, &costs.units);
     let governor = match (plan.overhead, plan.events.first()) {
-        (Some(bounds), Some(event)) if !plan.counting => {
+        (Some(bounds), Some(event)) if !plan.counting && !governor::holds_first(plan) => {
             Governor::new(bounds, event, &costs.units, &prices)?
         }
         _ => None,
@@ -156,6 +156,10 @@ pub(super) fn record(plan: &mut Plan) -> Result<Recorded> {
     if let Some(note) = &costs.note {
         plan.note(note);
         info.notes.push(note.clone());
+    }
+    if let Some(note) = governor::no_bound(plan, &costs.units).filter(|_| !plan.counting) {
+        plan.note(&note);
+        info.notes.push(note);
     }
     if let Some(reason) = session.restorer_error() {
         let note = format!(
@@ -205,10 +209,13 @@ pub(super) fn record(plan: &mut Plan) -> Result<Recorded> {
     if plan.voice == Voice::Aloud {
         give_up_privileges(&mut session);
         say!("recording to {}{}", plan.output.display(), how_to_end(plan));
-        if let (Some(bounds), Some(event), true) =
-            (plan.overhead, plan.events.first(), governor.is_some())
-        {
-            say!("{}", governor::first_line(&bounds, event));
+        let holds = governor::holds_first(plan) && costs.units.sample_ns.is_some();
+        if let (Some(bounds), Some(event), true) = (
+            plan.overhead,
+            plan.events.first(),
+            governor.is_some() || holds,
+        ) {
+            say!("{}", governor::first_line(&bounds, event, holds));
         }
     }
     let first_moments = !plan.force && plan.voice == Voice::Aloud && !plan.counting;
