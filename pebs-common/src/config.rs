@@ -237,13 +237,13 @@ pub struct CopyPlace {
     pub offset: u32,
     /// Total number of places; 0: no place here.
     pub places: u32,
-    /// The window with a breakpoint, and with the call that the kernel makes of a five-byte nop.
-    pub expected: [[u64; COPY_WINDOW / 8]; 2],
-    /// Bits to compare. If all are 0, this form does not exist.
-    pub mask: [[u64; COPY_WINDOW / 8]; 2],
+    /// The window with a breakpoint.
+    pub expected: [u64; COPY_WINDOW / 8],
+    /// Bits to compare; all are 0: no place here.
+    pub mask: [u64; COPY_WINDOW / 8],
 }
 
-const _: () = assert!(size_of::<CopyPlace>() == 8 + 4 * COPY_WINDOW);
+const _: () = assert!(size_of::<CopyPlace>() == 8 + 2 * COPY_WINDOW);
 
 /// A process makes memory executable that holds a copy of a probed place.
 #[repr(C)]

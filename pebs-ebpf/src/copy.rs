@@ -149,7 +149,7 @@ extern "C" fn look(index: u32, search: *mut c_void) -> i64 {
     let at = page.wrapping_add(u64::from(place.offset)) as *const [u64; COPY_WINDOW / 8];
     // SAFETY: the helper checks the address.
     match unsafe { bpf_probe_read_user(at) } {
-        Ok(there) if is_form(place, 0, there) || is_form(place, 1, there) => {
+        Ok(there) if is_in(place, there) => {
             search.found = page;
             1
         }
@@ -162,7 +162,7 @@ extern "C" fn look(index: u32, search: *mut c_void) -> i64 {
 }
 
 #[inline(always)]
-fn is_form(place: &CopyPlace, form: usize, there: [u64; 2]) -> bool {
-    let (expected, mask) = (&place.expected[form], &place.mask[form]);
+fn is_in(place: &CopyPlace, there: [u64; 2]) -> bool {
+    let CopyPlace { expected, mask, .. } = place;
     mask[0] | mask[1] != 0 && there[0] & mask[0] == expected[0] && there[1] & mask[1] == expected[1]
 }

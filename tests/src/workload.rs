@@ -98,6 +98,7 @@ const RECIPES: &[(&str, Recipe)] = &[
     ("recursion", Recipe::C("recursion.c", &[])),
     ("refaults", Recipe::C("refaults.c", &[])),
     ("remap", Recipe::C("remap.c", &[])),
+    ("replaced", Recipe::C("replaced.c", &[])),
     (
         "shared_lib",
         Recipe::WithLibrary("shared_lib.c", "shared_lib_so.c"),

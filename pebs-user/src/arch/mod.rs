@@ -12,4 +12,4 @@ pub(crate) use x86_64::instruction::{Flow, Instruction, decode};
 pub use x86_64::register::Register;
 pub(crate) use x86_64::unwind;
 pub use x86_64::uprobe::EntryClass;
-pub(crate) use x86_64::uprobe::Kernel;
+pub(crate) use x86_64::uprobe::{Kernel, REPLACED};

@@ -156,11 +156,7 @@ fn calibration(host: &Host, key: &str, pmu: &UprobePmu, found: &Sweep) -> Result
     let marks = measure(
         pmu,
         Wanted {
-            classes: &[
-                EntryClass::Nop5,
-                EntryClass::Emulated,
-                EntryClass::SingleStep,
-            ],
+            classes: &[EntryClass::Emulated, EntryClass::SingleStep],
             uretprobes: true,
             page_faults: true,
             switches: false,
@@ -224,10 +220,9 @@ fn text(calibration: &Calibration, event: &ResolvedEvent, kept: Option<&Path>) -
     let of = |ns: Option<f64>| ns.map_or_else(|| UNKNOWN.to_owned(), time);
     let _ = writeln!(
         text,
-        "a mark costs {} at a five-byte nop, {} at an emulated instruction, {} single-stepped, {} as a uretprobe;\n\
+        "a mark costs {} at an emulated instruction, {} single-stepped, {} as a uretprobe;\n\
          each {} more where the target works between marks\n\
          counting a page fault costs {}",
-        of(marks.nop5_ns),
         of(marks.emulated_ns),
         of(marks.single_step_ns),
         of(marks.uretprobe_ns),

@@ -97,7 +97,6 @@ fn explain_nothing(args: &ProbesArgs, binary: &Binary) {
 /// Cost of a mark as measured on one machine: for comparison, not a promise.
 const fn cost(class: EntryClass) -> &'static str {
     match class {
-        EntryClass::Nop5 => "0.3 us",
         EntryClass::Emulated => "0.5 us",
         EntryClass::SingleStep => "3.8 us",
     }
@@ -105,7 +104,6 @@ const fn cost(class: EntryClass) -> &'static str {
 
 const fn class_name(class: EntryClass) -> &'static str {
     match class {
-        EntryClass::Nop5 => "nop5",
         EntryClass::Emulated => "emulated",
         EntryClass::SingleStep => "single step",
     }

@@ -21,7 +21,6 @@ use rustix::process::Signal;
 use crate::collect::programs::Programs;
 use crate::collect::ring::Ring;
 use crate::probe::set::{ProbeSet, Site};
-use crate::store::run::EntryClass;
 use crate::units::Pid;
 
 /// Pages have this size on the machines that there are programs for.
@@ -29,13 +28,6 @@ const PAGE: usize = 4096;
 
 /// First byte of a probed instruction.
 const BREAKPOINT: u8 = 0xcc;
-
-/// First byte of a probed five-byte nop, followed by a displacement of four bytes. Source:
-/// arch/x86/kernel/uprobes.c (`swbp_optimize`).
-const CALL: u8 = 0xe8;
-
-/// Length of that call.
-const CALL_BYTES: usize = 5;
 
 /// Bytes before a record in the ring.
 const HEADER: usize = 8;
@@ -85,10 +77,8 @@ struct Place {
     known_by: CopyPlace,
     /// Offset of the instruction in the page.
     at: usize,
-    /// Original bytes of the instruction.
-    original: [u8; CALL_BYTES],
-    /// Number of bytes to restore, by form.
-    lengths: [usize; 2],
+    /// Original first byte of the instruction.
+    original: u8,
 }
 
 /// Restores copies until it is dropped.
@@ -231,9 +221,8 @@ fn restore_in(places: &[Place], copied: Copied, restored: &mut usize) -> io::Res
             continue;
         }
         for place in places {
-            if let Some(form) = place.form_in(&page) {
-                let bytes = &place.original[..place.lengths[form]];
-                memory.write_all_at(bytes, at + place.at as u64)?;
+            if place.is_in(&page) {
+                memory.write_all_at(&[place.original], at + place.at as u64)?;
                 *restored += 1;
             }
         }
@@ -252,12 +241,16 @@ fn of_file(line: &str) -> Option<Range<u64>> {
 }
 
 impl Place {
-    /// Index of the form in which a page contains it; `None` if it does not.
-    fn form_in(&self, page: &[u8; PAGE]) -> Option<usize> {
-        let from = self.known_by.offset as usize;
-        let there = words(page[from..].first_chunk()?);
-        (0..2).find(|&form| {
-            let (expected, mask) = (self.known_by.expected[form], self.known_by.mask[form]);
+    /// Whether a page contains it.
+    fn is_in(&self, page: &[u8; PAGE]) -> bool {
+        let CopyPlace {
+            offset,
+            expected,
+            mask,
+            ..
+        } = self.known_by;
+        let window = page[offset as usize..].first_chunk();
+        window.map(words).is_some_and(|there| {
             mask != [0, 0] && [there[0] & mask[0], there[1] & mask[1]] == expected
         })
     }
@@ -274,13 +267,13 @@ fn places(probes: &ProbeSet) -> Vec<Place> {
     let key = |site: &&Site| (site.path.clone(), site.file_offset);
     sites.sort_by_key(key);
     sites.dedup_by_key(|site| key(site));
-    let others = |site: &Site| -> Vec<(u64, usize)> {
+    let others = |site: &Site| -> Vec<u64> {
         let same = sites.iter().filter(|it| it.path == site.path);
-        same.map(|it| (it.file_offset, probed_bytes(it))).collect()
+        same.map(|it| it.file_offset).collect()
     };
     let all = sites.iter().filter_map(|site| {
         let page = page_of(site)?;
-        place_in(&page, site.file_offset, probed_bytes(site), &others(site))
+        place_in(&page, site.file_offset, &others(site))
     });
     let mut all: Vec<Place> = all.take(MAX_COPY_PLACES as usize).collect();
     let count = all.len() as u32;
@@ -288,14 +281,6 @@ fn places(probes: &ProbeSet) -> Vec<Place> {
         place.known_by.places = count;
     }
     all
-}
-
-/// Maximum number of bytes that the kernel changes.
-fn probed_bytes(site: &Site) -> usize {
-    match site.class {
-        EntryClass::Nop5 => CALL_BYTES,
-        EntryClass::Emulated | EntryClass::SingleStep => 1,
-    }
 }
 
 /// The page of the file that contains the place; zeros after the file's end.
@@ -315,58 +300,31 @@ fn page_of(site: &Site) -> Option<[u8; PAGE]> {
     Some(page)
 }
 
-/// The pattern of a place in its page; `probed` are all probed places of the file, with the number of bytes that
-/// the kernel changes there.
-fn place_in(
-    page: &[u8; PAGE],
-    file_offset: u64,
-    bytes: usize,
-    probed: &[(u64, usize)],
-) -> Option<Place> {
+/// The pattern of a place in its page; `probed` are all probed places of the file.
+fn place_in(page: &[u8; PAGE], file_offset: u64, probed: &[u64]) -> Option<Place> {
     let at = (file_offset % PAGE as u64) as usize;
     let start = file_offset - at as u64;
     let from = at.min(PAGE - COPY_WINDOW);
-    let window: [u8; COPY_WINDOW] = *page[from..].first_chunk()?;
-    let (mut expected, mut mask) = ([[0; 2]; 2], [[0; 2]; 2]);
-    let forms = if bytes == CALL_BYTES { 2 } else { 1 };
-    for form in 0..forms {
-        let (mut code, mut counts) = (window, [u8::MAX; COPY_WINDOW]);
-        for (other, bytes) in probed {
-            let (Some(other), false) = (other.checked_sub(start), *other == file_offset) else {
-                continue;
-            };
-            for byte in other as usize..other as usize + bytes {
-                if let Some(byte) = byte.checked_sub(from).and_then(|it| counts.get_mut(it)) {
-                    *byte = 0;
-                }
-            }
+    let mut code: [u8; COPY_WINDOW] = *page[from..].first_chunk()?;
+    let mut counts = [u8::MAX; COPY_WINDOW];
+    for other in probed.iter().filter_map(|it| it.checked_sub(start)) {
+        let byte = (other as usize).checked_sub(from);
+        if let Some(byte) = byte.and_then(|it| counts.get_mut(it)) {
+            *byte = 0;
         }
-        code[at - from] = [BREAKPOINT, CALL][form];
-        counts[at - from] = u8::MAX;
-        if form == 1 {
-            // The displacement may have any value.
-            for byte in &mut counts[at - from + 1..][..CALL_BYTES - 1] {
-                *byte = 0;
-            }
-        }
-        let counts = words(&counts);
-        let code = words(&code);
-        expected[form] = [code[0] & counts[0], code[1] & counts[1]];
-        mask[form] = counts;
     }
-    let mut original = [0; CALL_BYTES];
-    let here = &page[at..PAGE.min(at + CALL_BYTES)];
-    original[..here.len()].copy_from_slice(here);
+    code[at - from] = BREAKPOINT;
+    counts[at - from] = u8::MAX;
+    let (code, mask) = (words(&code), words(&counts));
     Some(Place {
         known_by: CopyPlace {
             offset: from as u32,
             places: 0,
-            expected,
+            expected: [code[0] & mask[0], code[1] & mask[1]],
             mask,
         },
         at,
-        original,
-        lengths: [1, CALL_BYTES],
+        original: page[at],
     })
 }
 
@@ -384,17 +342,17 @@ mod tests {
     #[test]
     fn copies_are_recognised() {
         let page = code();
-        let probed = [(8192 + 100, 1), (8192 + 104, CALL_BYTES), (8192 + 4095, 1)];
-        for (offset, bytes) in probed {
-            let place = place_in(&page, offset, bytes, &probed).unwrap();
-            assert_eq!(place.form_in(&page), None);
+        let probed = [8192 + 100, 8192 + 104, 8192 + 4095];
+        for offset in probed {
+            let place = place_in(&page, offset, &probed).unwrap();
+            assert!(!place.is_in(&page));
             let mut copy = page;
-            for (at, _) in probed {
+            for at in probed {
                 copy[at as usize % PAGE] = BREAKPOINT;
             }
-            assert_eq!(place.form_in(&copy), Some(0), "{offset}");
+            assert!(place.is_in(&copy), "{offset}");
             copy[(offset as usize + 50) % PAGE] ^= 1;
-            assert_eq!(place.form_in(&copy), Some(0), "{offset}");
+            assert!(place.is_in(&copy), "{offset}");
         }
     }
 
@@ -406,18 +364,5 @@ mod tests {
         assert_eq!(of_file("5580-6000 rwxp 00000000 00:00 0 "), None);
         assert_eq!(of_file("ff-100 r-xp 00000000 00:00 0  [vdso]"), None);
         assert_eq!(of_file(""), None);
-    }
-
-    /// A five-byte nop that became a call is recognised, wherever it leads.
-    #[test]
-    fn calls_are_recognised() {
-        let page = code();
-        let place = place_in(&page, 300, CALL_BYTES, &[(300, CALL_BYTES)]).unwrap();
-        let mut copy = page;
-        copy[300..305].copy_from_slice(&[CALL, 1, 2, 3, 4]);
-        assert_eq!(place.form_in(&copy), Some(1));
-        assert_eq!(place.original, page[300..305]);
-        copy[305] ^= 1;
-        assert_eq!(place.form_in(&copy), None);
     }
 }

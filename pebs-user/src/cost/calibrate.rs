@@ -71,12 +71,6 @@ const WORK: Duration = Duration::from_millis(1);
 
 std::arch::global_asm!(
     ".p2align 4",
-    ".globl pebs_calibrate_nop5",
-    ".hidden pebs_calibrate_nop5",
-    "pebs_calibrate_nop5:",
-    ".byte 0x0f, 0x1f, 0x44, 0x00, 0x00",
-    "ret",
-    ".p2align 4",
     ".globl pebs_calibrate_emulated",
     ".hidden pebs_calibrate_emulated",
     "pebs_calibrate_emulated:",
@@ -100,12 +94,12 @@ std::arch::global_asm!(
     ".globl pebs_calibrate_returns",
     ".hidden pebs_calibrate_returns",
     "pebs_calibrate_returns:",
-    ".byte 0x0f, 0x1f, 0x44, 0x00, 0x00",
+    "push rbp",
+    "pop rbp",
     "ret",
 );
 
 unsafe extern "C" {
-    fn pebs_calibrate_nop5();
     fn pebs_calibrate_emulated();
     fn pebs_calibrate_apart();
     fn pebs_calibrate_single_step();
@@ -115,8 +109,6 @@ unsafe extern "C" {
 /// Unit costs, ns; `None` if not measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct UnitCosts {
-    /// A mark at a five-byte nop.
-    pub nop5_ns: Option<f64>,
     /// A mark at an instruction that the kernel emulates.
     pub emulated_ns: Option<f64>,
     /// A mark at an instruction that is single-stepped.
@@ -201,7 +193,6 @@ impl Bench {
         let mark = |class, function| wants(class).then(|| entry(function)).flatten();
         let uretprobe = || self.mark(pebs_calibrate_returns, UprobeAt::Return);
         UnitCosts {
-            nop5_ns: mark(EntryClass::Nop5, pebs_calibrate_nop5),
             emulated_ns: mark(EntryClass::Emulated, pebs_calibrate_emulated),
             single_step_ns: mark(EntryClass::SingleStep, pebs_calibrate_single_step),
             uretprobe_ns: wanted.uretprobes.then(uretprobe).flatten(),
@@ -242,7 +233,6 @@ impl UnitCosts {
     const fn next_to_another(&self, class: EntryClass, uretprobe: bool) -> Option<f64> {
         match class {
             _ if uretprobe => self.uretprobe_ns,
-            EntryClass::Nop5 => self.nop5_ns,
             EntryClass::Emulated => self.emulated_ns,
             EntryClass::SingleStep => self.single_step_ns,
         }
@@ -677,11 +667,7 @@ mod tests {
         let reset = crate::pmu::reset::reset_value(16_000).unwrap();
         let spec = "cpu-clock".parse().unwrap();
         let event = crate::pmu::attr::resolve(&spec, &host, reset).unwrap();
-        let classes = [
-            EntryClass::Nop5,
-            EntryClass::Emulated,
-            EntryClass::SingleStep,
-        ];
+        let classes = [EntryClass::Emulated, EntryClass::SingleStep];
         let wanted = Wanted {
             classes: &classes,
             uretprobes: true,
@@ -696,10 +682,7 @@ mod tests {
         let costs = measure(&pmu, wanted);
         println!("{costs:?} in {:?}", start.elapsed());
         assert!(costs.single_step_ns > costs.emulated_ns, "{costs:?}");
-        assert!(
-            costs.nop5_ns.is_some() && costs.uretprobe_ns.is_some(),
-            "{costs:?}"
-        );
+        assert!(costs.uretprobe_ns.is_some(), "{costs:?}");
         if let Some(pause) = costs.pause {
             assert!(pause.before > 0 && pause.after > 0, "{costs:?}");
         }

@@ -69,13 +69,6 @@ impl Body {
             .binary_search_by_key(&address, Instruction::address)
             .ok()
     }
-
-    /// Whether the code may keep live data below the stack pointer somewhere in this function: a leaf that uses the
-    /// red zone. There the kernel's call in place of a five-byte nop would overwrite that data.
-    #[must_use]
-    pub(crate) fn uses_red_zone(&self) -> bool {
-        self.code.iter().any(Instruction::is_below_stack)
-    }
 }
 
 #[must_use]

@@ -115,6 +115,22 @@ pub(crate) fn cheapest(
     })
 }
 
+/// Whether control reaches the instruction at `next` of the function at `range` only from the one at `before`, by
+/// falling through; `false` if that is not known.
+pub(crate) fn is_reached_only_from(
+    binary: &Binary,
+    kernel: Kernel,
+    range: Range<u64>,
+    (before, next): (u64, u64),
+) -> bool {
+    let Ok(search) = Search::run(binary, kernel, range) else {
+        return false;
+    };
+    let exits = search.exits.iter().map(|(exit, _)| exit.address());
+    let flow = Graph::read(binary, &search.bodies, &exits.collect());
+    flow.tables_known && flow.leads_only(before, next)
+}
+
 /// Checks the probes of [`cheapest`]: returns the exits that some path reaches past no probe or past several, with
 /// their number.
 ///
@@ -196,7 +212,7 @@ impl<'a> Search<'a> {
     ) -> Result<Ends, Unclear> {
         let one = |(instruction, is_ret): &(Instruction, bool)| {
             let bytes = body::bytes(self.binary, instruction);
-            let class = self.kernel.class(instruction.address(), bytes);
+            let class = self.kernel.class(bytes);
             let text = instruction.text();
             let class = class.map_err(|why| format!("'{text}': {why}"));
             let site = EndSite {

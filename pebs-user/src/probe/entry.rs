@@ -72,6 +72,8 @@ pub(crate) fn choose(
     let start = first.address();
     let mut walk = Walk::default();
     let mut fallback: Option<Entry> = None;
+    // Where a single step faults, the program's handler may go on elsewhere.
+    let mut faulting: Option<Entry> = None;
     let mut last_resort: Option<Entry> = None;
     let mut refusal = None;
     for instruction in body.code.iter().take(MAX_INSTRUCTIONS) {
@@ -83,13 +85,17 @@ pub(crate) fn choose(
         // A call that grows the stack would make a mark before and another after it.
         let twice = grows_stack_later(body, instruction);
         if on_top && !needs.taken.contains(&address) {
-            match kernel.class(address, body::bytes(binary, instruction)) {
+            match kernel.class(body::bytes(binary, instruction)) {
                 Ok(class) => {
                     let entry = walk.entry(body, instruction, class);
                     if twice {
                         last_resort.get_or_insert(entry);
                     } else if class == EntryClass::SingleStep {
-                        fallback.get_or_insert(entry);
+                        let kind = match instruction.may_fault() {
+                            true => &mut faulting,
+                            false => &mut fallback,
+                        };
+                        kind.get_or_insert(entry);
                     } else {
                         return Ok(entry);
                     }
@@ -105,7 +111,7 @@ pub(crate) fn choose(
             break;
         }
     }
-    fallback.or(last_resort).ok_or_else(|| {
+    fallback.or(faulting).or(last_resort).ok_or_else(|| {
         refusal.unwrap_or_else(|| "it is too short: its entry is also its end".to_owned())
     })
 }
@@ -197,8 +203,10 @@ F(clobbers, "mov %rsi,%rdi\n push %rbx\n pop %rbx\n ret")
 F(writes, "mov %rdi,-8(%rsp)\n push %rbx\n pop %rbx\n ret")
 F(rounds, "xor %eax,%eax\n1: mov %rdi,%rdx\n push %rbx\n pop %rbx\n dec %rdi\n jnz 1b\n ret")
 F(again, "mov %rdi,%rdx\n push %rbx\n pop %rbx\n dec %rdi\n jnz again\n ret")
+F(loads, "mov (%rdi),%rax\n mov %rsi,%rdx\n add %rdx,%rax\n ret")
 F(nothing, "ret")
 F(locked, "lock incl (%rdi)\n push %rbx\n pop %rbx\n ret")
+F(patchable, ".byte 0x0f,0x1f,0x44,0,0\n push %rbx\n pop %rbx\n ret")
 F(nop5, "mov %rdi,%rax\n .byte 0x0f,0x1f,0x44,0,0\n ret")
 F(grows, "cmp 16(%r14),%rsp\n jbe 1f\n push %rbp\n mov %rsp,%rbp\n pop %rbp\n ret\n"
     "1: mov %rax,8(%rsp)\n call nothing\n mov 8(%rsp),%rax\n jmp grows")
@@ -229,7 +237,10 @@ int main(void) { return 0; }
         let any = Needs::default();
         assert_eq!(place("fenced", any), (4, EntryClass::Emulated, 0));
         assert_eq!(place("moved", any), (9, EntryClass::Emulated, 24));
-        assert_eq!(place("nop5", any), (3, EntryClass::Nop5, 0));
+        assert_eq!(place("nop5", any), (0, EntryClass::SingleStep, 0));
+        assert_eq!(place("patchable", any), (5, EntryClass::Emulated, 0));
+        // Of dear ones it takes one that can't fault.
+        assert_eq!(place("loads", any), (3, EntryClass::SingleStep, 0));
     }
 
     /// A uretprobe needs the return address on top of the stack.

@@ -127,6 +127,16 @@ impl Graph {
         next.filter(move |to| !self.dead.contains(&(index, *to)))
     }
 
+    /// Whether control gets to `to` from the instruction at `from`, and from nowhere else.
+    pub(super) fn leads_only(&self, from: u64, to: u64) -> bool {
+        let (Some(from), Some(to)) = (self.index_of(from), self.index_of(to)) else {
+            return false;
+        };
+        let leads = |(_, next): &(usize, &Vec<usize>)| next.contains(&to);
+        let before = self.next.iter().enumerate().filter(leads);
+        !self.starts.contains(&to) && before.map(|(index, _)| index).eq([from])
+    }
+
     fn index_of(&self, address: u64) -> Option<usize> {
         self.code
             .binary_search_by_key(&address, Instruction::address)
@@ -282,7 +292,6 @@ struct Tail<'a> {
     nodes: BTreeMap<usize, Node>,
     exits: BTreeSet<usize>,
     before: Vec<Vec<usize>>,
-    red_zone: bool,
 }
 
 impl<'a> Tail<'a> {
@@ -309,14 +318,12 @@ impl<'a> Tail<'a> {
             nodes.insert(index, node);
         }
         let exits = nodes.keys().copied().collect();
-        let red_zone = flow.code.iter().any(Instruction::is_below_stack);
         Self {
             wanted,
             flow,
             nodes,
             exits,
             before,
-            red_zone,
         }
     }
 
@@ -374,12 +381,8 @@ impl<'a> Tail<'a> {
         };
         let class = class_of(self.wanted, &instruction);
         let mixed = rets && tails && !self.wanted.registers.is_empty();
-        let allowed = known
-            && !changes
-            && !mixed
-            && !(entry..=last).contains(&address)
-            && class.is_ok()
-            && (class != Ok(EntryClass::Nop5) || !self.red_zone);
+        let allowed =
+            known && !changes && !mixed && !(entry..=last).contains(&address) && class.is_ok();
         Some(Node {
             class,
             length,
@@ -492,10 +495,7 @@ fn is_epilogue(instruction: &Instruction) -> bool {
 }
 
 fn class_of(wanted: &Wanted<'_>, instruction: &Instruction) -> Result<EntryClass, &'static str> {
-    wanted.kernel.class(
-        instruction.address(),
-        body::bytes(wanted.binary, instruction),
-    )
+    wanted.kernel.class(body::bytes(wanted.binary, instruction))
 }
 
 /// A point of the tail, before equal points are joined.

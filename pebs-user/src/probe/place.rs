@@ -13,7 +13,7 @@ use super::program::{Arguments, Operand};
 use super::spec::{Endpoint, Location};
 use super::unwind::{self, ReturnMode};
 use super::usdt;
-use crate::arch::{EntryClass, Flow, Instruction, Kernel, Register};
+use crate::arch::{EntryClass, Flow, Instruction, Kernel, REPLACED, Register};
 use crate::binary::demangle::{symbol_name, without_version};
 use crate::binary::elf::{Binary, Language};
 use crate::binary::inlined;
@@ -598,18 +598,34 @@ impl Place {
         let Some(index) = body.index_of(address) else {
             return Err(self.between(&body, address, &place));
         };
-        let instruction = &body.code[index];
-        let class = self
-            .kernel
-            .class(address, body::bytes(&self.binary, instruction))
-            .map_err(|why| refuse(&format!("'{}': {why}", instruction.text())))?;
-        if class == EntryClass::Nop5 && address != start && body.uses_red_zone() {
-            return Err(refuse(
-                "the kernel would patch this nop into a call, which overwrites what the function \
-                 keeps below its stack pointer",
-            ));
+        let (instruction, class) = self
+            .behind_nops(&body, index)
+            .map_err(|why| refuse(&format!("'{}': {why}", body.code[index].text())))?;
+        self.point(instruction.address(), class, instruction.text())
+    }
+
+    /// An instruction, or the next one behind nops that must not be probed, if it is executed exactly as often.
+    fn behind_nops<'a>(
+        &self,
+        body: &'a Body,
+        index: usize,
+    ) -> Result<(&'a Instruction, EntryClass), &'static str> {
+        for pair in body.code[index..].windows(2) {
+            let [instruction, next] = pair else { break };
+            match self.kernel.class(body::bytes(&self.binary, instruction)) {
+                Ok(class) => return Ok((instruction, class)),
+                Err(REPLACED) if instruction.is_nop() => {}
+                Err(why) => return Err(why),
+            }
+            let both = (instruction.address(), next.address());
+            let range = body.range.clone();
+            if !ends::is_reached_only_from(&self.binary, self.kernel, range, both) {
+                return Err(REPLACED);
+            }
         }
-        self.point(address, class, instruction.text())
+        let last = body.code.last().ok_or(REPLACED)?;
+        let class = self.kernel.class(body::bytes(&self.binary, last))?;
+        Ok((last, class))
     }
 
     /// The error for an address within an instruction.

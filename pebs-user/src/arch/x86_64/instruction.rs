@@ -131,11 +131,18 @@ impl Instruction {
         matches!(self.0.mnemonic(), Mnemonic::Endbr64 | Mnemonic::Nop)
     }
 
-    /// Whether it reads or writes below the stack pointer, in the red zone.
-    pub(crate) fn is_below_stack(&self) -> bool {
-        self.0.memory_base() == Iced::RSP
-            && self.0.memory_displacement64().cast_signed() < 0
-            && self.0.mnemonic() != Mnemonic::Lea
+    /// Whether it may fault in a program that is right: it accesses memory that is neither on the stack nor at a fixed
+    /// address.
+    pub(crate) fn may_fault(&self) -> bool {
+        let mut factory = InstructionInfoFactory::new();
+        let used = factory.info(&self.0).used_memory();
+        let accessed = used
+            .iter()
+            .filter(|it| it.access() != OpAccess::NoMemAccess);
+        accessed.into_iter().any(|it| {
+            !matches!(it.base(), Iced::RSP | Iced::RBP | Iced::RIP | Iced::None)
+                || it.index() != Iced::None
+        })
     }
 
     pub(crate) fn writes_memory(&self) -> bool {

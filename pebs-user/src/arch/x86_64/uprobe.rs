@@ -1,5 +1,14 @@
 //! How the kernel executes a probed instruction: emulated, single-stepped, or not at all.
 //!
+//! Some instructions would harm the target if they were probed, whatever the tool does then, so they never are:
+//!
+//! * Linux 6.18 replaces a probed five-byte nop by a call into a page of its own. A process that is forked gets the
+//!   call without the page, and dies; and the call pushes eight bytes onto what a leaf function keeps below its stack
+//!   pointer. Later kernels do so with ten-byte nops.
+//! * A single step is not what the instruction does alone if the instruction reads or writes the flags as a whole (they
+//!   hold the trap flag then), enters the kernel, begins a transaction, or repeats itself (the probe is hit at each
+//!   repetition).
+//!
 //! Source: arch/x86/kernel/uprobes.c (`uprobe_init_insn`, `branch_setup_xol_ops`, `push_setup_xol_ops`,
 //! `can_optimize`), Linux 6.1 to 6.18.
 
@@ -9,9 +18,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EntryClass {
-    /// A five-byte nop, which newer kernels turn into a call: about 0.3 us.
-    Nop5,
-    /// Emulated by the kernel (`push`, `nop`, a jump or call): about 0.5 us.
+    /// Emulated by the kernel (`push`, `nop`, a jump or call): about 0.5 us. Traces of earlier versions may have
+    /// `nop5`, a class of its own then.
+    #[serde(alias = "nop5")]
     Emulated,
     /// Single-stepped out of line: about 3.8 us in a VM.
     SingleStep,
@@ -21,20 +30,20 @@ impl EntryClass {
     /// Cost relative to other classes.
     pub(crate) const fn relative_cost(self) -> u64 {
         match self {
-            Self::Nop5 => 30,
             Self::Emulated => 50,
             Self::SingleStep => 380,
         }
     }
 }
 
-/// Page size of x86-64: the kernel patches no nop across a page's end.
-const PAGE: u64 = 4096;
+/// Why nops that are five bytes long are not probed.
+pub(crate) const REPLACED: &str = "the kernel may replace this nop by a call, which kills forked processes and overwrites \
+    what leaf functions keep below their stack pointer";
 
 /// Features of the running kernel that not all kernels have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kernel {
-    /// Emulates nops longer than one byte, and replaces five-byte nops by calls (6.18).
+    /// Emulates nops longer than one byte (6.18).
     pub long_nops: bool,
     /// Uretprobes return through a system call unknown to seccomp filters (6.11 to 6.13).
     ///
@@ -63,11 +72,11 @@ impl Kernel {
         }
     }
 
-    /// Cost class of the instruction `bytes` at `address`.
+    /// Cost class of the instruction `bytes`.
     ///
     /// # Errors
     /// Why it can't be probed: the kernel refuses it, or would execute it incorrectly.
-    pub(crate) fn class(self, address: u64, bytes: &[u8]) -> Result<EntryClass, &'static str> {
+    pub(crate) fn class(self, bytes: &[u8]) -> Result<EntryClass, &'static str> {
         let instruction = Parts::split(bytes).ok_or("it is no instruction")?;
         if instruction
             .prefixes
@@ -76,34 +85,27 @@ impl Kernel {
         {
             return Err("the kernel refuses instructions with a segment or lock prefix");
         }
+        if is_replaced(bytes, &instruction) {
+            return Err(REPLACED);
+        }
         if instruction.vector {
             return vector(instruction.opcode);
         }
         if instruction.escape {
-            return self.two_byte(address, bytes, &instruction);
+            return self.two_byte(bytes, &instruction);
         }
         one_byte(bytes, &instruction)
     }
 
-    fn two_byte(
-        self,
-        address: u64,
-        bytes: &[u8],
-        parts: &Parts<'_>,
-    ) -> Result<EntryClass, &'static str> {
+    fn two_byte(self, bytes: &[u8], parts: &Parts<'_>) -> Result<EntryClass, &'static str> {
         match parts.opcode {
+            // syscall, sysret, sysenter, sysexit.
+            0x05 | 0x07 | 0x34 | 0x35 => Err(ENTERS_KERNEL),
             0x80..=0x8f if parts.prefixes.contains(&0x66) => {
                 Err("the kernel refuses branches with an operand size prefix")
             }
             0x80..=0x8f => Ok(EntryClass::Emulated),
-            0x1f if self.long_nops && is_long_nop(bytes) => {
-                let fits = PAGE - address % PAGE >= 5;
-                Ok(if bytes.len() == 5 && fits {
-                    EntryClass::Nop5
-                } else {
-                    EntryClass::Emulated
-                })
-            }
+            0x1f if self.long_nops && is_long_nop(bytes) => Ok(EntryClass::Emulated),
             _ => Ok(EntryClass::SingleStep),
         }
     }
@@ -127,9 +129,41 @@ fn one_byte(bytes: &[u8], parts: &Parts<'_>) -> Result<EntryClass, &'static str>
             Ok(EntryClass::Emulated)
         }
         0x8e => Err("the kernel refuses loads of segment registers"),
+        0x9c | 0x9d => Err("a single step would change the flags that it saves or restores"),
+        0xa4..=0xa7 | 0xaa..=0xaf if parts.prefixes.iter().any(|it| [0xf2, 0xf3].contains(it)) => {
+            Err("the probe would be hit at each repetition")
+        }
+        // xabort, xbegin.
+        0xc6 | 0xc7 if parts.rest.first() == Some(&0xf8) => {
+            Err("a single step ends the transaction that it begins")
+        }
+        0xcd => Err(ENTERS_KERNEL),
         _ if refused_opcode(opcode) => Err("the kernel refuses this instruction"),
         _ => Ok(EntryClass::SingleStep),
     }
+}
+
+const ENTERS_KERNEL: &str = "a system call can't be single-stepped";
+
+/// Whether a kernel might take the instruction for a nop and replace it by a call: five bytes long, and without effect.
+fn is_replaced(bytes: &[u8], parts: &Parts<'_>) -> bool {
+    let rex = parts.rex.unwrap_or(0);
+    // A register's number from its low bits, and the bit of the REX prefix that extends it.
+    let number = |low: u8, bit: u8| low & 7 | (rex >> bit & 1) << 3;
+    let is_nop = match (parts.escape, parts.opcode, parts.rest) {
+        (true, 0x1f, _) | (false, 0x90, _) => true,
+        // `lea 0(%r),%r`, with the base in a SIB byte that has no index.
+        (false, 0x8d, [modrm, sib, rest @ ..]) => {
+            let has_base = modrm & 7 == 4 && number(sib >> 3, 1) == 4;
+            has_base && number(modrm >> 3, 2) == number(*sib, 0) && rest.iter().all(|it| *it == 0)
+        }
+        // A move of a register to itself, with prefixes.
+        (false, 0x87 | 0x89 | 0x8b, [modrm]) => {
+            *modrm >= 0xc0 && number(modrm >> 3, 2) == number(*modrm, 0)
+        }
+        _ => false,
+    };
+    is_nop && !parts.vector && (bytes.len() == 5 || bytes.len() == 10)
 }
 
 /// `es`, `cs`, `ss`, `ds` (also `notrack`) and `lock`.
@@ -201,6 +235,8 @@ struct Parts<'a> {
     /// Two-byte opcode: it follows 0f.
     escape: bool,
     opcode: u8,
+    /// What follows the opcode.
+    rest: &'a [u8],
 }
 
 impl<'a> Parts<'a> {
@@ -215,12 +251,12 @@ impl<'a> Parts<'a> {
             rex = Some(*first);
             rest = tail;
         }
-        let (vector, escape, opcode) = match rest {
-            [0xc5, _, opcode, ..] | [0xc4, _, _, opcode, ..] | [0x62, _, _, _, opcode, ..] => {
-                (true, false, *opcode)
-            }
-            [0x0f, opcode, ..] => (false, true, *opcode),
-            [opcode, ..] => (false, false, *opcode),
+        let (vector, escape, opcode, rest) = match rest {
+            [0xc5, _, opcode, rest @ ..]
+            | [0xc4, _, _, opcode, rest @ ..]
+            | [0x62, _, _, _, opcode, rest @ ..] => (true, false, *opcode, rest),
+            [0x0f, opcode, rest @ ..] => (false, true, *opcode, rest),
+            [opcode, rest @ ..] => (false, false, *opcode, rest),
             [] => return None,
         };
         Some(Self {
@@ -229,6 +265,7 @@ impl<'a> Parts<'a> {
             vector,
             escape,
             opcode,
+            rest,
         })
     }
 }
@@ -249,7 +286,7 @@ mod tests {
     /// The classes measured and read: cheap are nops, pushes and direct branches.
     #[test]
     fn classes() {
-        let new = |bytes: &[u8]| NEW.class(0x1000, bytes);
+        let new = |bytes: &[u8]| NEW.class(bytes);
         assert_eq!(new(&[0x55]), Ok(EntryClass::Emulated), "push %rbp");
         assert_eq!(new(&[0x41, 0x57]), Ok(EntryClass::Emulated), "push %r15");
         assert_eq!(new(&[0x90]), Ok(EntryClass::Emulated), "nop");
@@ -268,13 +305,36 @@ mod tests {
         assert_eq!(new(&[0xff, 0xe0]), single, "jmp *%rax");
     }
 
-    /// A five-byte nop is cheapest where the kernel patches it, and costly before.
+    /// Nops that a kernel replaces are refused in all their forms; others are cheap where they are emulated.
     #[test]
     fn nops() {
-        let nop5 = [0x0f, 0x1f, 0x44, 0, 0];
-        assert_eq!(NEW.class(0x1000, &nop5), Ok(EntryClass::Nop5));
-        assert_eq!(NEW.class(0x1ffe, &nop5), Ok(EntryClass::Emulated));
-        assert_eq!(OLD.class(0x1000, &nop5), Ok(EntryClass::SingleStep));
+        for replaced in [
+            &[0x0f, 0x1f, 0x44, 0, 0][..],
+            &[0x66, 0x0f, 0x1f, 0x40, 0],
+            &[0x66, 0x66, 0x66, 0x66, 0x90],
+            &[0x48, 0x8d, 0x64, 0x24, 0],
+            &[0x48, 0x8d, 0x74, 0x26, 0],
+            &[0x4d, 0x8d, 0x64, 0x24, 0],
+            &[0x66, 0x66, 0x48, 0x89, 0xff],
+        ] {
+            for kernel in [NEW, OLD] {
+                assert_eq!(kernel.class(replaced), Err(REPLACED), "{replaced:x?}");
+            }
+        }
+        assert!(
+            NEW.class(&[0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0])
+                .is_err()
+        );
+        let nop4 = [0x0f, 0x1f, 0x40, 0];
+        assert_eq!(NEW.class(&nop4), Ok(EntryClass::Emulated));
+        assert_eq!(OLD.class(&nop4), Ok(EntryClass::SingleStep));
+        for other in [
+            [0x48, 0x8d, 0x7c, 0x24, 8],
+            [0x48, 0x8d, 0x54, 0x05, 0],
+            [0x48, 0x8d, 0x7c, 0x24, 0],
+        ] {
+            assert_eq!(NEW.class(&other), Ok(EntryClass::SingleStep), "{other:x?}");
+        }
         assert!(Kernel::from_release("6.18.0-rc1").long_nops);
         assert!(!Kernel::from_release("6.1.0-18-amd64").long_nops);
         assert!(Kernel::from_release("10.2").long_nops);
@@ -283,6 +343,7 @@ mod tests {
     /// Instructions that the kernel refuses or would execute incorrectly are never probed.
     #[test]
     fn refused() {
+        assert_eq!(NEW.class(&[0x48, 0xab]), Ok(EntryClass::SingleStep), "stos");
         for bytes in [
             &[0x3e, 0xff, 0xe0][..],
             &[0xf0, 0x48, 0xff, 0x07],
@@ -291,9 +352,15 @@ mod tests {
             &[0x49, 0x90],
             &[0xc5, 0xfd, 0x7f, 0x07],
             &[0x66, 0xe8, 0, 0],
+            &[0x9c],
+            &[0x66, 0x9d],
+            &[0x0f, 0x05],
+            &[0xcd, 0x80],
+            &[0xf3, 0x48, 0xab],
+            &[0xc7, 0xf8, 0, 0, 0, 0],
             &[],
         ] {
-            assert!(NEW.class(0, bytes).is_err(), "{bytes:x?}");
+            assert!(NEW.class(bytes).is_err(), "{bytes:x?}");
         }
     }
 }

@@ -292,7 +292,6 @@ fn with_lower_marks(units: &UnitCosts, marks: &UnitCosts) -> UnitCosts {
         _ => old.or(new),
     };
     UnitCosts {
-        nop5_ns: lower(units.nop5_ns, marks.nop5_ns),
         emulated_ns: lower(units.emulated_ns, marks.emulated_ns),
         single_step_ns: lower(units.single_step_ns, marks.single_step_ns),
         uretprobe_ns: lower(units.uretprobe_ns, marks.uretprobe_ns),

@@ -182,7 +182,6 @@ impl Measured {
         let pauses = all.iter().filter_map(|it| it.pause);
         let pause = agreed_of(pauses, whole);
         UnitCosts {
-            nop5_ns: agreed(|it| it.nop5_ns),
             emulated_ns: agreed(|it| it.emulated_ns),
             single_step_ns: agreed(|it| it.single_step_ns),
             uretprobe_ns: agreed(|it| it.uretprobe_ns),

@@ -91,8 +91,6 @@ impl SavedPoint {
 /// Cost of a mark by the class of the probed instruction, ns; null if not measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SavedMarks {
-    /// A five-byte nop.
-    pub nop5_ns: Option<f64>,
     /// An instruction that the kernel emulates.
     pub emulated_ns: Option<f64>,
     /// An instruction that is single-stepped.
@@ -111,7 +109,6 @@ impl SavedMarks {
     #[must_use]
     pub const fn of(&self, class: EntryClass) -> Option<f64> {
         match class {
-            EntryClass::Nop5 => self.nop5_ns,
             EntryClass::Emulated => self.emulated_ns,
             EntryClass::SingleStep => self.single_step_ns,
         }
@@ -120,7 +117,6 @@ impl SavedMarks {
     /// Replaces `costs` where they are known here.
     pub(super) fn apply(&self, costs: &mut UnitCosts) {
         for (cost, saved) in [
-            (&mut costs.nop5_ns, self.nop5_ns),
             (&mut costs.emulated_ns, self.emulated_ns),
             (&mut costs.single_step_ns, self.single_step_ns),
             (&mut costs.uretprobe_ns, self.uretprobe_ns),
@@ -135,7 +131,6 @@ impl SavedMarks {
     pub(super) fn scaled(&self, scale: f64) -> Self {
         let times = |ns: Option<f64>| ns.map(|ns| ns * scale);
         Self {
-            nop5_ns: times(self.nop5_ns),
             emulated_ns: times(self.emulated_ns),
             single_step_ns: times(self.single_step_ns),
             uretprobe_ns: times(self.uretprobe_ns),
@@ -144,9 +139,8 @@ impl SavedMarks {
         }
     }
 
-    pub(super) fn all(&self) -> [Option<f64>; 6] {
+    pub(super) fn all(&self) -> [Option<f64>; 5] {
         let Self {
-            nop5_ns,
             emulated_ns,
             single_step_ns,
             uretprobe_ns,
@@ -154,7 +148,6 @@ impl SavedMarks {
             page_fault_ns,
         } = *self;
         [
-            nop5_ns,
             emulated_ns,
             single_step_ns,
             uretprobe_ns,
@@ -167,7 +160,6 @@ impl SavedMarks {
 impl From<&UnitCosts> for SavedMarks {
     fn from(costs: &UnitCosts) -> Self {
         Self {
-            nop5_ns: costs.nop5_ns,
             emulated_ns: costs.emulated_ns,
             single_step_ns: costs.single_step_ns,
             uretprobe_ns: costs.uretprobe_ns,
@@ -415,7 +407,7 @@ mod tests {
             points: 8,
         };
         let marks = SavedMarks {
-            nop5_ns: Some(150.0),
+            emulated_ns: Some(150.0),
             ..SavedMarks::default()
         };
         Calibration {
@@ -467,7 +459,7 @@ mod tests {
             (with(&|it| it.fit.alpha_ns = -3.0), "damaged"),
             (with(&|it| it.fit.alpha_ns = 1e300), "damaged"),
             (with(&|it| it.taken_s = u64::MAX), "damaged"),
-            (with(&|it| it.marks.nop5_ns = Some(-1.0)), "damaged"),
+            (with(&|it| it.marks.emulated_ns = Some(-1.0)), "damaged"),
             (with(&|it| it.version = 2), "another version"),
             (with(&|it| it.cpu = "i386".into()), "another machine"),
             (with(&|it| it.event = "cycles".into()), "another event"),
@@ -486,14 +478,14 @@ mod tests {
     #[test]
     fn applied() {
         let mut costs = UnitCosts {
-            nop5_ns: Some(999.0),
-            emulated_ns: Some(700.0),
+            emulated_ns: Some(999.0),
+            single_step_ns: Some(7_000.0),
             ..UnitCosts::default()
         };
         calibration(&fixtures::skylake()).apply(&mut costs);
         assert_eq!(
-            (costs.nop5_ns, costs.emulated_ns, costs.sample_ns),
-            (Some(150.0), Some(700.0), Some(2_510.0))
+            (costs.emulated_ns, costs.single_step_ns, costs.sample_ns),
+            (Some(150.0), Some(7_000.0), Some(2_510.0))
         );
     }
 
