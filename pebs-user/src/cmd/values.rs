@@ -1,7 +1,9 @@
 //! Parsers of option values.
 
-use crate::failure::Result;
 use std::time::Duration;
+
+use crate::failure::Result;
+use crate::pmu::jitter::MAX_PERCENT;
 
 /// Reads a number of events.
 pub(crate) fn event_count(text: &str) -> Result<u64, String> {
@@ -51,6 +53,14 @@ pub(crate) fn percent(text: &str) -> Result<f64, String> {
     number
         .filter(|percent| (0.0..=100.0).contains(percent))
         .ok_or_else(|| "a percentage from 0 to 100".to_owned())
+}
+
+/// Parses how far distances between samples vary.
+pub(crate) fn jitter(text: &str) -> Result<f64, String> {
+    percent(text)
+        .ok()
+        .filter(|percent| *percent <= MAX_PERCENT)
+        .ok_or_else(|| format!("a percentage from 0 (equal distances) to {MAX_PERCENT}"))
 }
 
 /// Parses a slow-down in percent into a share. A small number without a percent sign is refused as ambiguous.

@@ -8,6 +8,7 @@
 //! Source: `intel_pmu_auto_reload_read`, arch/x86/events/intel/ds.c.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use perf_event_open_sys::bindings::perf_event_attr;
@@ -47,12 +48,12 @@ pub(super) struct Recipe<'a> {
 }
 
 #[derive(Default)]
-pub(super) struct BulkCounters(Vec<PerfEvent>);
+pub(super) struct BulkCounters(Vec<Arc<PerfEvent>>);
 
 impl BulkCounters {
     /// Starts all.
     pub(super) fn enable(&self) -> Result<(), ControlError> {
-        self.0.iter().try_for_each(PerfEvent::enable)
+        self.iter().try_for_each(PerfEvent::enable)
     }
 
     /// Adds other counters of the same event.
@@ -62,6 +63,11 @@ impl BulkCounters {
 
     /// Every counter.
     pub(super) fn iter(&self) -> impl Iterator<Item = &PerfEvent> {
+        self.shared().map(|event| &**event)
+    }
+
+    /// Every counter, to be kept elsewhere.
+    pub(super) fn shared(&self) -> impl Iterator<Item = &Arc<PerfEvent>> {
         self.0.iter()
     }
 
@@ -202,7 +208,7 @@ impl Opening<'_> {
         // Without this descriptor the hardware's buffer would not be flushed.
         let counter = cloned(&event, recipe.ring_bytes, cpu)?;
         self.rings[ring].counters.push(counter);
-        self.counters.0.push(event);
+        self.counters.0.push(Arc::new(event));
         Ok(())
     }
 }

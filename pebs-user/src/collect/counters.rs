@@ -1,6 +1,7 @@
 //! The counters of one event: one per CPU, or one per thread of the traced processes.
 
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 use perf_event_open_sys::bindings::perf_event_attr;
 use rustc_hash::FxHashMap;
@@ -13,7 +14,7 @@ use crate::units::{Cpu, Pid, ResetValue, Tid};
 
 /// An opened event and its program. Dropping it ends both.
 pub(super) struct Attached {
-    pub event: PerfEvent,
+    pub event: Arc<PerfEvent>,
     pub _link: BpfLink,
 }
 
@@ -42,7 +43,10 @@ impl Recipe<'_> {
                 rest.catch(&event, cpu)?;
             }
             let link = event.attach(self.program, None)?;
-            Ok(Attached { event, _link: link })
+            Ok(Attached {
+                event: Arc::new(event),
+                _link: link,
+            })
         };
         attrs.map(open).collect()
     }
@@ -135,7 +139,7 @@ impl Counters {
     pub(super) fn close_on(&mut self, cpus: &[Cpu]) {
         let is_of = |it: &Attached| it.event.cpu().is_some_and(|cpu| cpus.contains(&cpu));
         let ended: Vec<_> = self.attached.extract_if(.., |it| is_of(it)).collect();
-        self.closed = times_of(ended.iter().map(|it| &it.event), self.closed);
+        self.closed = times_of(ended.iter().map(|it| &*it.event), self.closed);
     }
 
     /// Sum of values and times, including closed counters; `None` if none can be read.
@@ -149,6 +153,11 @@ impl Counters {
 
     /// Every counter.
     pub(super) fn iter(&self) -> impl Iterator<Item = &PerfEvent> {
+        self.shared().map(|event| &**event)
+    }
+
+    /// Every counter, to be kept elsewhere.
+    pub(super) fn shared(&self) -> impl Iterator<Item = &Arc<PerfEvent>> {
         self.attached.iter().map(|attached| &attached.event)
     }
 
@@ -182,24 +191,30 @@ impl Counters {
         pids: &[Pid],
         reset: ResetValue,
     ) -> Result<(), SessionError> {
-        let inherited = |counters: &Self| {
-            let threads = pids.iter().filter_map(|pid| process::threads(*pid));
-            let wanted = threads.map(|mut threads| {
-                threads.retain(|tid| is_wanted(recipe.only, *tid));
-                threads
-            });
-            wanted
-                .flat_map(|threads| counters.without_own(threads).next())
-                .next()
-                .is_some()
-        };
-        if !inherited(self) {
+        if !self.are_inherited(pids, recipe.only) {
             self.set_reset(reset)?;
             // A thread created before its parent was changed has the old value.
-            if !inherited(self) {
+            if !self.are_inherited(pids, recipe.only) {
                 return Ok(());
             }
         }
+        self.open_anew(recipe, pids)
+    }
+
+    /// Whether a thread of these processes has no counter of its own.
+    pub(super) fn are_inherited(&self, pids: &[Pid], only: &[Tid]) -> bool {
+        let threads = pids.iter().filter_map(|pid| process::threads(*pid));
+        threads
+            .flatten()
+            .any(|tid| is_wanted(only, tid) && !self.threads.contains(&tid))
+    }
+
+    /// Opens the counters of all threads anew, each with its own; the old ones are stopped after the new ones count.
+    pub(super) fn open_anew(
+        &mut self,
+        recipe: &Recipe<'_>,
+        pids: &[Pid],
+    ) -> Result<(), SessionError> {
         let mut new = Self::default();
         for pid in pids {
             match Self::on_processes(recipe, std::slice::from_ref(pid)) {
@@ -274,7 +289,7 @@ mod tests {
             return println!("SKIP needs root");
         };
         let attached = vec![Attached {
-            event,
+            event: Arc::new(event),
             _link: BpfLink::of_event(),
         }];
         let mut counters = Counters {

@@ -10,6 +10,7 @@ pub(crate) mod cpu_time;
 pub(crate) mod drain;
 pub(crate) mod frequency;
 pub(crate) mod hotplug;
+pub(crate) mod jitter;
 pub(crate) mod kernel_map;
 pub(crate) mod perf_ring;
 pub(crate) mod privileges;

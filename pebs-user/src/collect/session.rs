@@ -16,6 +16,7 @@ use crate::collect::copies::{Copy as CodeCopy, CopyRestorer};
 use crate::collect::counted::CountedCounters;
 use crate::collect::counters::{Counters, Recipe, times_of};
 use crate::collect::drain::now;
+use crate::collect::jitter::{Drawn, Jitter};
 use crate::collect::programs::{Log, Programs, Settings};
 use crate::pmu::attr::{Faults, ResolvedEvent, calibrator, page_faults};
 use crate::pmu::counted::{self, CountedEvent};
@@ -56,6 +57,9 @@ const FIRST_CLOCKS: Duration = Duration::from_millis(4);
 /// The last tick of an interval of counts, ns: soon.
 const LAST_TICK: ResetValue = ResetValue(NonZeroU64::new(500_000).expect("not zero"));
 
+/// After a look for threads without a counter of their own there is none for this many times as long as it took.
+const FOLLOW_REST: u32 = 200;
+
 /// Maximum time for that tick.
 const LAST_TICKS: Duration = Duration::from_millis(1);
 
@@ -81,6 +85,8 @@ pub(crate) struct SessionPlan<'a> {
     pub cgroup: Option<&'a Cgroup>,
     /// Size of each CPU's ring, bytes.
     pub ring_bytes: u32,
+    /// How far distances between samples vary, percent; 0: they are equal.
+    pub jitter: f64,
     /// How samples are read from the kernel.
     pub transport: Transport,
     /// Whether to record switches.
@@ -140,6 +146,10 @@ pub(crate) struct Session {
     /// By event: the current reset value, if it was changed.
     resets: Vec<Option<ResetValue>>,
     counting: bool,
+    /// Draws distances between samples; `None` before the start, and if they are equal.
+    jitter: Option<Jitter>,
+    /// When threads without a counter of their own are looked for next.
+    follow: Instant,
     faults: Counters,
     clocks: Counters,
     /// Counters of events that are counted for each visit.
@@ -232,6 +242,8 @@ impl Session {
             bulk_rings: Vec::new(),
             resets: vec![None; plan.events.len()],
             counting: plan.counting,
+            jitter: None,
+            follow: Instant::now(),
             faults: Counters::default(),
             clocks: Counters::default(),
             counted: CountedCounters::default(),
@@ -491,6 +503,8 @@ impl Session {
         reset: ResetValue,
     ) -> Result<(), SessionError> {
         let index = usize::from(id.0);
+        let jitter = self.jitter.take();
+        let mut held = jitter.as_ref().map(Jitter::hold);
         let former = self.resets[index].replace(reset);
         let changed = self.change_counters(plan, id, reset);
         if changed.is_err() {
@@ -501,7 +515,18 @@ impl Session {
                 let _ = counter.set_reset(former);
             }
         }
+        if let Some(held) = &mut held {
+            held.set(id, self.reset(plan, id), self.events[index].shared());
+        }
+        drop(held);
+        self.jitter = jitter;
         changed
+    }
+
+    /// The reset value in force.
+    fn reset(&self, plan: &SessionPlan<'_>, id: EventId) -> ResetValue {
+        let index = usize::from(id.0);
+        self.resets[index].unwrap_or(plan.events[index].reset)
     }
 
     fn change_counters(
@@ -510,11 +535,23 @@ impl Session {
         id: EventId,
         reset: ResetValue,
     ) -> Result<(), SessionError> {
-        let index = usize::from(id.0);
         if plan.pids.is_empty() {
-            return Ok(self.events[index].set_reset(reset)?);
+            return Ok(self.events[usize::from(id.0)].set_reset(reset)?);
         }
         let pids = self.programs.traced()?;
+        self.with_recipe(plan, id, |counters, recipe| {
+            counters.change(recipe, &pids, reset)
+        })
+    }
+
+    /// Changes the counters of an event, which may open others.
+    fn with_recipe(
+        &mut self,
+        plan: &SessionPlan<'_>,
+        id: EventId,
+        change: impl FnOnce(&mut Counters, &Recipe<'_>) -> Result<(), SessionError>,
+    ) -> Result<(), SessionError> {
+        let index = usize::from(id.0);
         let mut counters = std::mem::take(&mut self.events[index]);
         let event = &plan.events[index];
         let attrs = |target| self.attrs(event, id, target);
@@ -527,10 +564,66 @@ impl Session {
                 rest: self.rest(event, id),
                 only: plan.threads,
             };
-            counters.change(&recipe, &pids, reset)
+            change(&mut counters, &recipe)
         });
         self.events[index] = counters;
         changed
+    }
+
+    /// Whether distances between samples vary, and threads have to be followed for it.
+    #[must_use]
+    pub(crate) fn follows_threads(&self, plan: &SessionPlan<'_>) -> bool {
+        self.jitter.is_some() && !plan.pids.is_empty() && plan.transport == Transport::Bpf
+    }
+
+    /// Gives threads that inherited a counter one of their own: the kernel keeps the distance of an inherited one.
+    ///
+    /// # Errors
+    /// The kernel refused; the inherited counters remain.
+    pub(crate) fn follow_threads(&mut self, plan: &SessionPlan<'_>) -> Result<(), SessionError> {
+        let begin = Instant::now();
+        if begin < self.follow || !self.follows_threads(plan) {
+            return Ok(());
+        }
+        let pids = self.programs.traced()?;
+        for n in 0..self.events.len() {
+            let id = EventId(n as u8);
+            if self.events[n].are_inherited(&pids, plan.threads) {
+                self.with_recipe(plan, id, |counters, recipe| {
+                    counters.open_anew(recipe, &pids)
+                })?;
+                if let Some(jitter) = &self.jitter {
+                    let reset = self.reset(plan, id);
+                    jitter.hold().set(id, reset, self.events[n].shared());
+                }
+            }
+        }
+        self.follow = Instant::now() + begin.elapsed() * FOLLOW_REST;
+        Ok(())
+    }
+
+    /// The counters of the events, whose distances vary from now on.
+    fn start_jitter(&mut self, plan: &SessionPlan<'_>) {
+        if self.counting {
+            return;
+        }
+        self.jitter = Jitter::start(plan.events, plan.jitter);
+        let Some(jitter) = &self.jitter else { return };
+        let mut held = jitter.hold();
+        for n in 0..plan.events.len() {
+            let id = EventId(n as u8);
+            let reset = self.reset(plan, id);
+            match plan.transport {
+                Transport::Bpf => held.set(id, reset, self.events[n].shared()),
+                Transport::Bulk => held.set(id, reset, self.bulk[n].shared()),
+            }
+        }
+    }
+
+    /// How often distances were drawn so far; `None` if they are equal.
+    #[must_use]
+    pub(crate) fn drawn(&self) -> Option<Drawn> {
+        self.jitter.as_ref().map(Jitter::drawn)
     }
 
     /// Opens a slow clock on each CPU whose program reads both kernel clocks, if they have to be compared.
@@ -619,6 +712,7 @@ impl Session {
             counters.enable()?;
         }
         self.bulk.iter().try_for_each(BulkCounters::enable)?;
+        self.start_jitter(plan);
         Ok(())
     }
 
@@ -654,11 +748,19 @@ impl Session {
             for n in 0..self.events.len() {
                 let opened = self.open_with_rest(plan, EventId(n as u8), &new)?;
                 opened.enable()?;
+                if let Some(jitter) = &self.jitter {
+                    let id = EventId(n as u8);
+                    jitter.hold().add(id, self.reset(plan, id), opened.shared());
+                }
                 self.events[n].extend(opened);
             }
             for n in 0..self.bulk.len() {
                 let opened = self.open_bulk(plan, EventId(n as u8), &new)?;
                 opened.enable()?;
+                if let Some(jitter) = &self.jitter {
+                    let id = EventId(n as u8);
+                    jitter.hold().add(id, self.reset(plan, id), opened.shared());
+                }
                 self.bulk[n].extend(opened);
             }
             if plan.page_faults {
@@ -673,6 +775,7 @@ impl Session {
     /// Stops sampling and marking, begins first. The probes stay until the session is dropped, which takes long if
     /// there are many: the kernel waits for each.
     pub(crate) fn stop(&mut self) {
+        self.jitter = None;
         self.tick_once_more();
         for counters in self.events.iter().chain([&self.faults]) {
             counters.disable();

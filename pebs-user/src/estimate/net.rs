@@ -18,6 +18,9 @@
 //! their variance, together with the cost measured before the run, which gets a standard error of half its value
 //! (`MEASURED_OFF`). So where items are long, or differ by much more than a sample costs, the measured value remains.
 //!
+//! If distances between samples vary (`--jitter`), each R holds for a while: the two probabilities are means over the
+//! range of R, in which all are in force equally long.
+//!
 //! Assumption: the event advances like time (a clock, cycles), and its phase is independent of the items.
 //! *Worked number*: items of 11 us with their marks, R = 100 us, c = 17 us: one in 8 has a sample and lasts 28 us.
 
@@ -43,6 +46,9 @@ const LEARNT_OFF: f64 = 0.02;
 
 /// Largest x - j of visits that are compared: beyond, few visits have only j samples.
 const WAY: f64 = 0.9;
+
+/// Values of a distance that varies.
+const DISTANCES: usize = 16;
 
 /// Number of iterations of c.
 const ROUNDS: usize = 4;
@@ -140,6 +146,8 @@ impl Stratum {
 pub(crate) struct Learner {
     measured: SampleCost,
     cost: SampleCost,
+    /// Distances between samples, of a mean of 1.
+    distances: Vec<f64>,
     /// Strata by probe.
     strata: Vec<[Stratum; STRATA]>,
     /// Number of visits with a sample.
@@ -149,12 +157,14 @@ pub(crate) struct Learner {
 }
 
 impl Learner {
-    /// Returns a learner that knows only the cost measured before the run.
+    /// Returns a learner that knows only the cost measured before the run. `jitter`: how far distances between samples
+    /// vary, as a share.
     #[must_use]
-    pub(crate) const fn new(measured: SampleCost) -> Self {
+    pub(crate) fn new(measured: SampleCost, jitter: f64) -> Self {
         Self {
             measured,
             cost: measured,
+            distances: distances(jitter),
             strata: Vec::new(),
             sampled: 0,
             due: ENOUGH as u64,
@@ -196,7 +206,7 @@ impl Learner {
         let (mut found, mut from) = (Vec::new(), 0);
         for strata in &self.strata {
             for j in 0..STRATA - 1 {
-                if let Some(estimate) = compare(strata, j, before.ns) {
+                if let Some(estimate) = compare(strata, j, &self.distances, before.ns) {
                     found.push(estimate);
                     from += strata[j + 1].came;
                 }
@@ -250,7 +260,12 @@ fn combine(found: &[Estimate], measured: SampleCost, from: u64) -> SampleCost {
 type Weighed = (f64, f64);
 
 /// Estimates by how much visits with j + 1 samples last longer than those with j; `None` if there are too few.
-fn compare(strata: &[Stratum; STRATA], j: usize, first_guess: f64) -> Option<Estimate> {
+fn compare(
+    strata: &[Stratum; STRATA],
+    j: usize,
+    distances: &[f64],
+    first_guess: f64,
+) -> Option<Estimate> {
     let (fewer, more) = (&strata[j].values, &strata[j + 1].values);
     if fewer.len() < ENOUGH || more.len() < ENOUGH {
         return None;
@@ -258,7 +273,8 @@ fn compare(strata: &[Stratum; STRATA], j: usize, first_guess: f64) -> Option<Est
     let mut cost = first_guess;
     let mut sides = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        sides = (weighed(fewer, j, j, cost), weighed(more, j + 1, j, cost));
+        let of = |values, samples| weighed(values, samples, j, distances, cost);
+        sides = (of(fewer, j), of(more, j + 1));
         cost += shift(&sides.0, &sides.1)?;
     }
     let effective = |side: &[Weighed]| {
@@ -299,23 +315,51 @@ fn compare(strata: &[Stratum; STRATA], j: usize, first_guess: f64) -> Option<Est
     })
 }
 
-/// Times of visits with `samples` samples, without the cost of these; only visits whose x is between j and j + 1,
+/// Equally likely distances between samples whose mean number of samples is that of a distance of 1.
+fn distances(jitter: f64) -> Vec<f64> {
+    if jitter <= 0.0 {
+        return vec![1.0];
+    }
+    let middle = |n: usize| (n as f64 + 0.5) / DISTANCES as f64;
+    let around: Vec<f64> = (0..DISTANCES)
+        .map(|n| 1.0 + jitter * (2.0 * middle(n) - 1.0))
+        .collect();
+    let rate = around.iter().map(|it| it.recip()).sum::<f64>() / DISTANCES as f64;
+    around.iter().map(|it| it * rate).collect()
+}
+
+/// Times of visits with `samples` samples, without the cost of these; only visits that likely have j or j + 1,
 /// weighted to have the same distribution as those with j + 1.
-fn weighed(values: &[(f32, f32)], samples: usize, j: usize, cost: f64) -> Vec<Weighed> {
+fn weighed(
+    values: &[(f32, f32)],
+    samples: usize,
+    j: usize,
+    distances: &[f64],
+    cost: f64,
+) -> Vec<Weighed> {
     let of = |&(ns, interval): &(f32, f32)| {
         let own = f64::from(ns) - samples as f64 * cost;
-        let between = f64::from(interval) - cost;
-        if between <= 0.0 {
+        let (interval, j) = (f64::from(interval), j as f64);
+        if interval <= cost {
             return None;
         }
-        let way = own / between - j as f64;
-        // With one more sample, values below 0 come from the spread of the cost: without them the cost would be too
-        // high.
-        let (least, weight) = match samples == j {
-            true => (0.0, way / (1.0 - way)),
-            false => (f64::NEG_INFINITY, 1.0),
-        };
-        (way > least && way < WAY).then_some((own, weight))
+        // Sums of the chances of j and of j + 1 samples, and how many distances give fewer.
+        let (mut few, mut many, mut fewer) = (0.0, 0.0, 0);
+        for distance in distances {
+            let between = distance * interval - cost;
+            if between > 0.0 {
+                let way = own / between - j;
+                few += (1.0 - way.abs()).max(0.0);
+                many += (1.0 - (way - 1.0).abs()).max(0.0);
+                fewer += usize::from(way < 0.0);
+            }
+        }
+        let all = many / WAY * (1.0 - WAY);
+        match samples as f64 > j {
+            // Values below 0 come from the spread of the cost: without them the cost would be too high.
+            true => (few > all || fewer == distances.len()).then_some((own, 1.0)),
+            false => (many > 0.0 && few > all).then(|| (own, many / few)),
+        }
     };
     values.iter().filter_map(of).collect()
 }
@@ -357,12 +401,28 @@ mod tests {
 
     /// Runs items of these lengths one after the other, with a sample every interval that takes [`TRUTH`] or up to 2 us
     /// more or less. Returns the learnt cost; the measured one is 12 us.
-    fn learnt(items: u32, mut length: impl FnMut(&mut SplitMix64) -> f64) -> SampleCost {
+    fn learnt(items: u32, length: impl FnMut(&mut SplitMix64) -> f64) -> SampleCost {
+        learnt_with(0.0, items, length)
+    }
+
+    /// The same with distances between samples that vary by this share, anew at every 20th item.
+    fn learnt_with(
+        jitter: f64,
+        items: u32,
+        mut length: impl FnMut(&mut SplitMix64) -> f64,
+    ) -> SampleCost {
         let mut random = SplitMix64::new(3);
-        let mut learner = Learner::new(SampleCost::measured(12_000.0, 1_000.0));
+        let mut learner = Learner::new(SampleCost::measured(12_000.0, 1_000.0), jitter);
+        let among = distances(jitter);
+        let mut distance = INTERVAL;
         // Time until the next sample.
         let mut next = 50_000.0;
-        for _ in 0..items {
+        for n in 0..items {
+            if n % 20 == 0 {
+                let one = among[random.below(among.len() as u32) as usize];
+                distance = (one * INTERVAL).max(30_000.0);
+                next = f64::from(random.below(distance as u32));
+            }
             let mut rest = length(&mut random);
             let (mut ns, mut samples) = (rest, 0);
             while next < rest {
@@ -370,13 +430,13 @@ mod tests {
                 rest -= next;
                 ns += pause;
                 samples += 1;
-                next = INTERVAL - pause;
+                next = distance - pause;
             }
             next -= rest;
             // Time between items, independent of them.
             next -= f64::from(random.below(3_000));
             while next <= 0.0 {
-                next += INTERVAL - TRUTH;
+                next += distance - TRUTH;
             }
             let seen = LearntVisit {
                 probe: 0,
@@ -411,6 +471,15 @@ mod tests {
         );
         // Uniform over 4 us.
         assert!((500.0..2_500.0).contains(&cost.spread_ns), "{cost:?}");
+    }
+
+    /// Distances between samples that vary: items as long as the shorter ones have one sample or more in some stretches.
+    #[test]
+    fn distances_that_vary() {
+        for length in [3_000, 11_000, 40_000] {
+            let cost = learnt_with(0.9, 200_000, |random| about(random, length, length / 10));
+            assert!((cost.ns - TRUTH).abs() < 1_200.0, "{length}: {cost:?}");
+        }
     }
 
     /// Items far shorter than the spread of the samples' cost: cheap samples must not look like a higher cost.
@@ -451,7 +520,7 @@ mod tests {
     #[test]
     fn nothing_to_learn_from() {
         let measured = SampleCost::measured(0.0, 0.0);
-        let mut learner = Learner::new(measured);
+        let mut learner = Learner::new(measured, 0.0);
         assert!(!learner.learn());
         for n in 0..2_000 {
             let seen = LearntVisit {

@@ -16,6 +16,8 @@ pub struct OwnCosts {
     /// Marks, by probe and [`pebs_common::record::Role`].
     pub marks: Vec<[MarkTime; 4]>,
     pub sample: Option<SampleCost>,
+    /// How far distances between samples vary, as a share.
+    pub jitter: f64,
     /// Cost of a switch out and in, as far as these are recorded, ns.
     pub switch_ns: f64,
     /// Cost of a page fault, 0 if not recorded, ns.
@@ -74,7 +76,7 @@ impl Net {
         writer.sample_cost(0, sample);
         self.known = Some(Box::new(NetCosts {
             costs: costs.clone(),
-            learner: Learner::new(sample),
+            learner: Learner::new(sample, costs.jitter),
             visit_id: 0,
         }));
     }

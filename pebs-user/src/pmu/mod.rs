@@ -2,7 +2,7 @@
 //!
 //! `event` (text to [`event::EventSpec`], pure) -> `sysfs` and `host` (features of the machine, as plain data),
 //! `table` (Intel's event lists) -> `attr` (spec and host to the kernel's settings, pure) -> `reset`, `counters`,
-//! `bulk` (checks, pure) -> `open` (system calls). `counted` resolves events that are counted, not sampled.
+//! `bulk` (checks, pure), `jitter` (distances between samples, pure) -> `open` (system calls). `counted` resolves events that are counted, not sampled.
 //! `memory` and `ibs` decode the hardware's data about a sample (pure).
 
 pub(crate) mod attr;
@@ -15,6 +15,7 @@ pub(crate) mod counters;
 pub mod event;
 pub(crate) mod host;
 pub(crate) mod ibs;
+pub(crate) mod jitter;
 pub(crate) mod memory;
 pub(crate) mod open;
 pub(crate) mod reset;

@@ -17,7 +17,7 @@ pub struct Warning {
 
 /// Shortest period of a clock, ns: the kernel raises smaller ones to it.
 /// Source: kernel/events/core.c (`perf_swevent_start_hrtimer`).
-const MIN_CLOCK_NS: u64 = 10_000;
+pub(super) const MIN_CLOCK_NS: u64 = 10_000;
 
 /// Minimum events between two samples of an event that occurs all the time.
 ///

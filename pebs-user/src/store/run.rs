@@ -93,6 +93,9 @@ pub struct RunInfo {
     /// that in `events`.
     #[serde(default)]
     pub resets: Vec<ResetChange>,
+    /// Variation of the distances between samples; null if they were equal.
+    #[serde(default)]
+    pub jitter: Option<JitterInfo>,
     /// Remarks for readers of the numbers.
     pub notes: Vec<String>,
     /// The recording that the trace was made from; null if pebs-trace recorded it.
@@ -170,6 +173,17 @@ pub struct ImportedEvent {
     pub samples: u64,
     /// Samples whose ip the kernel marked as exact.
     pub exact: u64,
+}
+
+/// Distances between samples that were drawn by chance around the reset value, which is their mean.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct JitterInfo {
+    /// Largest difference from the middle, percent.
+    pub percent: f64,
+    /// Number of draws, of all counters.
+    pub changes: u64,
+    /// Mean time between two draws of a counter that samples, ns; 0: there was none.
+    pub every_ns: u64,
 }
 
 /// A change of an event's reset value during the run.

@@ -7,7 +7,7 @@ use clap::{Args, Parser, ValueEnum};
 
 use crate::cmd::report::Format;
 use crate::cmd::values::{
-    bytes, event_count, item_id, memory, overhead, percent, pid, ring_size, seconds, tid,
+    bytes, event_count, item_id, jitter, memory, overhead, percent, pid, ring_size, seconds, tid,
 };
 use crate::estimate::baseline::Rule;
 use crate::failure::Result;
@@ -236,6 +236,15 @@ pub struct RecordArgs {
     #[arg(value_parser = event_count)]
     #[arg(help_heading = "What to record")]
     pub reset: Option<u64>,
+    /// Let distances between samples vary by chance, by this many percent around --reset
+    ///
+    /// Samples at equal distances fall on the same places of items that come at equal distances, and miss the others.
+    /// So the distance is drawn anew as often as 0.5 % of a CPU allows, up to 2,000 times a second; the mean stays
+    /// --reset. 0: equal distances. Up to 95. For clocks and events of the CPU with a reset value of 100 or more.
+    /// Default: 90; 0 with --item-reg, --item-mem and --item-tls, as items without a sample are not seen there.
+    #[arg(long, value_name = "PERCENT", value_parser = jitter)]
+    #[arg(help_heading = "What to record")]
+    pub jitter: Option<f64>,
     /// Trace only this process and its children; repeat for several
     #[arg(
         short,

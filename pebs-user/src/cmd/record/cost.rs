@@ -342,6 +342,8 @@ pub(super) struct Prices<'a> {
     samples_interrupt: bool,
     /// Whether there is one event: of several, only the first was measured.
     one_event: bool,
+    /// How far distances between samples vary, as a share.
+    jitter: f64,
 }
 
 impl<'a> Prices<'a> {
@@ -354,6 +356,7 @@ impl<'a> Prices<'a> {
             ticks: plan.count_interval.is_some(),
             samples_interrupt: matches!(plan.events.as_slice(), [event] if event.class == EventClass::Clock),
             one_event: plan.events.len() == 1,
+            jitter: plan.jitter / 100.0,
         }
     }
 
@@ -426,6 +429,7 @@ impl<'a> Prices<'a> {
         Some(OwnCosts {
             marks: self.mark_times()?,
             sample: Some(SampleCost::measured(sample_ns, spread_ns)),
+            jitter: self.jitter,
             // 0 if it could not be measured: small compared with a switch. Counters are read at both ends of a
             // switch.
             switch_ns: self.switch_ns().unwrap_or(0.0),

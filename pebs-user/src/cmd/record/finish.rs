@@ -64,6 +64,7 @@ pub(super) fn run_info(plan: &Plan, origin: KtimeNs) -> RunInfo {
         own_time: None,
         max_overhead: None,
         resets: Vec::new(),
+        jitter: None,
         import: None,
         notes: plan
             .notes

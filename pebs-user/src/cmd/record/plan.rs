@@ -26,6 +26,7 @@ use crate::pmu::counted::{self, CountError, CountSource, CountedEvent};
 use crate::pmu::counters;
 use crate::pmu::event::{EventKind, EventSpec};
 use crate::pmu::host::Host;
+use crate::pmu::jitter::DEFAULT_PERCENT;
 use crate::pmu::open::{self, Granted, Target};
 use crate::pmu::reset::{self, Warning};
 use crate::probe::ReturnMode;
@@ -117,6 +118,8 @@ pub(super) struct Plan {
     pub max_loss: f64,
     /// Bounds of the slow-down of items and of the reset value.
     pub overhead: Option<Bounds>,
+    /// How far distances between samples vary, percent.
+    pub jitter: f64,
     /// Whether the reset value was given.
     pub reset_typed: bool,
     /// Whether to record regardless of the cost of marks.
@@ -288,6 +291,7 @@ impl Plan {
             segment: args.segment,
             max_loss: args.max_loss,
             overhead,
+            jitter: args.jitter.unwrap_or_else(|| default_jitter(args)),
             reset_typed: args.reset.is_some(),
             force: args.force,
             format: args.format,
@@ -381,6 +385,15 @@ impl Plan {
             say!("warning: {}", warning.text);
             say!("hint: {}", warning.hint);
         }
+    }
+}
+
+/// How far distances between samples vary unless it is given, percent.
+fn default_jitter(args: &RecordArgs) -> f64 {
+    match args.item() {
+        None => DEFAULT_PERCENT,
+        // Samples alone tell where items are: a long distance would miss some.
+        Some(_) => 0.0,
     }
 }
 

@@ -38,7 +38,7 @@ use crate::pipeline::{Outcome, OwnCosts, Pipeline, PipelineOptions, Progress};
 use crate::pmu::attr::{EventClass, ResolvedEvent};
 use crate::pmu::open::Times;
 use crate::probe::breakpoint;
-use crate::store::run::RunInfo;
+use crate::store::run::{JitterInfo, RunInfo};
 use crate::store::writer::{TraceWriter, WriterOptions};
 use crate::stream::cycle::{Cycle, FrequencyReading};
 use crate::symbolize::breakpoint_function;
@@ -50,6 +50,9 @@ const LOOK: Duration = Duration::from_millis(500);
 
 /// Interval of checking the overhead.
 const GOVERN: Duration = Duration::from_millis(50);
+
+/// Interval of looking for threads that need a counter of their own.
+const FOLLOW: Duration = Duration::from_millis(50);
 
 /// A wait before the start that is worth a word.
 const LONG: Duration = Duration::from_millis(300);
@@ -241,6 +244,11 @@ pub(super) fn record(plan: &mut Plan) -> Result<Recorded> {
     control.look_at_cpu();
     let waited = wait(&mut control, ending, plan.duration, held);
     control.note_changes();
+    control.info.jitter = control.session.drawn().map(|drawn| JitterInfo {
+        percent: plan.jitter,
+        changes: drawn.changes,
+        every_ns: drawn.every_ns,
+    });
     control.note_copies();
     control.note_keeper();
     let cpu = control.cpu.sum();
@@ -292,6 +300,7 @@ fn session_plan(plan: &Plan) -> SessionPlan<'_> {
         threads: &plan.threads,
         cgroup: plan.cgroup.as_deref(),
         ring_bytes: plan.ring_bytes,
+        jitter: plan.jitter,
         transport: plan.transport.how,
         switches: plan.switches,
         page_faults: plan.page_faults,
@@ -586,6 +595,8 @@ impl Control<'_, '_> {
         let cpus = CpuMessages::open().ok();
         let mut look = tokio::time::interval(LOOK);
         let mut govern = tokio::time::interval(GOVERN);
+        let mut follow = tokio::time::interval(FOLLOW);
+        let mut follows = self.session.follows_threads(self.plan);
         let mut frequency = tokio::time::interval(frequency::PERIOD);
         loop {
             tokio::select! {
@@ -618,6 +629,12 @@ impl Control<'_, '_> {
                 _ = govern.tick(), if self.governor.is_some() || self.first_moments.is_some() => {
                     self.check_marks()?;
                     self.govern();
+                }
+                _ = follow.tick(), if follows => {
+                    if let Err(error) = self.session.follow_threads(self.plan) {
+                        tracing::debug!("samples of new threads come at equal distances: {error}");
+                        follows = false;
+                    }
                 }
                 _ = frequency.tick(), if !self.frequencies.is_empty() => {
                     self.frequencies.read(now(), &mut locked(&self.signals.frequencies));

@@ -1,0 +1,242 @@
+//! A thread that draws the distances between samples anew while recording ([`crate::pmu::jitter`]).
+//!
+//! A change starts the distance anew in the kernel, so a counter is changed only after it has made a sample: changes
+//! cost no more than a part of a distance, and never all samples. Cost: a system call to see what was counted and one
+//! to change, each with an interrupt on the CPU where the counter runs; the thread pauses so long that it takes
+//! [`SHARE`] of a CPU at most, however many counters there are.
+//!
+//! Source: `__perf_event_period`, kernel/events/core.c.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::pmu::attr::ResolvedEvent;
+use crate::pmu::jitter::Distances;
+use crate::pmu::open::PerfEvent;
+use crate::rng::SplitMix64;
+use crate::units::{EventId, ResetValue};
+
+/// Mean time between two changes at best: samples in between beat with items, if there are enough of them.
+const EVERY: Duration = Duration::from_micros(500);
+
+/// Longest mean time between two changes.
+const SELDOM: Duration = Duration::from_millis(500);
+
+/// Share of a CPU's time for changes.
+const SHARE: f64 = 0.005;
+
+/// A counter with what was counted at its last change, and the distance since.
+struct Varied {
+    counter: Arc<PerfEvent>,
+    value: u64,
+    distance: u64,
+}
+
+impl Varied {
+    /// Draws the distance anew if a sample came since the last time.
+    fn vary(&mut self, distances: &mut Distances) -> bool {
+        // A counter whose thread or CPU is gone stays as it is.
+        let Ok(times) = self.counter.times() else {
+            return false;
+        };
+        let events = times.value.saturating_sub(self.value);
+        let Some(samples) = events.checked_div(self.distance).filter(|it| *it > 0) else {
+            return false;
+        };
+        distances.counted(events, samples);
+        let distance = distances.draw();
+        let drawn = std::num::NonZeroU64::new(distance).map(ResetValue);
+        let changed = drawn.is_some_and(|reset| self.counter.set_reset(reset).is_ok());
+        self.value = times.value;
+        if changed {
+            self.distance = distance;
+        }
+        changed
+    }
+}
+
+/// Counters of an event.
+struct OfEvent {
+    event: EventId,
+    distances: Distances,
+    counters: Vec<Varied>,
+}
+
+/// What was done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Drawn {
+    /// Number of changes.
+    pub changes: u64,
+    /// Mean time between two rounds, ns; 0: there was none.
+    pub every_ns: u64,
+}
+
+#[derive(Default)]
+struct State {
+    events: Vec<OfEvent>,
+    changes: u64,
+    rounds: u64,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    ends: AtomicBool,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The thread. Dropping it ends it; the last distances stay in force.
+pub(crate) struct Jitter {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+    since: Instant,
+}
+
+/// No distance is changed while this exists.
+pub(crate) struct Held<'a>(MutexGuard<'a, State>);
+
+impl Jitter {
+    /// Starts it for those events whose distances can vary; `None` if there are none.
+    pub(crate) fn start(events: &[ResolvedEvent], percent: f64) -> Option<Self> {
+        let seed = |n: u8| crate::collect::drain::now().0 ^ u64::from(n) << 56;
+        let varied = (0..).zip(events).filter_map(|(n, event)| {
+            Some(OfEvent {
+                event: EventId(n),
+                distances: Distances::of(event, percent, seed(n))?,
+                counters: Vec::new(),
+            })
+        });
+        let state = State {
+            events: varied.collect(),
+            ..State::default()
+        };
+        if state.events.is_empty() {
+            return None;
+        }
+        let shared = Arc::new(Shared {
+            state: Mutex::new(state),
+            ends: AtomicBool::new(false),
+        });
+        let theirs = Arc::clone(&shared);
+        let thread = thread::Builder::new().name("jitter".to_owned());
+        let thread = thread.spawn(move || run(&theirs)).ok()?;
+        Some(Self {
+            shared,
+            thread: Some(thread),
+            since: Instant::now(),
+        })
+    }
+
+    /// Stops changes for now, so that a reset value or counters can be changed.
+    pub(crate) fn hold(&self) -> Held<'_> {
+        Held(self.shared.state())
+    }
+
+    pub(crate) fn drawn(&self) -> Drawn {
+        let state = self.shared.state();
+        let rounds = state.rounds.max(1);
+        Drawn {
+            changes: state.changes,
+            every_ns: match state.changes {
+                0 => 0,
+                _ => self.since.elapsed().as_nanos() as u64 / rounds,
+            },
+        }
+    }
+}
+
+impl Held<'_> {
+    /// The event's counters are now these, with this reset value.
+    pub(crate) fn set<'a>(
+        &mut self,
+        event: EventId,
+        reset: ResetValue,
+        counters: impl Iterator<Item = &'a Arc<PerfEvent>>,
+    ) {
+        let Some(of) = self.0.events.iter_mut().find(|it| it.event == event) else {
+            return;
+        };
+        of.distances.set_mean(reset.0.get());
+        of.counters.clear();
+        self.add(event, reset, counters);
+    }
+
+    /// The event has these counters as well, which have this reset value.
+    pub(crate) fn add<'a>(
+        &mut self,
+        event: EventId,
+        reset: ResetValue,
+        counters: impl Iterator<Item = &'a Arc<PerfEvent>>,
+    ) {
+        let Some(of) = self.0.events.iter_mut().find(|it| it.event == event) else {
+            return;
+        };
+        of.counters.extend(counters.map(|counter| Varied {
+            value: counter.times().map_or(0, |it| it.value),
+            counter: Arc::clone(counter),
+            distance: reset.0.get(),
+        }));
+    }
+}
+
+impl Drop for Jitter {
+    fn drop(&mut self) {
+        self.shared.ends.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // It panics only if a counter did.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// CPU time of this thread.
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+fn run(shared: &Shared) {
+    let mut rng = SplitMix64::new(crate::collect::drain::now().0);
+    let (mut before, mut cost) = (cpu_time(), EVERY.mul_f64(SHARE));
+    while !shared.ends.load(Ordering::Relaxed) {
+        {
+            let mut state = shared.state();
+            let State {
+                events,
+                changes,
+                rounds,
+            } = &mut *state;
+            for OfEvent {
+                distances,
+                counters,
+                ..
+            } in events
+            {
+                let each = counters.iter_mut();
+                *changes += each
+                    .filter_map(|it| it.vary(distances).then_some(()))
+                    .count() as u64;
+            }
+            *rounds += 1;
+        }
+        let now = cpu_time();
+        // A mean over some rounds, without those in which the thread itself was interrupted.
+        let last = now.saturating_sub(before).min(cost * 4);
+        cost = (cost * 15 + last) / 16;
+        before = now;
+        let pause = cost.div_f64(SHARE).clamp(EVERY, SELDOM);
+        // Changes at equal distances would beat with items that start at equal distances.
+        let chance = f64::from(rng.below(1 << 16)) / f64::from(1 << 16);
+        thread::park_timeout(pause.mul_f64(0.5 + chance));
+    }
+}
