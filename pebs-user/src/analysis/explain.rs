@@ -38,7 +38,7 @@ pub(crate) mod variance;
 use rustc_hash::FxHashSet;
 
 use self::blocked::{Threads, WaitStacks};
-use self::blocks::{MIN_ITEMS, REPLICATES, block_of};
+use self::blocks::{MIN_ITEMS, REPLICATES};
 use self::contrast::Naming;
 use self::groups::{GroupColumn, MACHINE, ProbeGroups, Section};
 use self::items::Items;
@@ -358,9 +358,7 @@ fn sum<'a>(
     sections: &'a [Section],
     (timing, watched): (&Timing<'_>, &[Vec<u32>]),
 ) -> Result<Summing<'a>, ReadError> {
-    let mut summing = Summing::new(items, sections, |items, item| {
-        block_of(items.drawn_with(item))
-    });
+    let mut summing = Summing::new(items, sections, |items, item| items.block_of(item));
     watched.iter().for_each(|it| summing.watch(it));
     if let (Some(event), None) = (timing.event, &timing.reason) {
         summing.functions(trace, event.id)?;

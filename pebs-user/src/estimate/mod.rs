@@ -1,10 +1,11 @@
 //! Estimates made as visits close. Pure: no I/O, no clock.
 //!
-//! [`visit`] divides a visit's time among its functions, [`net`] learns the own time in visits, and [`baseline`]
-//! selects the visits that are worth their raw samples.
+//! [`visit`] divides a visit's time among its functions, [`net`] learns the own time in visits, [`positions`]
+//! checks that samples don't beat with them, and [`baseline`] selects the visits that are worth their raw samples.
 
 pub mod baseline;
 pub(crate) mod net;
+pub mod positions;
 pub mod sketch;
 pub(crate) mod visit;
 

@@ -55,10 +55,8 @@
 //!
 //! *Work tied to samples.* Work that waits for a point in time (it spins until a deadline) is delayed by each sample,
 //! so the changes of its functions are correlated with the samples: a last function was 13 % low, with a standard error
-//! of 0.7 %. A jitter of the reset value would loosen that, but the kernel has none for counters. It can be set anew
-//! (`PERF_EVENT_IOC_PERIOD`) with one system call per counter, which doesn't reach the counters inherited by threads,
-//! so from user space once in many samples at best; on most PMUs only the kernel's own code sets it at every sample. So
-//! there is no jitter.
+//! of 0.7 %. Distances between samples that vary (`pmu/jitter.rs`) don't loosen that, as each sample delays the same
+//! work; and each distance holds for many samples, as the kernel sets none by chance at a sample.
 //!
 //! Measured by the simulations at the foot of this file (sample interval 1, phase random, 95 %
 //! interval = ± 1.96 standard errors):

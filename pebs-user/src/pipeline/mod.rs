@@ -43,6 +43,7 @@ use pebs_common::counter::Counter;
 use crate::correlate::{CorrelateOptions, Correlator, Crash, ExtraRecords};
 use crate::estimate::Pause;
 use crate::estimate::net::SampleCost;
+use crate::estimate::positions::Fell;
 use crate::ledger::{Ledger, Reason};
 use crate::probe::set::ProbeSet;
 use crate::store::run::KeptVisits;
@@ -57,7 +58,7 @@ use crate::stream::decode::{Unordered, decode};
 use crate::stream::order::{Late, Order, Ready};
 use crate::stream::sideband::SidebandEvent;
 use crate::symbolize::{SymbolizeOptions, Symbolizer};
-use crate::units::{Cpu, EventId, KtimeNs, Pid, TraceNs};
+use crate::units::{Cpu, EventId, KtimeNs, Pid, ProbeId, TraceNs};
 use account::Accounts;
 use bulk::Bulk;
 pub use bulk::BulkOptions;
@@ -168,6 +169,8 @@ pub struct Outcome {
     pub visits_oncpu_ns: Option<f64>,
     /// Cost of a sample for its visit; `None` if unknown.
     pub sample_cost: Option<SampleCost>,
+    /// Where samples fell in the visits of a probe.
+    pub positions: Vec<(ProbeId, Fell)>,
     pub end: TraceNs,
     /// Mapping events that the kernel dropped: function names may be missing.
     pub mappings_lost: u64,
@@ -472,6 +475,7 @@ impl Pipeline {
                 .oncpu_ns()
                 .map(|ns| ns + self.correlator.open_load(end).oncpu_ns as f64),
             sample_cost: self.rows.net.sample_cost(),
+            positions: self.rows.net.positions(),
             end,
             mappings_lost: self.rows.mappings_lost,
             missing_switches: self.correlator.missing_switches,

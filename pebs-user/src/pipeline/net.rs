@@ -6,6 +6,7 @@ use super::PipelineOptions;
 use super::resets::Resets;
 use crate::correlate::{ClosedVisit, MarkTime};
 use crate::estimate::net::{Learner, LearntVisit, SampleCost};
+use crate::estimate::positions::{Fell, Positions};
 use crate::store::schema::visit_flag;
 use crate::store::writer::TraceWriter;
 use crate::units::{EventId, ProbeId};
@@ -58,6 +59,8 @@ pub(super) struct Net {
 struct NetCosts {
     costs: OwnCosts,
     learner: Learner,
+    /// Where samples fall in visits, by probe.
+    positions: Vec<Positions>,
     /// The last visit seen.
     visit_id: u64,
 }
@@ -77,6 +80,7 @@ impl Net {
         self.known = Some(Box::new(NetCosts {
             costs: costs.clone(),
             learner: Learner::new(sample, costs.jitter),
+            positions: vec![Positions::default(); costs.marks.len()],
             visit_id: 0,
         }));
     }
@@ -105,6 +109,7 @@ impl Net {
         writer: &TraceWriter,
     ) -> Option<(i64, i64)> {
         let learns = self.learns;
+        let (after, before) = self.marks_of(visit.probe).unwrap_or_default();
         let known = self.known.as_mut()?;
         let (end, _) = visit.end?;
         let duration = (end.0 - visit.begin.0.0) as f64;
@@ -112,6 +117,7 @@ impl Net {
         let NetCosts {
             costs,
             learner,
+            positions,
             visit_id,
         } = known.as_mut();
         *visit_id = visit.visit_id;
@@ -133,6 +139,16 @@ impl Net {
             && visit.switches() == Some(0)
             && own.samples == visit.samples.len() as u64;
         if plain
+            && let Some(positions) = positions.get_mut(usize::from(visit.probe.0))
+            && !visit.samples.is_empty()
+        {
+            let begin = visit.begin.0.0 + after.cast_signed();
+            let length = duration - records - (after + before) as f64;
+            let times = visit.samples.times.iter();
+            let times = times.map(|time| (time.0 - begin) as f64);
+            positions.add(begin, length, cost.ns, times);
+        }
+        if plain
             && let Some(interval) = resets.since(EventId(0), visit.begin.0)
             && learner.see(&LearntVisit {
                 probe: visit.probe.0,
@@ -144,6 +160,15 @@ impl Net {
             known.learn(writer);
         }
         Some(result)
+    }
+
+    /// Where samples fell in the visits of each probe, as far as known.
+    pub(super) fn positions(&self) -> Vec<(ProbeId, Fell)> {
+        let known = self.known.iter().flat_map(|known| &known.positions);
+        let fell = (0..)
+            .zip(known)
+            .filter_map(|(n, of)| Some((ProbeId(n), of.close()?)));
+        fell.collect()
     }
 
     /// Learns from the remaining visits, at the end.

@@ -9,11 +9,30 @@ use crate::store::schema::ArgColumn;
 use crate::stream::clock::ClockError;
 use crate::units::{EventId, ProbeId, TraceNs};
 
+/// Draws of the distances in a stretch.
+const STRETCH_DRAWS: u64 = 4;
+
+/// Stretches of a run, at least.
+const LEAST_STRETCHES: i64 = 64;
+
 impl RunInfo {
     /// Whether the recorder has closed the trace.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.complete || !self.crashes.is_empty() || !self.copied.is_empty()
+    }
+
+    /// Time whose samples are one draw of their distances, so that errors can't be told from less, ns; `None` if all
+    /// distances are equal.
+    ///
+    /// Some draws long, as draws at its ends are shared with its neighbours; a short run has at least
+    /// [`LEAST_STRETCHES`].
+    #[must_use]
+    pub fn stretch_ns(&self) -> Option<i64> {
+        let every = self.jitter.filter(|it| it.changes > 0)?.every_ns;
+        let wanted = every.saturating_mul(STRETCH_DRAWS).cast_signed();
+        let most = self.duration_ns.unwrap_or(wanted) / LEAST_STRETCHES;
+        Some(wanted.min(most).max(1))
     }
 }
 
@@ -96,6 +115,9 @@ pub struct RunInfo {
     /// Variation of the distances between samples; null if they were equal.
     #[serde(default)]
     pub jitter: Option<JitterInfo>,
+    /// Where samples fell in the items of a probe; none if there were too few, or their cost is unknown.
+    #[serde(default)]
+    pub positions: Vec<PositionsInfo>,
     /// Remarks for readers of the numbers.
     pub notes: Vec<String>,
     /// The recording that the trace was made from; null if pebs-trace recorded it.
@@ -184,6 +206,20 @@ pub struct JitterInfo {
     pub changes: u64,
     /// Mean time between two draws of a counter that samples, ns; 0: there was none.
     pub every_ns: u64,
+}
+
+/// Where the samples of a probe's items fell, of which every part should get as many.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PositionsInfo {
+    pub probe_id: ProbeId,
+    /// Samples in items that ran without a break.
+    pub samples: u64,
+    /// Share of the samples in each part of an item, from its begin to its end.
+    pub shares: Vec<f64>,
+    /// Share of samples that are at other places than their number lets expect.
+    pub off: f64,
+    /// Whether that is more than chance.
+    pub beats: bool,
 }
 
 /// A change of an event's reset value during the run.

@@ -15,6 +15,7 @@ mod reading;
 use rustc_hash::FxHashMap;
 
 use super::Unit;
+use super::blocks::block_of;
 use super::columns::ArgumentColumns;
 use super::interrupts_and_faults::Times;
 use super::model::LeftOut;
@@ -140,6 +141,8 @@ pub(in crate::analysis) struct Items {
     places: Places,
     /// Items of visits that serve several, where these are not the items themselves.
     shared: FxHashMap<u64, Vec<(u32, Share)>>,
+    /// Length of a stretch ([`crate::store::run::RunInfo::stretch_ns`]).
+    stretch_ns: Option<i64>,
     /// Items that were served together with another: that one.
     together: FxHashMap<u32, u32>,
     /// Waiting between stages, and for other items in one: item, kind, and ns.
@@ -165,8 +168,19 @@ impl Items {
         self.shared.contains_key(&visit_id) || self.places.get(visit_id) == item
     }
 
-    /// The item with which this one is drawn by a bootstrap: they were served together and vary together.
-    pub(in crate::analysis) fn drawn_with(&self, item: u32) -> u32 {
+    /// The block in which an item is drawn by a bootstrap: with those served together, which vary together, and with
+    /// those of the same stretch of time, in which the distances between samples are one draw.
+    pub(in crate::analysis) fn block_of(&self, item: u32) -> usize {
+        let first = self.drawn_with(item);
+        let begin = self.all.get(first as usize).map(|it| it.begin_ns);
+        match (self.stretch_ns, begin) {
+            (Some(stretch), Some(begin)) => block_of((begin / stretch) as u32),
+            _ => block_of(first),
+        }
+    }
+
+    /// The item with which this one was served, or itself.
+    fn drawn_with(&self, item: u32) -> u32 {
         self.together.get(&item).copied().unwrap_or(item)
     }
 

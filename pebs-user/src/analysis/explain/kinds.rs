@@ -37,7 +37,6 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::blocks::block_of;
 use super::contrast::{self, Naming};
 use super::groups::Section;
 use super::items::Items;
@@ -565,7 +564,7 @@ impl KindContext<'_> {
     fn sums(&self, members: &[u32]) -> ClassSums {
         let mut sums = ClassSums::default();
         for &member in members {
-            let block = block_of(self.items.drawn_with(member));
+            let block = self.items.block_of(member);
             sums.add_item(block, &self.items.all[member as usize]);
             for (key, value, samples) in self.rows.get(&member).into_iter().flatten() {
                 sums.add(*key, block, *value, *samples);

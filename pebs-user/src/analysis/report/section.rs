@@ -1,5 +1,7 @@
 //! Second pass over the visits: the classes of each probe's visits and the slowest of them.
 
+use std::num::NonZeroU64;
+
 use arrow_array::RecordBatch;
 use rustc_hash::FxHashMap;
 
@@ -18,7 +20,9 @@ use crate::analysis::counted::CountedSums;
 use crate::analysis::pool::Pool;
 use crate::store::args::{ArgRef, ArgView};
 use crate::store::reader::{ReadError, Scan, Trace};
-use crate::store::schema::{ArgColumn, InterferenceColumns, InterferenceViews, visit_flag, visits};
+use crate::store::schema::{
+    ArgColumn, InterferenceColumns, InterferenceViews, Table, visit_flag, visits,
+};
 use crate::store::view::{Select as _, View as _};
 use crate::units::FunctionId;
 
@@ -81,6 +85,13 @@ impl ClassSums {
         }
     }
 
+    fn of_runs(run: NonZeroU64) -> Self {
+        Self {
+            pool: Pool::of_runs(run),
+            ..Self::default()
+        }
+    }
+
     fn add(&mut self, visit_id: u64, took: Rank, active: Option<i64>) {
         self.visits += 1;
         self.duration_ns += took.ns as f64;
@@ -120,17 +131,33 @@ pub(super) struct Section {
     pub slowest_ids: Vec<u64>,
 }
 
+/// Number of consecutive visits in which distances between samples are one draw.
+pub(super) fn visits_in_stretch(trace: &Trace) -> Result<NonZeroU64, ReadError> {
+    let Some((stretch, duration)) = trace.info.stretch_ns().zip(trace.info.duration_ns) else {
+        return Ok(NonZeroU64::MIN);
+    };
+    // Numbered as they close.
+    let visits = trace.rows(Table::Visits)? as f64;
+    let run = visits * stretch as f64 / duration.max(1) as f64;
+    Ok(NonZeroU64::new(run.round() as u64).unwrap_or(NonZeroU64::MIN))
+}
+
 impl Section {
-    /// A section after the first pass.
-    pub(super) fn new(mut tally: Tally, columns: &[ArgColumn], slowest: usize) -> Self {
+    /// A section after the first pass; its intervals draw runs of `run` visits.
+    pub(super) fn new(
+        mut tally: Tally,
+        columns: &[ArgColumn],
+        slowest: usize,
+        run: NonZeroU64,
+    ) -> Self {
         Self {
             stats: None,
             slow_condensed: 0,
             classes: std::mem::take(&mut tally.ranks).close(None),
             tally,
-            all: ClassSums::default(),
-            typical: ClassSums::default(),
-            slow: ClassSums::default(),
+            all: ClassSums::of_runs(run),
+            typical: ClassSums::of_runs(run),
+            slow: ClassSums::of_runs(run),
             oncpu_ns: 0.0,
             counted: CountedSums::default(),
             shared_slow: SharedArgs::new(columns.len()),

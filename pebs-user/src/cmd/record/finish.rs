@@ -13,6 +13,7 @@ use crate::cmd::report::{self, Format};
 use crate::correlate::Crash;
 use crate::cost::calibrate::UnitCosts;
 use crate::estimate::baseline::Rule;
+use crate::estimate::positions::Fell;
 use crate::failure::{Failure, Hint as _, Result};
 use crate::ledger::{CpuLedger, Ledger, Reason};
 use crate::pipeline::{Keep, Outcome};
@@ -21,11 +22,13 @@ use crate::pmu::open::Times;
 use crate::present::human::{plural, time};
 use crate::probe::item::Item;
 use crate::probe::set::{Probe, ProbeSet, Site};
-use crate::store::run::{CountedInfo, EventInfo, HostInfo, KeepInfo, ProbeInfo, RunInfo, SiteInfo};
+use crate::store::run::{
+    CountedInfo, EventInfo, HostInfo, KeepInfo, PositionsInfo, ProbeInfo, RunInfo, SiteInfo,
+};
 use crate::store::schema::SCHEMA_VERSION;
 use crate::store::writer::WriteError;
 use crate::terminal::say;
-use crate::units::{EventId, KtimeNs, Pid};
+use crate::units::{EventId, KtimeNs, Pid, ProbeId};
 
 /// Removing probes from this many places takes seconds. Source: `uprobe_unregister_sync`, kernel/events/uprobes.c.
 const MANY_PLACES: usize = 50;
@@ -65,6 +68,7 @@ pub(super) fn run_info(plan: &Plan, origin: KtimeNs) -> RunInfo {
         max_overhead: None,
         resets: Vec::new(),
         jitter: None,
+        positions: Vec::new(),
         import: None,
         notes: plan
             .notes
@@ -164,6 +168,32 @@ pub(super) fn note_times(info: &mut RunInfo, times: &[Option<Times>]) {
     }
 }
 
+/// Stores where samples fell in items, and adds a note on probes whose items they beat with.
+fn note_positions(info: &mut RunInfo, positions: &[(ProbeId, Fell)]) {
+    for (probe, fell) in positions {
+        info.positions.push(PositionsInfo {
+            probe_id: *probe,
+            samples: fell.samples,
+            shares: fell.shares.to_vec(),
+            off: fell.off,
+            beats: fell.beats,
+        });
+        if fell.beats {
+            let spec = info.probes.iter().find(|it| it.id == *probe);
+            let spec = spec.map_or("", |it| it.spec.as_str());
+            let advice = match info.jitter {
+                None => "; record without --jitter 0",
+                Some(_) => "",
+            };
+            info.notes.push(format!(
+                "samples beat with items: {:.0} % of those in {spec} are at other places than the items' time is, and \
+                 functions may be off by as much{advice}",
+                fell.off * 100.0
+            ));
+        }
+    }
+}
+
 /// The probes of items, or (`resumes`) those of `--resume`.
 fn probes(set: &ProbeSet, resumes: bool) -> Vec<ProbeInfo> {
     let item = set.item.as_ref();
@@ -232,6 +262,7 @@ fn close(
     let cost = super::cost::total(plan, costs, &outcome, sample_ns, target_cpu_ns);
     let heavy = super::cost::remark(plan, costs, &cost);
     let faults = outcome.ledger.check();
+    note_positions(&mut info, &outcome.positions);
     if outcome.mappings_lost > 0 {
         info.notes.push(format!(
             "{} mapping events were lost: some functions may be unnamed",

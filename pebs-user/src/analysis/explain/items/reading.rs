@@ -58,6 +58,7 @@ impl Items {
                 all: Vec::new(),
                 columns: ArgumentColumns::new(&trace.info.columns),
                 parents: Vec::new(),
+                stretch_ns: trace.info.stretch_ns(),
                 periods: Vec::new(),
                 inner: FxHashMap::default(),
                 places: Places::default(),
