@@ -97,6 +97,7 @@ const RECIPES: &[(&str, Recipe)] = &[
     ("reclaim", Recipe::C("reclaim.c", &[])),
     ("recursion", Recipe::C("recursion.c", &[])),
     ("refaults", Recipe::C("refaults.c", &[])),
+    ("regular", Recipe::C("regular.c", &[])),
     ("remap", Recipe::C("remap.c", &[])),
     ("replaced", Recipe::C("replaced.c", &[])),
     (

@@ -381,3 +381,89 @@ fn system_calls() {
         "{explained}"
     );
 }
+
+/// Share of the samples of `regular`'s items in each of its functions, with a standard error from 64 groups of
+/// stretches of time.
+fn shares(trace: &Trace) -> HashMap<String, (f64, f64)> {
+    const GROUPS: usize = 64;
+    const STRETCH_NS: i64 = 50_000_000;
+    let names = trace.function_names();
+    let begins: HashMap<u64, i64> = trace
+        .visits()
+        .iter()
+        .map(|visit| (visit.visit_id, visit.begin_ns))
+        .collect();
+    let mut groups = vec![HashMap::<String, f64>::new(); GROUPS];
+    for row in trace.visit_functions() {
+        let name = names.get(&row.function_id).cloned().unwrap_or_default();
+        if ["nine", "seven", "four"].contains(&name.as_str()) {
+            let group = (begins[&row.visit_id] / STRETCH_NS) as usize % GROUPS;
+            *groups[group].entry(name).or_default() += row.samples as f64;
+        }
+    }
+    let whole = |group: &HashMap<String, f64>| group.values().sum::<f64>();
+    let all: f64 = groups.iter().map(whole).sum();
+    let share = |name: &str| {
+        let of = |group: &HashMap<String, f64>| group.get(name).copied().unwrap_or(0.0);
+        let share = groups.iter().map(of).sum::<f64>() / all;
+        let off = |group: &HashMap<String, f64>| (of(group) - share * whole(group)).powi(2);
+        let error = groups.iter().map(off).sum::<f64>().sqrt() / all;
+        (name.to_owned(), (share, error))
+    };
+    ["nine", "seven", "four"].map(share).into()
+}
+
+/// Items of equal length, of few lengths and in step with a timer: each function has the share of the samples that it
+/// has of the time, as distances between samples vary.
+#[test]
+fn regular_items() {
+    need!(machine::root());
+    let workload = Workload::build("regular");
+    for (args, reset) in [
+        (["12000", "800", "1", "0"], Some("50021")),
+        (["9000", "1200", "1", "0"], Some("61003")),
+        (["4000", "800", "5", "0"], Some("100003")),
+        (["8000", "800", "1", "100"], Some("100000")),
+        (["9000", "1200", "1", "0"], None),
+    ] {
+        let reset = reset.map(|reset| ["--reset", reset]);
+        let (recording, truth) = Recorder::new(&workload.spec(super::ID))
+            .args(&["--event", "cpu-clock", "--force"])
+            .args(reset.as_ref().map_or(&[], |it| it.as_slice()))
+            .workload(&workload, &args);
+        let trace = recording.trace();
+        let jitter = &trace.json["jitter"];
+        assert_eq!(jitter["percent"].as_f64(), Some(90.0), "{jitter}");
+        assert!(jitter["changes"].as_u64() > Some(10), "{jitter}");
+        let steps = |name: &str| truth.notes[name] as f64;
+        let all: f64 = ["nine", "seven", "four"].map(steps).iter().sum();
+        for (name, (share, error)) in shares(&trace) {
+            let right = steps(&name) / all;
+            let bound = 0.05 * right + 4.0 * error;
+            assert!(
+                (share - right).abs() < bound,
+                "{args:?} {reset:?}: {name} {share:.4} +- {error:.4}, not {right:.4}\n{}",
+                recording.tool
+            );
+        }
+    }
+}
+
+/// Equal distances, if they are asked for: all are the reset value, and nothing is drawn.
+#[test]
+fn equal_distances() {
+    need!(machine::root());
+    let workload = Workload::build("regular");
+    let (recording, _) = Recorder::new(&workload.spec(super::ID))
+        .args(&["--event", "cpu-clock", "--reset", "200000"])
+        .args(&["--jitter", "0", "--force"])
+        .workload(&workload, &["200", "20000"]);
+    let trace = recording.trace();
+    assert!(trace.json["jitter"].is_null(), "{}", trace.json["jitter"]);
+    let mut times: Vec<i64> = trace.samples().iter().map(|it| it.time_ns).collect();
+    times.sort_unstable();
+    let gaps = times.windows(2).map(|pair| (pair[1] - pair[0]) as u64);
+    // Half of them or more are not delayed by anything.
+    let usual = median(gaps.collect());
+    assert!((195_000..205_000).contains(&usual), "{usual}");
+}
