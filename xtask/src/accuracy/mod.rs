@@ -4,6 +4,7 @@
 //! Writes a table and a picture to `target/accuracy/`. The exit code is 1 if a target is missed.
 
 mod plot;
+mod regular;
 
 use std::fmt::Write as _;
 use std::fs;
@@ -28,6 +29,9 @@ pub struct Args {
     /// Number of rounds; each figure is the median
     #[arg(long, default_value_t = 3)]
     rounds: u64,
+    /// Only items that come regularly: shares of functions with equal and with varied distances between samples
+    #[arg(long)]
+    regular: bool,
     /// Measure this pebs-trace instead of a release build of the workspace
     #[arg(long, value_name = "PATH")]
     tool: Option<PathBuf>,
@@ -73,6 +77,12 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         Some(tool) => tool.clone(),
         None => recorder::build(true)?,
     };
+    if args.regular {
+        let text = regular::table(&tool, &dir)?;
+        fs::write(dir.join("regular.md"), &text)?;
+        println!("{text}");
+        return Ok(ExitCode::SUCCESS);
+    }
     let rounds: Vec<Value> = (1..=args.rounds.max(1))
         .map(|round| selftest(&tool, args, round))
         .collect::<Result<_>>()?;
