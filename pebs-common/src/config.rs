@@ -223,6 +223,20 @@ pub struct ItemOffsets {
 
 const _: () = assert!(size_of::<ItemConfig>() == 32 + 5 * 8 + 10 * 4);
 
+/// Where the kernel's code is that deals with marks: start and end of functions; 0: unknown.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KernelCode {
+    /// Looks for the probe and runs its programs.
+    pub notify: [u64; 2],
+    /// Entry by a breakpoint.
+    pub breakpoint: [u64; 2],
+    /// Entry by the trap after a single step.
+    pub step: [u64; 2],
+}
+
+const _: () = assert!(size_of::<KernelCode>() == 3 * 16);
+
 /// Maximum number of probed places whose breakpoints are searched in copies of code.
 pub const MAX_COPY_PLACES: u32 = 64;
 

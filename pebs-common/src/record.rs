@@ -151,13 +151,20 @@ pub struct Sample {
     pub time_ns: u64,
     /// Instruction pointer.
     pub ip: u64,
-    /// User stack pointer; in kernel mode the number of the thread's system call plus 1, or 0: none, or unknown.
-    /// With [`sample_flag::ITEM`] the item id.
+    /// User stack pointer; in kernel mode how the thread entered the kernel: the number of its system call plus 1, one
+    /// of [`entry`], or 0: otherwise, or unknown. With [`sample_flag::ITEM`] the item id.
     pub sp: u64,
 }
 
 /// Numbers of system calls are below this. Linux 6.18 has 470.
-pub const MAX_SYSTEM_CALLS: u64 = 511;
+pub const MAX_SYSTEM_CALLS: u64 = 500;
+
+/// Entries to the kernel other than by one of the target's system calls, in the place of its number plus 1.
+pub mod entry {
+    /// At a mark: by a breakpoint, by the trap after a single step, or by a system call that the kernel puts in the
+    /// place of these.
+    pub const MARK: u64 = 511;
+}
 
 /// A sample with the hardware's data about its memory access, as in the kernel's `struct perf_sample_data`; 0 means
 /// unknown. 56 bytes.

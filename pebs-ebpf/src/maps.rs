@@ -4,7 +4,8 @@ use aya_ebpf::Global;
 use aya_ebpf::btf_maps::{Array, ArrayOfMaps, CgroupArray, HashMap, RingBuf};
 use aya_ebpf::macros::btf_map;
 use pebs_common::config::{
-    ItemConfig, MAX_CPUS, MAX_LIBRARIES, MAX_PROCESSES, MAX_SITES, MAX_THREADS, SiteConfig,
+    ItemConfig, KernelCode, MAX_CPUS, MAX_LIBRARIES, MAX_PROCESSES, MAX_SITES, MAX_THREADS,
+    SiteConfig,
 };
 use pebs_common::counter::Counter;
 
@@ -60,9 +61,9 @@ pub static IDS_BEHIND: Global<u32> = Global::new(0);
 #[btf_map]
 pub static LIBRARIES: HashMap<u32, [u64; 2], { MAX_LIBRARIES }> = HashMap::new();
 
-/// Start and end of the kernel's breakpoint handler; 0: unknown.
+/// Where the kernel deals with marks.
 #[btf_map]
-pub static BREAKPOINTS: Array<[u64; 2], 1> = Array::new();
+pub static KERNEL_CODE: Array<KernelCode, 1> = Array::new();
 
 /// A [`pebs_common::config::ItemSource`].
 #[unsafe(no_mangle)]

@@ -133,7 +133,7 @@ fn sample<const EVENT: u8>(ctx: &PerfEventContext) {
         flags |= sample_flag::PERF_CLOCK;
     }
     let sp = if ITEM_SOURCE.load() == ItemSource::None as u32 {
-        if kernel { task::system_call() } else { sp }
+        if kernel { task::kernel_entry() } else { sp }
     } else {
         flags |= sample_flag::ITEM;
         item_id(ctx, kernel)

@@ -7,7 +7,7 @@ use aya_ebpf::macros::btf_tracepoint;
 use aya_ebpf::programs::BtfTracePointContext;
 use aya_log_ebpf::debug;
 use pebs_common::config::Scope;
-use pebs_common::record::{Head, Interference, Kind, Switch, Task, switch_flag};
+use pebs_common::record::{Head, Interference, Kind, Switch, Task, entry, switch_flag};
 
 use crate::emit::{TASKS, emit};
 use crate::maps::{ENCOUNTERS, SCOPE, STACK_FRAMES};
@@ -35,7 +35,8 @@ fn switched(ctx: &BtfTracePointContext, state: impl FnOnce(&BtfTracePointContext
         let state = u64::from(state(ctx));
         let mut flags = if preempted { switch_flag::PREEMPTED } else { 0 };
         let could_go_on = preempted || state & 0xff == 0;
-        let in_mark = !could_go_on && task::system_call() == 0 && stack::is_in_mark(ctx);
+        let may_be = !could_go_on && matches!(task::kernel_entry(), 0 | entry::MARK);
+        let in_mark = may_be && stack::is_in_mark(ctx);
         if in_mark {
             flags |= switch_flag::IN_MARK;
         }

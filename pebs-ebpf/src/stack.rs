@@ -20,7 +20,7 @@ use pebs_common::record::{
 };
 
 use crate::emit::{TASKS, emit, emit_sample};
-use crate::maps::{BREAKPOINTS, STACK_FRAMES};
+use crate::maps::{KERNEL_CODE, STACK_FRAMES};
 
 /// Bytes of a frame.
 const WORD: u64 = 8;
@@ -93,7 +93,7 @@ pub fn walk_waiting(ctx: &BtfTracePointContext) -> Option<Walked> {
 /// Whether the running thread waits within the kernel's breakpoint handler.
 #[inline(always)]
 pub fn is_in_mark(ctx: &BtfTracePointContext) -> bool {
-    let Some([begin, end]) = BREAKPOINTS.get(0).copied() else {
+    let Some([begin, end]) = KERNEL_CODE.get(0).map(|code| code.notify) else {
         return false;
     };
     let mut frames = [0u64; MARK_FRAMES];

@@ -5,16 +5,20 @@ use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_task_pt_regs};
 use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_probe_read_kernel};
 use pebs_common::config::Scope;
 use pebs_common::counter::Counter;
-use pebs_common::record::MAX_SYSTEM_CALLS;
+use pebs_common::record::{MAX_SYSTEM_CALLS, entry};
 
 use crate::emit::count;
 use crate::maps::{
-    CGROUP, ONLY_THREADS, SCOPE, SIGNAL_LIVE_OFFSET, TASK_EXIT_CODE_OFFSET, TASK_PID_OFFSET,
-    TASK_SIGNAL_OFFSET, TASK_STATE_OFFSET, THREADS, TRACED,
+    CGROUP, KERNEL_CODE, ONLY_THREADS, SCOPE, SIGNAL_LIVE_OFFSET, TASK_EXIT_CODE_OFFSET,
+    TASK_PID_OFFSET, TASK_SIGNAL_OFFSET, TASK_STATE_OFFSET, THREADS, TRACED,
 };
 
 /// Code segment of 64-bit code in user space. Source: `__USER_CS`, arch/x86/include/asm/segment.h.
 const USER_CS: u64 = 0x33;
+
+/// Numbers of `uretprobe` and `uprobe`: system calls that only code of the kernel's own in user space may make.
+/// Source: arch/x86/entry/syscalls/syscall_64.tbl.
+const MARK_CALLS: [u64; 2] = [335, 336];
 
 /// A thread and its process.
 #[derive(Clone, Copy)]
@@ -50,21 +54,37 @@ pub fn ids_of(task: *const u8) -> Option<Ids> {
     })
 }
 
-/// The number of the running thread's system call plus 1; 0 if it is in none, or in an exception or interrupt.
-/// Calls of 32-bit code, which have other numbers, count as none.
+/// How the running thread entered the kernel, as in [`Sample::sp`](pebs_common::record::Sample::sp). Calls of 32-bit
+/// code, which have other numbers, count as none.
 #[inline(always)]
-pub fn system_call() -> u64 {
+pub fn kernel_entry() -> u64 {
     // SAFETY: both helpers return kernel pointers, which the read helper checks.
     unsafe {
         let regs = bpf_task_pt_regs(bpf_get_current_task_btf()) as *const pt_regs;
-        let number = bpf_probe_read_kernel(&raw const (*regs).orig_rax).unwrap_or(u64::MAX);
-        if number < MAX_SYSTEM_CALLS && bpf_probe_read_kernel(&raw const (*regs).cs) == Ok(USER_CS)
+        // The entry code calls its handler with the registers on top of the stack: the return address is below them.
+        // It is not looked at by interrupts in the kernel, which come further down or on a stack of their own.
+        let caller = bpf_probe_read_kernel(regs.cast::<u64>().wrapping_sub(1)).unwrap_or(0);
+        if let Some(code) = KERNEL_CODE.get(0)
+            && (is_within(caller, code.breakpoint) || is_within(caller, code.step))
         {
-            number + 1
-        } else {
+            return entry::MARK;
+        }
+        let number = bpf_probe_read_kernel(&raw const (*regs).orig_rax).unwrap_or(u64::MAX);
+        if number >= MAX_SYSTEM_CALLS || bpf_probe_read_kernel(&raw const (*regs).cs) != Ok(USER_CS)
+        {
             0
+        } else if MARK_CALLS.contains(&number) {
+            entry::MARK
+        } else {
+            number + 1
         }
     }
+}
+
+/// Whether an address is in a range.
+#[inline(always)]
+const fn is_within(address: u64, [begin, end]: [u64; 2]) -> bool {
+    address >= begin && address < end
 }
 
 /// The `TASK_*` state bits of a thread; 0, which means running, if they can't be read.

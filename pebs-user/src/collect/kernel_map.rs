@@ -122,6 +122,8 @@ unsafe impl Plain for pebs_common::config::SiteConfig {}
 unsafe impl Plain for pebs_common::config::ItemConfig {}
 // SAFETY: as above.
 unsafe impl Plain for pebs_common::config::CopyPlace {}
+// SAFETY: as above.
+unsafe impl Plain for pebs_common::config::KernelCode {}
 
 /// Sets the value under a 32-bit key.
 ///

@@ -7,8 +7,8 @@ use aya::programs::tp_btf::{BtfTracePointLink, BtfTracePointLinkId};
 use aya::programs::{BtfTracePoint, PerfEvent, Program, ProgramError, UProbe};
 use aya::{Ebpf, EbpfLoader};
 use pebs_common::config::{
-    CopyPlace, ItemConfig, ItemOffsets, ItemSource, MAX_CPUS, MAX_EVENTS, MAX_PROCESSES,
-    Program as ProgramRun, Scope, SiteConfig,
+    CopyPlace, ItemConfig, ItemOffsets, ItemSource, KernelCode, MAX_CPUS, MAX_EVENTS,
+    MAX_PROCESSES, Program as ProgramRun, Scope, SiteConfig,
 };
 
 use crate::collect::btf::{Btf, BtfError};
@@ -528,13 +528,13 @@ impl Programs {
             .map_err(|error| ProgramsError::Map("say where item ids are", error))
     }
 
-    /// Sets the address range of the kernel's breakpoint handler.
+    /// Sets where the kernel deals with marks.
     ///
     /// # Errors
     /// The kernel refused the update.
-    pub(crate) fn set_breakpoint_handler(&self, function: [u64; 2]) -> Result<(), ProgramsError> {
-        kernel_map::set(self.map("BREAKPOINTS")?, 0, &function)
-            .map_err(|error| ProgramsError::Map("say where breakpoints are dealt with", error))
+    pub(crate) fn set_kernel_code(&self, code: &KernelCode) -> Result<(), ProgramsError> {
+        kernel_map::set(self.map("KERNEL_CODE")?, 0, code)
+            .map_err(|error| ProgramsError::Map("say where marks are dealt with", error))
     }
 
     /// Makes the maps of counters that programs read.

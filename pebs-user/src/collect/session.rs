@@ -4,7 +4,7 @@
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
-use pebs_common::config::{Program, Scope};
+use pebs_common::config::{KernelCode, Program, Scope};
 use pebs_common::record::{Role, mark_flag};
 
 use perf_event_open_sys::bindings::perf_event_attr;
@@ -815,12 +815,13 @@ impl Session {
             .unwrap_or_default()
     }
 
-    /// Sets the kernel's breakpoint handler, by which waits within marks are distinguished from the target's own.
+    /// Sets the kernel's code that deals with marks, by which samples and waits within marks are distinguished from the
+    /// target's own.
     ///
     /// # Errors
     /// The kernel refused the update.
-    pub(crate) fn set_breakpoint_handler(&self, function: [u64; 2]) -> Result<(), SessionError> {
-        Ok(self.programs.set_breakpoint_handler(function)?)
+    pub(crate) fn set_kernel_code(&self, code: &KernelCode) -> Result<(), SessionError> {
+        Ok(self.programs.set_kernel_code(code)?)
     }
 
     /// Reason why a process that copies probed code would die; `None` if it would not.

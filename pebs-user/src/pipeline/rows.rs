@@ -30,7 +30,7 @@ use crate::stream::sideband::{SidebandEvent, SidebandKind};
 use crate::stream::stacks::{Chains, StackKey};
 use crate::symbolize::Symbolizer;
 use crate::symbolize::callers::Callers;
-use crate::symbolize::stacks::Stacks;
+use crate::symbolize::stacks::{StackOrigin, Stacks};
 use crate::units::{Cpu, EventId, Pid, StackId, Tid, TraceNs};
 
 /// Result of records, for the ledger.
@@ -381,14 +381,17 @@ impl Rows {
         })
     }
 
-    /// Assigns current kernel samples taken in system calls to the calls' functions. Samples with a call stack stay:
-    /// the stack says more.
-    fn assign_system_calls(&mut self, kinds: &[SampleKind]) {
-        if !SampleKind::any_system_call(kinds) {
+    /// Assigns current kernel samples by how the kernel was entered: at a mark, to pebs-trace's own function; by a
+    /// system call, to the call's function. Of the latter those with a call stack stay: the stack says more.
+    fn assign_entries(&mut self, kinds: &[SampleKind]) {
+        if !SampleKind::any_entry(kinds) {
             return;
         }
         for (at, kind) in kinds.iter().enumerate() {
-            if let Some(number) = kind.system_call()
+            if kind.is_in_mark() {
+                let own = self.symbolizer.own_function();
+                self.block.samples.rename(at, own);
+            } else if let Some(number) = kind.system_call()
                 && kind.stack() == StackKey::NONE
             {
                 let function = self.block.samples.functions()[at];
@@ -447,9 +450,13 @@ impl Rows {
         let ids = kinds.iter().zip(times);
         stack_ids.extend(ids.map(|(kind, time)| {
             let key = kind.stack();
+            let origin = match kind.is_in_mark() {
+                true => StackOrigin::Mark,
+                false => StackOrigin::Sample,
+            };
             match earlier_program(programs, chains.get(key).map(|(pid, _)| pid), *time) {
-                Some(program) => stacks.of_program((key, false), program, chains, symbolizer),
-                None => stacks.stack(key, chains, symbolizer),
+                Some(program) => stacks.of_program((key, origin), program, chains, symbolizer),
+                None => stacks.stack((key, origin), chains, symbolizer),
             }
         }));
     }
@@ -548,12 +555,10 @@ impl Rows {
                 continue;
             }
             let (chains, symbolizer) = (&self.chains, &mut self.symbolizer);
+            let of = (wait.stack, StackOrigin::Wait);
             let stack_id = match earlier {
-                Some(program) => {
-                    let of = (wait.stack, true);
-                    self.stacks.of_program(of, program, chains, symbolizer)
-                }
-                None => self.stacks.wait(wait.stack, chains, symbolizer),
+                Some(program) => self.stacks.of_program(of, program, chains, symbolizer),
+                None => self.stacks.stack(of, chains, symbolizer),
             };
             let waker = wait.woken.and_then(|(_, by)| by);
             let result = self.writer.add(&WaitRow {
@@ -631,7 +636,7 @@ impl Sink for Rows {
         self.mark_waits.1 += visit.mark_waits.1;
         let samples = visit.samples;
         let alike = self.name(samples, visit.pid);
-        self.assign_system_calls(samples.kinds);
+        self.assign_entries(samples.kinds);
         self.assign_own(visit);
         self.count_unresolved();
         let net = self.net.of(visit, &self.resets, &self.writer);
@@ -710,7 +715,7 @@ impl Sink for Rows {
     fn strays(&mut self, samples: Samples<'_>, pid: Pid, tid: Tid) {
         self.strays += samples.len() as u64;
         let alike = self.name(samples, pid);
-        self.assign_system_calls(samples.kinds);
+        self.assign_entries(samples.kinds);
         self.count_unresolved();
         if !self.keeper.keeps_all() {
             return self.not_kept(samples, alike, tid);

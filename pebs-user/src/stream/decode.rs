@@ -374,7 +374,7 @@ impl<I: Inbox> Decoder<'_, I> {
         let (same, calling) = (|_| alike.kind, |sp| alike.kind_of(sp));
         let inbox = &mut *self.inbox;
         // One source per clock, and one for samples in system calls, so that the choice is made once per run.
-        match (alike.perf_clock, alike.has_calls()) {
+        match (alike.perf_clock, alike.has_entries()) {
             (true, false) => inbox.samples(pid, tid, &Source::new(frames, alike, (perf, same))),
             (true, true) => inbox.samples(pid, tid, &Source::new(frames, alike, (perf, calling))),
             (false, false) => inbox.samples(pid, tid, &Source::new(frames, alike, (ktime, same))),

@@ -75,7 +75,7 @@ impl<'a> Samples<'a> {
         (now, later)
     }
 
-    /// Whether all have the same [`SampleKind`], system calls aside.
+    /// Whether all have the same [`SampleKind`], entries to the kernel aside.
     #[inline]
     #[must_use]
     pub fn are_alike(&self) -> bool {

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use blazesym::MaybeDefault;
 use blazesym::symbolize::source::Kernel as KernelSource;
+use pebs_common::config::KernelCode;
 
 use super::blaze::{Blaze, Symbol};
 use super::functions::{Description, Functions};
@@ -54,24 +55,40 @@ impl Hint for KernelSymbolsMissing {
     }
 }
 
-/// Address range of the kernel's breakpoint handler. Reads kallsyms up to there, about 30 ms.
+/// Finds the kernel's code that deals with marks; functions that are missing in the list have the range 0..0. Reads
+/// kallsyms, about 30 ms.
 #[must_use]
-pub fn breakpoint_function() -> Option<[u64; 2]> {
-    let lines = BufReader::with_capacity(64 << 10, File::open("/proc/kallsyms").ok()?).lines();
-    let mut begin = None;
-    for line in lines {
-        let line = line.ok()?;
-        let (address, rest) = line.split_once(' ')?;
-        let address = u64::from_str_radix(address, 16).ok()?;
-        match begin {
-            Some(begin) if address > begin => return Some([begin, address]),
-            None if address != 0 && rest.ends_with(" uprobe_notify_resume") => {
-                begin = Some(address);
-            }
-            _ => {}
-        }
+pub fn kernel_code() -> KernelCode {
+    let mut code = KernelCode::default();
+    if let Ok(file) = File::open("/proc/kallsyms") {
+        find_kernel_code(BufReader::with_capacity(64 << 10, file), &mut code);
     }
-    None
+    code
+}
+
+fn find_kernel_code(mut reader: impl BufRead, code: &mut KernelCode) {
+    let mut wanted = [
+        (&b"uprobe_notify_resume"[..], &mut code.notify),
+        (b"asm_exc_int3", &mut code.breakpoint),
+        (b"asm_exc_debug", &mut code.step),
+    ];
+    let mut line = Vec::new();
+    while matches!(reader.read_until(b'\n', &mut line), Ok(1..)) {
+        // Modules follow, in no order.
+        if let Some((address @ 1.., name, None)) = parse_line(&line) {
+            for (wanted, [begin, end]) in &mut wanted {
+                match (*begin, *end) {
+                    (0, _) if name == *wanted => *begin = address,
+                    (1.., 0) if address > *begin => *end = address,
+                    _ => {}
+                }
+            }
+            if wanted.iter().all(|(_, range)| range[1] != 0) {
+                return;
+            }
+        }
+        line.clear();
+    }
 }
 
 /// Start addresses of functions.
@@ -255,6 +272,12 @@ impl KernelSymbols {
         }
     }
 
+    /// Whether some work is distinguished as own.
+    #[must_use]
+    pub(super) const fn has_own(&self) -> bool {
+        self.own.is_known()
+    }
+
     /// The function of that work.
     pub(super) fn own_function(&mut self, functions: &mut Functions) -> FunctionId {
         self.own.function(functions)
@@ -397,6 +420,22 @@ nonsense
         let mut rows = Vec::new();
         functions.take_new(&mut rows);
         (rows, ids)
+    }
+
+    /// Functions extend to the next symbol of the kernel proper that lies behind; a missing one has no range.
+    #[test]
+    fn code_of_marks() {
+        let list = b"10 T asm_exc_int3\n\
+                     10 T another_name\n\
+                     5 t m [a_module]\n\
+                     30 T asm_exc_page_fault\n\
+                     80 T uprobe_notify_resume\n\
+                     90 T last\n";
+        let mut code = KernelCode::default();
+        find_kernel_code(&list[..], &mut code);
+        assert_eq!(code.breakpoint, [0x10, 0x30]);
+        assert_eq!(code.notify, [0x80, 0x90]);
+        assert_eq!(code.step, [0, 0]);
     }
 
     /// Functions extend to the next one, variables do not cut them, and modules keep their names.

@@ -45,7 +45,7 @@ use std::time::{Duration, Instant};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-pub use self::kernel::{KernelSymbolsMissing, breakpoint_function};
+pub use self::kernel::{KernelSymbolsMissing, kernel_code};
 pub use self::recorded::{Recorded, RecordedKernel};
 
 use self::blaze::Blaze;
@@ -443,6 +443,10 @@ impl Symbolizer {
     fn user_function(&mut self, pid: Pid, address: u64) -> FunctionId {
         match self.place_now(pid, address) {
             Place::Module(module, offset) => self.module_function(pid, address, module, offset),
+            // Instructions that are single-stepped out of line, and calls of marks.
+            Place::Page(Page::Uprobes | Page::UprobesTrampoline) if self.kernel.has_own() => {
+                self.own_function()
+            }
             Place::Page(page) => self.page(page),
             // A JIT compiler may have made the page executable only between its writes.
             Place::Unmapped => match self.jitted(pid, address) {

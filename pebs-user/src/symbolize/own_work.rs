@@ -1,9 +1,10 @@
 //! pebs-trace's own work in the kernel, represented by one function of the module [`OWN_MODULE`].
 //!
-//! Its programs are known by their symbols, which begin with the hash of the loaded code. Other kernel functions
-//! for probes, for tracing programs and for counting software events are known by name, even if another tool traces
-//! the same thread; functions that also run for other reasons (entering and leaving the kernel) are recognised by
-//! their time, near marks.
+//! What the kernel does at a mark is known by how it was entered: the samples say so, whatever function runs, and
+//! so are the kernel's pages in user space that marks use. What is found here is the rest, by name: work elsewhere, as
+//! of programs at switches, and all work where samples don't say how the kernel was entered (`bulk`). Programs are
+//! known by their symbols, which begin with the hash of the loaded code; functions that run only for probes, for tracing
+//! programs and for counting software events by their names, even if another tool traces the same thread.
 
 use super::functions::{Description, Functions};
 use crate::store::schema::OWN_MODULE;
@@ -52,6 +53,11 @@ impl OwnFunctions {
             programs,
             function: None,
         }
+    }
+
+    /// Whether own work is known.
+    pub(super) const fn is_known(&self) -> bool {
+        self.programs.is_some()
     }
 
     /// Whether a kernel symbol belongs to own work.

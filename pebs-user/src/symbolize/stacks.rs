@@ -19,18 +19,20 @@ struct CachedStack {
 
 /// Kind of a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum StackOrigin {
+pub(crate) enum StackOrigin {
     /// A sample: its innermost function is the sample's.
     Sample,
-    /// A wait: the innermost functions are those of the switch.
+    /// A sample in the kernel, entered at a mark: all frames in the kernel are pebs-trace's own function.
+    Mark,
+    /// A wait: it begins with the function that called the scheduler.
     Wait,
 }
 
 /// Numbers call stacks by their functions, from 0 without gaps.
 #[derive(Debug, Default)]
 pub(crate) struct Stacks {
-    /// Stacks of samples and stacks of waits, by [`StackKey::index`].
-    known: [Vec<Option<CachedStack>>; 2],
+    /// By [`StackOrigin`] and [`StackKey::index`].
+    known: [Vec<Option<CachedStack>>; 3],
     /// Functions of each stack, the innermost first, followed by [`CUT`] or [`WHOLE`].
     lists: Lists<u32>,
     /// The current stack.
@@ -46,51 +48,10 @@ const CUT: u32 = 1;
 const WHOLE: u32 = 0;
 
 impl Stacks {
-    /// The number of a sample's stack; `None` if it has none.
+    /// The number of a stack; `None` if there is none.
     pub(crate) fn stack(
         &mut self,
-        key: StackKey,
-        chains: &Chains,
-        symbolizer: &mut Symbolizer,
-    ) -> Option<StackId> {
-        self.find(StackOrigin::Sample, key, chains, symbolizer)
-    }
-
-    /// The number of a stack from before an exec: `program` is the pid under which the process's earlier program is
-    /// kept; `is_wait`: as in [`Stacks::wait`].
-    ///
-    /// Cost: resolved at each call, without a cache.
-    pub(crate) fn of_program(
-        &mut self,
-        (key, is_wait): (StackKey, bool),
-        program: Pid,
-        chains: &Chains,
-        symbolizer: &mut Symbolizer,
-    ) -> Option<StackId> {
-        let origin = if is_wait {
-            StackOrigin::Wait
-        } else {
-            StackOrigin::Sample
-        };
-        let (_, chain) = chains.get(key)?;
-        Some(self.follow(origin, (program, chain), symbolizer))
-    }
-
-    /// The number of a wait's stack, which begins with the function that called the scheduler; `None` if it has
-    /// none.
-    pub(crate) fn wait(
-        &mut self,
-        key: StackKey,
-        chains: &Chains,
-        symbolizer: &mut Symbolizer,
-    ) -> Option<StackId> {
-        self.find(StackOrigin::Wait, key, chains, symbolizer)
-    }
-
-    fn find(
-        &mut self,
-        origin: StackOrigin,
-        key: StackKey,
+        (key, origin): (StackKey, StackOrigin),
         chains: &Chains,
         symbolizer: &mut Symbolizer,
     ) -> Option<StackId> {
@@ -100,6 +61,21 @@ impl Stacks {
             Some(known) if known.changes == changes => Some(known.stack),
             _ => self.look_up(origin, key, chains, symbolizer),
         }
+    }
+
+    /// The number of a stack from before an exec: `program` is the pid under which the process's earlier program is
+    /// kept.
+    ///
+    /// Cost: resolved at each call, without a cache.
+    pub(crate) fn of_program(
+        &mut self,
+        (key, origin): (StackKey, StackOrigin),
+        program: Pid,
+        chains: &Chains,
+        symbolizer: &mut Symbolizer,
+    ) -> Option<StackId> {
+        let (_, chain) = chains.get(key)?;
+        Some(self.follow(origin, (program, chain), symbolizer))
     }
 
     fn look_up(
@@ -139,11 +115,19 @@ impl Stacks {
         }
         let end = chain.frames.get(followed);
         let is_cut = chain.is_cut || end.is_some_and(|at| *at != 0);
-        if origin == StackOrigin::Wait {
-            let in_kernel = &self.functions[..chain.kernel.min(self.functions.len())];
-            let scheduling = |id: &u32| symbolizer.is_scheduling(FunctionId(*id));
-            let last = in_kernel.iter().rposition(scheduling);
-            self.functions.drain(..last.map_or(0, |last| last + 1));
+        let in_kernel = chain.kernel.min(self.functions.len());
+        match origin {
+            StackOrigin::Sample => {}
+            StackOrigin::Mark => {
+                let own = symbolizer.own_function().0;
+                self.functions.splice(..in_kernel, [own]);
+            }
+            StackOrigin::Wait => {
+                let in_kernel = &self.functions[..in_kernel];
+                let scheduling = |id: &u32| symbolizer.is_scheduling(FunctionId(*id));
+                let last = in_kernel.iter().rposition(scheduling);
+                self.functions.drain(..last.map_or(0, |last| last + 1));
+            }
         }
         self.functions.push(if is_cut { CUT } else { WHOLE });
         StackId(self.lists.number(&self.functions).0)

@@ -1,9 +1,9 @@
 //! Samples: in the right item and function, and of the expected number.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use pebs_tests::recording::{Recorder, pebs_trace};
-use pebs_tests::trace::Trace;
+use pebs_tests::trace::{SAMPLE_KERNEL, Trace};
 use pebs_tests::workload::Workload;
 use pebs_tests::{check, machine, need};
 
@@ -466,4 +466,42 @@ fn equal_distances() {
     // Half of them or more are not delayed by anything.
     let usual = median(gaps.collect());
     assert!((195_000..205_000).contains(&usual), "{usual}");
+}
+
+/// What the kernel does at marks is pebs-trace's own work, whatever function runs: the entry, the exit, looking for the
+/// probe. So a program without system calls has hardly any other kernel work in it: interrupts. With call stacks, no
+/// frame is of a function that was entered there.
+#[test]
+fn kernel_at_marks_is_own() {
+    need!(machine::root());
+    let workload = Workload::build("short_slow");
+    for further in [&[][..], &["--call-graph", "fp"]] {
+        let (recording, _) = Recorder::new(&workload.spec("handle(id=*(arg1):u64)"))
+            .args(&["--event", "cpu-clock", "--reset", "50000", "--force"])
+            .args(&["--max-loss", "100"])
+            .args(further)
+            .workload(&workload, &["30000"]);
+        let trace = recording.trace();
+        let own = trace.own_function().expect("marks have samples");
+        let names = trace.function_names();
+        let samples = trace.samples();
+        let in_kernel = samples.iter().filter(|it| it.flags & SAMPLE_KERNEL != 0);
+        // What is not in an item includes the start and the end of the program.
+        let in_items = in_kernel.filter(|it| it.visit_id.is_some());
+        let (at_marks, rest): (Vec<_>, Vec<_>) = in_items.partition(|it| it.function_id == own);
+        let others: Vec<_> = rest.iter().map(|it| names.get(&it.function_id)).collect();
+        assert!(at_marks.len() > 100, "{} samples", at_marks.len());
+        assert!(others.len() * 20 < at_marks.len(), "{others:?}");
+        let name = |id: &u64| names.get(id).map_or("", String::as_str);
+        for stack in trace.stacks() {
+            let at_mark = |id: &&u64| ["asm_exc_int3", "asm_exc_debug"].contains(&name(id));
+            let frames = &stack.frames;
+            assert_eq!(frames.iter().find(at_mark), None, "{frames:?}");
+        }
+        let used: HashSet<u64> = rest.iter().map(|it| it.function_id).collect();
+        let used: HashSet<&str> = used.iter().map(name).collect();
+        for entered_at_marks in ["mtree_load", "exc_int3", "noist_exc_debug"] {
+            assert!(!used.contains(entered_at_marks), "{used:?}");
+        }
+    }
 }

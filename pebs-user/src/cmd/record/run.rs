@@ -41,7 +41,7 @@ use crate::probe::breakpoint;
 use crate::store::run::{JitterInfo, RunInfo};
 use crate::store::writer::{TraceWriter, WriterOptions};
 use crate::stream::cycle::{Cycle, FrequencyReading};
-use crate::symbolize::breakpoint_function;
+use crate::symbolize::kernel_code;
 use crate::terminal::say;
 use crate::units::{Cpu, EventId, KtimeNs, Pid, ResetValue, Tid, TraceNs};
 
@@ -111,7 +111,7 @@ pub(super) fn record(plan: &mut Plan) -> Result<Recorded> {
         plan.pids = vec![held.pid];
     }
     place_breakpoints(plan)?;
-    let breakpoints = thread::spawn(breakpoint_function);
+    let code = thread::spawn(kernel_code);
     let measuring = Measuring::begin(plan);
     let (mut session, rings) = Session::load(&session_plan(plan))?;
     plan.symbolize.own_programs = Some(session.symbols());
@@ -137,8 +137,8 @@ pub(super) fn record(plan: &mut Plan) -> Result<Recorded> {
     if let Some(first) = pace::set_first(plan, &costs.units, counted.as_ref()) {
         session.begin_with(governor::EVENT, first);
     }
-    if let Ok(Some(function)) = breakpoints.join() {
-        session.set_breakpoint_handler(function)?;
+    if let Ok(code) = code.join() {
+        session.set_kernel_code(&code)?;
     }
     let session_plan = session_plan(plan);
     session.open_events(&session_plan)?;

@@ -14,8 +14,8 @@ pub(super) struct Alike {
     pub(super) kind: SampleKind,
     /// Mask for the stack pointer in the last word.
     sp: u64,
-    /// Mask for the system call's number in the last word.
-    call: u64,
+    /// Mask for the entry to the kernel in the last word.
+    entry: u64,
     pub(super) perf_clock: bool,
 }
 
@@ -32,7 +32,7 @@ impl Alike {
                 (flags & sample_flag::EXACT_IP != 0, kernel),
             ),
             sp: if has_sp { u64::MAX } else { 0 },
-            call: if has_sp { 0 } else { u64::MAX },
+            entry: if has_sp { 0 } else { u64::MAX },
             perf_clock: flags & sample_flag::PERF_CLOCK != 0,
         }
     }
@@ -47,14 +47,14 @@ impl Alike {
         }
     }
 
-    /// Whether the last word is a system call's number instead of the stack pointer.
-    pub(super) const fn has_calls(&self) -> bool {
-        self.call != 0
+    /// Whether the last word is the entry to the kernel instead of the stack pointer.
+    pub(super) const fn has_entries(&self) -> bool {
+        self.entry != 0
     }
 
     #[inline(always)]
     pub(super) const fn kind_of(&self, sp: u64) -> SampleKind {
-        self.kind.with_system_call(sp & self.call)
+        self.kind.with_entry(sp & self.entry)
     }
 
     pub(super) fn time(&self, clock: &Clock, time_ns: u64) -> TraceNs {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use pebs_common::record::MAX_SYSTEM_CALLS;
+use pebs_common::record::{MAX_SYSTEM_CALLS, entry};
 
 use crate::stream::samples::BareSample;
 use crate::stream::stacks::StackKey;
@@ -20,17 +20,17 @@ pub struct RawSample {
     pub kind: SampleKind,
 }
 
-/// Fields of a sample that mostly equal those of its neighbours: CPU, event, exact and kernel flags, system call and
-/// call stack. Packed in one word so that they are copied and compared at once.
+/// Fields of a sample that mostly equal those of its neighbours: CPU, event, exact and kernel flags, entry to the
+/// kernel and call stack. Packed in one word so that they are copied and compared at once.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct SampleKind(u64);
 
 impl SampleKind {
     const EXACT: u64 = 1 << 24;
     const KERNEL: u64 = 1 << 25;
-    /// Shift of the system call's number plus 1, 9 bits.
-    const CALL: u32 = 26;
-    const CALL_MASK: u64 = MAX_SYSTEM_CALLS << Self::CALL;
+    /// Shift of the entry to the kernel, as in [`pebs_common::record::Sample::sp`], 9 bits.
+    const ENTRY: u32 = 26;
+    const ENTRY_MASK: u64 = entry::MARK << Self::ENTRY;
     /// Shift of the call stack's number.
     const STACK: u32 = 35;
 
@@ -51,26 +51,40 @@ impl SampleKind {
         Self(self.0 & mask | (stack.number() as u64) << Self::STACK)
     }
 
-    /// Adds a system call, by its number plus 1; 0: none. Numbers out of range count as none.
+    /// Adds the entry to the kernel, as in [`pebs_common::record::Sample::sp`]. Values out of range count as unknown.
     #[inline(always)]
     #[must_use]
-    pub const fn with_system_call(self, call: u64) -> Self {
-        let call = if call <= MAX_SYSTEM_CALLS { call } else { 0 };
-        Self(self.0 & !Self::CALL_MASK | call << Self::CALL)
+    pub const fn with_entry(self, entry: u64) -> Self {
+        let entry = if entry <= entry::MARK { entry } else { 0 };
+        Self(self.0 & !Self::ENTRY_MASK | entry << Self::ENTRY)
+    }
+
+    const fn entry(self) -> u64 {
+        (self.0 & Self::ENTRY_MASK) >> Self::ENTRY
     }
 
     /// Number of the system call in which it was taken.
     #[inline(always)]
     #[must_use]
     pub const fn system_call(self) -> Option<u16> {
-        (((self.0 & Self::CALL_MASK) >> Self::CALL) as u16).checked_sub(1)
+        match self.entry() {
+            call @ 1..=MAX_SYSTEM_CALLS => Some(call as u16 - 1),
+            _ => None,
+        }
     }
 
-    /// Removes the system call: what is left is stored in a table row.
+    /// Whether it was taken in the kernel, entered at a mark.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_in_mark(self) -> bool {
+        self.entry() == entry::MARK
+    }
+
+    /// Removes the entry to the kernel: what is left is stored in a table row.
     #[inline(always)]
     #[must_use]
     pub const fn of_row(self) -> Self {
-        Self(self.0 & !Self::CALL_MASK)
+        Self(self.0 & !Self::ENTRY_MASK)
     }
 
     /// Bits in which it differs from another.
@@ -93,18 +107,18 @@ impl SampleKind {
         Cpu(self.0 as u16)
     }
 
-    /// Whether anything but system calls is among the bits returned by [`differs`](SampleKind::differs).
+    /// Whether anything but the entry to the kernel is among the bits returned by [`differs`](SampleKind::differs).
     #[inline(always)]
     #[must_use]
     pub const fn differ_in_row(bits: u64) -> bool {
-        bits & !Self::CALL_MASK != 0
+        bits & !Self::ENTRY_MASK != 0
     }
 
-    /// Whether any of the samples was taken in a system call.
+    /// Whether the entry to the kernel of any of the samples is known.
     #[inline(always)]
     #[must_use]
-    pub fn any_system_call(kinds: &[Self]) -> bool {
-        kinds.iter().fold(0, |bits, kind| bits | kind.0) & Self::CALL_MASK != 0
+    pub fn any_entry(kinds: &[Self]) -> bool {
+        kinds.iter().fold(0, |bits, kind| bits | kind.0) & Self::ENTRY_MASK != 0
     }
 
     #[inline(always)]
@@ -142,6 +156,7 @@ impl fmt::Debug for SampleKind {
             .field("is_exact", &self.is_exact())
             .field("is_kernel", &self.is_kernel())
             .field("system_call", &self.system_call())
+            .field("is_in_mark", &self.is_in_mark())
             .field("stack", &self.stack())
             .finish()
     }
@@ -149,8 +164,9 @@ impl fmt::Debug for SampleKind {
 
 const _: () = assert!(size_of::<RawSample>() == 32);
 
-// Largest value of a 9-bit field in which 0 means none.
-const _: () = assert!(MAX_SYSTEM_CALLS == (1 << (SampleKind::STACK - SampleKind::CALL)) - 1);
+// Largest value of the field.
+const _: () = assert!(entry::MARK == (1 << (SampleKind::STACK - SampleKind::ENTRY)) - 1);
+const _: () = assert!(MAX_SYSTEM_CALLS < entry::MARK);
 
 impl RawSample {
     #[must_use]
@@ -173,18 +189,24 @@ mod tests {
         let stack = StackKey::from_number((1 << 29) - 1);
         for (cpu, event) in [(0, 0), (u16::MAX, u8::MAX)] {
             let kind = SampleKind::new(Cpu(cpu), EventId(event), (true, true));
-            for call in [0, 1, MAX_SYSTEM_CALLS] {
-                let full = kind.with_system_call(call).with_stack(stack);
+            for (entry, call, in_mark) in [
+                (0, None, false),
+                (1, Some(0), false),
+                (MAX_SYSTEM_CALLS, Some(MAX_SYSTEM_CALLS - 1), false),
+                (entry::MARK, None, true),
+            ] {
+                let full = kind.with_entry(entry).with_stack(stack);
                 assert_eq!((full.cpu(), full.event()), (Cpu(cpu), EventId(event)));
                 assert!(full.is_exact() && full.is_kernel());
-                assert_eq!(full.system_call().map(u64::from), call.checked_sub(1));
+                assert_eq!(full.system_call().map(u64::from), call);
+                assert_eq!(full.is_in_mark(), in_mark);
                 assert_eq!(full.stack(), stack);
                 assert_eq!(full.of_row(), kind.with_stack(stack));
                 assert!(!SampleKind::differ_in_row(
                     full.differs(kind.with_stack(stack))
                 ));
             }
-            assert_eq!(kind.with_system_call(MAX_SYSTEM_CALLS + 1), kind);
+            assert_eq!(kind.with_entry(entry::MARK + 1), kind);
         }
     }
 }

@@ -45,6 +45,28 @@ fn pages_of_probes() {
     }
 }
 
+/// Where pebs-trace's own work is distinguished, the kernel's pages for probes belong to it.
+#[test]
+fn pages_of_own_probes() {
+    let mut probe = Probe::with(SymbolizeOptions {
+        own_programs: Some(Vec::new()),
+        ..SymbolizeOptions::default()
+    });
+    let pid = Pid(u32::MAX - 8);
+    probe.symbolizer.on_mapping(
+        pid,
+        Mapping {
+            start: 0x1000,
+            end: 0x2000,
+            offset: 0,
+            backing: Backing::Uprobes,
+        },
+    );
+    let own = probe.symbolizer.own_function();
+    assert_eq!(probe.symbolizer.function(pid, Ip(0x1080)), own);
+    assert_ne!(probe.symbolizer.function(pid, Ip(0x2080)), own);
+}
+
 /// A program that was never announced and ended before it was looked up: the kernel's records are enough.
 #[test]
 fn kernel_records() {
