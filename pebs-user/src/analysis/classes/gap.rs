@@ -10,7 +10,8 @@
 //!
 //! A few strays in a gap don't hide it: with m of them it is m + 1 spacings, whose sum has a gamma distribution. "A
 //! few" means at most one for each [`SLOW_A_STRAY`] items above the gap. They must also be sparser than these
-//! ([`THINNER`]): a uniformly thin tail far above all others has no gap.
+//! ([`THINNER`]): a uniformly thin tail far above all others has no gap. Strays that are as close to the slow items as
+//! these to each other ([`NEAR`]) are slow.
 //!
 //! *Assumption*: durations are independent. They need not be Pareto: the mean is taken from the
 //! upper half of the durations themselves.
@@ -32,6 +33,10 @@ const SLOW_A_STRAY: u64 = 10;
 
 /// Least ratio of the strays' mean spacing to that of the lower half of the items above the gap.
 const THINNER: f64 = 2.0;
+
+/// Distance of a stray that is still one of the slow items, in mean distances of these in the lower half: chance puts one
+/// of a hundred farther away.
+const NEAR: f64 = 4.6;
 
 /// A gap below the slow items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +101,7 @@ pub(super) fn find(descending: impl Iterator<Item = (u64, u64)>, items: u64) -> 
         }
     }
     let (chance, above, below) = best?;
-    (f64::from(candidates).ln() + chance < CHANCE.ln()).then(|| cut(&steps[above..=below]))
+    (f64::from(candidates).ln() + chance < CHANCE.ln()).then(|| cut(&steps, above, below))
 }
 
 /// The steps down to the median.
@@ -142,21 +147,33 @@ fn ln_chance(strays: u64, sum: f64) -> f64 {
     }
 }
 
-/// Chooses the limit, given the steps from the last above a gap to the first below: above the widest spacing
-/// between them if that alone would be a gap ([`MIN_RATIO`]), else above the strays.
-fn cut(steps: &[Step]) -> Gap {
-    let widest = steps
+/// Chooses the limit between two clusters of durations, given the last step above a gap and the first below: above the
+/// widest spacing between them if that alone would be a gap ([`MIN_RATIO`]), else above the strays. Of these, those that
+/// are no farther from the slow items than the slow items from each other are slow: they are that cluster's end.
+fn cut(steps: &[Step], above: usize, below: usize) -> Gap {
+    let widest = steps[above..=below]
         .windows(2)
         .max_by(|a, b| ln_ratio(&a[0], &a[1]).total_cmp(&ln_ratio(&b[0], &b[1])));
-    match widest {
-        Some([from, below]) if ln_ratio(from, below) >= MIN_RATIO.ln() => Gap {
+    if let Some([from, below]) = widest
+        && ln_ratio(from, below) >= MIN_RATIO.ln()
+    {
+        return Gap {
             from: from.duration,
             strays: 0,
-        },
-        _ => Gap {
-            from: steps[0].duration,
-            strays: steps[steps.len().saturating_sub(2)].upto - steps[0].upto,
-        },
+        };
+    }
+    let first = &steps[above];
+    let half = &steps[steps
+        .partition_point(|it| it.upto < first.upto / 2)
+        .min(above)];
+    let apart = ln_ratio(half, first) / (first.upto - half.upto).max(1) as f64;
+    let mut last = above;
+    while last + 1 < below && ln_ratio(&steps[last], &steps[last + 1]) <= NEAR * apart {
+        last += 1;
+    }
+    Gap {
+        from: steps[last].duration,
+        strays: steps[below - 1].upto - steps[last].upto,
     }
 }
 
@@ -241,6 +258,23 @@ mod tests {
         // As many as that are no strays.
         let many: Vec<u64> = (0..40).map(|i| 140_000 + i * 16_500).collect();
         assert_eq!(with(&many), None);
+    }
+
+    /// The end of the slow items' own distribution is not cut off, wherever the widest spacing is.
+    #[test]
+    fn end_of_the_slow_items() {
+        let few = (0..4_000_u64).map(|i| 20_000 + i * 20);
+        let strays = [130_000_u64, 170_000, 250_000, 360_000, 500_000];
+        // Log-uniform, each 4 % longer than the one before.
+        let slow = (0..60).map(|i| (700_000.0 * 1.04_f64.powi(i)) as u64);
+        let mut all: Vec<u64> = few
+            .chain(strays)
+            .chain([650_000, 620_000])
+            .chain(slow)
+            .collect();
+        all.sort_unstable_by(|a, b| b.cmp(a));
+        let found = gap(&all, all.len() as u64).unwrap();
+        assert_eq!(all.iter().filter(|it| **it >= found.from).count(), 62);
     }
 
     /// A long tail that starts among the bulk of the items is not set apart by being thin.
