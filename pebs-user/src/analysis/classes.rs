@@ -406,6 +406,11 @@ fn limit(sorted: &[i64], quantiles: &Quantiles, rule: Option<Rule>) -> Option<Li
     (some && accepted).then_some(found)
 }
 
+/// The shortest of sorted durations above a gap in their tail; `None` if there is no gap.
+pub(crate) fn gap_from(sorted: &[i64]) -> Option<i64> {
+    gap_in(sorted).map(|it| it.from as i64)
+}
+
 /// The gap in sorted durations.
 fn gap_in(sorted: &[i64]) -> Option<Gap> {
     let descending = sorted.chunk_by(|a, b| a == b).rev();

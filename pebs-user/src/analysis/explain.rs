@@ -190,6 +190,42 @@ pub(crate) fn explain(
     })
 }
 
+/// Probes of which slow items are said to have a function or a wait that no other item has.
+#[cfg(test)]
+fn with_only(trace: &Trace) -> usize {
+    let items = Items::read(trace, &ExplainOptions::default()).unwrap();
+    let probes = 0..items.probes.len() as u16;
+    let sections: Vec<Section> = probes
+        .filter_map(|probe| groups::of_probe(probe, &items, &[], None).whole)
+        .collect();
+    let candidates: Vec<Vec<u32>> = sections
+        .iter()
+        .map(|it| kinds::candidates(it, &items))
+        .collect();
+    let timing = Timing::of(&trace.info);
+    let summing = sum(trace, &items, &sections, (&timing, &candidates)).unwrap();
+    let names = names(trace, &summing.sums).unwrap();
+    let naming = Naming {
+        names: &names,
+        states: &summing.states,
+        probes: &trace.info.probes,
+    };
+    let each = sections.iter().zip(&summing.sums).zip(&candidates);
+    let said = each.filter(|((section, sums), candidates)| {
+        let context = kinds::KindContext {
+            items: &items,
+            section,
+            sums,
+            rows: &summing.rows,
+            naming: &naming,
+            stand_ins: names.by_system_call(),
+            complete: true,
+        };
+        context.any_only(candidates)
+    });
+    said.count()
+}
+
 /// Explains one item of a trace.
 ///
 /// Cost: as [`explain`], and `samples` once.

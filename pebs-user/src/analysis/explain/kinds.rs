@@ -2,9 +2,10 @@
 //!
 //! # Which items
 //!
-//! Where the slow limit is a gap or the 99th percentile it selects the slowest kind, and may hide another well below
-//! it. So the candidates are the slow items and all others beyond the outer fence of the middle half, at least 1.5
-//! times the median; of the others at most one in [`MAX_PART`], the longest.
+//! Kinds divide the slow items. Where the slow limit is a gap or the 99th percentile it selects the slowest kind, and may
+//! hide another well below it. So the candidates are the slow items and all others beyond the outer fence of the middle
+//! half, at least 1.5 times the median; of the others at most one in [`MAX_PART`], the longest. Those of a kind that are
+//! not slow are said apart from those that are, and so are kinds of which no item is slow.
 //!
 //! # How many kinds
 //!
@@ -17,7 +18,9 @@
 //! adding components while the Bayesian information criterion falls. An item with few samples has little weight, so
 //! chance makes no component. As items of one kind differ by more than draws do, two components are one kind unless
 //! they have less than [`DISTINCT`] in common, where time on the CPU without samples matches anything. Kinds of fewer
-//! than [`FEWEST`] items are not distinguished from chance; their items are in no kind.
+//! than [`FEWEST`] items are not distinguished from chance; their items are in no kind. Items of one kind by their
+//! composition, some of which take much longer than the others, with a gap between as in [`crate::analysis::classes`],
+//! are two kinds.
 //!
 //! A kind whose excess has the composition of typical items is *ordinary*: the tail of the whole distribution. It is
 //! listed only if the limit selected some of its items. If two thirds of typical items are one function, slow items
@@ -28,10 +31,16 @@
 //!
 //! # What only they do
 //!
-//! A function or wait that no other item has is luck if any items could have had it: each occurrence falls among those
-//! of the kind with the chance r = their share of the time on the CPU (of all time, for waits) without its own, m of
-//! them with r^m, times the number of functions and waits examined. *Worked number*: 40 items with 5 % of the time; 4
-//! of them have f, of 100 functions: 100 x 0.05^4 = 6e-4.
+//! A function that no other item has is luck if any item could have had it. Of a short item that has the function, only
+//! what is sampled shows it, so what is drawn by chance are samples, not items; and as the samples of one item go
+//! together, the first one of each: m items of the kind have f, and without their further samples there are N samples, K
+//! of them in candidates. All m fall there with the chance K/N (K-1)/(N-1) ..., times the number of functions and waits
+//! examined. It counts whether they are in candidates, not in the kind, as kinds are made of the very functions.
+//! *Worked numbers*: 1 sample of f, the only one of the kind, of 2,000 samples in all and 100 functions: 100 / 2,000. Of
+//! 2,000 samples 100 in candidates, 4 items of which have f: 100 x 0.05^4 = 6e-4.
+//!
+//! Waits are observed, so they fall on any item by its time, or any item alike, whichever is likelier: m of them with r^m,
+//! where r is the candidates' share of the time without the waits in question, at least that of the items.
 //!
 //! Source: McLachlan and Peel, "Finite Mixture Models", 1.6 and 6.9; Tukey's fences.
 
@@ -43,7 +52,7 @@ use super::items::Items;
 use super::model::{CauseKind, Kind, Only};
 use super::stump;
 use super::sums::{ClassSums, GroupSums, Key};
-use crate::analysis::classes::Class;
+use crate::analysis::classes::{Class, gap_from};
 use crate::units::FunctionId;
 
 const MOST_KINDS: usize = 6;
@@ -425,31 +434,73 @@ pub(super) struct KindContext<'a> {
 }
 
 impl KindContext<'_> {
-    /// The kinds of slow items, the longest first.
+    /// The kinds of slow items, the longest first, then those below the limit.
     pub(super) fn kinds(&self, candidates: &[u32]) -> Vec<Kind> {
+        let (divided, among) = (self.divided(candidates), self.sums(candidates));
+        let number = divided.len();
+        let described = divided.iter().map(|it| self.kind(it, &among, number));
+        let mut kinds: Vec<Kind> = described
+            .flatten()
+            // Below the limit only what can be told apart is worth a word.
+            .filter(|it| it.slow_items > 0 || !it.causes.is_empty())
+            .collect();
+        kinds.sort_by(|a, b| {
+            let is_below = |it: &Kind| it.slow_items == 0;
+            let order = is_below(a).cmp(&is_below(b));
+            order.then(b.mean_ns.total_cmp(&a.mean_ns))
+        });
+        kinds
+    }
+
+    /// The items of each kind.
+    fn divided(&self, candidates: &[u32]) -> Vec<Divided> {
         let usual = self.times(&self.sums.typical);
         let (points, places) = self.points(candidates, &usual);
-        let found = divide(&points, places);
         let slow: FxHashSet<u32> = self.section.slow().collect();
-        let listed: Vec<(Vec<u32>, bool)> = found
-            .into_iter()
-            .map(|kind| {
-                let members: Vec<u32> = kind.iter().map(|it| it.item).collect();
-                let excess = self.times(&self.sums(&members)).beyond(&usual);
+        let mut divided: Vec<Divided> = Vec::new();
+        for kind in divide(&points, places) {
+            for part in self.by_duration(kind.iter().map(|it| it.item).collect()) {
+                let excess = self.times(&self.sums(&part)).beyond(&usual);
                 let ordinary = self.is_ordinary(&excess, &usual);
-                (members, ordinary)
-            })
-            .filter(|(members, ordinary): &(Vec<u32>, bool)| {
-                !ordinary || members.iter().any(|it| slow.contains(it))
-            })
-            .collect();
-        let number = listed.len();
-        let mut kinds: Vec<Kind> = listed
-            .into_iter()
-            .filter_map(|(members, ordinary)| self.kind(&members, ordinary, (&slow, number)))
-            .collect();
-        kinds.sort_by(|a, b| b.mean_ns.total_cmp(&a.mean_ns));
-        kinds
+                let (members, others): (Vec<u32>, Vec<u32>) =
+                    part.into_iter().partition(|it| slow.contains(it));
+                let is_slow = !members.is_empty();
+                if is_slow || !ordinary {
+                    divided.push(Divided {
+                        members: if is_slow { members } else { others.clone() },
+                        others: if is_slow { others } else { Vec::new() },
+                        is_slow,
+                        ordinary,
+                    });
+                }
+            }
+        }
+        divided
+    }
+
+    /// Whether any kind has a function or wait of its own.
+    #[cfg(test)]
+    pub(super) fn any_only(&self, candidates: &[u32]) -> bool {
+        let (divided, among) = (self.divided(candidates), self.sums(candidates));
+        let sums = divided.iter().map(|it| (it, self.sums(&it.members)));
+        let mut only =
+            sums.map(|(it, sums)| self.only(&it.members, (&sums, &among), divided.len()));
+        only.any(|it| !it.is_empty()) || !self.only_slow().is_empty()
+    }
+
+    /// Items that take much longer than the others, and the others; all, if there is no such gap.
+    fn by_duration(&self, mut items: Vec<u32>) -> Vec<Vec<u32>> {
+        let ns = |it: &u32| self.items.all[*it as usize].net_ns();
+        items.sort_by_key(ns);
+        let sorted: Vec<i64> = items.iter().map(ns).collect();
+        let from = gap_from(&sorted).map(|from| sorted.partition_point(|ns| *ns < from));
+        match from {
+            Some(from) if from >= FEWEST && items.len() - from >= FEWEST => {
+                let longer = items.split_off(from);
+                vec![longer, items]
+            }
+            _ => vec![items],
+        }
     }
 
     /// Whether an excess has the composition of typical items.
@@ -573,12 +624,9 @@ impl KindContext<'_> {
         sums
     }
 
-    fn kind(
-        &self,
-        members: &[u32],
-        ordinary: bool,
-        (slow, kinds): (&FxHashSet<u32>, usize),
-    ) -> Option<Kind> {
+    /// Describes a kind; `among` are all items from which kinds were made.
+    fn kind(&self, it: &Divided, among: &ClassSums, kinds: usize) -> Option<Kind> {
+        let members = &it.members;
         let sums = self.sums(members);
         let (from_ns, to_ns) = sums.range_ns?;
         let items = members.len() as u64;
@@ -593,28 +641,38 @@ impl KindContext<'_> {
         let visit = |it: &u32| self.items.all[*it as usize].visit_id;
         Some(Kind {
             items,
-            slow_items: members.iter().filter(|it| slow.contains(it)).count() as u64,
+            slow_items: if it.is_slow { items } else { 0 },
+            others: it.others.len() as u64,
+            others_range_ns: self.sums(&it.others).range_ns,
             from_ns,
             to_ns,
             mean_ns: sums.latency.total() / items as f64,
             excess_ns: gap.as_ref().map(|it| it.gap_ns),
             samples: sums.samples,
-            ordinary,
+            ordinary: it.ordinary,
             causes: gap.map_or_else(Vec::new, |it| it.causes),
             because: stump::because(&self.section.members, &is_own, self.items),
-            only: self.only(members, &sums, kinds),
+            only: self.only(members, (&sums, among), kinds),
             visit_ids: members.iter().map(visit).collect(),
         })
     }
 
-    /// Functions and waits that no item but these has, the longest first.
-    pub(super) fn only(&self, members: &[u32], sums: &ClassSums, groups: usize) -> Vec<Only> {
+    /// Functions and waits that no item but these has, the longest first; `among` are the items from which these were
+    /// chosen for what they have.
+    pub(super) fn only(
+        &self,
+        members: &[u32],
+        (sums, among): (&ClassSums, &ClassSums),
+        groups: usize,
+    ) -> Vec<Only> {
         let all = &self.sums.all;
         let median = self.section.summary.quantiles.p50_ns as f64;
         let latency = all.latency.0.total() + median * all.items.total();
         if !self.complete || members.len() as f64 >= all.items.total() {
             return Vec::new();
         }
+        let functions = all.keys.iter().filter(|it| it.0.is_sampled());
+        let all_samples: u64 = functions.map(|(_, (_, _, samples))| samples).sum();
         let mut with: FxHashMap<Key, u64> = FxHashMap::default();
         for member in members {
             let rows = self.rows.get(member).into_iter().flatten();
@@ -630,20 +688,21 @@ impl KindContext<'_> {
             else {
                 continue;
             };
-            let sampled = matches!(key, Key::Function(_));
-            let total = if sampled {
-                sum.total() / sums.events.total() * sums.active.total()
+            let (total, one) = if key.is_sampled() {
+                let further = samples.saturating_sub(count);
+                let drawn = count.min(*samples);
+                (
+                    sum.total() / sums.events.total() * sums.active.total(),
+                    all_among(drawn, among.samples - further, all_samples - further),
+                )
             } else {
-                sum.total()
+                let total = sum.total();
+                // Without its own time, which does not show where it could have occurred.
+                let by_time = (among.latency.total() - total) / (latency - total);
+                let by_items = among.items.total() / all.items.total();
+                (total, by_items.max(by_time).powi(count.min(1_000) as i32))
             };
-            // Without its own time, which does not show where it could have occurred.
-            let (own, of_all_time) = if sampled {
-                (sums.active.total(), all.active.0.total())
-            } else {
-                (sums.latency.total(), latency)
-            };
-            let part = ((own - total) / (of_all_time - total)).max(0.0);
-            let chance = (looked_at * part.powi(count.min(1_000) as i32)).min(1.0);
+            let chance = (looked_at * one).min(1.0);
             // No other item has it, which is unlikely by luck.
             if samples != of_all || chance.is_nan() || chance > LUCK {
                 continue;
@@ -670,6 +729,23 @@ impl KindContext<'_> {
         let slow: Vec<u32> = self.section.slow().collect();
         let known = |it: &u32| self.rows.contains_key(it);
         let members: Vec<u32> = slow.into_iter().filter(known).collect();
-        self.only(&members, &self.sums.slow, 1)
+        let slow = &self.sums.slow;
+        self.only(&members, (slow, slow), 1)
     }
+}
+
+/// A kind before it is described.
+struct Divided {
+    members: Vec<u32>,
+    /// Items like the members, below the limit.
+    others: Vec<u32>,
+    /// Whether the members are slow.
+    is_slow: bool,
+    ordinary: bool,
+}
+
+/// Chance that this many samples, drawn from all, are all among some of them.
+fn all_among(drawn: u64, some: u64, all: u64) -> f64 {
+    let each = (0..drawn).map(|it| some.saturating_sub(it) as f64 / (all - it) as f64);
+    each.product()
 }

@@ -253,10 +253,14 @@ pub(crate) struct Gap {
 /// A kind of slow items: those whose excess over typical items has the same composition.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Kind {
-    /// Number of items.
+    /// Number of items: slow ones, or, of a kind without any, those below the limit.
     pub items: u64,
-    /// Items of it that are beyond the limit.
+    /// How many of them are slow: all or none.
     pub slow_items: u64,
+    /// Further items like the slow ones, below the limit.
+    pub others: u64,
+    /// Shortest and longest of these.
+    pub others_range_ns: Option<(i64, i64)>,
     /// Shortest.
     pub from_ns: i64,
     /// Longest.

@@ -1,8 +1,8 @@
 //! Kinds of slow items in synthetic traces with known truth.
 
 use super::FUNCTIONS;
-use crate::analysis::explain::model::{Group, Kind};
-use crate::analysis::explain::{ExplainOptions, explain, text};
+use crate::analysis::explain::model::{Group, Kind, Only};
+use crate::analysis::explain::{ExplainOptions, explain, text, with_only};
 use crate::estimate::baseline::Rule;
 use crate::rng::SplitMix64;
 use crate::store::fixtures::Did::{self, Ran, Waited};
@@ -83,8 +83,12 @@ fn two_kinds() {
         );
         assert!(short.causes[0].figures.share > 0.9 && !short.ordinary);
         assert!(long.causes[0].figures.share > 0.9 && !long.ordinary);
-        assert!(text.contains("  kinds     24 items of 32"), "{text}");
-        assert!(text.contains("\n            24 items of 1."), "{text}");
+        let shown = match rule {
+            None => ["  kinds     24 items of 32", "\n            24 items of 1."],
+            // One kind is what was said of all slow items.
+            Some(_) => ["  slow      24 of 6,000", "  not slow  24 items of 1."],
+        };
+        assert!(shown.iter().all(|it| text.contains(it)), "{text}");
     }
 }
 
@@ -207,4 +211,76 @@ fn what_only_slow_items_do() {
     let (on, off) = (group.on_cpu.unwrap(), group.off_cpu.unwrap());
     assert!(off.share > 0.98 && on.share < 0.02, "{on:?} {off:?}");
     assert!((on.share + off.share - 1.0).abs() < 1e-9);
+}
+
+/// Kinds divide the slow items. Shorter ones that do the same are said apart: in the number of a kind there are none.
+#[test]
+fn kinds_divide_the_slow_items() {
+    let (group, text) = served(6_000, 8, |i, random| match i {
+        i if i % 300 == 100 => vec![Ran(2, between(random, 80_000_000, 100_000_000))],
+        // As long as the tail of the others.
+        i if i % 30 == 7 => vec![Ran(2, between(random, 60_000, 110_000))],
+        _ => Vec::new(),
+    });
+    let slow = group.slow.as_ref().unwrap();
+    assert_eq!((slow.rule.as_str(), slow.items), ("gap", 20), "{text}");
+    let of_slow: u64 = group.kinds.iter().map(|it| it.slow_items).sum();
+    assert!(of_slow <= 20, "{text}");
+    let mixed = |it: &Kind| it.to_ns > 10 * it.from_ns;
+    assert!(!group.kinds.iter().any(mixed), "{:#?}\n{text}", group.kinds);
+}
+
+/// One sample in a kind that has one sample proves nothing: the chance is one among all samples, times all functions
+/// looked at.
+#[test]
+fn one_sample_is_no_evidence() {
+    let (group, text) = served(2_000, 9, |i, random| {
+        if i % 100 != 50 {
+            return Vec::new();
+        }
+        let mut did = vec![Waited(4, "sleeping", between(random, 400_000, 500_000))];
+        if i == 50 {
+            did.push(Ran(5, 10_000));
+        }
+        did
+    });
+    let named = |all: &[Only]| all.iter().any(|it| it.function.function_id == Some(5));
+    assert!(!named(&group.only_slow), "{text}");
+    assert!(!group.kinds.iter().any(|it| named(&it.only)), "{text}");
+}
+
+/// Of 1,000 servers whose slow items differ from the others by nothing but chance, at most 5 % are said to have a
+/// function or a wait that is theirs alone.
+#[test]
+fn chance_names_nothing() {
+    const TRACES: u64 = 50;
+    const SERVERS: u16 = 20;
+    let functions: Vec<(u32, String)> = (1..40).map(|id| (id, format!("f{id}"))).collect();
+    let functions: Vec<(u32, &str, &str)> = functions
+        .iter()
+        .map(|(id, name)| (*id, name.as_str(), "/usr/bin/server"))
+        .collect();
+    let named = (0..TRACES).map(|seed| {
+        let mut random = SplitMix64::new(seed);
+        let mut maker = Maker::new(info(&[SPEC; SERVERS as usize]));
+        for server in 0..SERVERS {
+            let rare = 2 + random.below(30);
+            for _ in 0..150 {
+                // Longer or shorter as a whole, with a tail; most items have no sample.
+                let whole = 3_000.0 / (f64::from(random.below(1_000) + 1) / 1_000.0).sqrt();
+                let mut did = vec![Ran(1, whole as i64)];
+                for _ in 0..2 {
+                    did.push(Ran(2 + random.below(rare), (whole * 0.4) as i64));
+                }
+                if random.below(20) == 0 {
+                    did.push(Waited(4 + random.below(rare), "sleeping", 1_000));
+                }
+                maker.visit(&VisitFixture::new(0, "k", &did).probe(server));
+            }
+        }
+        with_only(&maker.finish(&functions))
+    });
+    let named: usize = named.sum();
+    println!("{named} of 1,000");
+    assert!(named <= 50, "{named} of 1,000");
 }

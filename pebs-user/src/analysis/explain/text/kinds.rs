@@ -15,12 +15,20 @@ const ONLY: usize = 3;
 /// Adds the lines on the kinds of slow items, on functions and waits that only they have, and the
 /// share on the CPU.
 pub(super) fn lines(out: &mut Page, group: &Group, noun: &str) {
-    if group.kinds.len() > 1 {
-        for (at, it) in group.kinds.iter().enumerate() {
-            let heading = if at == 0 { "kinds" } else { "" };
-            out.line(heading, &of_kind(it, noun));
+    let (slow, below): (Vec<&Kind>, Vec<&Kind>) =
+        group.kinds.iter().partition(|it| it.slow_items > 0);
+    let mut list = |heading, lines: Vec<String>| {
+        for (at, line) in lines.iter().enumerate() {
+            out.line(if at == 0 { heading } else { "" }, line);
         }
+    };
+    if slow.len() > 1 {
+        list("kinds", slow.iter().map(|it| of_kind(it, noun)).collect());
     }
+    let like = slow.iter().filter(|it| !it.ordinary && slow.len() == 1);
+    let like = like.filter_map(|it| like_them(it, noun));
+    let below = below.iter().map(|it| of_kind(it, noun));
+    list("not slow", like.chain(below).collect());
     out.line("only slow", &only(&group.only_slow, noun));
     if let (Some(on), Some(off)) = (&group.on_cpu, &group.off_cpu) {
         let of = |figures: &Figures| {
@@ -44,8 +52,8 @@ fn of_kind(it: &Kind, noun: &str) -> String {
     let causes = causes.filter(|cause| cause.figures.share >= LEAST_NAMED);
     let named: Vec<String> = causes.take(NAMED).map(cause_and_share).collect();
     let named = match (it.ordinary, named.is_empty()) {
-        (true, _) => "more of what typical ones do".to_owned(),
         (_, true) => UNKNOWN.to_owned(),
+        (true, _) => format!("{}, as in typical ones", named.join(", ")),
         _ => named.join(", "),
     };
     let only = only(&it.only, noun);
@@ -55,7 +63,17 @@ fn of_kind(it: &Kind, noun: &str) -> String {
         format!(" (only they have {only})")
     };
     let (amount, range) = (plural(it.items, noun), range(it.from_ns, it.to_ns));
-    format!("{amount} of {range}: {named}{only}")
+    let like = like_them(it, noun).filter(|_| !it.ordinary);
+    let like = like.map_or_else(String::new, |it| format!("; {it}"));
+    format!("{amount} of {range}: {named}{only}{like}")
+}
+
+/// `12 more items of 1.50 ms .. 1.90 ms are like them`.
+fn like_them(it: &Kind, noun: &str) -> Option<String> {
+    let (from, to) = it.others_range_ns?;
+    let others = plural(it.others, &format!("more {noun}"));
+    let are = if it.others == 1 { "is" } else { "are" };
+    Some(format!("{others} of {} {are} like them", range(from, to)))
 }
 
 fn only(all: &[Only], noun: &str) -> String {
