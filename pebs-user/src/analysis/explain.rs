@@ -162,6 +162,7 @@ pub(crate) fn explain(
                 part: it.part,
                 chance: it.chance,
             }),
+            compared: found.compared,
             groups: own,
             other_groups: found.others.0,
             other_items: found.others.1,

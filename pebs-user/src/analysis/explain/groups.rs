@@ -1,10 +1,11 @@
 //! Groups of similar items, and the slow and typical items of each group.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::chance::{Table, fisher};
 use super::columns::{NULL, Values, show_number};
 use super::items::Items;
-use super::model::{Label, SplitTest};
+use super::model::{ComparedGroup, Label, SplitTest};
 use super::stump::{self, Grouping};
 use crate::analysis::classes::{Class, Classes};
 use crate::estimate::baseline::Rule;
@@ -67,7 +68,9 @@ pub(in crate::analysis) struct ProbeGroups {
     /// Automatic grouping, if it was used.
     pub grouping: Option<Grouping>,
     pub groups: Vec<Section>,
-    /// Groups not among them, and their items.
+    /// All groups that were asked for, those with more slow items than chance puts there first.
+    pub compared: Vec<ComparedGroup>,
+    /// Groups not among `groups`, and their items.
     pub others: (u64, u64),
 }
 
@@ -88,6 +91,7 @@ pub(in crate::analysis) fn of_probe(
         whole: None,
         grouping: None,
         groups: Vec::new(),
+        compared: Vec::new(),
         others: (0, 0),
     };
     if members.is_empty() {
@@ -117,12 +121,13 @@ pub(in crate::analysis) fn of_probe(
         found.whole = Section::new((probe, Vec::new()), members, items, rule);
         return found;
     }
+    let among = Among::new(probe, &members, items, rule);
     let mut parts: FxHashMap<Vec<Option<u64>>, Vec<u32>> = FxHashMap::default();
     for member in members {
         let key = group_by.iter().map(|column| column.value(items, member));
         parts.entry(key.collect()).or_default().push(member);
     }
-    let mut groups: Vec<Section> = parts
+    let mut groups: Vec<(Section, ComparedGroup)> = parts
         .into_iter()
         .filter_map(|(key, members)| {
             let labels = group_by.iter().zip(key).map(|(column, value)| Label {
@@ -130,16 +135,71 @@ pub(in crate::analysis) fn of_probe(
                 test: SplitTest::Equal,
                 value: value.map(|value| column.show(items, value)),
             });
-            Section::new((probe, labels.collect()), members, items, rule)
+            let group = Section::new((probe, labels.collect()), members, items, rule)?;
+            let compared = among.compare(&group, items);
+            Some((group, compared))
         })
         .collect();
-    // Members are ascending, so the first one orders equal groups.
-    groups.sort_by_key(|group| (-group.beyond(items), group.members[0]));
+    groups.sort_by(|(a, of_a), (b, of_b)| {
+        let by_time = || b.beyond(items).cmp(&a.beyond(items));
+        let order = of_a.chance.total_cmp(&of_b.chance).then_with(by_time);
+        // Members are ascending, so the first one orders equal groups.
+        order.then_with(|| a.members[0].cmp(&b.members[0]))
+    });
+    let (mut groups, compared): (Vec<Section>, Vec<ComparedGroup>) = groups.into_iter().unzip();
+    found.compared = compared;
     let others = groups.split_off(groups.len().min(MOST_GROUPS));
     let count: usize = others.iter().map(|it| it.members.len()).sum();
     found.others = (others.len() as u64, count as u64);
     found.groups = groups;
     found
+}
+
+/// All items of a probe, which its groups are compared with.
+struct Among {
+    items: u64,
+    /// By item, whether it is slow among all.
+    is_slow: FxHashSet<u32>,
+    /// Sum of all durations, ns.
+    time_ns: f64,
+}
+
+impl Among {
+    fn new(probe: u16, members: &[u32], items: &Items, rule: Option<Rule>) -> Self {
+        let whole = Section::new((probe, Vec::new()), members.to_vec(), items, rule);
+        Self {
+            items: members.len() as u64,
+            is_slow: whole.iter().flat_map(Section::slow).collect(),
+            time_ns: time_ns(members, items),
+        }
+    }
+
+    fn compare(&self, group: &Section, items: &Items) -> ComparedGroup {
+        let members = &group.members;
+        let slow = members.iter().filter(|it| self.is_slow.contains(it));
+        let (with, both) = (members.len() as u64, slow.count() as u64);
+        let time_ns = time_ns(members, items);
+        ComparedGroup {
+            labels: group.labels.clone(),
+            items: with,
+            duration: group.summary.quantiles,
+            slow_items: both,
+            slow_part: both as f64 / (self.is_slow.len() as f64).max(1.0),
+            time_part: time_ns / self.time_ns.max(1.0),
+            chance: fisher(Table {
+                items: self.items,
+                slow: self.is_slow.len() as u64,
+                with,
+                both,
+            }),
+        }
+    }
+}
+
+/// Sum of the durations of items, ns.
+fn time_ns(members: &[u32], items: &Items) -> f64 {
+    let each = members.iter();
+    each.map(|it| items.all[*it as usize].net_ns() as f64).sum()
 }
 
 /// The labels of an item's group, and whether another item belongs to it.

@@ -66,9 +66,11 @@ pub(crate) struct ProbeExplanation {
     pub whole: Option<Group>,
     /// The argument that splits durations best; null if there is none, or if groups were asked for.
     pub grouped: Option<Grouped>,
-    /// Groups of similar items, ordered by the additional time of their slow items, most first.
+    /// All groups asked for, those with more slow items than chance puts there first.
+    pub compared: Vec<ComparedGroup>,
+    /// Groups of similar items; those asked for in the order of `compared`.
     pub groups: Vec<Group>,
-    /// Number of groups asked for but not shown.
+    /// Number of groups asked for but not among them.
     pub other_groups: u64,
     /// Items in them.
     pub other_items: u64,
@@ -92,6 +94,24 @@ pub(crate) struct Grouped {
     /// Part of the variance of the durations' ranks that it explains, 0..1.
     pub part: f64,
     /// Chance that an unrelated argument explains as much, times the number searched.
+    pub chance: f64,
+}
+
+/// A group that was asked for, among all items of the probe.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct ComparedGroup {
+    /// Arguments that its items share.
+    pub labels: Vec<Label>,
+    /// Number of items.
+    pub items: u64,
+    pub duration: Durations,
+    /// Items that are slow among all items of the probe.
+    pub slow_items: u64,
+    /// Their part of all slow items, 0..1.
+    pub slow_part: f64,
+    /// The part of the time of all items that is this group's, 0..1.
+    pub time_part: f64,
+    /// Chance of as many slow items if groups and slowness are independent (Fisher's exact test).
     pub chance: f64,
 }
 

@@ -361,12 +361,65 @@ fn groups_asked_for() {
             .iter()
             .all(|it| it.slow.is_none() && it.gap.is_none())
     );
+    let compared = &explanation.probes[0].compared;
+    let of_slow: Vec<(u64, u64)> = compared
+        .iter()
+        .map(|it| (it.items, it.slow_items))
+        .collect();
+    assert_eq!(of_slow, [(1_000, 50), (1_000, 0), (1_000, 0)]);
+    let times: f64 = compared.iter().map(|it| it.time_part).sum();
+    assert!((times - 1.0).abs() < 1e-9 && compared[0].slow_part == 1.0);
+    // Only the group that has an answer has a section.
+    let text = text::render(&explanation);
+    let sections = text.matches("slow because:").count();
+    assert!(
+        sections == 1
+            && text.contains("3 groups, the one with most slow items beyond chance first"),
+        "{text}"
+    );
     // The same groups are found automatically, as the durations differ by them.
     let found = explain(&trace, &ExplainOptions::default()).unwrap();
     let grouped = found.probes[0].grouped.as_ref().unwrap();
     assert_eq!(grouped.argument, "n");
     assert!(grouped.part > 0.8 && grouped.chance < 1e-12, "{grouped:?}");
     assert_eq!(found.probes[0].groups.len(), 3);
+}
+
+/// Of many groups the one whose items are slow comes first, though none of its items is slow within it.
+#[test]
+fn slow_group_among_many() {
+    let mut maker = Maker::new(info(&[SPEC]));
+    let mut random = SplitMix64::new(12);
+    for i in 0..6_000_u64 {
+        let usual = 30_000 + i64::from(random.below(10_000));
+        let dear = i % 100 == 7;
+        let ns = usual + if dear { 100_000 } else { 0 };
+        let key = if dear {
+            "big".to_owned()
+        } else {
+            format!("k{}", i % 400)
+        };
+        // One item of some groups is much longer.
+        let stray = i % 1_500 == 11;
+        let did = [
+            Ran(1, ns),
+            Waited(4, "sleeping", if stray { 900_000 } else { 1 }),
+        ];
+        maker.visit(&VisitFixture::new(0, &key, &did));
+    }
+    let options = ExplainOptions {
+        group_by: vec!["key".to_owned()],
+        ..ExplainOptions::default()
+    };
+    let explanation = explain(&maker.finish(&FUNCTIONS), &options).unwrap();
+    let first = &explanation.probes[0].compared[0];
+    assert_eq!(first.labels[0].value.as_deref(), Some("big"));
+    assert_eq!((first.items, first.slow_items), (60, 60));
+    let text = text::render(&explanation);
+    let table = text
+        .lines()
+        .skip_while(|it| !it.contains("beyond chance first"));
+    assert!(table.take(3).any(|it| it.contains("key=big")), "{text}");
 }
 
 /// Arguments unrelated to the durations neither explain nor group.

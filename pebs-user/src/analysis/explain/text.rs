@@ -124,8 +124,10 @@ fn section(out: &mut Page, probe: &ProbeExplanation, noun: &str) {
     if let Some(whole) = &probe.whole {
         group(out, whole, noun);
     }
+    tables::compared(out, probe, noun);
     let asked = probe.whole.is_none();
-    for found in probe.groups.iter().filter(|_| asked) {
+    let answered = probe.groups.iter().filter(|it| asked && has_answer(it));
+    for found in answered {
         out.gap();
         out.paragraph(&format!(
             "{}: {}",
@@ -137,15 +139,13 @@ fn section(out: &mut Page, probe: &ProbeExplanation, noun: &str) {
     if let Some(grouped) = &probe.grouped {
         tables::groups(out, grouped, &probe.groups, noun);
     }
-    if probe.other_groups > 0 {
-        let text = format!(
-            "{} of {} are not shown: their slow ones add less time",
-            plural(probe.other_groups, "group"),
-            plural(probe.other_items, noun)
-        );
-        out.line("others", &text);
-    }
     out.line("left out", &left_out(probe.left_out, noun));
+}
+
+/// Whether something is known about why items of the group are slow.
+fn has_answer(group: &Group) -> bool {
+    let causes = group.gap.iter().flat_map(|it| &it.causes);
+    causes.count() > 0 || !group.because.is_empty()
 }
 
 fn left_out(left_out: LeftOut, noun: &str) -> String {

@@ -2,8 +2,8 @@
 
 use super::{LEAST_NAMED, cause, evidence, kind, labels, reason, share, wait_path, what};
 use crate::analysis::explain::model::{
-    CallPath, Cause, CountRow, Gap, Group, Grouped, InterferenceRow, OtherCauses, Variance,
-    WaitActor,
+    CallPath, Cause, CountRow, Gap, Group, Grouped, InterferenceRow, OtherCauses, ProbeExplanation,
+    Variance, WaitActor,
 };
 use crate::analysis::explain::sums::PREEMPTED;
 use crate::analysis::report::human::{UNKNOWN, count, percent, plural, safe, time};
@@ -12,6 +12,9 @@ use crate::analysis::report::text::callers::callers;
 use crate::analysis::report::text::{ARG_WIDTH, NAME_WIDTH, file_name};
 use crate::present::table::{Cell, Column, Table};
 use crate::present::{Page, Tone};
+
+/// Groups that are listed.
+const GROUPS_TOP: usize = 20;
 
 /// Parts of the variance that are shown.
 const VARIANCE_TOP: usize = 5;
@@ -338,6 +341,47 @@ fn group_cause(group: &Group, noun: &str) -> String {
         }
         _ => cause(group, noun),
     }
+}
+
+/// Table of the groups asked for: which of them are slow among all items, and what makes items slow within each.
+pub(super) fn compared(out: &mut Page, probe: &ProbeExplanation, noun: &str) {
+    if probe.compared.is_empty() {
+        return;
+    }
+    let mut table = Table::new([
+        Column::names("", 16),
+        Column::number(format!("{noun}s")),
+        Column::number("mean"),
+        Column::number("p50").rank(3),
+        Column::number("p99").rank(2),
+        Column::number("slow"),
+        Column::number("of slow"),
+        Column::number("of time").rank(1),
+        Column::names("slow in it because", 24).rank(4),
+    ]);
+    for it in probe.compared.iter().take(GROUPS_TOP) {
+        let explained = probe.groups.iter().find(|group| group.labels == it.labels);
+        let explained = explained.filter(|group| super::has_answer(group));
+        let cause = explained.map_or_else(|| UNKNOWN.to_owned(), |it| group_cause(it, noun));
+        table.row([
+            labels(&it.labels).into(),
+            count(it.items).into(),
+            time(it.duration.mean_ns).into(),
+            time(it.duration.p50_ns as f64).into(),
+            time(it.duration.p99_ns as f64).into(),
+            count(it.slow_items).into(),
+            percent(it.slow_part).into(),
+            percent(it.time_part).into(),
+            cause.into(),
+        ]);
+    }
+    let more = match probe.compared.len().saturating_sub(GROUPS_TOP) {
+        0 => String::new(),
+        n => format!("; {} more", count(n as u64)),
+    };
+    let groups = plural(probe.compared.len() as u64, "group");
+    let title = format!("{groups}, the one with most slow {noun}s beyond chance first{more}");
+    out.table(&title, &table);
 }
 
 /// Groups that were found, one a line.
