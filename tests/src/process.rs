@@ -250,6 +250,30 @@ pub fn run(command: &mut Command) -> Finished {
     Running::start(command).finish()
 }
 
+/// Attempts at a recording of perf.
+const ATTEMPTS: u32 = 4;
+
+/// Runs `perf record` to its end, and again if it crashes there.
+///
+/// # Errors
+/// It crashed each time: beside programs that load and unload eBPF programs, perf 6.1 overruns a buffer for build ids.
+pub fn run_perf(command: &mut Command) -> Result<Finished, String> {
+    let mut done = run(command);
+    for _ in 1..ATTEMPTS {
+        if done.signal().is_none() {
+            break;
+        }
+        done = run(command);
+    }
+    match done.signal() {
+        None => Ok(done),
+        Some(signal) => Err(format!(
+            "perf crashed {ATTEMPTS} times (signal {signal}): {}",
+            done.stderr.lines().last().unwrap_or_default()
+        )),
+    }
+}
+
 /// Collects a stream as it comes.
 #[derive(Debug)]
 struct Capture {

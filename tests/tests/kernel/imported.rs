@@ -137,7 +137,7 @@ fn inlined() {
         .arg(&workload.path)
         .arg("60");
     let lock = Lock::recording();
-    let recorded = process::run(truth.on(&mut command));
+    let recorded = need!(process::run_perf(truth.on(&mut command)));
     drop(lock);
     assert_eq!(recorded.code(), Some(0), "{recorded}");
     let names = |out: &str, args: &[&str]| {
