@@ -130,6 +130,8 @@ fn resumed_cpu_time() {
         ];
         let (recording, truth) = Recorder::new(&spec)
             .args(&["--resume", &resume, "--reset", "100000"])
+            // Intervals of single items need distances shorter than a function's stays.
+            .args(&["--jitter", "0"])
             .before_others()
             .workload(&workload, &args);
         let trace = recording.trace();

@@ -61,7 +61,13 @@ pub(super) fn table(tool: &Path, dir: &Path) -> Result<String> {
         for reset in RESETS {
             let (mut biases, mut beats) = (Vec::new(), Vec::new());
             for (jitter, all) in JITTERS.iter().zip(&mut all) {
-                let report = record(tool, &program, dir, &[rounds, items], reset, jitter)?;
+                let run = Run {
+                    rounds,
+                    items,
+                    reset,
+                    jitter,
+                };
+                let report = run.record(tool, &program, dir)?;
                 let found = compare(&report);
                 let each = found.iter().map(|it| format!("{:+.1}", it.bias * 100.0));
                 biases.push(each.collect::<Vec<_>>().join(" "));
@@ -98,32 +104,34 @@ pub(super) fn table(tool: &Path, dir: &Path) -> Result<String> {
     Ok(text)
 }
 
-/// Records the workload; the report in JSON.
-fn record(
-    tool: &Path,
-    program: &Path,
-    dir: &Path,
-    work: &[u32; 2],
+/// A recording of the workload.
+struct Run<'a> {
+    rounds: u32,
+    items: u32,
     reset: Option<u32>,
-    jitter: &str,
-) -> Result<Value> {
-    let trace = dir.join("trace");
-    shell::output(shell::as_root("rm").arg("-rf").arg(&trace))?;
-    let mut command = shell::as_root("env");
-    command.arg("TRUTH_FILE=/dev/null").arg(tool);
-    command.arg("--uprobe");
-    command.arg(format!("{}:{}", program.display(), REGULAR.function));
-    command.args(["--event", "cpu-clock", "--force", "--jitter", jitter]);
-    if let Some(reset) = reset {
-        command.args(["--reset", &reset.to_string()]);
+    jitter: &'a str,
+}
+
+impl Run<'_> {
+    /// Makes it; the report in JSON.
+    fn record(&self, tool: &Path, program: &Path, dir: &Path) -> Result<Value> {
+        let trace = dir.join("trace");
+        shell::output(shell::as_root("rm").arg("-rf").arg(&trace))?;
+        let mut command = shell::as_root("env");
+        command.arg("TRUTH_FILE=/dev/null").arg(tool);
+        command.arg("--uprobe");
+        command.arg(format!("{}:{}", program.display(), REGULAR.function));
+        command.args(["--event", "cpu-clock", "--force", "--jitter", self.jitter]);
+        if let Some(reset) = self.reset {
+            command.args(["--reset", &reset.to_string()]);
+        }
+        command.arg("--output").arg(&trace).arg("--").arg(program);
+        command.args([self.items, self.rounds].map(|it| it.to_string()));
+        shell::output(&mut command)?;
+        let mut command = shell::as_root(tool);
+        command.args(["report", "--format", "json"]).arg(&trace);
+        serde_json::from_str(&shell::output(&mut command)?).context("pebs-trace printed no JSON")
     }
-    command.arg("--output").arg(&trace).arg("--").arg(program);
-    let [rounds, items] = work;
-    command.args([items, rounds].map(u32::to_string));
-    shell::output(&mut command)?;
-    let mut command = shell::as_root(tool);
-    command.args(["report", "--format", "json"]).arg(&trace);
-    serde_json::from_str(&shell::output(&mut command)?).context("pebs-trace printed no JSON")
 }
 
 /// The functions with a sample, compared with their shares of the work.
