@@ -12,7 +12,7 @@ mod text;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use gimli::{AttributeValue, Unit};
+use gimli::{AttributeValue, Reader as _, Unit};
 
 use super::expr::{Expr, Path, RETVAL, Step, Type};
 use crate::binary::debuginfod::Debuginfod;
@@ -374,6 +374,10 @@ impl<'a> Types<'_, 'a> {
                 format!("'{text}' is a bit field, which has no address of its own"),
                 format!("read the word that holds it: *({before}+OFFSET):u32"),
             ),
+            Some(Member::Computed) => refuse(
+                format!("'{text}' has no fixed place in its structure"),
+                "a virtual base is found by the object at hand, a static member is outside of it",
+            ),
             Some(Member::At(offset, kind)) => Ok(TypedValue {
                 expr: Expr::Add(Box::new(address), offset),
                 in_memory: true,
@@ -420,28 +424,28 @@ impl<'a> Types<'_, 'a> {
             let Some(kind) = member.target() else {
                 continue;
             };
-            let number = |name| member.attr_value(name).and_then(|v| v.udata_value());
-            let offset = number(gimli::DW_AT_data_member_location)
-                .unwrap_or(0)
-                .cast_signed();
+            let offset = offset_of(&member);
             match self.reader.units.name(&member) {
                 Some(name) if name == wanted => {
-                    let bits = number(gimli::DW_AT_bit_size).is_some();
-                    return Some(if bits {
-                        Member::Bits
-                    } else {
-                        Member::At(offset, kind)
+                    let bits = member.attr_value(gimli::DW_AT_bit_size).is_some();
+                    return Some(match offset {
+                        _ if bits => Member::Bits,
+                        Some(offset) => Member::At(offset, kind),
+                        None => Member::Computed,
                     });
                 }
                 Some(name) if !is_base => names.push(name),
                 _ => {
                     let inner = self.stripped(kind).ok()?;
-                    match self.member(&inner, wanted, names, depth + 1) {
-                        Some(Member::At(further, kind)) => {
-                            return Some(Member::At(offset + further, kind));
-                        }
-                        Some(Member::Bits) => return Some(Member::Bits),
-                        None => {}
+                    let found = self.member(&inner, wanted, names, depth + 1);
+                    if let Some(found) = found {
+                        return Some(match (found, offset) {
+                            (Member::At(further, kind), Some(offset)) => {
+                                Member::At(offset + further, kind)
+                            }
+                            (Member::At(..), None) => Member::Computed,
+                            (other, _) => other,
+                        });
                     }
                 }
             }
@@ -594,6 +598,49 @@ impl<'a> Types<'_, 'a> {
 enum Member {
     At(i64, Kind),
     Bits,
+    /// In no fixed place.
+    Computed,
+}
+
+/// Offset of a member from the start of its structure, bytes; `None` if it depends on the object, or if it is static.
+///
+/// DWARF 2 writes it as an expression that adds a constant, DWARF 3 and later as a number; either may also give bits.
+/// The expression for a virtual base reads the object.
+fn offset_of(member: &Node<'_>) -> Option<i64> {
+    let has = |name| member.attr_value(name).is_some();
+    match member.attr_value(gimli::DW_AT_data_member_location) {
+        Some(AttributeValue::Exprloc(expression)) => added(expression.0.slice()),
+        Some(value) => value.udata_value()?.try_into().ok(),
+        None => match member.attr_value(gimli::DW_AT_data_bit_offset) {
+            Some(bits) => i64::try_from(bits.udata_value()? / 8).ok(),
+            None if has(gimli::DW_AT_external) || has(gimli::DW_AT_declaration) => None,
+            None => Some(0),
+        },
+    }
+}
+
+/// The constant that an expression adds to an address, if it does nothing else.
+fn added(expression: &[u8]) -> Option<i64> {
+    let (op, mut rest) = match expression.split_last() {
+        // "Push a constant, add" is an older form.
+        Some((&last, [first, rest @ ..]))
+            if last == gimli::DW_OP_plus.0 && *first == gimli::DW_OP_constu.0 =>
+        {
+            (
+                gimli::DW_OP_plus_uconst.0,
+                Slice::new(rest, gimli::LittleEndian),
+            )
+        }
+        _ => {
+            let (first, rest) = expression.split_first()?;
+            (*first, Slice::new(rest, gimli::LittleEndian))
+        }
+    };
+    if op != gimli::DW_OP_plus_uconst.0 {
+        return None;
+    }
+    let constant = rest.read_uleb128().ok()?;
+    rest.is_empty().then(|| constant.try_into().ok())?
 }
 
 const fn is_address(tag: gimli::DwTag) -> bool {

@@ -2,6 +2,7 @@
 
 use super::super::resolve::{ResolveOptions, resolve};
 use super::super::set::ProbeSet;
+use super::added;
 use crate::binary::testing::{Program, compile};
 use crate::failure::Hint as _;
 use crate::store::schema::ArgType;
@@ -82,9 +83,31 @@ fn paths_are_offsets() {
         ("h->id", "*(arg3+4):i32"),
         ("pkt", "arg1"),
     ];
+    // DWARF 2 writes the place of a member as an expression.
+    let old = compile(
+        "gcc",
+        C,
+        &["-O2", "-gdwarf-2", "-gstrict-dwarf", "-fno-inline"],
+    );
     for (path, offsets) in same {
         assert_eq!(program(&c, path), program(&c, offsets), "{path}");
+        if path.starts_with("pkt") {
+            assert_eq!(program(&old, path), program(&c, offsets), "DWARF 2: {path}");
+        }
     }
+    let (error, _) = refused(&old, "pkt->flag");
+    assert!(error.contains("bit field"), "{error}");
+}
+
+/// Only expressions that add a constant are places of members.
+#[test]
+fn places_of_members() {
+    assert_eq!(added(&[0x23, 0x22]), Some(34));
+    assert_eq!(added(&[0x23, 0x80, 0x01]), Some(128));
+    assert_eq!(added(&[0x10, 0x08, 0x22]), Some(8));
+    assert_eq!(added(&[0x12, 0x06, 0x10, 0x18, 0x1c, 0x06, 0x22]), None);
+    assert_eq!(added(&[0x23, 0x08, 0x06]), None);
+    assert_eq!(added(&[]), None);
 }
 
 /// The item id, too, and numbers of an enumeration have their names in a column of text.

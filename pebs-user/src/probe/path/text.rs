@@ -74,7 +74,7 @@ impl<'a> Types<'_, 'a> {
     fn field_of(&self, structure: &Node<'a>, name: &str) -> Option<(i64, Kind)> {
         match self.member(structure, name, &mut Vec::new(), 0)? {
             Member::At(offset, kind) => Some((offset, kind)),
-            Member::Bits => None,
+            Member::Bits | Member::Computed => None,
         }
     }
 
