@@ -83,7 +83,8 @@ pub struct ArgProgram {
     /// Number of `derefs` used. Each reads 8 bytes at value + offset, the last one of a number `width` bytes. A
     /// string or an array is read at the value after all of them, plus the next of `derefs`, if there is one.
     pub steps: u8,
-    /// [`ArgKind::IdsBehind`]: 1: the ids are signed. Else zero.
+    /// [`ArgKind::IdsBehind`]: 1: the ids are signed. [`ArgKind::Str`]: 1: the string ends after `capacity` bytes at
+    /// the latest, so that it is never cut. Else zero.
     pub is_signed: u8,
     /// Offset of the value in the record's payload, bytes; a multiple of 8. Ignored for the id.
     pub offset: u16,

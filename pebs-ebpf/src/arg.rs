@@ -174,9 +174,9 @@ pub fn bytes<const SIZE: usize>(
 }
 
 /// Reads a string of at most `SIZE - 8` bytes, including its NUL, keeping at most `capacity`, after a length word
-/// at `room`.
+/// at `room`. `ends`: what follows the `capacity` bytes is no part of it.
 #[inline(always)]
-pub fn string<const SIZE: usize>(room: *mut u8, address: u64, capacity: u64) -> bool {
+pub fn string<const SIZE: usize>(room: *mut u8, address: u64, capacity: u64, ends: bool) -> bool {
     let bytes = room.wrapping_add(8);
     // SAFETY: the caller made sure of SIZE bytes at `room`; the helper checks the user address.
     let read =
@@ -189,7 +189,11 @@ pub fn string<const SIZE: usize>(room: *mut u8, address: u64, capacity: u64) -> 
     // A string that fills the buffer may end there, or continue.
     let is_full = read as usize == SIZE - 8;
     let goes_on = is_full && number(address.wrapping_add(length), 1).is_some_and(|next| next != 0);
-    let cut = if length > kept || goes_on { STR_CUT } else { 0 };
+    let cut = if !ends && (length > kept || goes_on) {
+        STR_CUT
+    } else {
+        0
+    };
     // SAFETY: as above; ring records are aligned to 8 bytes and so are offsets in them.
     unsafe { room.cast::<u64>().write(kept | cut) };
     true

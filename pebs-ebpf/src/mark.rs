@@ -251,14 +251,15 @@ type Slot<'a> = (*mut u8, usize, &'a ArgProgram);
 #[inline(always)]
 fn string((payload, size, program): Slot<'_>, address: u64) -> bool {
     let (offset, capacity) = (program.offset as usize, u64::from(program.capacity));
+    let ends = program.is_signed != 0;
     if program.capacity as usize + 8 <= STR_SHORT {
         return size >= STR_SHORT
             && offset <= size - STR_SHORT
-            && arg::string::<STR_SHORT>(payload.wrapping_add(offset), address, capacity);
+            && arg::string::<STR_SHORT>(payload.wrapping_add(offset), address, capacity, ends);
     }
     size >= STR_LONG
         && offset <= size - STR_LONG
-        && arg::string::<STR_LONG>(payload.wrapping_add(offset), address, capacity)
+        && arg::string::<STR_LONG>(payload.wrapping_add(offset), address, capacity, ends)
 }
 
 #[inline(always)]

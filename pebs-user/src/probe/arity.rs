@@ -75,6 +75,7 @@ pub(super) fn last_argument(expr: &Expr) -> Option<u32> {
         Expr::Add(inner, _)
         | Expr::Deref(inner, _)
         | Expr::Str(inner, _)
+        | Expr::Chars(inner, ..)
         | Expr::Cast(inner, _) => last_argument(inner),
         Expr::Text(inner, length, _) => last_argument(inner).max(last_argument(length)),
     }

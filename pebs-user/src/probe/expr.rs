@@ -96,6 +96,8 @@ pub enum Expr {
     Deref(Box<Self>, Option<Type>),
     /// `str(X)` or `str(X, MOST)`: up to a NUL, at most MOST bytes kept.
     Str(Box<Self>, Option<u32>),
+    /// An array of this many characters at X: up to a NUL or its end, at most MOST bytes kept. Made of a path.
+    Chars(Box<Self>, u32, Option<u32>),
     /// `str(X, LENGTH)` or `str(X, LENGTH, MOST)`: LENGTH bytes, at most MOST kept.
     Text(Box<Self>, Box<Self>, Option<u32>),
     /// `X:TYPE` where X is not a dereference: its low bytes.
@@ -113,6 +115,7 @@ impl Expr {
             Self::Add(inner, _)
             | Self::Deref(inner, _)
             | Self::Str(inner, _)
+            | Self::Chars(inner, ..)
             | Self::Cast(inner, _) => inner.uses_retval(),
             Self::Text(inner, length, _) => inner.uses_retval() || length.uses_retval(),
         }
@@ -129,6 +132,7 @@ impl Expr {
             Self::Add(inner, _)
             | Self::Deref(inner, _)
             | Self::Str(inner, _)
+            | Self::Chars(inner, ..)
             | Self::Cast(inner, _) => inner.has_path(),
             Self::Text(inner, length, _) => inner.has_path() || length.has_path(),
         }

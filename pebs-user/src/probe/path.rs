@@ -18,9 +18,10 @@ use super::expr::{Expr, Path, RETVAL, Step, Type};
 use crate::binary::debuginfod::Debuginfod;
 use crate::binary::dwarf::{DebugInfo, Slice};
 use crate::binary::elf::Binary;
-use crate::binary::parameters::{Convention, Held, Reader, Typed, is_structure};
+use crate::binary::parameters::{Convention, Held, Reader, Typed, byte_size, is_structure};
 use crate::binary::units::{Kind, Node, Units};
 pub(super) use ids::lower_ids;
+use text::chars;
 
 /// Maximum nesting of types followed.
 const MAX_DEPTH: u32 = 16;
@@ -65,6 +66,8 @@ pub(super) fn lower(expr: &Expr, binary: &Binary, scope: Scope) -> Result<Lowere
     }
     with_types(binary, scope, |types| match expr {
         Expr::Path(path) => types.value(types.walk(path)?),
+        Expr::Str(inner, most) => types.string(inner, *most),
+        Expr::Deref(inner, Some(Type::Str)) => types.string(inner, None),
         Expr::Text(address, length, most) => Ok(Lowered {
             expr: Expr::Text(
                 Box::new(types.inside(address)?),
@@ -73,7 +76,6 @@ pub(super) fn lower(expr: &Expr, binary: &Binary, scope: Scope) -> Result<Lowere
             ),
             names: None,
         }),
-        Expr::Str(inner, Some(most)) if matches!(**inner, Expr::Path(_)) => types.cut(inner, *most),
         other => Ok(Lowered {
             expr: types.inside(other)?,
             names: None,
@@ -458,6 +460,7 @@ impl<'a> Types<'_, 'a> {
         let kind = self.stripped(found.kind)?;
         let plain = |expr| Ok(Lowered { expr, names: None });
         let text = found.text.clone();
+        self.not_wide(&found)?;
         match kind.tag() {
             gimli::DW_TAG_base_type | gimli::DW_TAG_enumeration_type => {
                 let names =
@@ -476,6 +479,13 @@ impl<'a> Types<'_, 'a> {
                 if kind.target().is_some_and(|target| self.is_char(target)) {
                     return plain(Expr::Str(Box::new(found.pointer()), None));
                 }
+                if tag != gimli::DW_TAG_pointer_type
+                    && let Some(Ok(array)) = kind.target().map(|target| self.stripped(target))
+                    && array.target().is_some_and(|element| self.is_char(element))
+                    && array.tag() == gimli::DW_TAG_array_type
+                {
+                    return plain(chars(found.pointer(), &array, None));
+                }
                 if self.is_reference(tag)
                     && let Some(target) = kind.target()
                     && let Ok(structure) = self.stripped(target)
@@ -492,7 +502,7 @@ impl<'a> Types<'_, 'a> {
             gimli::DW_TAG_array_type
                 if found.in_memory && kind.target().is_some_and(|e| self.is_char(e)) =>
             {
-                plain(Expr::Str(Box::new(found.expr), None))
+                plain(chars(found.expr, &kind, None))
             }
             _ => self.structure(found, &kind),
         }
@@ -573,18 +583,9 @@ impl<'a> Types<'_, 'a> {
         let Ok(kind) = self.stripped(kind) else {
             return false;
         };
-        let size = kind
-            .attr_value(gimli::DW_AT_byte_size)
-            .and_then(|v| v.udata_value());
-        let text = matches!(
-            kind.attr_value(gimli::DW_AT_encoding),
-            Some(AttributeValue::Encoding(
-                gimli::DW_ATE_signed_char | gimli::DW_ATE_unsigned_char
-            ))
-        );
         // `unsigned char` and the like are bytes, not text.
         let name = self.reader.units.name(&kind);
-        size == Some(1) && text && name.as_deref() == Some("char")
+        byte_size(&kind) == Some(1) && matches!(name.as_deref(), Some("char" | "char8_t"))
     }
 
     /// The type without typedefs and qualifiers.

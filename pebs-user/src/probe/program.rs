@@ -100,6 +100,7 @@ pub(crate) fn compile(
 ) -> Result<Compiled, (String, Option<String>)> {
     match expr {
         Expr::Str(address, length) => string(address, *length, arguments),
+        Expr::Chars(address, size, most) => chars(address, *size, *most, arguments),
         Expr::Deref(address, Some(Type::Str)) => string(address, None, arguments),
         Expr::Text(address, length, most) => text(address, length, *most, arguments),
         Expr::Deref(address, r#type) => {
@@ -139,7 +140,7 @@ pub(crate) struct Batch {
 pub(crate) fn compile_ids(ids: &Ids, arguments: Arguments<'_>) -> Result<Batch, Refusal> {
     let r#type = ids.r#type.unwrap_or(Type::Unsigned(8));
     let count = match &ids.count {
-        Expr::Str(..) => {
+        Expr::Str(..) | Expr::Chars(..) => {
             return refuse(
                 "the number of items must not be a string",
                 "for example arg3",
@@ -243,7 +244,7 @@ fn operand(expr: &Expr, arguments: Arguments<'_>) -> Result<Operand, Refusal> {
             "an inner dereference reads a pointer of 8 bytes",
             "give the type of the last one only: *(*(arg1+8)+16):u32",
         ),
-        Expr::Str(..) | Expr::Text(..) => refuse(
+        Expr::Str(..) | Expr::Chars(..) | Expr::Text(..) => refuse(
             "a string can't be part of another value",
             "name it by itself",
         ),
@@ -334,6 +335,19 @@ fn string(expr: &Expr, length: Option<u32>, arguments: Arguments<'_>) -> Result<
             ..program
         },
     })
+}
+
+/// Program for the text in an array of `size` characters.
+fn chars(
+    address: &Expr,
+    size: u32,
+    most: Option<u32>,
+    arguments: Arguments<'_>,
+) -> Result<Compiled, Refusal> {
+    let most = most.unwrap_or(STRING_SLOT - 8);
+    let mut text = string(address, Some(most.min(size)), arguments)?;
+    text.program.is_signed = (size <= most).into();
+    Ok(text)
 }
 
 /// Program for a text of known length.

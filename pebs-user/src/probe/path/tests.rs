@@ -73,7 +73,6 @@ fn paths_are_offsets() {
         ("pkt->hdr.id", "*(arg1+12):i32"),
         ("pkt->hdr.kind", "*(arg1+8):u16"),
         ("pkt->uri", "str(*(arg1+24))"),
-        ("pkt->hdr.tag", "str(arg1+16)"),
         ("str(pkt->uri, 128)", "str(*(arg1+24), 128)"),
         ("pkt->next->next->hdr.id", "*(*(*(arg1+32)+32)+12):i32"),
         ("pkt->next", "*(arg1+32)"),
@@ -108,6 +107,68 @@ fn places_of_members() {
     assert_eq!(added(&[0x12, 0x06, 0x10, 0x18, 0x1c, 0x06, 0x22]), None);
     assert_eq!(added(&[0x23, 0x08, 0x06]), None);
     assert_eq!(added(&[]), None);
+}
+
+const TEXTS: &str = r#"
+#include <array>
+#include <cstdint>
+#include <string>
+struct top { long t; };
+struct part { char tag[4]; char more[12]; };
+struct row : virtual top {
+  long id; char name[8]; char next[100]; unsigned char bytes[4]; part in; std::array<char, 6> six;
+  wchar_t *wide; const char16_t *w16; std::wstring ws; std::u16string u16; char32_t w32[4]; std::string s; char open[]; };
+volatile long sink;
+__attribute__((noipa)) void handle(row *r, const char (&eight)[8]) { sink += r->id + eight[0]; }
+int main(int argc, char **) { static row r; static char e[8]; handle(&r, e); return argc - 1; }
+"#;
+
+/// The text in an array ends with the array, whatever is behind it; texts of wide characters and fields of virtual
+/// bases are refused.
+#[test]
+fn texts_of_set_size() {
+    let cpp = compile("g++", TEXTS, &["-O1", "-g", "-fno-inline"]);
+    let size = |expression: &str| {
+        let it = program(&cpp, expression);
+        assert_eq!(it.kind, ArgKind::Str as u8, "{expression}");
+        (it.capacity, it.is_signed)
+    };
+    let cases = [
+        ("r->name", (8, 1)),
+        ("str(r->name)", (8, 1)),
+        ("str(r->name, 8)", (8, 1)),
+        ("str(r->name, 5)", (5, 0)),
+        ("str(r->name + 3)", (5, 1)),
+        ("*(r->name):str", (8, 1)),
+        ("r->next", (56, 0)),
+        ("str(r->next, 200)", (100, 1)),
+        ("str(r->bytes)", (4, 1)),
+        ("r->in.tag", (4, 1)),
+        ("r->six", (6, 1)),
+        ("eight", (8, 1)),
+        ("r->open", (56, 0)),
+        ("r->s", (56, 0)),
+    ];
+    for (expression, expected) in cases {
+        assert_eq!(size(expression), expected, "{expression}");
+    }
+    let name = program(&cpp, "r->name");
+    let id = program(&cpp, "r->id");
+    assert_eq!(i64::from(name.add), i64::from(id.derefs[0]) + 8);
+    for (expression, what) in [
+        ("r->wide", "wchar_t"),
+        ("str(r->wide)", "wchar_t"),
+        ("r->w16", "char16_t"),
+        ("str(r->w32)", "char32_t"),
+        ("r->ws", "wchar_t"),
+        ("r->u16", "char16_t"),
+        ("str(r->name + 8)", "no byte 8"),
+        ("r->t", "no fixed place"),
+    ] {
+        let (error, _) = refused(&cpp, expression);
+        assert!(error.contains(what), "{expression}: {error}");
+    }
+    assert_eq!(program(&cpp, "r->wide:u64").steps, 1);
 }
 
 /// The item id, too, and numbers of an enumeration have their names in a column of text.
