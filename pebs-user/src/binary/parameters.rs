@@ -280,6 +280,20 @@ impl<'a> Reader<'_, 'a> {
         self.units.type_of(&Node::of(&self.unit, function)?)
     }
 
+    /// Whether a function is declared without a result. Not if a part of its declaration can't be read, or in languages
+    /// that declare results otherwise.
+    pub(crate) fn returns_nothing(&self, function: UnitOffset) -> bool {
+        let node = Node::of(&self.unit, function);
+        let nodes = std::iter::successors(node, |node| self.units.origin(node)).take(MAX_ORIGINS);
+        let nodes: Vec<_> = nodes.collect();
+        let has = |node: &Node<'_>, name| node.attr_value(name).is_some();
+        let is_whole = nodes.last().is_some_and(|last| {
+            !has(last, gimli::DW_AT_abstract_origin) && !has(last, gimli::DW_AT_specification)
+        });
+        let is_typed = nodes.iter().any(|node| has(node, gimli::DW_AT_type));
+        is_whole && !is_typed && (self.is_c() || self.is_rust())
+    }
+
     /// Whether a function writes its result to memory that its caller has for it.
     /// Source: System V ABI for x86-64, 3.2.3; of C++ the Itanium ABI, 3.1.3.1.
     pub(crate) fn returns_in_memory(&self, function: UnitOffset) -> bool {

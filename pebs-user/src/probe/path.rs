@@ -58,11 +58,17 @@ pub(super) struct Lowered {
 /// # Errors
 /// No debug information, no such name, or a value that can't be read.
 pub(super) fn lower(expr: &Expr, binary: &Binary, scope: Scope) -> Result<Lowered, Refusal> {
+    let as_written = || Lowered {
+        expr: expr.clone(),
+        names: None,
+    };
+    if matches!(expr, Expr::Retval) && scope.returning {
+        // Without debug information it is the register.
+        let returned = with_types(binary, scope, |types| Ok(types.returned()));
+        return returned.unwrap_or_else(|_| Ok(as_written()));
+    }
     if !expr.has_path() {
-        return Ok(Lowered {
-            expr: expr.clone(),
-            names: None,
-        });
+        return Ok(as_written());
     }
     with_types(binary, scope, |types| match expr {
         Expr::Path(path) => types.value(types.walk(path)?),
@@ -286,6 +292,58 @@ impl<'a> Types<'_, 'a> {
                     "the compiler may have taken it away; floats and structures are passed otherwise"
                         .to_owned(),
                 ),
+            )
+        })
+    }
+
+    /// `retval` alone: what the register holds by the declared type.
+    fn returned(&self) -> Result<Lowered, Refusal> {
+        const FIRST: &str =
+            "retval:u64 is %rax as it is; floating-point results are in %xmm0, which is not read";
+        let reader = &self.reader;
+        let register = Lowered {
+            expr: Expr::Retval,
+            names: None,
+        };
+        let Some(function) = reader.subprogram_at(self.function) else {
+            return Ok(register);
+        };
+        let Some(kind) = reader.result_of(function) else {
+            return if reader.returns_nothing(function) {
+                refuse("the function returns nothing, so there is no retval", FIRST)
+            } else {
+                Ok(register)
+            };
+        };
+        let Ok(node) = self.stripped(kind) else {
+            return Ok(register);
+        };
+        let in_memory = reader.returns_in_memory(function);
+        if is_structure(node.tag()) && !in_memory {
+            return refuse(
+                "the result is a small structure, which is returned in registers",
+                "retval is the first register: retval:u64",
+            );
+        }
+        let is_number = matches!(
+            node.tag(),
+            gimli::DW_TAG_base_type | gimli::DW_TAG_enumeration_type
+        );
+        if !is_number && !in_memory {
+            return Ok(register);
+        }
+        let result = self.value(TypedValue {
+            expr: Expr::Retval,
+            in_memory,
+            second: None,
+            kind,
+            text: RETVAL.to_owned(),
+        });
+        result.map_err(|(what, hint)| {
+            (
+                what,
+                hint.filter(|_| in_memory)
+                    .or_else(|| Some(FIRST.to_owned())),
             )
         })
     }

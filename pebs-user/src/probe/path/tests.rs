@@ -171,6 +171,60 @@ fn texts_of_set_size() {
     assert_eq!(program(&cpp, "r->wide:u64").steps, 1);
 }
 
+const RETURNS: &str = r#"
+#include <stdbool.h>
+struct pair { int a, b; };
+enum way { IN = -1, OUT = 2 };
+volatile long sink;
+#define F(type, name, value) __attribute__((noipa)) type name(long a) { sink += a; return value; }
+F(int, r_int, -a) F(signed char, r_char, a) F(unsigned short, r_ushort, a) F(bool, r_bool, a & 1) F(long, r_long, a)
+F(enum way, r_enum, a & 1 ? IN : OUT) F(void *, r_ptr, (void *)a) F(const char *, r_str, "a") F(double, r_dbl, a)
+F(struct pair, r_pair, ((struct pair){a, 2})) F(void, r_void, )
+int main(int n, char **v) {
+  r_void(n); return r_int(n) + r_char(n) + r_ushort(n) + r_bool(n) + r_long(n) + r_enum(n) + (long)r_ptr(n) + *r_str(n)
+    + r_dbl(n) + r_pair(n).a; }
+"#;
+
+/// The declared type says what `retval` is; without debug information it is the register.
+#[test]
+fn declared_results() {
+    let typed = compile("gcc", RETURNS, &["-O2", "-g", "-fno-inline"]);
+    let bare = compile("gcc", RETURNS, &["-O2", "-fno-inline"]);
+    let at = |program: &Program, spec: &str| {
+        let set = resolve(&[program.spec(spec)], &ResolveOptions::default());
+        let set = set.unwrap_or_else(|error| panic!("{spec}: {error}"));
+        set.probes[0].sites[0].config.named[0]
+    };
+    for (name, type_) in [
+        ("r_int", "i32"),
+        ("r_char", "i8"),
+        ("r_ushort", "u16"),
+        ("r_bool", "u8"),
+        ("r_long", "i64"),
+        ("r_enum", "i32"),
+        ("r_ptr", "u64"),
+        ("r_str", "u64"),
+    ] {
+        let [plain, cast] =
+            [String::new(), format!(":{type_}")].map(|cast| format!("{name}(x=retval{cast})"));
+        assert_eq!(at(&typed, &plain), at(&typed, &cast), "{name}");
+        assert_eq!(
+            at(&bare, &plain),
+            at(&bare, &format!("{name}(x=retval:u64)"))
+        );
+    }
+    for (name, what) in [
+        ("r_dbl", "floating-point"),
+        ("r_pair", "small structure"),
+        ("r_void", "returns nothing"),
+    ] {
+        let spec = typed.spec(&format!("{name}(x=retval)"));
+        let error = resolve(&[spec], &ResolveOptions::default()).expect_err(name);
+        assert!(error.to_string().contains(what), "{name}: {error}");
+        assert_eq!(at(&bare, &format!("{name}(x=retval)")).width, 8);
+    }
+}
+
 /// The item id, too, and numbers of an enumeration have their names in a column of text.
 #[test]
 fn ids_and_names() {
