@@ -252,6 +252,7 @@ impl Plan {
         if args.with.contains(&Extra::Freq) && frequencies.is_empty() {
             notes.push(NO_FREQUENCY.to_owned());
         }
+        let jitter = default_jitter(args, &events, transport.how);
         let has_access = events.iter().any(|event| event.access != 0);
         let sample_bytes = SAMPLE_BYTES + if has_access { ACCESS_BYTES } else { 0 };
         let inlined = if args.inlined {
@@ -291,7 +292,7 @@ impl Plan {
             segment: args.segment,
             max_loss: args.max_loss,
             overhead,
-            jitter: args.jitter.unwrap_or_else(|| default_jitter(args)),
+            jitter: args.jitter.unwrap_or(jitter),
             reset_typed: args.reset.is_some(),
             force: args.force,
             format: args.format,
@@ -389,12 +390,13 @@ impl Plan {
 }
 
 /// How far distances between samples vary unless it is given, percent.
-fn default_jitter(args: &RecordArgs) -> f64 {
-    match args.item() {
-        None => DEFAULT_PERCENT,
-        // Samples alone tell where items are: a long distance would miss some.
-        Some(_) => 0.0,
-    }
+///
+/// Samples of `--item-..` alone tell where items are: a long distance would miss some. Events of the CPU were never
+/// recorded on hardware with varying distances.
+fn default_jitter(args: &RecordArgs, events: &[ResolvedEvent], transport: Transport) -> f64 {
+    let clocks = events.iter().all(|event| event.class == EventClass::Clock);
+    let varies = args.item().is_none() && clocks && transport == Transport::Bpf;
+    if varies { DEFAULT_PERCENT } else { 0.0 }
 }
 
 /// Warning if a process of `-p` runs none of the probed files.
