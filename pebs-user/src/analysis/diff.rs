@@ -1,8 +1,8 @@
 //! Compares two traces: which function's time per item changed, and how certain that is.
 //!
 //! A function is the same in both if its name and the file name of its module are, where the probed binary may have
-//! another name in each (`app-old`, `app-new`); functions named by their address, and those with few samples, are
-//! compared module by module. The time per item is estimated as in [`crate::analysis::pool`], its error from 64 periods
+//! another name in each (`app-old`, `app-new`); functions named by their address, unless their module is the same build
+//! in both, and those with few samples, are compared module by module. The time per item is estimated as in [`crate::analysis::pool`], its error from 64 periods
 //! of the run, or from 16 longer ones where that is larger (batch means); figures from few samples have at least the
 //! error of counting so few.
 //!
@@ -32,6 +32,7 @@ mod tests;
 
 use std::path::Path;
 
+use rustc_hash::{FxHashMap, FxHashSet};
 use thiserror::Error;
 
 use self::figures::{Figure, Name, PERIODS, ProbeFigures, as_rare};
@@ -46,11 +47,12 @@ use super::explain::model::CauseKind;
 use super::explain::sums::Summing;
 use super::explain::{ExplainOptions, Timing, Unit};
 use super::report::names::Names;
-use super::report::text::NO_SWITCHES;
+use super::report::text::{NO_SWITCHES, file_name};
 use super::report::{LossVisits, MIN_SAMPLES};
 use crate::failure::Hint;
 use crate::store::reader::{ReadError, Trace};
 use crate::store::run::{CountedInfo, RunInfo};
+use crate::store::view::{Select as _, View as _, columns};
 
 /// Rows of the comparison.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -136,7 +138,9 @@ pub(crate) fn diff(
         }
     })?;
     compare_runs(&before.info, &after.info, &mut notes);
-    let mut figures = (read(before, options)?, read(after, options)?);
+    let same = same_builds(before, after)?;
+    let read = |trace| read(trace, options, &same);
+    let mut figures = (read(before)?, read(after)?);
     for (from, to) in renamed(&before.info, &after.info, &pairs) {
         let known = |(_, it): &(u16, ProbeFigures)| it.has_module(&from);
         if !figures.0.iter().any(known) {
@@ -296,8 +300,45 @@ fn compare_runs(before: &RunInfo, after: &RunInfo, notes: &mut Vec<String>) {
     }
 }
 
-/// Figures of every probe of a trace that has items, by its number.
-fn read(trace: &Trace, options: &DiffOptions) -> Result<Vec<(u16, ProbeFigures)>, DiffError> {
+columns! {
+    struct Modules of functions { module, build_id }
+}
+
+/// Build id of each module of a trace, by its file name; `None` where there are several.
+fn builds(trace: &Trace) -> Result<FxHashMap<String, Option<String>>, ReadError> {
+    let mut builds: FxHashMap<String, Option<String>> = FxHashMap::default();
+    for batch in Modules::scan(trace)? {
+        let batch = batch?;
+        let columns = Modules::of(&batch)?;
+        for row in 0..batch.num_rows() {
+            let (Some(module), Some(id)) = (columns.module.get(row), columns.build_id.get(row))
+            else {
+                continue;
+            };
+            let new = || Some(id.to_owned());
+            let known = builds.entry(file_name(module).to_owned());
+            let known = known.or_insert_with(new);
+            if known.as_deref() != Some(id) {
+                *known = None;
+            }
+        }
+    }
+    Ok(builds)
+}
+
+/// File names of the modules that are the same build in both traces.
+fn same_builds(before: &Trace, after: &Trace) -> Result<FxHashSet<String>, ReadError> {
+    let (mut before, after) = (builds(before)?, builds(after)?);
+    before.retain(|module, id| id.is_some() && after.get(module) == Some(&*id));
+    Ok(before.into_keys().collect())
+}
+
+/// Figures of every probe of a trace that has items, by its number. `same`: see [`ProbeFigures::new`].
+fn read(
+    trace: &Trace,
+    options: &DiffOptions,
+    same: &FxHashSet<String>,
+) -> Result<Vec<(u16, ProbeFigures)>, DiffError> {
     if let Some(keep) = &trace.info.keep {
         return Err(DiffError::Nothing {
             trace: name(trace),
@@ -353,7 +394,8 @@ fn read(trace: &Trace, options: &DiffOptions) -> Result<Vec<(u16, ProbeFigures)>
     let probes = each.map(|((section, sums), counted)| {
         let of = &items.probes[usize::from(section.probe)];
         let what = (of.specs.concat(), &section.members[..]);
-        let mut figures = ProbeFigures::new(what, &items, sums.typical, &naming, options.by);
+        let mut figures =
+            ProbeFigures::new(what, &items, sums.typical, &naming, (options.by, same));
         figures.counted = (counted, trace.info.counted.clone());
         (of.probe_ids[0], figures)
     });

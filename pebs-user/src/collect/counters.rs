@@ -95,8 +95,10 @@ impl Counters {
     /// Threads are listed until no new one is found. A thread started by an already opened one between two listings
     /// has both an inherited counter and its own: it is sampled twice as often, which the estimates allow for.
     ///
+    /// A process that has ended has none.
+    ///
     /// # Errors
-    /// The kernel refused a counter, or [`SessionError::Ended`].
+    /// The kernel refused a counter.
     pub(super) fn on_processes(recipe: &Recipe<'_>, pids: &[Pid]) -> Result<Self, SessionError> {
         let mut counters = Self::default();
         for &pid in pids {
@@ -215,15 +217,7 @@ impl Counters {
         recipe: &Recipe<'_>,
         pids: &[Pid],
     ) -> Result<(), SessionError> {
-        let mut new = Self::default();
-        for pid in pids {
-            match Self::on_processes(recipe, std::slice::from_ref(pid)) {
-                Ok(counters) => new.extend(counters),
-                // It ended meanwhile.
-                Err(SessionError::Ended(_)) => {}
-                Err(error) => return Err(error),
-            }
-        }
+        let mut new = Self::on_processes(recipe, pids)?;
         new.enable()?;
         self.disable();
         new.closed = self.times();
@@ -232,16 +226,15 @@ impl Counters {
     }
 }
 
-/// The threads of a process that are to be counted.
+/// The threads of a process that are to be counted; none if it has ended.
 pub(super) fn threads_of(pid: Pid, only: &[Tid]) -> Result<Vec<Tid>, SessionError> {
-    let listed = process::threads(pid).ok_or_else(|| {
+    let Some(mut threads) = process::threads(pid) else {
         // Checking its existence needs no descriptor, listing does.
-        match std::fs::read_dir(format!("/proc/{}/task", pid.0)) {
-            Err(source) if process::exists(pid) => SessionError::Threads { pid, source },
-            _ => SessionError::Ended(pid),
-        }
-    });
-    let mut threads = listed?;
+        return match std::fs::read_dir(format!("/proc/{}/task", pid.0)) {
+            Err(source) if process::exists(pid) => Err(SessionError::Threads { pid, source }),
+            _ => Ok(Vec::new()),
+        };
+    };
     threads.retain(|tid| is_wanted(only, *tid));
     Ok(threads)
 }

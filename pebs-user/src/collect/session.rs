@@ -258,7 +258,7 @@ impl Session {
     /// followed already.
     ///
     /// # Errors
-    /// The kernel refused, or a process does not exist.
+    /// The kernel refused.
     pub(crate) fn trace(&self, pids: &[Pid]) -> Result<Vec<Pid>, SessionError> {
         let mut traced: Vec<Pid> = Vec::new();
         let mut found: Vec<Pid> = pids.to_vec();
@@ -276,9 +276,6 @@ impl Session {
             found = children.filter(|child| !traced.contains(child)).collect();
             found.sort_unstable();
             found.dedup();
-        }
-        if let Some(gone) = pids.iter().find(|pid| !process::exists(**pid)) {
-            return Err(SessionError::Ended(*gone));
         }
         Ok(traced)
     }

@@ -187,6 +187,8 @@ pub(crate) struct Maker {
     pub each_visit: fn(&mut VisitRow),
     pub each_wait: fn(&mut WaitRow<'static>),
     pub each_sample: fn(&mut SampleRow),
+    /// Build id of all modules.
+    pub build_id: Option<&'static str>,
     visits: u64,
     /// ns on the CPU until the next sample.
     phase: i64,
@@ -221,6 +223,7 @@ impl Maker {
             each_visit: |_| (),
             each_wait: |_| (),
             each_sample: |_| (),
+            build_id: None,
             visits: 0,
             phase: 7_000,
             stacks: Vec::new(),
@@ -413,6 +416,7 @@ impl Maker {
                 function_id: FunctionId(*id),
                 name: Some((*name).to_owned()).filter(|it| !it.is_empty()),
                 module: Some((*module).to_owned()),
+                build_id: self.build_id.map(str::to_owned),
                 offset: Some(begin_of(*id)),
                 size: Some(0x100),
                 kernel: *module == "[kernel]",

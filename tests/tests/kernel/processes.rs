@@ -43,6 +43,25 @@ fn fork_of_a_process() {
     check::same_end(&finished, &alone);
 }
 
+/// Children that end while the recording starts are no error.
+#[test]
+fn children_that_end_at_the_start() {
+    need!(machine::root());
+    let mut parent = Command::new("sh");
+    parent.args(["-c", "echo begun >&2; while :; do sleep 0.02; done"]);
+    let mut parent = process::Running::start(&mut parent);
+    parent.wait_for_line("begun");
+    let recording = Recorder::new("libc.so.6:nanosleep")
+        .beside()
+        .args(&["--duration", "0.5"])
+        .attach(parent.pid())
+        .finish();
+    assert_eq!(recording.tool.code(), Some(0), "{}", recording.tool);
+    let pids: BTreeSet<u64> = recording.trace().visits().iter().map(|it| it.pid).collect();
+    assert!(pids.len() > 1, "items of children: {pids:?}");
+    parent.signal(Signal::TERM);
+}
+
 /// `-p` traces that process and no other of the same binary.
 #[test]
 fn only_the_process_asked_for() {
@@ -118,6 +137,29 @@ fn duration() {
     let length = Duration::from_nanos(trace.json["duration_ns"].as_u64().unwrap());
     assert!(length >= Duration::from_millis(500), "{length:?}");
     assert!(!trace.visits().is_empty());
+}
+
+/// A command that outlives its recording is reported, whether a signal or the time ended that.
+#[test]
+fn command_that_goes_on() {
+    need!(machine::root());
+    let script = "exec > /dev/null 2>&1; exec sleep 600";
+    let recorder = || Recorder::new("libc.so.6:nanosleep").beside();
+    let command = ["--", "sh", "-c", script];
+    let timed = recorder().args(&["--duration", "0.2"]).args(&command);
+    let ended = [
+        timed.start().finish(),
+        recorder().args(&command).start().stop(),
+    ];
+    for recording in ended {
+        let tool = &recording.tool;
+        assert_eq!(tool.code(), Some(0), "{tool}");
+        let (_, rest) = tool.stderr.split_once("the command (process ").unwrap();
+        let (pid, rest) = rest.split_once(')').unwrap();
+        let pid = rustix::process::Pid::from_raw(pid.parse().unwrap()).unwrap();
+        rustix::process::kill_process(pid, Signal::KILL).unwrap();
+        assert!(rest.starts_with(" goes on, without probes\n"), "{tool}");
+    }
 }
 
 /// A signal before the start of a recording ends it, even if a shell that started it in the background ignored

@@ -5,7 +5,7 @@
 //! periods (batch means), which covers everything that changes within a run. Differences between whole runs are not
 //! covered. Source: Law, "Simulation Modeling and Analysis", 9.5.3; Cochran, "Sampling Techniques", 6.3.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::DiffRows;
 use crate::analysis::counted::CountedSums;
@@ -96,28 +96,31 @@ pub(super) struct ProbeFigures {
 }
 
 impl ProbeFigures {
-    /// Figures from the sums over the items of a probe by period.
+    /// Figures from the sums over the items of a probe by period. `same`: file names of the modules that are the same
+    /// build in both traces.
     pub(super) fn new(
         (spec, members): (String, &[u32]),
         items: &Items,
         sums: ClassSums,
         naming: &Naming<'_>,
-        by: DiffRows,
+        (by, same): (DiffRows, &FxHashSet<String>),
     ) -> Self {
         let mut rows: FxHashMap<Name, (Blocks, u64)> = FxHashMap::default();
         for (key, (sum, samples)) in &sums.keys {
             let (kind, function, state) = naming.of(*key);
+            let module = function.module.map(|it| file_name(&it).to_owned());
+            let is_same_build = module.as_ref().is_some_and(|it| same.contains(it));
             // Names derived from addresses change with every build.
-            let named = function
-                .name
-                .filter(|name| !name.contains("+fn@0x") && by == DiffRows::Function);
+            let named = function.name.filter(|name| {
+                by == DiffRows::Function && (is_same_build || !name.contains("+fn@0x"))
+            });
             let kind = match (kind, &named) {
                 (CauseKind::Function, None) => CauseKind::Module,
                 (kind, _) => kind,
             };
             let name = Name {
                 kind,
-                module: function.module.map(|it| file_name(&it).to_owned()),
+                module,
                 name: named,
                 state,
                 kernel: function.kernel,

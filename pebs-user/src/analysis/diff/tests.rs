@@ -97,6 +97,35 @@ fn slower_function() {
     assert!(diff(&new, &old, &above(5.0)).unwrap().failed.is_empty());
 }
 
+/// Functions named by their address are compared one by one if both traces ran the same build, else as their module.
+#[test]
+fn functions_without_names() {
+    let run = |build_id, hash| {
+        let mut maker = Maker::new(info(&[SPEC]));
+        maker.build_id = build_id;
+        for _ in 0..200 {
+            maker.visit(&VisitFixture::new(0, "k", &[Ran(1, hash), Ran(2, 30_000)]));
+        }
+        let path = described_module(&maker.info);
+        maker.finish(&[
+            (1, "server+fn@0x1000", &path),
+            (2, "server+fn@0x2000", &path),
+        ])
+    };
+    let named = |before, after| {
+        let (old, new) = (run(before, 30_000), run(after, 40_000));
+        let found = diff(&old, &new, &DiffOptions::default()).unwrap();
+        let names = found.probes[0].rows.iter().map(|it| it.name.clone());
+        names.collect::<Vec<_>>()
+    };
+    let each = [Some("server+fn@0x1000"), Some("server+fn@0x2000")];
+    let mut same = named(Some("abc"), Some("abc"));
+    same.sort();
+    assert_eq!(same, each.map(|it| it.map(str::to_owned)));
+    assert_eq!(named(Some("abc"), Some("def")), [None]);
+    assert_eq!(named(None, None), [None]);
+}
+
 /// Builds whose binaries have different names are still compared function by function.
 #[test]
 fn renamed_binary() {

@@ -9,6 +9,7 @@ use pebs_common::record::Role;
 use super::Counting;
 use super::plan::Plan;
 use super::run::Recorded;
+use crate::binary::process;
 use crate::cmd::report::{self, Format};
 use crate::correlate::Crash;
 use crate::cost::calibrate::UnitCosts;
@@ -410,6 +411,13 @@ pub(super) fn close_counted(plan: Plan, recorded: Recorded) -> Result<Counting> 
     })
 }
 
+/// The process of the plan's command, if it still runs.
+fn command_that_goes_on(plan: &Plan) -> Option<Pid> {
+    let command = plan.pids.first().filter(|_| !plan.command.is_empty())?;
+    let runs = process::exists(*command) && !process::is_zombie(*command);
+    runs.then_some(*command)
+}
+
 /// Closes the trace, prints the report and remarks, returns the exit code.
 pub(super) fn finish(plan: &Plan, recorded: Recorded) -> ExitCode {
     let closed = close(
@@ -431,6 +439,8 @@ pub(super) fn finish(plan: &Plan, recorded: Recorded) -> ExitCode {
     say!("recording ended: {}", recorded.ended_by);
     if let Some(status) = recorded.command {
         say!("command {status}");
+    } else if let Some(pid) = command_that_goes_on(plan) {
+        say!("the command (process {}) goes on, without probes", pid.0);
     }
     let died = warn_of_crashes(plan, &closed.info.crashes);
     if closed.visits == 0 {

@@ -117,7 +117,8 @@ pub(super) fn record(plan: &mut Plan) -> Result<Recorded> {
     plan.symbolize.own_programs = Some(session.symbols());
     session.follow_tasks()?;
     let targets = Targets::open(&plan.pids, &plan.threads);
-    plan.pids = session.trace(&plan.pids)?;
+    let named = plan.pids.clone();
+    plan.pids = session.trace(&named)?;
     let count = Count::begin(plan, &session, &session_plan(plan), &rings.counters)?;
     if measuring.takes_time(plan) && plan.voice == Voice::Aloud {
         say!(
@@ -142,6 +143,13 @@ pub(super) fn record(plan: &mut Plan) -> Result<Recorded> {
     }
     let session_plan = session_plan(plan);
     session.open_events(&session_plan)?;
+    // Their children may have ended.
+    if let Some(gone) = named.iter().find(|pid| !process::exists(**pid)) {
+        return Err(Failure::new(
+            format!("process {} ended before it could be traced", gone.0),
+            "'pgrep NAME' finds the pids of those that run".to_owned(),
+        ));
+    }
     let prices = Prices::new(plan, &costs.units);
     let governor = match (plan.overhead, plan.events.first()) {
         (Some(bounds), Some(event)) if !plan.counting && !governor::holds_first(plan) => {

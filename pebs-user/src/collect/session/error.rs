@@ -54,9 +54,6 @@ pub(crate) enum SessionError {
         #[source]
         source: io::Error,
     },
-    /// A process ended before it could be traced.
-    #[error("process {} ended before it could be traced", .0.0)]
-    Ended(Pid),
 }
 
 impl Hint for SessionError {
@@ -77,7 +74,6 @@ impl Hint for SessionError {
                 Some(libc::EMFILE) => Some(limits::open_files().hint()),
                 _ => None,
             },
-            Self::Ended(_) => Some("'pgrep NAME' finds the pids of those that run".to_owned()),
         }
     }
 }
