@@ -61,6 +61,7 @@ int main(int argc, char **argv) {
   if (getenv("TRUTH_WAIT")) getchar();
   close(go[1]);
   while (wait(&status) > 0) bad += status != 0;
+  truth_write();
   printf("wrong %d\n", bad);
   return bad != 0;
 }

@@ -1,5 +1,4 @@
 //! Instructions that the kernel replaces, or can't single-step, are left alone.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use pebs_tests::recording::{Recorder, pebs_trace};
 use pebs_tests::workload::Workload;
