@@ -83,6 +83,8 @@ fn record(binary: &Path, args: &[&str]) -> Recording {
     fill(&mut client);
     let live = Recorder::new(&format!("{}:{ARGUMENTS}", binary.display()))
         .args(&["--event", "cpu-clock", "--reset", &RESET_NS.to_string()])
+        // Times of single items are counted in samples.
+        .args(&["--jitter", "0"])
         .args(args)
         .attach(server.pid());
     for key in keys() {

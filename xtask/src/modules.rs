@@ -31,13 +31,13 @@ const DIRECTIONS: &str = "
     present: terminal
     guide:
     binary: arch failure units files terminal
-    pmu: failure units limits
+    pmu: failure units rng limits
     perf: failure watch binary pmu
     stream: units binary pmu perf
     estimate: units rng
     store: arch failure units files watch limits ledger terminal stream estimate
     probe: arch failure units terminal binary store
-    collect: failure units files limits binary pmu perf stream store probe
+    collect: failure units files rng limits binary pmu perf stream store probe
     correlate: units ledger stream store probe
     symbolize: failure units binary stream store
     pipeline: units ledger pmu stream estimate store probe correlate symbolize

@@ -65,7 +65,7 @@ fn good_trace() {
         );
         if args.contains(&"json") {
             let json: Value = serde_json::from_str(&done.stdout).unwrap();
-            assert_eq!(json["explain_version"], 1, "{done}");
+            assert_eq!(json["explain_version"], 2, "{done}");
         }
     }
     let dir = recording.dir().display().to_string();

@@ -61,7 +61,7 @@ fn refused() {
         (String::new(), "no counts in it"),
         (
             "hello\n".to_owned(),
-            "neither output of 'perf stat -x,' nor a table",
+            "neither output of 'perf stat -x,' or 'perf stat -j' nor a table",
         ),
         (
             "id,duration,faults\n1,2,3\n4,5,6\n".to_owned(),

@@ -13,7 +13,7 @@ use crate::analysis::report::model::{FunctionName, OwnTimes};
 use crate::store::run::EventInfo;
 
 /// Version of the JSON keys; grows when one changes its meaning or goes away.
-pub(crate) const EXPLAIN_VERSION: u32 = 1;
+pub(crate) const EXPLAIN_VERSION: u32 = 2;
 
 /// An explanation of one trace.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -236,7 +236,7 @@ pub struct RecordArgs {
     #[arg(value_parser = event_count)]
     #[arg(help_heading = "What to record")]
     pub reset: Option<u64>,
-    /// Let distances between samples vary by chance, by this many percent around --reset
+    /// Vary distances between samples by chance, by up to this many percent
     ///
     /// Samples at equal distances fall on the same places of items that come at equal distances, and miss the others.
     /// So the distance is drawn anew as often as 0.5 % of a CPU allows, up to 2,000 times a second; the mean stays
