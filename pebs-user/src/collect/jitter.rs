@@ -162,11 +162,10 @@ impl Held<'_> {
         reset: ResetValue,
         counters: impl Iterator<Item = &'a Arc<PerfEvent>>,
     ) {
-        let Some(of) = self.0.events.iter_mut().find(|it| it.event == event) else {
-            return;
-        };
-        of.distances.set_mean(reset.0.get());
-        of.counters.clear();
+        if let Some(of) = self.varied(event) {
+            of.distances.set_mean(reset.0.get());
+            of.counters.clear();
+        }
         self.add(event, reset, counters);
     }
 
@@ -177,14 +176,18 @@ impl Held<'_> {
         reset: ResetValue,
         counters: impl Iterator<Item = &'a Arc<PerfEvent>>,
     ) {
-        let Some(of) = self.0.events.iter_mut().find(|it| it.event == event) else {
-            return;
-        };
-        of.counters.extend(counters.map(|counter| Varied {
-            value: counter.times().map_or(0, |it| it.value),
-            counter: Arc::clone(counter),
-            distance: reset.0.get(),
-        }));
+        if let Some(of) = self.varied(event) {
+            of.counters.extend(counters.map(|counter| Varied {
+                value: counter.times().map_or(0, |it| it.value),
+                counter: Arc::clone(counter),
+                distance: reset.0.get(),
+            }));
+        }
+    }
+
+    /// An event, if its distances vary.
+    fn varied(&mut self, event: EventId) -> Option<&mut OfEvent> {
+        self.0.events.iter_mut().find(|it| it.event == event)
     }
 }
 
