@@ -7,10 +7,17 @@
 static volatile uint64_t sink;
 static uint64_t steps[3];
 
+// A step is a multiplication that waits for the one before: wherever the loop stands in memory, it takes the same time.
+static inline void work(uint64_t n) {
+  uint64_t value = n | 1;
+  for (; n; n--) __asm__ volatile("imul %0, %0" : "+r"(value));
+  sink = value;
+}
+
 #define PART(name, part)           \
   PROBED void name(uint64_t n) {   \
     steps[part] += n;              \
-    for (; n; n--) sink += n;      \
+    work(n);                       \
   }
 PART(nine, 0)
 PART(seven, 1)
@@ -38,7 +45,7 @@ int main(int argc, char **argv) {
         ;
     }
     sum += handle(&it);
-    for (uint32_t n = 2 * rounds; n; n--) sink += n;
+    work(2 * rounds);
   }
   truth_note("nine", steps[0]);
   truth_note("seven", steps[1]);

@@ -106,12 +106,12 @@ pub(crate) struct Held<'a>(MutexGuard<'a, State>);
 
 impl Jitter {
     /// Starts it for those events whose distances can vary; `None` if there are none.
-    pub(crate) fn start(events: &[ResolvedEvent], percent: f64) -> Option<Self> {
+    pub(crate) fn start(events: &[ResolvedEvent], percent: f64, sample_ns: f64) -> Option<Self> {
         let seed = |n: u8| crate::collect::drain::now().0 ^ u64::from(n) << 56;
         let varied = (0..).zip(events).filter_map(|(n, event)| {
             Some(OfEvent {
                 event: EventId(n),
-                distances: Distances::of(event, percent, seed(n))?,
+                distances: Distances::of(event, percent, sample_ns, seed(n))?,
                 counters: Vec::new(),
             })
         });

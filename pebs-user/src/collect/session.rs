@@ -87,6 +87,8 @@ pub(crate) struct SessionPlan<'a> {
     pub ring_bytes: u32,
     /// How far distances between samples vary, percent; 0: they are equal.
     pub jitter: f64,
+    /// Expected cost of a sample, ns; 0 if it is unknown.
+    pub sample_ns: f64,
     /// How samples are read from the kernel.
     pub transport: Transport,
     /// Whether to record switches.
@@ -604,7 +606,7 @@ impl Session {
         if self.counting {
             return;
         }
-        self.jitter = Jitter::start(plan.events, plan.jitter);
+        self.jitter = Jitter::start(plan.events, plan.jitter, plan.sample_ns);
         let Some(jitter) = &self.jitter else { return };
         let mut held = jitter.hold();
         for n in 0..plan.events.len() {

@@ -28,6 +28,10 @@ pub(crate) const MAX_PERCENT: f64 = 95.0;
 /// Smallest reset value that is varied. Smaller ones are for events that are counted rather than sampled.
 const LEAST: u64 = 100;
 
+/// Shortest distance of a clock in costs of a sample. If a sample takes as long as the distance, the program stands
+/// still until the next change, and all samples meanwhile are of one item.
+const PROGRESS: f64 = 2.5;
+
 /// Samples after which most of an error of the mean is corrected.
 const MEMORY: f64 = 200.0;
 
@@ -50,11 +54,16 @@ pub(crate) struct Distances {
 }
 
 impl Distances {
-    /// Distances of an event; `None` if they should not or can't vary.
-    pub(crate) fn of(event: &ResolvedEvent, percent: f64, seed: u64) -> Option<Self> {
+    /// Distances of an event whose samples take `sample_ns` each; `None` if they should not or can't vary.
+    pub(crate) fn of(
+        event: &ResolvedEvent,
+        percent: f64,
+        sample_ns: f64,
+        seed: u64,
+    ) -> Option<Self> {
         let reset = event.reset.0.get();
         let (least, step) = match event.class {
-            EventClass::Clock => (MIN_CLOCK_NS, 1),
+            EventClass::Clock => (MIN_CLOCK_NS.max((PROGRESS * sample_ns) as u64), 1),
             EventClass::Hardware {
                 unit: HardwareUnit::Ibs,
                 ..
@@ -85,7 +94,9 @@ impl Distances {
         let scale = (-self.debt / (self.mean * MEMORY)).exp();
         let around = 1.0 + self.spread * (2.0 * chance - 1.0);
         let drawn = (self.mean * scale.clamp(1.0 / MOST, MOST) * around) as u64;
-        (drawn / self.step * self.step).max(self.least)
+        // A reset value that is shorter still was asked for.
+        let least = self.least.min(self.mean as u64);
+        (drawn / self.step * self.step).max(least)
     }
 
     /// This many events were counted while `samples` samples came.

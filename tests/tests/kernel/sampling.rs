@@ -414,20 +414,21 @@ fn shares(trace: &Trace) -> HashMap<String, (f64, f64)> {
 }
 
 /// Items of equal length, of few lengths and in step with a timer: each function has the share of the samples that it
-/// has of the time, as distances between samples vary.
+/// has of the time, as distances between samples vary. Not for distances of a few times what a sample takes: how far
+/// these are off is in tests/measurements.md.
 #[test]
 fn regular_items() {
     need!(machine::root());
     let workload = Workload::build("regular");
     for (args, reset) in [
-        (["12000", "800", "1", "0"], Some("50021")),
-        (["9000", "1200", "1", "0"], Some("61003")),
-        (["4000", "800", "5", "0"], Some("100003")),
-        (["8000", "800", "1", "100"], Some("100000")),
-        (["9000", "1200", "1", "0"], None),
+        (["45000", "450", "1", "0"], Some("150007")),
+        (["20000", "300", "5", "0"], Some("100003")),
+        (["24000", "300", "1", "100"], Some("100000")),
+        (["45000", "450", "1", "0"], None),
     ] {
         let reset = reset.map(|reset| ["--reset", reset]);
         let (recording, truth) = Recorder::new(&workload.spec(super::ID))
+            .own_pace()
             .args(&["--event", "cpu-clock", "--force"])
             .args(reset.as_ref().map_or(&[], |it| it.as_slice()))
             .workload(&workload, &args);
@@ -439,7 +440,7 @@ fn regular_items() {
         let all: f64 = ["nine", "seven", "four"].map(steps).iter().sum();
         for (name, (share, error)) in shares(&trace) {
             let right = steps(&name) / all;
-            let bound = 0.05 * right + 4.0 * error;
+            let bound = 0.1 * right + 5.0 * error;
             assert!(
                 (share - right).abs() < bound,
                 "{args:?} {reset:?}: {name} {share:.4} +- {error:.4}, not {right:.4}\n{}",

@@ -141,7 +141,10 @@ pub(super) fn record(plan: &mut Plan) -> Result<Recorded> {
     if let Ok(code) = code.join() {
         session.set_kernel_code(&code)?;
     }
-    let session_plan = session_plan(plan);
+    let session_plan = SessionPlan {
+        sample_ns: costs.units.sample_ns.unwrap_or(0.0),
+        ..session_plan(plan)
+    };
     session.open_events(&session_plan)?;
     // Their children may have ended.
     if let Some(gone) = named.iter().find(|pid| !process::exists(**pid)) {
@@ -309,6 +312,7 @@ fn session_plan(plan: &Plan) -> SessionPlan<'_> {
         cgroup: plan.cgroup.as_deref(),
         ring_bytes: plan.ring_bytes,
         jitter: plan.jitter,
+        sample_ns: 0.0,
         transport: plan.transport.how,
         switches: plan.switches,
         page_faults: plan.page_faults,
