@@ -18,11 +18,11 @@ const REGULAR: Workload = Workload {
 
 /// Rounds of work of an item, and number of items: about 5 us to 5 ms, and a second in all.
 const ITEMS: [(u32, u32); 5] = [
-    (80, 80_000),
-    (400, 30_000),
-    (1_600, 10_000),
-    (16_000, 1_000),
-    (80_000, 200),
+    (240, 80_000),
+    (1_200, 30_000),
+    (4_800, 10_000),
+    (48_000, 1_000),
+    (240_000, 200),
 ];
 
 /// Reset values; `None`: pebs-trace chooses it.
