@@ -12,6 +12,7 @@ use super::debug_data;
 use super::frames::Frames;
 use super::object_file::{Elf, MAX_FILE};
 use super::pclntab;
+use super::references::{References, Starts};
 use super::symbols::{Function, Names, Table, dynamic_strings, dynamic_values, imports, symbols};
 use crate::arch::calls;
 use crate::failure::Hint;
@@ -148,6 +149,8 @@ pub(crate) struct Binary {
     stubs: Vec<Range<u64>>,
     /// Targets of direct calls; computed when neither symbols nor frames cover an address.
     called: OnceCell<Vec<u64>>,
+    /// What refers to functions; computed when it is first asked for.
+    references: OnceCell<Option<References>>,
 }
 
 impl Binary {
@@ -186,6 +189,7 @@ impl Binary {
             stubs: executable_sections(&file, ".plt"),
             data: Vec::new(),
             called: OnceCell::new(),
+            references: OnceCell::new(),
         };
         binary.read_symbols(&file, &mut names);
         binary.data = data;
@@ -342,6 +346,24 @@ impl Binary {
         )?;
         let extent = self.extent(start)?;
         extent.contains(&address).then_some(start)
+    }
+
+    /// What refers to each function; `None` for Go, whose tables of methods are not read, and if the file does not tell
+    /// code from data.
+    pub(crate) fn references(&self) -> Option<&References> {
+        let read = || {
+            let file = self.elf()?;
+            if self.language == Language::Go || self.sections.is_empty() {
+                return None;
+            }
+            let first = self.sections.iter().map(|it| it.start).min()?;
+            let end = self.sections.iter().map(|it| it.end).max()?;
+            let named = self.functions.iter().map(|it| it.address);
+            let framed = self.frames.ranges().map(|it| it.start);
+            let starts = Starts::new(first..end, named.chain(framed));
+            Some(References::read(&file, &starts))
+        };
+        self.references.get_or_init(read).as_ref()
     }
 
     fn called(&self) -> &[u64] {

@@ -113,6 +113,13 @@ impl Frames {
         self.entry_of(address).map(|entry| entry.range.clone())
     }
 
+    /// Start of the first range behind an address.
+    pub(crate) fn starts_after(&self, address: u64) -> Option<u64> {
+        let after = |entry: &Entry| entry.range.start <= address;
+        let next = self.entries.get(self.entries.partition_point(after))?;
+        Some(next.range.start)
+    }
+
     fn entry_of(&self, address: u64) -> Option<&Entry> {
         let after = self
             .entries

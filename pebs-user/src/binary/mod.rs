@@ -19,6 +19,7 @@ pub(crate) mod elf_image;
 pub(crate) mod frames;
 pub(crate) mod object_file;
 pub(crate) mod pclntab;
+pub(crate) mod references;
 pub(crate) mod symbols;
 
 pub(crate) mod debug_data;

@@ -34,6 +34,8 @@ pub(crate) struct Ends {
     pub conditional: Vec<u64>,
     /// Number of `ret`s and of tail jumps.
     pub exits: (usize, usize),
+    /// Number of sites if they are not in the function but in its callers, else 0.
+    pub behind_calls: usize,
 }
 
 impl Ends {
@@ -44,6 +46,12 @@ impl Ends {
         let mut exits = format!("{rets} ret");
         if tails > 0 {
             let _ = write!(exits, " and {tails} tail jump");
+        }
+        if self.behind_calls > 0 {
+            return format!(
+                "{} emulated instructions behind its calls",
+                self.behind_calls
+            );
         }
         let cheap = |site: &&EndSite| site.class != EntryClass::SingleStep;
         let cheap = self.sites.iter().filter(cheap).count();
@@ -67,7 +75,7 @@ pub(crate) type Unclear = String;
 /// # Errors
 /// A clause that describes the ambiguity.
 pub(crate) fn find(binary: &Binary, kernel: Kernel, range: Range<u64>) -> Result<Ends, Unclear> {
-    let search = Search::run(binary, kernel, range)?;
+    let search = Search::with_ends(binary, kernel, range)?;
     search.ends(|sites| {
         let classed = |(site, class): Classed| {
             Ok(EndSite {
@@ -91,7 +99,7 @@ pub(crate) fn cheapest(
     range: Range<u64>,
     registers: &[Register],
 ) -> Result<Ends, Unclear> {
-    let search = Search::run(binary, kernel, range)?;
+    let search = Search::with_ends(binary, kernel, range)?;
     let taken: Vec<u64> = search
         .exits
         .iter()
@@ -117,6 +125,14 @@ pub(crate) fn cheapest(
     })
 }
 
+/// The function at `range` with all of its parts, and the ways through it, if each of its switches is known.
+pub(super) fn ways(binary: &Binary, kernel: Kernel, range: Range<u64>) -> Option<Graph> {
+    let search = Search::run(binary, kernel, range).ok()?;
+    let exits = search.exits.iter().map(|(exit, _)| exit.address());
+    let flow = Graph::read(binary, &search.bodies, &exits.collect());
+    flow.tables_known.then_some(flow)
+}
+
 /// Whether control reaches the instruction at `next` of the function at `range` only from the one at `before`, by
 /// falling through; `false` if that is not known.
 pub(crate) fn is_reached_only_from(
@@ -125,12 +141,7 @@ pub(crate) fn is_reached_only_from(
     range: Range<u64>,
     (before, next): (u64, u64),
 ) -> bool {
-    let Ok(search) = Search::run(binary, kernel, range) else {
-        return false;
-    };
-    let exits = search.exits.iter().map(|(exit, _)| exit.address());
-    let flow = Graph::read(binary, &search.bodies, &exits.collect());
-    flow.tables_known && flow.leads_only(before, next)
+    ways(binary, kernel, range).is_some_and(|flow| flow.leads_only(before, next))
 }
 
 /// Checks the probes of [`cheapest`]: returns the exits that some path reaches past no probe or past several, with
@@ -145,7 +156,7 @@ pub fn check(
     range: Range<u64>,
     registers: &[Register],
 ) -> Result<(Vec<(u64, usize)>, Ends), Unclear> {
-    let search = Search::run(binary, kernel, range.clone())?;
+    let search = Search::with_ends(binary, kernel, range.clone())?;
     let ends = cheapest(binary, kernel, range, registers)?;
     let outs = search
         .exits
@@ -204,6 +215,12 @@ impl<'a> Search<'a> {
             }
             search.bodies.push(body);
         }
+        Ok(search)
+    }
+
+    /// As [`Self::run`], for a function that must have an end.
+    fn with_ends(binary: &'a Binary, kernel: Kernel, range: Range<u64>) -> Result<Self, Unclear> {
+        let search = Self::run(binary, kernel, range)?;
         if search.exits.is_empty() && search.conditional.is_empty() {
             return Err("it never returns".to_owned());
         }
@@ -241,6 +258,7 @@ impl<'a> Search<'a> {
             sites,
             conditional: conditional.into_iter().collect(),
             exits: (rets, self.exits.len() - rets + marked),
+            behind_calls: 0,
         })
     }
 

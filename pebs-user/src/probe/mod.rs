@@ -1,6 +1,7 @@
 //! Resolves a SPEC to the instructions to probe.
 
 mod arity;
+mod behind;
 mod body;
 pub(crate) mod breakpoint;
 pub(crate) mod cgroup;

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use pebs_common::condition::Condition;
 
+use super::behind;
 use super::body::{self, Body};
 use super::ends;
 use super::entry::{self, Entry, Needs, ReturnAddress};
@@ -540,7 +541,7 @@ impl Place {
             .ok_or_else(|| unclear("its end is unknown".to_owned()))?;
         let ends = match mode {
             ReturnMode::Ret => ends::find(&self.binary, self.kernel, range),
-            _ => ends::cheapest(&self.binary, self.kernel, range, registers),
+            _ => behind::cheapest(&self.binary, self.kernel, &range, registers),
         };
         let ends = ends.map_err(unclear)?;
         notes.returns(&name, format!("at {}", ends.describe()), &choice.reason);

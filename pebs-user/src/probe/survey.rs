@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
+use super::behind;
 use super::body::Body;
 use super::entry::{self, Needs};
 use super::place::name_of;
@@ -151,7 +152,7 @@ fn one(binary: &Binary, kernel: Kernel, address: u64, uretprobe: bool) -> Probea
     if uretprobe {
         "uretprobe".clone_into(&mut row.returns);
     } else {
-        match ends::cheapest(binary, kernel, range.clone(), &[]) {
+        match behind::cheapest(binary, kernel, &range, &[]) {
             Ok(ends) => {
                 row.returns = describe(&ends);
                 taken = ends.sites.iter().map(|site| site.address).collect();
@@ -181,6 +182,9 @@ fn one(binary: &Binary, kernel: Kernel, address: u64, uretprobe: bool) -> Probea
 
 /// Text such as `ret x3`, or `emulated x1 for ret x3` if not single-stepped.
 fn describe(ends: &ends::Ends) -> String {
+    if ends.behind_calls > 0 {
+        return format!("emulated x{} behind its calls", ends.behind_calls);
+    }
     let (rets, tails) = ends.exits;
     let exits = listed(&[
         ("ret", rets),

@@ -96,6 +96,11 @@ impl Instruction {
         }
     }
 
+    /// Target of a direct call.
+    pub(crate) fn call_target(&self) -> Option<u64> {
+        (self.flow() == Flow::Call).then(|| self.0.near_branch_target())
+    }
+
     /// Condition of a conditional branch on the processor's flags.
     pub(crate) fn condition(&self) -> Option<Condition> {
         if !self.0.is_jcc_short_or_near() {

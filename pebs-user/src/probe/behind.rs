@@ -1,0 +1,180 @@
+//! Ends of visits marked behind the calls of a function, in its callers.
+//!
+//! Where a function's own exits are single-stepped, a cheap instruction may follow in its caller: a `call`, a jump, a
+//! branch. This is right only if nobody else can call the function. So its address must be known to nobody: each
+//! reference to it in the binary is a direct call, nothing else in the file holds its address, no other file can name
+//! it, no neighbour jumps or runs into it. Between the call and the mark there are only a few moves and arithmetic
+//! instructions, and control gets there from the call alone: each return makes one mark, and nothing else makes any.
+
+use std::ops::Range;
+
+use super::body::{self, Body};
+use super::ends::{self, Ends, Unclear};
+use super::exits::{EndSite, Graph};
+use crate::arch::unwind::RETURN_ADDRESS_BYTES;
+use crate::arch::{self, EntryClass, Flow, Instruction, Kernel, Register, idioms};
+use crate::binary::demangle::without_version;
+use crate::binary::elf::Binary;
+use crate::binary::frames::Depth;
+use crate::binary::symbols::Function;
+
+/// Maximum number of calls: each has a probe.
+const MAX_CALLS: usize = 32;
+
+/// Maximum number of instructions between a return and the mark.
+const MAX_BETWEEN: usize = 12;
+
+/// Reach of a short jump, bytes, with the jump itself.
+const SHORT_JUMP: u64 = 130;
+
+/// Finds the cheapest instructions that mark the ends of the function at `range`, once each, where `registers` have
+/// their final values: in the function, or behind its calls if none of its own exits needs a mark for another reason.
+///
+/// # Errors
+/// A clause that describes why its exits are ambiguous.
+pub(crate) fn cheapest(
+    binary: &Binary,
+    kernel: Kernel,
+    range: &Range<u64>,
+    registers: &[Register],
+) -> Result<Ends, Unclear> {
+    let mut ends = ends::cheapest(binary, kernel, range.clone(), registers)?;
+    let (_, tail_jumps) = ends.exits;
+    let is_dear = ends
+        .sites
+        .iter()
+        .any(|it| it.class == EntryClass::SingleStep);
+    // The time of a function that is jumped to is not the function's own.
+    if is_dear
+        && tail_jumps == 0
+        && ends.conditional.is_empty()
+        && let Some(sites) = sites(binary, kernel, range, registers)
+    {
+        ends.behind_calls = sites.len();
+        ends.sites = sites;
+    }
+    Ok(ends)
+}
+
+/// Cheap instructions, one behind each call of the function at `range`, where `registers` still have the values of its
+/// return; `None` if some call has none, or some call may not be known.
+fn sites(
+    binary: &Binary,
+    kernel: Kernel,
+    range: &Range<u64>,
+    registers: &[Register],
+) -> Option<Vec<EndSite>> {
+    let calls = calls(binary, range)?;
+    let behind = calls.into_iter().map(|call| {
+        let caller = binary.frames.range_of(call)?;
+        if is_part(binary, caller.start) {
+            return None;
+        }
+        let flow = ends::ways(binary, kernel, caller)?;
+        one(binary, kernel, &flow, (call, range.start), registers)
+    });
+    behind.collect()
+}
+
+/// Whether a range starts in the middle of a function that was split.
+fn is_part(binary: &Binary, start: u64) -> bool {
+    let cold = |it: &Function| without_version(&it.name).contains(".cold");
+    binary.symbol_at(start).is_some_and(cold)
+        || binary.frames.depth_at(start) != Some(Depth::RETURN)
+}
+
+/// Addresses of the direct calls of a function, if all are known. What looks like one may still be none.
+fn calls(binary: &Binary, range: &Range<u64>) -> Option<Vec<u64>> {
+    let fields = binary.references()?.only_direct(range.start)?;
+    let is_call = |call: &u64| binary.bytes(&(*call..call + 1)) == [CALL];
+    let calls: Vec<u64> = fields.map(|field| field - 1).collect();
+    let fit = !calls.is_empty() && calls.len() <= MAX_CALLS && calls.iter().all(is_call);
+    (fit && is_apart(binary, range)).then_some(calls)
+}
+
+/// First byte of a direct call.
+const CALL: u8 = 0xe8;
+
+/// Whether no code near the function jumps or runs into it.
+fn is_apart(binary: &Binary, function: &Range<u64>) -> bool {
+    let start = function.start;
+    let near = start.saturating_sub(SHORT_JUMP)..start.saturating_add(SHORT_JUMP);
+    let mut at = near.start;
+    while at < near.end {
+        let Some(range) = binary.frames.range_of(at) else {
+            // Between functions is padding only, if anything.
+            let next = binary.frames.starts_after(at).unwrap_or(near.end);
+            let gap = at..next.min(near.end);
+            if binary.is_code(at) && !is_padding(binary, &gap) {
+                return false;
+            }
+            at = gap.end;
+            continue;
+        };
+        let body = Body::read(binary, range.clone());
+        let jumps = body.targets().any(|(_, to)| to == start);
+        if body.broken.is_some() || range.start != start && (jumps || runs_on(&body)) {
+            return false;
+        }
+        at = range.end;
+    }
+    true
+}
+
+/// Whether control may go on behind the end of some code. Behind a last call it does not: that one never returns.
+fn runs_on(body: &Body) -> bool {
+    let last = body.code.iter().rev().find(|it| !it.is_filler());
+    last.is_some_and(|it| {
+        it.flow().falls_through() && !matches!(it.flow(), Flow::Call | Flow::IndirectCall)
+    })
+}
+
+fn is_padding(binary: &Binary, gap: &Range<u64>) -> bool {
+    let (code, wrong) = arch::decode(binary.bytes(gap), gap.start);
+    let zero = |at: &u64| binary.bytes(&(*at..gap.end)).iter().all(|byte| *byte == 0);
+    code.iter().all(Instruction::is_filler) && wrong.as_ref().is_none_or(zero)
+}
+
+/// The instruction behind a call.
+fn one(
+    binary: &Binary,
+    kernel: Kernel,
+    flow: &Graph,
+    (call, function): (u64, u64),
+    registers: &[Register],
+) -> Option<EndSite> {
+    let at = flow
+        .code
+        .binary_search_by_key(&call, Instruction::address)
+        .ok()?;
+    if flow.code[at].call_target() != Some(function) {
+        return None;
+    }
+    // Behind the return the stack pointer is above the return address.
+    let mut sp_adjust = -RETURN_ADDRESS_BYTES;
+    for pair in flow.code[at..].windows(2).take(MAX_BETWEEN) {
+        let [before, instruction] = pair else { break };
+        if !flow.leads_only(before.address(), instruction.address()) {
+            return None;
+        }
+        let class = kernel.class(body::bytes(binary, instruction));
+        if class == Ok(EntryClass::Emulated) {
+            return Some(EndSite {
+                address: instruction.address(),
+                class: EntryClass::Emulated,
+                text: instruction.text(),
+                result_known: true,
+                sp_adjust,
+                condition: None,
+                passed: 0.0,
+            });
+        }
+        let stores = !registers.is_empty() && instruction.writes_memory();
+        let is_simple = instruction.flow() == Flow::Next && idioms::is_simple(instruction);
+        if !is_simple || stores || instruction.changes(registers) {
+            return None;
+        }
+        sp_adjust -= instruction.stack_change()?;
+    }
+    None
+}
