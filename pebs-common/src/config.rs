@@ -111,6 +111,52 @@ impl ArgProgram {
     };
 }
 
+/// What the mark program does in place of the probed instruction, so that the kernel need not single-step it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Step {
+    /// One of [`step_kind`].
+    pub kind: u8,
+    /// Length of the instruction, bytes.
+    pub length: u8,
+    /// Word of the kernel's `struct pt_regs` that it changes.
+    pub to: u8,
+    /// Word that the new value comes from, or [`NO_WORD`].
+    pub from: u8,
+    /// Added to that.
+    pub add: i32,
+}
+
+impl Step {
+    /// The kernel executes the instruction.
+    pub const NONE: Self = Self {
+        kind: step_kind::NONE,
+        length: 0,
+        to: 0,
+        from: 0,
+        add: 0,
+    };
+}
+
+/// Values of [`Step::kind`].
+pub mod step_kind {
+    /// Nothing.
+    pub const NONE: u8 = 0;
+    /// Returns to the address on top of the stack.
+    pub const RETURN: u8 = 1;
+    /// Goes on behind the instruction.
+    pub const NEXT: u8 = 2;
+    /// Assigns a value to a register.
+    pub const ASSIGN: u8 = 3;
+    /// Assigns the lower half of a value to a register, and zero to its upper half.
+    pub const ASSIGN_32: u8 = 4;
+    /// Sets a register to zero, and the flags as for a result of zero.
+    pub const ZERO: u8 = 5;
+}
+
+/// [`Step::from`] of a value that does not depend on a register.
+pub const NO_WORD: u8 = u8::MAX;
+
 /// Configuration of a site for the mark program. Indexed by the attach cookie.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -131,6 +177,8 @@ pub struct SiteConfig {
     pub pad: u8,
     /// Added to the stack pointer, gives its value at the function's first instruction.
     pub sp_adjust: i64,
+    /// What is done in place of the instruction.
+    pub step: Step,
     /// How to read the item id.
     pub id: ArgProgram,
     /// How to read the number of items in a batch.
@@ -142,7 +190,7 @@ pub struct SiteConfig {
 }
 
 const _: () = assert!(size_of::<ArgProgram>() == 32);
-const _: () = assert!(size_of::<SiteConfig>() == 16 + 2 * 32 + 2 * 32 * MAX_ARGS);
+const _: () = assert!(size_of::<SiteConfig>() == 24 + 2 * 32 + 2 * 32 * MAX_ARGS);
 
 /// Source of the item id of a thread without marks, read at each sample.
 #[repr(u32)]

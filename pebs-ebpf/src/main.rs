@@ -30,6 +30,7 @@ mod reclaim;
 mod sample;
 mod sched;
 mod stack;
+mod step;
 mod task;
 mod tick;
 mod wake;

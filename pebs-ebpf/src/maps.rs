@@ -181,3 +181,7 @@ pub static TASK_EXIT_CODE_OFFSET: Global<u64> = Global::new(0);
 /// Offset of `live` in `struct signal_struct`: threads that have not ended.
 #[unsafe(no_mangle)]
 pub static SIGNAL_LIVE_OFFSET: Global<u64> = Global::new(0);
+
+/// Offset of the flags of features in `struct task_struct`; `u64::MAX`: the kernel has none.
+#[unsafe(no_mangle)]
+pub static TASK_FEATURES_OFFSET: Global<u64> = Global::new(u64::MAX);

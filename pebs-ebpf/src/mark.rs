@@ -18,7 +18,7 @@ use crate::batch;
 use crate::count::{both, count_at_mark};
 use crate::emit::{MARKS, count, emit};
 use crate::maps::{COUNT_EVENTS, SITES};
-use crate::task;
+use crate::{step, task};
 
 /// A mark with named arguments in a ring.
 #[repr(C)]
@@ -29,23 +29,54 @@ pub struct Room<const SIZE: usize> {
 
 #[uprobe]
 pub fn mark(ctx: ProbeContext) -> u32 {
-    let ids = task::current();
-    if !task::is_traced_at_mark(ids) {
-        count(Counter::MarkFiltered);
-        return 0;
+    match site(&ctx) {
+        Some(site) => make(&ctx, site, 0),
+        None => count(Counter::MarkNoSite),
     }
-    // SAFETY: the helper takes the program's own context.
-    let site = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) };
-    let Some(site) = SITES.get(site as u32) else {
+    0
+}
+
+/// As [`mark`], and does what the probed instruction does; only for kernels that let programs change registers.
+#[uprobe]
+pub fn mark_and_step(ctx: ProbeContext) -> u32 {
+    let Some(site) = site(&ctx) else {
         count(Counter::MarkNoSite);
         return 0;
     };
+    let is_done = step::is_done(&ctx);
+    make(
+        &ctx,
+        site,
+        if is_done { step::popped(&site.step) } else { 0 },
+    );
+    if !is_done {
+        step::step(&ctx, &site.step);
+    }
+    0
+}
+
+/// Configuration of the site that was hit.
+#[inline(always)]
+fn site(ctx: &ProbeContext) -> Option<&'static SiteConfig> {
+    // SAFETY: the helper takes the program's own context.
+    let site = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) };
+    SITES.get(site as u32)
+}
+
+/// Makes the mark of a site, where the stack pointer is `popped` bytes above that before the instruction.
+#[inline(always)]
+fn make(ctx: &ProbeContext, site: &SiteConfig, popped: u64) {
+    let ids = task::current();
+    if !task::is_traced_at_mark(ids) {
+        count(Counter::MarkFiltered);
+        return;
+    }
     // SAFETY: the verifier checks the context read.
     let flags = || unsafe { (*ctx.regs).eflags };
     if Condition::from_code(site.condition).is_some_and(|it| !it.holds(flags())) {
-        return 0;
+        return;
     }
-    let target = Target::of(&ctx, ids);
+    let target = Target::of(ctx, ids, popped);
     if site.has_id == id_source::BATCH {
         batch::mark(&target, site);
     } else if site.payload == 0 {
@@ -59,7 +90,6 @@ pub fn mark(ctx: ProbeContext) -> u32 {
     } else {
         with_args::<{ ARG_CLASSES[2] }>(&target, site);
     }
-    0
 }
 
 /// The thread at a mark.
@@ -73,9 +103,10 @@ pub struct Target {
 
 impl Target {
     #[inline(always)]
-    fn of(ctx: &ProbeContext, ids: task::Ids) -> Self {
+    fn of(ctx: &ProbeContext, ids: task::Ids, popped: u64) -> Self {
         // SAFETY: the verifier checks the context reads.
         let (sp, registers) = unsafe { ((*ctx.regs).rsp, ctx.regs.cast::<Registers>().read()) };
+        let sp = sp.wrapping_sub(popped);
         Self { ids, sp, registers }
     }
 }

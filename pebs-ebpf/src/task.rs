@@ -10,11 +10,11 @@ use pebs_common::record::{MAX_SYSTEM_CALLS, entry};
 use crate::emit::count;
 use crate::maps::{
     CGROUP, KERNEL_CODE, ONLY_THREADS, SCOPE, SIGNAL_LIVE_OFFSET, TASK_EXIT_CODE_OFFSET,
-    TASK_PID_OFFSET, TASK_SIGNAL_OFFSET, TASK_STATE_OFFSET, THREADS, TRACED,
+    TASK_FEATURES_OFFSET, TASK_PID_OFFSET, TASK_SIGNAL_OFFSET, TASK_STATE_OFFSET, THREADS, TRACED,
 };
 
 /// Code segment of 64-bit code in user space. Source: `__USER_CS`, arch/x86/include/asm/segment.h.
-const USER_CS: u64 = 0x33;
+pub const USER_CS: u64 = 0x33;
 
 /// Numbers of `uretprobe` and `uprobe`: system calls that only code of the kernel's own in user space may make.
 /// Source: arch/x86/entry/syscalls/syscall_64.tbl.
@@ -95,6 +95,23 @@ pub fn state_of(task: *const u8) -> u32 {
         .cast::<u32>();
     // SAFETY: the helper checks the address.
     unsafe { bpf_probe_read_kernel(state) }.unwrap_or(0)
+}
+
+/// Whether the running thread has a stack of its own for return addresses, which only the processor may change.
+#[inline(always)]
+pub fn has_shadow_stack() -> bool {
+    /// Source: `ARCH_SHSTK_SHSTK`, arch/x86/include/uapi/asm/prctl.h.
+    const SHADOW_STACK: u64 = 1;
+    let offset = TASK_FEATURES_OFFSET.load();
+    if offset == u64::MAX {
+        return false;
+    }
+    // SAFETY: the helper returns a kernel pointer, which the read helper checks.
+    let features = unsafe {
+        let task = bpf_get_current_task_btf().cast::<u8>();
+        bpf_probe_read_kernel(task.wrapping_add(offset as usize).cast::<u64>())
+    };
+    features.map_or(true, |it| it & SHADOW_STACK != 0)
 }
 
 /// Whether the task's process has no live thread left.

@@ -105,6 +105,7 @@ const RECIPES: &[(&str, Recipe)] = &[
         Recipe::WithLibrary("shared_lib.c", "shared_lib_so.c"),
     ),
     ("sides", Recipe::C("sides.c", &[])),
+    ("steps", Recipe::C("steps.c", &[])),
     ("short_slow", Recipe::C("short_slow.c", &[])),
     ("short_visits", Recipe::C("short_visits.c", &[])),
     ("sleeper", Recipe::C("sleeper.c", &[])),

@@ -10,6 +10,7 @@ pub(crate) use x86_64::calls;
 pub(crate) use x86_64::idioms::{self, IndirectJump};
 pub(crate) use x86_64::instruction::{Flow, Instruction, decode};
 pub use x86_64::register::Register;
+pub(crate) use x86_64::step::step;
 pub(crate) use x86_64::unwind;
 pub use x86_64::uprobe::EntryClass;
 pub(crate) use x86_64::uprobe::{Kernel, REPLACED};

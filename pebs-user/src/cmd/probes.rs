@@ -11,6 +11,7 @@ use crate::binary::elf::Binary;
 use crate::binary::locate::locate;
 use crate::binary::lookup::nearest;
 use crate::cmd::debug_files;
+use crate::cost::stepping;
 use crate::failure::Result;
 use crate::probe::ResolveError;
 use crate::probe::survey::{Probeable, Survey, survey};
@@ -60,7 +61,7 @@ pub fn run(args: &ProbesArgs) -> Result<ExitCode> {
     let path = locate(&args.binary, None).map_err(ResolveError::from)?;
     debug_files::of(|| vec![path.clone()]).say();
     let binary = Binary::open(&path).map_err(ResolveError::from)?;
-    let survey = survey(&binary, args.pattern.as_deref());
+    let survey = survey(&binary, args.pattern.as_deref(), stepping::works());
     if survey.functions.is_empty() && survey.usdt.is_empty() {
         explain_nothing(args, &binary);
         return Ok(ExitCode::from(1));
@@ -97,7 +98,7 @@ fn explain_nothing(args: &ProbesArgs, binary: &Binary) {
 /// Cost of a mark as measured on one machine: for comparison, not a promise.
 const fn cost(class: EntryClass) -> &'static str {
     match class {
-        EntryClass::Emulated => "0.5 us",
+        EntryClass::Emulated | EntryClass::InProgram => "0.5 us",
         EntryClass::SingleStep => "3.8 us",
     }
 }
@@ -105,6 +106,7 @@ const fn cost(class: EntryClass) -> &'static str {
 const fn class_name(class: EntryClass) -> &'static str {
     match class {
         EntryClass::Emulated => "emulated",
+        EntryClass::InProgram => "in program",
         EntryClass::SingleStep => "single step",
     }
 }
@@ -281,7 +283,7 @@ mod tests {
 
     fn stock() -> Survey {
         let binary = Binary::open(Path::new("/usr/bin/redis-check-rdb")).expect("redis");
-        survey(&binary, Some("processCommand"))
+        survey(&binary, Some("processCommand"), false)
     }
 
     /// The table shows entry, cost and returns of a stock server's function.

@@ -45,6 +45,8 @@ pub(crate) struct Settings {
     pub access_events: u32,
     /// Samples are refused while more than this many bytes of a ring are unread.
     pub sample_limit: u64,
+    /// Whether the mark program does probed instructions in place of the kernel.
+    pub steps: bool,
     /// Whether switches are recorded.
     pub switches: bool,
     /// Whether page faults are recorded.
@@ -101,6 +103,9 @@ const TRACEPOINTS: [&str; 3] = [
     "sched_process_exec",
     "sched_process_exit",
 ];
+
+/// The mark program that does the probed instruction.
+const STEPPING: &str = "mark_and_step";
 
 /// The program that searches copies of probed places.
 const COPY_PROGRAM: &str = "becomes_executable";
@@ -190,6 +195,11 @@ impl Programs {
         // `hw` is a struct within the event.
         let interrupts =
             kernel.member("perf_event", "hw")? + kernel.member("hw_perf_event", "interrupts")?;
+        // Since Linux 6.6, if built for shadow stacks.
+        let features = kernel
+            .member("task_struct", "thread")
+            .and_then(|thread| Ok(thread + kernel.member("thread_struct", "features")?))
+            .unwrap_or(u64::MAX);
         let offsets = [
             ("EVENT_INTERRUPTS_OFFSET", interrupts),
             ("TASK_STATE_OFFSET", state),
@@ -228,6 +238,7 @@ impl Programs {
                 "TASK_EXIT_CODE_OFFSET",
                 kernel.member("task_struct", "exit_code")?,
             ),
+            ("TASK_FEATURES_OFFSET", features),
             (
                 "SIGNAL_LIVE_OFFSET",
                 kernel.member("signal_struct", "live")?,
@@ -283,6 +294,9 @@ impl Programs {
 
     fn load_all(&mut self, settings: &Settings, btf: &aya::Btf) -> Result<(), ProgramsError> {
         self.verify("mark", |program: &mut UProbe| program.load())?;
+        if settings.steps {
+            self.verify(STEPPING, |program: &mut UProbe| program.load())?;
+        }
         if settings
             .item
             .is_some_and(|(source, _)| source == ItemSource::Library)
@@ -414,6 +428,14 @@ impl Programs {
     /// If it is not loaded.
     pub(crate) fn mark(&self) -> Result<BorrowedFd<'_>, ProgramsError> {
         self.program("mark")
+    }
+
+    /// Descriptor of the mark program that does the probed instruction in place of the kernel.
+    ///
+    /// # Errors
+    /// If it is not loaded.
+    pub(crate) fn mark_and_step(&self) -> Result<BorrowedFd<'_>, ProgramsError> {
+        self.program(STEPPING)
     }
 
     /// Descriptor of the program that finds the address of a library.
@@ -727,6 +749,7 @@ mod tests {
             perf_clock_events: 1,
             access_events: 3,
             sample_limit: 1 << 18,
+            steps: false,
             switches: true,
             page_faults: true,
             events: MAX_EVENTS,

@@ -4,7 +4,7 @@
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
-use pebs_common::config::{KernelCode, Program, Scope};
+use pebs_common::config::{KernelCode, Program, Scope, Step};
 use pebs_common::record::{Role, mark_flag};
 
 use perf_event_open_sys::bindings::perf_event_attr;
@@ -128,6 +128,15 @@ impl Transport {
     }
 }
 
+fn all_sites(probes: &ProbeSet) -> impl Iterator<Item = &Site> {
+    probes.probes.iter().flat_map(|probe| &probe.sites)
+}
+
+/// Whether the mark program does the site's instruction.
+fn steps(site: &Site) -> bool {
+    site.config.step != Step::NONE
+}
+
 /// The recording. Dropping it removes everything from the kernel.
 pub(crate) struct Session {
     programs: Programs,
@@ -198,6 +207,7 @@ impl Session {
             } else {
                 u64::from(plan.ring_bytes) * part / whole
             },
+            steps: all_sites(plan.probes).any(steps),
             switches: plan.switches,
             page_faults: plan.page_faults,
             ids_behind: plan.probes.reads_behind(),
@@ -693,10 +703,13 @@ impl Session {
         let sites = plan.probes.probes.iter().flat_map(|probe| &probe.sites);
         let begins = |(_, site): &(u64, &Site)| matches!(site.role, Role::Begin | Role::Next);
         let (begins, ends): (Vec<_>, Vec<_>) = (0..).zip(sites).partition(begins);
-        let program = self.programs.mark()?;
         // A visit that begins must be able to end.
         for (sites, probes) in [(ends, &mut self.ends), (begins, &mut self.begins)] {
             for (cookie, site) in sites {
+                let program = match steps(site) {
+                    true => self.programs.mark_and_step()?,
+                    false => self.programs.mark()?,
+                };
                 let (site, scope) = (uprobe_site(site), UprobeScope::Everyone);
                 let event = open_uprobe(&mut self.keeper, pmu, &site, scope)?;
                 let link = event.attach(program, Some(cookie))?;

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use pebs_common::config::{ArgProgram, MAX_ARGS, MAX_CPUS, Scope, SiteConfig};
+use pebs_common::config::{ArgProgram, MAX_ARGS, MAX_CPUS, Scope, SiteConfig, Step};
 use pebs_common::record::Role;
 
 use super::pause;
@@ -233,7 +233,7 @@ impl UnitCosts {
     const fn next_to_another(&self, class: EntryClass, uretprobe: bool) -> Option<f64> {
         match class {
             _ if uretprobe => self.uretprobe_ns,
-            EntryClass::Emulated => self.emulated_ns,
+            EntryClass::Emulated | EntryClass::InProgram => self.emulated_ns,
             EntryClass::SingleStep => self.single_step_ns,
         }
     }
@@ -297,6 +297,7 @@ impl Bench {
             access_events: 0,
             sample_limit: u64::MAX,
             switches: true,
+            steps: false,
             page_faults: true,
             events: 1,
             counters: counted::counters(counted),
@@ -320,6 +321,7 @@ impl Bench {
             condition: 0,
             pad: 0,
             sp_adjust: 0,
+            step: Step::NONE,
             id: ArgProgram::NONE,
             count: ArgProgram::NONE,
             named: [ArgProgram::NONE; MAX_ARGS],

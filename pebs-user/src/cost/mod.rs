@@ -15,6 +15,7 @@ mod pause;
 pub(crate) mod plan;
 pub(crate) mod plot;
 pub(crate) mod ring;
+pub(crate) mod stepping;
 
 pub(crate) use fit::{Fit, Point, fit};
 

@@ -71,6 +71,7 @@ pub(crate) fn choose(
     };
     let start = first.address();
     let mut walk = Walk::default();
+    let mut in_program: Option<Entry> = None;
     let mut fallback: Option<Entry> = None;
     // Where a single step faults, the program's handler may go on elsewhere.
     let mut faulting: Option<Entry> = None;
@@ -88,17 +89,14 @@ pub(crate) fn choose(
             match kernel.class(body::bytes(binary, instruction)) {
                 Ok(class) => {
                     let entry = walk.entry(body, instruction, class);
-                    if twice {
-                        last_resort.get_or_insert(entry);
-                    } else if class == EntryClass::SingleStep {
-                        let kind = match instruction.may_fault() {
-                            true => &mut faulting,
-                            false => &mut fallback,
-                        };
-                        kind.get_or_insert(entry);
-                    } else {
-                        return Ok(entry);
-                    }
+                    let kind = match class {
+                        _ if twice => &mut last_resort,
+                        EntryClass::Emulated => return Ok(entry),
+                        EntryClass::InProgram => &mut in_program,
+                        EntryClass::SingleStep if instruction.may_fault() => &mut faulting,
+                        EntryClass::SingleStep => &mut fallback,
+                    };
+                    kind.get_or_insert(entry);
                 }
                 Err(why) => {
                     refusal.get_or_insert_with(|| format!("'{}': {why}", instruction.text()));
@@ -111,7 +109,8 @@ pub(crate) fn choose(
             break;
         }
     }
-    fallback.or(faulting).or(last_resort).ok_or_else(|| {
+    let found = in_program.or(fallback).or(faulting).or(last_resort);
+    found.ok_or_else(|| {
         refusal.unwrap_or_else(|| "it is too short: its entry is also its end".to_owned())
     })
 }

@@ -1,7 +1,7 @@
 //! Layout of the named arguments of a probe: columns of the trace, bytes of the record.
 
 use pebs_common::condition::Condition;
-use pebs_common::config::{ArgProgram, MAX_ARGS, SiteConfig, id_source};
+use pebs_common::config::{ArgProgram, MAX_ARGS, SiteConfig, Step, id_source};
 use pebs_common::record::{ARG_CLASSES, Role, batch};
 
 use super::error::ResolveError;
@@ -131,6 +131,7 @@ impl Layout {
             condition: at.condition.map_or(0, Condition::code),
             pad: 0,
             sp_adjust: at.sp_adjust,
+            step: at.step,
             id: id.map_or(ArgProgram::NONE, program),
             count: count.map_or(ArgProgram::NONE, program),
             named: [ArgProgram::NONE; MAX_ARGS],
@@ -159,6 +160,8 @@ pub(super) struct SiteState {
     pub read_adjust: i64,
     /// A mark is made only under this condition.
     pub condition: Option<Condition>,
+    /// What the mark program does in place of the instruction.
+    pub step: Step,
     /// The named arguments exist there.
     pub readable: bool,
 }

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use pebs_common::condition::Condition;
+use pebs_common::config::Step;
 
 use super::behind;
 use super::body::{self, Body};
@@ -16,7 +17,7 @@ use super::program::{Arguments, Operand};
 use super::spec::{Endpoint, Location};
 use super::unwind::{self, ReturnMode};
 use super::usdt;
-use crate::arch::{EntryClass, Flow, Instruction, Kernel, REPLACED, Register};
+use crate::arch::{self, EntryClass, Flow, Instruction, Kernel, REPLACED, Register};
 use crate::binary::demangle::{symbol_name, without_version};
 use crate::binary::elf::{Binary, Language};
 use crate::binary::inlined;
@@ -26,6 +27,9 @@ use crate::binary::lookup::{self, Unknown};
 /// `sp_adjust` of a uretprobe: after the return the stack pointer is 8 bytes above that at the function's first
 /// instruction.
 const URETPROBE_ADJUST: i64 = -8;
+
+/// Bytes of the longest instruction.
+const LONGEST: u64 = 15;
 
 /// Maximum number of functions in a row that only jump on.
 const MOST_JUMPS: usize = 4;
@@ -45,6 +49,8 @@ pub(super) struct Point {
     pub condition: Option<Condition>,
     /// Sites with a condition that are passed before, without a mark.
     pub passed: f64,
+    /// What the mark program does in place of the instruction.
+    pub step: Step,
     /// Named arguments exist here (`retval` does not at a tail jump).
     pub readable: bool,
 }
@@ -462,8 +468,22 @@ impl Place {
             semaphore_offset: 0,
             condition: None,
             passed: 0.0,
+            step: self.step(address, class),
             readable: true,
         })
+    }
+
+    /// How the mark program does an instruction of this class.
+    fn step(&self, address: u64, class: EntryClass) -> Step {
+        if class != EntryClass::InProgram {
+            return Step::NONE;
+        }
+        let bytes = self
+            .binary
+            .bytes(&(address..address.saturating_add(LONGEST)));
+        let (code, _) = arch::decode(bytes, address);
+        let instruction = code.first().map(|it| body::bytes(&self.binary, it));
+        instruction.and_then(arch::step).unwrap_or(Step::NONE)
     }
 
     fn body(&self, start: u64) -> Result<Body, ResolveError> {

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use pebs_common::config::{MAX_PROBES, MAX_SITES};
+use pebs_common::config::{MAX_PROBES, MAX_SITES, Step};
 use pebs_common::record::Role;
 
 use super::arity::{self, Arity};
@@ -22,7 +22,7 @@ use crate::arch::Kernel;
 use crate::binary::elf::Binary;
 use crate::binary::locate::locate;
 use crate::binary::lookup;
-use crate::store::run::VisitRule;
+use crate::store::run::{EntryClass, VisitRule};
 use crate::store::schema::ArgColumn;
 use crate::units::{Pid, ProbeId};
 
@@ -33,6 +33,8 @@ pub struct ResolveOptions {
     pub return_mode: ReturnMode,
     /// Paths and bare names are looked up in this process's file system view.
     pub pid: Option<Pid>,
+    /// The mark program may do probed instructions in place of the kernel.
+    pub steps: bool,
 }
 
 /// Looks up every SPEC; the n-th becomes probe n.
@@ -57,7 +59,8 @@ pub fn resolve_with(
     limit("probes in one run", specs.len() + resumes.len(), MAX_PROBES)?;
     let mut resolver = Resolver {
         options: *options,
-        kernel: Kernel::running(),
+        // A uretprobe shares its instruction with the entry's mark.
+        kernel: Kernel::running(options.steps && options.return_mode != ReturnMode::Uretprobe),
         binaries: HashMap::new(),
         set: ProbeSet::default(),
         notes: Notes::default(),
@@ -72,10 +75,28 @@ pub fn resolve_with(
         let probe = resolver.resume(ProbeId(number), &spec)?;
         resolver.set.probes.push(probe);
     }
+    leave_shared_to_kernel(&mut resolver.set.probes);
     let sites = resolver.set.probes.iter().map(|p| p.sites.len()).sum();
     limit("places to probe in one run", sites, MAX_SITES as usize)?;
     resolver.set.notes.extend(resolver.notes.texts());
     Ok(resolver.set)
+}
+
+/// Lets the kernel execute instructions with several marks: the first program to do one would change what the others
+/// see.
+fn leave_shared_to_kernel(probes: &mut [Probe]) {
+    let mut marks: HashMap<(PathBuf, u64), u32> = HashMap::new();
+    for site in probes.iter().flat_map(|probe| &probe.sites) {
+        let place = (site.path.clone(), site.file_offset);
+        *marks.entry(place).or_default() += 1;
+    }
+    for site in probes.iter_mut().flat_map(|probe| &mut probe.sites) {
+        let place = (site.path.clone(), site.file_offset);
+        if site.class == EntryClass::InProgram && marks[&place] > 1 {
+            site.class = EntryClass::SingleStep;
+            site.config.step = Step::NONE;
+        }
+    }
 }
 
 fn limit(what: &str, count: usize, limit: usize) -> Result<(), ResolveError> {
@@ -399,6 +420,7 @@ impl Resolver {
             sp_adjust: point.sp_adjust,
             read_adjust: if point.uretprobe { 0 } else { point.sp_adjust },
             condition: point.condition,
+            step: point.step,
             readable: point.readable,
         };
         Site {

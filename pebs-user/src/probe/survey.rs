@@ -74,10 +74,11 @@ pub(crate) struct Survey {
 
 /// Examines every function whose name matches the pattern (`None`: all).
 ///
-/// A pattern matches a part of the name, ignoring case; `*` stands for any text.
+/// A pattern matches a part of the name, ignoring case; `*` stands for any text. `steps`: the mark program may do
+/// probed instructions in place of the kernel.
 #[must_use]
-pub(crate) fn survey(binary: &Binary, pattern: Option<&str>) -> Survey {
-    let kernel = Kernel::running();
+pub(crate) fn survey(binary: &Binary, pattern: Option<&str>, steps: bool) -> Survey {
+    let kernel = Kernel::running(steps);
     let choice = unwind::decide(binary, kernel, ReturnMode::Auto);
     let chosen: BTreeMap<u64, String> = functions(binary)
         .into_iter()
@@ -290,7 +291,7 @@ mod tests {
     #[test]
     fn stock_server() {
         let binary = Binary::open(Path::new("/usr/bin/redis-check-rdb")).expect("redis");
-        let survey = survey(&binary, Some("command"));
+        let survey = survey(&binary, Some("command"), false);
         let row = survey
             .functions
             .iter()

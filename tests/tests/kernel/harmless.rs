@@ -1,6 +1,7 @@
 //! Instructions that the kernel replaces, or can't single-step, are left alone.
 
 use pebs_tests::recording::{Recorder, pebs_trace};
+use pebs_tests::trace::{Trace, Visit, flag};
 use pebs_tests::workload::Workload;
 use pebs_tests::{check, machine, need};
 
@@ -71,4 +72,77 @@ fn steps_that_differ() {
         .command(&workload.path, &["1"]);
     check::unharmed(&recording, &alone);
     assert_eq!(recording.trace().visits().len(), 60);
+}
+
+/// Functions of `steps`, none of which has an instruction that the kernel emulates.
+const STEPPED: [&str; 11] = [
+    "moved",
+    "cut",
+    "negative",
+    "large",
+    "address",
+    "half_address",
+    "zero",
+    "no_carry",
+    "no_sign",
+    "landing",
+    "two_ends",
+];
+
+/// Instructions are done by the mark program where the kernel allows it: registers, flags and the way on are those of
+/// the instruction, and items are complete, also if another recorder has probes at the same places.
+#[test]
+fn instructions_done_by_the_program() {
+    need!(machine::root());
+    let workload = Workload::build("steps");
+    let alone = workload.run(&["50"]);
+    assert_eq!(alone.stdout, "wrong 0\n", "{alone}");
+    let specs = STEPPED.map(|name| workload.spec(&format!("{name}(id=arg1)")));
+    let args: Vec<&str> = specs.iter().flat_map(|it| ["--uprobe", it]).collect();
+    let plain = || Recorder::plain().args(&["--force"]).args(&args);
+    let recording = plain().command(&workload.path, &["50"]);
+    check::unharmed(&recording, &alone);
+    let trace = recording.trace();
+    assert_complete(&trace);
+    let places = |trace: &Trace, class: &str| {
+        let sites = trace.json["probes"].as_array().expect("probes").iter();
+        let sites = sites.flat_map(|probe| probe["sites"].as_array().expect("sites"));
+        sites.filter(|site| site["class"] == class).count()
+    };
+    if machine::kernel(6, 19).is_ok() {
+        assert_eq!(
+            places(&trace, "single_step"),
+            0,
+            "{:#}",
+            trace.json["probes"]
+        );
+    }
+    // Each mark of both, whichever program is first.
+    let place = tempfile::tempdir().expect("temporary directory is writable");
+    let inner = place.path().join("trace");
+    let out = inner.to_string_lossy();
+    let mut words = vec!["-o", &out, "--force", "--quiet"];
+    words.extend(&args);
+    words.push("--");
+    let program = workload.path.to_string_lossy();
+    words.extend([&*program, "50"]);
+    let recording = plain().command(&machine::pebs_trace(), &words);
+    assert!(
+        recording.tool.stdout.starts_with(&alone.stdout),
+        "{}",
+        recording.tool
+    );
+    assert_complete(&recording.trace());
+    assert_complete(&Trace::open(&inner));
+}
+
+/// Every call of the functions of `steps` is a visit with an end.
+fn assert_complete(trace: &Trace) {
+    let visits = trace.visits();
+    assert_eq!(visits.len(), 50 * STEPPED.len());
+    let cut =
+        flag::UNWOUND | flag::END_MISSING | flag::OPEN_AT_END | flag::THREAD_ENDED | flag::LOSS;
+    let whole = |it: &Visit| it.end_ns.is_some() && !it.has(cut);
+    let broken: Vec<_> = visits.iter().filter(|it| !whole(it)).collect();
+    assert!(broken.is_empty(), "{broken:?}");
 }

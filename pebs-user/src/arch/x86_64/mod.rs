@@ -5,5 +5,6 @@ pub(crate) mod calls;
 pub(crate) mod idioms;
 pub(crate) mod instruction;
 pub(crate) mod register;
+pub(crate) mod step;
 pub(crate) mod unwind;
 pub(crate) mod uprobe;

@@ -14,6 +14,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::step::step;
+
 /// Cost class of a probed instruction, by the way in which the kernel executes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -22,6 +24,8 @@ pub enum EntryClass {
     /// `nop5`, a class of its own then.
     #[serde(alias = "nop5")]
     Emulated,
+    /// Done by the mark program in place of the kernel (Linux 6.19): about as much.
+    InProgram,
     /// Single-stepped out of line: about 3.8 us in a VM.
     SingleStep,
 }
@@ -31,6 +35,7 @@ impl EntryClass {
     pub(crate) const fn relative_cost(self) -> u64 {
         match self {
             Self::Emulated => 50,
+            Self::InProgram => 60,
             Self::SingleStep => 380,
         }
     }
@@ -50,14 +55,19 @@ pub(crate) struct Kernel {
     /// The program ends with any such filter. Source: the kernel's commits ff474a78cef5 (the call) and cf6cb56ef244
     /// (filters let it pass).
     pub filtered_returns: bool,
+    /// Programs may do an instruction in place of a single step (6.19).
+    pub steps: bool,
 }
 
 impl Kernel {
-    /// The running kernel.
+    /// The running kernel, where `steps` was found out.
     #[must_use]
-    pub(crate) fn running() -> Self {
+    pub(crate) fn running(steps: bool) -> Self {
         let name = rustix::system::uname();
-        Self::from_release(&name.release().to_string_lossy())
+        Self {
+            steps,
+            ..Self::from_release(&name.release().to_string_lossy())
+        }
     }
 
     /// The kernel of that release (`6.18.5-cloud`).
@@ -69,6 +79,7 @@ impl Kernel {
         Self {
             long_nops: version >= (6, 18),
             filtered_returns: ((6, 11)..(6, 14)).contains(&version),
+            steps: false,
         }
     }
 
@@ -77,6 +88,15 @@ impl Kernel {
     /// # Errors
     /// Why it can't be probed: the kernel refuses it, or would execute it incorrectly.
     pub(crate) fn class(self, bytes: &[u8]) -> Result<EntryClass, &'static str> {
+        let class = self.class_alone(bytes)?;
+        Ok(match class {
+            EntryClass::SingleStep if self.steps && step(bytes).is_some() => EntryClass::InProgram,
+            class => class,
+        })
+    }
+
+    /// The same if no program does the instruction.
+    fn class_alone(self, bytes: &[u8]) -> Result<EntryClass, &'static str> {
         let instruction = Parts::split(bytes).ok_or("it is no instruction")?;
         if instruction
             .prefixes
@@ -277,10 +297,12 @@ mod tests {
     const NEW: Kernel = Kernel {
         long_nops: true,
         filtered_returns: false,
+        steps: false,
     };
     const OLD: Kernel = Kernel {
         long_nops: false,
         filtered_returns: false,
+        steps: false,
     };
 
     /// The classes measured and read: cheap are nops, pushes and direct branches.
@@ -303,6 +325,16 @@ mod tests {
         assert_eq!(new(&[0xc3]), single, "ret");
         assert_eq!(new(&[0xf3, 0xc3]), single, "rep ret");
         assert_eq!(new(&[0xff, 0xe0]), single, "jmp *%rax");
+    }
+
+    /// Where programs may do it, what would be single-stepped is done by them if they can.
+    #[test]
+    fn in_program() {
+        let kernel = Kernel { steps: true, ..NEW };
+        assert_eq!(kernel.class(&[0xc3]), Ok(EntryClass::InProgram));
+        assert_eq!(kernel.class(&[0x55]), Ok(EntryClass::Emulated));
+        assert_eq!(kernel.class(&[0x5b]), Ok(EntryClass::SingleStep));
+        assert_eq!(kernel.class(&[0x0f, 0x1f, 0x44, 0, 0]), Err(REPLACED));
     }
 
     /// Nops that a kernel replaces are refused in all their forms; others are cheap where they are emulated.

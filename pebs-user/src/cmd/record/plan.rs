@@ -18,6 +18,7 @@ use crate::collect::counted::CountedCounters;
 use crate::collect::frequency::Frequencies;
 use crate::collect::session::Transport;
 use crate::cost::overhead::Bounds;
+use crate::cost::stepping;
 use crate::failure::{Failure, Result};
 use crate::limits;
 use crate::pipeline::{BulkOptions, CountedFrom, Keep};
@@ -179,6 +180,7 @@ impl Plan {
         let options = ResolveOptions {
             return_mode,
             pid: targets.sees,
+            steps: stepping::works(),
         };
         let specs_typed = match args.item() {
             Some(_) => Vec::new(),

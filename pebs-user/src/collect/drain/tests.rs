@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use crossbeam_channel::{bounded, unbounded};
-use pebs_common::config::{ArgKind, ArgProgram, MAX_ARGS, Scope, SiteConfig};
+use pebs_common::config::{ArgKind, ArgProgram, MAX_ARGS, Scope, SiteConfig, Step};
 use pebs_common::counter::Counter;
 use pebs_common::record::Role;
 
@@ -87,6 +87,7 @@ impl Kernel {
             perf_clock_events: 0,
             access_events: 0,
             sample_limit: u64::MAX,
+            steps: false,
             switches: false,
             page_faults: false,
             events: 1,
@@ -117,6 +118,7 @@ impl Kernel {
             condition: 0,
             pad: 0,
             sp_adjust: 0,
+            step: Step::NONE,
             id,
             count: ArgProgram::NONE,
             named: [ArgProgram::NONE; MAX_ARGS],

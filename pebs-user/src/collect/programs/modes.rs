@@ -45,6 +45,7 @@ fn left_out(exclude_user: u32, exclude_kernel: u32, work: fn()) -> u64 {
         perf_clock_events: 0,
         access_events: 0,
         sample_limit: u64::MAX,
+        steps: false,
         switches: false,
         page_faults: false,
         events: 1,

@@ -109,7 +109,7 @@ impl SavedMarks {
     #[must_use]
     pub const fn of(&self, class: EntryClass) -> Option<f64> {
         match class {
-            EntryClass::Emulated => self.emulated_ns,
+            EntryClass::Emulated | EntryClass::InProgram => self.emulated_ns,
             EntryClass::SingleStep => self.single_step_ns,
         }
     }

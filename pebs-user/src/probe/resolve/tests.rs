@@ -32,6 +32,7 @@ fn set(specs: &[String], mode: ReturnMode) -> Result<ProbeSet, ResolveError> {
     let options = ResolveOptions {
         return_mode: mode,
         pid: None,
+        steps: false,
     };
     resolve(specs, &options)
 }
