@@ -121,7 +121,7 @@ fn instructions_done_by_the_program() {
     let place = tempfile::tempdir().expect("temporary directory is writable");
     let inner = place.path().join("trace");
     let out = inner.to_string_lossy();
-    let mut words = vec!["-o", &out, "--force", "--quiet"];
+    let mut words = vec!["-o", &out, "--force"];
     words.extend(&args);
     words.push("--");
     let program = workload.path.to_string_lossy();
