@@ -45,6 +45,9 @@ const BINARIES: [&str; 24] = [
 pub struct Args {
     /// Binaries [default: two dozen of Debian's, as far as they are installed]
     binaries: Vec<String>,
+    /// Version of Linux [default: the running kernel]
+    #[arg(long)]
+    kernel: Option<String>,
     /// Use this pebs-trace instead of a release build of the workspace
     #[arg(long, value_name = "PATH")]
     tool: Option<PathBuf>,
@@ -59,6 +62,8 @@ struct Exits {
     mixed: u64,
     /// All are single-stepped.
     stepped: u64,
+    /// Entry and exits are all emulated, or done by the mark program: at most 2 us each.
+    cheap: u64,
     /// They never return, or can't be marked.
     none: u64,
 }
@@ -73,6 +78,10 @@ impl Exits {
             () if has("emulated") => &mut self.mixed,
             () => &mut self.stepped,
         } += 1;
+        let is_cheap = |end: &str| function[end].as_str().is_some_and(|it| it != "single_step");
+        if is_cheap("entry") && is_cheap("end") {
+            self.cheap += 1;
+        }
     }
 
     const fn of(&self) -> u64 {
@@ -93,12 +102,15 @@ pub fn main(args: &Args) -> Result<()> {
         &typed
     };
     println!(
-        "| binary | functions | exits emulated | some | single-stepped | not marked |\n|---|--:|--:|--:|--:|--:|"
+        "| binary | functions | exits emulated | some | single-stepped | entry and exits at most 2 us | not marked |\n|---|--:|--:|--:|--:|--:|--:|"
     );
     let mut all = Exits::default();
     for binary in binaries {
         let mut command = Command::new(&tool);
         command.args(["probes", binary, "--format", "json"]);
+        if let Some(version) = &args.kernel {
+            command.args(["--kernel", version]);
+        }
         let list = match shell::output(&mut command) {
             Ok(list) => list,
             Err(_) if typed.is_empty() => continue,
@@ -120,11 +132,12 @@ pub fn main(args: &Args) -> Result<()> {
 fn row(name: &str, exits: &Exits) -> String {
     let percent = |n: u64| format!("{:.0} %", 100.0 * n as f64 / exits.of().max(1) as f64);
     format!(
-        "| {name} | {} | {} | {} | {} | {} |",
+        "| {name} | {} | {} | {} | {} | {} | {} |",
         exits.of(),
         percent(exits.emulated),
         percent(exits.mixed),
         percent(exits.stepped),
+        percent(exits.cheap),
         exits.none
     )
 }
@@ -145,16 +158,24 @@ mod tests {
             "ret x1, tail jump x2",
             "none",
         ] {
-            exits.add(&json!({"returns": returns, "refused": null}));
+            let is_cheap = returns.starts_with("emulated x2");
+            let end = if is_cheap { "emulated" } else { "single_step" };
+            exits.add(
+                &json!({"returns": returns, "refused": null, "entry": "in_program", "end": end}),
+            );
         }
         exits.add(&json!({"returns": "ret x1", "refused": "too short"}));
         let expected = Exits {
             emulated: 1,
             mixed: 1,
             stepped: 1,
+            cheap: 1,
             none: 2,
         };
         assert_eq!(exits, expected);
-        assert_eq!(row("a", &exits), "| a | 3 | 33 % | 33 % | 33 % | 2 |");
+        assert_eq!(
+            row("a", &exits),
+            "| a | 3 | 33 % | 33 % | 33 % | 33 % | 2 |"
+        );
     }
 }

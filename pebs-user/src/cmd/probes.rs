@@ -13,8 +13,9 @@ use crate::binary::lookup::nearest;
 use crate::cmd::debug_files;
 use crate::cost::stepping;
 use crate::failure::Result;
+use crate::pmu::host::KernelVersion;
 use crate::probe::ResolveError;
-use crate::probe::survey::{Probeable, Survey, survey};
+use crate::probe::survey::{Probeable, Survey, SurveyOn, survey};
 use crate::store::run::EntryClass;
 use crate::terminal::say;
 use crate::terminal::{self, shown};
@@ -51,6 +52,31 @@ pub struct ProbesArgs {
     /// json and csv hold the same rows, with addresses in decimal.
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
     pub format: ProbesFormat,
+
+    /// Show what marks cost on this version of Linux, such as 6.12
+    ///
+    /// Default: the running kernel.
+    #[arg(long, value_name = "VERSION", value_parser = version)]
+    pub kernel: Option<String>,
+}
+
+impl ProbesArgs {
+    fn on(&self) -> SurveyOn<'_> {
+        match &self.kernel {
+            Some(release) => SurveyOn::Release(release),
+            None => SurveyOn::Running {
+                steps: stepping::works(),
+            },
+        }
+    }
+}
+
+/// Checks that a text starts like a kernel's version.
+fn version(text: &str) -> std::result::Result<String, String> {
+    match KernelVersion::parse(text) {
+        Some(_) => Ok(text.to_owned()),
+        None => Err("not a version of Linux, such as 6.12".to_owned()),
+    }
 }
 
 /// Prints the list to stdout. Exit code 1 if nothing fits the pattern.
@@ -61,7 +87,7 @@ pub fn run(args: &ProbesArgs) -> Result<ExitCode> {
     let path = locate(&args.binary, None).map_err(ResolveError::from)?;
     debug_files::of(|| vec![path.clone()]).say();
     let binary = Binary::open(&path).map_err(ResolveError::from)?;
-    let survey = survey(&binary, args.pattern.as_deref(), stepping::works());
+    let survey = survey(&binary, args.pattern.as_deref(), args.on());
     if survey.functions.is_empty() && survey.usdt.is_empty() {
         explain_nothing(args, &binary);
         return Ok(ExitCode::from(1));
@@ -123,9 +149,10 @@ fn text(out: &mut impl Write, survey: &Survey) -> io::Result<()> {
             "function",
             "address",
             "entry",
-            "mark",
+            "cost",
             "instruction",
             "returns",
+            "cost",
             "arguments",
         ]);
         for row in &survey.functions {
@@ -177,7 +204,7 @@ fn trimmed(table: &Table) -> String {
     lines.join("\n")
 }
 
-fn cells(row: &Probeable) -> [String; 7] {
+fn cells(row: &Probeable) -> [String; 8] {
     let entry = match (row.entry, row.offset, &row.refused) {
         (Some(class), Some(0), _) => class_name(class).to_owned(),
         (Some(class), Some(offset), _) => format!("{} at +{offset:#x}", class_name(class)),
@@ -195,6 +222,7 @@ fn cells(row: &Probeable) -> [String; 7] {
         row.entry.map_or("-", cost).to_owned(),
         row.instruction.clone().unwrap_or_else(|| "-".to_owned()),
         returns,
+        row.end.map_or("-", cost).to_owned(),
         arguments(row),
     ]
 }
@@ -230,7 +258,7 @@ fn json(out: &mut impl Write, survey: &Survey) -> io::Result<()> {
 fn csv(out: &mut impl Write, survey: &Survey) -> io::Result<()> {
     writeln!(
         out,
-        "function,address,size,entry,offset,instruction,refused,returns,unclear,arguments"
+        "function,address,size,entry,offset,instruction,refused,end,returns,unclear,arguments"
     )?;
     for row in &survey.functions {
         let number = |value: Option<u64>| value.map_or_else(String::new, |v| v.to_string());
@@ -242,6 +270,7 @@ fn csv(out: &mut impl Write, survey: &Survey) -> io::Result<()> {
             number(row.offset),
             row.instruction.clone().unwrap_or_default(),
             row.refused.clone().unwrap_or_default(),
+            row.end.map_or("", class_name).to_owned(),
             row.returns.clone(),
             row.unclear.clone().unwrap_or_default(),
             arguments(row),
@@ -251,6 +280,7 @@ fn csv(out: &mut impl Write, survey: &Survey) -> io::Result<()> {
     for probe in &survey.usdt {
         let fields = [
             &probe.probe,
+            "",
             "",
             "",
             "",
@@ -283,7 +313,7 @@ mod tests {
 
     fn stock() -> Survey {
         let binary = Binary::open(Path::new("/usr/bin/redis-check-rdb")).expect("redis");
-        survey(&binary, Some("processCommand"), false)
+        survey(&binary, Some("processCommand"), SurveyOn::Release("6.18"))
     }
 
     /// The table shows entry, cost and returns of a stock server's function.

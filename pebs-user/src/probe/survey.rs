@@ -37,6 +37,8 @@ pub(crate) struct Probeable {
     pub instruction: Option<String>,
     /// Why the entry can't be probed.
     pub refused: Option<String>,
+    /// Cost class of the dearest instruction that marks a return; null if none is marked by one.
+    pub end: Option<EntryClass>,
     /// How its returns are marked: `uretprobe`, `ret x3`, `ret x1, tail jump x2`, or `none`.
     pub returns: String,
     /// Why its returns can't be marked.
@@ -72,13 +74,24 @@ pub(crate) struct Survey {
     pub usdt: Vec<UsdtProbe>,
 }
 
+/// The kernel that probes are for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum SurveyOn<'a> {
+    /// This one, whose mark program may do instructions in its place.
+    Running { steps: bool },
+    /// Linux of this version.
+    Release(&'a str),
+}
+
 /// Examines every function whose name matches the pattern (`None`: all).
 ///
-/// A pattern matches a part of the name, ignoring case; `*` stands for any text. `steps`: the mark program may do
-/// probed instructions in place of the kernel.
+/// A pattern matches a part of the name, ignoring case; `*` stands for any text.
 #[must_use]
-pub(crate) fn survey(binary: &Binary, pattern: Option<&str>, steps: bool) -> Survey {
-    let kernel = Kernel::running(steps);
+pub(crate) fn survey(binary: &Binary, pattern: Option<&str>, on: SurveyOn<'_>) -> Survey {
+    let kernel = match on {
+        SurveyOn::Running { steps } => Kernel::running(steps),
+        SurveyOn::Release(release) => Kernel::from_release(release),
+    };
     let choice = unwind::decide(binary, kernel, ReturnMode::Auto);
     let chosen: BTreeMap<u64, String> = functions(binary)
         .into_iter()
@@ -141,6 +154,7 @@ fn one(binary: &Binary, kernel: Kernel, address: u64, uretprobe: bool) -> Probea
         offset: None,
         instruction: None,
         refused: None,
+        end: None,
         returns: "none".to_owned(),
         unclear: None,
         arguments: None,
@@ -156,6 +170,8 @@ fn one(binary: &Binary, kernel: Kernel, address: u64, uretprobe: bool) -> Probea
         match behind::cheapest(binary, kernel, &range, &[]) {
             Ok(ends) => {
                 row.returns = describe(&ends);
+                let classes = ends.sites.iter().map(|site| site.class);
+                row.end = classes.max_by_key(|class| class.relative_cost());
                 taken = ends.sites.iter().map(|site| site.address).collect();
             }
             Err(why) => row.unclear = Some(why),
@@ -291,7 +307,7 @@ mod tests {
     #[test]
     fn stock_server() {
         let binary = Binary::open(Path::new("/usr/bin/redis-check-rdb")).expect("redis");
-        let survey = survey(&binary, Some("command"), false);
+        let survey = survey(&binary, Some("command"), SurveyOn::Release("6.18"));
         let row = survey
             .functions
             .iter()

@@ -79,7 +79,7 @@ impl Kernel {
         Self {
             long_nops: version >= (6, 18),
             filtered_returns: ((6, 11)..(6, 14)).contains(&version),
-            steps: false,
+            steps: version >= (6, 19),
         }
     }
 

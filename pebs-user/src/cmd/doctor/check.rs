@@ -88,7 +88,7 @@ impl Check {
 /// All checks, in the order in which to fix them.
 #[must_use]
 pub fn evaluate(facts: &Facts) -> Vec<Check> {
-    let all: [fn(&Facts) -> Check; 32] = [
+    let all: [fn(&Facts) -> Check; 33] = [
         kernel::version,
         limits::capabilities,
         limits::paranoid,
@@ -104,7 +104,8 @@ pub fn evaluate(facts: &Facts) -> Vec<Check> {
         kernel::extras,
         kernel::copied_code,
         kernel::sample_time,
-        kernel::fast_uprobes,
+        kernel::single_steps,
+        kernel::nops,
         sampling::machine,
         sampling::cpus,
         sampling::clock,

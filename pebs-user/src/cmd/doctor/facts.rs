@@ -9,6 +9,7 @@ use aya::programs::{ProgramError, ProgramType};
 
 use crate::binary::debuginfod::Debuginfod;
 use crate::collect::programs::tracepoints_of_extras;
+use crate::cost::stepping;
 use crate::failure::Result;
 use crate::limits;
 use crate::pmu::attr::resolve;
@@ -56,6 +57,8 @@ pub struct Facts {
     pub task_storage: Answer,
     /// Uprobes, by the rights of this process.
     pub uprobes: Answer,
+    /// Whether the mark program may do instructions that the kernel would single-step.
+    pub steps: bool,
     /// eBPF links on perf events with a cookie.
     pub cookies: Answer,
     /// eBPF programs on perf events.
@@ -106,6 +109,7 @@ impl Facts {
             ring_buffer: map(MapType::RingBuf),
             task_storage: map(MapType::TaskStorage),
             uprobes: uprobes(&host),
+            steps: stepping::works(),
             cookies: cookies(),
             sample_program: program(ProgramType::PerfEvent),
             clock: event(&host, "cpu-clock"),
@@ -136,6 +140,7 @@ impl Facts {
             ring_buffer: Answer::Yes,
             task_storage: Answer::Yes,
             uprobes: Answer::Yes,
+            steps: true,
             cookies: Answer::Yes,
             sample_program: Answer::Yes,
             tracepoints: Answer::Yes,

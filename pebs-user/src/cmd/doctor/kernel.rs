@@ -123,15 +123,25 @@ pub(super) fn sample_time(facts: &Facts) -> Check {
     Check::degraded("sample time", found, "boot Linux 6.3 or later")
 }
 
-/// Probes on a five-byte nop cost a call instead of an exception since Linux 6.18. Its absence
-/// is no fault: no binary of today is built for it.
-pub(super) fn fast_uprobes(facts: &Facts) -> Check {
-    let found = if facts.host.at_least(KernelVersion(6, 18)) && cfg!(target_arch = "x86_64") {
-        "a mark on a five-byte nop costs a call (Linux 6.18)"
+/// Most functions return by an instruction that the kernel single-steps, unless the mark program does it.
+pub(super) fn single_steps(facts: &Facts) -> Check {
+    let found = if facts.steps {
+        "the mark program does returns and moves itself: a mark costs 0.5 us on nearly any function"
     } else {
-        "none before Linux 6.18: each mark costs an exception, 0.5 to 4 us"
+        "a mark costs 0.5 us on branches, calls and pushes, 4 us on other instructions (10 us in some virtual \
+         machines); 0.5 us on nearly all from Linux 6.19 on"
     };
-    Check::ok("fast uprobes", found)
+    Check::ok("single steps", found)
+}
+
+/// Five-byte nops are never probed.
+pub(super) fn nops(facts: &Facts) -> Check {
+    let found = if facts.host.at_least(KernelVersion(6, 18)) && cfg!(target_arch = "x86_64") {
+        "five-byte nops are never probed: this kernel would replace them, which kills forked processes"
+    } else {
+        "five-byte nops are never probed: Linux 6.18 replaces them, which kills forked processes"
+    };
+    Check::ok("nops", found)
 }
 
 /// Whether a feature is certain to work.
