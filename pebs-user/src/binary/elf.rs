@@ -74,6 +74,9 @@ impl Hint for BinaryError {
     }
 }
 
+/// Maximum ratio of the addresses from the first to the last code to the size of the file.
+const MAX_SPREAD: u64 = 4;
+
 /// Kind of a binary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -358,6 +361,10 @@ impl Binary {
             }
             let first = self.sections.iter().map(|it| it.start).min()?;
             let end = self.sections.iter().map(|it| it.end).max()?;
+            // Code is in the file, so damaged addresses are farther apart than the file is long.
+            if end.checked_sub(first)? > (self.data.len() as u64).saturating_mul(MAX_SPREAD) {
+                return None;
+            }
             let named = self.functions.iter().map(|it| it.address);
             let framed = self.frames.ranges().map(|it| it.start);
             let starts = Starts::new(first..end, named.chain(framed));

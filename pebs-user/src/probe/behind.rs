@@ -86,8 +86,8 @@ fn is_part(binary: &Binary, start: u64) -> bool {
 /// Addresses of the direct calls of a function, if all are known. What looks like one may still be none.
 fn calls(binary: &Binary, range: &Range<u64>) -> Option<Vec<u64>> {
     let fields = binary.references()?.only_direct(range.start)?;
-    let is_call = |call: &u64| binary.bytes(&(*call..call + 1)) == [CALL];
-    let calls: Vec<u64> = fields.map(|field| field - 1).collect();
+    let is_call = |call: &u64| binary.bytes(&(*call..call.saturating_add(1))) == [CALL];
+    let calls: Vec<u64> = fields.map(|field| field.saturating_sub(1)).collect();
     let fit = !calls.is_empty() && calls.len() <= MAX_CALLS && calls.iter().all(is_call);
     (fit && is_apart(binary, range)).then_some(calls)
 }
