@@ -224,19 +224,30 @@ pub struct ItemOffsets {
 
 const _: () = assert!(size_of::<ItemConfig>() == 32 + 5 * 8 + 10 * 4);
 
-/// Where the kernel's code is that deals with marks: start and end of functions; 0: unknown.
+/// Where the kernel's code is by which is known what a thread does in it; 0: unknown.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KernelCode {
-    /// Looks for the probe and runs its programs.
+    /// Start and end of the function that looks for the probe of a mark and runs its programs.
     pub notify: [u64; 2],
-    /// Entry by a breakpoint.
-    pub breakpoint: [u64; 2],
-    /// Entry by the trap after a single step.
-    pub step: [u64; 2],
+    /// Entries to the kernel. Unused places have the range 0..0.
+    pub entries: [EntryCode; MAX_ENTRY_CODES],
 }
 
-const _: () = assert!(size_of::<KernelCode>() == 3 * 16);
+/// Code that the kernel is entered by from user mode.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EntryCode {
+    /// Start and end.
+    pub range: [u64; 2],
+    /// One of [`entry`](crate::record::entry).
+    pub entry: u64,
+}
+
+/// Maximum number of ranges of code that the kernel is entered by. Linux 6.18 on x86-64 has 8.
+pub const MAX_ENTRY_CODES: usize = 16;
+
+const _: () = assert!(size_of::<KernelCode>() == 16 + 24 * MAX_ENTRY_CODES);
 
 /// Maximum number of probed places whose breakpoints are searched in copies of code.
 pub const MAX_COPY_PLACES: u32 = 64;

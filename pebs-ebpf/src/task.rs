@@ -3,7 +3,7 @@
 use aya_ebpf::bindings::{BPF_ANY, pt_regs};
 use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_task_pt_regs};
 use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_probe_read_kernel};
-use pebs_common::config::Scope;
+use pebs_common::config::{EntryCode, Scope};
 use pebs_common::counter::Counter;
 use pebs_common::record::{MAX_SYSTEM_CALLS, entry};
 
@@ -55,23 +55,20 @@ pub fn ids_of(task: *const u8) -> Option<Ids> {
 }
 
 /// How the running thread entered the kernel, as in [`Sample::sp`](pebs_common::record::Sample::sp). Calls of 32-bit
-/// code, which have other numbers, count as none.
+/// code, which have other numbers, count as unknown.
 #[inline(always)]
 pub fn kernel_entry() -> u64 {
     // SAFETY: both helpers return kernel pointers, which the read helper checks.
     unsafe {
         let regs = bpf_task_pt_regs(bpf_get_current_task_btf()) as *const pt_regs;
-        // The entry code calls its handler with the registers on top of the stack: the return address is below them.
-        // It is not looked at by interrupts in the kernel, which come further down or on a stack of their own.
-        let caller = bpf_probe_read_kernel(regs.cast::<u64>().wrapping_sub(1)).unwrap_or(0);
-        if let Some(code) = KERNEL_CODE.get(0)
-            && (is_within(caller, code.breakpoint) || is_within(caller, code.step))
-        {
-            return entry::MARK;
-        }
+        // Exceptions and interrupts have -1 there, before their handlers are called.
         let number = bpf_probe_read_kernel(&raw const (*regs).orig_rax).unwrap_or(u64::MAX);
-        if number >= MAX_SYSTEM_CALLS || bpf_probe_read_kernel(&raw const (*regs).cs) != Ok(USER_CS)
-        {
+        if number >= MAX_SYSTEM_CALLS {
+            match entry_by(regs) {
+                entry::BREAKPOINT => entry::MARK,
+                entry => entry,
+            }
+        } else if bpf_probe_read_kernel(&raw const (*regs).cs) != Ok(USER_CS) {
             0
         } else if MARK_CALLS.contains(&number) {
             entry::MARK
@@ -81,10 +78,22 @@ pub fn kernel_entry() -> u64 {
     }
 }
 
-/// Whether an address is in a range.
+/// By which code the kernel was entered, other than by a system call: one of [`entry`], or 0. `regs`: those of user mode.
 #[inline(always)]
-const fn is_within(address: u64, [begin, end]: [u64; 2]) -> bool {
-    address >= begin && address < end
+fn entry_by(regs: *const pt_regs) -> u64 {
+    // The entry code calls its handler with the registers on top of the stack: the return address is below them. It is
+    // not touched by interrupts in the kernel, which come further down or on a stack of their own.
+    // SAFETY: the helper checks the address.
+    let caller = unsafe { bpf_probe_read_kernel(regs.cast::<u64>().wrapping_sub(1)) };
+    let (Ok(caller), Some(code)) = (caller, KERNEL_CODE.get(0)) else {
+        return 0;
+    };
+    for EntryCode { range, entry } in &code.entries {
+        if caller >= range[0] && caller < range[1] {
+            return *entry;
+        }
+    }
+    0
 }
 
 /// The `TASK_*` state bits of a thread; 0, which means running, if they can't be read.

@@ -24,7 +24,7 @@ use crate::store::schema::{
 };
 use crate::store::visit_block::{VisitBlock, VisitKey};
 use crate::store::writer::{TraceWriter, WriteError};
-use crate::stream::decode::{Actor, SampleKind};
+use crate::stream::decode::{Actor, KernelEntry, SampleKind};
 use crate::stream::samples::Samples;
 use crate::stream::sideband::{SidebandEvent, SidebandKind};
 use crate::stream::stacks::{Chains, StackKey};
@@ -381,21 +381,18 @@ impl Rows {
         })
     }
 
-    /// Assigns current kernel samples by how the kernel was entered: at a mark, to pebs-trace's own function; by a
-    /// system call, to the call's function. Of the latter those with a call stack stay: the stack says more.
+    /// Assigns current kernel samples by how the kernel was entered: at a mark, to pebs-trace's own function; else to the
+    /// function that stands for theirs there. Of the latter those with a call stack stay: the stack says more.
     fn assign_entries(&mut self, kinds: &[SampleKind]) {
         if !SampleKind::any_entry(kinds) {
             return;
         }
         for (at, kind) in kinds.iter().enumerate() {
-            if kind.is_in_mark() {
-                let own = self.symbolizer.own_function();
-                self.block.samples.rename(at, own);
-            } else if let Some(number) = kind.system_call()
-                && kind.stack() == StackKey::NONE
+            if let Some(entry) = kind.entry()
+                && (entry == KernelEntry::Mark || kind.stack() == StackKey::NONE)
             {
                 let function = self.block.samples.functions()[at];
-                let within = self.symbolizer.in_system_call(function, number);
+                let within = self.symbolizer.entered_by(function, entry);
                 self.block.samples.rename(at, within);
             }
         }

@@ -382,6 +382,45 @@ fn system_calls() {
     );
 }
 
+/// Samples in the kernel tell how it was entered: items that touch new pages are there by page faults, a loop that does
+/// nothing else by interrupts.
+#[test]
+fn entries_to_the_kernel() {
+    need!(machine::root());
+    let kernel = |workload: &str, args: &[&str]| {
+        let workload = Workload::build(workload);
+        let (recording, _) = Recorder::new(&workload.spec(super::ID))
+            .args(&["--event", "cpu-clock", "--reset", "50000", "--force"])
+            .workload(&workload, args);
+        let trace = recording.trace();
+        let (entries, own) = (trace.kernel_entries(), trace.own_function());
+        let mut samples: HashMap<Option<String>, u64> = HashMap::new();
+        for sample in trace.samples() {
+            let is_kernel = sample.flags & SAMPLE_KERNEL != 0;
+            if is_kernel && sample.visit_id.is_some() && Some(sample.function_id) != own {
+                let entry = entries.get(&sample.function_id).cloned();
+                *samples.entry(entry).or_default() += 1;
+            }
+        }
+        samples
+    };
+    let of = |samples: &HashMap<Option<String>, u64>, entry: &str| {
+        samples.get(&Some(entry.to_owned())).copied().unwrap_or(0)
+    };
+    let faults = kernel("mixed", &["3000", "1"]);
+    let all: u64 = faults.values().sum();
+    assert!(of(&faults, "page fault") > 200, "{faults:?}");
+    assert!(of(&faults, "page fault") * 10 > all * 9, "{faults:?}");
+    let loops = kernel("short_slow", &["30000"]);
+    let all: u64 = loops.values().sum();
+    assert_eq!(
+        of(&loops, "page fault") + of(&loops, "system call"),
+        0,
+        "{loops:?}"
+    );
+    assert!(of(&loops, "interrupt") * 10 >= all * 9, "{loops:?}");
+}
+
 /// Share of the samples of `regular`'s items in each of its functions, with a standard error from 64 groups of
 /// stretches of time.
 fn shares(trace: &Trace) -> HashMap<String, (f64, f64)> {
