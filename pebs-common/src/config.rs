@@ -232,6 +232,68 @@ pub struct KernelCode {
     pub notify: [u64; 2],
     /// Entries to the kernel. Unused places have the range 0..0.
     pub entries: [EntryCode; MAX_ENTRY_CODES],
+    /// What tells breakpoints of marks from those of other tools.
+    pub marks: OwnBreakpoints,
+}
+
+/// Breakpoints of pebs-trace's own.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnBreakpoints {
+    /// Places of marks.
+    pub places: PageOffsets,
+    /// Where user code stands while a mark is made: at its place, behind the breakpoint, or where it goes on.
+    pub stands: PageOffsets,
+    /// 1: some marks are made by uretprobes, whose places are not among these.
+    pub returns: u32,
+    /// 1: hardware breakpoints are sampled or counted.
+    pub hardware: u32,
+}
+
+impl Default for OwnBreakpoints {
+    /// All breakpoints may be own ones.
+    fn default() -> Self {
+        Self {
+            places: PageOffsets::ALL,
+            stands: PageOffsets::ALL,
+            returns: 1,
+            hardware: 1,
+        }
+    }
+}
+
+/// A set of addresses, known by their offsets in a page: these are the same in every process that maps a file. An
+/// address that was not added is in the set if its offset is that of another.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageOffsets([u64; OFFSET_WORDS]);
+
+/// Bytes of the smallest page.
+const PAGE: u64 = 4096;
+
+/// Words with a bit for each of them.
+const OFFSET_WORDS: usize = PAGE as usize / u64::BITS as usize;
+
+impl PageOffsets {
+    /// No addresses.
+    pub const NONE: Self = Self([0; OFFSET_WORDS]);
+
+    /// All addresses.
+    pub const ALL: Self = Self([u64::MAX; OFFSET_WORDS]);
+
+    /// Adds an address.
+    pub const fn add(&mut self, address: u64) {
+        let offset = address % PAGE;
+        self.0[offset as usize / u64::BITS as usize] |= 1 << (offset % u64::BITS as u64);
+    }
+
+    /// Whether an address is in the set, or one with the same offset.
+    #[inline(always)]
+    #[must_use]
+    pub const fn has(&self, address: u64) -> bool {
+        let offset = address % PAGE;
+        self.0[offset as usize / u64::BITS as usize] >> (offset % u64::BITS as u64) & 1 == 1
+    }
 }
 
 /// Code that the kernel is entered by from user mode.
@@ -247,7 +309,8 @@ pub struct EntryCode {
 /// Maximum number of ranges of code that the kernel is entered by. Linux 6.18 on x86-64 has 8.
 pub const MAX_ENTRY_CODES: usize = 16;
 
-const _: () = assert!(size_of::<KernelCode>() == 16 + 24 * MAX_ENTRY_CODES);
+const _: () =
+    assert!(size_of::<KernelCode>() == 16 + 24 * MAX_ENTRY_CODES + 2 * 8 * OFFSET_WORDS + 8);
 
 /// Maximum number of probed places whose breakpoints are searched in copies of code.
 pub const MAX_COPY_PLACES: u32 = 64;
@@ -301,4 +364,20 @@ pub enum Scope {
     /// Every process of a cgroup, or of one below it, that makes a mark; it is added to the table at its first
     /// mark.
     Cgroup = 2,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Addresses are known by their offsets in a page, to the last one.
+    #[test]
+    fn page_offsets() {
+        let mut set = PageOffsets::NONE;
+        set.add(0x5000);
+        set.add(0x7fff);
+        assert!(set.has(0) && set.has(0x1_0000_5000) && set.has(0xfff));
+        assert!(!set.has(1) && !set.has(0x5ffe) && !set.has(64));
+        assert!(PageOffsets::ALL.has(77));
+    }
 }

@@ -168,8 +168,10 @@ pub mod entry {
     pub const INTERRUPT: u64 = 502;
     /// By an exception that is neither a page fault nor a breakpoint.
     pub const EXCEPTION: u64 = 503;
-    /// By a breakpoint or a single step.
+    /// By a breakpoint or a single step of another tool.
     pub const BREAKPOINT: u64 = 504;
+    /// By a debug exception: after a single step, or at a hardware breakpoint. In no sample, which says whose it was.
+    pub const DEBUG: u64 = 505;
     /// At a mark: by a breakpoint, by the trap after a single step, or by a system call that the kernel puts in the
     /// place of these.
     pub const MARK: u64 = 511;

@@ -13,7 +13,7 @@ use super::program::{Arguments, Operand};
 use super::spec::{Endpoint, Location};
 use super::unwind::{self, ReturnMode};
 use super::usdt;
-use crate::arch::{EntryClass, Flow, Instruction, Kernel, REPLACED, Register};
+use crate::arch::{EntryClass, Flow, Instruction, Kernel, LONGEST, REPLACED, Register, decode};
 use crate::binary::demangle::{symbol_name, without_version};
 use crate::binary::elf::{Binary, Language};
 use crate::binary::inlined;
@@ -33,6 +33,8 @@ pub(super) struct Point {
     pub address: u64,
     pub file_offset: u64,
     pub uretprobe: bool,
+    /// Addresses at which the program goes on after the instruction.
+    pub goes_on: Vec<u64>,
     pub class: EntryClass,
     pub text: String,
     pub label: String,
@@ -40,6 +42,13 @@ pub(super) struct Point {
     pub semaphore_offset: u64,
     /// Named arguments exist here (`retval` does not at a tail jump).
     pub readable: bool,
+}
+
+/// Addresses at which the program goes on after the instruction at an address.
+fn goes_on(binary: &Binary, address: u64) -> Vec<u64> {
+    let bytes = binary.bytes(&(address..address.saturating_add(LONGEST)));
+    let (code, _) = decode(bytes, address);
+    code.first().map_or_else(Vec::new, |it| it.goes_on().into())
 }
 
 /// Kind of place.
@@ -448,6 +457,7 @@ impl Place {
             address,
             file_offset,
             uretprobe: false,
+            goes_on: goes_on(&self.binary, address),
             class,
             text,
             label: label(&self.binary, address),

@@ -262,6 +262,8 @@ pub(super) struct KernelSymbols {
     read: Option<Instant>,
     missing: Option<KernelSymbolsMissing>,
     own: OwnFunctions,
+    /// Functions that look like own work, but ran for another tool.
+    of_others: RangeTable,
 }
 
 impl KernelSymbols {
@@ -292,6 +294,7 @@ impl KernelSymbols {
             read: None,
             missing: None,
             own: OwnFunctions::default(),
+            of_others: RangeTable::default(),
         }
     }
 
@@ -335,18 +338,52 @@ impl KernelSymbols {
         let Some(known) = self.starts.find(address) else {
             return self.unresolved(functions);
         };
-        let (start, end, module) = (known.start, known.end, known.module.to_owned());
-        if self.own.is(&String::from_utf8_lossy(known.name)) {
-            let function = self.own.function(functions);
-            self.ranges.insert(address, start, end, function);
+        let (start, end) = (known.start, known.end);
+        let function = match self.own.is(&String::from_utf8_lossy(known.name)) {
+            true => self.own.function(functions),
+            false => self.add(address, functions),
+        };
+        self.ranges.insert(address, start, end, function);
+        function
+    }
+
+    /// The function at a kernel address that ran for another tool: only pebs-trace's own programs are own work.
+    pub(super) fn function_of_other_tool(
+        &mut self,
+        address: u64,
+        functions: &mut Functions,
+    ) -> FunctionId {
+        let function = self.function(address, functions);
+        if !self.own.has_function(function) {
             return function;
         }
+        if let Some(function) = self.of_others.get(address) {
+            return function;
+        }
+        let Some(known) = self.starts.find(address) else {
+            return function;
+        };
+        if self.own.is_program(&String::from_utf8_lossy(known.name)) {
+            return function;
+        }
+        let (start, end) = (known.start, known.end);
+        let function = self.add(address, functions);
+        self.of_others.insert(address, start, end, function);
+        function
+    }
+
+    /// Adds the function at an address that has a symbol.
+    fn add(&mut self, address: u64, functions: &mut Functions) -> FunctionId {
+        let Some(known) = self.starts.find(address) else {
+            return self.unresolved(functions);
+        };
+        let (start, end, module) = (known.start, known.end, known.module.to_owned());
         let named = Symbol {
             name: Some(demangle(&String::from_utf8_lossy(known.name))),
             ..Symbol::default()
         };
         let symbol = self.debug_symbol(start).unwrap_or(named);
-        let function = functions.add(Description {
+        functions.add(Description {
             name: symbol.name,
             module: Some(module),
             offset: Some(start),
@@ -355,9 +392,7 @@ impl KernelSymbols {
             line: symbol.line,
             kernel: true,
             ..Description::default()
-        });
-        self.ranges.insert(address, start, end, function);
-        function
+        })
     }
 
     /// Reads kallsyms if that has not been done, and has blazesym read the debug file.
@@ -426,8 +461,9 @@ impl KernelSymbols {
 
 #[cfg(test)]
 mod tests {
-    use pebs_common::record::entry;
     use std::io::Write as _;
+
+    use pebs_common::record::entry;
 
     use super::*;
 

@@ -236,6 +236,13 @@ impl Symbolizer {
         }
     }
 
+    /// The function at an address of the kernel, where the kernel was entered by a breakpoint of another tool: what is done
+    /// for it is not pebs-trace's own work.
+    pub fn function_of_other_tool(&mut self, ip: Ip) -> FunctionId {
+        self.kernel
+            .function_of_other_tool(ip.0, &mut self.functions)
+    }
+
     /// The functions of an address as frames: with [`Inlining::Innermost`] the inlined ones, the innermost first,
     /// then the function that contains the code. The first is [`Symbolizer::function`]'s.
     ///

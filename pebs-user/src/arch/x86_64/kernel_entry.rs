@@ -9,7 +9,8 @@ use pebs_common::record::entry;
 pub(crate) fn kernel_entry(symbol: &str) -> u64 {
     match symbol {
         "asm_exc_page_fault" => entry::PAGE_FAULT,
-        "asm_exc_int3" | "asm_exc_debug" => entry::BREAKPOINT,
+        "asm_exc_int3" => entry::BREAKPOINT,
+        "asm_exc_debug" => entry::DEBUG,
         "asm_common_interrupt"
         | "asm_spurious_interrupt"
         | "asm_exc_nmi"
@@ -35,7 +36,7 @@ mod tests {
         );
         assert_eq!(
             of(&["asm_exc_int3", "asm_exc_debug"]),
-            [entry::BREAKPOINT; 2]
+            [entry::BREAKPOINT, entry::DEBUG]
         );
         assert_eq!(
             of(&["asm_exc_general_protection", "asm_exc_divide_error"]),

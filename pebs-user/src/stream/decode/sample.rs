@@ -95,13 +95,6 @@ impl SampleKind {
         }
     }
 
-    /// Whether it was taken in the kernel, entered at a mark.
-    #[inline(always)]
-    #[must_use]
-    pub const fn is_in_mark(self) -> bool {
-        self.entry_number() == entry::MARK
-    }
-
     /// Removes the entry to the kernel: what is left is stored in a table row.
     #[inline(always)]
     #[must_use]
@@ -226,7 +219,6 @@ mod tests {
                 assert_eq!((full.cpu(), full.event()), (Cpu(cpu), EventId(event)));
                 assert!(full.is_exact() && full.is_kernel());
                 assert_eq!(full.entry(), expected);
-                assert_eq!(full.is_in_mark(), expected == Some(KernelEntry::Mark));
                 assert_eq!(full.stack(), stack);
                 assert_eq!(full.of_row(), kind.with_stack(stack));
                 assert!(!SampleKind::differ_in_row(
