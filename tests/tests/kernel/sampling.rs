@@ -1,9 +1,9 @@
 //! Samples: in the right item and function, and of the expected number.
 
 use std::collections::{HashMap, HashSet};
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::{fs, io};
 
 use pebs_tests::recording::{Recorder, pebs_trace};
 use pebs_tests::trace::{SAMPLE_KERNEL, Trace};
@@ -432,7 +432,7 @@ struct OtherProbe {
 }
 
 impl OtherProbe {
-    fn new(perf: &Path, workload: &Workload, function: &str) -> Self {
+    fn new(perf: &Path, workload: &Workload, function: &str) -> io::Result<Self> {
         let (group, event) = ("pebs_tests_other", format!("p{}", std::process::id()));
         let name = format!("{group}:{event}");
         // Mounts tracefs, too.
@@ -440,17 +440,16 @@ impl OtherProbe {
             .args(["probe", "-q", "-x"])
             .arg(workload.path())
             .args(["--add", &format!("{name}={function}")])
-            .output()
-            .unwrap();
+            .output()?;
         assert!(added.status.success(), "{added:?}");
         let events = Path::new("/sys/kernel/tracing/events");
         let enable = events.join(group).join(event).join("enable");
-        fs::write(&enable, "1").unwrap();
-        Self {
+        fs::write(&enable, "1")?;
+        Ok(Self {
             perf: perf.to_owned(),
             name,
             enable,
-        }
+        })
     }
 }
 
@@ -494,7 +493,7 @@ fn breakpoints_of_another_tool() {
         };
         let (others, own) = record();
         assert!(others == 0 && own > 100, "{others} {own}");
-        let other = OtherProbe::new(&perf, &workload, "short_part");
+        let other = OtherProbe::new(&perf, &workload, "short_part").unwrap();
         let (others, with_other) = record();
         drop(other);
         assert!(
