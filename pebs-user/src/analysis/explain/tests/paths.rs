@@ -230,8 +230,13 @@ fn entries_to_the_kernel() {
         let trace = maker.finish(&[(1, parse, program), (4, read, program)]);
         let explanation = explain(&trace, &ExplainOptions::default()).unwrap();
         let text = text::render(&explanation);
-        let line = text.lines().find(|it| it.starts_with("slow because:"));
-        line.unwrap_or_else(|| panic!("{text}")).to_owned()
+        // The verdict, in one line.
+        let lines = text
+            .lines()
+            .skip_while(|it| !it.starts_with("slow because:"));
+        let verdict: Vec<_> = lines.take_while(|it| !it.starts_with("  slow ")).collect();
+        let words = verdict.iter().flat_map(|it| it.split_whitespace());
+        words.collect::<Vec<_>>().join(" ")
     };
     let faults = "slow because: page faults 80 % (1,605 more each): clear 60 %, charge 20 %; in read 20 % (of the 1.00 ms that";
     let line = cause_of("page fault");
