@@ -125,6 +125,8 @@ pub struct Step {
     pub from: u8,
     /// Added to that.
     pub add: i32,
+    /// Offset of the instruction in its page.
+    pub place: u64,
 }
 
 impl Step {
@@ -135,6 +137,7 @@ impl Step {
         to: 0,
         from: 0,
         add: 0,
+        place: 0,
     };
 }
 
@@ -190,7 +193,7 @@ pub struct SiteConfig {
 }
 
 const _: () = assert!(size_of::<ArgProgram>() == 32);
-const _: () = assert!(size_of::<SiteConfig>() == 24 + 2 * 32 + 2 * 32 * MAX_ARGS);
+const _: () = assert!(size_of::<SiteConfig>() == 32 + 2 * 32 + 2 * 32 * MAX_ARGS);
 
 /// Source of the item id of a thread without marks, read at each sample.
 #[repr(u32)]
@@ -276,19 +279,93 @@ pub struct ItemOffsets {
 
 const _: () = assert!(size_of::<ItemConfig>() == 32 + 5 * 8 + 10 * 4);
 
-/// Where the kernel's code is that deals with marks: start and end of functions; 0: unknown.
+/// Where the kernel's code is by which is known what a thread does in it; 0: unknown.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KernelCode {
-    /// Looks for the probe and runs its programs.
+    /// Start and end of the function that looks for the probe of a mark and runs its programs.
     pub notify: [u64; 2],
-    /// Entry by a breakpoint.
-    pub breakpoint: [u64; 2],
-    /// Entry by the trap after a single step.
-    pub step: [u64; 2],
+    /// Entries to the kernel. Unused places have the range 0..0.
+    pub entries: [EntryCode; MAX_ENTRY_CODES],
+    /// What tells breakpoints of marks from those of other tools.
+    pub marks: OwnBreakpoints,
 }
 
-const _: () = assert!(size_of::<KernelCode>() == 3 * 16);
+/// Breakpoints of pebs-trace's own.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnBreakpoints {
+    /// Places of marks.
+    pub places: PageOffsets,
+    /// Where user code stands while a mark is made: at its place, behind the breakpoint, or where it goes on.
+    pub stands: PageOffsets,
+    /// 1: some marks are made by uretprobes, whose places are not among these.
+    pub returns: u32,
+    /// 1: hardware breakpoints are sampled or counted.
+    pub hardware: u32,
+}
+
+impl Default for OwnBreakpoints {
+    /// All breakpoints may be own ones.
+    fn default() -> Self {
+        Self {
+            places: PageOffsets::ALL,
+            stands: PageOffsets::ALL,
+            returns: 1,
+            hardware: 1,
+        }
+    }
+}
+
+/// A set of addresses, known by their offsets in a page: these are the same in every process that maps a file. An
+/// address that was not added is in the set if its offset is that of another.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageOffsets([u64; OFFSET_WORDS]);
+
+/// Bytes of the smallest page.
+pub const PAGE: u64 = 4096;
+
+/// Words with a bit for each of them.
+const OFFSET_WORDS: usize = PAGE as usize / u64::BITS as usize;
+
+impl PageOffsets {
+    /// No addresses.
+    pub const NONE: Self = Self([0; OFFSET_WORDS]);
+
+    /// All addresses.
+    pub const ALL: Self = Self([u64::MAX; OFFSET_WORDS]);
+
+    /// Adds an address.
+    pub const fn add(&mut self, address: u64) {
+        let offset = address % PAGE;
+        self.0[offset as usize / u64::BITS as usize] |= 1 << (offset % u64::BITS as u64);
+    }
+
+    /// Whether an address is in the set, or one with the same offset.
+    #[inline(always)]
+    #[must_use]
+    pub const fn has(&self, address: u64) -> bool {
+        let offset = address % PAGE;
+        self.0[offset as usize / u64::BITS as usize] >> (offset % u64::BITS as u64) & 1 == 1
+    }
+}
+
+/// Code that the kernel is entered by from user mode.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EntryCode {
+    /// Start and end.
+    pub range: [u64; 2],
+    /// One of [`entry`](crate::record::entry).
+    pub entry: u64,
+}
+
+/// Maximum number of ranges of code that the kernel is entered by. Linux 6.18 on x86-64 has 8.
+pub const MAX_ENTRY_CODES: usize = 16;
+
+const _: () =
+    assert!(size_of::<KernelCode>() == 16 + 24 * MAX_ENTRY_CODES + 2 * 8 * OFFSET_WORDS + 8);
 
 /// Maximum number of probed places whose breakpoints are searched in copies of code.
 pub const MAX_COPY_PLACES: u32 = 64;
@@ -342,4 +419,20 @@ pub enum Scope {
     /// Every process of a cgroup, or of one below it, that makes a mark; it is added to the table at its first
     /// mark.
     Cgroup = 2,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Addresses are known by their offsets in a page, to the last one.
+    #[test]
+    fn page_offsets() {
+        let mut set = PageOffsets::NONE;
+        set.add(0x5000);
+        set.add(0x7fff);
+        assert!(set.has(0) && set.has(0x1_0000_5000) && set.has(0xfff));
+        assert!(!set.has(1) && !set.has(0x5ffe) && !set.has(64));
+        assert!(PageOffsets::ALL.has(77));
+    }
 }

@@ -159,8 +159,19 @@ pub struct Sample {
 /// Numbers of system calls are below this. Linux 6.18 has 470.
 pub const MAX_SYSTEM_CALLS: u64 = 500;
 
-/// Entries to the kernel other than by one of the target's system calls, in the place of its number plus 1.
+/// Entries to the kernel from user mode other than by one of the target's system calls, in the place of its number plus
+/// 1. What interrupts the kernel itself is no entry: the thread entered it before.
 pub mod entry {
+    /// By a page fault.
+    pub const PAGE_FAULT: u64 = 501;
+    /// By an interrupt: of a timer, a device, or another CPU.
+    pub const INTERRUPT: u64 = 502;
+    /// By an exception that is neither a page fault nor a breakpoint.
+    pub const EXCEPTION: u64 = 503;
+    /// By a breakpoint or a single step of another tool.
+    pub const BREAKPOINT: u64 = 504;
+    /// By a debug exception: after a single step, or at a hardware breakpoint. In no sample, which says whose it was.
+    pub const DEBUG: u64 = 505;
     /// At a mark: by a breakpoint, by the trap after a single step, or by a system call that the kernel puts in the
     /// place of these.
     pub const MARK: u64 = 511;

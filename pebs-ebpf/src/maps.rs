@@ -146,6 +146,22 @@ pub static TASK_MM_OFFSET: Global<u64> = Global::new(0);
 #[unsafe(no_mangle)]
 pub static TASK_STACK_OFFSET: Global<u64> = Global::new(0);
 
+/// Offset of `utask`, what uprobes do in the thread, in `struct task_struct`; 0: unknown.
+#[unsafe(no_mangle)]
+pub static TASK_UTASK_OFFSET: Global<u64> = Global::new(0);
+
+/// Offset of `vaddr`, the place that was last single-stepped, in `struct uprobe_task`.
+#[unsafe(no_mangle)]
+pub static UTASK_VADDR_OFFSET: Global<u64> = Global::new(0);
+
+/// Offset of `xol_vaddr`, the address of the copy that was stepped, in `struct uprobe_task`.
+#[unsafe(no_mangle)]
+pub static UTASK_SLOT_OFFSET: Global<u64> = Global::new(0);
+
+/// Offset of `active_uprobe`, null unless one is being single-stepped, in `struct uprobe_task`.
+#[unsafe(no_mangle)]
+pub static UTASK_ACTIVE_OFFSET: Global<u64> = Global::new(0);
+
 /// Number of events counted by counters of their own; 0: none is read.
 #[unsafe(no_mangle)]
 pub static COUNT_EVENTS: Global<u32> = Global::new(0);

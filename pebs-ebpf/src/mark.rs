@@ -43,7 +43,7 @@ pub fn mark_and_step(ctx: ProbeContext) -> u32 {
         count(Counter::MarkNoSite);
         return 0;
     };
-    let is_done = step::is_done(&ctx);
+    let is_done = step::is_done(&ctx, &site.step);
     make(
         &ctx,
         site,

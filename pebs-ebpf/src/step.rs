@@ -6,12 +6,10 @@
 //!
 //! Source: `handle_swbp`, kernel/events/uprobes.c, Linux 6.19.
 
-use aya_ebpf::EbpfContext;
 use aya_ebpf::bindings::pt_regs;
 use aya_ebpf::helpers::bpf_probe_read_user;
-use aya_ebpf::helpers::generated::bpf_get_func_ip;
 use aya_ebpf::programs::ProbeContext;
-use pebs_common::config::{NO_WORD, Step, step_kind};
+use pebs_common::config::{NO_WORD, PAGE, Step, step_kind};
 
 use crate::task::{self, USER_CS};
 
@@ -23,6 +21,9 @@ const ZERO_SETS: u64 = 1 << 2 | 1 << 6;
 /// A debugger steps through the program. Source: `X86_EFLAGS_TF`.
 const TRAP: u64 = 1 << 8;
 
+/// The instruction that the kernel puts in place of a probed one: `int3`.
+const BREAKPOINT: u8 = 0xcc;
+
 /// End of the addresses that a program may have. Source: `TASK_SIZE_MAX`, arch/x86/include/asm/page_64_types.h.
 const USER_END: u64 = (1 << 47) - 4096;
 
@@ -30,10 +31,20 @@ const USER_END: u64 = (1 << 47) - 4096;
 const WORD: u64 = 8;
 
 /// Whether another program that ran for this hit has already done the instruction.
+///
+/// The kernel does not tell: what `bpf_get_func_ip` returns is the address after the other program. An address behind
+/// the instruction has another place in its page; one that was returned to has that place by chance only, and no
+/// breakpoint then.
 #[inline(always)]
-pub fn is_done(ctx: &ProbeContext) -> bool {
-    // SAFETY: the helper takes the program's own context, and the verifier checks the read.
-    unsafe { (*ctx.regs).rip != bpf_get_func_ip(ctx.as_ptr()) }
+pub fn is_done(ctx: &ProbeContext, step: &Step) -> bool {
+    // SAFETY: the verifier checks the read.
+    let ip = unsafe { (*ctx.regs).rip };
+    if ip % PAGE != step.place {
+        return true;
+    }
+    // SAFETY: the helper checks the address.
+    step.kind == step_kind::RETURN
+        && unsafe { bpf_probe_read_user(ip as *const u8) } != Ok(BREAKPOINT)
 }
 
 /// Bytes by which a step raises the stack pointer.

@@ -3,14 +3,15 @@
 use aya_ebpf::bindings::{BPF_ANY, pt_regs};
 use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_task_pt_regs};
 use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_probe_read_kernel};
-use pebs_common::config::Scope;
+use pebs_common::config::{EntryCode, OwnBreakpoints, Scope};
 use pebs_common::counter::Counter;
 use pebs_common::record::{MAX_SYSTEM_CALLS, entry};
 
 use crate::emit::count;
 use crate::maps::{
     CGROUP, KERNEL_CODE, ONLY_THREADS, SCOPE, SIGNAL_LIVE_OFFSET, TASK_EXIT_CODE_OFFSET,
-    TASK_FEATURES_OFFSET, TASK_PID_OFFSET, TASK_SIGNAL_OFFSET, TASK_STATE_OFFSET, THREADS, TRACED,
+    TASK_FEATURES_OFFSET, TASK_PID_OFFSET, TASK_SIGNAL_OFFSET, TASK_STATE_OFFSET,
+    TASK_UTASK_OFFSET, THREADS, TRACED, UTASK_ACTIVE_OFFSET, UTASK_SLOT_OFFSET, UTASK_VADDR_OFFSET,
 };
 
 /// Code segment of 64-bit code in user space. Source: `__USER_CS`, arch/x86/include/asm/segment.h.
@@ -55,36 +56,118 @@ pub fn ids_of(task: *const u8) -> Option<Ids> {
 }
 
 /// How the running thread entered the kernel, as in [`Sample::sp`](pebs_common::record::Sample::sp). Calls of 32-bit
-/// code, which have other numbers, count as none.
+/// code, which have other numbers, count as unknown.
 #[inline(always)]
 pub fn kernel_entry() -> u64 {
     // SAFETY: both helpers return kernel pointers, which the read helper checks.
     unsafe {
         let regs = bpf_task_pt_regs(bpf_get_current_task_btf()) as *const pt_regs;
-        // The entry code calls its handler with the registers on top of the stack: the return address is below them.
-        // It is not looked at by interrupts in the kernel, which come further down or on a stack of their own.
-        let caller = bpf_probe_read_kernel(regs.cast::<u64>().wrapping_sub(1)).unwrap_or(0);
-        if let Some(code) = KERNEL_CODE.get(0)
-            && (is_within(caller, code.breakpoint) || is_within(caller, code.step))
-        {
-            return entry::MARK;
-        }
+        // Exceptions and interrupts have -1 there, before their handlers are called.
         let number = bpf_probe_read_kernel(&raw const (*regs).orig_rax).unwrap_or(u64::MAX);
-        if number >= MAX_SYSTEM_CALLS || bpf_probe_read_kernel(&raw const (*regs).cs) != Ok(USER_CS)
-        {
+        if number >= MAX_SYSTEM_CALLS {
+            entry_by(regs)
+        } else if bpf_probe_read_kernel(&raw const (*regs).cs) != Ok(USER_CS) {
             0
         } else if MARK_CALLS.contains(&number) {
-            entry::MARK
+            mark_if(
+                KERNEL_CODE
+                    .get(0)
+                    .is_none_or(|code| code.marks.returns != 0),
+            )
         } else {
             number + 1
         }
     }
 }
 
-/// Whether an address is in a range.
+/// By which code the kernel was entered, other than by a system call: one of [`entry`], or 0. `regs`: those of user mode.
 #[inline(always)]
-const fn is_within(address: u64, [begin, end]: [u64; 2]) -> bool {
-    address >= begin && address < end
+fn entry_by(regs: *const pt_regs) -> u64 {
+    // The entry code calls its handler with the registers on top of the stack: the return address is below them. It is
+    // not touched by interrupts in the kernel, which come further down or on a stack of their own.
+    // SAFETY: the helper checks the address.
+    let caller = unsafe { bpf_probe_read_kernel(regs.cast::<u64>().wrapping_sub(1)) };
+    let (Ok(caller), Some(code)) = (caller, KERNEL_CODE.get(0)) else {
+        return 0;
+    };
+    for EntryCode { range, entry } in &code.entries {
+        if caller >= range[0] && caller < range[1] {
+            return match *entry {
+                entry::BREAKPOINT => mark_if(is_own_breakpoint(regs, &code.marks)),
+                entry::DEBUG => mark_if(is_own_step(&code.marks)),
+                other => other,
+            };
+        }
+    }
+    0
+}
+
+/// The entry by a breakpoint that is our own, or not.
+#[inline(always)]
+const fn mark_if(is_own: bool) -> u64 {
+    if is_own {
+        entry::MARK
+    } else {
+        entry::BREAKPOINT
+    }
+}
+
+/// Whether a breakpoint at which the kernel was entered may be one of a mark.
+#[inline(always)]
+fn is_own_breakpoint(regs: *const pt_regs, marks: &OwnBreakpoints) -> bool {
+    // SAFETY: the helper checks the address.
+    let Ok(ip) = (unsafe { bpf_probe_read_kernel(&raw const (*regs).rip) }) else {
+        return true;
+    };
+    match Stepped::read() {
+        // The kernel prepares a single step: the instruction pointer is in a page of its own.
+        Some(it) if it.is_active || it.slot == ip => marks.places.has(it.place),
+        _ => marks.stands.has(ip),
+    }
+}
+
+/// Whether a debug exception by which the kernel was entered may be the single step of a mark.
+#[inline(always)]
+fn is_own_step(marks: &OwnBreakpoints) -> bool {
+    marks.hardware != 0
+        || TASK_UTASK_OFFSET.load() == 0
+        || Stepped::read().is_some_and(|it| marks.places.has(it.place))
+}
+
+/// The last place at which the running thread was single-stepped for a uprobe.
+struct Stepped {
+    place: u64,
+    /// Where its instruction was copied to.
+    slot: u64,
+    /// Whether the step has not ended.
+    is_active: bool,
+}
+
+impl Stepped {
+    #[inline(always)]
+    fn read() -> Option<Self> {
+        let offset = TASK_UTASK_OFFSET.load();
+        if offset == 0 {
+            return None;
+        }
+        let word = |base: *const u8, offset: u64| {
+            let address = base.wrapping_add(offset as usize).cast::<u64>();
+            // SAFETY: the helper checks the address.
+            unsafe { bpf_probe_read_kernel(address) }.ok()
+        };
+        // SAFETY: the helper takes no pointer.
+        let task = unsafe { bpf_get_current_task_btf() }.cast_const();
+        let steps = word(task.cast(), offset)?;
+        if steps == 0 {
+            return None;
+        }
+        let steps = steps as *const u8;
+        Some(Self {
+            place: word(steps, UTASK_VADDR_OFFSET.load())?,
+            slot: word(steps, UTASK_SLOT_OFFSET.load())?,
+            is_active: word(steps, UTASK_ACTIVE_OFFSET.load())? != 0,
+        })
+    }
 }
 
 /// The `TASK_*` state bits of a thread; 0, which means running, if they can't be read.

@@ -614,20 +614,27 @@ impl Trace {
     /// Names of functions by id; those without a name are left out.
     #[must_use]
     pub fn function_names(&self) -> HashMap<u64, String> {
-        let t = self.table("functions");
-        let ids = t.u64("function_id").into_iter().flatten();
-        ids.zip(t.text("name"))
-            .filter_map(|(id, name)| Some((id, name?)))
-            .collect()
+        self.of_functions("name")
     }
 
     /// System calls of kernel functions, by id.
     #[must_use]
     pub fn system_calls(&self) -> HashMap<u64, String> {
+        self.of_functions("system_call")
+    }
+
+    /// How the kernel was entered where its functions ran, by id.
+    #[must_use]
+    pub fn kernel_entries(&self) -> HashMap<u64, String> {
+        self.of_functions("kernel_entry")
+    }
+
+    /// Text of functions by id; those without are left out.
+    fn of_functions(&self, column: &str) -> HashMap<u64, String> {
         let t = self.table("functions");
         let ids = t.u64("function_id").into_iter().flatten();
-        ids.zip(t.text("system_call"))
-            .filter_map(|(id, call)| Some((id, call?)))
+        ids.zip(t.text(column))
+            .filter_map(|(id, text)| Some((id, text?)))
             .collect()
     }
 

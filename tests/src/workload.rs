@@ -107,6 +107,8 @@ const RECIPES: &[(&str, Recipe)] = &[
     ("sides", Recipe::C("sides.c", &[])),
     ("steps", Recipe::C("steps.c", &[])),
     ("short_slow", Recipe::C("short_slow.c", &[])),
+    // Probed by another tool, which all runs of a file see.
+    ("short_slow_probed", Recipe::C("short_slow.c", &[])),
     ("short_visits", Recipe::C("short_visits.c", &[])),
     ("sleeper", Recipe::C("sleeper.c", &[])),
     ("static_pie", Recipe::C("plain.c", &["-static-pie"])),
@@ -192,6 +194,12 @@ impl Workload {
     #[must_use]
     pub fn spec(&self, function: &str) -> String {
         format!("{}:{function}", self.path.display())
+    }
+
+    /// The program.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Runs it to its end, not traced.

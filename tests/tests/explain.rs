@@ -336,6 +336,18 @@ fn page_faults() {
     );
     let best = &group.because()[0];
     assert_eq!(best["argument"], "kind", "{best:#}");
+    // As a sentence: what the kernel does in them is one cause.
+    assert_eq!(first.0["function"]["kernel_entry"], "page fault");
+    let dir = recording.dir();
+    let explained = pebs_trace(["explain".as_ref(), dir.as_os_str(), "--slow=2x".as_ref()]);
+    let sentence = explained
+        .stdout
+        .lines()
+        .find(|it| it.starts_with("slow because: page faults "));
+    let sentence = sentence.unwrap_or_else(|| panic!("{explained}"));
+    let more = format!(" % ({:.0} more each): ", slow - typical);
+    assert!(sentence.contains(&more), "{sentence}");
+    assert!(!sentence.contains("functions of the kernel"), "{sentence}");
 }
 
 /// The firewall of the paper: three kinds of packets with different durations, and the difference is the

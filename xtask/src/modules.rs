@@ -39,7 +39,7 @@ const DIRECTIONS: &str = "
     probe: arch failure units terminal binary store
     collect: failure units files rng limits binary pmu perf stream store probe
     correlate: units ledger stream store probe
-    symbolize: failure units binary stream store
+    symbolize: arch failure units binary stream store
     pipeline: units ledger pmu stream estimate store probe correlate symbolize
     cost: failure units files present pmu stream estimate store collect
     import: failure units binary pmu perf stream store correlate symbolize pipeline

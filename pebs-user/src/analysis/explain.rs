@@ -219,7 +219,7 @@ fn with_only(trace: &Trace) -> usize {
             sums,
             rows: &summing.rows,
             naming: &naming,
-            stand_ins: names.by_system_call(),
+            stand_ins: names.by_kernel_entry(),
             complete: true,
         };
         context.any_only(candidates)
@@ -483,7 +483,7 @@ impl Explaining<'_> {
             sums,
             rows: self.rows,
             naming: &self.naming,
-            stand_ins: self.naming.names.by_system_call(),
+            stand_ins: self.naming.names.by_kernel_entry(),
             complete: self.info.keep.is_none(),
         };
         let split = gap

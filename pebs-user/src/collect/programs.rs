@@ -166,6 +166,16 @@ fn item_offsets(kernel: &Btf) -> Result<ItemOffsets, BtfError> {
     })
 }
 
+/// Offsets of what uprobes do in a thread; and in that, of the place that is single-stepped, its copy and its uprobe.
+fn uprobe_offsets(kernel: &Btf) -> Result<[u64; 4], BtfError> {
+    Ok([
+        kernel.member("task_struct", "utask")?,
+        kernel.member("uprobe_task", "vaddr")?,
+        kernel.member("uprobe_task", "xol_vaddr")?,
+        kernel.member("uprobe_task", "active_uprobe")?,
+    ])
+}
+
 impl Programs {
     /// Loads the programs for these settings, without attaching them.
     ///
@@ -200,6 +210,7 @@ impl Programs {
             .member("task_struct", "thread")
             .and_then(|thread| Ok(thread + kernel.member("thread_struct", "features")?))
             .unwrap_or(u64::MAX);
+        let [utask, vaddr, slot, active] = uprobe_offsets(&kernel).unwrap_or_default();
         let offsets = [
             ("EVENT_INTERRUPTS_OFFSET", interrupts),
             ("TASK_STATE_OFFSET", state),
@@ -230,6 +241,10 @@ impl Programs {
             ("TASK_COMM_OFFSET", kernel.member("task_struct", "comm")?),
             ("TASK_MM_OFFSET", kernel.member("task_struct", "mm")?),
             ("TASK_STACK_OFFSET", kernel.member("task_struct", "stack")?),
+            ("TASK_UTASK_OFFSET", utask),
+            ("UTASK_VADDR_OFFSET", vaddr),
+            ("UTASK_SLOT_OFFSET", slot),
+            ("UTASK_ACTIVE_OFFSET", active),
             (
                 "TASK_SIGNAL_OFFSET",
                 kernel.member("task_struct", "signal")?,

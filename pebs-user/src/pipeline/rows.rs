@@ -24,7 +24,7 @@ use crate::store::schema::{
 };
 use crate::store::visit_block::{VisitBlock, VisitKey};
 use crate::store::writer::{TraceWriter, WriteError};
-use crate::stream::decode::{Actor, SampleKind};
+use crate::stream::decode::{Actor, KernelEntry, SampleKind};
 use crate::stream::samples::Samples;
 use crate::stream::sideband::{SidebandEvent, SidebandKind};
 use crate::stream::stacks::{Chains, StackKey};
@@ -381,23 +381,24 @@ impl Rows {
         })
     }
 
-    /// Assigns current kernel samples by how the kernel was entered: at a mark, to pebs-trace's own function; by a
-    /// system call, to the call's function. Of the latter those with a call stack stay: the stack says more.
-    fn assign_entries(&mut self, kinds: &[SampleKind]) {
-        if !SampleKind::any_entry(kinds) {
+    /// Assigns current kernel samples by how the kernel was entered: at a mark, to pebs-trace's own function; else to the
+    /// function that stands for theirs there. Of the latter those with a call stack stay: the stack says more.
+    fn assign_entries(&mut self, samples: &Samples<'_>) {
+        if !SampleKind::any_entry(samples.kinds) {
             return;
         }
-        for (at, kind) in kinds.iter().enumerate() {
-            if kind.is_in_mark() {
-                let own = self.symbolizer.own_function();
-                self.block.samples.rename(at, own);
-            } else if let Some(number) = kind.system_call()
-                && kind.stack() == StackKey::NONE
-            {
-                let function = self.block.samples.functions()[at];
-                let within = self.symbolizer.in_system_call(function, number);
-                self.block.samples.rename(at, within);
+        for (at, (kind, ip)) in samples.kinds.iter().zip(samples.ips).enumerate() {
+            let Some(entry) = kind.entry() else {
+                continue;
+            };
+            let mut function = match entry {
+                KernelEntry::Breakpoint => self.symbolizer.function_of_other_tool(*ip),
+                _ => self.block.samples.functions()[at],
+            };
+            if entry == KernelEntry::Mark || kind.stack() == StackKey::NONE {
+                function = self.symbolizer.entered_by(function, entry);
             }
+            self.block.samples.rename(at, function);
         }
     }
 
@@ -450,9 +451,10 @@ impl Rows {
         let ids = kinds.iter().zip(times);
         stack_ids.extend(ids.map(|(kind, time)| {
             let key = kind.stack();
-            let origin = match kind.is_in_mark() {
-                true => StackOrigin::Mark,
-                false => StackOrigin::Sample,
+            let origin = match kind.entry() {
+                Some(KernelEntry::Mark) => StackOrigin::Mark,
+                Some(KernelEntry::Breakpoint) => StackOrigin::OtherTool,
+                _ => StackOrigin::Sample,
             };
             match earlier_program(programs, chains.get(key).map(|(pid, _)| pid), *time) {
                 Some(program) => stacks.of_program((key, origin), program, chains, symbolizer),
@@ -636,7 +638,7 @@ impl Sink for Rows {
         self.mark_waits.1 += visit.mark_waits.1;
         let samples = visit.samples;
         let alike = self.name(samples, visit.pid);
-        self.assign_entries(samples.kinds);
+        self.assign_entries(&samples);
         self.assign_own(visit);
         self.count_unresolved();
         let net = self.net.of(visit, &self.resets, &self.writer);
@@ -715,7 +717,7 @@ impl Sink for Rows {
     fn strays(&mut self, samples: Samples<'_>, pid: Pid, tid: Tid) {
         self.strays += samples.len() as u64;
         let alike = self.name(samples, pid);
-        self.assign_entries(samples.kinds);
+        self.assign_entries(&samples);
         self.count_unresolved();
         if !self.keeper.keeps_all() {
             return self.not_kept(samples, alike, tid);

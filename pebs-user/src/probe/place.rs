@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use pebs_common::condition::Condition;
-use pebs_common::config::Step;
+use pebs_common::config::{PAGE, Step};
 
 use super::behind;
 use super::body::{self, Body};
@@ -17,7 +17,9 @@ use super::program::{Arguments, Operand};
 use super::spec::{Endpoint, Location};
 use super::unwind::{self, ReturnMode};
 use super::usdt;
-use crate::arch::{self, EntryClass, Flow, Instruction, Kernel, REPLACED, Register};
+use crate::arch::{
+    self, EntryClass, Flow, Instruction, Kernel, LONGEST, REPLACED, Register, decode,
+};
 use crate::binary::demangle::{symbol_name, without_version};
 use crate::binary::elf::{Binary, Language};
 use crate::binary::inlined;
@@ -28,9 +30,6 @@ use crate::binary::lookup::{self, Unknown};
 /// instruction.
 const URETPROBE_ADJUST: i64 = -8;
 
-/// Bytes of the longest instruction.
-const LONGEST: u64 = 15;
-
 /// Maximum number of functions in a row that only jump on.
 const MOST_JUMPS: usize = 4;
 
@@ -40,6 +39,8 @@ pub(super) struct Point {
     pub address: u64,
     pub file_offset: u64,
     pub uretprobe: bool,
+    /// Addresses at which the program goes on after the instruction.
+    pub goes_on: Vec<u64>,
     pub class: EntryClass,
     pub text: String,
     pub label: String,
@@ -53,6 +54,13 @@ pub(super) struct Point {
     pub step: Step,
     /// Named arguments exist here (`retval` does not at a tail jump).
     pub readable: bool,
+}
+
+/// Addresses at which the program goes on after the instruction at an address.
+fn goes_on(binary: &Binary, address: u64) -> Vec<u64> {
+    let bytes = binary.bytes(&(address..address.saturating_add(LONGEST)));
+    let (code, _) = decode(bytes, address);
+    code.first().map_or_else(Vec::new, |it| it.goes_on().into())
 }
 
 /// Kind of place.
@@ -461,6 +469,7 @@ impl Place {
             address,
             file_offset,
             uretprobe: false,
+            goes_on: goes_on(&self.binary, address),
             class,
             text,
             label: label(&self.binary, address),
@@ -481,9 +490,13 @@ impl Place {
         let bytes = self
             .binary
             .bytes(&(address..address.saturating_add(LONGEST)));
-        let (code, _) = arch::decode(bytes, address);
+        let (code, _) = decode(bytes, address);
         let instruction = code.first().map(|it| body::bytes(&self.binary, it));
-        instruction.and_then(arch::step).unwrap_or(Step::NONE)
+        let step = instruction.and_then(arch::step).unwrap_or(Step::NONE);
+        Step {
+            place: address % PAGE,
+            ..step
+        }
     }
 
     fn body(&self, start: u64) -> Result<Body, ResolveError> {

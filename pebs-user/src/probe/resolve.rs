@@ -429,6 +429,7 @@ impl Resolver {
             address: point.address,
             uretprobe: point.uretprobe,
             role,
+            goes_on: point.goes_on.clone(),
             class: point.class,
             instruction: point.text.clone(),
             place: point.label.clone(),

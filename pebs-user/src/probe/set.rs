@@ -25,6 +25,8 @@ pub struct Site {
     pub uretprobe: bool,
     /// Role of the mark.
     pub role: Role,
+    /// Addresses at which the program goes on after the instruction.
+    pub goes_on: Vec<u64>,
     /// Cost class of the instruction.
     pub class: EntryClass,
     /// The instruction, disassembled, for `trace.json`.

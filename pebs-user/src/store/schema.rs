@@ -259,8 +259,12 @@ tables! {
         kernel: bool,
         /// Whether it was inlined into its caller: it has no offset of its own.
         inlined: bool as NullableTruth,
-        /// System call in which it ran (a kernel function has a row for each); null: in none (a fault, an
-        /// interrupt), or unknown (samples with call stacks, `--transport bulk`, imported ones).
+        /// How the thread had entered the kernel from user mode when it ran (a kernel function has a row for each):
+        /// `system call`, `page fault`, `interrupt`, `breakpoint` (of another tool), or `exception`. An interrupt of the kernel
+        /// is no entry: it belongs to the one before. Null: no kernel code, pebs-trace's own work, or unknown (samples with
+        /// call stacks, `--transport bulk`, imported ones).
+        kernel_entry: Option<String>,
+        /// The system call, if it was one; null: otherwise, or unknown.
         system_call: Option<String>,
     }
 
@@ -557,6 +561,16 @@ pub mod count_state {
     pub const NO_TURN: &str = "no turn";
     /// Not known.
     pub const UNKNOWN: &str = "unknown";
+}
+
+/// Values of [`FunctionRow::kernel_entry`].
+pub mod kernel_entry {
+    pub const SYSTEM_CALL: &str = "system call";
+    pub const PAGE_FAULT: &str = "page fault";
+    pub const INTERRUPT: &str = "interrupt";
+    /// Of another tool.
+    pub const BREAKPOINT: &str = "breakpoint";
+    pub const EXCEPTION: &str = "exception";
 }
 
 /// `functions.module` of pebs-trace's own work, which is part of no profile.

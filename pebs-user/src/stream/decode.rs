@@ -19,7 +19,7 @@ use crate::stream::samples::SampleSource;
 use crate::stream::stacks::StackKey;
 use crate::units::{Cpu, EventId, Ip, KtimeNs, PerfNs, Pid, ProbeId, Tid, TraceNs};
 use fast_samples::{Alike, Source};
-pub use sample::{RawSample, SampleKind};
+pub use sample::{KernelEntry, RawSample, SampleKind};
 use wire::{Frames, SampleFrame, read};
 
 /// Position of a mark's named arguments in the [`Payloads`] of the batch.

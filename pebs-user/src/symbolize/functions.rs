@@ -4,7 +4,8 @@ use rustc_hash::FxHashMap;
 use syscalls::Sysno;
 
 use crate::binary::demangle::NAME_MAX;
-use crate::store::schema::{FunctionRow, OWN_MODULE};
+use crate::store::schema::{FunctionRow, OWN_MODULE, kernel_entry};
+use crate::stream::decode::KernelEntry;
 use crate::units::FunctionId;
 
 /// A function without its number.
@@ -27,6 +28,8 @@ pub(super) struct Description {
     pub kernel: bool,
     /// Whether it was inlined into another function.
     pub inlined: bool,
+    /// How the kernel was entered in which it runs: a value of the column.
+    pub kernel_entry: Option<&'static str>,
     /// System call in which it runs.
     pub system_call: Option<String>,
 }
@@ -39,8 +42,8 @@ pub(super) struct Functions {
     scheduling: Vec<FunctionId>,
     /// Named kernel functions, except pebs-trace's own work.
     kernel: FxHashMap<FunctionId, Description>,
-    /// The same in system calls, by number.
-    calling: FxHashMap<(FunctionId, u16), FunctionId>,
+    /// The same by how the kernel was entered.
+    entered: FxHashMap<(FunctionId, KernelEntry), FunctionId>,
     fresh: Vec<FunctionRow>,
 }
 
@@ -70,27 +73,33 @@ impl Functions {
             line: description.line,
             kernel: description.kernel,
             inlined: description.inlined,
+            kernel_entry: description.kernel_entry.map(str::to_owned),
             system_call: description.system_call,
         });
         function_id
     }
 
-    /// The function that stands for a kernel function within a system call; other functions are returned unchanged.
-    pub(super) fn in_system_call(&mut self, function: FunctionId, number: u16) -> FunctionId {
-        if let Some(found) = self.calling.get(&(function, number)) {
+    /// The function that stands for a kernel function where the kernel was entered in this way; other functions are
+    /// returned unchanged.
+    pub(super) fn entered_by(&mut self, function: FunctionId, entry: KernelEntry) -> FunctionId {
+        if let Some(found) = self.entered.get(&(function, entry)) {
             return *found;
         }
         let found = match self.kernel.get(&function) {
             Some(known) => {
                 let description = Description {
-                    system_call: Some(system_call(number)),
+                    kernel_entry: entry_name(entry),
+                    system_call: match entry {
+                        KernelEntry::SystemCall(number) => Some(system_call(number)),
+                        _ => None,
+                    },
                     ..known.clone()
                 };
                 self.add(description)
             }
             None => function,
         };
-        self.calling.insert((function, number), found);
+        self.entered.insert((function, entry), found);
         found
     }
 
@@ -112,6 +121,18 @@ impl Functions {
     /// Moves the rows made since the last call to the end of `out`.
     pub(super) fn take_new(&mut self, out: &mut Vec<FunctionRow>) {
         out.append(&mut self.fresh);
+    }
+}
+
+/// The value of the column; `None` at marks, where functions are pebs-trace's own work.
+const fn entry_name(entry: KernelEntry) -> Option<&'static str> {
+    match entry {
+        KernelEntry::SystemCall(_) => Some(kernel_entry::SYSTEM_CALL),
+        KernelEntry::PageFault => Some(kernel_entry::PAGE_FAULT),
+        KernelEntry::Interrupt => Some(kernel_entry::INTERRUPT),
+        KernelEntry::Exception => Some(kernel_entry::EXCEPTION),
+        KernelEntry::Breakpoint => Some(kernel_entry::BREAKPOINT),
+        KernelEntry::Mark => None,
     }
 }
 
@@ -141,10 +162,10 @@ fn cut(mut text: String) -> String {
 mod tests {
     use super::*;
 
-    /// A kernel function has one more row for each system call in which it runs; other functions, and own work,
-    /// have not.
+    /// A kernel function has one more row for each system call in which it runs, and for each other way in which the
+    /// kernel was entered; other functions, and own work, have not.
     #[test]
-    fn system_calls() {
+    fn ways_into_the_kernel() {
         let mut functions = Functions::default();
         let mut add = |name: Option<&str>, module: &str, kernel| {
             functions.add(Description {
@@ -160,13 +181,15 @@ mod tests {
             add(Some("f"), "/bin/f", false),
             add(Some("own"), OWN_MODULE, true),
         ];
-        let [read, write] = [0, 1].map(|it| functions.in_system_call(copy, it));
+        let call = KernelEntry::SystemCall;
+        let [read, write] = [0, 1].map(|it| functions.entered_by(copy, call(it)));
         assert!(read != copy && write != copy && read != write);
-        assert_eq!(functions.in_system_call(copy, 0), read);
+        assert_eq!(functions.entered_by(copy, call(0)), read);
         for other in others {
-            assert_eq!(functions.in_system_call(other, 0), other);
+            assert_eq!(functions.entered_by(other, call(0)), other);
         }
-        let unknown = functions.in_system_call(copy, 510);
+        let unknown = functions.entered_by(copy, call(510));
+        let fault = functions.entered_by(copy, KernelEntry::PageFault);
         let mut rows = Vec::new();
         functions.take_new(&mut rows);
         let of = |id: FunctionId| &rows[id.0 as usize];
@@ -176,6 +199,17 @@ mod tests {
             [None, Some("read"), Some("write")]
         );
         assert_eq!(call(unknown), Some("call 510"));
+        let entry = |id| of(id).kernel_entry.as_deref();
+        assert_eq!(
+            [copy, read, unknown, fault].map(entry),
+            [
+                None,
+                Some("system call"),
+                Some("system call"),
+                Some("page fault")
+            ]
+        );
+        assert_eq!(call(fault), None);
         assert_eq!((&of(read).name, of(read).kernel), (&of(copy).name, true));
     }
 

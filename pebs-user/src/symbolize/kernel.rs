@@ -12,12 +12,13 @@ use std::time::{Duration, Instant};
 
 use blazesym::MaybeDefault;
 use blazesym::symbolize::source::Kernel as KernelSource;
-use pebs_common::config::KernelCode;
+use pebs_common::config::{EntryCode, KernelCode};
 
 use super::blaze::{Blaze, Symbol};
 use super::functions::{Description, Functions};
 use super::own_work::OwnFunctions;
 use super::ranges::RangeTable;
+use crate::arch;
 use crate::binary::demangle::demangle;
 use crate::failure::Hint;
 use crate::units::FunctionId;
@@ -33,6 +34,9 @@ const READ_AGAIN: Duration = Duration::from_secs(5);
 
 /// Most symbols that are taken in; a kernel with all modules has some 250,000.
 const SYMBOLS_MAX: usize = 1 << 22;
+
+/// Symbol at the end of the kernel's code.
+const TEXT_END: &[u8] = b"_etext";
 
 /// Why kernel addresses have no names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -55,8 +59,8 @@ impl Hint for KernelSymbolsMissing {
     }
 }
 
-/// Finds the kernel's code that deals with marks; functions that are missing in the list have the range 0..0. Reads
-/// kallsyms, about 30 ms.
+/// Finds the code that the kernel is entered by, and that deals with marks; functions that are missing in the list have
+/// the range 0..0. Reads kallsyms, about 50 ms.
 #[must_use]
 pub fn kernel_code() -> KernelCode {
     let mut code = KernelCode::default();
@@ -67,27 +71,55 @@ pub fn kernel_code() -> KernelCode {
 }
 
 fn find_kernel_code(mut reader: impl BufRead, code: &mut KernelCode) {
-    let mut wanted = [
-        (&b"uprobe_notify_resume"[..], &mut code.notify),
-        (b"asm_exc_int3", &mut code.breakpoint),
-        (b"asm_exc_debug", &mut code.step),
-    ];
+    let mut open: Option<(u64, Wanted)> = None;
     let mut line = Vec::new();
     while matches!(reader.read_until(b'\n', &mut line), Ok(1..)) {
         // Modules follow, in no order.
         if let Some((address @ 1.., name, None)) = parse_line(&line) {
-            for (wanted, [begin, end]) in &mut wanted {
-                match (*begin, *end) {
-                    (0, _) if name == *wanted => *begin = address,
-                    (1.., 0) if address > *begin => *end = address,
-                    _ => {}
+            if let Some((begin, wanted)) = open.take_if(|(begin, _)| address > *begin) {
+                match wanted {
+                    Wanted::Notify => code.notify = [begin, address],
+                    Wanted::Entry(entry) => add_entry(code, [begin, address], entry),
                 }
             }
-            if wanted.iter().all(|(_, range)| range[1] != 0) {
+            if name == TEXT_END {
                 return;
             }
+            open = open.or_else(|| Some((address, wanted(name)?)));
         }
         line.clear();
+    }
+}
+
+/// Code that is looked for.
+#[derive(Clone, Copy)]
+enum Wanted {
+    /// See [`KernelCode::notify`].
+    Notify,
+    /// An entry, with its number.
+    Entry(u64),
+}
+
+fn wanted(name: &[u8]) -> Option<Wanted> {
+    let name = std::str::from_utf8(name).ok()?;
+    match (name, arch::kernel_entry(name)) {
+        ("uprobe_notify_resume", _) => Some(Wanted::Notify),
+        (_, 0) => None,
+        (_, entry) => Some(Wanted::Entry(entry)),
+    }
+}
+
+/// Adds a range, to the one before it if that is the same entry. Without room it stays unknown.
+fn add_entry(code: &mut KernelCode, range: [u64; 2], entry: u64) {
+    let is_used = |it: &EntryCode| it.entry != 0;
+    let used = code.entries.iter().take_while(|it| is_used(it)).count();
+    match code.entries[..used].last_mut() {
+        Some(last) if (last.range[1], last.entry) == (range[0], entry) => last.range[1] = range[1],
+        _ => {
+            if let Some(unused) = code.entries.get_mut(used) {
+                *unused = EntryCode { range, entry };
+            }
+        }
     }
 }
 
@@ -230,6 +262,8 @@ pub(super) struct KernelSymbols {
     read: Option<Instant>,
     missing: Option<KernelSymbolsMissing>,
     own: OwnFunctions,
+    /// Functions that look like own work, but ran for another tool.
+    of_others: RangeTable,
 }
 
 impl KernelSymbols {
@@ -260,6 +294,7 @@ impl KernelSymbols {
             read: None,
             missing: None,
             own: OwnFunctions::default(),
+            of_others: RangeTable::default(),
         }
     }
 
@@ -303,18 +338,52 @@ impl KernelSymbols {
         let Some(known) = self.starts.find(address) else {
             return self.unresolved(functions);
         };
-        let (start, end, module) = (known.start, known.end, known.module.to_owned());
-        if self.own.is(&String::from_utf8_lossy(known.name)) {
-            let function = self.own.function(functions);
-            self.ranges.insert(address, start, end, function);
+        let (start, end) = (known.start, known.end);
+        let function = match self.own.is(&String::from_utf8_lossy(known.name)) {
+            true => self.own.function(functions),
+            false => self.add(address, functions),
+        };
+        self.ranges.insert(address, start, end, function);
+        function
+    }
+
+    /// The function at a kernel address that ran for another tool: only pebs-trace's own programs are own work.
+    pub(super) fn function_of_other_tool(
+        &mut self,
+        address: u64,
+        functions: &mut Functions,
+    ) -> FunctionId {
+        let function = self.function(address, functions);
+        if !self.own.has_function(function) {
             return function;
         }
+        if let Some(function) = self.of_others.get(address) {
+            return function;
+        }
+        let Some(known) = self.starts.find(address) else {
+            return function;
+        };
+        if self.own.is_program(&String::from_utf8_lossy(known.name)) {
+            return function;
+        }
+        let (start, end) = (known.start, known.end);
+        let function = self.add(address, functions);
+        self.of_others.insert(address, start, end, function);
+        function
+    }
+
+    /// Adds the function at an address that has a symbol.
+    fn add(&mut self, address: u64, functions: &mut Functions) -> FunctionId {
+        let Some(known) = self.starts.find(address) else {
+            return self.unresolved(functions);
+        };
+        let (start, end, module) = (known.start, known.end, known.module.to_owned());
         let named = Symbol {
             name: Some(demangle(&String::from_utf8_lossy(known.name))),
             ..Symbol::default()
         };
         let symbol = self.debug_symbol(start).unwrap_or(named);
-        let function = functions.add(Description {
+        functions.add(Description {
             name: symbol.name,
             module: Some(module),
             offset: Some(start),
@@ -323,9 +392,7 @@ impl KernelSymbols {
             line: symbol.line,
             kernel: true,
             ..Description::default()
-        });
-        self.ranges.insert(address, start, end, function);
-        function
+        })
     }
 
     /// Reads kallsyms if that has not been done, and has blazesym read the debug file.
@@ -396,6 +463,8 @@ impl KernelSymbols {
 mod tests {
     use std::io::Write as _;
 
+    use pebs_common::record::entry;
+
     use super::*;
 
     const KALLSYMS: &str = "\
@@ -422,20 +491,46 @@ nonsense
         (rows, ids)
     }
 
-    /// Functions extend to the next symbol of the kernel proper that lies behind; a missing one has no range.
+    /// Functions extend to the next symbol of the kernel proper that lies behind, those with the same entry are one range; a
+    /// missing one has no range.
     #[test]
-    fn code_of_marks() {
+    fn code_by_which_the_kernel_is_entered() {
         let list = b"10 T asm_exc_int3\n\
                      10 T another_name\n\
                      5 t m [a_module]\n\
                      30 T asm_exc_page_fault\n\
+                     40 T asm_int80_emulation\n\
+                     50 T irq_entries_end\n\
+                     50 T asm_common_interrupt\n\
+                     60 T asm_sysvec_reschedule_ipi\n\
+                     70 T last_entry\n\
                      80 T uprobe_notify_resume\n\
-                     90 T last\n";
+                     90 T last\n\
+                     a0 T _etext\n\
+                     b0 T asm_exc_debug\n\
+                     c0 T later\n";
         let mut code = KernelCode::default();
         find_kernel_code(&list[..], &mut code);
-        assert_eq!(code.breakpoint, [0x10, 0x30]);
         assert_eq!(code.notify, [0x80, 0x90]);
-        assert_eq!(code.step, [0, 0]);
+        let entries = code.entries.map(|it| (it.range, it.entry));
+        let expected = [
+            ([0x10, 0x30], entry::BREAKPOINT),
+            ([0x30, 0x40], entry::PAGE_FAULT),
+            ([0x50, 0x70], entry::INTERRUPT),
+            ([0, 0], 0),
+        ];
+        assert_eq!(entries[..4], expected);
+    }
+
+    /// More ranges than there is room for stay unknown.
+    #[test]
+    fn too_many_entries() {
+        let mut code = KernelCode::default();
+        for at in 0..2 * code.entries.len() as u64 {
+            add_entry(&mut code, [10 * at + 1, 10 * at + 5], entry::EXCEPTION);
+        }
+        let last = code.entries[code.entries.len() - 1];
+        assert_eq!(last.range, [151, 155]);
     }
 
     /// Functions extend to the next one, variables do not cut them, and modules keep their names.

@@ -61,6 +61,7 @@ use crate::binary::frames::CallerRule;
 use crate::binary::mapping::{Backing, Mapping};
 use crate::binary::proc_maps::proc_maps;
 use crate::store::schema::FunctionRow;
+use crate::stream::decode::KernelEntry;
 use crate::stream::sideband::SidebandKind;
 use crate::units::{FunctionId, Ip, Pid, Slot};
 
@@ -226,10 +227,20 @@ impl Symbolizer {
         }
     }
 
-    /// The function that stands for a kernel function within a system call; pebs-trace's own work and other
-    /// functions are returned unchanged.
-    pub fn in_system_call(&mut self, function: FunctionId, number: u16) -> FunctionId {
-        self.functions.in_system_call(function, number)
+    /// The function that stands for a kernel function where the kernel was entered in this way; at marks, pebs-trace's own.
+    /// Its own work and other functions are returned unchanged.
+    pub fn entered_by(&mut self, function: FunctionId, entry: KernelEntry) -> FunctionId {
+        match entry {
+            KernelEntry::Mark => self.own_function(),
+            _ => self.functions.entered_by(function, entry),
+        }
+    }
+
+    /// The function at an address of the kernel, where the kernel was entered by a breakpoint of another tool: what is done
+    /// for it is not pebs-trace's own work.
+    pub fn function_of_other_tool(&mut self, ip: Ip) -> FunctionId {
+        self.kernel
+            .function_of_other_tool(ip.0, &mut self.functions)
     }
 
     /// The functions of an address as frames: with [`Inlining::Innermost`] the inlined ones, the innermost first,

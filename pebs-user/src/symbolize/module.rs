@@ -271,6 +271,7 @@ impl Module {
                 line: found.line,
                 kernel: self.kernel,
                 inlined: false,
+                kernel_entry: None,
                 system_call: None,
             })
         });

@@ -2,9 +2,11 @@
 //!
 //! What the kernel does at a mark is known by how it was entered: the samples say so, whatever function runs, and
 //! so are the kernel's pages in user space that marks use. What is found here is the rest, by name: work elsewhere, as
-//! of programs at switches, and all work where samples don't say how the kernel was entered (`bulk`). Programs are
-//! known by their symbols, which begin with the hash of the loaded code; functions that run only for probes, for tracing
-//! programs and for counting software events by their names, even if another tool traces the same thread.
+//! of programs at switches and for new mappings of probed files, and all work where samples don't say how the kernel was
+//! entered (`bulk`, imported marks). Programs are known by their symbols, which begin with the hash of the loaded code;
+//! functions that run only for probes, for tracing programs and for counting software events by their names. Where
+//! samples say that the kernel was entered by a breakpoint of another tool, names say nothing: only programs do. Else
+//! another tool that traces the same thread can't be told apart.
 
 use super::functions::{Description, Functions};
 use crate::store::schema::OWN_MODULE;
@@ -62,10 +64,19 @@ impl OwnFunctions {
 
     /// Whether a kernel symbol belongs to own work.
     pub(super) fn is(&self, symbol: &str) -> bool {
-        self.programs.as_ref().is_some_and(|programs| {
-            let begins = |name: &str| symbol.starts_with(name);
-            NAMES.into_iter().any(begins) || programs.iter().any(|it| begins(it))
-        })
+        let is_named = || NAMES.into_iter().any(|name| symbol.starts_with(name));
+        self.is_known() && (is_named() || self.is_program(symbol))
+    }
+
+    /// Whether a kernel symbol is one of pebs-trace's own programs.
+    pub(super) fn is_program(&self, symbol: &str) -> bool {
+        let mut programs = self.programs.iter().flatten();
+        programs.any(|it| symbol.starts_with(it.as_str()))
+    }
+
+    /// Whether the function is that of own work.
+    pub(super) fn has_function(&self, function: FunctionId) -> bool {
+        self.function == Some(function)
     }
 
     pub(super) fn function(&mut self, functions: &mut Functions) -> FunctionId {
@@ -93,5 +104,7 @@ mod tests {
         assert!(!is("bpf_prog_0000000000000001_mark") && !is("irqentry_exit_to_user_mode"));
         assert!(!is("clear_page") && !is("handle_mm_fault") && !is("perf_prepare_sample"));
         assert!(!OwnFunctions::default().is("uprobe_notify_resume"));
+        assert!(own.is_program("bpf_prog_fe1c64a6f4681aea_mark"));
+        assert!(!own.is_program("uprobe_notify_resume"));
     }
 }

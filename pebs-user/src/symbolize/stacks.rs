@@ -24,6 +24,8 @@ pub(crate) enum StackOrigin {
     Sample,
     /// A sample in the kernel, entered at a mark: all frames in the kernel are pebs-trace's own function.
     Mark,
+    /// A sample in the kernel, entered at a breakpoint of another tool: no frame in the kernel is pebs-trace's own work.
+    OtherTool,
     /// A wait: it begins with the function that called the scheduler.
     Wait,
 }
@@ -32,7 +34,7 @@ pub(crate) enum StackOrigin {
 #[derive(Debug, Default)]
 pub(crate) struct Stacks {
     /// By [`StackOrigin`] and [`StackKey::index`].
-    known: [Vec<Option<CachedStack>>; 3],
+    known: [Vec<Option<CachedStack>>; 4],
     /// Functions of each stack, the innermost first, followed by [`CUT`] or [`WHOLE`].
     lists: Lists<u32>,
     /// The current stack.
@@ -110,14 +112,19 @@ impl Stacks {
         self.functions.clear();
         let mut followed = 0;
         for ip in chain.addresses() {
-            symbolizer.frames(pid, ip, |function| self.functions.push(function.0));
+            match origin {
+                StackOrigin::OtherTool if ip.is_kernel() => {
+                    self.functions.push(symbolizer.function_of_other_tool(ip).0);
+                }
+                _ => symbolizer.frames(pid, ip, |function| self.functions.push(function.0)),
+            }
             followed += 1;
         }
         let end = chain.frames.get(followed);
         let is_cut = chain.is_cut || end.is_some_and(|at| *at != 0);
         let in_kernel = chain.kernel.min(self.functions.len());
         match origin {
-            StackOrigin::Sample => {}
+            StackOrigin::Sample | StackOrigin::OtherTool => {}
             StackOrigin::Mark => {
                 let own = symbolizer.own_function().0;
                 self.functions.splice(..in_kernel, [own]);

@@ -144,7 +144,10 @@ fn sides_of_branches() {
             let instruction = site["instruction"].as_str().expect("text");
             site["class"] == "emulated" && instruction.ends_with(", taken")
         });
-        assert_eq!(taken.count(), 1, "{probe:#}");
+        // From then on returns are as cheap.
+        if machine::kernel(6, 19).is_err() {
+            assert_eq!(taken.count(), 1, "{probe:#}");
+        }
     }
 }
 

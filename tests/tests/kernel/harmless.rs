@@ -62,7 +62,8 @@ fn steps_that_differ() {
         ),
     ] {
         let spec = workload.spec(place);
-        let refused = pebs_trace(["--uprobe", &spec, "--", "true"]);
+        let program = workload.path.to_string_lossy();
+        let refused = pebs_trace(["--uprobe", &spec, "--", &program]);
         assert_eq!(refused.code(), Some(2), "{refused}");
         assert!(refused.stderr.contains(why), "{refused}");
     }

@@ -1,6 +1,9 @@
 //! Samples: in the right item and function, and of the expected number.
 
 use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{fs, io};
 
 use pebs_tests::recording::{Recorder, pebs_trace};
 use pebs_tests::trace::{SAMPLE_KERNEL, Trace};
@@ -382,6 +385,128 @@ fn system_calls() {
     );
 }
 
+/// Samples in the kernel tell how it was entered: items that touch new pages are there by page faults, a loop that does
+/// nothing else by interrupts.
+#[test]
+fn entries_to_the_kernel() {
+    need!(machine::root());
+    let kernel = |workload: &str, args: &[&str]| {
+        let workload = Workload::build(workload);
+        let (recording, _) = Recorder::new(&workload.spec(super::ID))
+            .args(&["--event", "cpu-clock", "--reset", "50000", "--force"])
+            .workload(&workload, args);
+        let trace = recording.trace();
+        let (entries, own) = (trace.kernel_entries(), trace.own_function());
+        let mut samples: HashMap<Option<String>, u64> = HashMap::new();
+        for sample in trace.samples() {
+            let is_kernel = sample.flags & SAMPLE_KERNEL != 0;
+            if is_kernel && sample.visit_id.is_some() && Some(sample.function_id) != own {
+                let entry = entries.get(&sample.function_id).cloned();
+                *samples.entry(entry).or_default() += 1;
+            }
+        }
+        samples
+    };
+    let of = |samples: &HashMap<Option<String>, u64>, entry: &str| {
+        samples.get(&Some(entry.to_owned())).copied().unwrap_or(0)
+    };
+    let faults = kernel("mixed", &["3000", "1"]);
+    let all: u64 = faults.values().sum();
+    assert!(of(&faults, "page fault") > 200, "{faults:?}");
+    assert!(of(&faults, "page fault") * 10 > all * 9, "{faults:?}");
+    let loops = kernel("short_slow", &["30000"]);
+    let all: u64 = loops.values().sum();
+    assert_eq!(
+        of(&loops, "page fault") + of(&loops, "system call"),
+        0,
+        "{loops:?}"
+    );
+    assert!(of(&loops, "interrupt") * 10 >= all * 9, "{loops:?}");
+}
+
+/// A probe of another tool, enabled until it is dropped.
+struct OtherProbe {
+    perf: PathBuf,
+    name: String,
+    enable: PathBuf,
+}
+
+impl OtherProbe {
+    fn new(perf: &Path, workload: &Workload, function: &str) -> io::Result<Self> {
+        let (group, event) = ("pebs_tests_other", format!("p{}", std::process::id()));
+        let name = format!("{group}:{event}");
+        // Mounts tracefs, too.
+        let added = Command::new(perf)
+            .args(["probe", "-q", "-x"])
+            .arg(workload.path())
+            .args(["--add", &format!("{name}={function}")])
+            .output()?;
+        assert!(added.status.success(), "{added:?}");
+        let events = Path::new("/sys/kernel/tracing/events");
+        let enable = events.join(group).join(event).join("enable");
+        fs::write(&enable, "1")?;
+        Ok(Self {
+            perf: perf.to_owned(),
+            name,
+            enable,
+        })
+    }
+}
+
+impl Drop for OtherProbe {
+    fn drop(&mut self) {
+        let _ = fs::write(&self.enable, "0");
+        let delete = ["probe", "-q", "-d", &self.name];
+        let _ = Command::new(&self.perf).args(delete).status();
+    }
+}
+
+/// What the kernel does at a breakpoint of another tool, in a function that is called beside our marks, is neither
+/// pebs-trace's own work nor hidden; without such a breakpoint there is nothing of the kind.
+#[test]
+fn breakpoints_of_another_tool() {
+    need!(machine::root());
+    let perf = need!(machine::program("perf"));
+    let workload = Workload::build("short_slow_probed");
+    for further in [&[][..], &["--call-graph", "fp"]] {
+        let record = || {
+            let (recording, _) = Recorder::new(&workload.spec("handle(id=*(arg1):u64)"))
+                .args(&["--event", "cpu-clock", "--reset", "50000", "--force"])
+                .args(&["--max-loss", "100"])
+                .args(further)
+                .workload(&workload, &["30000"]);
+            let trace = recording.trace();
+            let (entries, names) = (trace.kernel_entries(), trace.function_names());
+            let own = trace.own_function().expect("marks have samples");
+            let mut samples = trace.samples();
+            samples.retain(|it| it.visit_id.is_some() && it.flags & SAMPLE_KERNEL != 0);
+            let is_probing = |id: &u64| {
+                let name = names.get(id).map_or("", String::as_str);
+                let by_name = ["uprobe", "swbp", "singlestep"]
+                    .iter()
+                    .any(|it| name.contains(it));
+                by_name || entries.get(id).is_some_and(|it| it == "breakpoint")
+            };
+            let count =
+                |is: &dyn Fn(&u64) -> bool| samples.iter().filter(|it| is(&it.function_id)).count();
+            (count(&is_probing), count(&|id| *id == own))
+        };
+        let (others, own) = record();
+        assert!(others == 0 && own > 100, "{others} {own}");
+        let other = OtherProbe::new(&perf, &workload, "short_part").unwrap();
+        let (others, with_other) = record();
+        drop(other);
+        assert!(
+            others > 100,
+            "{others}, {with_other} of its own, alone {own}"
+        );
+        assert!(
+            with_other < 2 * own,
+            "{others}, {with_other} of its own, alone {own}"
+        );
+    }
+}
+
 /// Share of the samples of `regular`'s items in each of its functions, with a standard error from 64 groups of
 /// stretches of time.
 fn shares(trace: &Trace) -> HashMap<String, (f64, f64)> {
@@ -497,7 +622,8 @@ fn kernel_at_marks_is_own() {
         for stack in trace.stacks() {
             let at_mark = |id: &&u64| ["asm_exc_int3", "asm_exc_debug"].contains(&name(id));
             let frames = &stack.frames;
-            assert_eq!(frames.iter().find(at_mark), None, "{frames:?}");
+            let named: Vec<_> = frames.iter().map(name).collect();
+            assert_eq!(frames.iter().find(at_mark), None, "{named:?}");
         }
         let used: HashSet<u64> = rest.iter().map(|it| it.function_id).collect();
         let used: HashSet<&str> = used.iter().map(name).collect();

@@ -89,6 +89,8 @@ struct Row {
     kind: String,
     name: String,
     kernel: bool,
+    /// Whether it ran in page faults.
+    in_faults: bool,
     /// System call in which it ran; empty: none.
     system_call: String,
     share: f64,
@@ -109,6 +111,7 @@ impl Row {
                 .to_owned(),
             name: cause["function"]["name"].as_str().unwrap_or("").to_owned(),
             kernel: cause["function"]["kernel"] == true,
+            in_faults: cause["function"]["kernel_entry"] == "page fault",
             system_call: cause["function"]["system_call"]
                 .as_str()
                 .unwrap_or("")
@@ -164,7 +167,8 @@ impl Row {
             }
             // Threads of a process wait for each other's changes of its memory.
             Cause::PageFaults => {
-                function && (culprit || self.kernel && has(FAULTS))
+                self.in_faults
+                    || function && (culprit || self.kernel && has(FAULTS))
                     || waits && has(&["map", "madvise"])
             }
             Cause::ColdRead => {

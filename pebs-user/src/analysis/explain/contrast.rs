@@ -13,8 +13,9 @@
 //! too few in all, the time is *unexplained*.
 //!
 //! The work of the kernel or a library for one call of the program is spread over many of its functions (a page fault,
-//! an allocation). So the kernel's functions in the same system call, those in none, and those of a module without a
-//! probe, are one cause, if there are several and no one has half of it; the largest of them are listed in it.
+//! an allocation). So the kernel's functions in the same system call, those of which that is unknown, and those of a
+//! module without a probe, are one cause, if there are several and no one has half of it; the largest of them are listed
+//! in it. Those in page faults always are, and those in interrupts: the program called none of them.
 //!
 //! *Worked number*: 40 slow items of 1.05 ms mean against typical ones of 4 us. 70 % of the slow
 //! ones' samples are in f, and their time on the CPU is 1 ms: f takes 700 us an item, in typical ones
@@ -451,10 +452,11 @@ fn parts(slow: &ClassSums, typical: &ClassSums, naming: &Naming<'_>) -> (Vec<Cau
             vec![(naming.of(key), part)],
         );
     }
-    // System calls with too few samples are merged into the kernel.
-    let few = |it: &mut CauseRow| it.id.1.system_call.is_some() && !enough(&it.part);
+    // Entries to the kernel with too few samples are merged into the kernel.
+    let few = |it: &mut CauseRow| it.id.1.kernel_entry.is_some() && !enough(&it.part);
     for it in modules.extract_if(.., few).collect::<Vec<_>>() {
         let kernel = FunctionName {
+            kernel_entry: None,
             system_call: None,
             ..it.id.1
         };
@@ -507,7 +509,8 @@ fn together(
         let sum: f64 = of.iter().map(|row| excess(&row.part)).sum();
         let functions = || of.iter().filter(|row| row.is_function());
         let largest = functions().map(|row| excess(&row.part)).fold(0.0, f64::max);
-        if functions().count() < 2 || largest >= ALONE * sum {
+        let is_apart = functions().count() < 2 || largest >= ALONE * sum;
+        if is_apart && !module.is_uncalled() {
             rows.extend(of);
             continue;
         }

@@ -11,7 +11,7 @@
 //!
 //! An item is described by its *excess*: its time on the CPU and in each wait beyond that of typical items, as a share
 //! of all excess, which is observed for every item; and, for the time on the CPU, each function's share, as exactly as
-//! the item's samples show it. The kernel's functions in the same system call are one function here, as the work for
+//! the item's samples show it. The kernel's functions in the same system call, or in page faults, are one function here, as the work for
 //! one call is spread over many. So an item counts as [`MOST_DRAWS`] draws from its kind's distribution over waits and
 //! the CPU, and as at most as many draws from the distribution over functions, one for each sample's worth of its
 //! excess. Kinds are the components of a mixture of multinomial distributions, fitted by expectation-maximisation,
@@ -427,7 +427,7 @@ pub(super) struct KindContext<'a> {
     pub sums: &'a GroupSums,
     pub rows: &'a Rows,
     pub naming: &'a Naming<'a>,
-    /// For each function of the kernel's one of the same system call.
+    /// For each function of the kernel's one for which it was entered in the same way.
     pub stand_ins: FxHashMap<FunctionId, FunctionId>,
     /// Whether the sums cover all items, so that what other items do is known.
     pub complete: bool,

@@ -11,8 +11,8 @@ use super::Unit;
 use super::contrast::PAGE_FAULTS;
 use super::model::Durations;
 use super::model::{
-    Cause, CauseKind, Explanation, Gap, Group, InterferenceRow, Label, LeftOut, ProbeExplanation,
-    Slow, Split, SplitTest, Typical, TypicalRule,
+    Cause, CauseKind, Explanation, Group, InterferenceRow, Label, LeftOut, ProbeExplanation, Slow,
+    Split, SplitTest, Typical, TypicalRule,
 };
 use crate::analysis::batches::is_batched;
 use crate::analysis::counted;
@@ -24,7 +24,7 @@ use crate::analysis::report::text::{
     quantiles, time_shared, wait,
 };
 use crate::present::{Page, Tone, toned};
-use crate::store::schema::ANONYMOUS_MODULE;
+use crate::store::schema::{ANONYMOUS_MODULE, kernel_entry};
 use crate::terminal::shown;
 
 /// Largest number of causes named in the line on where the time went.
@@ -321,36 +321,37 @@ fn cause(group: &Group, noun: &str) -> String {
             .as_ref()
             .map_or_else(String::new, |why| format!("{UNKNOWN} ({why})"));
     };
-    let named: Vec<String> = gap
-        .causes
-        .iter()
-        .filter(|it| it.figures.share >= LEAST_NAMED)
-        .take(NAMED)
-        .map(cause_and_share)
-        .collect();
+    let large = |it: &&Cause| it.figures.share >= LEAST_NAMED;
+    let named: Vec<&Cause> = gap.causes.iter().filter(large).take(NAMED).collect();
     let longer = format!("the {} that a slow {noun} takes longer", time(gap.gap_ns));
-    let mut remark = interfered(&group.interference) + &faulted(group, gap);
+    let more_faults = more_faults(group);
+    let mut remark = interfered(&group.interference);
+    if let Some(more) = more_faults
+        && gap.kernel.share >= LEAST_INTERFERED
+        && !named.iter().any(|it| is_page_faults(it))
+    {
+        remark.push_str(&format!("; {} page faults more each", count(more)));
+    }
     if let Some(why) = &group.too_little {
         remark.push_str(&format!("; {why}"));
     }
     if named.is_empty() {
         return format!("{UNKNOWN} (of {longer}){remark}");
     }
-    format!("{} (of {longer}){remark}", named.join(", "))
+    let named = causes(&named, more_faults);
+    format!("{named} (of {longer}){remark}")
 }
 
-/// Page faults, if a good part of the gap is in the kernel and slow items have more of them.
-fn faulted(group: &Group, gap: &Gap) -> String {
-    let faults = group.counts.iter().find(|it| it.count == PAGE_FAULTS);
-    match faults.filter(|it| it.excess >= 1.0 && it.excess_low.is_some_and(|low| low > 0.0)) {
-        Some(it) if gap.kernel.share >= LEAST_INTERFERED => {
-            format!(
-                "; {} page faults more each",
-                count(it.excess.round() as u64)
-            )
-        }
-        _ => String::new(),
-    }
+/// Page faults that a slow item has more than a typical one, if that is not by chance.
+fn more_faults(group: &Group) -> Option<u64> {
+    let faults = group.counts.iter().find(|it| it.count == PAGE_FAULTS)?;
+    let is_sure = faults.excess >= 1.0 && faults.excess_low.is_some_and(|low| low > 0.0);
+    is_sure.then(|| faults.excess.round() as u64)
+}
+
+fn is_page_faults(cause: &Cause) -> bool {
+    cause.kind == CauseKind::Module
+        && cause.function.kernel_entry.as_deref() == Some(kernel_entry::PAGE_FAULT)
 }
 
 /// Interrupts, page faults and the like that make up a good part of the gap.
@@ -405,18 +406,36 @@ fn what(cause: &Cause, width: usize) -> String {
     )
 }
 
-/// A cause and its share as part of a sentence, with its member functions.
-fn cause_and_share(cause: &Cause) -> String {
+/// Causes and their shares as part of a sentence, with their member functions. `more_faults`: page faults that a slow
+/// item has more, if known.
+fn causes(causes: &[&Cause], more_faults: Option<u64>) -> String {
+    let mut out = String::new();
+    let mut separator = "";
+    for cause in causes {
+        let members = members(cause);
+        let is_list = cause.function.is_uncalled() && !members.is_empty();
+        let more = more_faults.filter(|_| is_page_faults(cause));
+        let more = more.map_or_else(String::new, |it| format!(" ({} more each)", count(it)));
+        let of = match (members.is_empty(), is_list) {
+            (true, _) => String::new(),
+            (_, true) => format!(": {members}"),
+            _ => format!(" ({members})"),
+        };
+        let share = share(cause.figures.share);
+        out.push_str(&format!("{separator}{} {share}{more}{of}", reason(cause)));
+        separator = if is_list { "; " } else { ", " };
+    }
+    out
+}
+
+/// The largest member functions of a cause, with their shares.
+fn members(cause: &Cause) -> String {
     let large = |it: &&Cause| it.figures.share >= LEAST_NAMED;
     let members = cause.functions.iter().filter(large).take(NAMED);
     let members: Vec<String> = members
         .map(|it| format!("{} {}", member(it, NAME_WIDTH), share(it.figures.share)))
         .collect();
-    let of = match members.is_empty() {
-        true => String::new(),
-        false => format!(" ({})", members.join(", ")),
-    };
-    format!("{} {}{of}", reason(cause), share(cause.figures.share))
+    members.join(", ")
 }
 
 /// A member function of a cause; the cause names the module.
@@ -432,6 +451,7 @@ fn member(cause: &Cause, width: usize) -> String {
 fn reason(cause: &Cause) -> String {
     match cause.kind {
         CauseKind::Function => format!("in {}", name(&cause.function)),
+        CauseKind::Module if cause.function.is_uncalled() => what(cause, NAME_WIDTH),
         CauseKind::Module => format!("in {}", what(cause, NAME_WIDTH)),
         CauseKind::Elsewhere => format!("in {}", what(cause, NAME_WIDTH)),
         _ => what(cause, NAME_WIDTH + REASON_WIDTH),
@@ -478,10 +498,7 @@ fn kind(
     }
     match (kind, state) {
         (CauseKind::Module, _) => match name(function).strip_suffix(" (no symbol)") {
-            Some(_) if function.kernel => match &function.system_call {
-                Some(call) => format!("system call {call}"),
-                None => "functions of the kernel".to_owned(),
-            },
+            Some(_) if function.kernel => of_kernel(function),
             Some(module) => format!("functions of {module}"),
             None if function.module.as_deref() == Some(ANONYMOUS_MODULE) => name(function),
             None => "code of no module".to_owned(),
@@ -490,6 +507,16 @@ fn kind(
         (CauseKind::Elsewhere, _) => "other items of the thread, or idle".to_owned(),
         (CauseKind::Wait, Some(state)) => wait(state, function, path, width),
         _ => name_within(function, width),
+    }
+}
+
+/// Functions of the kernel, by how it was entered.
+fn of_kernel(functions: &FunctionName) -> String {
+    match (&functions.system_call, functions.kernel_entry.as_deref()) {
+        (Some(call), _) => format!("system call {call}"),
+        (None, Some(kernel_entry::BREAKPOINT)) => "breakpoints of another tool".to_owned(),
+        (None, Some(entry)) => safe(&format!("{entry}s"), NAME_WIDTH),
+        (None, None) => "functions of the kernel".to_owned(),
     }
 }
 

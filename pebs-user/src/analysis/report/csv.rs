@@ -56,7 +56,7 @@ pub(super) fn cells(line: &mut Line, cells: [&Cell; 3]) {
     }
 }
 
-/// Adds a function: its id, name and module, whether it is the kernel's, and its system call.
+/// Adds a function: its id, name and module, whether it is the kernel's, and how that was entered.
 pub(super) fn function(line: &mut Line, function: &FunctionName) {
     let FunctionName {
         function_id,
@@ -64,12 +64,14 @@ pub(super) fn function(line: &mut Line, function: &FunctionName) {
         module,
         kernel,
         inlined: _,
+        kernel_entry,
         system_call,
     } = function;
     line.maybe(*function_id);
     line.maybe(name.as_deref());
     line.maybe(module.as_deref());
     line.number(kernel);
+    line.maybe(kernel_entry.as_deref());
     line.maybe(system_call.as_deref());
 }
 
@@ -80,6 +82,7 @@ fn functions(report: &Report) -> String {
         "function",
         "module",
         "kernel",
+        "kernel_entry",
         "system_call",
         "state",
         "unit",

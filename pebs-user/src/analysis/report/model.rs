@@ -303,17 +303,26 @@ pub struct FunctionName {
     pub kernel: bool,
     /// Known to be inlined into its caller.
     pub inlined: bool,
+    /// How the kernel was entered in which it ran; null: unknown, or no kernel code.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel_entry: Option<String>,
     /// System call in which it ran; null: none, or unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system_call: Option<String>,
 }
 
 impl FunctionName {
-    /// Its module, for the kernel with the system call, without a function.
+    /// Whether it is known that the kernel ran it other than by a system call: in a page fault, or an interrupt.
+    pub(crate) const fn is_uncalled(&self) -> bool {
+        self.kernel_entry.is_some() && self.system_call.is_none()
+    }
+
+    /// Its module, for the kernel with how it was entered, without a function.
     pub(crate) fn module_only(&self) -> Self {
         Self {
             module: self.module.clone(),
             kernel: self.kernel,
+            kernel_entry: self.kernel_entry.clone(),
             system_call: self.system_call.clone(),
             ..Self::default()
         }

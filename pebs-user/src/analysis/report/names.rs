@@ -8,7 +8,7 @@ use crate::store::view::{Select as _, View as _, columns};
 use crate::units::FunctionId;
 
 columns! {
-    struct Named of functions { function_id, name, module, kernel, inlined, system_call }
+    struct Named of functions { function_id, name, module, kernel, inlined, kernel_entry, system_call }
 }
 
 /// Names by function id; `None` until found.
@@ -41,6 +41,7 @@ impl Names {
                         module: columns.module.get(row).map(str::to_owned),
                         kernel: columns.kernel.get(row),
                         inlined: columns.inlined.get(row) == Some(true),
+                        kernel_entry: columns.kernel_entry.get(row).map(str::to_owned),
                         system_call: columns.system_call.get(row).map(str::to_owned),
                     });
                 }
@@ -58,19 +59,20 @@ impl Names {
         })
     }
 
-    /// Maps each kernel function to the representative of those in the same system call, or of those
-    /// in none.
-    pub(in crate::analysis) fn by_system_call(&self) -> FxHashMap<FunctionId, FunctionId> {
+    /// Maps each kernel function to the representative of those for which the kernel was entered in the same way, by the
+    /// same system call if by one.
+    pub(in crate::analysis) fn by_kernel_entry(&self) -> FxHashMap<FunctionId, FunctionId> {
         let known = self
             .0
             .iter()
             .filter_map(|(id, name)| Some((*id, name.as_ref()?)));
         let mut kernel: Vec<_> = known.filter(|(_, name)| name.kernel).collect();
         kernel.sort_unstable_by_key(|it| it.0);
-        let mut first: FxHashMap<Option<&str>, u32> = FxHashMap::default();
+        let mut first: FxHashMap<[Option<&str>; 2], u32> = FxHashMap::default();
         let mut found = FxHashMap::default();
         for (id, name) in kernel {
-            let of = first.entry(name.system_call.as_deref()).or_insert(id);
+            let entry = [&name.kernel_entry, &name.system_call].map(Option::as_deref);
+            let of = first.entry(entry).or_insert(id);
             found.insert(FunctionId(id), FunctionId(*of));
         }
         found

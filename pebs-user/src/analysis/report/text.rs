@@ -448,9 +448,15 @@ pub(in crate::analysis) fn name_within(function: &FunctionName, width: usize) ->
         FunctionName {
             name: Some(name),
             kernel: true,
-            system_call: Some(call),
+            system_call: Some(entry),
             ..
-        } => with(name, &format!(" [kernel, {call}]")),
+        }
+        | FunctionName {
+            name: Some(name),
+            kernel: true,
+            kernel_entry: Some(entry),
+            ..
+        } => with(name, &format!(" [kernel, {entry}]")),
         FunctionName {
             name: Some(name),
             kernel: true,

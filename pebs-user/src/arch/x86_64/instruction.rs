@@ -9,6 +9,9 @@ use pebs_common::condition::Condition;
 
 use super::register::Register;
 
+/// Bytes of the longest instruction.
+pub(crate) const LONGEST: u64 = 15;
+
 /// An instruction at its address.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Instruction(pub(super) iced_x86::Instruction);
@@ -85,6 +88,14 @@ impl Instruction {
             FlowControl::Interrupt => Flow::SystemCall,
             FlowControl::XbeginXabortXend => Flow::Transaction,
             FlowControl::Exception => Flow::Trap,
+        }
+    }
+
+    /// Addresses at which the program goes on: the next instruction, and the target of a direct jump or call.
+    pub(crate) fn goes_on(&self) -> [u64; 2] {
+        match self.0.near_branch_target() {
+            0 => [self.next(); 2],
+            to => [self.next(), to],
         }
     }
 

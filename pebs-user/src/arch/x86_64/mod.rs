@@ -4,6 +4,7 @@ pub(crate) mod cache;
 pub(crate) mod calls;
 pub(crate) mod idioms;
 pub(crate) mod instruction;
+pub(crate) mod kernel_entry;
 pub(crate) mod register;
 pub(crate) mod step;
 pub(crate) mod unwind;

@@ -12,6 +12,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
+use pebs_common::config::{KernelCode, OwnBreakpoints, PageOffsets};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use cpus::next;
@@ -139,7 +140,10 @@ pub(super) fn record(plan: &mut Plan) -> Result<Recorded> {
         session.begin_with(governor::EVENT, first);
     }
     if let Ok(code) = code.join() {
-        session.set_kernel_code(&code)?;
+        session.set_kernel_code(&KernelCode {
+            marks: own_breakpoints(plan),
+            ..code
+        })?;
     }
     let session_plan = SessionPlan {
         sample_ns: costs.units.sample_ns.unwrap_or(0.0),
@@ -358,6 +362,34 @@ fn place_breakpoints(plan: &mut Plan) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// What tells breakpoints of marks from those of other tools.
+fn own_breakpoints(plan: &Plan) -> OwnBreakpoints {
+    let sites = || plan.probes.probes.iter().flat_map(|probe| &probe.sites);
+    let counted = plan.counted.iter().filter_map(|it| it.counter());
+    let mut events = plan.events.iter().chain(counted);
+    let hardware = events.any(|it| matches!(it.class, EventClass::Breakpoint { .. }));
+    let returns = sites().any(|site| site.uretprobe);
+    // Uretprobes have places of their own, by which own breakpoints can't be told.
+    let first = match returns {
+        true => PageOffsets::ALL,
+        false => PageOffsets::NONE,
+    };
+    let (mut places, mut stands) = (first, first);
+    for site in sites() {
+        places.add(site.address);
+        stands.add(site.address);
+        // Until the kernel has found the probe, the instruction pointer is behind the breakpoint, which is one byte.
+        stands.add(site.address + 1);
+        site.goes_on.iter().for_each(|it| stands.add(*it));
+    }
+    OwnBreakpoints {
+        places,
+        stands,
+        returns: u32::from(returns),
+        hardware: u32::from(hardware),
+    }
 }
 
 /// The draining thread and the pipeline thread.

@@ -20,6 +20,23 @@ pub struct RawSample {
     pub kind: SampleKind,
 }
 
+/// How a thread entered the kernel from user mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum KernelEntry {
+    /// By the system call of this number.
+    SystemCall(u16),
+    /// By a page fault.
+    PageFault,
+    /// By an interrupt: of a timer, a device, or another CPU.
+    Interrupt,
+    /// By another exception.
+    Exception,
+    /// By a breakpoint or a single step of another tool.
+    Breakpoint,
+    /// By a mark of pebs-trace.
+    Mark,
+}
+
 /// Fields of a sample that mostly equal those of its neighbours: CPU, event, exact and kernel flags, entry to the
 /// kernel and call stack. Packed in one word so that they are copied and compared at once.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -59,25 +76,23 @@ impl SampleKind {
         Self(self.0 & !Self::ENTRY_MASK | entry << Self::ENTRY)
     }
 
-    const fn entry(self) -> u64 {
+    const fn entry_number(self) -> u64 {
         (self.0 & Self::ENTRY_MASK) >> Self::ENTRY
     }
 
-    /// Number of the system call in which it was taken.
+    /// How the kernel was entered in which it was taken; `None`: in user mode, or unknown.
     #[inline(always)]
     #[must_use]
-    pub const fn system_call(self) -> Option<u16> {
-        match self.entry() {
-            call @ 1..=MAX_SYSTEM_CALLS => Some(call as u16 - 1),
+    pub const fn entry(self) -> Option<KernelEntry> {
+        match self.entry_number() {
+            call @ 1..=MAX_SYSTEM_CALLS => Some(KernelEntry::SystemCall(call as u16 - 1)),
+            entry::PAGE_FAULT => Some(KernelEntry::PageFault),
+            entry::INTERRUPT => Some(KernelEntry::Interrupt),
+            entry::EXCEPTION => Some(KernelEntry::Exception),
+            entry::BREAKPOINT => Some(KernelEntry::Breakpoint),
+            entry::MARK => Some(KernelEntry::Mark),
             _ => None,
         }
-    }
-
-    /// Whether it was taken in the kernel, entered at a mark.
-    #[inline(always)]
-    #[must_use]
-    pub const fn is_in_mark(self) -> bool {
-        self.entry() == entry::MARK
     }
 
     /// Removes the entry to the kernel: what is left is stored in a table row.
@@ -155,8 +170,7 @@ impl fmt::Debug for SampleKind {
             .field("event", &self.event())
             .field("is_exact", &self.is_exact())
             .field("is_kernel", &self.is_kernel())
-            .field("system_call", &self.system_call())
-            .field("is_in_mark", &self.is_in_mark())
+            .field("entry", &self.entry())
             .field("stack", &self.stack())
             .finish()
     }
@@ -166,7 +180,7 @@ const _: () = assert!(size_of::<RawSample>() == 32);
 
 // Largest value of the field.
 const _: () = assert!(entry::MARK == (1 << (SampleKind::STACK - SampleKind::ENTRY)) - 1);
-const _: () = assert!(MAX_SYSTEM_CALLS < entry::MARK);
+const _: () = assert!(MAX_SYSTEM_CALLS < entry::PAGE_FAULT && entry::BREAKPOINT < entry::MARK);
 
 impl RawSample {
     #[must_use]
@@ -189,17 +203,22 @@ mod tests {
         let stack = StackKey::from_number((1 << 29) - 1);
         for (cpu, event) in [(0, 0), (u16::MAX, u8::MAX)] {
             let kind = SampleKind::new(Cpu(cpu), EventId(event), (true, true));
-            for (entry, call, in_mark) in [
-                (0, None, false),
-                (1, Some(0), false),
-                (MAX_SYSTEM_CALLS, Some(MAX_SYSTEM_CALLS - 1), false),
-                (entry::MARK, None, true),
+            let last = MAX_SYSTEM_CALLS as u16 - 1;
+            for (entry, expected) in [
+                (0, None),
+                (1, Some(KernelEntry::SystemCall(0))),
+                (MAX_SYSTEM_CALLS, Some(KernelEntry::SystemCall(last))),
+                (entry::PAGE_FAULT, Some(KernelEntry::PageFault)),
+                (entry::INTERRUPT, Some(KernelEntry::Interrupt)),
+                (entry::EXCEPTION, Some(KernelEntry::Exception)),
+                (entry::BREAKPOINT, Some(KernelEntry::Breakpoint)),
+                (entry::MARK, Some(KernelEntry::Mark)),
+                (entry::MARK - 1, None),
             ] {
                 let full = kind.with_entry(entry).with_stack(stack);
                 assert_eq!((full.cpu(), full.event()), (Cpu(cpu), EventId(event)));
                 assert!(full.is_exact() && full.is_kernel());
-                assert_eq!(full.system_call().map(u64::from), call);
-                assert_eq!(full.is_in_mark(), in_mark);
+                assert_eq!(full.entry(), expected);
                 assert_eq!(full.stack(), stack);
                 assert_eq!(full.of_row(), kind.with_stack(stack));
                 assert!(!SampleKind::differ_in_row(

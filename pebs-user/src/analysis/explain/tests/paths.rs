@@ -9,6 +9,8 @@ use crate::store::fixtures::Did::{Called, Ran};
 use crate::store::fixtures::stacks::{SPEC, server, with_stacks};
 use crate::store::fixtures::{Maker, VisitFixture, info};
 use crate::store::run::KeepInfo;
+use crate::store::schema::FunctionRow;
+use crate::units::FunctionId;
 
 fn first(explanation: &Explanation) -> &Cause {
     &whole(explanation).gap.as_ref().unwrap().causes[0]
@@ -193,4 +195,60 @@ fn functions_of_the_kernel() {
     let (one, _) = causes([800_000, 350_000, 300_000]);
     let alone: Vec<_> = one.iter().filter_map(names).collect();
     assert_eq!(alone, ["fault", "clear", "charge"]);
+}
+
+/// The kernel's work in page faults is one cause, whatever function has most of it, and so is that in interrupts; slow items
+/// have this many more faults.
+#[test]
+fn entries_to_the_kernel() {
+    let cause_of = |entry: &str| {
+        let mut maker = Maker::new(info(&["/usr/bin/server:parse"]));
+        maker.each_visit = |visit| {
+            let is_slow = visit.oncpu_ns > Some(500_000);
+            visit.page_faults = Some(if is_slow { 1_605 } else { 0 });
+        };
+        for (id, name) in [(2, "clear"), (3, "charge")] {
+            maker.add(FunctionRow {
+                function_id: FunctionId(id),
+                name: Some(name.to_owned()),
+                module: Some("[kernel]".to_owned()),
+                kernel: true,
+                kernel_entry: Some(entry.to_owned()),
+                ..FunctionRow::default()
+            });
+        }
+        for i in 0..2_000_u64 {
+            let usual = Ran(1, 50_000 + (i % 7) as i64 * 100);
+            let did = match i % 50 {
+                7 => vec![usual, Ran(2, 600_000), Ran(3, 200_000), Ran(4, 200_000)],
+                _ => vec![usual],
+            };
+            maker.visit(&VisitFixture::new(i, "", &did));
+        }
+        let functions = ["parse", "read"].map(|it| (it, "/usr/bin/server"));
+        let [(parse, program), (read, _)] = functions;
+        let trace = maker.finish(&[(1, parse, program), (4, read, program)]);
+        let explanation = explain(&trace, &ExplainOptions::default()).unwrap();
+        let text = text::render(&explanation);
+        // The verdict, in one line.
+        let lines = text
+            .lines()
+            .skip_while(|it| !it.starts_with("slow because:"));
+        let verdict: Vec<_> = lines.take_while(|it| !it.starts_with("  slow ")).collect();
+        let words = verdict.iter().flat_map(|it| it.split_whitespace());
+        words.collect::<Vec<_>>().join(" ")
+    };
+    let faults = "slow because: page faults 80 % (1,605 more each): clear 60 %, charge 20 %; in read 20 % (of the 1.00 ms that";
+    let line = cause_of("page fault");
+    assert!(line.starts_with(faults), "{line}");
+    assert!(!line.contains("page faults more"), "{line}");
+    let line = cause_of("interrupt");
+    let interrupts = "slow because: interrupts 80 %: clear 60 %, charge 20 %; in read 20 % (of";
+    assert!(line.starts_with(interrupts), "{line}");
+    assert!(line.ends_with("; 1,605 page faults more each"), "{line}");
+    let line = cause_of("breakpoint");
+    assert!(
+        line.contains("breakpoints of another tool 80 %: clear"),
+        "{line}"
+    );
 }

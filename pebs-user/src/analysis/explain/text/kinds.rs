@@ -1,7 +1,7 @@
 //! Kinds of slow items, and what only they do.
 
-use super::{LEAST_NAMED, UNKNOWN, cause_and_share, chance, kind, range};
-use crate::analysis::explain::model::{Figures, Group, Kind, Only};
+use super::{LEAST_NAMED, UNKNOWN, causes, chance, kind, range};
+use crate::analysis::explain::model::{Cause, Figures, Group, Kind, Only};
 use crate::analysis::report::human::{count, percent, plural, time};
 use crate::analysis::report::text::NAME_WIDTH;
 use crate::present::Page;
@@ -48,13 +48,12 @@ pub(super) fn lines(out: &mut Page, group: &Group, noun: &str) {
 
 /// `24 items of 32.0 ms .. 43.0 ms: deflate 88 %`.
 fn of_kind(it: &Kind, noun: &str) -> String {
-    let causes = it.causes.iter();
-    let causes = causes.filter(|cause| cause.figures.share >= LEAST_NAMED);
-    let named: Vec<String> = causes.take(NAMED).map(cause_and_share).collect();
-    let named = match (it.ordinary, named.is_empty()) {
+    let large = |cause: &&Cause| cause.figures.share >= LEAST_NAMED;
+    let large: Vec<&Cause> = it.causes.iter().filter(large).take(NAMED).collect();
+    let named = match (it.ordinary, large.is_empty()) {
         (_, true) => UNKNOWN.to_owned(),
-        (true, _) => format!("{}, as in typical ones", named.join(", ")),
-        _ => named.join(", "),
+        (true, _) => format!("{}, as in typical ones", causes(&large, None)),
+        _ => causes(&large, None),
     };
     let only = only(&it.only, noun);
     let only = if only.is_empty() {

@@ -6,13 +6,14 @@ use super::{AccessCell, AccessRow, AccessSection, EventAccesses, MemoryReport};
 use crate::analysis::report::csv::{function, header};
 use crate::present::csv::Line;
 
-const KEY: [&str; 12] = [
+const KEY: [&str; 13] = [
     "event",
     "probe_id",
     "function_id",
     "function",
     "module",
     "kernel",
+    "kernel_entry",
     "system_call",
     "op",
     "level",

@@ -7,12 +7,13 @@ use crate::analysis::report::csv::{cell_columns, cells, function, header};
 use crate::analysis::report::model::FunctionName;
 use crate::present::csv::Line;
 
-const KEY: [&str; 11] = [
+const KEY: [&str; 12] = [
     "probe_id",
     "function_id",
     "function",
     "module",
     "kernel",
+    "kernel_entry",
     "system_call",
     "path",
     "truncated",
