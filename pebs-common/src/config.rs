@@ -127,6 +127,9 @@ pub struct SiteConfig {
     pub payload: u32,
     /// Added to the stack pointer, gives its value at the function's first instruction.
     pub sp_adjust: i64,
+    /// In Go code: offset of `goid` in `runtime.g`; the mark then has a [`crate::record::go_frame`] instead of the
+    /// stack pointer. 0: other code.
+    pub goid: u64,
     /// How to read the item id.
     pub id: ArgProgram,
     /// How to read the number of items in a batch.
@@ -138,7 +141,7 @@ pub struct SiteConfig {
 }
 
 const _: () = assert!(size_of::<ArgProgram>() == 32);
-const _: () = assert!(size_of::<SiteConfig>() == 16 + 2 * 32 + 2 * 32 * MAX_ARGS);
+const _: () = assert!(size_of::<SiteConfig>() == 24 + 2 * 32 + 2 * 32 * MAX_ARGS);
 
 /// Source of the item id of a thread without marks, read at each sample.
 #[repr(u32)]

@@ -1,11 +1,12 @@
-//! Go runtime data of a program: the version, and the offset of a goroutine's number.
+//! Go runtime data of a program: the version, the offset of a goroutine's number, and which code is Go's.
 
 use std::ops::Range;
 
 use object::{Object, ObjectSection};
 
 use super::dwarf::DebugInfo;
-use super::elf::Binary;
+use super::elf::{Binary, Language};
+use super::pclntab;
 use super::units::{Node, Units};
 
 /// Start of the build information. Source: src/debug/buildinfo/buildinfo.go of Go.
@@ -21,6 +22,65 @@ const VERSION_MAX: u64 = 256;
 /// before it, Go 1.25 removed `ret` from `gobuf`.
 /// Source: src/runtime/runtime2.go.
 const GOID: [(Range<u32>, u64); 3] = [(17..23, 152), (23..25, 160), (25..27, 152)];
+
+/// Suffix of assembly functions and of others that do not keep to Go's register ABI.
+const OLD_ABI: &str = ".abi0";
+
+/// Whose code is at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Code {
+    /// Go's, which has the current goroutine in r14.
+    Go,
+    /// Go's that does not: assembly, and what calls it.
+    OldAbi,
+    /// C's, or unknown.
+    Other,
+}
+
+/// What tells the goroutines of a program apart.
+#[derive(Clone, Debug)]
+pub(crate) struct Goroutines {
+    /// Offset of `goid` in `runtime.g`.
+    pub goid: u64,
+    /// Code of Go functions, by address.
+    code: Vec<Range<u64>>,
+}
+
+impl Goroutines {
+    /// Looks it up in a Go program.
+    ///
+    /// # Errors
+    /// What is unknown, as the end of a sentence.
+    pub(crate) fn of(binary: &Binary) -> Result<Self, String> {
+        if binary.language != Language::Go {
+            return Err("it is no Go program".to_owned());
+        }
+        let version = version(binary);
+        let goid = goid_offset(binary).ok_or_else(|| {
+            let version = version.as_deref().unwrap_or("its version of Go");
+            format!("the place of a goroutine's number in {version} is unknown")
+        })?;
+        let functions = binary.elf().map(|file| pclntab::functions(&file));
+        let code = functions.unwrap_or_default().into_iter();
+        let code: Vec<Range<u64>> = code.map(|it| it.start..it.end).collect();
+        if code.is_empty() {
+            return Err("its table of functions can't be read".to_owned());
+        }
+        Ok(Self { goid, code })
+    }
+
+    /// Whose code is at an address of the binary.
+    pub(crate) fn code(&self, binary: &Binary, address: u64) -> Code {
+        let at = self.code.partition_point(|range| range.end <= address);
+        let range = self.code.get(at).filter(|it| it.contains(&address));
+        let name = range.and_then(|range| binary.symbol_at(range.start));
+        match range {
+            None => Code::Other,
+            Some(_) if name.is_some_and(|it| it.name.ends_with(OLD_ABI)) => Code::OldAbi,
+            Some(_) => Code::Go,
+        }
+    }
+}
 
 /// Offset of the goroutine's number in `runtime.g`; `None` if the program is stripped and its version is unknown.
 pub(crate) fn goid_offset(binary: &Binary) -> Option<u64> {

@@ -318,6 +318,7 @@ impl Bench {
             has_id: 0,
             payload: 0,
             sp_adjust: 0,
+            goid: 0,
             id: ArgProgram::NONE,
             count: ArgProgram::NONE,
             named: [ArgProgram::NONE; MAX_ARGS],

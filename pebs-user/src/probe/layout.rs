@@ -127,6 +127,7 @@ impl Layout {
             },
             payload: self.payload,
             sp_adjust: at.sp_adjust,
+            goid: 0,
             id: id.map_or(ArgProgram::NONE, program),
             count: count.map_or(ArgProgram::NONE, program),
             named: [ArgProgram::NONE; MAX_ARGS],

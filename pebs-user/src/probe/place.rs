@@ -315,6 +315,20 @@ impl Place {
         }
     }
 
+    /// The addresses at which the place begins; for a return, of its function.
+    pub(super) fn addresses(&self) -> Vec<u64> {
+        match &self.kind {
+            PlaceKind::Entry { start } | PlaceKind::Return { start } => vec![*start],
+            PlaceKind::Addresses(list) => list.clone(),
+            PlaceKind::Usdt { sites, .. } => sites.iter().map(|site| site.address).collect(),
+        }
+    }
+
+    /// Its name in messages.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// The instructions of an endpoint that is not a whole call.
     pub(super) fn points(
         &self,
@@ -536,12 +550,6 @@ impl Place {
         };
         let ends = ends.map_err(unclear)?;
         notes.returns(&name, format!("at {}", ends.describe()), &choice.reason);
-        if self.binary.language == Language::Go && frames == Frames::Matched {
-            notes.push(format!(
-                "{name} is Go: a call whose stack moves or that goes on on another thread finds no end; \
-                 match by goroutine with BIN:{name}(id=%r14)..{name}%return(id=%r14)"
-            ));
-        }
         let mut points = Vec::new();
         for site in ends.sites {
             let mut point = self.point(site.address, site.class, site.text)?;

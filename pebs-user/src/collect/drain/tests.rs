@@ -115,6 +115,7 @@ impl Kernel {
             has_id: 1,
             payload: 0,
             sp_adjust: 0,
+            goid: 0,
             id,
             count: ArgProgram::NONE,
             named: [ArgProgram::NONE; MAX_ARGS],
