@@ -67,6 +67,7 @@ const RECIPES: &[(&str, Recipe)] = &[
     ("fixed", Recipe::C("fixed.c", &[])),
     ("paced", Recipe::C("paced.c", &[])),
     ("fork", Recipe::C("fork.c", &[])),
+    ("go_items", Recipe::Go("go_items.go")),
     ("goroutines", Recipe::Go("goroutines.go")),
     ("hostile", Recipe::C("hostile.c", &[])),
     ("ids", Recipe::C("ids.c", &[])),

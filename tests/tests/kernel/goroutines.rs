@@ -1,0 +1,133 @@
+//! Go functions: visits of goroutines, which change threads and stacks within an item.
+
+use std::collections::{HashMap, HashSet};
+
+use pebs_tests::recording::Recorder;
+use pebs_tests::trace::{Trace, Visit, flag};
+use pebs_tests::truth::{ItemTruth, Truth};
+use pebs_tests::workload::Workload;
+use pebs_tests::{check, machine, need};
+
+/// How far a visit's begin and end may be from the program's own log, ns; and the share of items that may be further
+/// off, as the kernel took the CPU between the mark and the reading of the clock.
+const NEAR_NS: i64 = 50_000;
+const SHARE_FAR: f64 = 0.03;
+
+/// Kinds of items of `go_items` that return.
+const KINDS: [&str; 8] = [
+    "plain", "yield", "sleep", "channel", "deep", "syscall", "inner", "shrink",
+];
+
+/// Times from the begin mark to ENTER and from LEAVE to the end mark, ns.
+fn distances(trace: &Trace, visit: &Visit, item: &ItemTruth) -> [i64; 2] {
+    let zero = trace.monotonic_ns();
+    let (enter, leave) = (item.enter.unwrap(), item.leave.unwrap());
+    let end = visit.end_ns.expect("it ended");
+    [
+        enter as i64 - zero - visit.begin_ns,
+        end - (leave as i64 - zero),
+    ]
+}
+
+/// Every item has one visit, which begins and ends with it.
+#[track_caller]
+fn close_to_truth(trace: &Trace, truth: &Truth) {
+    let visits: HashMap<u64, Visit> = trace
+        .visits()
+        .into_iter()
+        .map(|it| (it.item_id, it))
+        .collect();
+    let mut far = Vec::new();
+    for item in &truth.items {
+        let visit = visits.get(&item.id).unwrap_or_else(|| panic!("{item:?}"));
+        let broken = flag::UNWOUND | flag::END_MISSING | flag::OPEN_AT_END | flag::THREAD_ENDED;
+        assert!(!visit.has(broken | flag::LOSS), "{visit:?}");
+        check::within_truth(trace, visit, item);
+        let distances = distances(trace, visit, item);
+        if distances.iter().any(|ns| *ns > NEAR_NS) {
+            far.push((distances, visit.clone()));
+        }
+    }
+    let most = truth.items.len() as f64 * SHARE_FAR;
+    assert!((far.len() as f64) < most, "{} far: {far:?}", far.len());
+}
+
+/// Without being asked, a Go function is matched by goroutine: whatever the goroutine does within the item, on any
+/// thread, and whether or not its stack moves.
+#[test]
+fn kinds() {
+    need!(machine::root());
+    let workload = need!(Workload::try_build("go_items"));
+    let spec = workload.spec("main.Handle(id=arg1)");
+    for kind in KINDS {
+        let (recording, truth) = Recorder::new(&spec)
+            .args(&["--reset", "1000000"])
+            .workload(&workload, &[kind, "8", "40"]);
+        let trace = recording.trace();
+        println!("{kind}");
+        assert_eq!(trace.visits().len(), truth.items.len(), "{kind}");
+        close_to_truth(&trace, &truth);
+        assert_eq!(trace.json["probes"][0]["rule"], "go_call");
+        check::ledger(&trace);
+        check::no_mark_lost(&trace);
+    }
+}
+
+/// Items of all kinds at once, of which some panic or end their goroutine: these are flagged, and no other item
+/// suffers.
+#[test]
+fn items_that_do_not_return() {
+    need!(machine::root());
+    let workload = need!(Workload::try_build("go_items"));
+    let alone = workload.run(&[]);
+    let spec = workload.spec("main.Handle(id=arg1)");
+    let (recording, truth) = Recorder::new(&spec)
+        .args(&["--reset", "1000000"])
+        .workload(&workload, &[]);
+    let trace = recording.trace();
+    close_to_truth(&trace, &truth);
+    let begun: HashSet<u64> = truth.begun.iter().copied().collect();
+    assert_eq!(begun.len(), 12 * 10);
+    for visit in trace.visits() {
+        assert_eq!(
+            visit.has(flag::UNWOUND),
+            begun.contains(&visit.item_id),
+            "{visit:?}"
+        );
+    }
+    check::unharmed(&recording, &alone);
+}
+
+/// The time of an item on the CPU is what its goroutine took by the clock of its threads, not what the scheduler and
+/// other goroutines took there.
+#[test]
+fn cpu_time() {
+    need!(machine::root());
+    let workload = need!(Workload::try_build("go_items"));
+    let spec = workload.spec("main.Handle(id=arg1)");
+    for kind in ["plain", "yield", "sleep", "channel", "syscall"] {
+        let (recording, truth) = Recorder::new(&spec)
+            .args(&["--reset", "10000000"])
+            .workload(&workload, &[kind, "8", "100"]);
+        let trace = recording.trace();
+        let mut cpu: HashMap<u64, i64> = HashMap::new();
+        for call in truth.calls.iter().filter(|it| it.name == "cpu") {
+            *cpu.entry(call.item).or_default() += call.leave as i64 - call.enter as i64;
+        }
+        let mut more: Vec<f64> = Vec::new();
+        for visit in trace.visits() {
+            let oncpu = visit.oncpu_ns.expect("switches are recorded");
+            let own = visit.duration_ns.unwrap() - visit.net_ns.unwrap();
+            more.push((oncpu - own - cpu[&visit.item_id]) as f64);
+        }
+        // The runtime may move a goroutine to another thread, and its clock, at any time.
+        more.sort_by(f64::total_cmp);
+        let of_all = |share: f64| more[(more.len() as f64 * share) as usize];
+        let (low, middle, high) = (of_all(0.1), of_all(0.5), of_all(0.9));
+        println!("{kind}: {low} {middle} {high} ns more than {:?}", cpu.values().max());
+        // Its way into the scheduler and back is not in the log.
+        let switches = if kind == "channel" { 6.0 } else { 1.0 };
+        assert!(low > -2_000.0, "{kind}: {more:?}");
+        assert!(middle < 5_000.0 * switches, "{kind}: {more:?}");
+    }
+}
