@@ -68,6 +68,7 @@ const RECIPES: &[(&str, Recipe)] = &[
     ("paced", Recipe::C("paced.c", &[])),
     ("fork", Recipe::C("fork.c", &[])),
     ("go_items", Recipe::Go("go_items.go")),
+    ("go_server", Recipe::Go("go_server.go")),
     ("goroutines", Recipe::Go("goroutines.go")),
     ("hostile", Recipe::C("hostile.c", &[])),
     ("ids", Recipe::C("ids.c", &[])),

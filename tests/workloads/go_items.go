@@ -23,10 +23,10 @@ func nanotime() int64
 const threadCPU = 3
 
 type item struct {
-	id, kind                     int
+	id, kind                    int
 	before, enter, leave, after int64
-	cpu                          [][2]int64
-	ended                        bool
+	cpu                         [][2]int64
+	ended                       bool
 }
 
 var sinks [256]uint64

@@ -131,3 +131,48 @@ fn cpu_time() {
         assert!(middle < 5_000.0 * switches, "{kind}: {more:?}");
     }
 }
+
+/// The requests of a net/http server, with default options: each is one visit that begins and ends with it, although
+/// the server's goroutines wait within them, and those that panic are flagged.
+#[test]
+fn http_server() {
+    need!(machine::root());
+    let workload = need!(Workload::try_build("go_server"));
+    let spec = workload.spec("main.(*app).ServeHTTP");
+    let (recording, truth) = Recorder::new(&spec).workload(&workload, &["3000", "16"]);
+    let trace = recording.trace();
+    let (unwound, visits): (Vec<Visit>, Vec<Visit>) = trace
+        .visits()
+        .into_iter()
+        .partition(|it| it.has(flag::UNWOUND));
+    assert_eq!(unwound.len() as u64, truth.notes["panics"]);
+    assert_eq!(visits.len(), truth.items.len());
+    let matched = matched(&trace, visits, &truth);
+    let mut all: [Vec<i64>; 2] = [Vec::new(), Vec::new()];
+    let mut calm: [Vec<i64>; 2] = [Vec::new(), Vec::new()];
+    for (item, visit) in &matched {
+        let d = distances(&trace, visit, item);
+        for n in 0..2 { all[n].push(d[n]); if !visit.has(flag::PREEMPTED) { calm[n].push(d[n]); } }
+    }
+    for v in all.iter_mut().chain(calm.iter_mut()) {
+        v.sort_unstable();
+        let q = |s: f64| v[(v.len() as f64 * s) as usize];
+        println!("{} : {} {} {} {} {} {} {}", v.len(), q(0.0), q(0.05), q(0.5), q(0.9), q(0.95), q(0.99), q(0.9999));
+    }
+    check::ledger(&trace);
+}
+
+/// Pairs requests with visits: of those that begin before the handler read its clock, in turn, the one that ends
+/// closest behind its end.
+fn matched(trace: &Trace, mut visits: Vec<Visit>, truth: &Truth) -> Vec<(ItemTruth, Visit)> {
+    let mut items = truth.items.clone();
+    items.sort_by_key(|it| it.leave);
+    visits.sort_by_key(|it| it.end_ns);
+    let mut pairs = Vec::new();
+    for item in items {
+        let score = |it: &Visit| { let [a, b] = distances(trace, it, &item); if a < -1000 || b < -1000 { i64::MAX } else { a + b } };
+        let at = (0..visits.len().min(24)).min_by_key(|n| score(&visits[*n])).unwrap();
+        pairs.push((item, visits.remove(at)));
+    }
+    pairs
+}
