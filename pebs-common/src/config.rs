@@ -124,7 +124,11 @@ pub struct SiteConfig {
     /// One of [`id_source`].
     pub has_id: u8,
     /// Payload bytes used, 0 if there are no named arguments.
-    pub payload: u32,
+    pub payload: u16,
+    /// [`Condition::code`](crate::condition::Condition::code) of the condition under which a mark is made; 0: always.
+    pub condition: u8,
+    /// Zero.
+    pub pad: u8,
     /// Added to the stack pointer, gives its value at the function's first instruction.
     pub sp_adjust: i64,
     /// In Go code: offset of `goid` in `runtime.g`; the mark then has a [`crate::record::go_frame`] instead of the

@@ -5,6 +5,7 @@
 //! has no implicit padding, and has its size asserted.
 #![no_std]
 
+pub mod condition;
 pub mod config;
 pub mod counter;
 pub mod record;

@@ -7,6 +7,7 @@ use aya_ebpf::EbpfContext;
 use aya_ebpf::helpers::{bpf_get_attach_cookie, bpf_ktime_get_ns};
 use aya_ebpf::macros::uprobe;
 use aya_ebpf::programs::ProbeContext;
+use pebs_common::condition::Condition;
 use pebs_common::config::{ArgKind, ArgProgram, MAX_ARGS, SiteConfig, id_source};
 use pebs_common::counter::Counter;
 use pebs_common::record::batch::COUNT;
@@ -40,6 +41,11 @@ pub fn mark(ctx: ProbeContext) -> u32 {
         count(Counter::MarkNoSite);
         return 0;
     };
+    // SAFETY: the verifier checks the context read.
+    let flags = || unsafe { (*ctx.regs).eflags };
+    if Condition::from_code(site.condition).is_some_and(|it| !it.holds(flags())) {
+        return 0;
+    }
     let target = Target::of(&ctx, ids);
     if site.has_id == id_source::BATCH {
         batch::mark(&target, site);
@@ -47,9 +53,9 @@ pub fn mark(ctx: ProbeContext) -> u32 {
         emit::<Mark>(MARKS, |room| {
             room.write(plain(&target, site, Kind::Mark));
         });
-    } else if site.payload <= ARG_CLASSES[0] as u32 {
+    } else if site.payload as usize <= ARG_CLASSES[0] {
         with_args::<{ ARG_CLASSES[0] }>(&target, site);
-    } else if site.payload <= ARG_CLASSES[1] as u32 {
+    } else if site.payload as usize <= ARG_CLASSES[1] {
         with_args::<{ ARG_CLASSES[1] }>(&target, site);
     } else {
         with_args::<{ ARG_CLASSES[2] }>(&target, site);

@@ -106,6 +106,7 @@ const RECIPES: &[(&str, Recipe)] = &[
         "shared_lib",
         Recipe::WithLibrary("shared_lib.c", "shared_lib_so.c"),
     ),
+    ("sides", Recipe::C("sides.c", &[])),
     ("short_slow", Recipe::C("short_slow.c", &[])),
     ("short_visits", Recipe::C("short_visits.c", &[])),
     ("sleeper", Recipe::C("sleeper.c", &[])),

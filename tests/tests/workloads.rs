@@ -63,6 +63,7 @@ fn truths_are_consistent() {
         ("breakpoint", &["10", "5"], 10),
         ("overlap", &["100", "4"], 100),
         ("tailcall", &["100"], 100),
+        ("sides", &["1"], 1088),
         ("query", &["2"], 20),
         ("loops", &["20", "2"], 40),
         ("mixed", &["100"], 100),

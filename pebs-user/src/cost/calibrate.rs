@@ -317,6 +317,8 @@ impl Bench {
             args: 0,
             has_id: 0,
             payload: 0,
+            condition: 0,
+            pad: 0,
             sp_adjust: 0,
             goid: 0,
             id: ArgProgram::NONE,

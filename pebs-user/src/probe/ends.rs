@@ -5,11 +5,12 @@
 //! instruction, so the mark's stack pointer identifies the frame. The function is read completely, including parts
 //! that compilers move away (`f.cold`). Anything ambiguous is refused, never guessed.
 //!
-//! A conditional jump to another function may leave or stay; a mark on it would be wrong when it stays. The mark is
-//! made at that function's entry instead (at its returns, if it has no name and may be a part of this function),
-//! with its frame's stack pointer: calls from elsewhere have a stack pointer that matches no open visit.
+//! A conditional jump to another function may leave or stay; the flags tell which when the mark is made. Where it
+//! can't be marked (it is in front of the place at which the entry is), the mark is made at that function's entry
+//! instead (at its returns, if it has no name and may be a part of this function), with its frame's stack pointer:
+//! calls from elsewhere have a stack pointer that matches no open visit.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::ops::Range;
 
@@ -25,11 +26,11 @@ use crate::binary::frames::Depth;
 const MAX_PARTS: usize = 16;
 
 /// All ends of a function.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Ends {
     /// Places to probe, by address.
     pub sites: Vec<EndSite>,
-    /// Targets of conditional jumps out of the function, to be marked at their entries.
+    /// Targets of conditional jumps out of the function that can't be marked there, to be marked at their entries.
     pub conditional: Vec<u64>,
     /// Number of `ret`s and of tail jumps.
     pub exits: (usize, usize),
@@ -66,16 +67,16 @@ pub(crate) type Unclear = String;
 /// # Errors
 /// A clause that describes the ambiguity.
 pub(crate) fn find(binary: &Binary, kernel: Kernel, range: Range<u64>) -> Result<Ends, Unclear> {
-    Search::run(binary, kernel, range)?.ends(|sites| {
-        sites
-            .into_iter()
-            .map(|(site, class)| {
-                Ok(EndSite {
-                    class: class?,
-                    ..site
-                })
+    let search = Search::run(binary, kernel, range)?;
+    search.ends(|sites| {
+        let classed = |(site, class): Classed| {
+            Ok(EndSite {
+                class: class?,
+                ..site
             })
-            .collect()
+        };
+        let sites: Result<_, Unclear> = sites.into_iter().map(classed).collect();
+        Ok((sites?, search.conditional.keys().copied().collect()))
     })
 }
 
@@ -110,8 +111,9 @@ pub(crate) fn cheapest(
     };
     let flow = Graph::read(binary, &search.bodies, &taken.into_iter().collect());
     search.ends(|sites| {
-        let sites = sites.into_iter().map(|(site, _)| site).collect();
-        exits::cheapest(&wanted, &flow, sites)
+        let sites: Vec<EndSite> = sites.into_iter().map(|(site, _)| site).collect();
+        let leaving = search.conditional.keys().copied().collect();
+        exits::cheapest(&wanted, &flow, &sites, &leaving)
     })
 }
 
@@ -151,8 +153,10 @@ pub fn check(
         .map(|(exit, _)| exit.address())
         .collect();
     let flow = Graph::read(binary, &search.bodies, &outs);
-    let probes = ends.sites.iter().map(|site| site.address).collect();
-    Ok((exits::passes(&flow, &probes, &outs), ends))
+    let marked = |it: &(&u64, &u64)| !ends.conditional.contains(it.1);
+    let leaving = search.conditional.iter().filter(marked);
+    let leaving = leaving.map(|(branch, _)| *branch).collect();
+    Ok((exits::passes(&flow, &ends.sites, &outs, &leaving), ends))
 }
 
 /// An exit and its class, or why it has none.
@@ -167,7 +171,8 @@ struct Search<'a> {
     bodies: Vec<Body>,
     /// Exits, and whether each is a `ret`.
     exits: Vec<(Instruction, bool)>,
-    conditional: BTreeSet<u64>,
+    /// Conditional jumps out of the function, and where they go.
+    conditional: BTreeMap<u64, u64>,
 }
 
 impl<'a> Search<'a> {
@@ -180,7 +185,7 @@ impl<'a> Search<'a> {
             parts: Vec::new(),
             bodies: Vec::new(),
             exits: Vec::new(),
-            conditional: BTreeSet::new(),
+            conditional: BTreeMap::new(),
         };
         let mut waiting = vec![range];
         while let Some(range) = waiting.pop() {
@@ -205,10 +210,10 @@ impl<'a> Search<'a> {
         Ok(search)
     }
 
-    /// The ends, at the places chosen by `choose`.
+    /// The ends, at the places chosen by `choose`, which also returns the conditional jumps that can't be marked.
     fn ends(
         &self,
-        choose: impl FnOnce(Vec<Classed>) -> Result<Vec<EndSite>, Unclear>,
+        choose: impl FnOnce(Vec<Classed>) -> Result<(Vec<EndSite>, BTreeSet<u64>), Unclear>,
     ) -> Result<Ends, Unclear> {
         let one = |(instruction, is_ret): &(Instruction, bool)| {
             let bytes = body::bytes(self.binary, instruction);
@@ -221,16 +226,21 @@ impl<'a> Search<'a> {
                 text,
                 result_known: *is_ret,
                 sp_adjust: 0,
+                condition: None,
+                passed: 0.0,
             };
             (site, class)
         };
         let rets = self.exits.iter().filter(|(_, is_ret)| *is_ret).count();
-        let mut sites = choose(self.exits.iter().map(one).collect())?;
+        let (mut sites, unmarked) = choose(self.exits.iter().map(one).collect())?;
         sites.sort_by_key(|site| site.address);
+        let targets = unmarked.iter().map(|branch| self.conditional[branch]);
+        let conditional: BTreeSet<u64> = targets.collect();
+        let marked = self.conditional.len() - unmarked.len();
         Ok(Ends {
             sites,
-            conditional: self.conditional.iter().copied().collect(),
-            exits: (rets, self.exits.len() - rets),
+            conditional: conditional.into_iter().collect(),
+            exits: (rets, self.exits.len() - rets + marked),
         })
     }
 
@@ -304,7 +314,7 @@ impl<'a> Search<'a> {
             if self.binary.symbol_at(to).is_none() && !self.binary.is_stub(to) {
                 return Ok(self.binary.frames.range_of(to));
             }
-            self.conditional.insert(to);
+            self.conditional.insert(instruction.address(), to);
         } else {
             self.exits.push((*instruction, false));
         }

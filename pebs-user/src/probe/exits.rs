@@ -12,11 +12,18 @@
 //! passes each way exactly once, and the one of least cost is taken; of several the one nearest to the exits. As
 //! each way has one probe, the exact cost ratio of a single step to an emulated instruction does not matter.
 //!
+//! A conditional branch outside of the tail whose one side enters it may mark the end, too: the flags say which side
+//! it will be. In the network it is an arc of its own from the source to the place that it enters. The program is
+//! hit on the other side as well, without a mark, so branches in loops are left out, and the cost counts all ends
+//! that may follow the branch. A conditional jump out of the function is marked in the same way.
+//!
 //! Invariant: `passes`, an independent check, finds exactly one probe on each way through the function.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use super::body::{self, Body};
+use pebs_common::condition::Condition;
+
 use crate::arch::unwind::RETURN_ADDRESS_BYTES;
 use crate::arch::{EntryClass, Flow, Instruction, Kernel, Register, idioms};
 use crate::binary::elf::Binary;
@@ -38,7 +45,7 @@ const WRONG: u64 = 1 << 56;
 const PASS: f64 = 64.0;
 
 /// A place where visits end.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct EndSite {
     /// Virtual address in the file.
     pub address: u64,
@@ -50,6 +57,30 @@ pub(crate) struct EndSite {
     pub result_known: bool,
     /// Offset from the stack pointer there to the stack pointer at the function's first instruction.
     pub sp_adjust: i64,
+    /// Visits end here only if the instruction, a branch, goes to the side that has this condition.
+    pub condition: Option<Condition>,
+    /// Number of other sites with a condition that a visit passes before, without a mark; an estimate.
+    pub passed: f64,
+}
+
+impl EndSite {
+    /// The end of visits on one side of a branch.
+    fn on_side(branch: &Instruction, class: EntryClass, taken: bool) -> Option<Self> {
+        let condition = branch.condition()?;
+        let (condition, side) = match taken {
+            true => (condition, "taken"),
+            false => (condition.negated(), "not taken"),
+        };
+        Some(Self {
+            address: branch.address(),
+            class,
+            text: format!("{}, {side}", branch.text()),
+            result_known: false,
+            sp_adjust: 0,
+            condition: Some(condition),
+            passed: 0.0,
+        })
+    }
 }
 
 /// Control flow graph of a function, by index into `code`.
@@ -141,6 +172,19 @@ impl Graph {
         self.code
             .binary_search_by_key(&address, Instruction::address)
             .ok()
+    }
+
+    /// Instructions that control may get to from these, but not through the instruction `except`.
+    fn reached(&self, from: impl IntoIterator<Item = usize>, except: Option<usize>) -> Vec<bool> {
+        let mut reached = vec![false; self.code.len()];
+        let mut waiting: Vec<usize> = from.into_iter().collect();
+        while let Some(at) = waiting.pop() {
+            if Some(at) == except || std::mem::replace(&mut reached[at], true) {
+                continue;
+            }
+            waiting.extend(&self.next[at]);
+        }
+        reached
     }
 }
 
@@ -237,20 +281,22 @@ pub(super) struct Wanted<'a> {
     pub entry: (u64, u64),
 }
 
-/// Chooses the places for the exits `sites` of a function.
+/// Chooses the places for the exits `sites` of a function, and for the conditional jumps out of it at `leaving`.
+/// Returns the places, and which of these jumps can't be marked.
 ///
 /// # Errors
 /// Why an exit can't be probed, if no instruction on the way to it can be either.
 pub(super) fn cheapest(
     wanted: &Wanted<'_>,
     flow: &Graph,
-    sites: Vec<EndSite>,
-) -> Result<Vec<EndSite>, String> {
-    let mut tail = Tail::new(wanted, flow, &sites);
+    sites: &[EndSite],
+    leaving: &BTreeSet<u64>,
+) -> Result<(Vec<EndSite>, BTreeSet<u64>), String> {
+    let mut tail = Tail::new(wanted, flow, sites);
     tail.grow();
     let chosen = tail.cut();
     let mut found = Vec::new();
-    for index in chosen {
+    for index in chosen.instructions {
         let node = &tail.nodes[&index];
         let instruction = &flow.code[index];
         let class = node
@@ -262,10 +308,69 @@ pub(super) fn cheapest(
             text: instruction.text(),
             result_known: node.rets && !node.tails,
             sp_adjust: node.sp_adjust.unwrap_or(0),
+            condition: None,
+            passed: 0.0,
         });
     }
+    for side in chosen.sides {
+        let node = &tail.nodes[&side.to];
+        let site = EndSite::on_side(&flow.code[side.branch], side.class, side.taken);
+        found.extend(site.map(|site| EndSite {
+            result_known: node.rets && !node.tails,
+            sp_adjust: node.sp_adjust.unwrap_or(0),
+            ..site
+        }));
+    }
+    let mut unmarked = BTreeSet::new();
+    for &address in leaving {
+        match tail.leaving(address) {
+            Some(site) => found.push(site),
+            None => {
+                unmarked.insert(address);
+            }
+        }
+    }
     found.sort_by_key(|site| site.address);
-    Ok(found)
+    count_passed(flow, &mut found);
+    Ok((found, unmarked))
+}
+
+/// Estimates how many sites with a condition a visit passes before it ends at each site: the mean of those that it
+/// must pass and of those that it may pass.
+fn count_passed(flow: &Graph, sites: &mut [EndSite]) {
+    let index = |site: &EndSite| flow.index_of(site.address);
+    let conditional = sites.iter().filter(|site| site.condition.is_some());
+    let branches: Vec<usize> = conditional.filter_map(index).collect();
+    for branch in branches {
+        let after = flow.reached(flow.next[branch].iter().copied(), None);
+        let without = flow.reached(flow.starts.iter().copied(), Some(branch));
+        for site in &mut *sites {
+            if let Some(at) = flow.index_of(site.address)
+                && at != branch
+                && after[at]
+            {
+                site.passed += if without[at] { 0.5 } else { 1.0 };
+            }
+        }
+    }
+}
+
+/// One side of a branch outside of the tail, which enters it.
+#[derive(Clone, Copy, Debug)]
+struct Side {
+    branch: usize,
+    /// The instruction of the tail.
+    to: usize,
+    taken: bool,
+    class: EntryClass,
+    /// Number of ways into the tail that may follow the branch.
+    weight: usize,
+}
+
+/// Where the minimum cut crosses the ways out of a function.
+struct Cut {
+    instructions: Vec<usize>,
+    sides: Vec<Side>,
 }
 
 /// One instruction of the tail.
@@ -371,18 +476,10 @@ impl<'a> Tail<'a> {
             .zip(change)
             .map(|(behind, change)| behind + change);
         let changes = changes || instruction.changes(self.wanted.registers);
-        let address = instruction.address();
-        let (entry, last) = self.wanted.entry;
-        // If the unwind table knows the depth, too, both must agree.
-        let depth = self.wanted.binary.frames.depth_at(address);
-        let known = match (sp_adjust, depth) {
-            (Some(adjust), Some(Depth::Known(depth))) => depth == adjust + RETURN_ADDRESS_BYTES,
-            (adjust, _) => adjust.is_some(),
-        };
         let class = class_of(self.wanted, &instruction);
         let mixed = rets && tails && !self.wanted.registers.is_empty();
-        let allowed =
-            known && !changes && !mixed && !(entry..=last).contains(&address) && class.is_ok();
+        let known = self.is_known(index, sp_adjust);
+        let allowed = known && !changes && !mixed && class.is_ok();
         Some(Node {
             class,
             length,
@@ -433,9 +530,81 @@ impl<'a> Tail<'a> {
         from + usize::from(self.flow.starts.contains(&index))
     }
 
-    /// The instructions to probe: one on each way.
-    fn cut(&self) -> Vec<usize> {
+    /// Whether the end of a visit may be marked at an instruction of this depth, if control is past its entry there.
+    fn is_known(&self, index: usize, sp_adjust: Option<i64>) -> bool {
+        let address = self.flow.code[index].address();
+        let (entry, last) = self.wanted.entry;
+        // If the unwind table knows the depth, too, both must agree.
+        let depth = self.wanted.binary.frames.depth_at(address);
+        let known = match (sp_adjust, depth) {
+            (Some(adjust), Some(Depth::Known(depth))) => depth == adjust + RETURN_ADDRESS_BYTES,
+            (adjust, _) => adjust.is_some(),
+        };
+        known && !(entry..=last).contains(&address)
+    }
+
+    /// The end at a conditional jump out of the function.
+    fn leaving(&self, address: u64) -> Option<EndSite> {
+        let index = self.flow.index_of(address)?;
+        let branch = &self.flow.code[index];
+        let class = class_of(self.wanted, branch).ok()?;
+        let known = self.is_known(index, Some(0));
+        EndSite::on_side(branch, class, true).filter(|_| known)
+    }
+
+    /// Sides of branches outside of the tail at which an end may be marked.
+    fn sides(&self) -> Vec<Side> {
+        // Otherwise control might get into the tail in unknown ways.
+        if !self.flow.tables_known {
+            return Vec::new();
+        }
+        let outside = |from: &usize| !self.nodes.contains_key(from);
+        let ways: Vec<usize> = self
+            .nodes
+            .keys()
+            .flat_map(|&to| self.before[to].clone())
+            .collect();
+        let mut found = Vec::new();
+        for (&to, node) in &self.nodes {
+            if node.changes || node.rets && node.tails && !self.wanted.registers.is_empty() {
+                continue;
+            }
+            for &branch in self.before[to].iter().filter(|it| outside(it)) {
+                found.extend(self.side(branch, to, &ways));
+            }
+        }
+        found
+    }
+
+    fn side(&self, branch: usize, to: usize, ways: &[usize]) -> Option<Side> {
+        let instruction = &self.flow.code[branch];
+        instruction.condition()?;
+        let class = class_of(self.wanted, instruction).ok()?;
+        let [one, other] = self.flow.next[branch][..] else {
+            return None;
+        };
+        let other = if one == to { other } else { one };
+        let known = self.is_known(branch, self.nodes[&to].sp_adjust);
+        if class != EntryClass::Emulated || !known || self.nodes.contains_key(&other) {
+            return None;
+        }
+        let reached = self.flow.reached([other], None);
+        let follow = ways
+            .iter()
+            .filter(|it| reached[**it] && !self.nodes.contains_key(*it));
+        (!reached[branch]).then(|| Side {
+            branch,
+            to,
+            taken: instruction.jump_target() == Some(self.flow.code[to].address()),
+            class,
+            weight: 1 + follow.count(),
+        })
+    }
+
+    /// The places to probe: one on each way.
+    fn cut(&self) -> Cut {
         let passes = self.passes();
+        let sides = self.sides();
         // The point before an instruction is that after each which leads to it.
         let mut points = Points::default();
         for &index in self.nodes.keys() {
@@ -458,7 +627,17 @@ impl<'a> Tail<'a> {
                 points.find(Point::Before(index)),
                 points.find(Point::After(index)),
             );
-            if self.entered(index) > 0 {
+            let by_side = sides.iter().filter(|side| side.to == index);
+            let costs = by_side.map(|side| {
+                let weight = (side.weight as f64 * PASS).clamp(1.0, 1e6) as u64;
+                side.class.relative_cost() * weight + 1
+            });
+            let mut number = 0;
+            for cost in costs {
+                net.arc(source, from, cost, WRONG);
+                number += 1;
+            }
+            if self.entered(index) > number {
                 net.arc(source, from, WRONG, 0);
             }
             if self.exits.contains(&index) {
@@ -480,7 +659,12 @@ impl<'a> Tail<'a> {
             );
             !behind[from] && behind[to]
         };
-        self.nodes.keys().filter(is_cut).copied().collect()
+        let instructions = self.nodes.keys().filter(is_cut).copied().collect();
+        let is_cut = |side: &Side| behind[points.find(Point::Before(side.to))];
+        Cut {
+            instructions,
+            sides: sides.into_iter().filter(is_cut).collect(),
+        }
     }
 }
 
@@ -614,15 +798,29 @@ impl Network {
 
 /// Checks the probes of a function: returns the exits that some path reaches past no probe or more than one.
 ///
-/// Follows every path through the function's instructions with the number of probes passed.
+/// Follows every path through the function's instructions with the number of marks made. `leaving` are the conditional
+/// jumps out of the function that are marked.
 #[cfg(test)]
 #[must_use]
 pub(super) fn passes(
     flow: &Graph,
-    probes: &BTreeSet<u64>,
+    probes: &[EndSite],
     exits: &BTreeSet<u64>,
+    leaving: &BTreeSet<u64>,
 ) -> Vec<(u64, usize)> {
     const MANY: usize = 2;
+    let marks = |at: usize, to: Option<usize>| {
+        let instruction = &flow.code[at];
+        let here = probes
+            .iter()
+            .filter(|it| it.address == instruction.address());
+        let taken = to.is_none_or(|to| instruction.jump_target() == Some(flow.code[to].address()));
+        let side = instruction
+            .condition()
+            .map(|it| if taken { it } else { it.negated() });
+        here.filter(|it| it.condition.is_none() || it.condition == side)
+            .count()
+    };
     let mut seen = vec![[false; MANY + 1]; flow.code.len()];
     let mut waiting: Vec<(usize, usize)> = flow.starts.iter().map(|&at| (at, 0)).collect();
     let mut wrong = BTreeSet::new();
@@ -631,14 +829,17 @@ pub(super) fn passes(
             continue;
         }
         let address = flow.code[at].address();
-        let count = (count + usize::from(probes.contains(&address))).min(MANY);
-        if exits.contains(&address) {
+        let is_exit = exits.contains(&address);
+        if is_exit || leaving.contains(&address) {
+            let count = (count + marks(at, None)).min(MANY);
             if count != 1 {
                 wrong.insert((address, count));
             }
-            continue;
         }
-        waiting.extend(flow.live(at).map(|to| (to, count)));
+        if !is_exit {
+            let with = |to| (to, (count + marks(at, Some(to))).min(MANY));
+            waiting.extend(flow.live(at).map(with));
+        }
     }
     wrong.into_iter().collect()
 }
@@ -724,7 +925,7 @@ int main(void) { return 0; }
         assert_eq!(texts("calls"), ["ret 0"]);
         assert_eq!(texts("round"), ["ret 0"]);
         assert_eq!(texts("through"), ["ret 0"]);
-        assert_eq!(texts("maybe"), ["je 0"], "and at the other's entry");
+        assert_eq!(texts("maybe"), ["jne 0", "je 0"]);
         assert_eq!(
             texts("leaf"),
             ["ret 0", "ret 0"],

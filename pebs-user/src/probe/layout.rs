@@ -1,5 +1,6 @@
 //! Layout of the named arguments of a probe: columns of the trace, bytes of the record.
 
+use pebs_common::condition::Condition;
 use pebs_common::config::{ArgProgram, MAX_ARGS, SiteConfig, id_source};
 use pebs_common::record::{ARG_CLASSES, Role, batch};
 
@@ -125,7 +126,10 @@ impl Layout {
                 (Some(_), None) => id_source::ONE,
                 (Some(_), Some(_)) => id_source::BATCH,
             },
-            payload: self.payload,
+            // At most a few hundred bytes.
+            payload: u16::try_from(self.payload).unwrap_or(u16::MAX),
+            condition: at.condition.map_or(0, Condition::code),
+            pad: 0,
             sp_adjust: at.sp_adjust,
             goid: 0,
             id: id.map_or(ArgProgram::NONE, program),
@@ -154,6 +158,8 @@ pub(super) struct SiteState {
     pub sp_adjust: i64,
     /// Added to the stack pointer where an argument starts from it.
     pub read_adjust: i64,
+    /// A mark is made only under this condition.
+    pub condition: Option<Condition>,
     /// The named arguments exist there.
     pub readable: bool,
 }

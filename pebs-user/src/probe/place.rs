@@ -2,6 +2,8 @@
 
 use std::rc::Rc;
 
+use pebs_common::condition::Condition;
+
 use super::body::{self, Body};
 use super::ends;
 use super::entry::{self, Entry, Needs, ReturnAddress};
@@ -38,6 +40,10 @@ pub(super) struct Point {
     pub label: String,
     pub sp_adjust: i64,
     pub semaphore_offset: u64,
+    /// A mark is made only under this condition.
+    pub condition: Option<Condition>,
+    /// Sites with a condition that are passed before, without a mark.
+    pub passed: f64,
     /// Named arguments exist here (`retval` does not at a tail jump).
     pub readable: bool,
 }
@@ -467,6 +473,8 @@ impl Place {
             label: label(&self.binary, address),
             sp_adjust: 0,
             semaphore_offset: 0,
+            condition: None,
+            passed: 0.0,
             readable: true,
         })
     }
@@ -555,6 +563,8 @@ impl Place {
             let mut point = self.point(site.address, site.class, site.text)?;
             point.readable = site.result_known;
             point.sp_adjust = site.sp_adjust;
+            point.condition = site.condition;
+            point.passed = site.passed;
             points.push(point);
         }
         for target in ends.conditional {

@@ -478,6 +478,7 @@ impl Resolver {
             probe: u8::try_from(id.0).unwrap_or(u8::MAX),
             sp_adjust: point.sp_adjust,
             read_adjust: if point.uretprobe { 0 } else { point.sp_adjust },
+            condition: point.condition,
             readable: point.readable,
         };
         Site {
@@ -489,6 +490,7 @@ impl Resolver {
             class: point.class,
             instruction: point.text.clone(),
             place: point.label.clone(),
+            passed: point.passed,
             semaphore_offset: point.semaphore_offset,
             config: layout.config(role, state),
         }

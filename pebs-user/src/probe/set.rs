@@ -13,7 +13,7 @@ use crate::store::schema::{ArgColumn, ArgType};
 use crate::units::ProbeId;
 
 /// A place to attach to.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Site {
     /// Binary, resolved (no symlink), as this process can open it.
     pub path: PathBuf,
@@ -31,6 +31,9 @@ pub struct Site {
     pub instruction: String,
     /// Demangled function name and offset (`main+0x10`).
     pub place: String,
+    /// Other sites that a visit passes before this one without a mark, as their branch goes to the other side; an
+    /// estimate.
+    pub passed: f64,
     /// File offset of the USDT semaphore, 0 if there is none.
     pub semaphore_offset: u64,
     /// Values that the eBPF program reads there.

@@ -114,6 +114,40 @@ fn tail_call_uretprobe() {
     tail_calls("uretprobe");
 }
 
+/// Ends at a branch that leaves on one side only are marked on that side, whatever the condition, also where the branch
+/// goes to another function.
+#[test]
+fn sides_of_branches() {
+    need!(machine::root());
+    const CONDITIONS: [&str; 16] = [
+        "o", "no", "b", "ae", "e", "ne", "be", "a", "s", "ns", "p", "np", "l", "ge", "le", "g",
+    ];
+    let workload = Workload::build("sides");
+    let alone = workload.run(&[]);
+    let specs: Vec<String> = CONDITIONS
+        .iter()
+        .map(|condition| format!("if_{condition}"))
+        .chain(["leaves".to_owned()])
+        .map(|name| workload.spec(&format!("{name}(id=*(arg1):u64)")))
+        .collect();
+    let more = specs[1..].iter().flat_map(|spec| ["--uprobe", spec]);
+    let (recording, truth) = Recorder::new(&specs[0])
+        .beside()
+        .args(&more.collect::<Vec<_>>())
+        .workload(&workload, &[]);
+    let trace = recording.trace();
+    check::whole_visits(&trace, &truth);
+    check::unharmed(&recording, &alone);
+    for probe in trace.json["probes"].as_array().expect("probes") {
+        let sites = probe["sites"].as_array().expect("sites");
+        let taken = sites.iter().filter(|site| {
+            let instruction = site["instruction"].as_str().expect("text");
+            site["class"] == "emulated" && instruction.ends_with(", taken")
+        });
+        assert_eq!(taken.count(), 1, "{probe:#}");
+    }
+}
+
 /// Killed in the middle of an item: all items are recorded, the last one cut off by the thread's
 /// end.
 #[test]

@@ -1,9 +1,11 @@
 //! A decoded instruction.
 
 use iced_x86::{
-    Decoder, DecoderOptions, FlowControl, Formatter, InstructionInfoFactory, IntelFormatter,
-    Mnemonic, OpAccess, OpKind, Register as Iced, UsedRegister,
+    ConditionCode, Decoder, DecoderOptions, FlowControl, Formatter, InstructionInfoFactory,
+    IntelFormatter, Mnemonic, OpAccess, OpKind, Register as Iced, UsedRegister,
 };
+
+use pebs_common::condition::Condition;
 
 use super::register::Register;
 
@@ -92,6 +94,15 @@ impl Instruction {
             Flow::Jump(to) | Flow::Branch(to) => Some(to),
             _ => None,
         }
+    }
+
+    /// Condition of a conditional branch on the processor's flags.
+    pub(crate) fn condition(&self) -> Option<Condition> {
+        if !self.0.is_jcc_short_or_near() {
+            return None;
+        }
+        let number = (self.0.condition_code() as u8).checked_sub(ConditionCode::o as u8)?;
+        Condition::of_opcode(number)
     }
 
     /// Text as in debuggers (Intel syntax).

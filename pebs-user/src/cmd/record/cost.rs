@@ -384,8 +384,17 @@ impl<'a> Prices<'a> {
     /// single-stepped; sites that share these are almost always of the same class.
     pub(super) fn marks_ns(&self, marks_by: &[MarksBy]) -> Option<f64> {
         self.sum(marks_by, |site| {
-            self.costs.of_mark(site.class, site.uretprobe)
+            let mark = self.costs.of_mark(site.class, site.uretprobe)?;
+            Some(mark + self.passed_ns(site)?)
         })
+    }
+
+    /// Cost of the sites that a visit passes without a mark before this one, ns.
+    fn passed_ns(&self, site: &Site) -> Option<f64> {
+        if site.passed > 0.0 {
+            return Some(site.passed * self.costs.emulated_ns?);
+        }
+        Some(0.0)
     }
 
     /// The part of it outside of visits, ns: for a begin mark the work before it reads its time, for an end mark
@@ -456,6 +465,7 @@ impl<'a> Prices<'a> {
                 let (mut before, mut after, mut number) = (0.0, 0.0, 0.0);
                 for site in sites {
                     let (first, rest) = self.costs.parts_of_mark(site.class, site.uretprobe)?;
+                    let first = first + self.passed_ns(site)?;
                     (before, after, number) = (before + first, after + rest, number + 1.0);
                 }
                 if number > 0.0 {

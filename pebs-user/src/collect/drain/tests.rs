@@ -114,6 +114,8 @@ impl Kernel {
             args: 0,
             has_id: 1,
             payload: 0,
+            condition: 0,
+            pad: 0,
             sp_adjust: 0,
             goid: 0,
             id,
