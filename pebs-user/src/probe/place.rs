@@ -498,6 +498,7 @@ impl Place {
             class,
             text,
             sp_adjust,
+            condition,
             repeated,
             ..
         } = entry::choose(&self.binary, self.kernel, &body, needs).map_err(|why| {
@@ -514,6 +515,7 @@ impl Place {
         }
         let mut point = self.point(address, class, text)?;
         point.sp_adjust = sp_adjust;
+        point.condition = condition;
         point.label = match address - start {
             0 => name_of(&self.binary, start),
             offset => format!("{}+{offset:#x}", name_of(&self.binary, start)),
