@@ -17,9 +17,8 @@ pub fn frame(registers: &Registers, goid_offset: u64, sp: u64) -> u64 {
     let mut stack = [0_u64; 2];
     let mut goid = 0_u64;
     // SAFETY: the helper checks the user address and writes 16 bytes into `stack`.
-    let failed = unsafe {
-        bpf_probe_read_user((&raw mut stack).cast(), 16, goroutine as *const _)
-    } != 0;
+    let failed =
+        unsafe { bpf_probe_read_user((&raw mut stack).cast(), 16, goroutine as *const _) } != 0;
     let [low, high] = stack;
     if failed || sp < low || sp >= high {
         return 0;

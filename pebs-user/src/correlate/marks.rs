@@ -249,7 +249,13 @@ impl Correlator {
         }
     }
 
-    pub(super) fn unwind_at(&mut self, tid: Tid, index: usize, time: TraceNs, sink: &mut impl Sink) {
+    pub(super) fn unwind_at(
+        &mut self,
+        tid: Tid,
+        index: usize,
+        time: TraceNs,
+        sink: &mut impl Sink,
+    ) {
         let Some(thread) = self.threads.get_mut(tid) else {
             return;
         };

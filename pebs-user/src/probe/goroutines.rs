@@ -39,8 +39,14 @@ pub(super) fn look_up(binary: &Binary) -> Followed {
         let start = lookup::function(binary, name).map_err(|_| format!("it has no {name}"))?;
         let range = binary.extent(start.address).unwrap_or_default();
         let code = Body::read(binary, range).code;
-        if !code.iter().take(PROLOGUE).any(idioms::checks_goroutine_stack) {
-            return Err("its Go is older than 1.17, and has no register for the goroutine".to_owned());
+        if !code
+            .iter()
+            .take(PROLOGUE)
+            .any(idioms::checks_goroutine_stack)
+        {
+            return Err(
+                "its Go is older than 1.17, and has no register for the goroutine".to_owned(),
+            );
         }
     }
     Ok(found)

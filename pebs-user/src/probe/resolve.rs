@@ -133,14 +133,22 @@ impl Resolver {
 
     /// Adds a probe for each binary with visits of goroutines.
     fn follow_goroutines(&mut self) -> Result<(), ResolveError> {
-        let probes = self.set.probes.iter().filter(|it| it.rule.is_of_goroutine());
+        let probes = self
+            .set
+            .probes
+            .iter()
+            .filter(|it| it.rule.is_of_goroutine());
         let mut paths: Vec<PathBuf> = Vec::new();
         for site in probes.flat_map(|probe| &probe.sites) {
             if !paths.contains(&site.path) {
                 paths.push(site.path.clone());
             }
         }
-        limit("probes in one run", self.set.probes.len() + paths.len(), MAX_PROBES)?;
+        limit(
+            "probes in one run",
+            self.set.probes.len() + paths.len(),
+            MAX_PROBES,
+        )?;
         for path in paths {
             if let (Some(Ok(followed)), Some(binary)) =
                 (self.goroutines.get(&path), self.binaries.get(&path))

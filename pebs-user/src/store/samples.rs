@@ -62,8 +62,13 @@ impl SamplesOf<'_> {
     #[must_use]
     pub fn thread(&self, n: usize) -> (Tid, usize) {
         let next = self.threads.partition_point(|(before, _)| *before <= n);
-        let tid = next.checked_sub(1).map_or(self.tid, |at| self.threads[at].1);
-        (tid, self.threads.get(next).map_or(usize::MAX, |(at, _)| *at))
+        let tid = next
+            .checked_sub(1)
+            .map_or(self.tid, |at| self.threads[at].1);
+        (
+            tid,
+            self.threads.get(next).map_or(usize::MAX, |(at, _)| *at),
+        )
     }
 
     /// The [`sample_flag`] bits of a sample.

@@ -56,9 +56,7 @@ pub(super) fn run_info(plan: &Plan, origin: KtimeNs) -> RunInfo {
         transport_reason: plan.transport_reason(),
         clock_error: None,
         probes: probes(&plan.probes, |it| !it.resumes),
-        resumes: probes(&plan.probes, |it| {
-            it.resumes && !it.rule.is_of_goroutine()
-        }),
+        resumes: probes(&plan.probes, |it| it.resumes && !it.rule.is_of_goroutine()),
         goroutines: probes(&plan.probes, |it| it.resumes && it.rule.is_of_goroutine()),
         columns: plan.probes.columns.clone(),
         switches: plan.switches,
