@@ -60,6 +60,12 @@ impl Goroutines {
         self.0.values().flat_map(|it| &it.parked)
     }
 
+    /// Whether none has an open visit.
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Registers the end of a visit.
     pub(super) fn closed(&mut self, visit: &OpenVisit) {
         let key = (visit.pid, visit.goroutine);
