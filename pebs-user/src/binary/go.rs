@@ -42,6 +42,8 @@ pub(crate) enum Code {
 pub(crate) struct Goroutines {
     /// Offset of `goid` in `runtime.g`.
     pub goid: u64,
+    /// Offset there of the frame pointer of a goroutine that does not run; `None`: unknown.
+    pub frame: Option<u64>,
     /// Code of Go functions, by address.
     code: Vec<Range<u64>>,
 }
@@ -56,6 +58,7 @@ impl Goroutines {
             return Err("it is no Go program".to_owned());
         }
         let version = version(binary);
+        let minor = version.as_deref().and_then(minor_version);
         let goid = goid_offset(binary).ok_or_else(|| {
             let version = version.as_deref().unwrap_or("its version of Go");
             format!("the place of a goroutine's number in {version} is unknown")
@@ -66,7 +69,8 @@ impl Goroutines {
         if code.is_empty() {
             return Err("its table of functions can't be read".to_owned());
         }
-        Ok(Self { goid, code })
+        let frame = minor.and_then(|minor| of_version(&SAVED_FRAME, minor));
+        Ok(Self { goid, frame, code })
     }
 
     /// Whose code is at an address of the binary.
@@ -82,13 +86,21 @@ impl Goroutines {
     }
 }
 
+/// Offset of `sched.pc` in `runtime.g`: where a goroutine that does not run goes on.
+pub(crate) const SAVED_PC: u64 = 64;
+
+/// Offsets of `sched.bp`, by minor versions: see [`GOID`].
+const SAVED_FRAME: [(Range<u32>, u64); 2] = [(17..25, 104), (25..27, 96)];
+
 /// Offset of the goroutine's number in `runtime.g`; `None` if the program is stripped and its version is unknown.
 pub(crate) fn goid_offset(binary: &Binary) -> Option<u64> {
-    by_debug_information(binary).or_else(|| {
-        let minor = minor_version(&version(binary)?)?;
-        let found = GOID.iter().find(|(versions, _)| versions.contains(&minor));
-        found.map(|(_, offset)| *offset)
-    })
+    by_debug_information(binary).or_else(|| of_version(&GOID, minor_version(&version(binary)?)?))
+}
+
+fn of_version(offsets: &[(Range<u32>, u64)], minor: u32) -> Option<u64> {
+    let mut offsets = offsets.iter();
+    let (_, offset) = offsets.find(|(versions, _)| versions.contains(&minor))?;
+    Some(*offset)
 }
 
 fn by_debug_information(binary: &Binary) -> Option<u64> {

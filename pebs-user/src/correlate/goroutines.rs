@@ -19,7 +19,7 @@ use crate::store::run::VisitRule;
 use crate::store::schema::visit_flag;
 use crate::stream::decode::Record;
 use crate::stream::stacks::StackKey;
-use crate::units::{Cpu, Pid, Tid, TraceNs};
+use crate::units::{Cpu, Ip, Pid, Tid, TraceNs};
 
 /// Process and number of a goroutine.
 type Key = (Pid, u64);
@@ -35,6 +35,31 @@ pub(super) struct Goroutine {
     parked: Vec<OpenVisit>,
     /// When it left the last thread, and the CPU of that.
     left: (TraceNs, Cpu),
+}
+
+/// Where a goroutine left its last thread; `None`: unknown.
+#[derive(Clone, Copy, Debug, Default)]
+struct LeftAt {
+    ip: Option<Ip>,
+    /// Where the function there returns to.
+    caller: Option<Ip>,
+}
+
+impl LeftAt {
+    /// Reads it from the mark that takes a goroutine up.
+    fn of(mark: &MarkAt<'_>) -> Self {
+        let (words, _) = mark.payloads.get(mark.args).as_chunks::<8>();
+        let word = |n: usize| {
+            let word = words.get(n).filter(|_| mark.args.valid & (1 << n) != 0)?;
+            Some(u64::from_ne_bytes(*word))
+        };
+        // A return address is behind its call.
+        let before = |at: u64| at.checked_sub(1).map(Ip);
+        Self {
+            ip: word(0).and_then(before),
+            caller: word(1).and_then(before),
+        }
+    }
 }
 
 /// The goroutines with open visits.
@@ -82,7 +107,7 @@ impl Goroutines {
         let of_it = |((pid, _), _): &(&Key, &mut Goroutine)| of.is_none_or(|of| of == *pid);
         let mut taken = Vec::new();
         for (_, goroutine) in self.0.iter_mut().filter(of_it) {
-            goroutine.end_wait(time, None);
+            goroutine.end_wait(time, LeftAt::default(), None);
             taken.append(&mut goroutine.parked);
         }
         taken.sort_by_key(|visit| (visit.begin, visit.sp));
@@ -91,8 +116,8 @@ impl Goroutines {
 }
 
 impl Goroutine {
-    /// Ends the wait of its current visit. `to`: the thread that takes it up, and its CPU.
-    fn end_wait(&mut self, time: TraceNs, to: Option<(Tid, Cpu)>) {
+    /// Ends the wait of its current visit, where it was, if known. `to`: the thread that takes it up, and its CPU.
+    fn end_wait(&mut self, time: TraceNs, at: LeftAt, to: Option<(Tid, Cpu)>) {
         let (begin, from) = self.left;
         let Some(current) = self.parked.last_mut().filter(|_| begin < time) else {
             return;
@@ -102,7 +127,8 @@ impl Goroutine {
             begin,
             end: time,
             tid,
-            ip: None,
+            ip: at.ip,
+            caller: at.caller,
             state: PARKED,
             from,
             to: cpu,
@@ -125,7 +151,7 @@ impl Correlator {
             return sink.lost(mark.record.cpu, Lost::Mark, Reason::UnmatchedMark);
         };
         let key = (pid, goroutine(id));
-        self.take_up(key, mark);
+        self.take_up(key, LeftAt::of(mark), mark);
         if role == Role::Return {
             self.unwind_in(mark, |visit| visit.goroutine == key.1, sink);
         }
@@ -143,7 +169,7 @@ impl Correlator {
             return sink.lost(mark.record.cpu, Lost::Mark, Reason::UnmatchedMark);
         }
         let key = (mark.record.pid, number);
-        self.take_up(key, mark);
+        self.take_up(key, LeftAt::default(), mark);
         let is_inside = |visit: &OpenVisit| visit.goroutine == number && visit.sp < sp;
         match (role, rule) {
             (Role::Begin, VisitRule::GoCall) => {
@@ -201,7 +227,7 @@ impl Correlator {
     }
 
     /// Moves a goroutine's visits to the thread of the mark.
-    fn take_up(&mut self, key: Key, mark: &MarkAt<'_>) {
+    fn take_up(&mut self, key: Key, at: LeftAt, mark: &MarkAt<'_>) {
         let Record {
             time,
             pid,
@@ -218,7 +244,7 @@ impl Correlator {
         let Some(goroutine) = self.goroutines.0.get_mut(&key) else {
             return;
         };
-        goroutine.end_wait(time, Some((tid, cpu)));
+        goroutine.end_wait(time, at, Some((tid, cpu)));
         goroutine.on = Some(tid);
         let parked = std::mem::take(&mut goroutine.parked);
         let (resumes, counts) = (self.resumes, self.options.counters > 0);

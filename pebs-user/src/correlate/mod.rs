@@ -36,7 +36,7 @@ pub use intervals::IntervalCounts;
 use loss::VisitThread;
 pub use loss::{LossRanges, LossScope};
 pub use throttle::{LONGEST_TICK_NS, Throttled};
-pub use visit::{ClosedVisit, Counts, MarkTime, OpenLoad, OwnWork, RawWait};
+pub use visit::{ClosedVisit, Counts, MarkTime, OpenLoad, OwnWork, RUNNABLE, RawWait};
 
 use crate::ledger::Reason;
 use crate::probe::expr::Type;

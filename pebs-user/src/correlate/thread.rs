@@ -474,6 +474,7 @@ impl Thread {
                 end: time,
                 tid,
                 ip: off.ip,
+                caller: None,
                 state: off.state,
                 from: self.cpu,
                 to: to.unwrap_or(self.cpu),

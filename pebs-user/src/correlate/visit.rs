@@ -13,7 +13,7 @@ use crate::stream::stacks::StackKey;
 use crate::units::{Cpu, Ip, Pid, ProbeId, Tid, TraceNs};
 
 /// State of a thread that is off the CPU but could run.
-pub(super) const RUNNABLE: &str = "runnable";
+pub const RUNNABLE: &str = "runnable";
 
 /// State of a goroutine that no thread runs: it waits for something, or for its turn.
 pub(super) const PARKED: &str = "parked";
@@ -29,6 +29,8 @@ pub struct RawWait {
     pub tid: Tid,
     /// Instruction pointer where the thread left user space.
     pub ip: Option<Ip>,
+    /// Of a goroutine: the address to which the function at `ip` returns.
+    pub caller: Option<Ip>,
     /// Thread state in words: "runnable", "sleeping", "uninterruptible", "blocked", "stopped" or "dead"; or "parked",
     /// of a goroutine.
     pub state: &'static str,

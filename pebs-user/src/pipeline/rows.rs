@@ -14,7 +14,8 @@ use super::memory::Accesses;
 use super::net::Net;
 use super::resets::Resets;
 use crate::correlate::{
-    ClosedVisit, Correlator, ExtraRecords, IntervalCounts, LossScope, Lost, Sink, Throttled,
+    ClosedVisit, Correlator, ExtraRecords, IntervalCounts, LossScope, Lost, RUNNABLE, RawWait,
+    Sink, Throttled,
 };
 use crate::estimate::{Estimator, Events, FunctionEstimate, Pause, Series, VisitTimeline};
 use crate::ledger::Reason;
@@ -31,7 +32,7 @@ use crate::stream::stacks::{Chains, StackKey};
 use crate::symbolize::Symbolizer;
 use crate::symbolize::callers::Callers;
 use crate::symbolize::stacks::{StackOrigin, Stacks};
-use crate::units::{Cpu, EventId, Pid, StackId, Tid, TraceNs};
+use crate::units::{Cpu, EventId, FunctionId, Pid, StackId, Tid, TraceNs};
 
 /// Result of records, for the ledger.
 #[derive(Clone, Copy, Debug)]
@@ -546,13 +547,36 @@ impl Rows {
         self.estimator.estimate(&timeline, &mut self.estimates);
     }
 
+    /// The function in which a thread or goroutine waited, and its state.
+    ///
+    /// A goroutine that parks calls a function for that, whose caller is the place; one that did not call it has
+    /// only lost its thread.
+    fn place_of_wait(
+        &mut self,
+        program: Pid,
+        wait: &RawWait,
+    ) -> (Option<FunctionId>, &'static str) {
+        let function = wait.ip.map(|ip| self.symbolizer.function(program, ip));
+        let Some((function, caller)) = function.zip(wait.caller) else {
+            return (function, wait.state);
+        };
+        if self.symbolizer.is_parking(function) {
+            let caller = self.symbolizer.function(program, caller);
+            return (Some(caller), wait.state);
+        }
+        match self.symbolizer.is_resolved(function) {
+            true => (Some(function), RUNNABLE),
+            false => (None, wait.state),
+        }
+    }
+
     fn waits(&mut self, visit: &ClosedVisit<'_>, kept: bool) {
         for wait in visit.waits {
             let earlier = earlier_program(&self.programs, Some(visit.pid), wait.begin);
             let program = earlier.unwrap_or(visit.pid);
-            let function_id = wait.ip.map(|ip| self.symbolizer.function(program, ip));
+            let (function_id, state) = self.place_of_wait(program, wait);
             let ns = wait.end.0 - wait.begin.0;
-            self.keeper.wait(visit, function_id, wait.state, ns);
+            self.keeper.wait(visit, function_id, state, ns);
             if !kept {
                 continue;
             }
@@ -570,7 +594,7 @@ impl Rows {
                 begin_ns: wait.begin,
                 end_ns: wait.end,
                 function_id,
-                state: wait.state,
+                state,
                 cpu_from: wait.from,
                 cpu_to: wait.to,
                 runnable_ns: wait.runnable_ns().filter(|_| self.encounters),

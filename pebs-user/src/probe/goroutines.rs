@@ -10,11 +10,11 @@ use super::expr::{Expr, Type};
 use super::layout::Layout;
 use super::notes::Notes;
 use super::place::{self, Place};
-use super::program::{self, Arguments};
+use super::program::{self, Arguments, Compiled};
 use super::spec::{Endpoint, Location};
 use crate::arch::{Kernel, idioms};
 use crate::binary::elf::Binary;
-use crate::binary::go::{Code, Goroutines};
+use crate::binary::go::{Code, Goroutines, SAVED_PC};
 use crate::binary::lookup;
 
 /// A thread takes up a goroutine, the first argument.
@@ -103,7 +103,8 @@ pub(super) fn keep_go(followed: &Followed, places: &mut Vec<Place>, notes: &mut 
 /// The places at which the goroutines of a binary are followed, what marks read there, and their roles; ends first.
 pub(super) fn places(
     binary: &Rc<Binary>,
-    (kernel, goid): (Kernel, u64),
+    kernel: Kernel,
+    goroutines: &Goroutines,
 ) -> Result<Vec<(Place, Layout, Role)>, ResolveError> {
     let mut places = Vec::new();
     for (name, role) in [
@@ -118,10 +119,11 @@ pub(super) fn places(
             ids: None,
             at: 0,
         };
-        let mut layout = Layout::default();
-        if role != Role::End {
-            layout.id = program::compile(&number(goid), Arguments::Go).ok();
-        }
+        let layout = match role {
+            Role::End => Layout::default(),
+            Role::Begin => Layout::own(number(goroutines), left_at(goroutines)),
+            _ => Layout::own(number(goroutines), Vec::new()),
+        };
         let found = place::find(binary, kernel, &endpoint)?.into_iter();
         places.extend(found.map(|place| (place, layout.clone(), role)));
     }
@@ -129,13 +131,34 @@ pub(super) fn places(
 }
 
 /// The number of the goroutine that is the first argument.
-fn number(goid: u64) -> Expr {
-    let field = Expr::Add(Box::new(Expr::Arg(1)), goid.cast_signed());
-    Expr::Deref(Box::new(field), Some(Type::Unsigned(8)))
+fn number(goroutines: &Goroutines) -> Option<Compiled> {
+    compiled(field(Expr::Arg(1), goroutines.goid))
+}
+
+/// Where that goroutine left its last thread: the address at which it goes on, and the one to which the function there
+/// returns.
+fn left_at(goroutines: &Goroutines) -> Vec<Compiled> {
+    let Some(offset) = goroutines.frame else {
+        return Vec::new();
+    };
+    // A frame begins with the pointer to the caller's, which the return address follows.
+    let caller = field(field(Expr::Arg(1), offset), 8);
+    let both = [field(Expr::Arg(1), SAVED_PC), caller];
+    both.into_iter().filter_map(compiled).collect()
+}
+
+/// 8 bytes at an offset from an address.
+fn field(address: Expr, offset: u64) -> Expr {
+    let at = Expr::Add(Box::new(address), offset.cast_signed());
+    Expr::Deref(Box::new(at), Some(Type::Unsigned(8)))
+}
+
+fn compiled(expr: Expr) -> Option<Compiled> {
+    program::compile(&expr, Arguments::Go).ok()
 }
 
 /// SPEC of the probe that follows a binary's goroutines, for listings.
-pub(super) fn spec(binary: &Binary, goid: u64) -> String {
-    let path = binary.path.display();
+pub(super) fn spec(binary: &Binary, goroutines: &Goroutines) -> String {
+    let (path, goid) = (binary.path.display(), goroutines.goid);
     format!("{path}:{EXECUTE}(id=*(arg1+{goid}):u64)..{SCHEDULE}")
 }

@@ -21,6 +21,7 @@ use super::spec::{Arg, End, Endpoint, Location, Spec, SpecError};
 use super::unwind::ReturnMode;
 use crate::arch::Kernel;
 use crate::binary::elf::{Binary, Language};
+use crate::binary::go::Goroutines;
 use crate::binary::locate::locate;
 use crate::binary::lookup;
 use crate::store::run::VisitRule;
@@ -153,8 +154,7 @@ impl Resolver {
             if let (Some(Ok(followed)), Some(binary)) =
                 (self.goroutines.get(&path), self.binaries.get(&path))
             {
-                let (binary, goid) = (Rc::clone(binary), followed.goid);
-                let probe = self.scheduler(&binary, goid)?;
+                let probe = self.scheduler(binary, followed)?;
                 self.set.probes.push(probe);
             }
         }
@@ -162,10 +162,10 @@ impl Resolver {
     }
 
     /// The probe that follows a binary's goroutines.
-    fn scheduler(&self, binary: &Rc<Binary>, goid: u64) -> Result<Probe, ResolveError> {
+    fn scheduler(&self, binary: &Rc<Binary>, followed: &Goroutines) -> Result<Probe, ResolveError> {
         let id = ProbeId(self.set.probes.len() as u16);
         let mut sites = Vec::new();
-        for (place, layout, role) in goroutines::places(binary, (self.kernel, goid))? {
+        for (place, layout, role) in goroutines::places(binary, self.kernel, followed)? {
             let mode = self.options.return_mode;
             let points = place.points(mode, &layout.registers(), &mut Notes::default())?;
             let points = points.iter();
@@ -173,7 +173,7 @@ impl Resolver {
         }
         Ok(Probe {
             id,
-            spec: goroutines::spec(binary, goid),
+            spec: goroutines::spec(binary, followed),
             rule: VisitRule::ByGoroutine,
             resumes: true,
             has_id: true,

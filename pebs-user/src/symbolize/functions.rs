@@ -37,6 +37,8 @@ pub(super) struct Functions {
     resolved: Vec<bool>,
     /// Kernel functions that switch to another thread; few.
     scheduling: Vec<FunctionId>,
+    /// Functions of Go's runtime that park a goroutine.
+    parking: Vec<FunctionId>,
     /// Named kernel functions, except pebs-trace's own work.
     kernel: FxHashMap<FunctionId, Description>,
     /// The same in system calls, by number.
@@ -58,6 +60,9 @@ impl Functions {
         self.resolved.push(name.is_some());
         if description.kernel && name.as_deref().is_some_and(is_scheduling) {
             self.scheduling.push(function_id);
+        }
+        if !description.kernel && name.as_deref().is_some_and(|it| PARKING.contains(&it)) {
+            self.parking.push(function_id);
         }
         self.fresh.push(FunctionRow {
             function_id,
@@ -109,11 +114,20 @@ impl Functions {
         self.scheduling.contains(&function)
     }
 
+    /// Whether Go's runtime calls the function only to park a goroutine.
+    #[must_use]
+    pub(super) fn is_parking(&self, function: FunctionId) -> bool {
+        self.parking.contains(&function)
+    }
+
     /// Moves the rows made since the last call to the end of `out`.
     pub(super) fn take_new(&mut self, out: &mut Vec<FunctionRow>) {
         out.append(&mut self.fresh);
     }
 }
+
+/// Functions by which a goroutine parks: their caller is the reason.
+const PARKING: [&str; 2] = ["runtime.gopark", "runtime.goparkunlock"];
 
 /// The name of a system call of 64-bit code.
 fn system_call(number: u16) -> String {
