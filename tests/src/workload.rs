@@ -67,6 +67,7 @@ const RECIPES: &[(&str, Recipe)] = &[
     ("fixed", Recipe::C("fixed.c", &[])),
     ("paced", Recipe::C("paced.c", &[])),
     ("fork", Recipe::C("fork.c", &[])),
+    ("go_callbacks", Recipe::Go("go_callbacks.go")),
     ("go_items", Recipe::Go("go_items.go")),
     ("go_server", Recipe::Go("go_server.go")),
     ("goroutines", Recipe::Go("goroutines.go")),

@@ -400,6 +400,18 @@ mod tests {
         for (state, stack, expected) in [
             ("runnable", "checksum", "waited for a CPU in - by -"),
             ("stopped", "libc:read", "was stopped in - by -"),
+            ("parked", "time.Sleep", "slept in time.Sleep by -"),
+            (
+                "parked",
+                "runtime.selectgo",
+                "waited for a channel in runtime.selectgo by -",
+            ),
+            (
+                "parked",
+                "runtime.semacquire1",
+                "waited for a semaphore (lock, WaitGroup) in runtime.semacquire1 by -",
+            ),
+            ("parked", "", "was parked in - by -"),
             (
                 "sleeping",
                 "libc:__lll_lock_wait_private",

@@ -1,12 +1,13 @@
 //! Go functions: visits of goroutines, which change threads and stacks within an item.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::process::Command;
 
 use pebs_tests::recording::Recorder;
-use pebs_tests::trace::{Trace, Visit, flag};
+use pebs_tests::trace::{Trace, Visit, Wait, flag};
 use pebs_tests::truth::{ItemTruth, Truth};
 use pebs_tests::workload::Workload;
-use pebs_tests::{check, machine, need};
+use pebs_tests::{check, machine, need, process};
 
 /// How far a visit's begin and end may be from the program's own log, ns; and the share of items that may be further
 /// off, as the kernel took the CPU between the mark and the reading of the clock.
@@ -24,8 +25,9 @@ const KINDS: [&str; 8] = [
 /// Times from the begin mark to ENTER and from LEAVE to the end mark, ns.
 fn distances(trace: &Trace, visit: &Visit, item: &ItemTruth) -> [i64; 2] {
     let zero = trace.monotonic_ns();
-    let (enter, leave) = (item.enter.unwrap(), item.leave.unwrap());
-    let end = visit.end_ns.expect("it ended");
+    let (Some(enter), Some(leave), Some(end)) = (item.enter, item.leave, visit.end_ns) else {
+        panic!("{item:?}, {visit:?}");
+    };
     [
         enter as i64 - zero - visit.begin_ns,
         end - (leave as i64 - zero),
@@ -137,6 +139,87 @@ fn cpu_time() {
     }
 }
 
+/// Calls within calls, and places instead of calls: each is matched by goroutine, also in a program without symbols.
+#[test]
+fn nested_and_stripped() {
+    need!(machine::root());
+    let workload = need!(Workload::try_build("go_items"));
+    let folder = tempfile::tempdir().expect("a folder");
+    let stripped = folder.path().join("stripped");
+    let strip = need!(machine::program("strip"));
+    let mut command = Command::new(strip);
+    let done = process::run(command.arg("-o").arg(&stripped).arg(&workload.path));
+    assert_eq!(done.code(), Some(0), "{done}");
+    for program in [&workload.path, &stripped] {
+        let path = program.display();
+        let inner = format!("{path}:main.helper(id=*(arg1):u64)");
+        let between = format!("{path}:main.Handle(id=arg1)..main.Handle%return");
+        let recording = Recorder::new(&format!("{path}:main.Handle(id=arg1)"))
+            .args(&["-u", &inner, "-u", &between, "--reset", "1000000"])
+            .command(program, &["inner", "8", "40"]);
+        let trace = recording.trace();
+        assert_eq!(trace.json["probes"][2]["rule"], "by_goroutine");
+        let mut of_probe = [const { BTreeMap::new() }; 3];
+        for visit in trace.visits() {
+            let broken = flag::UNWOUND | flag::END_MISSING | flag::OPEN_AT_END;
+            assert!(!visit.has(broken | flag::THREAD_ENDED), "{visit:?}");
+            let ends = (visit.begin_ns, visit.end_ns.expect("an end"));
+            of_probe[visit.probe_id as usize].insert(visit.item_id, ends);
+        }
+        let [outer, inner, between] = of_probe;
+        assert_eq!((outer.len(), inner.len()), (320, 320), "{}", recording.tool);
+        for (id, (begin, end)) in &outer {
+            assert!(*begin <= inner[id].0 && inner[id].1 <= *end, "item {id}");
+            // The same instructions are the begin and end of both.
+            let (start, stop) = between[id];
+            let far = (start - begin).abs().max((stop - end).abs());
+            assert!(far < NEAR_NS, "item {id}: {far} ns");
+        }
+        check::no_mark_lost(&trace);
+    }
+}
+
+/// What the goroutine of an item waited for is the function that parked it.
+#[test]
+fn reasons() {
+    need!(machine::root());
+    let workload = need!(Workload::try_build("go_items"));
+    let spec = workload.spec("main.Handle(id=arg1)");
+    for (kind, function) in [("sleep", "time.Sleep"), ("channel", "runtime.chanrecv")] {
+        let (recording, truth) = Recorder::new(&spec)
+            .args(&["--reset", "10000000"])
+            .workload(&workload, &[kind, "4", "50"]);
+        let trace = recording.trace();
+        let names = trace.function_names();
+        let name = |it: Wait| it.function_id.and_then(|id| names.get(&id)).cloned();
+        let waits = trace.waits().into_iter();
+        let parked = waits.filter(|it| it.state == "parked").filter_map(name);
+        let parked: Vec<String> = parked.collect();
+        // A channel's other end may be there already.
+        let least = truth.items.len() / 10;
+        assert!(parked.len() > least, "{kind}: {} waits", parked.len());
+        let other = parked.iter().find(|it| !it.starts_with(function));
+        assert_eq!(other, None, "{kind}");
+    }
+}
+
+/// Go functions that C calls, on its own threads and within a goroutine.
+#[test]
+fn callbacks() {
+    need!(machine::root());
+    let workload = need!(Workload::try_build("go_callbacks"));
+    let alone = workload.run(&[]);
+    let spec = workload.spec("main.work(id=arg1:u32)");
+    let (recording, truth) = Recorder::new(&spec)
+        .args(&["--reset", "10000000"])
+        .workload(&workload, &[]);
+    let trace = recording.trace();
+    assert_eq!(trace.visits().len(), truth.items.len());
+    close_to_truth(&trace, &truth);
+    check::no_mark_lost(&trace);
+    check::unharmed(&recording, &alone);
+}
+
 /// The requests of a net/http server, with default options: each is one visit that begins and ends with it, although
 /// its goroutine waits within, and those that panic are flagged.
 #[test]
@@ -182,9 +265,9 @@ fn far_of_unnamed(trace: &Trace, mut visits: Vec<Visit>, truth: &Truth) -> Vec<[
             .max()
         };
         let open = 0..visits.len().min(MOST_OPEN);
-        let at = open
-            .min_by_key(|at| worst(&visits[*at]))
-            .expect("visits left");
+        let Some(at) = open.min_by_key(|at| worst(&visits[*at])) else {
+            panic!("no visit is left for {item:?}");
+        };
         let distances = distances(trace, &visits.remove(at), item);
         if distances.iter().any(|ns| ns.abs() > NEAR_NS) {
             far.push(distances);
