@@ -26,6 +26,9 @@ const GOID: [(Range<u32>, u64); 3] = [(17..23, 152), (23..25, 160), (25..27, 152
 /// Suffix of assembly functions and of others that do not keep to Go's register ABI.
 const OLD_ABI: &str = ".abi0";
 
+/// Prefix of the runtime's functions.
+const RUNTIME: &str = "runtime.";
+
 /// Whose code is at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Code {
@@ -33,6 +36,8 @@ pub(crate) enum Code {
     Go,
     /// Go's that does not: assembly, and what calls it.
     OldAbi,
+    /// The runtime's own, which also runs outside of goroutines.
+    Runtime,
     /// C's, or unknown.
     Other,
 }
@@ -81,6 +86,7 @@ impl Goroutines {
         match range {
             None => Code::Other,
             Some(_) if name.is_some_and(|it| it.name.ends_with(OLD_ABI)) => Code::OldAbi,
+            Some(_) if name.is_some_and(|it| it.name.starts_with(RUNTIME)) => Code::Runtime,
             Some(_) => Code::Go,
         }
     }

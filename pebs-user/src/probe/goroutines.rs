@@ -66,13 +66,20 @@ pub(super) fn matched(followed: &Followed, places: &[&Place], notes: &mut Notes)
             if all.contains(&Code::Other) {
                 return None;
             }
-            if !all.contains(&Code::OldAbi) {
+            // From place to place in the runtime, as where a thread takes up a goroutine, is a matter of the thread.
+            if all.contains(&Code::Runtime) && places.len() > 1 {
+                return None;
+            }
+            if all.iter().all(|code| *code == Code::Go) {
                 notes.push(format!(
                     "visits of Go code are matched by goroutine: {EXECUTE}, {SCHEDULE} and {EXIT} are probed to follow it"
                 ));
                 return Some(goroutines.goid);
             }
-            "it is assembly"
+            match all.contains(&Code::OldAbi) {
+                true => "it is assembly",
+                false => "the runtime's functions also run outside of goroutines",
+            }
         }
         Err(why) => why,
     };
@@ -93,7 +100,7 @@ pub(super) fn keep_go(followed: &Followed, places: &mut Vec<Place>, notes: &mut 
     let go = places.iter().filter(|it| is_go(it)).count();
     if go > 0 && go < places.len() {
         notes.push(format!(
-            "{} of the functions are assembly or no Go code, so not probed: name them one by one",
+            "{} of the functions are assembly, the runtime's or no Go code, so not probed: name them one by one",
             places.len() - go
         ));
         places.retain(is_go);

