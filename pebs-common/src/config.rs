@@ -182,6 +182,9 @@ pub struct SiteConfig {
     pub sp_adjust: i64,
     /// What is done in place of the instruction.
     pub step: Step,
+    /// In Go code: offset of `goid` in `runtime.g`; the mark then has a [`crate::record::go_frame`] instead of the
+    /// stack pointer. 0: other code.
+    pub goid: u64,
     /// How to read the item id.
     pub id: ArgProgram,
     /// How to read the number of items in a batch.
@@ -193,7 +196,7 @@ pub struct SiteConfig {
 }
 
 const _: () = assert!(size_of::<ArgProgram>() == 32);
-const _: () = assert!(size_of::<SiteConfig>() == 32 + 2 * 32 + 2 * 32 * MAX_ARGS);
+const _: () = assert!(size_of::<SiteConfig>() == 40 + 2 * 32 + 2 * 32 * MAX_ARGS);
 
 /// Source of the item id of a thread without marks, read at each sample.
 #[repr(u32)]

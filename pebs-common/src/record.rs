@@ -278,6 +278,48 @@ pub mod mark_flag {
     pub const STEPPED: u8 = 8;
 }
 
+/// Bits of a [`go_frame`] for the place on the stack, in words of 8 bytes: stacks of up to 1 GiB, Go's limit.
+const GO_DEPTH_BITS: u32 = 27;
+
+/// Largest depth of a [`go_frame`].
+const GO_DEPTH_MAX: u64 = (1 << GO_DEPTH_BITS) - 1;
+
+/// A frame of a goroutine: the goroutine's number, and how far below the top of its stack the frame is.
+///
+/// It stays the same when the stack grows, which moves it. Of two frames of a goroutine the inner one is smaller. 0: no
+/// goroutine is known. Numbers from 2^37 on are cut, which can mix up only goroutines that far apart.
+#[must_use]
+pub const fn go_frame(goid: u64, stack_top: u64, sp: u64) -> u64 {
+    if goid == 0 {
+        return 0;
+    }
+    let depth = stack_top.wrapping_sub(sp) / 8;
+    let depth = if depth > GO_DEPTH_MAX {
+        GO_DEPTH_MAX
+    } else {
+        depth
+    };
+    (goid << GO_DEPTH_BITS) | (GO_DEPTH_MAX - depth)
+}
+
+/// The goroutine of a [`go_frame`], cut as there.
+#[must_use]
+pub const fn goroutine_of(go_frame: u64) -> u64 {
+    go_frame >> GO_DEPTH_BITS
+}
+
+/// The frame outside of all others of a goroutine.
+#[must_use]
+pub const fn go_frame_outermost(goroutine: u64) -> u64 {
+    go_frame(goroutine, 0, 0)
+}
+
+/// A goroutine's number, cut as in a [`go_frame`].
+#[must_use]
+pub const fn goroutine(goid: u64) -> u64 {
+    goroutine_of(goid << GO_DEPTH_BITS)
+}
+
 /// A mark without named arguments. 32 bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -287,7 +329,7 @@ pub struct Mark {
     /// ns on `CLOCK_MONOTONIC`, read after the ring's room was reserved.
     pub time_ns: u64,
     /// Stack pointer as it was at the function's first instruction (where the return address
-    /// is), whatever instruction the probe sits on.
+    /// is), whatever instruction the probe sits on. In Go code the [`go_frame`] there.
     pub sp: u64,
     /// Item id, if valid according to the flags.
     pub id: u64,

@@ -21,6 +21,7 @@ mod copy;
 mod count;
 mod emit;
 mod fault;
+mod go;
 mod irq;
 mod item;
 mod library;

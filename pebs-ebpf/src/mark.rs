@@ -17,6 +17,7 @@ use crate::arg::{self, Registers, STR_LONG, STR_SHORT};
 use crate::batch;
 use crate::count::{both, count_at_mark};
 use crate::emit::{MARKS, count, emit};
+use crate::go;
 use crate::maps::{COUNT_EVENTS, SITES};
 use crate::{step, task};
 
@@ -129,9 +130,23 @@ fn plain(target: &Target, site: &SiteConfig, kind: Kind) -> Mark {
     Mark {
         head,
         time_ns,
-        sp: target.sp.wrapping_add(site.sp_adjust as u64),
+        sp: frame(target, site),
         id,
     }
+}
+
+/// The stack pointer at the function's first instruction, or the goroutine's frame.
+#[inline(always)]
+fn frame(target: &Target, site: &SiteConfig) -> u64 {
+    let sp = target.sp.wrapping_add(site.sp_adjust as u64);
+    if site.goid == 0 {
+        return sp;
+    }
+    let frame = go::frame(&target.registers, site.goid, sp);
+    if frame == 0 {
+        count(Counter::ArgumentFault);
+    }
+    frame
 }
 
 /// The time of the mark, ns. If events are counted, emits the counts up to it, timed 1 ns before the mark.

@@ -144,9 +144,15 @@ pub fn whole_visits(trace: &Trace, truth: &Truth) {
 /// # Panics
 /// If not.
 pub fn within_truth(trace: &Trace, visit: &Visit, item: &ItemTruth) {
+    // Goroutines are on several threads.
+    let tid = if item.tid == 0 {
+        visit.tid
+    } else {
+        u64::from(item.tid)
+    };
     assert_eq!(
         (visit.item_id, visit.pid, visit.tid),
-        (item.id, u64::from(item.pid), u64::from(item.tid)),
+        (item.id, u64::from(item.pid), tid),
         "thread of {visit:?}"
     );
     let zero = trace.monotonic_ns();

@@ -23,6 +23,8 @@ mod counts;
 mod debug_files;
 #[path = "kernel/ends.rs"]
 mod ends;
+#[path = "kernel/goroutines.rs"]
+mod goroutines;
 #[path = "kernel/harmless.rs"]
 mod harmless;
 #[path = "kernel/hostile.rs"]

@@ -36,6 +36,7 @@ impl AllRows {
             let of = SamplesOf {
                 visit_id,
                 tid,
+                threads: &[],
                 samples,
                 alike: true,
                 near: None,

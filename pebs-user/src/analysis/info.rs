@@ -87,7 +87,7 @@ pub(crate) fn page(info: &Info, width: usize) -> Page {
     if let Some(import) = &run.import {
         out.line("import", &safe(&import.path, TEXT_WIDTH));
     }
-    for probe in run.probes.iter().chain(&run.resumes) {
+    for probe in run.probes.iter().chain(&run.resumes).chain(&run.goroutines) {
         out.line("probe", &safe(&probe.spec, TEXT_WIDTH));
         out.line("", &sites(probe));
     }

@@ -115,7 +115,7 @@ columns! {
 /// The functions that items are calls of.
 fn item_functions(trace: &Trace) -> Result<FxHashSet<u32>, ReadError> {
     let calls = trace.info.probes.iter();
-    let calls = calls.filter(|probe| probe.rule == VisitRule::Call);
+    let calls = calls.filter(|probe| matches!(probe.rule, VisitRule::Call | VisitRule::GoCall));
     let begins = calls.flat_map(|probe| probe.sites.iter());
     let begins: Vec<_> = begins.filter(|site| site.role == "begin").collect();
     let mut found = FxHashSet::default();

@@ -1,11 +1,12 @@
-//! Go runtime data of a program: the version, and the offset of a goroutine's number.
+//! Go runtime data of a program: the version, the offset of a goroutine's number, and which code is Go's.
 
 use std::ops::Range;
 
 use object::{Object, ObjectSection};
 
 use super::dwarf::DebugInfo;
-use super::elf::Binary;
+use super::elf::{Binary, Language};
+use super::pclntab;
 use super::units::{Node, Units};
 
 /// Start of the build information. Source: src/debug/buildinfo/buildinfo.go of Go.
@@ -22,13 +23,90 @@ const VERSION_MAX: u64 = 256;
 /// Source: src/runtime/runtime2.go.
 const GOID: [(Range<u32>, u64); 3] = [(17..23, 152), (23..25, 160), (25..27, 152)];
 
+/// Suffix of assembly functions and of others that do not keep to Go's register ABI.
+const OLD_ABI: &str = ".abi0";
+
+/// Prefix of the runtime's functions.
+const RUNTIME: &str = "runtime.";
+
+/// Whose code is at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Code {
+    /// Go's, which has the current goroutine in r14.
+    Go,
+    /// Go's that does not: assembly, and what calls it.
+    OldAbi,
+    /// The runtime's own, which also runs outside of goroutines.
+    Runtime,
+    /// C's, or unknown.
+    Other,
+}
+
+/// What tells the goroutines of a program apart.
+#[derive(Clone, Debug)]
+pub(crate) struct Goroutines {
+    /// Offset of `goid` in `runtime.g`.
+    pub goid: u64,
+    /// Offset there of the frame pointer of a goroutine that does not run; `None`: unknown.
+    pub frame: Option<u64>,
+    /// Code of Go functions, by address.
+    code: Vec<Range<u64>>,
+}
+
+impl Goroutines {
+    /// Looks it up in a Go program.
+    ///
+    /// # Errors
+    /// What is unknown, as the end of a sentence.
+    pub(crate) fn of(binary: &Binary) -> Result<Self, String> {
+        if binary.language != Language::Go {
+            return Err("it is no Go program".to_owned());
+        }
+        let version = version(binary);
+        let minor = version.as_deref().and_then(minor_version);
+        let goid = goid_offset(binary).ok_or_else(|| {
+            let version = version.as_deref().unwrap_or("its version of Go");
+            format!("the place of a goroutine's number in {version} is unknown")
+        })?;
+        let functions = binary.elf().map(|file| pclntab::functions(&file));
+        let code = functions.unwrap_or_default().into_iter();
+        let code: Vec<Range<u64>> = code.map(|it| it.start..it.end).collect();
+        if code.is_empty() {
+            return Err("its table of functions can't be read".to_owned());
+        }
+        let frame = minor.and_then(|minor| of_version(&SAVED_FRAME, minor));
+        Ok(Self { goid, frame, code })
+    }
+
+    /// Whose code is at an address of the binary.
+    pub(crate) fn code(&self, binary: &Binary, address: u64) -> Code {
+        let at = self.code.partition_point(|range| range.end <= address);
+        let range = self.code.get(at).filter(|it| it.contains(&address));
+        let name = range.and_then(|range| binary.symbol_at(range.start));
+        match range {
+            None => Code::Other,
+            Some(_) if name.is_some_and(|it| it.name.ends_with(OLD_ABI)) => Code::OldAbi,
+            Some(_) if name.is_some_and(|it| it.name.starts_with(RUNTIME)) => Code::Runtime,
+            Some(_) => Code::Go,
+        }
+    }
+}
+
+/// Offset of `sched.pc` in `runtime.g`: where a goroutine that does not run goes on.
+pub(crate) const SAVED_PC: u64 = 64;
+
+/// Offsets of `sched.bp`, by minor versions: see [`GOID`].
+const SAVED_FRAME: [(Range<u32>, u64); 2] = [(17..25, 104), (25..27, 96)];
+
 /// Offset of the goroutine's number in `runtime.g`; `None` if the program is stripped and its version is unknown.
 pub(crate) fn goid_offset(binary: &Binary) -> Option<u64> {
-    by_debug_information(binary).or_else(|| {
-        let minor = minor_version(&version(binary)?)?;
-        let found = GOID.iter().find(|(versions, _)| versions.contains(&minor));
-        found.map(|(_, offset)| *offset)
-    })
+    by_debug_information(binary).or_else(|| of_version(&GOID, minor_version(&version(binary)?)?))
+}
+
+fn of_version(offsets: &[(Range<u32>, u64)], minor: u32) -> Option<u64> {
+    let mut offsets = offsets.iter();
+    let (_, offset) = offsets.find(|(versions, _)| versions.contains(&minor))?;
+    Some(*offset)
 }
 
 fn by_debug_information(binary: &Binary) -> Option<u64> {

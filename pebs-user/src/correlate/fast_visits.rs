@@ -116,7 +116,7 @@ impl Correlator {
         let item = *next_item;
         *next_item += 1;
         let who = VisitThread {
-            tid,
+            tid: Some(tid),
             stayed: cpu.known().filter(|_| options.switches).map(Cpu),
         };
         let mut flags = losses.flags(first.time, second.time, who);
@@ -145,6 +145,7 @@ impl Correlator {
             probe,
             pid,
             tid,
+            threads: &[],
             begin: (first.time, cpu),
             end: Some((second.time, Some(cpu))),
             flags,

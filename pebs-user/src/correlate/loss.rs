@@ -36,7 +36,8 @@ impl LossScope {
     /// Whether records of that visit may be missing.
     fn concerns(self, who: VisitThread) -> bool {
         let differ = |(lost, stayed)| lost != stayed;
-        self.tid.is_none_or(|tid| tid == who.tid) && !self.cpu.zip(who.stayed).is_some_and(differ)
+        let meets = |(lost, tid)| lost == tid;
+        self.tid.zip(who.tid).is_none_or(meets) && !self.cpu.zip(who.stayed).is_some_and(differ)
     }
 
     /// Smallest `LossScope` that covers both.
@@ -51,7 +52,8 @@ impl LossScope {
 /// Thread and CPU of a visit.
 #[derive(Clone, Copy, Debug)]
 pub struct VisitThread {
-    pub tid: Tid,
+    /// The thread; `None`: several.
+    pub tid: Option<Tid>,
     /// The only CPU that the thread was on; `None` if it left one or that is unknown.
     pub stayed: Option<Cpu>,
 }
@@ -127,7 +129,7 @@ mod tests {
     use super::*;
 
     const ONE: VisitThread = VisitThread {
-        tid: Tid(1),
+        tid: Some(Tid(1)),
         stayed: None,
     };
 
@@ -151,7 +153,7 @@ mod tests {
             None => None,
         };
         VisitThread {
-            tid: Tid(tid),
+            tid: Some(Tid(tid)),
             stayed,
         }
     }

@@ -1,7 +1,7 @@
 //! Begin and end of visits at marks.
 
 use pebs_common::config::STR_CUT;
-use pebs_common::record::Role;
+use pebs_common::record::{Role, goroutine_of};
 
 use super::thread::{self, Thread};
 use super::visit::OpenVisit;
@@ -42,7 +42,12 @@ impl Correlator {
             thread.counts_end();
             thread.own.marks_ns += own.before_ns;
         }
-        if resumes {
+        if rule.is_of_goroutine() {
+            match resumes {
+                true => self.schedule(role, mark, sink),
+                false => self.in_goroutine((role, rule), mark, sink),
+            }
+        } else if resumes {
             self.resume((role, rule), mark, sink);
         } else {
             self.act(role, rule, mark, sink);
@@ -111,7 +116,7 @@ impl Correlator {
     }
 
     /// Opens a visit at a begin mark and makes it the thread's current one.
-    fn begin(&mut self, mark: &MarkAt<'_>) {
+    pub(super) fn begin(&mut self, mark: &MarkAt<'_>) {
         let Record {
             time,
             pid,
@@ -129,6 +134,9 @@ impl Correlator {
         (visit.pid, visit.tid, visit.id) = (pid, tid, mark.id);
         let probe = &self.probes[mark.probe.0 as usize];
         visit.by_id = probe.rule == VisitRule::ById;
+        if probe.rule.is_of_goroutine() {
+            visit.goroutine = goroutine_of(mark.sp);
+        }
         read_args(
             &probe.begin_fields,
             mark.args,
@@ -241,7 +249,13 @@ impl Correlator {
         }
     }
 
-    fn unwind_at(&mut self, tid: Tid, index: usize, time: TraceNs, sink: &mut impl Sink) {
+    pub(super) fn unwind_at(
+        &mut self,
+        tid: Tid,
+        index: usize,
+        time: TraceNs,
+        sink: &mut impl Sink,
+    ) {
         let Some(thread) = self.threads.get_mut(tid) else {
             return;
         };
@@ -252,7 +266,12 @@ impl Correlator {
     }
 
     /// Closes the thread's last open visit of the mark's probe; returns whether there was one.
-    fn close_on_thread(&mut self, mark: &MarkAt<'_>, flag: u32, sink: &mut impl Sink) -> bool {
+    pub(super) fn close_on_thread(
+        &mut self,
+        mark: &MarkAt<'_>,
+        flag: u32,
+        sink: &mut impl Sink,
+    ) -> bool {
         let Record { time, tid, cpu, .. } = *mark.record;
         let Some(thread) = self.threads.get_mut(tid) else {
             return false;
@@ -262,6 +281,9 @@ impl Correlator {
         };
         let mut visit = thread.close_at(index, time);
         visit.flags |= flag;
+        if visit.tid != tid {
+            visit.flags |= visit_flag::ENDED_ELSEWHERE;
+        }
         if flag == 0 && !is_next(&self.probes, mark.probe) {
             self.end_args(&mut visit, mark);
         }

@@ -13,6 +13,7 @@
 mod batch;
 mod counts;
 mod fast_visits;
+mod goroutines;
 mod interrupts_and_faults;
 mod intervals;
 mod loss;
@@ -35,7 +36,7 @@ pub use intervals::IntervalCounts;
 use loss::VisitThread;
 pub use loss::{LossRanges, LossScope};
 pub use throttle::{LONGEST_TICK_NS, Throttled};
-pub use visit::{ClosedVisit, Counts, MarkTime, OpenLoad, OwnWork, RawWait};
+pub use visit::{ClosedVisit, Counts, MarkTime, OpenLoad, OwnWork, RUNNABLE, RawWait};
 
 use crate::ledger::Reason;
 use crate::probe::expr::Type;
@@ -47,6 +48,7 @@ use crate::stream::order::{Lane, Parts, Ready, Turn};
 use crate::stream::samples::{BareSample, RawSamples, Samples};
 use crate::units::{Cpu, Pid, ProbeId, Tid, TraceNs};
 use fast_visits::Scratch;
+use goroutines::Goroutines;
 use intervals::Intervals;
 use marks::MarkAt;
 use runs::Runs;
@@ -118,6 +120,8 @@ pub struct Correlator {
     threads: Threads,
     /// Thread of each open visit that is matched by id.
     by_id: FxHashMap<IdKey, Tid>,
+    /// Goroutines with open visits.
+    goroutines: Goroutines,
     /// Whether any probe makes resume marks.
     resumes: bool,
     /// Time on the CPU that is of no single item, of threads that have ended, ns.
@@ -183,7 +187,7 @@ impl Crash {
 fn is_whole(interval: &IntervalCounts<'_>, losses: &LossRanges) -> bool {
     let (begin, end) = interval.seen;
     let who = VisitThread {
-        tid: interval.tid,
+        tid: Some(interval.tid),
         stayed: interval.stayed,
     };
     let flags = losses.flags(begin, end, who);
@@ -208,7 +212,9 @@ impl Correlator {
             .collect();
         Self {
             next_item: vec![1; probes.len()],
-            resumes: probes.iter().any(|probe| probe.resumes),
+            resumes: probes
+                .iter()
+                .any(|probe| probe.resumes && !probe.rule.is_of_goroutine()),
             shared_ns: 0,
             shared_samples: 0,
             resumed_elsewhere: 0,
@@ -218,6 +224,7 @@ impl Correlator {
             options,
             threads: Threads::default(),
             by_id: FxHashMap::default(),
+            goroutines: Goroutines::default(),
             runs: set.item.as_ref().map(|item| Runs::new(item.config.none)),
             intervals: (options.count_interval_ns > 0)
                 .then(|| Intervals::new(options.count_interval_ns, options.counters)),
@@ -262,7 +269,8 @@ impl Correlator {
         self.threads
             .iter()
             .map(|(_, thread)| thread.visits.len())
-            .sum()
+            .sum::<usize>()
+            + self.goroutines.parked().count()
     }
 
     /// Handles all ready records before `until`.
@@ -297,10 +305,13 @@ impl Correlator {
     /// Brings the threads that a shared record concerns up to its time.
     fn bring_up(&mut self, record: &Record, parts: &mut Parts<'_>, sink: &mut impl Sink) {
         let Record { time, pid, tid, .. } = *record;
-        let Body::Mark { probe, id, .. } = record.body else {
+        let Body::Mark { probe, id, sp, .. } = record.body else {
             return parts.each(|lane, payloads| self.run(lane, payloads, time, sink));
         };
         let owner = match self.probes.get(usize::from(probe.0)) {
+            Some(rule) if rule.rule.is_of_goroutine() => {
+                self.goroutines.thread_of(rule.resumes, (pid, id, sp))
+            }
             Some(rule) if rule.resumes => self.owner_of(pid, id),
             _ => id.and_then(|id| self.by_id.get(&(probe, pid, id)).copied()),
         };
@@ -345,7 +356,8 @@ impl Correlator {
         load.oncpu_ns += threads
             .map(|(_, it)| it.turns.shared_ns(until))
             .sum::<i64>();
-        for visit in self.threads.iter().flat_map(|(_, thread)| &thread.visits) {
+        let on_threads = self.threads.iter().flat_map(|(_, thread)| &thread.visits);
+        for visit in on_threads.chain(self.goroutines.parked()) {
             let settled = self.runs.as_ref().and_then(|runs| runs.last(visit.tid));
             let until = settled.map_or(until, |last| last.min(until));
             load.oncpu_ns += visit.active_ns(until);
@@ -454,7 +466,7 @@ impl Correlator {
                 }
             }
             Body::Exec { .. } => self.end_process(pid, time, sink),
-            Body::Exit { signal, .. } => {
+            Body::Exit { signal, last } => {
                 let is_known = |crash: &Crash| crash.pid == pid;
                 if Crash::is_one(signal)
                     && self.crashes.len() < MAX_CRASHES
@@ -463,6 +475,9 @@ impl Correlator {
                     self.crashes.push(Crash { pid, signal });
                 }
                 self.end_thread(tid, time, sink);
+                if last {
+                    self.end_parked(Some(pid), (visit_flag::THREAD_ENDED, time), sink);
+                }
                 if let Some(intervals) = &mut self.intervals {
                     let losses = &self.losses;
                     intervals.ends(tid, &mut |it| sink.interval(it, is_whole(it, losses)));
@@ -503,6 +518,7 @@ impl Correlator {
         let gone: Vec<Tid> = self.threads.iter().filter_map(of_process).collect();
         gone.into_iter()
             .for_each(|tid| self.end_thread(tid, time, sink));
+        self.end_parked(Some(pid), (visit_flag::THREAD_ENDED, time), sink);
     }
 
     /// Closes every visit that is still open. `end` is the end of the trace.
@@ -524,6 +540,7 @@ impl Correlator {
             }
             self.shared_ns += thread.turns.shared_ns(end);
         }
+        self.end_parked(None, (visit_flag::OPEN_AT_END, end), sink);
         while let Some(mut range) = self.throttles.next_over(TraceNs(i64::MAX), None) {
             range.end = range.end.min(end.max(range.begin));
             sink.throttled(&range);
@@ -617,10 +634,12 @@ impl Correlator {
 
     /// Returns the only CPU that a visit's thread was on, if that is known.
     fn stayed_on(&self, visit: &OpenVisit, end: Option<(TraceNs, Option<Cpu>)>) -> Option<Cpu> {
-        // Switches within nested visits are counted there. Marks matched by id and samples that make visits may be lost
-        // on other CPUs.
+        // Switches within nested visits are counted there. Marks matched by id or by goroutine and samples that make
+        // visits may be lost on other CPUs.
+        let rule = self.probes[usize::from(visit.probe.0)].rule;
         let alone = visit.flags & (visit_flag::OVERLAPPED | visit_flag::ENDED_ELSEWHERE) == 0
-            && self.probes[usize::from(visit.probe.0)].rule != VisitRule::ById
+            && rule != VisitRule::ById
+            && !rule.is_of_goroutine()
             && self.runs.is_none();
         let (_, last) = end?;
         let stayed = self.options.switches && visit.counts.switches == 0 && last == Some(visit.cpu);
@@ -640,8 +659,9 @@ impl Correlator {
         {
             self.by_id.remove(&(visit.probe, visit.pid, id));
         }
+        self.goroutines.closed(&visit);
         let who = VisitThread {
-            tid: visit.tid,
+            tid: Some(visit.tid).filter(|_| visit.threads.is_empty()),
             stayed: self.stayed_on(&visit, end),
         };
         visit.flags |= self.losses.flags(visit.begin, seen, who);

@@ -16,10 +16,8 @@ impl Correlator {
     pub(super) fn without_begin(&self, mark: &MarkAt<'_>, sink: &mut impl Sink) {
         let probe = usize::from(mark.probe.0);
         let no_begin = self.next_item.get(probe) == Some(&1);
-        let by_id = self
-            .probes
-            .get(probe)
-            .is_some_and(|it| it.rule == VisitRule::ById);
+        let moves = |rule: VisitRule| rule == VisitRule::ById || rule.is_of_goroutine();
+        let by_id = self.probes.get(probe).is_some_and(|it| moves(it.rule));
         let none_on_thread = || !by_id && self.threads.get(mark.record.tid).is_none();
         // Throttling stops a counter, and loses no mark.
         let none_lost = self.losses.all_flags() & visit_flag::LOSS == 0;

@@ -1,8 +1,8 @@
 //! Tests as text: a list of records in, visits and stray samples out.
 //!
 //! Input lines are `TIME TID WHAT [cpu=N]`, where WHAT is one of `begin P [id=N] [sp=N]`, `end P [id=N]`, `ret P sp=N`,
-//! `next P`, `sample [sp=N]` (`id=N` where ids are read at samples), `out sleep|run`, `woken`, `displaced`, `in`,
-//! `fault`, `took irq|softirq|minor|major NS`, `exec`, `exit`. Other input lines: `TIME loss FROM [tid=N] [cpu=N]` for
+//! `next P` (in the goroutine `g=N`, whose stack ends at 4096), `sample [sp=N]` (`id=N` where ids are read at samples), `out sleep|run`, `woken`, `displaced`, `in`,
+//! `fault`, `took irq|softirq|minor|major NS`, `exec`, `exit [last]`. Other input lines: `TIME loss FROM [tid=N] [cpu=N]` for
 //! a loss up to TIME, `TIME throttled FROM`, `TIME stop`.
 //!
 //! Output lines: one per visit as it closes, then `stray TIME`.
@@ -14,7 +14,7 @@ use super::*;
 use crate::stream::decode::{ArgBytes, STATE_IN_MARK, SampleKind};
 use crate::stream::stacks::StackKey;
 use crate::units::{EventId, Ip};
-use pebs_common::record::{Interference, Role};
+use pebs_common::record::{Interference, Role, go_frame};
 
 pub(super) struct Printer(pub(super) String);
 
@@ -125,7 +125,10 @@ fn body(words: &[&str]) -> Body {
         role,
         stepped: false,
         id: option(words, "id"),
-        sp: option(words, "sp").unwrap_or(0),
+        sp: match (option(words, "g"), option(words, "sp").unwrap_or(0)) {
+            (Some(goroutine), sp) => go_frame(goroutine, 4096, sp),
+            (None, sp) => sp,
+        },
         args: ArgBytes::default(),
     };
     match words[0] {
@@ -165,7 +168,7 @@ fn body(words: &[&str]) -> Body {
         },
         "exec" => Body::Exec { old_tid: Tid(0) },
         "exit" => Body::Exit {
-            last: false,
+            last: words.get(1) == Some(&"last"),
             signal: 0,
         },
         other => panic!("no such record: {other}"),
@@ -282,6 +285,10 @@ fn finish(mut correlator: Correlator, end: TraceNs, mut printer: Printer) -> Str
     }
     assert_eq!(correlator.held, 0, "samples are still booked as held");
     assert!(correlator.by_id.is_empty(), "ids are still booked as open");
+    assert!(
+        correlator.goroutines.is_empty(),
+        "goroutines are still booked as open"
+    );
     printer.0
 }
 
@@ -302,6 +309,7 @@ fn same(output: &str, expect: &str) {
 }
 
 mod fast_visits;
+mod goroutines;
 mod losses;
 mod runs;
 mod turns;

@@ -164,8 +164,13 @@ impl Thread {
     ///
     /// The thread is on the CPU, even if the switch-in event is missing: earlier time off the CPU is no wait of this
     /// visit.
-    pub(super) fn open(&mut self, mut visit: OpenVisit, time: TraceNs) {
+    pub(super) fn open(&mut self, visit: OpenVisit, time: TraceNs) {
         self.on_cpu(time, visit.cpu);
+        self.attach(visit, time);
+    }
+
+    /// Adds a visit that begins, or goes on here, and makes it the current one.
+    pub(super) fn attach(&mut self, mut visit: OpenVisit, time: TraceNs) {
         if let Some(before) = self.visits.last_mut() {
             // Earlier ones were flagged when the one after them began.
             before.flags |= visit_flag::OVERLAPPED;
@@ -174,8 +179,8 @@ impl Thread {
         let at = self.sps.partition_point(|sp| *sp >= visit.sp);
         self.sps.insert(at, visit.sp);
         self.turns.begin(&mut visit, time);
-        visit.counts.idle_ns = self.slept_ns(time);
-        visit.own = self.own;
+        visit.counts.idle_ns = self.slept_ns(time) - visit.slept_ns - visit.counts.idle_ns;
+        visit.own_before = self.own;
         self.visits.push(visit);
         self.turn(time);
     }
@@ -189,8 +194,9 @@ impl Thread {
         let at = self.sps.partition_point(|sp| *sp > visit.sp);
         debug_assert_eq!(self.sps.get(at), Some(&visit.sp));
         self.sps.remove(at);
-        visit.own = self.own.since(&visit.own);
-        visit.counts.idle_ns = self.slept_ns(time) - visit.counts.idle_ns - visit.slept_ns();
+        let own = self.own.since(&visit.own_before);
+        visit.own += own;
+        visit.counts.idle_ns = self.slept_ns(time) - visit.slept_ns - visit.counts.idle_ns;
         self.turns.end(&mut visit, index, time);
         self.turn(time);
         visit
@@ -462,10 +468,13 @@ impl Thread {
                 current.mark_waits.1 += time.0 - begin.0;
                 return;
             }
-            current.waits.push(RawWait {
+            let tid = current.thread();
+            current.waited(RawWait {
                 begin,
                 end: time,
+                tid,
                 ip: off.ip,
+                caller: None,
                 state: off.state,
                 from: self.cpu,
                 to: to.unwrap_or(self.cpu),

@@ -109,8 +109,9 @@ impl Turns {
         self.by_id += usize::from(visit.by_id);
         // A stage ends the shared time; an item doesn't.
         let begun = u64::from(visit.by_id && self.owner == Owner::Shared);
+        // Less what was shared before it went on here.
         visit.shared = Spells {
-            ns: self.shared_ns(time),
+            ns: self.shared_ns(time) - visit.shared.ns,
             count: self.shared.count - begun,
         };
         if self.resumes {

@@ -1,6 +1,6 @@
 //! Visits, open and closed.
 
-use std::ops::{Deref, DerefMut};
+use std::ops::{AddAssign, Deref, DerefMut};
 
 use super::counts::EventCounts;
 use super::interrupts_and_faults::{ExtraRecords, InterruptionTimes};
@@ -13,18 +13,26 @@ use crate::stream::stacks::StackKey;
 use crate::units::{Cpu, Ip, Pid, ProbeId, Tid, TraceNs};
 
 /// State of a thread that is off the CPU but could run.
-pub(super) const RUNNABLE: &str = "runnable";
+pub const RUNNABLE: &str = "runnable";
 
-/// An interval that the thread spent off the CPU while the visit was current.
+/// State of a goroutine that no thread runs: it waits for something, or for its turn.
+pub(super) const PARKED: &str = "parked";
+
+/// An interval that the thread spent off the CPU, or the goroutine on no thread, while the visit was current.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawWait {
     /// Time of the switch-out.
     pub begin: TraceNs,
     /// Time of the switch-in, or the end of the visit.
     pub end: TraceNs,
+    /// The thread; of a goroutine the one that took it up.
+    pub tid: Tid,
     /// Instruction pointer where the thread left user space.
     pub ip: Option<Ip>,
-    /// Thread state in words: "runnable", "sleeping", "uninterruptible", "blocked", "stopped" or "dead".
+    /// Of a goroutine: the address to which the function at `ip` returns.
+    pub caller: Option<Ip>,
+    /// Thread state in words: "runnable", "sleeping", "uninterruptible", "blocked", "stopped" or "dead"; or "parked",
+    /// of a goroutine.
     pub state: &'static str,
     /// CPU that it left.
     pub from: Cpu,
@@ -96,6 +104,16 @@ impl OwnWork {
     }
 }
 
+impl AddAssign for OwnWork {
+    fn add_assign(&mut self, more: Self) {
+        self.marks_ns += more.marks_ns;
+        self.samples += more.samples;
+        self.switches += more.switches;
+        self.page_faults += more.page_faults;
+        self.extras += more.extras;
+    }
+}
+
 /// Time that a mark takes from its thread, ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MarkTime {
@@ -146,6 +164,10 @@ pub(super) struct VisitState {
     pub id: Option<u64>,
     /// Whether its end is matched by id: the thread may do other things meanwhile.
     pub by_id: bool,
+    /// The goroutine with which it moves from thread to thread; 0: it stays on its thread.
+    pub goroutine: u64,
+    /// The threads on which it went on, each with the number of samples before that.
+    pub threads: Vec<(usize, Tid)>,
     /// Number among the visits of its thread.
     pub number: u64,
     /// While the visit is open: the thread's shared time when it began. Once closed: the shared time since then. See
@@ -157,8 +179,10 @@ pub(super) struct VisitState {
     pub flags: u32,
     pub counts: Counts,
     pub taken: InterruptionTimes,
-    /// While the visit is open: own work on its thread before it began. Once closed: own work during it.
+    /// Own work during it, except since it began or went on on its thread.
     pub own: OwnWork,
+    /// Own work of its thread before it began or went on there.
+    pub own_before: OwnWork,
     pub args: Vec<Option<ArgValue>>,
     /// The items, if it serves several.
     pub batch: Batch,
@@ -168,6 +192,8 @@ pub(super) struct VisitState {
     pub active_since: Option<TraceNs>,
     pub samples: SampleBuf,
     pub waits: Vec<RawWait>,
+    /// Time that its thread slept while it was current, ns.
+    pub slept_ns: i64,
     /// Number of waits within marks as the current visit, and their time, ns.
     pub mark_waits: (u32, i64),
     /// Event counts while it was current.
@@ -183,6 +209,8 @@ impl Default for VisitState {
             item_id: 0,
             id: None,
             by_id: false,
+            goroutine: 0,
+            threads: Vec::new(),
             number: 0,
             shared: Spells::default(),
             begin: TraceNs(0),
@@ -192,12 +220,14 @@ impl Default for VisitState {
             counts: Counts::default(),
             taken: InterruptionTimes::default(),
             own: OwnWork::default(),
+            own_before: OwnWork::default(),
             args: Vec::new(),
             batch: Batch::default(),
             active: Vec::new(),
             active_since: None,
             samples: SampleBuf::default(),
             waits: Vec::new(),
+            slept_ns: 0,
             mark_waits: (0, 0),
             events: EventCounts::default(),
         }
@@ -220,6 +250,10 @@ impl VisitState {
         self.sp = sp;
         self.id = None;
         self.by_id = false;
+        self.goroutine = 0;
+        self.threads.clear();
+        self.own = OwnWork::default();
+        self.slept_ns = 0;
         self.shared = Spells::default();
         self.flags = 0;
         self.counts = Counts::default();
@@ -246,6 +280,7 @@ impl VisitState {
             probe: self.probe,
             pid: self.pid,
             tid: self.tid,
+            threads: &self.threads,
             begin: (self.begin, self.cpu),
             end,
             flags: self.flags,
@@ -272,10 +307,24 @@ impl VisitState {
         past.sum::<i64>() + since.map_or(0, |since| until.0 - since.0)
     }
 
-    /// Time that its thread slept while it was current, ns.
-    pub(super) fn slept_ns(&self) -> i64 {
-        let waits = self.waits.iter().filter(|wait| wait.state != RUNNABLE);
-        waits.map(|wait| wait.end.0 - wait.begin.0).sum()
+    /// Adds a wait of its thread.
+    pub(super) fn waited(&mut self, wait: RawWait) {
+        if wait.state != RUNNABLE {
+            self.slept_ns += wait.end.0 - wait.begin.0;
+        }
+        self.waits.push(wait);
+    }
+
+    /// The thread that it is on, or was on last.
+    pub(super) fn thread(&self) -> Tid {
+        self.threads.last().map_or(self.tid, |(_, tid)| *tid)
+    }
+
+    /// Goes on on a thread.
+    pub(super) fn goes_on(&mut self, tid: Tid) {
+        if self.thread() != tid {
+            self.threads.push((self.samples.len(), tid));
+        }
     }
 
     /// Closes the open interval at `time`.
@@ -296,7 +345,10 @@ pub struct ClosedVisit<'a> {
     pub item_id: u64,
     pub probe: ProbeId,
     pub pid: Pid,
+    /// The thread of its begin mark.
     pub tid: Tid,
+    /// The threads on which it went on (of a goroutine), each with the number of samples before that.
+    pub threads: &'a [(usize, Tid)],
     pub begin: (TraceNs, Cpu),
     /// End, and the CPU of the end mark if there was one; `None` if the trace ended first.
     pub end: Option<(TraceNs, Option<Cpu>)>,

@@ -322,6 +322,7 @@ impl Bench {
             pad: 0,
             sp_adjust: 0,
             step: Step::NONE,
+            goid: 0,
             id: ArgProgram::NONE,
             count: ArgProgram::NONE,
             named: [ArgProgram::NONE; MAX_ARGS],

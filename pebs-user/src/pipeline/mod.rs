@@ -542,7 +542,7 @@ fn shared_probes(set: &ProbeSet) -> Vec<bool> {
     let by_id = set
         .probes
         .iter()
-        .map(|p| p.rule == VisitRule::ById || p.resumes);
+        .map(|p| p.rule == VisitRule::ById || p.rule.is_of_goroutine() || p.resumes);
     by_id.collect()
 }
 

@@ -14,7 +14,8 @@ use super::memory::Accesses;
 use super::net::Net;
 use super::resets::Resets;
 use crate::correlate::{
-    ClosedVisit, Correlator, ExtraRecords, IntervalCounts, LossScope, Lost, Sink, Throttled,
+    ClosedVisit, Correlator, ExtraRecords, IntervalCounts, LossScope, Lost, RUNNABLE, RawWait,
+    Sink, Throttled,
 };
 use crate::estimate::{Estimator, Events, FunctionEstimate, Pause, Series, VisitTimeline};
 use crate::ledger::Reason;
@@ -31,7 +32,7 @@ use crate::stream::stacks::{Chains, StackKey};
 use crate::symbolize::Symbolizer;
 use crate::symbolize::callers::Callers;
 use crate::symbolize::stacks::{StackOrigin, Stacks};
-use crate::units::{Cpu, EventId, Pid, StackId, Tid, TraceNs};
+use crate::units::{Cpu, EventId, FunctionId, Pid, StackId, Tid, TraceNs};
 
 /// Result of records, for the ledger.
 #[derive(Clone, Copy, Debug)]
@@ -485,14 +486,16 @@ impl Rows {
     /// Writes the memory accesses of the current samples.
     #[cold]
     fn memory(&mut self, of: &SamplesOf<'_>) {
-        for (sample, function) in of.samples.iter().zip(self.block.samples.functions()) {
-            let Some(access) = self.accesses.take(of.tid, &sample) else {
+        let named = of.samples.iter().zip(self.block.samples.functions());
+        for (n, (sample, function)) in named.enumerate() {
+            let (tid, _) = of.thread(n);
+            let Some(access) = self.accesses.take(tid, &sample) else {
                 continue;
             };
             let one = (1, sample.time, sample.time);
             let times = || iter::once(sample.time);
             let reset = self.resets.events(sample.kind.event(), one, times);
-            let row = self.accesses.row(of.tid, &sample, *function, &access);
+            let row = self.accesses.row(tid, &sample, *function, &access);
             let result = self.writer.add(&MemoryRow {
                 visit_id: of.visit_id,
                 events: Some(reset).filter(|reset| *reset > 0).or(row.events),
@@ -505,13 +508,13 @@ impl Rows {
     }
 
     /// Counts samples that are only in the aggregates.
-    fn not_kept(&mut self, samples: Samples<'_>, alike: bool, tid: Tid) {
+    fn not_kept(&mut self, of: &SamplesOf<'_>) {
         if !self.accesses.is_empty() {
-            samples.iter().for_each(|sample| {
-                self.accesses.take(tid, &sample);
+            of.samples.iter().enumerate().for_each(|(n, sample)| {
+                self.accesses.take(of.thread(n).0, &sample);
             });
         }
-        for (cpu, count) in by_cpu(samples.kinds, alike) {
+        for (cpu, count) in by_cpu(of.samples.kinds, of.alike) {
             match self.used.last_mut() {
                 Some(Used::NotKept(last, n)) if *last == cpu => *n += count,
                 _ => self.used.push(Used::NotKept(cpu, count)),
@@ -546,13 +549,36 @@ impl Rows {
         self.estimator.estimate(&timeline, &mut self.estimates);
     }
 
+    /// The function in which a thread or goroutine waited, and its state.
+    ///
+    /// A goroutine that parks calls a function for that, whose caller is the place; one that did not call it has
+    /// only lost its thread.
+    fn place_of_wait(
+        &mut self,
+        program: Pid,
+        wait: &RawWait,
+    ) -> (Option<FunctionId>, &'static str) {
+        let function = wait.ip.map(|ip| self.symbolizer.function(program, ip));
+        let Some((function, caller)) = function.zip(wait.caller) else {
+            return (function, wait.state);
+        };
+        if self.symbolizer.is_parking(function) {
+            let caller = self.symbolizer.function(program, caller);
+            return (Some(caller), wait.state);
+        }
+        match self.symbolizer.is_resolved(function) {
+            true => (Some(function), RUNNABLE),
+            false => (None, wait.state),
+        }
+    }
+
     fn waits(&mut self, visit: &ClosedVisit<'_>, kept: bool) {
         for wait in visit.waits {
             let earlier = earlier_program(&self.programs, Some(visit.pid), wait.begin);
             let program = earlier.unwrap_or(visit.pid);
-            let function_id = wait.ip.map(|ip| self.symbolizer.function(program, ip));
+            let (function_id, state) = self.place_of_wait(program, wait);
             let ns = wait.end.0 - wait.begin.0;
-            self.keeper.wait(visit, function_id, wait.state, ns);
+            self.keeper.wait(visit, function_id, state, ns);
             if !kept {
                 continue;
             }
@@ -566,11 +592,11 @@ impl Rows {
             let result = self.writer.add(&WaitRow {
                 visit_id: visit.visit_id,
                 item_id: visit.item_id,
-                tid: visit.tid,
+                tid: wait.tid,
                 begin_ns: wait.begin,
                 end_ns: wait.end,
                 function_id,
-                state: wait.state,
+                state,
                 cpu_from: wait.from,
                 cpu_to: wait.to,
                 runnable_ns: wait.runnable_ns().filter(|_| self.encounters),
@@ -648,6 +674,15 @@ impl Sink for Rows {
         }
         let net_ns = net.map(|it| it.0);
         let kept = self.keeper.visit(visit, net_ns, &self.estimates);
+        let near = (visit.begin.0, visit.end.map(|(end, _)| end));
+        let of = SamplesOf {
+            visit_id: Some(visit.visit_id),
+            tid: visit.tid,
+            threads: visit.threads,
+            samples,
+            alike,
+            near: (self.clock_error_ns > 0).then_some((near.0, near.1, self.clock_error_ns)),
+        };
         if kept {
             if let Some(first) = samples.kinds.first() {
                 let key = VisitKey {
@@ -659,16 +694,9 @@ impl Sink for Rows {
                 let active = known_active(visit);
                 self.block.visit(key, ends, active, first.event());
             }
-            let near = (visit.begin.0, visit.end.map(|(end, _)| end));
-            self.samples(&SamplesOf {
-                visit_id: Some(visit.visit_id),
-                tid: visit.tid,
-                samples,
-                alike,
-                near: (self.clock_error_ns > 0).then_some((near.0, near.1, self.clock_error_ns)),
-            });
+            self.samples(&of);
         } else {
-            self.not_kept(samples, alike, visit.tid);
+            self.not_kept(&of);
         }
         self.waits(visit, kept);
         self.batch(visit);
@@ -719,16 +747,18 @@ impl Sink for Rows {
         let alike = self.name(samples, pid);
         self.assign_entries(&samples);
         self.count_unresolved();
-        if !self.keeper.keeps_all() {
-            return self.not_kept(samples, alike, tid);
-        }
-        self.samples(&SamplesOf {
+        let of = SamplesOf {
             visit_id: None,
             tid,
+            threads: &[],
             samples,
             alike,
             near: None,
-        });
+        };
+        if !self.keeper.keeps_all() {
+            return self.not_kept(&of);
+        }
+        self.samples(&of);
     }
 
     fn lost(&mut self, cpu: Cpu, what: Lost, reason: Reason) {

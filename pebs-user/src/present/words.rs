@@ -9,6 +9,9 @@ use super::brief::file_name;
 /// State of a thread that could have run.
 const RUNNABLE: &str = "runnable";
 
+/// State of a goroutine that no thread runs.
+const PARKED: &str = "parked";
+
 /// A function on the stack of a thread that waits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Frame<'a> {
@@ -41,10 +44,12 @@ enum Kind {
     File,
     Socket,
     Child,
+    Channel,
+    Collector,
 }
 
 /// System calls and functions of the C library that wait, without the prefixes and suffixes of libraries.
-const CALLS: [(Kind, &[&str]); 8] = [
+const CALLS: [(Kind, &[&str]); 10] = [
     (
         Kind::Lock,
         &[
@@ -74,7 +79,14 @@ const CALLS: [(Kind, &[&str]); 8] = [
     ),
     (
         Kind::Sleep,
-        &["nanosleep", "clock_nanosleep", "usleep", "sleep", "pause"],
+        &[
+            "nanosleep",
+            "clock_nanosleep",
+            "usleep",
+            "sleep",
+            "pause",
+            "time.Sleep",
+        ],
     ),
     (
         Kind::Sync,
@@ -112,6 +124,7 @@ const CALLS: [(Kind, &[&str]); 8] = [
             "sendfile",
             "splice",
             "copy_file_range",
+            "runtime.netpollblock",
         ],
     ),
     (
@@ -128,6 +141,24 @@ const CALLS: [(Kind, &[&str]); 8] = [
     (
         Kind::Futex,
         &["futex", "runtime.futex", "runtime.futexsleep"],
+    ),
+    (
+        Kind::Channel,
+        &[
+            "runtime.chanrecv",
+            "runtime.chansend",
+            "runtime.selectgo",
+            "runtime.block",
+        ],
+    ),
+    (
+        Kind::Collector,
+        &[
+            "runtime.gcParkAssist",
+            "runtime.gcStart",
+            "runtime.gcMarkDone",
+            "runtime.gcWaitOnMark",
+        ],
     ),
 ];
 
@@ -182,7 +213,7 @@ fn kind(name: &str) -> Option<Kind> {
     }
     let lower = name.to_ascii_lowercase();
     let has = |part: &str| lower.contains(part);
-    if has("cond") && has("wait") {
+    if has("cond") && has("wait") || has("notifylistwait") {
         Some(Kind::Condition)
     } else if (has("mutex") || has("rwlock")) && (has("lock") || has("wait")) || has("semacquire") {
         Some(Kind::Lock)
@@ -257,6 +288,8 @@ pub(crate) fn wait(state: &str, frames: &[Frame<'_>]) -> WaitReason {
         }
         _ if is_fault => "waited for a page fault",
         Some(Kind::Lock | Kind::Futex) if allocates => "waited for malloc's lock",
+        // Go's WaitGroup is one, too.
+        Some(Kind::Lock) if state == PARKED => "waited for a semaphore (lock, WaitGroup)",
         Some(Kind::Lock) => "waited for a lock",
         Some(Kind::Condition) => "waited for a condition variable",
         Some(Kind::Futex) => "waited for another thread",
@@ -298,6 +331,8 @@ pub(crate) fn wait(state: &str, frames: &[Frame<'_>]) -> WaitReason {
         {
             "waited for the disk"
         }
+        Some(Kind::Channel) => "waited for a channel",
+        Some(Kind::Collector) => "waited for the garbage collector",
         Some(Kind::File) if is_disk => "waited for the disk",
         Some(Kind::File) => "waited for a file, pipe or socket",
         _ if below(&["ep_poll", "do_poll", "do_sys_poll", "do_select"]) => "waited for events",
@@ -306,6 +341,7 @@ pub(crate) fn wait(state: &str, frames: &[Frame<'_>]) -> WaitReason {
         None => match state {
             "uninterruptible" => "was blocked in the kernel",
             "sleeping" => "slept",
+            PARKED => "was parked",
             "dead" => "ended",
             _ => "was blocked",
         },
@@ -314,7 +350,7 @@ pub(crate) fn wait(state: &str, frames: &[Frame<'_>]) -> WaitReason {
     // The lock's own functions add nothing to the text.
     let is_specific = matches!(
         found,
-        Some(Kind::Lock | Kind::Condition | Kind::Futex | Kind::Sleep)
+        Some(Kind::Lock | Kind::Condition | Kind::Futex | Kind::Sleep | Kind::Channel)
     );
     match own {
         Some(own) if is_specific || own == 0 => WaitReason {
@@ -364,6 +400,18 @@ mod tests {
         for (state, stack, expected) in [
             ("runnable", "checksum", "waited for a CPU in - by -"),
             ("stopped", "libc:read", "was stopped in - by -"),
+            ("parked", "time.Sleep", "slept in time.Sleep by -"),
+            (
+                "parked",
+                "runtime.selectgo",
+                "waited for a channel in runtime.selectgo by -",
+            ),
+            (
+                "parked",
+                "runtime.semacquire1",
+                "waited for a semaphore (lock, WaitGroup) in runtime.semacquire1 by -",
+            ),
+            ("parked", "", "was parked in - by -"),
             (
                 "sleeping",
                 "libc:__lll_lock_wait_private",

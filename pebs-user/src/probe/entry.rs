@@ -8,6 +8,8 @@
 //! Invariant: the chosen instruction runs exactly as often as the first one, and the stack pointer at the first one
 //! can be computed from the one there.
 
+use pebs_common::condition::Condition;
+
 use super::body::{self, Body};
 use crate::arch::{EntryClass, Flow, Instruction, Kernel, Register};
 use crate::binary::elf::Binary;
@@ -52,6 +54,8 @@ pub(crate) struct Entry {
     pub text: String,
     /// Offset from the stack pointer there to the stack pointer at the first instruction.
     pub sp_adjust: i64,
+    /// A mark is made only under this condition: that Go's stack needs not grow, after which the function starts again.
+    pub condition: Option<Condition>,
     /// The function jumps back to it: a mark in each round.
     pub repeated: bool,
 }
@@ -83,12 +87,22 @@ pub(crate) fn choose(
             break;
         }
         let on_top = needs.return_address == ReturnAddress::Known || walk.sp_adjust == 0;
+        let condition = match needs.return_address {
+            ReturnAddress::Known => stack_suffices(body, instruction),
+            ReturnAddress::OnTop => None,
+        };
         // A call that grows the stack would make a mark before and another after it.
-        let twice = grows_stack_later(body, instruction);
+        let twice = condition.is_none() && grows_stack_later(body, instruction);
         if on_top && !needs.taken.contains(&address) {
             match kernel.class(body::bytes(binary, instruction)) {
                 Ok(class) => {
                     let entry = walk.entry(body, instruction, class);
+                    let entry = Entry {
+                        condition,
+                        // Behind the check.
+                        repeated: entry.repeated && condition.is_none(),
+                        ..entry
+                    };
                     let kind = match class {
                         _ if twice => &mut last_resort,
                         EntryClass::Emulated => return Ok(entry),
@@ -141,6 +155,14 @@ fn grows_stack(body: &Body, instruction: &Instruction) -> bool {
     false
 }
 
+/// The condition under which Go's stack suffices, if an instruction is the last branch of the check.
+fn stack_suffices(body: &Body, instruction: &Instruction) -> Option<Condition> {
+    let mut later = body.code.iter().take(MAX_INSTRUCTIONS);
+    let is_last = !later.any(|it| it.address() > instruction.address() && grows_stack(body, it));
+    let condition = instruction.condition().filter(|_| is_last)?;
+    grows_stack(body, instruction).then(|| condition.negated())
+}
+
 /// Whether such a check is at this instruction or one of the following.
 fn grows_stack_later(body: &Body, instruction: &Instruction) -> bool {
     let later = body.code.iter().take(MAX_INSTRUCTIONS);
@@ -166,6 +188,7 @@ impl Walk {
             class,
             text: instruction.text(),
             sp_adjust: self.sp_adjust,
+            condition: None,
             repeated: !self.checked_stack && body.targets().any(|(_, to)| to == start),
         }
     }
@@ -272,8 +295,24 @@ int main(void) { return 0; }
         assert!(chosen("again", Needs::default()).expect("chosen").repeated);
     }
 
-    /// Go functions restart after growing their stack: the probe is placed after that check, which each call passes
-    /// once.
+    /// Go functions restart after growing their stack: the probe is placed at the branch of that check, with a mark
+    /// only where the stack suffices.
+    #[test]
+    fn at_the_stack_check() {
+        let rax = [Register::GO[0]];
+        let needs = Needs {
+            registers: &rax,
+            ..Needs::default()
+        };
+        let entry = chosen("grows", needs).expect("chosen");
+        assert_eq!((entry.offset, entry.class), (4, EntryClass::Emulated));
+        let condition = entry.condition.expect("a condition");
+        let (carry, zero) = (1, 1 << 6);
+        assert!(condition.holds(0) && !condition.holds(carry) && !condition.holds(zero));
+        assert!(!entry.repeated);
+    }
+
+    /// A uretprobe has no condition: there the probe is placed after the check, which each call passes once.
     #[test]
     fn behind_the_stack_check() {
         let rax = [Register::GO[0]];

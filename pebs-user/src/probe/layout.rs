@@ -100,6 +100,17 @@ impl Layout {
         Ok(layout)
     }
 
+    /// Values of the tool's own marks, which are no columns: numbers of 8 bytes, one after the other.
+    pub(super) fn own(id: Option<Compiled>, values: Vec<Compiled>) -> Self {
+        let named: Vec<_> = values.into_iter().zip((0..).step_by(8)).collect();
+        Self {
+            id,
+            payload: 8 * named.len() as u32,
+            named,
+            ..Self::default()
+        }
+    }
+
     /// Registers that a site of this role reads.
     pub(super) fn registers(&self) -> Vec<crate::arch::Register> {
         let named = self.named.iter().map(|(compiled, _)| compiled);
@@ -132,6 +143,7 @@ impl Layout {
             pad: 0,
             sp_adjust: at.sp_adjust,
             step: at.step,
+            goid: 0,
             id: id.map_or(ArgProgram::NONE, program),
             count: count.map_or(ArgProgram::NONE, program),
             named: [ArgProgram::NONE; MAX_ARGS],

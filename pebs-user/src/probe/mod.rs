@@ -10,6 +10,7 @@ pub(crate) mod entry;
 pub(crate) mod error;
 mod exits;
 pub(crate) mod expr;
+mod goroutines;
 pub(crate) mod item;
 mod layout;
 mod line;

@@ -336,6 +336,20 @@ impl Place {
         }
     }
 
+    /// The addresses at which the place begins; for a return, of its function.
+    pub(super) fn addresses(&self) -> Vec<u64> {
+        match &self.kind {
+            PlaceKind::Entry { start } | PlaceKind::Return { start } => vec![*start],
+            PlaceKind::Addresses(list) => list.clone(),
+            PlaceKind::Usdt { sites, .. } => sites.iter().map(|site| site.address).collect(),
+        }
+    }
+
+    /// Its name in messages.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// The instructions of an endpoint that is not a whole call.
     pub(super) fn points(
         &self,
@@ -518,6 +532,7 @@ impl Place {
             class,
             text,
             sp_adjust,
+            condition,
             repeated,
             ..
         } = entry::choose(&self.binary, self.kernel, &body, needs).map_err(|why| {
@@ -534,6 +549,7 @@ impl Place {
         }
         let mut point = self.point(address, class, text)?;
         point.sp_adjust = sp_adjust;
+        point.condition = condition;
         point.label = match address - start {
             0 => name_of(&self.binary, start),
             offset => format!("{}+{offset:#x}", name_of(&self.binary, start)),
@@ -578,12 +594,6 @@ impl Place {
         };
         let ends = ends.map_err(unclear)?;
         notes.returns(&name, format!("at {}", ends.describe()), &choice.reason);
-        if self.binary.language == Language::Go && frames == Frames::Matched {
-            notes.push(format!(
-                "{name} is Go: a call whose stack moves or that goes on on another thread finds no end; \
-                 match by goroutine with BIN:{name}(id=%r14)..{name}%return(id=%r14)"
-            ));
-        }
         let mut points = Vec::new();
         for site in ends.sites {
             let mut point = self.point(site.address, site.class, site.text)?;

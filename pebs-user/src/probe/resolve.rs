@@ -10,6 +10,7 @@ use pebs_common::record::Role;
 use super::arity::{self, Arity};
 use super::error::ResolveError;
 use super::expr::{Expr, Fault};
+use super::goroutines::{self, Followed};
 use super::layout::{Layout, Named, SiteState};
 use super::notes::Notes;
 use super::path::{self, Lowered};
@@ -19,7 +20,8 @@ use super::set::{Probe, ProbeSet, Site};
 use super::spec::{Arg, End, Endpoint, Location, Spec, SpecError};
 use super::unwind::ReturnMode;
 use crate::arch::Kernel;
-use crate::binary::elf::Binary;
+use crate::binary::elf::{Binary, Language};
+use crate::binary::go::Goroutines;
 use crate::binary::locate::locate;
 use crate::binary::lookup;
 use crate::store::run::{EntryClass, VisitRule};
@@ -62,6 +64,7 @@ pub fn resolve_with(
         // A uretprobe shares its instruction with the entry's mark.
         kernel: Kernel::running(options.steps && options.return_mode != ReturnMode::Uretprobe),
         binaries: HashMap::new(),
+        goroutines: HashMap::new(),
         set: ProbeSet::default(),
         notes: Notes::default(),
     };
@@ -75,6 +78,7 @@ pub fn resolve_with(
         let probe = resolver.resume(ProbeId(number), &spec)?;
         resolver.set.probes.push(probe);
     }
+    resolver.follow_goroutines()?;
     leave_shared_to_kernel(&mut resolver.set.probes);
     let sites = resolver.set.probes.iter().map(|p| p.sites.len()).sum();
     limit("places to probe in one run", sites, MAX_SITES as usize)?;
@@ -114,6 +118,8 @@ struct Resolver {
     options: ResolveOptions,
     kernel: Kernel,
     binaries: HashMap<PathBuf, Rc<Binary>>,
+    /// How the goroutines of each Go binary are followed.
+    goroutines: HashMap<PathBuf, Followed>,
     set: ProbeSet,
     notes: Notes,
 }
@@ -135,6 +141,68 @@ impl Resolver {
         let binary = Rc::new(Binary::open(&path)?);
         self.binaries.insert(path, Rc::clone(&binary));
         Ok(binary)
+    }
+
+    /// Offset of goroutines' numbers if visits between these places are matched by goroutine: if all are Go code.
+    fn goroutines(&mut self, places: &[&Place]) -> Option<u64> {
+        let binary = &places.first()?.binary;
+        if places.iter().any(|it| it.binary.path != binary.path) {
+            return None;
+        }
+        let followed = followed(&mut self.goroutines, binary)?;
+        goroutines::matched(followed, places, &mut self.notes)
+    }
+
+    /// Adds a probe for each binary with visits of goroutines.
+    fn follow_goroutines(&mut self) -> Result<(), ResolveError> {
+        let probes = self
+            .set
+            .probes
+            .iter()
+            .filter(|it| it.rule.is_of_goroutine());
+        let mut paths: Vec<PathBuf> = Vec::new();
+        for site in probes.flat_map(|probe| &probe.sites) {
+            if !paths.contains(&site.path) {
+                paths.push(site.path.clone());
+            }
+        }
+        limit(
+            "probes in one run",
+            self.set.probes.len() + paths.len(),
+            MAX_PROBES,
+        )?;
+        for path in paths {
+            if let (Some(Ok(followed)), Some(binary)) =
+                (self.goroutines.get(&path), self.binaries.get(&path))
+            {
+                let probe = self.scheduler(binary, followed)?;
+                self.set.probes.push(probe);
+            }
+        }
+        Ok(())
+    }
+
+    /// The probe that follows a binary's goroutines.
+    fn scheduler(&self, binary: &Rc<Binary>, followed: &Goroutines) -> Result<Probe, ResolveError> {
+        let id = ProbeId(self.set.probes.len() as u16);
+        let mut sites = Vec::new();
+        for (place, layout, role) in goroutines::places(binary, self.kernel, followed)? {
+            let mode = self.options.return_mode;
+            let points = place.points(mode, &layout.registers(), &mut Notes::default())?;
+            let points = points.iter();
+            sites.extend(points.map(|point| self.site(id, &place, point, (&layout, role))));
+        }
+        Ok(Probe {
+            id,
+            spec: goroutines::spec(binary, followed),
+            rule: VisitRule::ByGoroutine,
+            resumes: true,
+            has_id: true,
+            batch: None,
+            sites,
+            begin_fields: Vec::new(),
+            end_fields: Vec::new(),
+        })
     }
 
     /// The places of an endpoint that is no pattern, at least one.
@@ -195,7 +263,12 @@ impl Resolver {
                 merge(spec, &mut probe, more)?;
             }
         } else {
-            let places = self.places(&spec.begin)?;
+            let mut places = self.places(&spec.begin)?;
+            if places.len() > 1
+                && let Some(followed) = followed(&mut self.goroutines, &places[0].binary)
+            {
+                goroutines::keep_go(followed, &mut places, &mut self.notes);
+            }
             let mut refused = None;
             for place in &places {
                 match self.probe_at(id, spec, place) {
@@ -272,7 +345,7 @@ impl Resolver {
                 Ok(probe(
                     id,
                     spec,
-                    VisitRule::UntilNext,
+                    (VisitRule::UntilNext, None),
                     sites,
                     [layout, Layout::default()],
                 ))
@@ -329,14 +402,19 @@ impl Resolver {
                 "give one of them another name",
             ));
         }
-        let rule = match second.id {
-            Some(_) => VisitRule::ById,
-            None => VisitRule::ByThread,
+        let goid = match second.id {
+            Some(_) => None,
+            None => self.goroutines(&[begin, end]),
+        };
+        let rule = match (second.id.is_some(), goid) {
+            (true, _) => VisitRule::ById,
+            (false, Some(_)) => VisitRule::ByGoroutine,
+            (false, None) => VisitRule::ByThread,
         };
         let layouts = [self.layout(spec, first)?, self.layout(spec, second)?];
         let mut sites = self.sites(id, end, &layouts[1], Role::End)?;
         sites.extend(self.sites(id, begin, &layouts[0], Role::Begin)?);
-        Ok(probe(id, spec, rule, sites, layouts))
+        Ok(probe(id, spec, (rule, goid), sites, layouts))
     }
 
     /// From a line to the return of its function.
@@ -360,7 +438,12 @@ impl Resolver {
             .map(|point| self.site(id, place, point, (&layouts[1], Role::End)))
             .collect();
         sites.extend(self.sites(id, place, &layouts[0], Role::Begin)?);
-        Ok(probe(id, spec, VisitRule::ByThread, sites, layouts))
+        let goid = self.goroutines(&[place]);
+        let rule = match goid {
+            Some(_) => VisitRule::ByGoroutine,
+            None => VisitRule::ByThread,
+        };
+        Ok(probe(id, spec, (rule, goid), sites, layouts))
     }
 
     /// A function from entry to return. Arguments that use `retval` are read at the return.
@@ -383,7 +466,12 @@ impl Resolver {
             sites.push(self.site(id, place, &point, (&layouts[1], Role::Return)));
         }
         sites.push(self.site(id, place, &entry, (&layouts[0], Role::Begin)));
-        Ok(probe(id, spec, VisitRule::Call, sites, layouts))
+        let goid = self.goroutines(&[place]);
+        let rule = match goid {
+            Some(_) => VisitRule::GoCall,
+            None => VisitRule::Call,
+        };
+        Ok(probe(id, spec, (rule, goid), sites, layouts))
     }
 
     fn layout(&mut self, spec: &Spec, values: Values) -> Result<Layout, ResolveError> {
@@ -438,6 +526,18 @@ impl Resolver {
             config: layout.config(role, state),
         }
     }
+}
+
+/// How the goroutines of a binary are followed; `None` if it is no Go.
+fn followed<'a>(
+    known: &'a mut HashMap<PathBuf, Followed>,
+    binary: &Binary,
+) -> Option<&'a Followed> {
+    if binary.language != Language::Go {
+        return None;
+    }
+    let entry = known.entry(binary.path.clone());
+    Some(entry.or_insert_with(|| goroutines::look_up(binary)))
 }
 
 /// Pairs every begin place with an end place, and every end place with a begin place.
@@ -555,10 +655,13 @@ fn arity<'a>(
 fn probe(
     id: ProbeId,
     spec: &Spec,
-    rule: VisitRule,
-    sites: Vec<Site>,
+    (rule, goid): (VisitRule, Option<u64>),
+    mut sites: Vec<Site>,
     [begin, end]: [Layout; 2],
 ) -> Probe {
+    for site in &mut sites {
+        site.config.goid = goid.unwrap_or(0);
+    }
     Probe {
         id,
         spec: spec.text.clone(),

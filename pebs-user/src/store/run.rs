@@ -78,6 +78,9 @@ pub struct RunInfo {
     /// Probes that marked when a thread turned to an item (`--resume`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub resumes: Vec<ProbeInfo>,
+    /// Probes that followed goroutines from thread to thread.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub goroutines: Vec<ProbeInfo>,
     /// Length of the intervals of `interval_counts`; null without that table.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count_interval_ns: Option<u64>,
@@ -368,8 +371,21 @@ pub enum VisitRule {
     ById,
     /// From START to the next START on the same thread.
     UntilNext,
+    /// From entry to return of one Go function, matched by goroutine and by the frame's place on its stack, on any
+    /// thread (`BIN:FUNC`).
+    GoCall,
+    /// From START to END in the same goroutine, on any thread.
+    ByGoroutine,
     /// A run of samples of a thread that read the same id: no marks.
     SameId,
+}
+
+impl VisitRule {
+    /// Whether visits move with their goroutine from thread to thread.
+    #[must_use]
+    pub const fn is_of_goroutine(self) -> bool {
+        matches!(self, Self::GoCall | Self::ByGoroutine)
+    }
 }
 
 /// How ids were read, for `trace.json`.

@@ -46,6 +46,8 @@ pub struct SamplesOf<'a> {
     pub visit_id: Option<u64>,
     /// Thread.
     pub tid: Tid,
+    /// Other threads that took the later samples, each with the number of samples before.
+    pub threads: &'a [(usize, Tid)],
     /// The samples; their functions are passed separately.
     pub samples: Samples<'a>,
     /// Whether all samples are known to have the same [`SampleKind`].
@@ -56,6 +58,19 @@ pub struct SamplesOf<'a> {
 }
 
 impl SamplesOf<'_> {
+    /// The thread of sample `n`, and how many samples there are up to the next thread's.
+    #[must_use]
+    pub fn thread(&self, n: usize) -> (Tid, usize) {
+        let next = self.threads.partition_point(|(before, _)| *before <= n);
+        let tid = next
+            .checked_sub(1)
+            .map_or(self.tid, |at| self.threads[at].1);
+        (
+            tid,
+            self.threads.get(next).map_or(usize::MAX, |(at, _)| *at),
+        )
+    }
+
     /// The [`sample_flag`] bits of a sample.
     #[must_use]
     pub fn flags(&self, sample: &BareSample) -> u32 {
@@ -192,10 +207,11 @@ impl SampleBlock {
                     rest.iter().take_while(is_like).count()
                 }
             };
-            let times = like.min(room);
+            let (tid, end) = of.thread(at);
+            let times = like.min(room).min(end - at);
             let common = Common {
                 visit_id: of.visit_id,
-                tid: of.tid,
+                tid,
                 cpu: first.kind.cpu(),
                 event: first.kind.event(),
                 flags: of.flags(&first),
@@ -382,6 +398,7 @@ mod tests {
                     block.keep(&SamplesOf {
                         visit_id: Some(visit_id),
                         tid: Tid(5),
+                        threads: &[],
                         samples,
                         alike: found,
                         near: None,

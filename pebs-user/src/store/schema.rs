@@ -160,7 +160,7 @@ tables! {
         /// The user-space function that blocked; null if unknown.
         function_id: Option<FunctionId>,
         /// `runnable` (preempted), `sleeping`, `uninterruptible`, `stopped` or `dead`; `blocked` if a recording has no more
-        /// detail.
+        /// detail; `parked`: no thread ran the goroutine.
         state: &'a str as Text,
         /// CPU it left.
         cpu_from: Cpu,

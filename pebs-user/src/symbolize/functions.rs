@@ -40,6 +40,8 @@ pub(super) struct Functions {
     resolved: Vec<bool>,
     /// Kernel functions that switch to another thread; few.
     scheduling: Vec<FunctionId>,
+    /// Functions of Go's runtime that park a goroutine.
+    parking: Vec<FunctionId>,
     /// Named kernel functions, except pebs-trace's own work.
     kernel: FxHashMap<FunctionId, Description>,
     /// The same by how the kernel was entered.
@@ -61,6 +63,9 @@ impl Functions {
         self.resolved.push(name.is_some());
         if description.kernel && name.as_deref().is_some_and(is_scheduling) {
             self.scheduling.push(function_id);
+        }
+        if !description.kernel && name.as_deref().is_some_and(|it| PARKING.contains(&it)) {
+            self.parking.push(function_id);
         }
         self.fresh.push(FunctionRow {
             function_id,
@@ -118,6 +123,12 @@ impl Functions {
         self.scheduling.contains(&function)
     }
 
+    /// Whether Go's runtime calls the function only to park a goroutine.
+    #[must_use]
+    pub(super) fn is_parking(&self, function: FunctionId) -> bool {
+        self.parking.contains(&function)
+    }
+
     /// Moves the rows made since the last call to the end of `out`.
     pub(super) fn take_new(&mut self, out: &mut Vec<FunctionRow>) {
         out.append(&mut self.fresh);
@@ -135,6 +146,9 @@ const fn entry_name(entry: KernelEntry) -> Option<&'static str> {
         KernelEntry::Mark => None,
     }
 }
+
+/// Functions by which a goroutine parks: their caller is the reason.
+const PARKING: [&str; 2] = ["runtime.gopark", "runtime.goparkunlock"];
 
 /// The name of a system call of 64-bit code.
 fn system_call(number: u16) -> String {

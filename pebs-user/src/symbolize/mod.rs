@@ -310,6 +310,12 @@ impl Symbolizer {
         self.functions.is_scheduling(function)
     }
 
+    /// Whether Go's runtime calls the function only to park a goroutine.
+    #[must_use]
+    pub fn is_parking(&self, function: FunctionId) -> bool {
+        self.functions.is_parking(function)
+    }
+
     /// The function of pebs-trace's own work; everything that runs during a mark is attributed to it, too.
     pub fn own_function(&mut self) -> FunctionId {
         self.kernel.own_function(&mut self.functions)

@@ -4,6 +4,10 @@ use iced_x86::{Mnemonic, OpKind, Register as Iced};
 
 use super::instruction::{Flow, Instruction};
 
+/// Offset of `stackguard0` in `runtime.g`: behind the bounds of the stack.
+/// Source: src/runtime/runtime2.go of Go.
+const GO_STACK_GUARD: u64 = 0x10;
+
 /// Offset of the stack protector's value in the thread's block. Source: gcc and clang for x86-64 Linux.
 const STACK_PROTECTOR: u64 = 0x28;
 
@@ -131,6 +135,15 @@ pub(crate) fn checks_stack(instruction: &Instruction) -> bool {
         && it.memory_base() == Iced::None
         && it.memory_displacement64() == STACK_PROTECTOR
         && matches!(it.mnemonic(), Mnemonic::Sub | Mnemonic::Xor | Mnemonic::Cmp)
+}
+
+/// Whether an instruction compares the stack pointer with the limit of Go's current goroutine, which r14 points to
+/// from Go 1.17 on.
+pub(crate) fn checks_goroutine_stack(instruction: &Instruction) -> bool {
+    let it = &instruction.0;
+    it.mnemonic() == Mnemonic::Cmp
+        && it.memory_base() == Iced::R14
+        && it.memory_displacement64() == GO_STACK_GUARD
 }
 
 /// Whether code begins with the call that reports a smashed stack, after padding.

@@ -93,7 +93,8 @@ pub struct RecordArgs {
     ///
     /// BIN:FUNC is a visit from entry to return of FUNC. BIN:FUNC(id=EXPR, name=EXPR) also reads the item id and
     /// named arguments. BIN:START..END is a visit from START to END, each one of FUNC, FUNC+OFF, FUNC%return, 0xADDR,
-    /// 0xADDR%return or FILE:LINE; if both read id=, they are matched by it. BIN:FILE:LINE alone lasts until the
+    /// 0xADDR%return or FILE:LINE; if both read id=, they are matched by it, else by thread. Visits in Go are matched by
+    /// goroutine. BIN:FILE:LINE alone lasts until the
     /// return of its function, BIN:START.. until the next START on the same thread. BIN:usdt:PROVIDER:NAME is a USDT
     /// probe, alone or at either end. A FUNC with * is a pattern: all functions that match are one probe. Double
     /// quotes take a BIN or FUNC literally: '"/opt/a:b(c)":"ns::f(int)"'. 'pebs-trace probes BIN' lists functions.

@@ -55,8 +55,9 @@ pub(super) fn run_info(plan: &Plan, origin: KtimeNs) -> RunInfo {
         transport: plan.transport.how.name().to_owned(),
         transport_reason: plan.transport_reason(),
         clock_error: None,
-        probes: probes(&plan.probes, false),
-        resumes: probes(&plan.probes, true),
+        probes: probes(&plan.probes, |it| !it.resumes),
+        resumes: probes(&plan.probes, |it| it.resumes && !it.rule.is_of_goroutine()),
+        goroutines: probes(&plan.probes, |it| it.resumes && it.rule.is_of_goroutine()),
         columns: plan.probes.columns.clone(),
         switches: plan.switches,
         page_faults: plan.page_faults,
@@ -195,10 +196,10 @@ fn note_positions(info: &mut RunInfo, positions: &[(ProbeId, Fell)]) {
     }
 }
 
-/// The probes of items, or (`resumes`) those of `--resume`.
-fn probes(set: &ProbeSet, resumes: bool) -> Vec<ProbeInfo> {
+/// The probes of one kind.
+fn probes(set: &ProbeSet, is_of_kind: impl Fn(&Probe) -> bool) -> Vec<ProbeInfo> {
     let item = set.item.as_ref();
-    let of_kind = set.probes.iter().filter(|it| it.resumes == resumes);
+    let of_kind = set.probes.iter().filter(|it| is_of_kind(it));
     of_kind.map(|it| probe_info(it, item)).collect()
 }
 

@@ -119,6 +119,7 @@ impl Kernel {
             pad: 0,
             sp_adjust: 0,
             step: Step::NONE,
+            goid: 0,
             id,
             count: ArgProgram::NONE,
             named: [ArgProgram::NONE; MAX_ARGS],

@@ -370,6 +370,7 @@ fn panics_are_errors() {
     let of = SamplesOf {
         visit_id: Some(1),
         tid: key.tid,
+        threads: &[],
         samples: samples.samples(),
         alike,
         near: None,

@@ -69,8 +69,8 @@ impl Item {
     }
 }
 
-/// Whether visits nested in a visit of the probe on its thread are part of it: not in an event loop,
-/// where items take turns.
+/// Whether visits nested in a visit of the probe on its thread are part of it: not in an event loop or
+/// with goroutines, where items take turns.
 fn is_nesting(info: &RunInfo, probe_id: u16) -> bool {
     let probe = info.probes.iter().find(|probe| probe.id.0 == probe_id);
     probe.is_some_and(|probe| matches!(probe.rule, VisitRule::Call | VisitRule::ByThread))
