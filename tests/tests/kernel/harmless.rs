@@ -100,47 +100,42 @@ fn instructions_done_by_the_program() {
     assert_eq!(alone.stdout, "wrong 0\n", "{alone}");
     let specs = STEPPED.map(|name| workload.spec(&format!("{name}(id=arg1)")));
     let args: Vec<&str> = specs.iter().flat_map(|it| ["--uprobe", it]).collect();
-    let plain = || Recorder::plain().args(&["--force"]).args(&args);
-    let recording = plain().command(&workload.path, &["50"]);
+    let plain = |args: &[&str]| Recorder::plain().own_pace().args(&["--force"]).args(args);
+    let recording = plain(&args).command(&workload.path, &["50"]);
     check::unharmed(&recording, &alone);
     let trace = recording.trace();
-    assert_complete(&trace);
-    let places = |trace: &Trace, class: &str| {
-        let sites = trace.json["probes"].as_array().expect("probes").iter();
-        let sites = sites.flat_map(|probe| probe["sites"].as_array().expect("sites"));
-        sites.filter(|site| site["class"] == class).count()
-    };
+    assert_complete(&trace, 50 * STEPPED.len());
+    let sites = trace.json["probes"].as_array().expect("probes").iter();
+    let mut sites = sites.flat_map(|probe| probe["sites"].as_array().expect("sites"));
     if machine::kernel(6, 19).is_ok() {
-        assert_eq!(
-            places(&trace, "single_step"),
-            0,
+        assert!(
+            sites.all(|site| site["class"] != "single_step"),
             "{:#}",
             trace.json["probes"]
         );
     }
     // Each mark of both, whichever program is first.
+    let some = [0, 6, 10].map(|n| ["--uprobe", &specs[n]]);
+    let some = some.as_flattened();
     let place = tempfile::tempdir().expect("temporary directory is writable");
     let inner = place.path().join("trace");
     let out = inner.to_string_lossy();
-    let mut words = vec!["-o", &out, "--force"];
-    words.extend(&args);
-    words.push("--");
     let program = workload.path.to_string_lossy();
-    words.extend([&*program, "50"]);
-    let recording = plain().command(&machine::pebs_trace(), &words);
+    let words = [&["-o", &out, "--force"], some, &["--", &program, "20"]].concat();
+    let recording = plain(some).command(&machine::pebs_trace(), &words);
     assert!(
         recording.tool.stdout.starts_with(&alone.stdout),
         "{}",
         recording.tool
     );
-    assert_complete(&recording.trace());
-    assert_complete(&Trace::open(&inner));
+    assert_complete(&recording.trace(), 20 * 3);
+    assert_complete(&Trace::open(&inner), 20 * 3);
 }
 
 /// Every call of the functions of `steps` is a visit with an end.
-fn assert_complete(trace: &Trace) {
+fn assert_complete(trace: &Trace, calls: usize) {
     let visits = trace.visits();
-    assert_eq!(visits.len(), 50 * STEPPED.len());
+    assert_eq!(visits.len(), calls);
     let cut =
         flag::UNWOUND | flag::END_MISSING | flag::OPEN_AT_END | flag::THREAD_ENDED | flag::LOSS;
     let whole = |it: &Visit| it.end_ns.is_some() && !it.has(cut);
