@@ -343,7 +343,7 @@ mod tests {
         let mut out = Vec::new();
         csv(&mut out, &stock()).expect("written");
         let out = String::from_utf8(out).expect("text");
-        assert_eq!(out.lines().next().map(|l| l.split(',').count()), Some(10));
+        assert_eq!(out.lines().next().map(|l| l.split(',').count()), Some(11));
         assert_eq!(quoted("a,\"b\""), "\"a,\"\"b\"\"\"");
     }
 
