@@ -178,3 +178,62 @@ fn one(
     }
     None
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::binary::testing::{Program, compile};
+
+    const SOURCE: &str = r#"
+#define F(name, body) asm(".text\n.p2align 4\n.globl " #name "\n.type " #name ",@function\n" #name ":\n" \
+    ".cfi_startproc\n" body "\n.cfi_endproc\n.size " #name ",.-" #name "\n");
+#define LEAF "mov (%rdi),%rax\n mov %rax,(%rdi)\n ret"
+// The C runtime's own code has no frames.
+F(first, ".skip 200, 0x90\n ret") F(once, LEAF) F(twice, LEAF) F(kept, LEAF) F(joined, LEAF) F(last, LEAF) F(stored, LEAF) F(near, LEAF) F(tail, "mov (%rdi),%rax\n jmp *%rax")
+F(after, "jmp near")
+F(caller, "push %rbx\n .cfi_adjust_cfa_offset 8\n sub $16,%rsp\n .cfi_adjust_cfa_offset 16\n call once\n mov %rax,%rbx\n add $16,%rsp\n"
+    " .cfi_adjust_cfa_offset -16\n test %eax,%eax\n je 1f\n call twice\n push %rax\n pop %rax\n1: call twice\n mov %rdi,%rax\n jmp 2f\n2: call kept\n"
+    " mov $1,%eax\n jmp 3f\n3: test %edi,%edi\n je 4f\n call joined\n4: push %rax\n pop %rax\n call tail\n jmp 5f\n5: call last\n pop %rbx\n .cfi_adjust_cfa_offset -8\n ret")
+void *volatile table[1]; void stored(void); void caller(void);
+int main(int c, char **v) { table[0] = stored; stored(); if (c > 100) caller(); return 0; }
+"#;
+
+    fn marked(program: &Program, name: &str, registers: &[Register]) -> Option<Vec<(String, i64)>> {
+        let binary = program.open();
+        let mut functions = binary.functions.iter();
+        let function = functions.find(|it| it.name == name).expect("defined");
+        let range = binary.extent(function.address).expect("sized");
+        let kernel = Kernel::from_release("6.18");
+        let ends = cheapest(&binary, kernel, &range, registers).expect("clear");
+        let word = |it: &EndSite| it.text.split(' ').next().unwrap_or_default().to_owned();
+        let sites = ends.sites.iter().map(|it| (word(it), it.sp_adjust));
+        (ends.behind_calls > 0).then(|| sites.collect())
+    }
+
+    /// Cheap instructions behind each call, with the way back to the stack pointer at the function's entry; none where
+    /// a call has none, control may come from elsewhere, or the function may be called in other ways.
+    #[test]
+    fn behind_calls() {
+        let program = compile("gcc", SOURCE, &["-O1", "-no-pie"]);
+        let marked = |name| marked(&program, name, &[]);
+        let site = |text: &str, sp_adjust| (text.to_owned(), sp_adjust);
+        assert_eq!(marked("once"), Some(vec![site("je", -24)]));
+        assert_eq!(
+            marked("twice"),
+            Some(vec![site("push", -8), site("jmp", -8)])
+        );
+        assert_eq!(marked("kept"), Some(vec![site("jmp", -8)]));
+        for other in ["joined", "last", "stored", "near", "tail", "main"] {
+            assert_eq!(marked(other), None, "{other}");
+        }
+    }
+
+    /// A result must still be there.
+    #[test]
+    fn results() {
+        let program = compile("gcc", SOURCE, &["-O1", "-no-pie"]);
+        let rax = [Register::RAX];
+        assert!(marked(&program, "once", &rax).is_some());
+        assert!(marked(&program, "kept", &rax).is_none());
+    }
+}
