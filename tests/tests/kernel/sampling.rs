@@ -500,8 +500,9 @@ fn breakpoints_of_another_tool() {
             others > 100,
             "{others}, {with_other} of its own, alone {own}"
         );
+        // Marks are dearer beside single steps, which leave the caches to others.
         assert!(
-            with_other < own + others / 8,
+            with_other < 4 * own,
             "{others}, {with_other} of its own, alone {own}"
         );
     }
