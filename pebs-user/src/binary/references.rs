@@ -71,12 +71,13 @@ impl References {
     }
 
     fn code(&mut self, code: &[u8], at: u64, starts: &Starts) {
-        // Fields follow an opcode of one byte or two.
-        for (field, bytes) in (at.wrapping_add(2)..).zip(code.windows(6)) {
-            let (opcode, word) = bytes.split_at(2);
+        for (index, word) in code.windows(4).enumerate() {
+            let field = at.wrapping_add(index as u64);
+            // One byte or two; fewer at the section's start.
+            let opcode = &code[index.saturating_sub(2)..index];
             let distance = number(word).cast_signed();
             // Padding in front of a function is a nop that ends in zeros.
-            if distance == 0 && !matches!(opcode, [_, 0xe8 | 0xe9] | [0x0f, 0x80..=0x8f]) {
+            if distance == 0 && !matches!(opcode, [.., 0xe8 | 0xe9] | [0x0f, 0x80..=0x8f]) {
                 continue;
             }
             let next = field.wrapping_add(4);

@@ -21,9 +21,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
-use super::body::{self, Body};
 use pebs_common::condition::Condition;
 
+use super::body::{self, Body};
 use crate::arch::unwind::RETURN_ADDRESS_BYTES;
 use crate::arch::{EntryClass, Flow, Instruction, Kernel, Register, idioms};
 use crate::binary::elf::Binary;

@@ -56,11 +56,10 @@ pub(super) struct Point {
     pub readable: bool,
 }
 
-/// Addresses at which the program goes on after the instruction at an address.
-fn goes_on(binary: &Binary, address: u64) -> Vec<u64> {
+/// The instruction at an address.
+fn instruction(binary: &Binary, address: u64) -> Option<Instruction> {
     let bytes = binary.bytes(&(address..address.saturating_add(LONGEST)));
-    let (code, _) = decode(bytes, address);
-    code.first().map_or_else(Vec::new, |it| it.goes_on().into())
+    decode(bytes, address).0.first().copied()
 }
 
 /// Kind of place.
@@ -479,11 +478,12 @@ impl Place {
                 "it lies outside the file",
             )
         })?;
+        let instruction = instruction(&self.binary, address);
         Ok(Point {
             address,
             file_offset,
             uretprobe: false,
-            goes_on: goes_on(&self.binary, address),
+            goes_on: instruction.map_or_else(Vec::new, |it| it.goes_on().into()),
             class,
             text,
             label: label(&self.binary, address),
@@ -491,25 +491,20 @@ impl Place {
             semaphore_offset: 0,
             condition: None,
             passed: 0.0,
-            step: self.step(address, class),
+            step: instruction.map_or(Step::NONE, |it| self.step(&it, class)),
             readable: true,
         })
     }
 
     /// How the mark program does an instruction of this class.
-    fn step(&self, address: u64, class: EntryClass) -> Step {
+    fn step(&self, instruction: &Instruction, class: EntryClass) -> Step {
         if class != EntryClass::InProgram {
             return Step::NONE;
         }
-        let bytes = self
-            .binary
-            .bytes(&(address..address.saturating_add(LONGEST)));
-        let (code, _) = decode(bytes, address);
-        let instruction = code.first().map(|it| body::bytes(&self.binary, it));
-        let step = instruction.and_then(arch::step).unwrap_or(Step::NONE);
+        let step = arch::step(body::bytes(&self.binary, instruction));
         Step {
-            place: address % PAGE,
-            ..step
+            place: instruction.address() % PAGE,
+            ..step.unwrap_or(Step::NONE)
         }
     }
 

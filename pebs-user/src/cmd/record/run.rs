@@ -12,7 +12,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
-use pebs_common::config::{KernelCode, OwnBreakpoints, PageOffsets};
+use pebs_common::config::{KernelCode, OwnBreakpoints, PageOffsets, step_kind};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use cpus::next;
@@ -371,12 +371,14 @@ fn own_breakpoints(plan: &Plan) -> OwnBreakpoints {
     let mut events = plan.events.iter().chain(counted);
     let hardware = events.any(|it| matches!(it.class, EventClass::Breakpoint { .. }));
     let returns = sites().any(|site| site.uretprobe);
-    // Uretprobes have places of their own, by which own breakpoints can't be told.
-    let first = match returns {
+    // A `ret` that the mark program does leads anywhere.
+    let leads_anywhere = sites().any(|site| site.config.step.kind == step_kind::RETURN);
+    let first = |unknown: bool| match unknown {
         true => PageOffsets::ALL,
         false => PageOffsets::NONE,
     };
-    let (mut places, mut stands) = (first, first);
+    // Uretprobes have places of their own, by which own breakpoints can't be told.
+    let (mut places, mut stands) = (first(returns), first(returns || leads_anywhere));
     for site in sites() {
         places.add(site.address);
         stands.add(site.address);
