@@ -138,3 +138,12 @@ pub struct StackId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ResetValue(pub NonZeroU64);
+
+impl ResetValue {
+    /// This many of it.
+    #[must_use]
+    pub fn times(self, times: f64) -> Self {
+        let value = (self.0.get() as f64 * times) as u64;
+        Self(NonZeroU64::new(value).unwrap_or(NonZeroU64::MIN))
+    }
+}

@@ -63,12 +63,12 @@ impl BulkCounters {
 
     /// Every counter.
     pub(super) fn iter(&self) -> impl Iterator<Item = &PerfEvent> {
-        self.shared().map(|event| &**event)
+        self.0.iter().map(|event| &**event)
     }
 
-    /// Every counter, to be kept elsewhere.
-    pub(super) fn shared(&self) -> impl Iterator<Item = &Arc<PerfEvent>> {
-        self.0.iter()
+    /// Every counter with its distance between samples in reset values.
+    pub(super) fn shared(&self) -> impl Iterator<Item = (&Arc<PerfEvent>, f64)> {
+        self.0.iter().map(|counter| (counter, 1.0))
     }
 
     /// Stops all counters. A counter that can't be stopped ends when it is dropped.

@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use perf_event_open_sys::bindings::perf_event_attr;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::binary::process;
 use crate::collect::bulk::unseen_events::RestRings;
@@ -15,15 +15,23 @@ use crate::units::{Cpu, Pid, ResetValue, Tid};
 /// An opened event and its program. Dropping it ends both.
 pub(super) struct Attached {
     pub event: Arc<PerfEvent>,
+    /// Its distance between samples in reset values.
+    pub times: f64,
     pub _link: BpfLink,
+}
+
+impl Attached {
+    const fn shared(&self) -> (&Arc<PerfEvent>, f64) {
+        (&self.event, self.times)
+    }
 }
 
 /// How to open a counter of an event.
 pub(super) struct Recipe<'a> {
     /// Name of the event, for messages.
     pub name: &'a str,
-    /// Settings of the counters that a target needs.
-    pub attrs: &'a dyn Fn(Target) -> Vec<perf_event_attr>,
+    /// Settings of the counters that a target needs, with their distances between samples in reset values.
+    pub attrs: &'a dyn Fn(Target) -> Vec<(perf_event_attr, f64)>,
     /// Program that runs at each sample.
     pub program: BorrowedFd<'a>,
     /// Rings of the samples that the program does not see; `None`: it sees all.
@@ -35,7 +43,7 @@ pub(super) struct Recipe<'a> {
 impl Recipe<'_> {
     fn open(&self, target: Target) -> Result<Vec<Attached>, SessionError> {
         let attrs = (self.attrs)(target).into_iter();
-        let open = |attr| {
+        let open = |(attr, times): (perf_event_attr, f64)| {
             let event = PerfEvent::open(&attr, target, self.name)?;
             if let (Some(rest), Target::Cpu(cpu) | Target::ThreadOnCpu(_, cpu)) =
                 (self.rest, target)
@@ -45,6 +53,7 @@ impl Recipe<'_> {
             let link = event.attach(self.program, None)?;
             Ok(Attached {
                 event: Arc::new(event),
+                times,
                 _link: link,
             })
         };
@@ -131,6 +140,16 @@ impl Counters {
             .filter(|tid| !self.threads.contains(tid))
     }
 
+    /// Number of threads with a counter of their own.
+    pub(super) const fn threads(&self) -> usize {
+        self.threads.len()
+    }
+
+    /// Distance between samples of the first counter, in reset values.
+    pub(super) fn first_distance(&self) -> Option<f64> {
+        self.attached.first().map(|it| it.times)
+    }
+
     /// Adds counters of the same event.
     pub(super) fn extend(&mut self, other: Self) {
         self.attached.extend(other.attached);
@@ -141,12 +160,12 @@ impl Counters {
     pub(super) fn close_on(&mut self, cpus: &[Cpu]) {
         let is_of = |it: &Attached| it.event.cpu().is_some_and(|cpu| cpus.contains(&cpu));
         let ended: Vec<_> = self.attached.extract_if(.., |it| is_of(it)).collect();
-        self.closed = times_of(ended.iter().map(|it| &*it.event), self.closed);
+        self.closed = times_of(ended.iter().map(Attached::shared), self.closed);
     }
 
     /// Sum of values and times, including closed counters; `None` if none can be read.
     pub(super) fn times(&self) -> Option<Times> {
-        times_of(self.iter(), self.closed)
+        times_of(self.shared(), self.closed)
     }
 
     pub(super) const fn is_empty(&self) -> bool {
@@ -155,12 +174,12 @@ impl Counters {
 
     /// Every counter.
     pub(super) fn iter(&self) -> impl Iterator<Item = &PerfEvent> {
-        self.shared().map(|event| &**event)
+        self.shared().map(|(event, _)| &**event)
     }
 
-    /// Every counter, to be kept elsewhere.
-    pub(super) fn shared(&self) -> impl Iterator<Item = &Arc<PerfEvent>> {
-        self.attached.iter().map(|attached| &attached.event)
+    /// Every counter with its distance between samples in reset values.
+    pub(super) fn shared(&self) -> impl Iterator<Item = (&Arc<PerfEvent>, f64)> {
+        self.attached.iter().map(Attached::shared)
     }
 
     /// Starts all.
@@ -177,7 +196,8 @@ impl Counters {
 
     /// Changes the reset value of counters on CPUs.
     pub(super) fn set_reset(&self, reset: ResetValue) -> Result<(), ControlError> {
-        self.iter().try_for_each(|event| event.set_reset(reset))
+        self.shared()
+            .try_for_each(|(event, times)| event.set_reset(reset.times(times)))
     }
 
     /// Changes the reset value of the counters of processes' threads. `recipe` has the new value, and `pids` are
@@ -211,13 +231,20 @@ impl Counters {
             .any(|tid| is_wanted(only, tid) && !self.threads.contains(&tid))
     }
 
-    /// Opens the counters of all threads anew, each with its own; the old ones are stopped after the new ones count.
+    /// Opens the counters of all threads anew, each with its own, or those of the CPUs if there are no processes; the old
+    /// ones are stopped after the new ones count.
     pub(super) fn open_anew(
         &mut self,
         recipe: &Recipe<'_>,
         pids: &[Pid],
     ) -> Result<(), SessionError> {
-        let mut new = Self::on_processes(recipe, pids)?;
+        let mut new = match pids {
+            [] => {
+                let cpus: FxHashSet<Cpu> = self.iter().filter_map(PerfEvent::cpu).collect();
+                Self::on_cpus(recipe, &cpus)?
+            }
+            _ => Self::on_processes(recipe, pids)?,
+        };
         new.enable()?;
         self.disable();
         new.closed = self.times();
@@ -245,19 +272,20 @@ fn is_wanted(only: &[Tid], tid: Tid) -> bool {
 }
 
 /// Sum of values and times of an event's counters, added to `before`. All counters of one thread (per CPU or kind
-/// of cores) are enabled while it runs anywhere: that time counts once.
+/// of cores) are enabled while it runs anywhere, and those that sample together all the time: that counts once.
 pub(super) fn times_of<'a>(
-    counters: impl Iterator<Item = &'a PerfEvent>,
+    counters: impl Iterator<Item = (&'a Arc<PerfEvent>, f64)>,
     before: Option<Times>,
 ) -> Option<Times> {
     let (mut all, mut of_threads) = (before, FxHashMap::<Tid, u64>::default());
-    for counter in counters {
+    for (counter, distance) in counters {
         let Ok(times) = counter.times() else { continue };
+        let part = |of: u64| (of as f64 / distance).round() as u64;
         let all = all.get_or_insert_default();
-        all.value += times.value;
-        all.running_ns += times.running_ns;
+        all.value += part(times.value);
+        all.running_ns += part(times.running_ns);
         match counter.thread() {
-            None => all.enabled_ns += times.enabled_ns,
+            None => all.enabled_ns += part(times.enabled_ns),
             Some(tid) => {
                 let enabled = of_threads.entry(tid).or_default();
                 *enabled = times.enabled_ns.max(*enabled);
@@ -283,6 +311,7 @@ mod tests {
         };
         let attached = vec![Attached {
             event: Arc::new(event),
+            times: 1.0,
             _link: BpfLink::of_event(),
         }];
         let mut counters = Counters {

@@ -32,6 +32,8 @@ const SHARE: f64 = 0.005;
 /// A counter with what was counted at its last change, and the distance since.
 struct Varied {
     counter: Arc<PerfEvent>,
+    /// Its mean distance in reset values.
+    times: f64,
     value: u64,
     distance: u64,
 }
@@ -47,8 +49,8 @@ impl Varied {
         let Some(samples) = events.checked_div(self.distance).filter(|it| *it > 0) else {
             return false;
         };
-        distances.counted(events, samples);
-        let distance = distances.draw();
+        distances.counted((events as f64 / self.times) as u64, samples);
+        let distance = distances.draw(self.times);
         let drawn = std::num::NonZeroU64::new(distance).map(ResetValue);
         let changed = drawn.is_some_and(|reset| self.counter.set_reset(reset).is_ok());
         self.value = times.value;
@@ -160,7 +162,7 @@ impl Held<'_> {
         &mut self,
         event: EventId,
         reset: ResetValue,
-        counters: impl Iterator<Item = &'a Arc<PerfEvent>>,
+        counters: impl Iterator<Item = (&'a Arc<PerfEvent>, f64)>,
     ) {
         if let Some(of) = self.varied(event) {
             of.distances.set_mean(reset.0.get());
@@ -174,13 +176,14 @@ impl Held<'_> {
         &mut self,
         event: EventId,
         reset: ResetValue,
-        counters: impl Iterator<Item = &'a Arc<PerfEvent>>,
+        counters: impl Iterator<Item = (&'a Arc<PerfEvent>, f64)>,
     ) {
         if let Some(of) = self.varied(event) {
-            of.counters.extend(counters.map(|counter| Varied {
+            of.counters.extend(counters.map(|(counter, times)| Varied {
                 value: counter.times().map_or(0, |it| it.value),
                 counter: Arc::clone(counter),
-                distance: reset.0.get(),
+                times,
+                distance: reset.times(times).0.get(),
             }));
         }
     }

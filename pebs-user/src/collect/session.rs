@@ -21,6 +21,7 @@ use crate::collect::programs::{Log, Programs, Settings};
 use crate::pmu::attr::{Faults, ResolvedEvent, calibrator, page_faults};
 use crate::pmu::counted::{self, CountedEvent};
 use crate::pmu::host::{Host, KernelVersion};
+use crate::pmu::jitter;
 use crate::pmu::open::{
     BpfLink, Ended, Keeper, PerfEvent, READ_FORMAT, Target, Times, UprobeAt, UprobePmu,
     UprobeScope, UprobeSite, open_uprobe,
@@ -60,6 +61,12 @@ const LAST_TICK: ResetValue = ResetValue(NonZeroU64::new(500_000).expect("not ze
 /// After a look for threads without a counter of their own there is none for this many times as long as it took.
 const FOLLOW_REST: u32 = 200;
 
+/// Looks at which no new thread was found before each thread gets several clocks; twice as many after each change back.
+const CALM: u32 = 2;
+
+/// Most threads that get several clocks.
+const MOST_THREADS: usize = 64;
+
 /// Maximum time for that tick.
 const LAST_TICKS: Duration = Duration::from_millis(1);
 
@@ -87,8 +94,8 @@ pub(crate) struct SessionPlan<'a> {
     pub ring_bytes: u32,
     /// How far distances between samples vary, percent; 0: they are equal.
     pub jitter: f64,
-    /// Expected cost of a sample, ns; 0 if it is unknown.
-    pub sample_ns: f64,
+    /// Expected cost of a sample, ns; `None` if it is unknown.
+    pub sample_ns: Option<f64>,
     /// How samples are read from the kernel.
     pub transport: Transport,
     /// Whether to record switches.
@@ -161,6 +168,9 @@ pub(crate) struct Session {
     jitter: Option<Jitter>,
     /// When threads without a counter of their own are looked for next.
     follow: Instant,
+    /// Looks since one was found, and how many have to pass before threads get several clocks.
+    calm: u32,
+    patience: u32,
     faults: Counters,
     clocks: Counters,
     /// Counters of events that are counted for each visit.
@@ -256,6 +266,8 @@ impl Session {
             counting: plan.counting,
             jitter: None,
             follow: Instant::now(),
+            calm: 0,
+            patience: CALM,
             faults: Counters::default(),
             clocks: Counters::default(),
             counted: CountedCounters::default(),
@@ -370,7 +382,7 @@ impl Session {
         cpus: &[Cpu],
     ) -> Result<Counters, SessionError> {
         let event = &plan.events[usize::from(id.0)];
-        let attrs = |target| self.attrs(event, id, target);
+        let attrs = |target| self.attrs(plan, id, target);
         let recipe = Recipe {
             name: &event.name,
             attrs: &attrs,
@@ -404,6 +416,21 @@ impl Session {
             self.bulk_rings.extend(rings);
         }
         self.open(plan, id, cpus)
+    }
+
+    /// Counters of an event that sample together.
+    ///
+    /// A thread inherits counters at the start of their distances, and several clocks have longer ones: where threads
+    /// come and go there is one clock, so that short lives have samples. Many threads disturb each other's samples anyway.
+    fn together(&self, plan: &SessionPlan<'_>, id: EventId) -> &'static [f64] {
+        let event = &plan.events[usize::from(id.0)];
+        let apart = !plan.pids.is_empty() && self.calm < self.patience;
+        let percent = if self.counting || apart {
+            0.0
+        } else {
+            plan.jitter
+        };
+        jitter::together(event, self.reset(plan, id), percent, plan.sample_ns)
     }
 
     /// Rings of the samples that an event's program does not see; `None` if it sees all.
@@ -459,13 +486,13 @@ impl Session {
     }
 
     /// Settings of an event with the reset value in force.
-    fn attrs(&self, event: &ResolvedEvent, id: EventId, target: Target) -> Vec<perf_event_attr> {
-        let mut attrs = event.attrs_for(target);
-        if let Some(reset) = self.resets.get(usize::from(id.0)).copied().flatten() {
-            for attr in &mut attrs {
-                attr.__bindgen_anon_1.sample_period = reset.0.get();
-            }
-        }
+    fn attrs(
+        &self,
+        plan: &SessionPlan<'_>,
+        id: EventId,
+        target: Target,
+    ) -> Vec<(perf_event_attr, f64)> {
+        let mut attrs = plan.events[usize::from(id.0)].attrs_for(target);
         if self.settings.only_threads {
             for attr in &mut attrs {
                 attr.set_inherit(0);
@@ -478,7 +505,16 @@ impl Session {
                 attr.set_precise_ip(0);
             }
         }
-        attrs
+        let reset = self.reset(plan, id);
+        let together = self.together(plan, id).iter();
+        let each = together.flat_map(|times| attrs.iter().map(|attr| (*attr, *times)));
+        let mut all: Vec<_> = each.collect();
+        if !self.counting {
+            for (attr, times) in &mut all {
+                attr.__bindgen_anon_1.sample_period = reset.times(*times).0.get();
+            }
+        }
+        all
     }
 
     fn open_faults(&self, plan: &SessionPlan<'_>, cpus: &[Cpu]) -> Result<Counters, SessionError> {
@@ -486,7 +522,7 @@ impl Session {
         for &which in Faults::needed(plan.interference) {
             let recipe = Recipe {
                 name: which.name(),
-                attrs: &|target| vec![page_faults(which, target)],
+                attrs: &|target| vec![(page_faults(which, target), 1.0)],
                 program: self.programs.page_fault(which)?,
                 rest: None,
                 only: plan.threads,
@@ -519,9 +555,9 @@ impl Session {
         if changed.is_err() {
             self.resets[index] = former;
             let former = former.unwrap_or(plan.events[index].reset);
-            for counter in self.events[index].iter() {
+            for (counter, times) in self.events[index].shared() {
                 // One that refuses this too has ended.
-                let _ = counter.set_reset(former);
+                let _ = counter.set_reset(former.times(times));
             }
         }
         if let Some(held) = &mut held {
@@ -544,12 +580,21 @@ impl Session {
         id: EventId,
         reset: ResetValue,
     ) -> Result<(), SessionError> {
-        if plan.pids.is_empty() {
-            return Ok(self.events[usize::from(id.0)].set_reset(reset)?);
+        let counters = &self.events[usize::from(id.0)];
+        let first = self.together(plan, id).first().copied();
+        let others = counters
+            .first_distance()
+            .is_some_and(|it| Some(it) != first);
+        if plan.pids.is_empty() && !others {
+            return Ok(counters.set_reset(reset)?);
         }
-        let pids = self.programs.traced()?;
-        self.with_recipe(plan, id, |counters, recipe| {
-            counters.change(recipe, &pids, reset)
+        let pids = match plan.pids {
+            [] => Vec::new(),
+            _ => self.programs.traced()?,
+        };
+        self.with_recipe(plan, id, |counters, recipe| match others {
+            true => counters.open_anew(recipe, &pids),
+            false => counters.change(recipe, &pids, reset),
         })
     }
 
@@ -563,7 +608,7 @@ impl Session {
         let index = usize::from(id.0);
         let mut counters = std::mem::take(&mut self.events[index]);
         let event = &plan.events[index];
-        let attrs = |target| self.attrs(event, id, target);
+        let attrs = |target| self.attrs(plan, id, target);
         let changed = self.programs.sample(id).map_err(SessionError::from);
         let changed = changed.and_then(|program| {
             let recipe = Recipe {
@@ -585,7 +630,8 @@ impl Session {
         self.jitter.is_some() && !plan.pids.is_empty() && plan.transport == Transport::Bpf
     }
 
-    /// Gives threads that inherited a counter one of their own: the kernel keeps the distance of an inherited one.
+    /// Gives threads that inherited a counter one of their own: the kernel keeps the distance of an inherited one. If
+    /// there was none for a while, each thread gets the clocks that sample together.
     ///
     /// # Errors
     /// The kernel refused; the inherited counters remain.
@@ -595,9 +641,25 @@ impl Session {
             return Ok(());
         }
         let pids = self.programs.traced()?;
+        let inherited = |it: &Counters| it.are_inherited(&pids, plan.threads);
+        let inherit = self.events.iter().any(inherited);
+        let many = self.events.iter().any(|it| it.threads() > MOST_THREADS);
+        if inherit || many {
+            if self.calm >= self.patience {
+                self.patience = self.patience.saturating_mul(2);
+            }
+            self.calm = 0;
+        } else {
+            self.calm = self.calm.saturating_add(1);
+        }
         for n in 0..self.events.len() {
             let id = EventId(n as u8);
-            if self.events[n].are_inherited(&pids, plan.threads) {
+            let first = self.together(plan, id).first().copied();
+            if inherit
+                || self.events[n]
+                    .first_distance()
+                    .is_some_and(|it| Some(it) != first)
+            {
                 self.with_recipe(plan, id, |counters, recipe| {
                     counters.open_anew(recipe, &pids)
                 })?;
@@ -616,7 +678,7 @@ impl Session {
         if self.counting {
             return;
         }
-        self.jitter = Jitter::start(plan.events, plan.jitter, plan.sample_ns);
+        self.jitter = Jitter::start(plan.events, plan.jitter, plan.sample_ns.unwrap_or(0.0));
         let Some(jitter) = &self.jitter else { return };
         let mut held = jitter.hold();
         for n in 0..plan.events.len() {
@@ -627,6 +689,15 @@ impl Session {
                 Transport::Bulk => held.set(id, reset, self.bulk[n].shared()),
             }
         }
+    }
+
+    /// Most counters that sample an event together.
+    #[must_use]
+    pub(crate) fn clocks(&self, plan: &SessionPlan<'_>) -> usize {
+        let ids = (0..plan.events.len()).map(|n| EventId(n as u8));
+        ids.map(|id| self.together(plan, id).len())
+            .max()
+            .unwrap_or(1)
     }
 
     /// How often distances were drawn so far; `None` if they are equal.
@@ -642,7 +713,7 @@ impl Session {
         }
         let recipe = Recipe {
             name: "clock calibrator",
-            attrs: &|_| vec![calibrator(FIRST_CLOCK_PERIOD_NS)],
+            attrs: &|_| vec![(calibrator(FIRST_CLOCK_PERIOD_NS), 1.0)],
             program: self.programs.clock()?,
             rest: None,
             only: &[],
@@ -657,7 +728,7 @@ impl Session {
         };
         let recipe = Recipe {
             name: "clock of intervals",
-            attrs: &|_| vec![calibrator(interval.as_nanos() as u64)],
+            attrs: &|_| vec![(calibrator(interval.as_nanos() as u64), 1.0)],
             program: self.programs.tick()?,
             rest: None,
             only: &[],
@@ -814,7 +885,7 @@ impl Session {
     #[must_use]
     pub(crate) fn times(&self) -> Vec<Option<Times>> {
         let by_program = self.events.iter().map(Counters::times);
-        let bulk = (self.bulk.iter()).map(|counters| times_of(counters.iter(), None));
+        let bulk = (self.bulk.iter()).map(|counters| times_of(counters.shared(), None));
         by_program.chain(bulk).collect()
     }
 

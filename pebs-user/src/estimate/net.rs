@@ -19,7 +19,9 @@
 //! (`MEASURED_OFF`). So where items are long, or differ by much more than a sample costs, the measured value remains.
 //!
 //! If distances between samples vary (`--jitter`), each R holds for a while: the two probabilities are means over the
-//! range of R, in which all are in force equally long.
+//! range of R, in which all are in force equally long. If m clocks sample together, each every mR, an item that takes n
+//! ns by itself has j samples with the probability n/w B(j; m, w/mR), where w = n + jc is what it lasts and B the binomial
+//! distribution: the samples of a queue that each sample makes longer.
 //!
 //! Assumption: the event advances like time (a clock, cycles), and its phase is independent of the items.
 //! *Worked number*: items of 11 us with their marks, R = 100 us, c = 17 us: one in 8 has a sample and lasts 28 us.
@@ -146,8 +148,7 @@ impl Stratum {
 pub(crate) struct Learner {
     measured: SampleCost,
     cost: SampleCost,
-    /// Distances between samples, of a mean of 1.
-    distances: Vec<f64>,
+    spacing: Spacing,
     /// Strata by probe.
     strata: Vec<[Stratum; STRATA]>,
     /// Number of visits with a sample.
@@ -157,14 +158,13 @@ pub(crate) struct Learner {
 }
 
 impl Learner {
-    /// Returns a learner that knows only the cost measured before the run. `jitter`: how far distances between samples
-    /// vary, as a share.
+    /// Returns a learner that knows only the cost measured before the run.
     #[must_use]
-    pub(crate) fn new(measured: SampleCost, jitter: f64) -> Self {
+    pub(crate) fn new(measured: SampleCost, spacing: Spacing) -> Self {
         Self {
             measured,
             cost: measured,
-            distances: distances(jitter),
+            spacing,
             strata: Vec::new(),
             sampled: 0,
             due: ENOUGH as u64,
@@ -206,7 +206,7 @@ impl Learner {
         let (mut found, mut from) = (Vec::new(), 0);
         for strata in &self.strata {
             for j in 0..STRATA - 1 {
-                if let Some(estimate) = compare(strata, j, &self.distances, before.ns) {
+                if let Some(estimate) = compare(strata, j, &self.spacing, before.ns) {
                     found.push(estimate);
                     from += strata[j + 1].came;
                 }
@@ -263,7 +263,7 @@ type Weighed = (f64, f64);
 fn compare(
     strata: &[Stratum; STRATA],
     j: usize,
-    distances: &[f64],
+    spacing: &Spacing,
     first_guess: f64,
 ) -> Option<Estimate> {
     let (fewer, more) = (&strata[j].values, &strata[j + 1].values);
@@ -273,7 +273,7 @@ fn compare(
     let mut cost = first_guess;
     let mut sides = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        let of = |values, samples| weighed(values, samples, j, distances, cost);
+        let of = |values, samples| weighed(values, samples, j, spacing, cost);
         sides = (of(fewer, j), of(more, j + 1));
         cost += shift(&sides.0, &sides.1)?;
     }
@@ -315,17 +315,90 @@ fn compare(
     })
 }
 
-/// Equally likely distances between samples whose mean number of samples is that of a distance of 1.
-fn distances(jitter: f64) -> Vec<f64> {
-    if jitter <= 0.0 {
-        return vec![1.0];
+/// How samples follow each other.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spacing {
+    /// Distances that are in force for a while each, all equally likely; a reset value in the mean.
+    distances: [f64; DISTANCES],
+    /// Several clocks that sample together instead, and the reset value from which on they do, ns.
+    clocks: Option<(u32, f64)>,
+}
+
+/// Chances that an item has j and j + 1 samples, not to scale, or that it is too short for j.
+struct Chances {
+    few: f64,
+    many: f64,
+    too_short: bool,
+}
+
+impl Default for Spacing {
+    /// Equal distances.
+    fn default() -> Self {
+        Self::varied(0.0)
     }
-    let middle = |n: usize| (n as f64 + 0.5) / DISTANCES as f64;
-    let around: Vec<f64> = (0..DISTANCES)
-        .map(|n| 1.0 + jitter * (2.0 * middle(n) - 1.0))
-        .collect();
-    let rate = around.iter().map(|it| it.recip()).sum::<f64>() / DISTANCES as f64;
-    around.iter().map(|it| it * rate).collect()
+}
+
+impl Spacing {
+    /// Distances that vary by this share.
+    #[must_use]
+    pub fn varied(jitter: f64) -> Self {
+        let middle = |n: usize| (n as f64 + 0.5) / DISTANCES as f64;
+        let around: [f64; DISTANCES] =
+            std::array::from_fn(|n| 1.0 + jitter * (2.0 * middle(n) - 1.0));
+        let rate = around.iter().map(|it| it.recip()).sum::<f64>() / DISTANCES as f64;
+        Self {
+            distances: around.map(|it| it * rate),
+            clocks: None,
+        }
+    }
+
+    /// The same, with this many clocks that sample together from a reset value on, each at a distance of as many reset
+    /// values.
+    #[must_use]
+    pub const fn with_clocks(mut self, clocks: u32, from_ns: f64) -> Self {
+        self.clocks = Some((clocks, from_ns));
+        self
+    }
+
+    /// Chances of an item that takes `own` ns by itself, where samples take `cost` ns each and the reset value is
+    /// `interval` ns.
+    fn chances(&self, own: f64, j: usize, interval: f64, cost: f64) -> Chances {
+        if let Some((clocks, _)) = self.clocks.filter(|(_, from)| interval >= *from) {
+            return Chances {
+                few: of_clocks(clocks, own, j, interval, cost),
+                many: of_clocks(clocks, own, j + 1, interval, cost),
+                too_short: own <= 0.0,
+            };
+        }
+        let (mut few, mut many, mut short) = (0.0, 0.0, 0);
+        for distance in self.distances {
+            let between = distance * interval - cost;
+            if between > 0.0 {
+                let way = own / between - j as f64;
+                few += (1.0 - way.abs()).max(0.0);
+                many += (1.0 - (way - 1.0).abs()).max(0.0);
+                short += usize::from(way < 0.0);
+            }
+        }
+        Chances {
+            few,
+            many,
+            too_short: short == DISTANCES,
+        }
+    }
+}
+
+/// Chance that this many clocks make j samples in an item.
+fn of_clocks(clocks: u32, own: f64, j: usize, interval: f64, cost: f64) -> f64 {
+    let lasts = own + j as f64 * cost;
+    let clocks = f64::from(clocks);
+    let each = lasts / (clocks * interval);
+    if own <= 0.0 || each >= 1.0 {
+        return 0.0;
+    }
+    let ways = (0..j).map(|n| (clocks - n as f64) / (n as f64 + 1.0));
+    let chance = each.powi(j as i32) * (1.0 - each).powf(clocks - j as f64);
+    own / lasts * ways.product::<f64>() * chance
 }
 
 /// Times of visits with `samples` samples, without the cost of these; only visits that likely have j or j + 1,
@@ -334,30 +407,24 @@ fn weighed(
     values: &[(f32, f32)],
     samples: usize,
     j: usize,
-    distances: &[f64],
+    spacing: &Spacing,
     cost: f64,
 ) -> Vec<Weighed> {
     let of = |&(ns, interval): &(f32, f32)| {
         let own = f64::from(ns) - samples as f64 * cost;
-        let (interval, j) = (f64::from(interval), j as f64);
+        let interval = f64::from(interval);
         if interval <= cost {
             return None;
         }
-        // Sums of the chances of j and of j + 1 samples, and how many distances give fewer.
-        let (mut few, mut many, mut fewer) = (0.0, 0.0, 0);
-        for distance in distances {
-            let between = distance * interval - cost;
-            if between > 0.0 {
-                let way = own / between - j;
-                few += (1.0 - way.abs()).max(0.0);
-                many += (1.0 - (way - 1.0).abs()).max(0.0);
-                fewer += usize::from(way < 0.0);
-            }
-        }
+        let Chances {
+            few,
+            many,
+            too_short,
+        } = spacing.chances(own, j, interval, cost);
         let all = many / WAY * (1.0 - WAY);
-        match samples as f64 > j {
+        match samples > j {
             // Values below 0 come from the spread of the cost: without them the cost would be too high.
-            true => (few > all || fewer == distances.len()).then_some((own, 1.0)),
+            true => (few > all || too_short).then_some((own, 1.0)),
             false => (many > 0.0 && few > all).then(|| (own, many / few)),
         }
     };
@@ -412,8 +479,9 @@ mod tests {
         mut length: impl FnMut(&mut SplitMix64) -> f64,
     ) -> SampleCost {
         let mut random = SplitMix64::new(3);
-        let mut learner = Learner::new(SampleCost::measured(12_000.0, 1_000.0), jitter);
-        let among = distances(jitter);
+        let spacing = Spacing::varied(jitter);
+        let mut learner = Learner::new(SampleCost::measured(12_000.0, 1_000.0), spacing);
+        let among = spacing.distances;
         let mut distance = INTERVAL;
         // Time until the next sample.
         let mut next = 50_000.0;
@@ -482,6 +550,57 @@ mod tests {
         }
     }
 
+    /// Several clocks: samples come in any number, one soon after another.
+    #[test]
+    fn clocks_together() {
+        const CLOCKS: [f64; 8] = [6.9, 7.2, 7.5, 7.9, 8.3, 8.6, 8.9, 9.3];
+        for length in [3_000, 11_000, 40_000, 150_000] {
+            let mut random = SplitMix64::new(5);
+            let measured = SampleCost::measured(12_000.0, 1_000.0);
+            let mut learner = Learner::new(measured, Spacing::varied(0.9).with_clocks(8, INTERVAL));
+            let mut next = CLOCKS.map(|it| it * f64::from(random.below(100_000)));
+            let mut now = 0.0;
+            for _ in 0..200_000 {
+                let begin = now;
+                let mut rest = about(&mut random, length, length / 10);
+                let mut samples = 0;
+                loop {
+                    let (which, due) = (next.iter().enumerate())
+                        .min_by(|a, b| a.1.total_cmp(b.1))
+                        .map(|(which, due)| (which, *due))
+                        .unwrap();
+                    // One that is due while another is taken comes right after it.
+                    if due > now + rest {
+                        break;
+                    }
+                    rest -= (due - now).max(0.0);
+                    now = due.max(now) + TRUTH;
+                    next[which] = due + CLOCKS[which] * INTERVAL;
+                    samples += 1;
+                }
+                now += rest;
+                let seen = LearntVisit {
+                    probe: 0,
+                    ns: now - begin,
+                    samples,
+                    interval_ns: INTERVAL,
+                };
+                if learner.see(&seen) {
+                    learner.learn();
+                }
+                now += f64::from(random.below(3_000));
+                for (due, every) in next.iter_mut().zip(CLOCKS) {
+                    while *due < now {
+                        *due += every * INTERVAL;
+                    }
+                }
+            }
+            learner.learn();
+            let cost = learner.cost();
+            assert!((cost.ns - TRUTH).abs() < 1_200.0, "{length}: {cost:?}");
+        }
+    }
+
     /// Items far shorter than the spread of the samples' cost: cheap samples must not look like a higher cost.
     #[test]
     fn items_shorter_than_what_samples_differ_by() {
@@ -520,7 +639,7 @@ mod tests {
     #[test]
     fn nothing_to_learn_from() {
         let measured = SampleCost::measured(0.0, 0.0);
-        let mut learner = Learner::new(measured, 0.0);
+        let mut learner = Learner::new(measured, Spacing::default());
         assert!(!learner.learn());
         for n in 0..2_000 {
             let seen = LearntVisit {

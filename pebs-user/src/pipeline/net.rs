@@ -5,7 +5,7 @@ use pebs_common::record::Role;
 use super::PipelineOptions;
 use super::resets::Resets;
 use crate::correlate::{ClosedVisit, MarkTime};
-use crate::estimate::net::{Learner, LearntVisit, SampleCost};
+use crate::estimate::net::{Learner, LearntVisit, SampleCost, Spacing};
 use crate::estimate::positions::{Fell, Positions};
 use crate::store::schema::visit_flag;
 use crate::store::writer::TraceWriter;
@@ -17,8 +17,8 @@ pub struct OwnCosts {
     /// Marks, by probe and [`pebs_common::record::Role`].
     pub marks: Vec<[MarkTime; 4]>,
     pub sample: Option<SampleCost>,
-    /// How far distances between samples vary, as a share.
-    pub jitter: f64,
+    /// How samples follow each other.
+    pub spacing: Spacing,
     /// Cost of a switch out and in, as far as these are recorded, ns.
     pub switch_ns: f64,
     /// Cost of a page fault, 0 if not recorded, ns.
@@ -79,7 +79,7 @@ impl Net {
         writer.sample_cost(0, sample);
         self.known = Some(Box::new(NetCosts {
             costs: costs.clone(),
-            learner: Learner::new(sample, costs.jitter),
+            learner: Learner::new(sample, costs.spacing),
             positions: vec![Positions::default(); costs.marks.len()],
             visit_id: 0,
         }));

@@ -5,6 +5,11 @@
 //! reset values, and a little jitter doesn't break it. So distances come from a wide range, and each holds for a short
 //! time only.
 //!
+//! Between two draws, equal distances may still lock, and drawing costs system calls and interrupts. So a clock is
+//! several clocks, each with a distance of so many reset values, none of which has a common measure with another: what
+//! one delays shifts the others against the items. Measured on `tests/workloads/regular.c`: tests/measurements.md,
+//! "Accuracy".
+//!
 //! A sample stands for as many events as a distance has in the mean, as in DCPI: how likely a sample is at an instant
 //! doesn't depend on what the program does there. The mean is kept at the reset value by what was counted: a change of
 //! the distance starts it anew, so the part that had passed is lost; and if a distance is in force for a fixed time,
@@ -18,6 +23,7 @@
 use crate::pmu::attr::{EventClass, HardwareUnit, ResolvedEvent};
 use crate::pmu::reset::MIN_CLOCK_NS;
 use crate::rng::SplitMix64;
+use crate::units::ResetValue;
 
 /// Default jitter, percent.
 pub(crate) const DEFAULT_PERCENT: f64 = 90.0;
@@ -37,6 +43,63 @@ const MEMORY: f64 = 200.0;
 
 /// Largest correction of the scale, as a factor.
 const MOST: f64 = 8.0;
+
+/// One counter.
+const ALONE: [f64; 1] = [1.0];
+
+/// Clocks that sample together, by their mean distances in reset values. These have no common measure, and the sum of
+/// what they sample in a unit of time is 1.
+const TOGETHER: [f64; 8] = {
+    let (mut all, mut rate, mut n) = ([0.0; 8], 0.0, 0);
+    while n < all.len() {
+        // From 20 to 27, each a little off.
+        all[n] = 20.0 + n as f64 * 1.003;
+        rate += 1.0 / all[n];
+        n += 1;
+    }
+    n = 0;
+    while n < all.len() {
+        all[n] *= rate;
+        n += 1;
+    }
+    all
+};
+
+/// Shortest reset value of clocks that sample together, in costs of a sample. The kernel keeps one clock from taking all
+/// time, as what it missed is skipped; several that are always due would leave none to the program.
+const SAFE: f64 = 4.0;
+
+/// The least of these, ns: what a sample costs may be measured too small, and grows on a busy host.
+const SAFE_NS: f64 = 50_000.0;
+
+/// What a sample costs at most where it is unknown, ns.
+const UNKNOWN_NS: f64 = 20_000.0;
+
+/// Shortest reset value of clocks that sample together, where a sample takes this long, ns.
+pub(crate) fn least_together(sample_ns: Option<f64>) -> f64 {
+    (SAFE * sample_ns.unwrap_or(UNKNOWN_NS)).max(SAFE_NS)
+}
+
+/// Number of clocks that can sample an event together; `None` if it is no clock, or distances are equal.
+pub(crate) fn clocks(event: &ResolvedEvent, percent: f64) -> Option<u32> {
+    let is_varied = event.class == EventClass::Clock && percent > 0.0;
+    is_varied.then_some(TOGETHER.len() as u32)
+}
+
+/// Counters that sample an event with this reset value, by their mean distances in reset values: several where that
+/// costs no hardware and little time.
+pub(crate) fn together(
+    event: &ResolvedEvent,
+    reset: ResetValue,
+    percent: f64,
+    sample_ns: Option<f64>,
+) -> &'static [f64] {
+    let is_safe = reset.0.get() as f64 >= least_together(sample_ns);
+    match clocks(event, percent) {
+        Some(_) if is_safe => &TOGETHER,
+        _ => &ALONE,
+    }
+}
 
 /// Distances of one event.
 #[derive(Clone, Debug)]
@@ -88,15 +151,15 @@ impl Distances {
         self.debt = 0.0;
     }
 
-    /// The next distance.
-    pub(crate) fn draw(&mut self) -> u64 {
+    /// The next distance of a counter whose mean is this many reset values.
+    pub(crate) fn draw(&mut self, times: f64) -> u64 {
         let chance = (self.rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
         let scale = (-self.debt / (self.mean * MEMORY)).exp();
         let around = 1.0 + self.spread * (2.0 * chance - 1.0);
-        let drawn = (self.mean * scale.clamp(1.0 / MOST, MOST) * around) as u64;
-        // A reset value that is shorter still was asked for.
-        let least = self.least.min(self.mean as u64);
-        (drawn / self.step * self.step).max(least)
+        let drawn = (self.mean * times * scale.clamp(1.0 / MOST, MOST) * around) as u64;
+        // A reset value that is shorter still was asked for. All counters together leave as much time as one.
+        let least = self.least.min(self.mean as u64) as f64 * times;
+        (drawn / self.step * self.step).max(least as u64)
     }
 
     /// This many events were counted while `samples` samples came.
@@ -136,7 +199,7 @@ mod tests {
             let mut rng = SplitMix64::new(3);
             let (mut least, mut most) = (u64::MAX, 0);
             for _ in 0..20_000 {
-                let distance = distances.draw();
+                let distance = distances.draw(1.0);
                 (least, most) = (least.min(distance), most.max(distance));
                 let mut passed = u64::from(rng.below(2 * every));
                 // Drawn anew only after a sample.
@@ -153,12 +216,26 @@ mod tests {
         }
     }
 
+    /// Clocks that sample together give a sample for each reset value, and no two of them have a simple ratio.
+    #[test]
+    fn clocks_together() {
+        let rate: f64 = TOGETHER.iter().map(|it| it.recip()).sum();
+        assert!((rate - 1.0).abs() < 1e-9, "{rate}");
+        for (n, a) in TOGETHER.iter().enumerate() {
+            for b in &TOGETHER[..n] {
+                let of = |small: u32| (a / b * f64::from(small)).fract();
+                let near = (1..10).map(of).map(|it| it.min(1.0 - it));
+                assert!(near.fold(1.0, f64::min) > 0.001, "{a} {b}");
+            }
+        }
+    }
+
     /// Another mean takes effect at once.
     #[test]
     fn another_mean() {
         let mut distances = distances(50_000.0, 0.5);
         distances.counted(90_000_000, 1);
         distances.set_mean(400_000);
-        assert!((200_000..=600_000).contains(&distances.draw()));
+        assert!((200_000..=600_000).contains(&distances.draw(1.0)));
     }
 }

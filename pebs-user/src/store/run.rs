@@ -13,7 +13,7 @@ use crate::units::{EventId, ProbeId, TraceNs};
 const STRETCH_DRAWS: u64 = 4;
 
 /// Stretches of a run, at least.
-const LEAST_STRETCHES: i64 = 64;
+const LEAST_STRETCHES: i64 = 32;
 
 impl RunInfo {
     /// Whether the recorder has closed the trace.
@@ -205,6 +205,9 @@ pub struct ImportedEvent {
 pub struct JitterInfo {
     /// Largest difference from the middle, percent.
     pub percent: f64,
+    /// Number of clocks that sampled each thread or CPU together at the end, each at a multiple of the reset value.
+    #[serde(default)]
+    pub clocks: u64,
     /// Number of draws, of all counters.
     pub changes: u64,
     /// Mean time between two draws of a counter that samples, ns; 0: there was none.

@@ -14,9 +14,10 @@ use crate::cost::calibrate::speed::Speed;
 use crate::cost::calibrate::with_options::Extras;
 use crate::cost::calibrate::{self, Preparing, UnitCosts, Wanted};
 use crate::cost::overhead::Window;
-use crate::estimate::net::SampleCost;
+use crate::estimate::net::{SampleCost, Spacing};
 use crate::pipeline::{Load, MarksBy, Outcome, OwnCosts};
 use crate::pmu::attr::{EventClass, ResolvedEvent};
+use crate::pmu::jitter::{clocks, least_together};
 use crate::pmu::open::UprobePmu;
 use crate::present::human::{percent, plural, time};
 use crate::probe::set::{Probe, Site};
@@ -342,8 +343,21 @@ pub(super) struct Prices<'a> {
     samples_interrupt: bool,
     /// Whether there is one event: of several, only the first was measured.
     one_event: bool,
-    /// How far distances between samples vary, as a share.
-    jitter: f64,
+    /// How samples follow each other.
+    spacing: Spacing,
+}
+
+/// How samples of the first event follow each other; those of threads that come and go have one clock.
+fn spacing(plan: &Plan, costs: &UnitCosts) -> Spacing {
+    let spacing = Spacing::varied(plan.jitter / 100.0);
+    let clocks = plan
+        .events
+        .first()
+        .and_then(|event| clocks(event, plan.jitter));
+    match clocks {
+        Some(clocks) => spacing.with_clocks(clocks, least_together(costs.sample_ns)),
+        None => spacing,
+    }
 }
 
 impl<'a> Prices<'a> {
@@ -356,7 +370,7 @@ impl<'a> Prices<'a> {
             ticks: plan.count_interval.is_some(),
             samples_interrupt: matches!(plan.events.as_slice(), [event] if event.class == EventClass::Clock),
             one_event: plan.events.len() == 1,
-            jitter: plan.jitter / 100.0,
+            spacing: spacing(plan, costs),
         }
     }
 
@@ -438,7 +452,7 @@ impl<'a> Prices<'a> {
         Some(OwnCosts {
             marks: self.mark_times()?,
             sample: Some(SampleCost::measured(sample_ns, spread_ns)),
-            jitter: self.jitter,
+            spacing: self.spacing,
             // 0 if it could not be measured: small compared with a switch. Counters are read at both ends of a
             // switch.
             switch_ns: self.switch_ns().unwrap_or(0.0),

@@ -146,7 +146,7 @@ pub(super) fn record(plan: &mut Plan) -> Result<Recorded> {
         })?;
     }
     let session_plan = SessionPlan {
-        sample_ns: costs.units.sample_ns.unwrap_or(0.0),
+        sample_ns: costs.units.sample_ns,
         ..session_plan(plan)
     };
     session.open_events(&session_plan)?;
@@ -259,8 +259,10 @@ pub(super) fn record(plan: &mut Plan) -> Result<Recorded> {
     control.look_at_cpu();
     let waited = wait(&mut control, ending, plan.duration, held);
     control.note_changes();
+    let clocks = control.session.clocks(control.plan) as u64;
     control.info.jitter = control.session.drawn().map(|drawn| JitterInfo {
         percent: plan.jitter,
+        clocks,
         changes: drawn.changes,
         every_ns: drawn.every_ns,
     });
@@ -316,7 +318,7 @@ fn session_plan(plan: &Plan) -> SessionPlan<'_> {
         cgroup: plan.cgroup.as_deref(),
         ring_bytes: plan.ring_bytes,
         jitter: plan.jitter,
-        sample_ns: 0.0,
+        sample_ns: None,
         transport: plan.transport.how,
         switches: plan.switches,
         page_faults: plan.page_faults,
