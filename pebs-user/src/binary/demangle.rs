@@ -39,14 +39,41 @@ pub(crate) fn symbol_name(raw: &str) -> String {
     if name == bare { raw.to_owned() } else { name }
 }
 
+/// Whether a symbol is an instance of a generic function of Go: `main.(*List[go.shape.int_0]).Add`.
+#[must_use]
+pub(crate) fn is_shaped(raw: &str) -> bool {
+    raw.contains(SHAPE)
+}
+
+/// What Go writes before the type in an instance's name; its compilers before 1.20 write `_` and a number after it.
+const SHAPE: &str = "go.shape.";
+
+/// The name of an instance as in the source: `main.(*List[int]).Add`.
+fn without_shapes(raw: &str) -> String {
+    let mut parts = raw.split(SHAPE);
+    let mut name = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let end = part.find([',', ']']).unwrap_or(part.len());
+        let (kind, rest) = part.split_at(end);
+        let numbered = kind.rsplit_once('_');
+        let bare = numbered.filter(|(_, digits)| digits.bytes().all(|it| it.is_ascii_digit()));
+        name.push_str(bare.map_or(kind, |(bare, _)| bare));
+        name.push_str(rest);
+    }
+    name
+}
+
 /// Whether `typed` names the symbol `raw`: mangled, demangled, without the parameters (C++), with or without the
-/// hash (Rust). Blanks are ignored.
+/// hash (Rust), as in the source (Go). Blanks are ignored.
 #[must_use]
 pub(crate) fn names(typed: &str, raw: &str) -> bool {
     if typed == raw || typed == without_version(raw) {
         return true;
     }
     let wanted = squeeze(typed);
+    if is_shaped(raw) {
+        return wanted == squeeze(&without_shapes(raw));
+    }
     if let Some(name) = rust_form(raw) {
         return wanted == squeeze(&format!("{name:#}")) || wanted == squeeze(&format!("{name}"));
     }
@@ -65,10 +92,16 @@ pub(crate) fn key(typed: &str) -> Option<&str> {
     if typed.contains("operator") || typed.contains('{') {
         return None;
     }
-    let end = typed.find(['(', '<']).filter(|at| *at > 0);
-    let name = &typed[..end.unwrap_or(typed.len())];
-    name.rsplit(|c: char| !c.is_alphanumeric() && c != '_')
-        .find(|part| !part.is_empty())
+    // What is in brackets may be a parameter, an argument of a template, or `(anonymous namespace)`.
+    let mut depth = 0;
+    let outside = move |c: char| {
+        depth += i32::from(matches!(c, '(' | '<' | '[')) - i32::from(matches!(c, ')' | '>' | ']'));
+        depth > 0 || !(c.is_alphanumeric() || c == '_')
+    };
+    let parts = typed.split(outside);
+    parts
+        .filter(|part| !matches!(*part, "" | "const" | "volatile"))
+        .last()
 }
 
 /// Whether a name looks mangled by a compiler.
@@ -147,7 +180,20 @@ mod tests {
         assert!(super::names(raw, raw));
         assert!(super::names(&symbol_name(raw), raw));
         assert!(!super::names("method", raw));
-        assert_eq!(key("ns::Class::method(int)"), Some("method"));
+        let raw = "_ZN12_GLOBAL__N_14Anon6handleEl";
+        assert!(super::names("(anonymous namespace)::Anon::handle", raw));
+        assert!(super::names(&symbol_name(raw), raw));
+        for (typed, expect) in [
+            ("ns::Class::method(int)", "method"),
+            ("ns::Class::method(std::vector<int>) const", "method"),
+            ("(anonymous namespace)::Class::method(long)", "method"),
+            ("ns::(anonymous namespace)::method", "method"),
+            ("long Class<int>::method<char>(char)", "method"),
+            ("main.(*Class[go.shape.int]).method", "method"),
+            ("main.method[go.shape.int]", "method"),
+        ] {
+            assert_eq!(key(typed), Some(expect), "{typed}");
+        }
 
         let raw = "_ZN4core3fmt9Formatter3pad17h0123456789abcdefE";
         assert!(super::names("core::fmt::Formatter::pad", raw));
@@ -157,6 +203,17 @@ mod tests {
         ));
         assert_eq!(symbol_name(raw), "core::fmt::Formatter::pad");
         assert_eq!(symbol_name("_RNvC6_123foo3bar"), "123foo::bar");
+
+        for raw in [
+            "main.(*List[go.shape.int_0,go.shape.*a_1_1]).Add",
+            "main.(*List[go.shape.int,go.shape.*a_1]).Add",
+        ] {
+            assert!(super::names(raw, raw));
+            assert!(!super::names("main.(*List[string]).Add", raw));
+        }
+        let raw = "main.(*List[go.shape.int_0,go.shape.string_1]).Add";
+        assert!(super::names("main.(*List[int, string]).Add", raw));
+        assert!(super::names("main.Map[int]", "main.Map[go.shape.int]"));
 
         assert!(super::names("memcpy", "memcpy@@GLIBC_2.14"));
         assert!(super::names("memcpy@@GLIBC_2.14", "memcpy@@GLIBC_2.14"));

@@ -1,6 +1,6 @@
 //! Finds the function of a binary for a typed name.
 
-use super::demangle::{key, names, symbol_name, without_version};
+use super::demangle::{is_shaped, key, names, symbol_name, without_version};
 use super::elf::Binary;
 use super::symbols::Function;
 
@@ -115,7 +115,8 @@ fn matching<'a>(binary: &'a Binary, typed: &str) -> Vec<&'a Function> {
     binary
         .functions
         .iter()
-        .filter(|f| f.name.starts_with('_') && key.is_none_or(|key| f.name.contains(key)))
+        .filter(|f| f.name.starts_with('_') || is_shaped(&f.name))
+        .filter(|f| key.is_none_or(|key| f.name.contains(key)))
         .filter(|f| names(typed, &f.name))
         .collect()
 }
