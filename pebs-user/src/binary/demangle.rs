@@ -92,16 +92,15 @@ pub(crate) fn key(typed: &str) -> Option<&str> {
     if typed.contains("operator") || typed.contains('{') {
         return None;
     }
-    // What is in brackets may be a parameter, an argument of a template, or `(anonymous namespace)`.
+    // From the end. What is in brackets may be a parameter, an argument of a template, or `(anonymous namespace)`.
     let mut depth = 0;
     let outside = move |c: char| {
-        depth += i32::from(matches!(c, '(' | '<' | '[')) - i32::from(matches!(c, ')' | '>' | ']'));
+        depth += i32::from(matches!(c, ')' | '>' | ']')) - i32::from(matches!(c, '(' | '<' | '['));
         depth > 0 || !(c.is_alphanumeric() || c == '_')
     };
-    let parts = typed.split(outside);
-    parts
-        .filter(|part| !matches!(*part, "" | "const" | "volatile"))
-        .last()
+    typed
+        .rsplit(outside)
+        .find(|part| !matches!(*part, "" | "const" | "volatile"))
 }
 
 /// Whether a name looks mangled by a compiler.

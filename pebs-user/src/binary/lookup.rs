@@ -121,6 +121,25 @@ fn matching<'a>(binary: &'a Binary, typed: &str) -> Vec<&'a Function> {
         .collect()
 }
 
+/// Other readable names of the function at an address: the linker kept one of several with the same code, or they are
+/// aliases. Without those that differ by what libraries add to a name (`__read`, `read`).
+#[must_use]
+pub(crate) fn other_names(binary: &Binary, address: u64, name: &str) -> Vec<String> {
+    let there = (binary.functions.iter()).filter(|it| it.address == address && it.size > 0);
+    let mut others: Vec<String> = there
+        .map(|it| symbol_name(without_version(&it.name)))
+        .collect();
+    let core = |name: &str| name.trim_matches('_').to_owned();
+    let wanted = core(name);
+    others.retain(|it| {
+        let other = core(it);
+        !other.contains(&wanted) && !wanted.contains(&other)
+    });
+    others.sort();
+    others.dedup();
+    others
+}
+
 /// Possible targets of an indirect function: glibc names them `__memcpy_avx_unaligned`.
 fn implementations(binary: &Binary, typed: &str) -> Vec<String> {
     let prefix = format!("__{}_", without_version(typed));
@@ -249,5 +268,8 @@ mod tests {
         let (name, list) = ambiguous.expect("some name has two versions");
         assert!(list.len() > 1);
         assert!(function(&libc, &list[0].1).is_ok(), "{name}: {list:?}");
+        let others = |name| other_names(&libc, function(&libc, name).expect(name).address, name);
+        assert!(others("strtoimax").contains(&"strtol".to_owned()));
+        assert!(others("read").is_empty(), "{:?}", others("read"));
     }
 }

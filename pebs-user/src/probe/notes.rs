@@ -95,7 +95,7 @@ impl Notes {
 }
 
 /// Some names and the number of the others, which is never one.
-fn listed(names: &[String]) -> String {
+pub(super) fn listed(names: &[String]) -> String {
     match names.get(..NAMED).filter(|_| names.len() > NAMED + 1) {
         Some(first) => format!("{} and {} more", first.join(", "), names.len() - NAMED),
         None => names.join(", "),

@@ -12,7 +12,7 @@ use super::error::ResolveError;
 use super::expr::{Expr, Fault};
 use super::goroutines::{self, Followed};
 use super::layout::{Layout, Named, SiteState};
-use super::notes::Notes;
+use super::notes::{Notes, listed};
 use super::path::{self, Lowered};
 use super::place::{self, Place, Point};
 use super::program::{self, Arguments, Batch, Compiled};
@@ -20,6 +20,7 @@ use super::set::{Probe, ProbeSet, Site};
 use super::spec::{Arg, End, Endpoint, Location, Spec, SpecError};
 use super::unwind::ReturnMode;
 use crate::arch::Kernel;
+use crate::binary::demangle::symbol_name;
 use crate::binary::elf::{Binary, Language};
 use crate::binary::go::Goroutines;
 use crate::binary::locate::locate;
@@ -208,7 +209,20 @@ impl Resolver {
     /// The places of an endpoint that is no pattern, at least one.
     fn exact(&mut self, endpoint: &Endpoint) -> Result<Vec<Place>, ResolveError> {
         let binary = self.binary(&endpoint.binary)?;
-        place::find(&binary, self.kernel, endpoint)
+        let places = place::find(&binary, self.kernel, endpoint)?;
+        if let Location::Function(name) | Location::Return(name) = &endpoint.location {
+            let addresses = places.iter().flat_map(Place::addresses);
+            let others =
+                addresses.flat_map(|at| lookup::other_names(&binary, at, &symbol_name(name)));
+            let others: Vec<String> = others.collect();
+            if !others.is_empty() {
+                self.notes.push(format!(
+                    "{name} is also {}: it is one function, and all its calls are visits",
+                    listed(&others)
+                ));
+            }
+        }
+        Ok(places)
     }
 
     /// The places of an endpoint: several if a function's name is a pattern.
