@@ -121,20 +121,22 @@ fn matching<'a>(binary: &'a Binary, typed: &str) -> Vec<&'a Function> {
         .collect()
 }
 
-/// Other readable names of the function at an address: the linker kept one of several with the same code, or they are
-/// aliases. Without those that differ by what libraries add to a name (`__read`, `read`).
+/// Other readable names of the function at an address than the typed one: the linker kept one of several with the same
+/// code, or they are aliases. Without those that differ by what glibc puts before a name (`__libc_read`, `read`).
 #[must_use]
-pub(crate) fn other_names(binary: &Binary, address: u64, name: &str) -> Vec<String> {
+pub(crate) fn other_names(binary: &Binary, address: u64, typed: &str) -> Vec<String> {
+    let core = |name: &str| {
+        let name = name.trim_start_matches('_').trim_start_matches("GI_");
+        let name = name.trim_start_matches('_').trim_start_matches("libc_");
+        name.to_owned()
+    };
+    let wanted = core(&symbol_name(typed));
     let there = (binary.functions.iter()).filter(|it| it.address == address && it.size > 0);
     let mut others: Vec<String> = there
+        .filter(|it| !names(typed, &it.name))
         .map(|it| symbol_name(without_version(&it.name)))
+        .filter(|name| core(name) != wanted && !name.starts_with("__GI_"))
         .collect();
-    let core = |name: &str| name.trim_matches('_').to_owned();
-    let wanted = core(name);
-    others.retain(|it| {
-        let other = core(it);
-        !other.contains(&wanted) && !wanted.contains(&other)
-    });
     others.sort();
     others.dedup();
     others
@@ -269,7 +271,9 @@ mod tests {
         assert!(list.len() > 1);
         assert!(function(&libc, &list[0].1).is_ok(), "{name}: {list:?}");
         let others = |name| other_names(&libc, function(&libc, name).expect(name).address, name);
-        assert!(others("strtoimax").contains(&"strtol".to_owned()));
+        let of_strtol = others("strtol");
+        assert!(of_strtol.iter().any(|it| it == "strtoll"), "{of_strtol:?}");
+        assert!(!of_strtol.iter().any(|it| it.contains("_strto")));
         assert!(others("read").is_empty(), "{:?}", others("read"));
     }
 }

@@ -433,6 +433,12 @@ impl Session {
         jitter::together(event, self.reset(plan, id), percent, plan.sample_ns)
     }
 
+    /// Whether the event's counters are not those that should sample it together.
+    fn needs_others(&self, plan: &SessionPlan<'_>, id: EventId) -> bool {
+        let first = self.events[usize::from(id.0)].first_distance();
+        first.is_some() && first != self.together(plan, id).first().copied()
+    }
+
     /// Rings of the samples that an event's program does not see; `None` if it sees all.
     fn rest(&self, event: &ResolvedEvent, id: EventId) -> Option<&RestRings> {
         let rests = event.leaves_rest() && !self.counting;
@@ -654,12 +660,7 @@ impl Session {
         }
         for n in 0..self.events.len() {
             let id = EventId(n as u8);
-            let first = self.together(plan, id).first().copied();
-            if inherit
-                || self.events[n]
-                    .first_distance()
-                    .is_some_and(|it| Some(it) != first)
-            {
+            if inherit || self.needs_others(plan, id) {
                 self.with_recipe(plan, id, |counters, recipe| {
                     counters.open_anew(recipe, &pids)
                 })?;

@@ -20,7 +20,6 @@ use super::set::{Probe, ProbeSet, Site};
 use super::spec::{Arg, End, Endpoint, Location, Spec, SpecError};
 use super::unwind::ReturnMode;
 use crate::arch::Kernel;
-use crate::binary::demangle::symbol_name;
 use crate::binary::elf::{Binary, Language};
 use crate::binary::go::Goroutines;
 use crate::binary::locate::locate;
@@ -212,8 +211,7 @@ impl Resolver {
         let places = place::find(&binary, self.kernel, endpoint)?;
         if let Location::Function(name) | Location::Return(name) = &endpoint.location {
             let addresses = places.iter().flat_map(Place::addresses);
-            let others =
-                addresses.flat_map(|at| lookup::other_names(&binary, at, &symbol_name(name)));
+            let others = addresses.flat_map(|at| lookup::other_names(&binary, at, name));
             let others: Vec<String> = others.collect();
             if !others.is_empty() {
                 self.notes.push(format!(

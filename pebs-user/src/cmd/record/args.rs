@@ -242,9 +242,9 @@ pub struct RecordArgs {
     /// Samples at equal distances fall on the same places of items that come at equal distances, and miss the others.
     /// So a clock is eight clocks of different distances, and each distance is drawn anew as often as 0.5 % of a CPU
     /// allows, up to 2,000 times a second; the mean stays --reset. It is one clock where threads come and go, and
-    /// below 50 us or 4 times what a sample takes. 0: equal distances. Up to 95. For clocks and events of the CPU with a reset value of 100 or more.
-    /// Default: 90 for clocks with --transport bpf; 0 for events of the CPU, and with --item-reg, --item-mem and
-    /// --item-tls, as items without a sample are not seen there.
+    /// below 50 us or 4 times what a sample takes. 0: equal distances. Up to 95. For clocks and events of the CPU with a
+    /// reset value of 100 or more. Default: 90 for clocks with --transport bpf; 0 for events of the CPU, and with
+    /// --item-reg, --item-mem and --item-tls, as items without a sample are not seen there.
     #[arg(long, value_name = "PERCENT", value_parser = jitter)]
     #[arg(help_heading = "What to record")]
     pub jitter: Option<f64>,
