@@ -4,6 +4,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::param::clock_ticks_per_second;
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::units::{Pid, Tid};
 
@@ -84,11 +88,25 @@ pub(crate) fn is_zombie(pid: Pid) -> bool {
 /// Start of the stack of the process's program.
 #[must_use]
 pub(crate) fn start_stack(pid: Pid) -> Option<u64> {
-    /// Its place among the fields behind the name. Source: proc_pid_stat(5), (28) `startstack`.
-    const PLACE: usize = 25;
-    let stat = fs::read_to_string(proc_path(pid, "stat")).ok()?;
+    // Source: proc_pid_stat(5), (28) `startstack`.
+    stat_field(&proc_path(pid, "stat"), 28)
+}
+
+/// How long ago a thread started, within a tick of the kernel's clock.
+#[must_use]
+pub(crate) fn age(pid: Pid, tid: Tid) -> Option<Duration> {
+    // Source: proc_pid_stat(5), (22) `starttime`: ticks after boot.
+    let ticks = stat_field(&proc_path(pid, &format!("task/{}/stat", tid.0)), 22)?;
+    let start = Duration::from_secs_f64(ticks as f64 / clock_ticks_per_second() as f64);
+    let now = clock_gettime(ClockId::Boottime);
+    Some(Duration::new(now.tv_sec as u64, now.tv_nsec as u32).saturating_sub(start))
+}
+
+/// A number of `stat`, by its place counted from 1: 3 or higher.
+fn stat_field(path: &Path, place: usize) -> Option<u64> {
+    let stat = fs::read_to_string(path).ok()?;
     let (_, behind) = stat.rsplit_once(')')?;
-    behind.split_whitespace().nth(PLACE)?.parse().ok()
+    behind.split_whitespace().nth(place - 3)?.parse().ok()
 }
 
 /// Every thread of a process, listed repeatedly until no new one appears.
@@ -248,6 +266,9 @@ mod tests {
             assert!(threads(me()).expect("alive").contains(&tid));
             assert_eq!(process_of(tid), Some(me()));
             assert!(has_thread(me(), tid));
+            let age = age(me(), tid).expect("alive");
+            assert!(age < Duration::from_secs(60), "{age:?}");
+            assert_eq!(super::age(me(), Tid(0)), None);
         });
         handle.join().expect("thread");
         let mut child = Command::new("sleep").arg("20").spawn().expect("sleep");

@@ -14,7 +14,7 @@ use crate::collect::bulk::unseen_events::RestRings;
 use crate::collect::bulk::{self, BulkCounters, BulkRing};
 use crate::collect::copies::{Copy as CodeCopy, CopyRestorer};
 use crate::collect::counted::CountedCounters;
-use crate::collect::counters::{Counters, Recipe, times_of};
+use crate::collect::counters::{Counters, Recipe, threads_of, times_of};
 use crate::collect::drain::now;
 use crate::collect::jitter::{Drawn, Jitter};
 use crate::collect::programs::{Log, Programs, Settings};
@@ -63,6 +63,9 @@ const FOLLOW_REST: u32 = 200;
 
 /// Looks at which no new thread was found before each thread gets several clocks; twice as many after each change back.
 const CALM: u32 = 2;
+
+/// Age of the newest thread from which on threads get several clocks from the start.
+const SETTLED: Duration = Duration::from_millis(100);
 
 /// Most threads that get several clocks.
 const MOST_THREADS: usize = 64;
@@ -187,6 +190,17 @@ pub(crate) struct Session {
 fn by_event(events: &[ResolvedEvent], is: impl Fn(&ResolvedEvent) -> bool) -> u32 {
     let bits = events.iter().enumerate();
     bits.map(|(n, event)| u32::from(is(event)) << n).sum()
+}
+
+/// Whether the targets' threads are few, and none is new.
+fn are_calm(plan: &SessionPlan<'_>) -> bool {
+    let mut count = 0;
+    plan.pids.iter().all(|pid| {
+        let threads = threads_of(*pid, plan.threads).unwrap_or_default();
+        count += threads.len();
+        let is_old = |tid: &Tid| process::age(*pid, *tid).is_none_or(|it| it >= SETTLED);
+        count <= MOST_THREADS && threads.iter().all(is_old)
+    })
 }
 
 impl Session {
@@ -353,6 +367,9 @@ impl Session {
     pub(crate) fn open_events(&mut self, plan: &SessionPlan<'_>) -> Result<(), SessionError> {
         // First, so that CPUs which go and come from here on are noticed and reopened.
         self.cpus.look(&plan.host.online);
+        if are_calm(plan) {
+            self.calm = CALM;
+        }
         for n in 0..plan.events.len() {
             let id = EventId(n as u8);
             match plan.transport {
