@@ -1,5 +1,5 @@
-//! Development tasks: `cargo xtask setup | demo | test | fuzz | ci | bench | accuracy | overhead | papers | exits | mysteries |
-//! counterminer | soak | kernels | modules | events | dist`.
+//! Development tasks: `cargo xtask setup | demo | test | fuzz | ci | bench | accuracy | overhead | papers | prefork | exits |
+//! mysteries | counterminer | soak | kernels | modules | events | dist`.
 
 use std::process::ExitCode;
 
@@ -21,6 +21,7 @@ mod modules;
 mod mysteries;
 mod overhead;
 mod papers;
+mod prefork;
 mod recorder;
 mod setup;
 mod shell;
@@ -58,6 +59,8 @@ enum Task {
     Overhead(overhead::Args),
     /// Measure the papers' figures with pebs-trace, beside the published ones
     Papers(papers::Args),
+    /// Record Debian's servers that fork for each request, and check that they work as without
+    Prefork(prefork::Args),
     /// Show which module of pebs-user imports which
     Modules(modules::Args),
     /// Count the cost of marking function exits in Debian's binaries
@@ -93,6 +96,7 @@ fn main() -> ExitCode {
         Task::Accuracy(args) => accuracy::main(&args),
         Task::Overhead(args) => overhead::main(&args),
         Task::Papers(args) => papers::main(&args),
+        Task::Prefork(args) => prefork::main(&args),
         Task::Modules(args) => modules::main(&args).map(|()| ExitCode::SUCCESS),
         Task::Exits(args) => exits::main(&args).map(|()| ExitCode::SUCCESS),
         Task::Mysteries(args) => mysteries::main(&args),

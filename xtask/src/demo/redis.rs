@@ -94,7 +94,7 @@ impl Drop for Server {
 }
 
 /// A port that is free at the moment.
-fn free_port() -> Result<u16> {
+pub fn free_port() -> Result<u16> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port")?;
     Ok(listener.local_addr()?.port())
 }
