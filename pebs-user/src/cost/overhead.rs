@@ -10,12 +10,19 @@
 //! so after it the reset value may be lowered at once and without limit. A window is judged once it has enough
 //! samples, or enough time to show that there are few.
 //!
+//! *What the answer needs.* Ten samples in the main function of the slow items tell it, and it has a third of their time
+//! at least. Where items are short and rare the bound allows fewer; then samples get a share of their own ([`extra`]),
+//! within what the target feels: twice what marks cost, if these exceed the bound anyway, or a small part of a CPU.
+//!
 //! *Expected.* An event that counts work (instructions) has the same number of samples for the same work, so the
 //! cost of samples is proportional to 1/R. A clock advances while a sample is taken: with B the work, m the marks
 //! and s the samples of a window of B + m + s, another reset value R' has samples that cost
 //! s' = s (R/R') (B + m + s')/(B + m + s), which is solved for R'.
 //! *Worked number*: samples of 13 us every 16 us: s = 13/16 of the window and B = 3/16, the overhead
 //! is 433 %. For 1.5 % of B, s' = 0.015 B: R' = 16 us x (13/3 / 0.015) x (1.015 x 3/16) = 880 us.
+
+use crate::estimate::sketch::SLOWEST;
+use crate::store::run::{Extra, ExtraLimit};
 
 /// Part of the bound that a change aims at: the rest is for chance.
 pub(crate) const AIM: f64 = 0.75;
@@ -37,6 +44,81 @@ const BEYOND_MEASURE: f64 = 8.0;
 
 /// Calm windows in a row before the first lowering, and their maximum.
 const PATIENCE: (u32, u32) = (2, 1 << 12);
+
+/// Samples that the slowest items need.
+const NEEDED: u32 = 30;
+
+/// Share of a CPU that marks and samples may take.
+const MOST_OF_CPU: f64 = 0.01;
+
+/// Largest slow-down of items by samples that take less than that.
+const MOST_OF_ITEMS: f64 = 0.3;
+
+/// Share for samples in costs of marks, where these exceed the bound.
+const TIMES_MARKS: f64 = 2.0;
+
+/// Items and time that tell what their slowest ones need: one of them, and more than a burst.
+const LEAST_SEEN: (u64, f64) = (100, 5e8);
+
+/// What was seen of the items and of the target.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen {
+    /// Time of the recording so far, and of all of it, ns.
+    pub time_ns: (f64, f64),
+    /// Items, and time on the CPU of the slowest of them, ns.
+    pub slowest: (u64, f64),
+    /// CPU time of the target, and the cost of marks in it, ns.
+    pub cpu_ns: (f64, f64),
+    /// Slow-down of items by marks.
+    pub fixed: f64,
+}
+
+/// The slow-down by samples that is allowed, whatever marks cost, and what limits it.
+///
+/// *Worked number*: 31 of 11,000 items take 150 us, the others 7; with 79 of those the slowest hundredth has 5.2 ms in
+/// 10 s. 30 samples of 14 us each there are one every 170 us: 8 % of the items' time, and 11 % so that the aim is that.
+#[must_use]
+pub(crate) fn extra(seen: &Seen, sample_ns: f64, bounds: &Bounds, least: f64) -> Option<Extra> {
+    let (elapsed, whole) = seen.time_ns;
+    let (items, slowest_ns) = seen.slowest;
+    if items < LEAST_SEEN.0 || elapsed < LEAST_SEEN.1 || slowest_ns <= 0.0 {
+        return None;
+    }
+    // Samples that a share of 1 gives them in a ns.
+    let rate = AIM * slowest_ns / elapsed / sample_ns;
+    let needed = f64::from(NEEDED) / (rate * whole.max(elapsed));
+    let marks = TIMES_MARKS * seen.fixed;
+    let (cpu_ns, marks_ns) = seen.cpu_ns;
+    let left_ns = (MOST_OF_CPU * elapsed - marks_ns).max(0.0);
+    let of_cpu = left_ns / (cpu_ns - marks_ns).max(left_ns);
+    let limits = [
+        (
+            if seen.fixed > bounds.overhead {
+                marks
+            } else {
+                0.0
+            },
+            ExtraLimit::Marks,
+        ),
+        (
+            of_cpu.min(MOST_OF_ITEMS),
+            if of_cpu < MOST_OF_ITEMS {
+                ExtraLimit::Cpu
+            } else {
+                ExtraLimit::Items
+            },
+        ),
+    ];
+    let most = limits.into_iter().max_by(|a, b| a.0.total_cmp(&b.0))?;
+    let share = needed.min(most.0).max(least);
+    Some(Extra {
+        share,
+        limit: (share < needed).then_some(most.1),
+        samples: NEEDED,
+        slowest: SLOWEST,
+        takes_ns: f64::from(NEEDED) / (rate * share),
+    })
+}
 
 /// Bounds of the slow-down and of the reset value.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -199,7 +281,8 @@ pub(crate) fn judge(
     bounds: &Bounds,
     (counts, largest_fall): (Counts, f64),
 ) -> Verdict {
-    let few_tell = AIM * bounds.overhead * window.undisturbed_ns() >= ENOUGH as f64 * sample_ns;
+    let few_tell = AIM * bounds.overhead.max(bounds.extra) * window.undisturbed_ns()
+        >= ENOUGH as f64 * sample_ns;
     if window.samples < ENOUGH && !few_tell {
         return Verdict::Unknown;
     }
@@ -300,6 +383,16 @@ impl Controller {
             patience: PATIENCE.0,
             has_fallen: false,
         }
+    }
+
+    /// From now on samples may slow items down so much, whatever marks cost.
+    pub(crate) const fn allow(&mut self, extra: f64) {
+        self.bounds.extra = extra;
+    }
+
+    /// The bounds in force.
+    pub(crate) const fn bounds(&self) -> &Bounds {
+        &self.bounds
     }
 
     /// The reset value in force.
@@ -408,6 +501,86 @@ mod tests {
         most: 1_600_000,
         extra: 0.0,
     };
+
+    /// Items of 7 us, of which few take 150, 1,100 times a second; marks take 30 % of them.
+    fn rare() -> Seen {
+        Seen {
+            time_ns: (1e9, 1e10),
+            slowest: (1_100, 5.2e5),
+            cpu_ns: (5e7, 2.3e6),
+            fixed: 0.3,
+        }
+    }
+
+    /// The worked number; what a bound has room for is no concern of this.
+    #[test]
+    fn what_is_needed() {
+        let bounds = Bounds {
+            overhead: 0.05,
+            extra: 0.02,
+            ..BOUNDS
+        };
+        let of = |seen: &Seen| extra(seen, 14_000.0, &bounds, 0.02);
+        let enough = of(&rare()).unwrap();
+        assert!((enough.share - 0.108).abs() < 0.001, "{enough:?}");
+        assert_eq!(enough.limit, None);
+        assert!((enough.takes_ns / 1e10 - 1.0).abs() < 0.01, "{enough:?}");
+        // Not yet known.
+        let few = (99, 5.2e5);
+        assert_eq!(
+            of(&Seen {
+                slowest: few,
+                ..rare()
+            }),
+            None
+        );
+        assert_eq!(
+            of(&Seen {
+                time_ns: (4e8, 1e10),
+                ..rare()
+            }),
+            None
+        );
+        // Frequent items need no more than the least.
+        let frequent = (100_000, 1e7);
+        let found = of(&Seen {
+            slowest: frequent,
+            ..rare()
+        })
+        .unwrap();
+        assert_eq!((found.share, found.limit), (0.02, None));
+        // A tenth of that: twice the marks are not enough, and it takes longer.
+        let rarer = (110, 5.2e4);
+        let found = of(&Seen {
+            slowest: rarer,
+            ..rare()
+        })
+        .unwrap();
+        assert_eq!((found.share, found.limit), (0.6, Some(ExtraLimit::Marks)));
+        assert!(found.takes_ns > 1.7e10, "{found:?}");
+        // Where marks are within the bound: a part of a CPU, or of the items.
+        let cheap = |cpu_ns| Seen {
+            slowest: rarer,
+            fixed: 0.01,
+            cpu_ns: (cpu_ns, 1e6),
+            ..rare()
+        };
+        let found = of(&cheap(1.01e8)).unwrap();
+        assert_eq!(found.limit, Some(ExtraLimit::Cpu));
+        assert!((found.share - 0.09).abs() < 1e-9, "{found:?}");
+        let found = of(&cheap(2e6)).unwrap();
+        assert_eq!(
+            (found.share, found.limit),
+            (MOST_OF_ITEMS, Some(ExtraLimit::Items))
+        );
+        // A CPU that is busy has nothing left.
+        let found = of(&Seen {
+            cpu_ns: (1e9, 2e7),
+            ..cheap(0.0)
+        })
+        .unwrap();
+        assert_eq!((found.share, found.limit), (0.02, Some(ExtraLimit::Cpu)));
+    }
 
     /// A simulated target of the controller.
     #[derive(Clone, Copy, Debug)]

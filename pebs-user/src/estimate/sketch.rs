@@ -18,6 +18,9 @@
 /// The largest error of a quantile, as a share of its value.
 pub const RELATIVE_ERROR: f64 = 1.0 / 64.0;
 
+/// The share of all visits that are the slowest ones.
+pub const SLOWEST: f64 = 0.01;
+
 /// Binary digits of a value kept by its bucket, besides the leading one.
 const DIGITS: u32 = 5;
 
@@ -186,6 +189,21 @@ impl Sketch {
         None
     }
 
+    /// Sum of the largest values, this share of all, within [`RELATIVE_ERROR`].
+    #[must_use]
+    pub fn sum_of_largest(&self, share: f64) -> f64 {
+        let (mut left, mut sum) = (share * self.total as f64, 0.0);
+        for (bucket, count) in self.buckets().rev() {
+            let taken = left.min(count as f64);
+            sum += taken * middle(bucket) as f64;
+            left -= taken;
+            if left <= 0.0 {
+                break;
+            }
+        }
+        sum
+    }
+
     /// Smallest limit that at most `values` values reach or exceed. Limits lie between buckets.
     ///
     /// Values of one bucket are never divided: if the largest bucket has more than `values`, the limit is
@@ -248,6 +266,17 @@ mod tests {
         let sketch = sketch(&[1000; 50]);
         assert!(sketch.tail(10.0) > 1000);
         assert!(sketch.tail(50.0) <= 1000);
+    }
+
+    /// A part of a bucket counts in part.
+    #[test]
+    fn largest() {
+        let sketch = sketch(&[10, 20, 20, 30]);
+        assert_eq!(sketch.sum_of_largest(0.25), 30.0);
+        assert_eq!(sketch.sum_of_largest(0.5), 50.0);
+        assert_eq!(sketch.sum_of_largest(0.375), 40.0);
+        assert_eq!(sketch.sum_of_largest(1.0), 80.0);
+        assert_eq!(Sketch::default().sum_of_largest(0.5), 0.0);
     }
 
     proptest! {

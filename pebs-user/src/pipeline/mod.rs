@@ -44,6 +44,7 @@ use crate::correlate::{CorrelateOptions, Correlator, Crash, ExtraRecords};
 use crate::estimate::Pause;
 use crate::estimate::net::SampleCost;
 use crate::estimate::positions::Fell;
+use crate::estimate::sketch::{SLOWEST, Sketch};
 use crate::ledger::{Ledger, Reason};
 use crate::probe::set::ProbeSet;
 use crate::store::run::KeptVisits;
@@ -138,6 +139,8 @@ pub struct Load {
     pub page_faults: u64,
     /// Records of `--with`.
     pub extras: ExtraRecords,
+    /// By probe: closed visits, and the time on the CPU of the slowest of them, [`SLOWEST`] of all, ns.
+    pub slowest: Vec<(u64, f64)>,
 }
 
 /// Results and totals of a finished pipeline.
@@ -393,6 +396,9 @@ impl Pipeline {
         load.extras = self.rows.extras;
         load.extras += open.extras;
         load.marks_by.clone_from(&self.accounts.marks_by);
+        let slowest = |it: &Sketch| (it.len(), it.sum_of_largest(SLOWEST));
+        load.slowest.clear();
+        load.slowest.extend(self.rows.oncpu.iter().map(slowest));
     }
 
     fn advance(&mut self, frontier: TraceNs) {

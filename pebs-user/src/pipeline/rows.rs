@@ -17,6 +17,7 @@ use crate::correlate::{
     ClosedVisit, Correlator, ExtraRecords, IntervalCounts, LossScope, Lost, RUNNABLE, RawWait,
     Sink, Throttled,
 };
+use crate::estimate::sketch::Sketch;
 use crate::estimate::{Estimator, Events, FunctionEstimate, Pause, Series, VisitTimeline};
 use crate::ledger::Reason;
 use crate::store::samples::{ORDERED_ROWS, SamplesOf};
@@ -94,6 +95,8 @@ pub(super) struct Rows {
     pub throttled: u64,
     oncpu_ns: i64,
     oncpu_known: bool,
+    /// Time on the CPU of visits, by probe, ns.
+    pub oncpu: Vec<Sketch>,
     /// Mapping events that the kernel dropped: function names may be missing.
     pub mappings_lost: u64,
     /// The first error of writing.
@@ -138,6 +141,7 @@ impl Rows {
             throttled: 0,
             oncpu_ns: 0,
             oncpu_known: false,
+            oncpu: Vec::new(),
             mappings_lost: 0,
             error: None,
         };
@@ -705,6 +709,11 @@ impl Sink for Rows {
         if let Some(oncpu_ns) = visit.least_oncpu_ns() {
             self.oncpu_ns += oncpu_ns;
             self.oncpu_known = true;
+            let probe = usize::from(visit.probe.0);
+            if probe >= self.oncpu.len() {
+                self.oncpu.resize_with(probe + 1, Sketch::default);
+            }
+            self.oncpu[probe].add(oncpu_ns.max(0).cast_unsigned());
         }
         let interference = &visit.interference;
         // Field by field: a row literal would be built on the stack and copied.

@@ -277,6 +277,36 @@ pub struct OverheadInfo {
     pub last_marks: Option<f64>,
     /// Whether these alone were above the bound.
     pub marks_alone: bool,
+    /// What samples may take beyond the bound; null: it has room for what the slowest items need.
+    #[serde(default)]
+    pub extra: Option<Extra>,
+}
+
+/// Slow-down by samples that is allowed so that the slowest items have enough of them.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Extra {
+    /// The slow-down, 0.02 = 2 %.
+    pub share: f64,
+    /// What keeps it from being more; null: it is enough.
+    pub limit: Option<ExtraLimit>,
+    /// Samples that the slowest items need.
+    pub samples: u32,
+    /// Which share of all items these are.
+    pub slowest: f64,
+    /// Time until they have them, ns.
+    pub takes_ns: f64,
+}
+
+/// What limits the slow-down by samples beyond the bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ExtraLimit {
+    /// Twice what marks cost.
+    Marks,
+    /// A share of a CPU for marks and samples.
+    Cpu,
+    /// What an item may get.
+    Items,
 }
 
 impl OverheadInfo {

@@ -252,6 +252,31 @@ fn goal_by_default() {
     );
 }
 
+/// Where items are short and few, the slowest of them would have no samples at that goal: these may cost more, and the
+/// first lines, the report and the trace say how much.
+#[test]
+fn short_and_rare() {
+    need!(machine::root());
+    let workload = Workload::build("answers");
+    let mut target = workload.start(&["1"]);
+    target.go();
+    let live = Recorder::new(&workload.spec("handle(id=arg1)"))
+        .own_pace()
+        .args(&["--event", "cpu-clock", "--duration", "3"])
+        .attach(target.process.pid());
+    let recording = live.finish();
+    let trace = recording.trace();
+    target.answers_stop();
+    let extra = &trace.json["max_overhead"]["extra"];
+    let share = extra["share"].as_f64().expect("more than the goal");
+    assert!(share > 0.02 && share <= 1.0, "{extra:#}");
+    assert!(extra["takes_ns"].as_f64().unwrap() > 0.0, "{extra:#}");
+    let texts = [&recording.tool.stdout, &recording.tool.stderr];
+    for text in texts {
+        assert!(text.contains("samples may add "), "{}", recording.tool);
+    }
+}
+
 /// The same where only details of slow items are kept, or of none: the first reset value stays, as sums can't be scaled
 /// to another.
 #[test]

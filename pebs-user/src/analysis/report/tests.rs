@@ -13,7 +13,7 @@ use super::{LossVisits, ReportError, ReportOptions, build, csv, human, json, tex
 use crate::ledger::{Account, CpuLedger, Ledger, Reason};
 use crate::store::fixtures::Did::{self, Ran, Waited};
 use crate::store::fixtures::{Maker, TestTrace, VisitFixture, info_with};
-use crate::store::run::{CostInfo, OverheadInfo, ResetChange, RunInfo};
+use crate::store::run::{CostInfo, Extra, ExtraLimit, OverheadInfo, ResetChange, RunInfo};
 use crate::store::schema::{ArgType, ArgValue, FunctionRow, LossRow, visit_flag};
 use crate::units::{Cpu, EventId, FunctionId, ProbeId, TraceNs};
 
@@ -373,6 +373,7 @@ fn bound_on_the_overhead() {
         last: Some(0.0151),
         last_marks: Some(0.001),
         marks_alone: false,
+        extra: None,
     };
     let change = ResetChange {
         time_ns: TraceNs(90_000),
@@ -383,7 +384,7 @@ fn bound_on_the_overhead() {
     };
     let mut line = |bound, resets| {
         (report.run.max_overhead, report.run.resets) = (Some(bound), resets);
-        let text = text::page(&report, 200).plain();
+        let text = text::page(&report, 300).plain();
         let line = text.lines().find(|line| line.starts_with("  slow-down"));
         line.unwrap_or_default().trim_start().to_owned()
     };
@@ -421,4 +422,19 @@ fn bound_on_the_overhead() {
         line(alone, vec![change; 2]),
         "slow-down at most 2.0 % asked for; 9.0 % in the last moments; a sample every 1.60 ms after 2 changes; marks alone cost more (8.1 %)"
     );
+    let extra = Extra {
+        share: 0.162,
+        limit: Some(ExtraLimit::Marks),
+        samples: 30,
+        slowest: 0.01,
+        takes_ns: 4.5e10,
+    };
+    let alone = OverheadInfo {
+        by_default: true,
+        extra: Some(extra),
+        ..alone
+    };
+    assert!(line(alone, vec![]).ends_with(
+        "(8.1 %); samples may add 16 % (twice what marks cost), with which the slowest 1.0 % of the items have 30 in 45.0 s"
+    ));
 }

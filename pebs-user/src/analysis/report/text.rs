@@ -3,7 +3,7 @@
 //! The first lines give the slow items and where their time goes. Unknown values are `-`; an estimate has its samples
 //! beside it.
 
-pub(in crate::analysis) mod account;
+pub(crate) mod account;
 pub(in crate::analysis) mod callers;
 pub(in crate::analysis) mod lists;
 mod stages;

@@ -381,7 +381,8 @@ pub struct RecordArgs {
     /// 2 and 2% are 2 percent. The reset value is changed while recording, between --reset and --max-reset, by the
     /// measured cost of marks and samples; the first one comes from their cost on this machine. Each change is in
     /// trace.json. Takes one event: a clock, cycles or the like, or page-faults. Default without --reset: 5 %; where
-    /// marks alone cost more, samples may add 2 %.
+    /// marks alone cost more, samples may add 2 %, and what short and rare items need: up to twice the cost of marks, or
+    /// a hundredth of a CPU.
     #[arg(long, value_name = "PERCENT", value_parser = overhead, help_heading = "Limits")]
     #[arg(conflicts_with = "no_switches")]
     pub max_overhead: Option<f64>,

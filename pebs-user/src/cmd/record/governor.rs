@@ -1,16 +1,19 @@
 //! Keeps the slow-down of items below `--max-overhead`, or below a default, by changing the reset value.
 
+use std::time::Duration;
+
 use super::cost::Prices;
 use crate::analysis::report::human::{count, time};
+use crate::analysis::report::text::account::samples_may;
 use crate::cmd::record::args::RecordArgs;
 use crate::cmd::record::plan::Plan;
 use crate::cost::calibrate::{UnitCosts, saved};
-use crate::cost::overhead::{Bounds, Change, Controller, Counts};
+use crate::cost::overhead::{self, Bounds, Change, Controller, Counts, Seen};
 use crate::failure::{Failure, Result};
 use crate::pipeline::{Keep, Load};
 use crate::pmu::attr::{EventClass, ResolvedEvent};
 use crate::pmu::reset;
-use crate::store::run::{OverheadInfo, ResetChange, RunInfo};
+use crate::store::run::{Extra, OverheadInfo, ResetChange, RunInfo};
 use crate::units::{EventId, ResetValue, TraceNs};
 
 /// Default ratio of the largest reset value to the requested one.
@@ -21,6 +24,9 @@ pub(super) const GOAL: f64 = 0.05;
 
 /// Extra slow-down allowed for samples where marks alone exceed the bound.
 const EXTRA: f64 = 0.02;
+
+/// Time after which the slowest items should have enough samples, if it is not known how long is recorded.
+const USUAL: Duration = Duration::from_secs(10);
 
 /// Reset value if none is given and costs do not determine it.
 pub(super) const PLAIN_RESET: u64 = 16_000;
@@ -191,11 +197,14 @@ pub(super) fn percent(share: f64) -> String {
 /// Follows the load of a recording and decides when to change its reset value.
 pub(super) struct Governor {
     controller: Controller,
-    bounds: Bounds,
     class: EventClass,
+    sample_ns: f64,
+    /// How long is recorded.
+    duration: Duration,
     last: Load,
     changed_at: TraceNs,
     changes: Vec<ResetChange>,
+    extra: Option<Extra>,
     has_warned: bool,
     /// Why changes are no longer made.
     failed: Option<String>,
@@ -211,6 +220,7 @@ impl Governor {
         event: &ResolvedEvent,
         costs: &UnitCosts,
         prices: &Prices<'_>,
+        duration: Option<Duration>,
     ) -> Result<Option<Self>> {
         let (Some(sample_ns), true) = (costs.sample_ns, prices.are_known()) else {
             if bounds.extra > 0.0 {
@@ -232,20 +242,23 @@ impl Governor {
         let first = event.reset.0.get();
         Ok(Some(Self {
             controller: Controller::new(bounds, counts, sample_ns, first),
-            bounds,
             class: event.class.clone(),
+            sample_ns,
+            duration: duration.unwrap_or(USUAL),
             last: Load::default(),
             changed_at: TraceNs(0),
             changes: Vec::new(),
+            extra: None,
             has_warned: false,
             failed: None,
         }))
     }
 
-    /// Takes in the load up to now; returns the new reset value if it has to change.
+    /// Takes in the load up to now, and the target's CPU time; returns the new reset value if it has to change.
     pub(super) fn look(
         &mut self,
         load: &Load,
+        cpu_ns: u64,
         prices: &Prices<'_>,
     ) -> Option<(ResetValue, Change)> {
         if load.until <= self.last.until || self.failed.is_some() {
@@ -256,11 +269,36 @@ impl Governor {
         if before.until < self.changed_at {
             return None;
         }
+        self.allow(load, cpu_ns, prices);
         let change = self.controller.push(&prices.window(&before, load)?)?;
-        let Bounds { least, most, .. } = self.bounds;
+        let Bounds { least, most, .. } = *self.controller.bounds();
         let reset = reset::near(&self.class, change.reset, least, most);
         let reset = std::num::NonZeroU64::new(reset).map(ResetValue)?;
         (reset.0.get() != self.controller.reset()).then_some((reset, change))
+    }
+
+    /// Allows samples what the slowest items need, unless a bound was given.
+    fn allow(&mut self, load: &Load, cpu_ns: u64, prices: &Prices<'_>) {
+        let bounds = *self.controller.bounds();
+        let marks_ns = prices.marks_ns(&load.marks_by);
+        let all = prices.window(&Load::default(), load);
+        let (Some(marks_ns), Some(all), true) = (marks_ns, all, bounds.extra > 0.0) else {
+            return;
+        };
+        let seen = |slowest: &(u64, f64)| Seen {
+            time_ns: (load.until.0 as f64, self.duration.as_nanos() as f64),
+            slowest: *slowest,
+            cpu_ns: (cpu_ns as f64, marks_ns),
+            fixed: all.fixed().unwrap_or(f64::INFINITY),
+        };
+        let each = load.slowest.iter();
+        let each = each.filter_map(|it| overhead::extra(&seen(it), self.sample_ns, &bounds, EXTRA));
+        // Every probe's items get an answer.
+        self.extra = each
+            .max_by(|a, b| a.share.total_cmp(&b.share))
+            .or(self.extra);
+        self.controller
+            .allow(self.extra.map_or(EXTRA, |it| it.share));
     }
 
     /// The reset value was changed at that time.
@@ -283,15 +321,17 @@ impl Governor {
         text
     }
 
-    /// Remark if marks alone cost more than the bound, with a hint if the bound was given; returned once.
+    /// Remark if marks alone cost more than the bound, with a hint if the bound was given, or if samples may take more
+    /// than it has room for; returned once.
     pub(super) fn warning(&mut self) -> Option<(String, Option<String>)> {
-        let warns = self.controller.is_fixed_above() && !self.has_warned;
+        let info = self.info();
+        let warns =
+            (info.marks_alone || info.extra.is_some() && info.last.is_some()) && !self.has_warned;
         self.has_warned |= warns;
-        let (fixed, bounds) = (self.controller.fixed(), self.bounds);
-        warns.then(|| match bounds.extra > 0.0 {
-            true => (on_top(fixed, &bounds), None),
+        warns.then(|| match info.by_default {
+            true => (on_top(&info), None),
             false => {
-                let (text, hint) = marks_alone(fixed, bounds.overhead);
+                let (text, hint) = marks_alone(info.last_marks, info.most);
                 (text, Some(hint))
             }
         })
@@ -313,13 +353,15 @@ impl Governor {
     }
 
     /// The result, for `trace.json`.
-    pub(super) const fn info(&self) -> OverheadInfo {
+    pub(super) fn info(&self) -> OverheadInfo {
         let Bounds {
             overhead,
             least,
             most,
             extra,
-        } = self.bounds;
+        } = *self.controller.bounds();
+        // What the bound leaves is enough otherwise.
+        let beyond = |it: &Extra| it.share > overhead - self.controller.fixed().unwrap_or(0.0);
         OverheadInfo {
             event: EVENT,
             most: overhead,
@@ -330,20 +372,23 @@ impl Governor {
             last: self.controller.overhead(),
             last_marks: self.controller.fixed(),
             marks_alone: self.controller.is_fixed_above(),
+            extra: self.extra.filter(beyond),
         }
     }
 }
 
-/// Describes the cost of marks if it is above the default bound.
-fn on_top(share: Option<f64>, bounds: &Bounds) -> String {
-    let cost = share.map_or_else(
-        || "take longer than the items themselves".to_owned(),
-        |share| format!("slow items down by {}", percent(share)),
+/// Describes what samples may cost beyond the default bound, and why.
+fn on_top(info: &OverheadInfo) -> String {
+    let why = match (info.marks_alone, info.last_marks) {
+        (true, None) => "marks alone take longer than the items themselves; ".to_owned(),
+        (true, Some(share)) => format!("marks alone slow items down by {}; ", percent(share)),
+        (false, _) => String::new(),
+    };
+    let may = info.extra.as_ref().map_or_else(
+        || format!("samples may add {}", percent(EXTRA)),
+        samples_may,
     );
-    format!(
-        "marks alone {cost}; samples may add {}",
-        percent(bounds.extra)
-    )
+    format!("{why}{may}")
 }
 
 fn marks_alone(share: Option<f64>, bound: f64) -> (String, String) {

@@ -160,7 +160,7 @@ pub(super) fn record(plan: &mut Plan) -> Result<Recorded> {
     let prices = Prices::new(plan, &costs.units);
     let governor = match (plan.overhead, plan.events.first()) {
         (Some(bounds), Some(event)) if !plan.counting && !governor::holds_first(plan) => {
-            Governor::new(bounds, event, &costs.units, &prices)?
+            Governor::new(bounds, event, &costs.units, &prices, plan.duration)?
         }
         _ => None,
     };
@@ -763,7 +763,7 @@ impl Control<'_, '_> {
         };
         let load = self.progress.load.lock();
         let load = load.unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some((reset, change)) = governor.look(&load, &self.prices) {
+        if let Some((reset, change)) = governor.look(&load, self.cpu.sum(), &self.prices) {
             let pending = self.signals.resets.lock();
             let mut pending = pending.unwrap_or_else(PoisonError::into_inner);
             match self.session.set_reset(self.plan, governor::EVENT, reset) {

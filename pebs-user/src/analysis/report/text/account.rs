@@ -4,7 +4,7 @@ use crate::analysis::report::human::{UNKNOWN, count, events, percent, plural, sa
 use crate::analysis::report::model::LossSum;
 use crate::ledger::{Account, Ledger};
 use crate::present::{Page, Tone, toned};
-use crate::store::run::{CostInfo, EventInfo, KeepInfo, ResetChange, RunInfo};
+use crate::store::run::{CostInfo, EventInfo, Extra, ExtraLimit, KeepInfo, ResetChange, RunInfo};
 
 /// Characters of a note that are shown.
 const NOTE_WIDTH: usize = 200;
@@ -207,7 +207,28 @@ fn overhead(run: &RunInfo) -> String {
             .last_marks
             .map_or_else(String::new, |share| format!(" ({})", percent(share)));
     }
+    if let Some(extra) = &bound.extra {
+        text += "; ";
+        text += &samples_may(extra);
+    }
     text
+}
+
+/// What samples may cost beyond the bound, and why.
+pub(crate) fn samples_may(extra: &Extra) -> String {
+    let limit = match extra.limit {
+        None => "",
+        Some(ExtraLimit::Marks) => " (twice what marks cost)",
+        Some(ExtraLimit::Cpu) => " (a hundredth of a CPU with the marks)",
+        Some(ExtraLimit::Items) => " (the most without --reset)",
+    };
+    format!(
+        "samples may add {}{limit}, with which the slowest {} of the items have {} in {}",
+        percent(extra.share),
+        percent(extra.slowest),
+        extra.samples,
+        time(extra.takes_ns)
+    )
 }
 
 /// A reset value with its unit.
