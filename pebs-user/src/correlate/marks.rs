@@ -40,7 +40,7 @@ impl Correlator {
         if let Some(thread) = self.threads.get_mut(mark.record.tid) {
             thread.on_cpu(mark.record.time, mark.record.cpu);
             thread.counts_end();
-            thread.own.marks_ns += own.before_ns;
+            thread.own.so_far.marks_ns += own.before_ns;
         }
         if rule.is_of_goroutine() {
             match resumes {
@@ -53,7 +53,7 @@ impl Correlator {
             self.act(role, rule, mark, sink);
         }
         if let Some(thread) = self.threads.get_mut(mark.record.tid) {
-            thread.own.marks_ns += own.after_ns;
+            thread.own.so_far.marks_ns += own.after_ns;
             thread.counts_begin();
         }
     }

@@ -19,6 +19,7 @@ mod intervals;
 mod loss;
 mod marks;
 mod orphan_ends;
+mod own;
 mod runs;
 mod thread;
 mod threads;
@@ -35,8 +36,9 @@ pub use interrupts_and_faults::ExtraRecords;
 pub use intervals::IntervalCounts;
 use loss::VisitThread;
 pub use loss::{LossRanges, LossScope};
+pub use own::OwnWork;
 pub use throttle::{LONGEST_TICK_NS, Throttled};
-pub use visit::{ClosedVisit, Counts, MarkTime, OpenLoad, OwnWork, RUNNABLE, RawWait};
+pub use visit::{ClosedVisit, Counts, MarkTime, OpenLoad, RUNNABLE, RawWait};
 
 use crate::ledger::Reason;
 use crate::probe::expr::Type;
@@ -587,7 +589,7 @@ impl Correlator {
             }
             let is_shared = thread.turns.is_shared();
             let (now, later) = raw.split_at(inside);
-            thread.own.samples += now.samples.len() as u64;
+            thread.own.so_far.samples += now.samples.len() as u64;
             let Some(current) = thread.current() else {
                 self.shared_samples += if is_shared {
                     now.samples.len() as u64

@@ -6,8 +6,9 @@ use pebs_common::record::Interference;
 
 use super::ProbeRule;
 use super::counts::CountsState;
+use super::own::ThreadOwn;
 use super::turns::{Owner, Turns};
-use super::visit::{OpenVisit, OwnWork, RUNNABLE, RawWait};
+use super::visit::{OpenVisit, RUNNABLE, RawWait};
 use crate::store::run::VisitRule;
 use crate::store::schema::visit_flag;
 use crate::stream::decode::{Actor, STATE_IN_MARK, STATE_UNKNOWN};
@@ -119,8 +120,7 @@ pub(super) struct Thread {
     pub visits: Vec<OpenVisit>,
     /// Decides which of the visits is current.
     pub(super) turns: Turns,
-    /// Own time and records while the thread had open visits.
-    pub own: OwnWork,
+    pub own: ThreadOwn,
     /// Set while the thread is off the CPU: how it left, and since when the time counts for the current visit.
     pub(super) off: Option<(Off, TraceNs)>,
     /// Whether a wait of a visit ended at another record because its switch-in event is missing: see
@@ -151,7 +151,7 @@ impl Thread {
             unwound: VecDeque::new(),
             has_stacks: false,
             turns: Turns::new(resumes),
-            own: OwnWork::default(),
+            own: ThreadOwn::default(),
             off: None,
             missed_switch_in: false,
             slept_ns: 0,
@@ -180,7 +180,7 @@ impl Thread {
         self.sps.insert(at, visit.sp);
         self.turns.begin(&mut visit, time);
         visit.counts.idle_ns = self.slept_ns(time) - visit.slept_ns - visit.counts.idle_ns;
-        visit.own_before = self.own;
+        self.own.begin(&mut visit);
         self.visits.push(visit);
         self.turn(time);
     }
@@ -194,8 +194,7 @@ impl Thread {
         let at = self.sps.partition_point(|sp| *sp > visit.sp);
         debug_assert_eq!(self.sps.get(at), Some(&visit.sp));
         self.sps.remove(at);
-        let own = self.own.since(&visit.own_before);
-        visit.own += own;
+        self.own.count(&mut visit);
         visit.counts.idle_ns = self.slept_ns(time) - visit.slept_ns - visit.counts.idle_ns;
         self.turns.end(&mut visit, index, time);
         self.turn(time);
@@ -236,7 +235,26 @@ impl Thread {
         self.flag_incomplete_counts();
         self.settle_off(time, None);
         self.pause(time);
+        self.count_own();
         self.turns.owner = Owner::Nobody;
+    }
+
+    /// Counts own work for the current visit, if it may be idle later.
+    fn count_own(&mut self) {
+        if let Owner::Visit(index) = self.turns.owner
+            && let Some(current) = self.visits.get_mut(index).filter(|it| it.by_id)
+        {
+            self.own.count(current);
+        }
+    }
+
+    /// Registers that the thread goes to sleep: visits matched by id may be idle.
+    fn sleep(&mut self) {
+        self.count_own();
+        if !self.turns.resumes {
+            self.own.count_new(&mut self.visits);
+        }
+        self.own.sleep();
     }
 
     /// Ends the current visit's time on the CPU.
@@ -293,7 +311,8 @@ impl Thread {
         let missed_switch_in = std::mem::take(&mut self.missed_switch_in);
         self.counts_end();
         self.cpu = self.place(cpu);
-        if off.sleeps() && self.turns.sleep() {
+        let sleeps = off.sleeps();
+        if sleeps && self.turns.sleep() {
             self.turn(time);
         }
         self.pause(time);
@@ -302,11 +321,14 @@ impl Thread {
         if let Some(current) = self.current() {
             current.counts.switches += 1;
         }
-        self.own.switches += 1;
+        self.own.so_far.switches += 1;
         if off.runnable {
             self.visits
                 .iter_mut()
                 .for_each(|visit| visit.flags |= visit_flag::PREEMPTED);
+        }
+        if sleeps {
+            self.sleep();
         }
         missed_switch_in
     }
@@ -340,14 +362,14 @@ impl Thread {
         if let Some(current) = self.current() {
             current.counts.extras.ticks += 1;
         }
-        self.own.extras.ticks += 1;
+        self.own.so_far.extras.ticks += 1;
     }
 
     fn encountered(&mut self) {
         if let Some(current) = self.current() {
             current.counts.extras.encounters += 1;
         }
-        self.own.extras.encounters += 1;
+        self.own.so_far.extras.encounters += 1;
     }
 
     pub(super) fn switch_in(&mut self, time: TraceNs, cpu: Cpu) {
@@ -394,8 +416,8 @@ impl Thread {
             current.taken.add(which, ns);
             current.counts.extras.add(which);
         }
-        self.own.page_faults += u64::from(which == Interference::PageFault);
-        self.own.extras.add(which);
+        self.own.so_far.page_faults += u64::from(which == Interference::PageFault);
+        self.own.so_far.extras.add(which);
     }
 
     /// Handles a record made on a CPU: the thread is there, even if records were lost.
@@ -457,7 +479,7 @@ impl Thread {
             self.slept_ns += (time.0 - begin.0).max(0);
         }
         if in_mark && begin < time {
-            self.own.marks_ns += (time.0 - begin.0).cast_unsigned();
+            self.own.so_far.marks_ns += (time.0 - begin.0).cast_unsigned();
         }
         if let Owner::Visit(index) = self.turns.owner
             && let Some(current) = self.visits.get_mut(index)

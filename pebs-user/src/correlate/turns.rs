@@ -76,7 +76,7 @@ impl Turn {
 pub(super) struct Turns {
     pub owner: Owner,
     /// Whether there are resume marks.
-    resumes: bool,
+    pub resumes: bool,
     /// Visits and items that the thread turned to and did not leave, if there are resume marks.
     stack: Vec<Turn>,
     /// Number of open visits that are matched by id.

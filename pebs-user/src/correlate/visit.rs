@@ -1,9 +1,10 @@
 //! Visits, open and closed.
 
-use std::ops::{AddAssign, Deref, DerefMut};
+use std::ops::{Deref, DerefMut};
 
 use super::counts::EventCounts;
 use super::interrupts_and_faults::{ExtraRecords, InterruptionTimes};
+use super::own::{Counted, OwnWork};
 use super::turns::Spells;
 use super::{Batch, CorrelateOptions};
 use crate::store::schema::{ArgValue, InterferenceColumns, visit_flag};
@@ -76,44 +77,6 @@ pub struct Counts {
     pub idle_ns: i64,
 }
 
-/// Own time and records on a thread.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OwnWork {
-    /// Time of marks, ns.
-    pub marks_ns: u64,
-    pub samples: u64,
-    /// Number of switch-outs.
-    pub switches: u64,
-    /// Number of page faults counted.
-    pub page_faults: u64,
-    /// Numbers of the other interruptions.
-    pub extras: ExtraRecords,
-}
-
-impl OwnWork {
-    /// Difference to an earlier state.
-    #[must_use]
-    pub const fn since(&self, before: &Self) -> Self {
-        Self {
-            marks_ns: self.marks_ns - before.marks_ns,
-            samples: self.samples - before.samples,
-            switches: self.switches - before.switches,
-            page_faults: self.page_faults - before.page_faults,
-            extras: self.extras.since(&before.extras),
-        }
-    }
-}
-
-impl AddAssign for OwnWork {
-    fn add_assign(&mut self, more: Self) {
-        self.marks_ns += more.marks_ns;
-        self.samples += more.samples;
-        self.switches += more.switches;
-        self.page_faults += more.page_faults;
-        self.extras += more.extras;
-    }
-}
-
 /// Time that a mark takes from its thread, ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MarkTime {
@@ -179,10 +142,10 @@ pub(super) struct VisitState {
     pub flags: u32,
     pub counts: Counts,
     pub taken: InterruptionTimes,
-    /// Own work during it, except since it began or went on on its thread.
+    /// Own work during it, up to `counted`.
     pub own: OwnWork,
-    /// Own work of its thread before it began or went on there.
-    pub own_before: OwnWork,
+    /// Up to where its thread's own work was counted.
+    pub counted: Counted,
     pub args: Vec<Option<ArgValue>>,
     /// The items, if it serves several.
     pub batch: Batch,
@@ -220,7 +183,7 @@ impl Default for VisitState {
             counts: Counts::default(),
             taken: InterruptionTimes::default(),
             own: OwnWork::default(),
-            own_before: OwnWork::default(),
+            counted: Counted::default(),
             args: Vec::new(),
             batch: Batch::default(),
             active: Vec::new(),
