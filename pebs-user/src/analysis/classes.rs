@@ -81,7 +81,7 @@ pub(crate) struct Rank {
 ///
 /// For a visit that has its thread to itself all of pebs-trace's time is subtracted. Where other visits nest in it or
 /// interleave with it, their marks and samples are not in its time on the CPU: only its own samples and marks are
-/// subtracted.
+/// subtracted, and what of theirs is before and after their own times is not known. It is no longer than the net time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NetOnCpu {
     pub sample_ns: f64,
@@ -110,7 +110,7 @@ impl NetOnCpu {
             0 => rank.own_ns,
             _ => rank.own_ns.min(self.alone(rank.samples, probe)),
         };
-        (active_ns - own).max(0)
+        (active_ns - own).clamp(0, rank.ns.max(0))
     }
 
     fn alone(&self, samples: u32, probe: u16) -> i64 {

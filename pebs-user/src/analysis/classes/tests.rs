@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::{NetOnCpu, Rank};
 use crate::analysis::diff::{DiffOptions, diff};
 use crate::analysis::explain::{ExplainOptions, Unit, explain};
 use crate::analysis::report::{LossVisits, ReportOptions, build};
@@ -11,6 +12,7 @@ use crate::store::fixtures::Did::{Ran, Waited};
 use crate::store::fixtures::{Maker, VisitFixture, info};
 use crate::store::reader::Trace;
 use crate::store::schema::visit_flag;
+use crate::units::ProbeId;
 use crate::view::data::Data;
 
 const SPEC: &str = "/usr/bin/server:handle(n=arg2, key=str(arg1))";
@@ -372,4 +374,24 @@ print(json.dumps([sums, of('pooled_functions', 'rehash'), of('pooled_waits', 'fd
         sums[2]["slow"].as_f64().unwrap(),
         disk.slow.per_visit.unwrap(),
     );
+}
+
+/// Time on the CPU is no longer than the visit's net time, also where own time is that of visits nested in it.
+#[test]
+fn net_on_cpu() {
+    let net = NetOnCpu {
+        sample_ns: 10_000.0,
+        marks_ns: vec![(ProbeId(0), 2_000.0)],
+    };
+    let rank = |ns, own_ns, samples| Rank {
+        ns,
+        own_ns,
+        samples,
+    };
+    assert_eq!(net.net(30_000, rank(18_000, 12_000, 1), (0, 0)), 18_000);
+    let nested = (0, visit_flag::OVERLAPPED);
+    assert_eq!(net.net(20_000, rank(18_000, 12_000, 1), nested), 8_000);
+    // 5 us of marks, of which 2 us are its own.
+    assert_eq!(net.net(19_500, rank(15_000, 5_000, 0), nested), 15_000);
+    assert_eq!(net.net(500, rank(0, 5_000, 0), nested), 0);
 }
