@@ -59,7 +59,10 @@ impl Items {
 impl Item {
     /// Adds the sums of a visit nested in this item.
     fn take_in(&mut self, inner: &Self) {
-        self.active_ns = self.active_ns.map(|own| own + inner.active_ns.unwrap_or(0));
+        // What its marks take before and after their own times is in the outer visit's time.
+        let most = self.net_ns();
+        let with = |own: i64| (own + inner.active_ns.unwrap_or(0)).min(most);
+        self.active_ns = self.active_ns.map(with);
         self.samples = self.samples.saturating_add(inner.samples);
         self.flags |= inner.flags & !visit_flag::CONDENSED;
         interrupts_and_faults::add(&mut self.interference, inner.interference);
