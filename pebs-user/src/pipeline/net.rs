@@ -55,12 +55,44 @@ pub(super) struct Net {
     learns: bool,
 }
 
+/// The shortest visits of a probe without samples, and without marks but their own: these take no longer.
+///
+/// What a mark was measured to cost beside other load, or a while ago, may be too much; visits would seem to take no time
+/// then.
+#[derive(Clone, Debug, Default)]
+struct Shortest {
+    /// Durations, rising. A few may be too short by a clock's error: the last one counts.
+    ns: [i64; 8],
+    number: usize,
+}
+
+impl Shortest {
+    fn see(&mut self, ns: i64) {
+        let is_full = self.number == self.ns.len();
+        if is_full && ns >= self.ns[self.number - 1] {
+            return;
+        }
+        let at = self.ns[..self.number].partition_point(|it| *it <= ns);
+        let last = self.number.min(self.ns.len() - 1);
+        self.ns.copy_within(at..last, at + 1);
+        self.ns[at] = ns;
+        self.number = last + 1;
+    }
+
+    /// What marks take at most; `None` if too few were seen.
+    fn most(&self) -> Option<i64> {
+        (self.number == self.ns.len()).then(|| self.ns[self.number - 1])
+    }
+}
+
 #[derive(Debug)]
 struct NetCosts {
     costs: OwnCosts,
     learner: Learner,
     /// Where samples fall in visits, by probe.
     positions: Vec<Positions>,
+    /// The shortest visits, by probe.
+    shortest: Vec<Shortest>,
     /// The last visit seen.
     visit_id: u64,
 }
@@ -81,6 +113,7 @@ impl Net {
             costs: costs.clone(),
             learner: Learner::new(sample, costs.spacing),
             positions: vec![Positions::default(); costs.marks.len()],
+            shortest: vec![Shortest::default(); costs.marks.len()],
             visit_id: 0,
         }));
     }
@@ -118,6 +151,7 @@ impl Net {
             costs,
             learner,
             positions,
+            shortest,
             visit_id,
         } = known.as_mut();
         *visit_id = visit.visit_id;
@@ -128,7 +162,16 @@ impl Net {
             + own.extras.encounters as f64 * costs.encounter_ns
             + own.extras.ticks as f64 * costs.tick_ns;
         let cost = learner.cost();
-        let fixed = own.marks_ns as f64 + records;
+        let inside = (after + before).cast_signed();
+        let mut too_much = 0;
+        if let Some(shortest) = shortest.get_mut(usize::from(visit.probe.0)) {
+            let is_plain = visit.flags & UNUSUAL == 0 && visit.switches() == Some(0);
+            if is_plain && own.samples == 0 && own.marks_ns.cast_signed() <= inside {
+                shortest.see(duration as i64);
+            }
+            too_much = shortest.most().map_or(0, |most| (inside - most).max(0));
+        }
+        let fixed = (own.marks_ns.cast_signed() - too_much).max(0) as f64 + records;
         let net = (duration - fixed).round() - cost.of(own.samples).round();
         let result = (
             (net as i64).max(0),
@@ -162,6 +205,12 @@ impl Net {
         Some(result)
     }
 
+    /// By probe: what the marks within a visit take at most, as the shortest visits take no longer.
+    pub(super) fn most_of_marks(&self) -> Vec<Option<i64>> {
+        let known = self.known.iter().flat_map(|known| &known.shortest);
+        known.map(Shortest::most).collect()
+    }
+
     /// Where samples fell in the visits of each probe, as far as known.
     pub(super) fn positions(&self) -> Vec<(ProbeId, Fell)> {
         let known = self.known.iter().flat_map(|known| &known.positions);
@@ -185,5 +234,27 @@ impl NetCosts {
         if self.learner.learn() {
             writer.sample_cost(self.visit_id + 1, self.learner.cost());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The eighth of the shortest, in any order.
+    #[test]
+    fn shortest() {
+        let mut shortest = Shortest::default();
+        for ns in [50, 10, 90, 20, 70, 30, 60] {
+            shortest.see(ns);
+            assert_eq!(shortest.most(), None);
+        }
+        shortest.see(80);
+        assert_eq!(shortest.ns, [10, 20, 30, 50, 60, 70, 80, 90]);
+        assert_eq!(shortest.most(), Some(90));
+        shortest.see(100);
+        shortest.see(15);
+        shortest.see(5);
+        assert_eq!(shortest.ns, [5, 10, 15, 20, 30, 50, 60, 70]);
     }
 }

@@ -154,6 +154,9 @@ pub struct OwnMarks {
     pub inside: Option<OwnCost>,
     /// To a visit that contains one of its visits: both marks completely; null if unknown.
     pub whole: Option<OwnCost>,
+    /// What was measured for `inside`, ns, if visits were shorter than that; null: it was used.
+    #[serde(default)]
+    pub measured_ns: Option<f64>,
 }
 
 /// A cost with its error and source.
@@ -163,7 +166,7 @@ pub struct OwnCost {
     pub ns: f64,
     /// Its standard error, ns.
     pub stderr_ns: f64,
-    /// `calibrated DATE`, `measured before the run`, or `learnt in the run from N items`.
+    /// `calibrated DATE`, `measured before the run`, `learnt in the run from N items`, or `the shortest visits`.
     pub source: String,
 }
 

@@ -591,10 +591,17 @@ pub(super) fn own_time(
         let of = |role: Option<Role>| role.map_or(MarkTime::default(), |it| times[it as usize]);
         let (begin, end) = (of(begin), of(end));
         let whole = begin.before_ns + begin.after_ns + end.before_ns + end.after_ns;
+        let inside = (begin.after_ns + end.before_ns) as f64;
+        let most = outcome.most_of_marks.get(usize::from(id)).copied();
+        let most = most.flatten().map(|it| it as f64).filter(|it| *it < inside);
         OwnMarks {
             probe_id: ProbeId(id),
-            inside: Some(measured((begin.after_ns + end.before_ns) as f64)),
+            inside: Some(OwnCost {
+                source: most.map_or_else(|| source.clone(), |_| "the shortest visits".to_owned()),
+                ..measured(most.unwrap_or(inside))
+            }),
             whole: Some(measured(whole as f64)),
+            measured_ns: most.map(|_| inside),
         }
     });
     let sample = outcome.sample_cost;
