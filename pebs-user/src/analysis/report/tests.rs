@@ -8,12 +8,12 @@ use std::path::PathBuf;
 use std::{env, fs};
 
 use super::csv::CsvTable;
-use super::model::{Report, SlowRule};
+use super::model::{FlagCount, Report, SlowRule};
 use super::{LossVisits, ReportError, ReportOptions, build, csv, human, json, text};
 use crate::ledger::{Account, CpuLedger, Ledger, Reason};
 use crate::store::fixtures::Did::{self, Ran, Waited};
 use crate::store::fixtures::{Maker, TestTrace, VisitFixture, info_with};
-use crate::store::run::{CostInfo, OverheadInfo, ResetChange, RunInfo};
+use crate::store::run::{CostInfo, EntryClass, OverheadInfo, ResetChange, RunInfo, SiteInfo};
 use crate::store::schema::{ArgType, ArgValue, FunctionRow, LossRow, visit_flag};
 use crate::units::{Cpu, EventId, FunctionId, ProbeId, TraceNs};
 
@@ -355,8 +355,36 @@ fn visits_of_fewer_items() {
     let text = text::render(&report);
     assert!(text.contains(": 500 items in 1,000 visits in "), "{text}");
     assert!(text.contains("5 visits of "), "{text}");
+    report.probes[0].items = Some(2);
+    assert!(text::render(&report).contains(": 1,000 visits with 2 ids in "));
     report.probes[0].items = None;
     assert!(text::render(&report).contains(": 1,000 visits in "));
+}
+
+/// Functions of one pattern that call each other are named; the other way round, a function that calls itself is not.
+#[test]
+fn nested_visits() {
+    let mut report = report(database, &ReportOptions::default());
+    let overlapped = visit_flag::name(visit_flag::OVERLAPPED);
+    report.probes[0].flags = vec![FlagCount {
+        flag: overlapped,
+        visits: 990,
+    }];
+    let site = |place: &str| SiteInfo {
+        path: "/app".to_owned(),
+        place: place.to_owned(),
+        file_offset: 0,
+        role: "begin".to_owned(),
+        kind: "uprobe".to_owned(),
+        instruction: String::new(),
+        class: EntryClass::Emulated,
+    };
+    report.run.probes[0].sites = vec![site("a::outer+0x4"), site("a::operator+")];
+    let text = text::render(&report);
+    assert!(text.contains("call each other"), "{text}");
+    assert!(text.contains("a::outer, a::operator+"), "{text}");
+    report.run.probes[0].sites = vec![site("again+0x4"), site("again+0x8")];
+    assert!(!text::render(&report).contains("call each other"));
 }
 
 /// A bound on the overhead is reported with the result, known or unknown.

@@ -17,6 +17,7 @@ use super::model::{
 use crate::analysis::counted;
 use crate::present::words::{self, Frame};
 use crate::present::{Page, Tone, toned};
+use crate::store::run::VisitRule;
 use crate::store::schema::{ANONYMOUS_MODULE, visit_flag};
 use crate::terminal::PIPE_WIDTH;
 
@@ -36,6 +37,15 @@ const CARRIERS: usize = 4;
 
 /// Least part of the whole of a named row or of time elsewhere.
 const LEAST_SHARE: f64 = 0.005;
+
+/// Least part of the visits for functions that call each other.
+const NESTED: f64 = 0.9;
+
+/// Functions named there.
+const NAMED: usize = 4;
+
+/// Visits of an id from which on it is one that is used again, as an address is, and not the id of one item.
+const VISITS_OF_AN_ID: u64 = 100;
 
 /// The report as text for a pipe, each line ended.
 #[must_use]
@@ -82,6 +92,10 @@ fn section(out: &mut Page, report: &Report, probe: &ProbeReport) {
             out.line("own time", &own_times(own, noun));
         }
     }
+    out.line(
+        "nested",
+        &toned(Tone::Warning, &nested(report, probe, noun)),
+    );
     out.line("left out", &toned(Tone::Warning, &left_out(probe, noun)));
     out.line("flagged", &flagged(probe));
     lists::spread(out, probe, noun);
@@ -105,16 +119,17 @@ fn title(report: &Report, probe: &ProbeReport) -> String {
         || format!("probe {} (not in trace.json)", probe.probe_id),
         |spec| brief::spec(spec, SPEC_WIDTH),
     );
-    let in_visits = |items| {
-        let items = plural(items, "item");
-        format!("{items} in {}", plural(probe.visits, "visit"))
-    };
+    let visits = plural(probe.visits, "visit");
+    let in_visits = |items| format!("{} in {visits}", plural(items, "item"));
     let items = probe.batches.map_or(probe.items, |it| Some(it.items));
     let amount = match items {
         Some(items) if probe.batches.is_some() => in_visits(items),
         Some(items) if items == probe.visits => plural(items, "item"),
+        Some(ids) if ids > 0 && probe.visits >= ids * VISITS_OF_AN_ID => {
+            format!("{visits} with {}", plural(ids, "id"))
+        }
         Some(items) => in_visits(items),
-        None => plural(probe.visits, "visit"),
+        None => visits,
     };
     let during = report
         .run
@@ -290,6 +305,43 @@ fn of_shared_time(probe: &ProbeReport) -> u64 {
     let mut flags = probe.flags.iter();
     let found = flags.find(|it| it.flag == visit_flag::name(visit_flag::TIME_SHARED));
     found.map_or(0, |it| it.visits)
+}
+
+/// Note on functions of one pattern that call each other, so that nearly all visits hold one or are in one.
+fn nested(report: &Report, probe: &ProbeReport, noun: &str) -> String {
+    let mut flags = probe.flags.iter();
+    let overlapped = flags.find(|it| it.flag == visit_flag::name(visit_flag::OVERLAPPED));
+    let [info] = &*report.run.probes else {
+        return String::new();
+    };
+    let begins = info.sites.iter().filter(|it| it.role == "begin");
+    let names = begins.map(|it| {
+        it.place
+            .rsplit_once("+0x")
+            .map_or(&*it.place, |(name, _)| name)
+    });
+    let mut names: Vec<&str> = names.collect();
+    names.dedup();
+    let all = probe.visits as f64;
+    match overlapped {
+        Some(it)
+            if info.rule == VisitRule::Call
+                && names.len() > 1
+                && it.visits as f64 >= NESTED * all =>
+        {
+            names.truncate(NAMED);
+            let names: Vec<String> = names
+                .iter()
+                .map(|it| brief::function(it, NAME_WIDTH))
+                .collect();
+            format!(
+                "nearly every {noun} holds another or is in one, as the probed functions call each other: probe one of \
+                 {}",
+                names.join(", ")
+            )
+        }
+        _ => String::new(),
+    }
 }
 
 /// Note on items that overlapped on a thread, with the option that separates them; empty if none did.
