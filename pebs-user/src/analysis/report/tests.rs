@@ -10,6 +10,7 @@ use std::{env, fs};
 use super::csv::CsvTable;
 use super::model::{FlagCount, Report, SlowRule};
 use super::{LossVisits, ReportError, ReportOptions, build, csv, human, json, text};
+use crate::analysis::explain::{ExplainOptions, explain};
 use crate::ledger::{Account, CpuLedger, Ledger, Reason};
 use crate::store::fixtures::Did::{self, Ran, Waited};
 use crate::store::fixtures::{Maker, TestTrace, VisitFixture, info_with};
@@ -359,6 +360,38 @@ fn visits_of_fewer_items() {
     assert!(text::render(&report).contains(": 1,000 visits with 2 ids in "));
     report.probes[0].items = None;
     assert!(text::render(&report).contains(": 1,000 visits in "));
+}
+
+/// Functions that have too few samples each are a cause together, in the report as in an explanation.
+#[test]
+fn many_small_functions() {
+    let mut maker = maker(run_info("/usr/bin/node:handle", "n", ArgType::I64));
+    for i in 0..2_000_i64 {
+        let usual = Ran(1, 9_000 + i * 37 % 2_000);
+        let parser = Ran(2 + (i / 200) as u32, 80_000);
+        let did: &[Did] = if i % 200 == 60 {
+            &[usual, parser]
+        } else {
+            &[usual]
+        };
+        maker.visit(&made(i, did));
+    }
+    let names: Vec<String> = (0..10).map(|n| format!("parse{n}")).collect();
+    let parsers = (2..)
+        .zip(&names)
+        .map(|(id, name)| (id, &**name, "/usr/bin/node"));
+    let functions: Vec<_> = parsers.chain([(1, "handle", "/usr/bin/node")]).collect();
+    let made = maker.finish(&functions);
+    let text = text::render(&build(&made, &ReportOptions::default()).unwrap());
+    let explained = explain(&made, &ExplainOptions::default()).unwrap();
+    let explained = crate::analysis::explain::text::render(&explained);
+    for text in [text, explained] {
+        assert!(
+            text.contains("slow because: in functions of node 100 %"),
+            "{text}"
+        );
+        assert!(!text.contains("\n  parse3 "), "{text}");
+    }
 }
 
 /// Functions of one pattern that call each other are named; the other way round, a function that calls itself is not.
