@@ -27,6 +27,7 @@ use crate::collect::kernel_map;
 use crate::collect::programs::{Programs, Settings};
 use crate::collect::session::SessionError;
 use crate::estimate::Pause;
+use crate::failure::Failure;
 use crate::pmu::attr::{EventClass, ResolvedEvent};
 use crate::pmu::attr::{Faults, page_faults};
 use crate::pmu::counted::{self, CountedEvent};
@@ -180,7 +181,8 @@ pub(crate) fn measure_with(prepared: Preparing, wanted: Wanted<'_>) -> UnitCosts
     let mut bench = match prepared.0.join() {
         Ok(Ok(bench)) => bench,
         Ok(Err(error)) => {
-            tracing::warn!("cannot measure what marks and samples cost: {error:?}");
+            let error = Failure::from(error);
+            tracing::warn!("cannot measure what marks and samples cost: {error}");
             return UnitCosts::default();
         }
         // A thread that panicked has loaded nothing.
