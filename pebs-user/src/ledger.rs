@@ -7,6 +7,12 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+/// Least number of samples of which it matters how many are in no item.
+const MANY: u64 = 100;
+
+/// Least part of them that is nearly all.
+const NEARLY_ALL: f64 = 0.95;
+
 /// Why a record did not reach the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -195,6 +201,15 @@ impl Ledger {
         (unnamed > all / 2).then_some((unnamed, all))
     }
 
+    /// Share of the samples that are in no item, if these are nearly all.
+    #[must_use]
+    pub fn outside(&self) -> Option<f64> {
+        let samples = self.totals().samples;
+        let all = samples.written + samples.of(Reason::NotKept);
+        let share = self.samples_unmatched as f64 / all as f64;
+        (all >= MANY && share >= NEARLY_ALL).then_some(share)
+    }
+
     /// One line for each account that does not balance; empty when all do.
     #[must_use]
     pub fn check(&self) -> Vec<String> {
@@ -243,5 +258,23 @@ mod tests {
         assert_eq!(ledger(4, 6, 0).unnamed(), Some((4, 6)));
         assert_eq!(ledger(4, 1, 7).unnamed(), None);
         assert_eq!(ledger(5, 0, 8).unnamed(), Some((5, 8)));
+    }
+    /// Nearly all samples are in no item; a few samples tell nothing.
+    #[test]
+    fn most_are_in_no_item() {
+        let outside = |samples_unmatched, written, not_kept| {
+            let mut cpu = CpuLedger::default();
+            cpu.samples.written = written;
+            cpu.samples.book(Reason::NotKept, not_kept);
+            let ledger = Ledger {
+                cpus: vec![cpu],
+                samples_unmatched,
+                ..Ledger::default()
+            };
+            ledger.outside()
+        };
+        assert_eq!(outside(960, 1_000, 0), Some(0.96));
+        assert_eq!(outside(960, 1_000, 1_000), None);
+        assert_eq!(outside(99, 99, 0), None);
     }
 }

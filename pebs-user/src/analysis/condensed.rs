@@ -98,6 +98,22 @@ impl Condensed {
         rest
     }
 
+    /// Samples of a function.
+    pub(crate) fn samples_of(&self, function: FunctionId) -> u64 {
+        self.functions.get(&function).map_or(0, |it| it.samples)
+    }
+
+    /// Makes one function of several; it has no interval, as it is not known how they go together in an item.
+    pub(crate) fn join(&mut self, functions: &[FunctionId], joined: FunctionId) {
+        for function in functions {
+            if let Some(sums) = self.functions.remove(function) {
+                let sum = self.functions.entry(joined).or_default();
+                sum.samples += sums.samples;
+                sum.squared = f64::NAN;
+            }
+        }
+    }
+
     /// Samples of all functions.
     #[must_use]
     pub(crate) const fn samples(&self) -> u64 {
@@ -113,7 +129,7 @@ impl Condensed {
     /// samples.
     #[must_use]
     pub(crate) fn per_item(&self, function: FunctionId, quantity: Quantity) -> Option<f64> {
-        let samples = self.functions.get(&function).map_or(0, |sums| sums.samples) as f64;
+        let samples = self.samples_of(function) as f64;
         let items = self.items as f64;
         let per_item = match quantity {
             Quantity::Time => samples / self.whole.samples as f64 * self.active_ns / items,

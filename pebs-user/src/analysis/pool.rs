@@ -130,6 +130,13 @@ impl Functions {
         self.near[at].get_or_insert_default()
     }
 
+    fn remove(&mut self, function: FunctionId) -> Option<Box<Counts>> {
+        match self.near.get_mut(function.0 as usize) {
+            Some(near) => near.take(),
+            None => self.far.remove(&function),
+        }
+    }
+
     /// In no particular order.
     fn iter(&self) -> impl Iterator<Item = (FunctionId, &Counts)> {
         let near = (0..).map(FunctionId).zip(&self.near);
@@ -200,6 +207,11 @@ impl Pool {
 
     fn block(&self, key: u64) -> usize {
         (mix(key / self.run) % BLOCKS as u64) as usize
+    }
+
+    /// Every function with a sample; in no particular order.
+    pub(crate) fn functions(&self) -> impl Iterator<Item = FunctionId> + '_ {
+        self.functions.iter().map(|(function, _)| function)
     }
 
     /// Draws the resamples; the result answers queries for functions.
@@ -346,6 +358,25 @@ impl Pooled {
             .map(|(function, counts)| (function, counts.samples))
     }
 
+    /// Samples of a function.
+    pub(crate) fn samples(&self, function: FunctionId) -> u64 {
+        self.functions.get(function).map_or(0, |it| it.samples)
+    }
+
+    /// Makes one function of several.
+    pub(crate) fn join(&mut self, functions: &[FunctionId], joined: FunctionId) {
+        for function in functions {
+            let Some(counts) = self.functions.remove(*function) else {
+                continue;
+            };
+            let sum = self.functions.of(joined);
+            sum.samples += counts.samples;
+            for (sum, events) in sum.events.iter_mut().zip(counts.events) {
+                *sum += events;
+            }
+        }
+    }
+
     /// Time or events of a function per item, without an interval; 0 if no sample hit it, `None` if there are
     /// no items or no samples.
     ///
@@ -392,6 +423,19 @@ mod tests {
 
     const F: FunctionId = FunctionId(1);
     const G: FunctionId = FunctionId(2);
+
+    /// Functions that are joined have their sum.
+    #[test]
+    fn joined() {
+        let mut pooled = pool().close(Quantity::Time);
+        let [f, g] = [F, G].map(|it| pooled.function(it).unwrap());
+        let both = FunctionId(u32::MAX);
+        pooled.join(&[F, G, FunctionId(3)], both);
+        let sum = pooled.function(both).unwrap();
+        assert_eq!(sum.samples, f.samples + g.samples);
+        assert!((sum.per_item - f.per_item - g.per_item).abs() < 1e-6);
+        assert_eq!(pooled.function(F), None);
+    }
 
     /// 1,000 items of 5 us; every fifth has a sample, every fourth of those in `F`.
     fn pool() -> Pool {

@@ -164,7 +164,13 @@ pub fn build(trace: &Trace, options: &ReportOptions) -> Result<Report, ReportErr
     for batch in WaitColumns::scan(trace)? {
         details.add_waits(&batch?)?;
     }
+    let sections = gathered.sections.values_mut();
+    let of_slow: Vec<u32> = sections
+        .flat_map(|it| it.slow.pool.functions())
+        .map(|it| it.0)
+        .collect();
     let ranking = Ranking {
+        names: &Names::of(trace, of_slow.into_iter())?,
         info: &trace.info,
         top: options.top,
         quantity: event.map_or(Quantity::Time, quantity),

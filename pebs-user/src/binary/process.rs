@@ -52,6 +52,15 @@ pub(crate) struct Mapping {
     pub path: String,
 }
 
+impl Mapping {
+    /// Address of an offset of a file, if it is mapped here.
+    #[must_use]
+    pub(crate) fn address_of(&self, file: FileId, offset: u64) -> Option<u64> {
+        let within = offset.checked_sub(self.offset)?;
+        (self.file == file && within < self.end - self.start).then(|| self.start + within)
+    }
+}
+
 fn proc_path(pid: Pid, name: &str) -> PathBuf {
     PathBuf::from(format!("/proc/{}/{name}", pid.0))
 }
@@ -65,9 +74,26 @@ pub(crate) fn exists(pid: Pid) -> bool {
 /// The process that a thread is of; itself, if it is a process's first.
 #[must_use]
 pub(crate) fn process_of(tid: Tid) -> Option<Pid> {
-    let status = fs::read_to_string(proc_path(Pid(tid.0), "status")).ok()?;
-    let tgid = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
-    tgid.trim().parse().ok().map(Pid)
+    pid_in_status(Pid(tid.0), "Tgid:")
+}
+
+/// The process that traces it with ptrace, as debuggers do.
+#[must_use]
+pub(crate) fn tracer(pid: Pid) -> Option<Pid> {
+    pid_in_status(pid, "TracerPid:").filter(|tracer| tracer.0 != 0)
+}
+
+fn pid_in_status(pid: Pid, field: &str) -> Option<Pid> {
+    let status = fs::read_to_string(proc_path(pid, "status")).ok()?;
+    let value = status.lines().find_map(|line| line.strip_prefix(field))?;
+    value.trim().parse().ok().map(Pid)
+}
+
+/// The name of the process.
+#[must_use]
+pub(crate) fn name(pid: Pid) -> Option<String> {
+    let name = fs::read(proc_path(pid, "comm")).ok()?;
+    Some(String::from_utf8_lossy(name.trim_ascii_end()).into_owned())
 }
 
 /// Whether a thread has not ended.
@@ -303,6 +329,9 @@ mod tests {
         assert_eq!(m.file.device, (0xfe, 1));
         assert!(m.executable);
         assert_eq!(m.path, "/opt/a b/c (deleted)");
+        let address = |offset| m.address_of(m.file, offset);
+        assert_eq!(address(0x1010), Some(0x7f10));
+        assert_eq!((address(0xfff), address(0x10ff)), (None, None));
         assert_eq!(
             mapping("7f00-7fff rw-p 0 00:00 0").expect("anonymous").path,
             ""

@@ -11,6 +11,7 @@ use crate::probe::set::ArgField;
 use crate::store::run::VisitRule;
 use crate::store::schema::{ArgType, ArgValue, visit_flag};
 use crate::stream::decode::{ArgBytes, Payloads, Record};
+use crate::stream::text::escape;
 use crate::units::{Cpu, ProbeId, Tid, TraceNs};
 
 /// Most open visits of one thread. More than any event loop serves at once; beyond that they are items whose end
@@ -357,7 +358,7 @@ pub(super) fn read_args(
                 let start = field.offset + 8;
                 let length = (number & !STR_CUT) as usize;
                 let bytes = bytes.get(start..start.checked_add(length)?)?;
-                Some(ArgValue::Str(escape(bytes, number & STR_CUT != 0)))
+                Some(ArgValue::Str(string(bytes, number & STR_CUT != 0)))
             }
         });
         if let Some(slot) = row.get_mut(field.column) {
@@ -369,46 +370,24 @@ pub(super) fn read_args(
 /// Ends a string that was cut.
 const CUT: char = '…';
 
-/// Converts a string of the target: bytes that are not UTF-8 become `\xNN`, and [`CUT`] is appended if it was
-/// cut.
-fn escape(bytes: &[u8], cut: bool) -> Box<str> {
-    let mut text = String::with_capacity(bytes.len() + if cut { CUT.len_utf8() } else { 0 });
-    let mut chunks = bytes.utf8_chunks().peekable();
-    while let Some(chunk) = chunks.next() {
-        text.push_str(chunk.valid());
-        // A character that was cut in two is dropped.
-        if cut && chunks.peek().is_none() && is_begun(chunk.invalid()) {
-            break;
-        }
-        chunk
-            .invalid()
-            .iter()
-            .for_each(|byte| text.push_str(&format!("\\x{byte:02x}")));
-    }
+/// Converts a string of the target; [`CUT`] is appended if it was cut.
+fn string(bytes: &[u8], cut: bool) -> Box<str> {
+    let mut text = escape(bytes, cut).into_owned();
     if cut {
         text.push(CUT);
     }
     text.into_boxed_str()
 }
 
-/// Whether the bytes are an incomplete UTF-8 character.
-fn is_begun(bytes: &[u8]) -> bool {
-    std::str::from_utf8(bytes).is_err_and(|error| error.error_len().is_none())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A cut string ends in [`CUT`]; an incomplete character at its end is dropped, other invalid bytes are
-    /// kept.
+    /// A cut string ends in [`CUT`].
     #[test]
     fn strings() {
-        assert_eq!(&*escape(b"all of it", false), "all of it");
-        assert_eq!(&*escape(b"a part", true), "a part…");
-        assert_eq!(&*escape(b"caf\xc3", true), "caf…");
-        assert_eq!(&*escape(b"caf\xc3", false), "caf\\xc3");
-        assert_eq!(&*escape(b"\xff\xfe", true), "\\xff\\xfe…");
-        assert_eq!(&*escape(b"", true), "…");
+        assert_eq!(&*string(b"all of it", false), "all of it");
+        assert_eq!(&*string(b"caf\xc3", true), "caf…");
+        assert_eq!(&*string(b"", true), "…");
     }
 }

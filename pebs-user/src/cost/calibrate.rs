@@ -25,7 +25,9 @@ use pebs_common::record::Role;
 use super::pause;
 use crate::collect::kernel_map;
 use crate::collect::programs::{Programs, Settings};
+use crate::collect::session::SessionError;
 use crate::estimate::Pause;
+use crate::failure::Failure;
 use crate::pmu::attr::{EventClass, ResolvedEvent};
 use crate::pmu::attr::{Faults, page_faults};
 use crate::pmu::counted::{self, CountedEvent};
@@ -157,7 +159,7 @@ pub(crate) struct Wanted<'a> {
 }
 
 /// The programs needed for measuring, being loaded on a thread of their own.
-pub(crate) struct Preparing(JoinHandle<Option<Bench>>);
+pub(crate) struct Preparing(JoinHandle<Result<Bench, SessionError>>);
 
 /// Loads the programs needed for measuring, which takes much of the total time and is not measured itself.
 #[must_use]
@@ -176,9 +178,15 @@ pub(crate) fn measure(pmu: &UprobePmu, wanted: Wanted<'_>) -> UnitCosts {
 /// The same with prepared programs, for the same call stacks and extra data.
 #[must_use]
 pub(crate) fn measure_with(prepared: Preparing, wanted: Wanted<'_>) -> UnitCosts {
-    // A thread that panicked has loaded nothing.
-    let Some(mut bench) = prepared.0.join().ok().flatten() else {
-        return UnitCosts::default();
+    let mut bench = match prepared.0.join() {
+        Ok(Ok(bench)) => bench,
+        Ok(Err(error)) => {
+            let error = Failure::from(error);
+            tracing::warn!("cannot measure what marks and samples cost: {error}");
+            return UnitCosts::default();
+        }
+        // A thread that panicked has loaded nothing.
+        Err(_) => return UnitCosts::default(),
     };
     let costs = bench.costs(wanted);
     // The kernel waits at each probe that is taken away.
@@ -270,12 +278,17 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    fn new(pmu: &UprobePmu, ring_bytes: u32, stack_frames: u32, extras: Extras) -> Option<Self> {
+    fn new(
+        pmu: &UprobePmu,
+        ring_bytes: u32,
+        stack_frames: u32,
+        extras: Extras,
+    ) -> Result<Self, SessionError> {
         Self::with(pmu, ring_bytes, (stack_frames, None), extras)
     }
 
     /// A bench whose marks and ticks read the counters of these events.
-    fn counting(pmu: &UprobePmu, counted: &[CountedEvent]) -> Option<Self> {
+    fn counting(pmu: &UprobePmu, counted: &[CountedEvent]) -> Result<Self, SessionError> {
         Self::with(pmu, RING_BYTES, (0, Some(counted)), Extras::default())
     }
 
@@ -284,7 +297,7 @@ impl Bench {
         ring_bytes: u32,
         (stack_frames, counting): (u32, Option<&[CountedEvent]>),
         extras: Extras,
-    ) -> Option<Self> {
+    ) -> Result<Self, SessionError> {
         let counted = counting.unwrap_or_default();
         let settings = Settings {
             item: None,
@@ -309,9 +322,9 @@ impl Bench {
             samples_interrupt: false,
             log: false,
         };
-        let keeper = Keeper::start().ok()?;
-        let programs = Programs::load(&settings).ok()?;
-        programs.trace(Pid(std::process::id())).ok()?;
+        let keeper = Keeper::start()?;
+        let programs = Programs::load(&settings)?;
+        programs.trace(Pid(std::process::id()))?;
         let site = SiteConfig {
             probe: 0,
             role: Role::Begin as u8,
@@ -328,21 +341,23 @@ impl Bench {
             named: [ArgProgram::NONE; MAX_ARGS],
             lengths: [ArgProgram::NONE; MAX_ARGS],
         };
-        programs.set_site(0, &site).ok()?;
-        let fd = kernel_map::create_ring(ring_bytes).ok()?;
-        let (marks, samples) = (
-            programs.map("RINGS").ok()?,
-            programs.map("SAMPLE_RINGS").ok()?,
-        );
+        programs.set_site(0, &site)?;
+        let no_ring = |source| SessionError::Ring {
+            bytes: ring_bytes,
+            cpu: 0,
+            source,
+        };
+        let fd = kernel_map::create_ring(ring_bytes).map_err(no_ring)?;
+        let (marks, samples) = (programs.map("RINGS")?, programs.map("SAMPLE_RINGS")?);
         // One ring serves whichever CPU we run on.
         let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as u32;
         let all: Vec<_> = (0..cpus.clamp(64, MAX_CPUS))
             .map(|cpu| (cpu, fd.as_fd()))
             .collect();
-        kernel_map::set_maps(marks, &all).ok()?;
-        kernel_map::set_maps(samples, &all).ok()?;
-        let ring = crate::collect::ring::Ring::map(fd, ring_bytes as usize).ok()?;
-        Some(Self {
+        kernel_map::set_maps(marks, &all).map_err(no_ring)?;
+        kernel_map::set_maps(samples, &all).map_err(no_ring)?;
+        let ring = crate::collect::ring::Ring::map(fd, ring_bytes as usize).map_err(no_ring)?;
+        Ok(Self {
             pmu: pmu.clone(),
             programs,
             ring: std::cell::RefCell::new(ring),
@@ -354,7 +369,7 @@ impl Bench {
     /// Loads programs for samples without call stacks, and a ring of `ring_bytes`; `None` if the kernel refuses
     /// one.
     pub(crate) fn load(pmu: &UprobePmu, ring_bytes: u32) -> Option<Self> {
-        Self::new(pmu, ring_bytes, 0, Extras::default())
+        Self::new(pmu, ring_bytes, 0, Extras::default()).ok()
     }
 
     /// The program for the samples of an event, to be attached to it.

@@ -593,6 +593,9 @@ impl Rows {
                 None => self.stacks.stack(of, chains, symbolizer),
             };
             let waker = wait.woken.and_then(|(_, by)| by);
+            let woken = wait.woken.as_ref();
+            let woken_by = woken.map(|(_, by)| by.as_ref().map_or(INTERRUPT.into(), Actor::name));
+            let preempted_by = wait.displaced.as_ref().map(Actor::name);
             let result = self.writer.add(&WaitRow {
                 visit_id: visit.visit_id,
                 item_id: visit.item_id,
@@ -604,11 +607,10 @@ impl Rows {
                 cpu_from: wait.from,
                 cpu_to: wait.to,
                 runnable_ns: wait.runnable_ns().filter(|_| self.encounters),
-                woken_by: (wait.woken.as_ref())
-                    .map(|(_, by)| by.as_ref().map_or(INTERRUPT, Actor::name)),
+                woken_by: woken_by.as_deref(),
                 woken_by_pid: waker.map(|it| it.pid),
                 woken_by_tid: waker.map(|it| it.tid),
-                preempted_by: wait.displaced.as_ref().map(Actor::name),
+                preempted_by: preempted_by.as_deref(),
                 preempted_by_pid: wait.displaced.map(|it| it.pid),
                 preempted_by_tid: wait.displaced.map(|it| it.tid),
                 stack_id,

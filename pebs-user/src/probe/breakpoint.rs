@@ -153,11 +153,5 @@ fn is_fixed(binary: &Binary) -> bool {
 pub(super) fn in_process(pid: Pid, path: &Path, offset: u64) -> Option<u64> {
     let file = FileId::of(path)?;
     let mappings = process::mappings(pid)?;
-    let holds = |m: &&process::Mapping| {
-        m.file == file && (m.offset..m.offset + (m.end - m.start)).contains(&offset)
-    };
-    mappings
-        .iter()
-        .find(holds)
-        .map(|m| m.start + (offset - m.offset))
+    mappings.iter().find_map(|it| it.address_of(file, offset))
 }

@@ -7,6 +7,8 @@ mod fast_samples;
 mod sample;
 mod wire;
 
+use std::borrow::Cow;
+
 use pebs_common::record::{
     ClockPair, Counts, Encounter, Head, Interference, Kind, Mark, MarkArgs, Role, STACK_WORDS,
     Sample, SampleAccess, SampleStack, StackDepth, Switch, SwitchStack, Task, count_flag,
@@ -17,6 +19,7 @@ use crate::stream::access::Access;
 use crate::stream::clock::Clock;
 use crate::stream::samples::SampleSource;
 use crate::stream::stacks::StackKey;
+use crate::stream::text::escape;
 use crate::units::{Cpu, EventId, Ip, KtimeNs, PerfNs, Pid, ProbeId, Tid, TraceNs};
 use fast_samples::{Alike, Source};
 pub use sample::{KernelEntry, RawSample, SampleKind};
@@ -58,15 +61,13 @@ pub struct Actor {
 }
 
 impl Actor {
-    /// The thread's name, up to the first byte that is not UTF-8.
+    /// The thread's name.
     #[must_use]
-    pub fn name(&self) -> &str {
+    pub fn name(&self) -> Cow<'_, str> {
         let bytes = self.comm.split(|byte| *byte == 0).next();
         let bytes = bytes.unwrap_or_default();
-        str::from_utf8(bytes).unwrap_or_else(|error| {
-            let text = bytes.get(..error.valid_up_to()).unwrap_or_default();
-            str::from_utf8(text).unwrap_or_default()
-        })
+        // The kernel cuts longer names, wherever that is.
+        escape(bytes, bytes.len() == self.comm.len() - 1)
     }
 }
 

@@ -10,3 +10,4 @@ pub mod order;
 pub mod samples;
 pub mod sideband;
 pub(crate) mod stacks;
+pub(crate) mod text;

@@ -9,6 +9,7 @@ use crate::binary::mapping::{Backing, BuildId, FileFacts, FileIdentity, Mapping}
 use crate::perf::layout::Layout;
 use crate::perf::record::RawRecord;
 use crate::perf::record::{self, MappedAs, Mmap, RecordKind};
+use crate::stream::text::escape;
 use crate::units::{Cpu, KtimeNs, Pid, Tid};
 
 /// Pid of kernel mappings in perf's records.
@@ -109,7 +110,7 @@ impl SidebandKind {
                 pid: Pid(pid),
                 tid: Tid(tid),
                 exec,
-                name: String::from_utf8_lossy(name).into(),
+                name: escape(name, false).into(),
             },
             RecordKind::Fork(task) => Self::Fork {
                 pid: Pid(task.pid),

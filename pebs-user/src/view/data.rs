@@ -151,7 +151,8 @@ impl Data {
             let key = (part.function.function_id, part.state);
             part.row = typical.remove(&key);
         }
-        let others = typical.into_values().filter(|row| row.typical.samples > 0);
+        let of_one = |row: &&Row| row.typical.samples > 0 && !row.function.is_module();
+        let others = typical.into_values().filter(of_one);
         parts.extend(others.map(|row| Part {
             function: &row.function,
             state: row.state.as_deref(),

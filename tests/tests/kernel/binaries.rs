@@ -1,7 +1,7 @@
 //! Binaries of every make.
 
-use pebs_tests::process;
-use pebs_tests::recording::Recorder;
+use pebs_tests::process::{self, Running};
+use pebs_tests::recording::{Recorder, pebs_trace};
 use pebs_tests::workload::{self, Workload};
 use pebs_tests::{check, machine, need};
 use std::fs;
@@ -191,6 +191,73 @@ fn replaced_before() {
     check::whole_visits(&recording.trace(), &truth);
     assert!(
         !recording.tool.stderr.contains("was replaced"),
+        "{}",
+        recording.tool
+    );
+}
+
+/// A process runs a file of an overlay's lower layer, and the file was touched since: no probe reaches the process.
+/// The recording is refused, and names the file that can be probed.
+#[test]
+fn copied_up() {
+    need!(machine::root());
+    let dir = tempfile::tempdir().unwrap();
+    let [lower, upper, work, merged] =
+        ["lower", "upper", "work", "merged"].map(|it| dir.path().join(it));
+    for layer in [&lower, &upper, &work, &merged] {
+        fs::create_dir(layer).unwrap();
+    }
+    process::copy_program(&Workload::build("plain").path, &lower.join("app"));
+    let [lower, upper, work] = [lower, upper, work].map(|it| it.display().to_string());
+    let layers = format!("lowerdir={lower},upperdir={upper},workdir={work}");
+    let mount = format!("mount -t overlay none -o {layers} \"$0\" && exec \"$0/app\" 100");
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", &mount]).arg(&merged);
+    let mut target = Running::start(
+        command
+            .env("TRUTH_WAIT", "1")
+            .env("TRUTH_FILE", "/dev/null"),
+    );
+    target.wait_for_line("ready ");
+    let root = PathBuf::from(format!("/proc/{}/root", target.pid()));
+    let app = merged.join("app");
+    let touched = root.join(app.strip_prefix("/").unwrap());
+    fs::set_permissions(touched, fs::Permissions::from_mode(0o700)).unwrap();
+    let record = |file: &str| {
+        let output = dir.path().join("trace").display().to_string();
+        let (probe, pid) = (format!("{file}:{}", super::ID), target.pid().to_string());
+        pebs_trace(["-d", "0.1", "-o", &output, "-p", &pid, "-u", &probe])
+    };
+    let refused = record(&app.display().to_string());
+    assert_eq!(refused.code(), Some(2), "{refused}");
+    assert!(refused.stderr.contains("overlay"), "{refused}");
+    let way_out = format!("{lower}/app");
+    assert!(refused.stderr.contains(&way_out), "{refused}");
+    let recorded = record(&way_out);
+    assert_eq!(recorded.code(), Some(0), "{recorded}");
+}
+
+/// A debugger's breakpoint at the probed instruction is warned of.
+#[test]
+fn breakpoint_of_a_debugger() {
+    need!(machine::root());
+    need!(machine::program("gdb"));
+    let workload = Workload::build("plain");
+    let place = format!("0x{:x}", workload::address_of(&workload.path, "handle"));
+    let mut target = workload.start(&["100"]);
+    let pid = target.process.pid();
+    let mut debugger = Running::start(Command::new("gdb").args(["-q", "-p", &pid.to_string()]));
+    debugger.send("set pagination off\nbreak *handle\ncontinue\n");
+    debugger.wait_for_output(|it| it.contains("Continuing."));
+    let live = Recorder::new(&workload.spec(&format!("{place}(id=*(arg1):u64)"))).attach(pid);
+    target.go();
+    let recording = live.finish();
+    let warning = format!(
+        "warning: gdb (process {}) has a breakpoint at ",
+        debugger.pid()
+    );
+    assert!(
+        recording.tool.stderr.contains(&warning),
         "{}",
         recording.tool
     );

@@ -271,6 +271,10 @@ pub struct Verdict {
     pub outcome: Outcome,
     /// Whether the interval of the true cause contains its true time; `None`: unknown or no interval.
     pub covered: Option<bool>,
+    /// Whether the first line of `explain` begins with the true cause, for any run with one: nothing is set aside by what
+    /// is true, as a reader can't either.
+    #[serde(default)]
+    pub read_first: bool,
     /// The first ranked cause, and the truth.
     pub ranked: String,
 }
@@ -303,6 +307,7 @@ pub fn judge(it: &Mystery, truth: &Truth, explanation: &Value) -> Result<Verdict
     let verdict = |outcome, covered| Verdict {
         outcome,
         covered,
+        read_first: all.first().is_some_and(|row| row.is_right(it)),
         ranked,
     };
     if it.cause == Cause::Nothing {
@@ -572,17 +577,21 @@ mod tests {
             matches!(verdict.outcome, Outcome::Unclear(_)),
             "{verdict:?}"
         );
+        assert!(!verdict.read_first);
         let line = |id: u64| match id % 40 {
             0 => format!("{id} 1 50000 150000\n"),
             1 => format!("{id} 0 0 3000000\n"),
             _ => format!("{id} 0 0 {}\n", 100_000 + id),
         };
         let disturbed = Truth::read(&(0..1000).map(line).collect::<String>()).unwrap();
-        let verdict = judge(&mystery(Cause::Cpu), &disturbed, &explanation(&[])).unwrap();
+        let it = mystery(Cause::Cpu);
+        let right = cause("function", &it.culprit, false, 0.9, 50_000.0);
+        let verdict = judge(&it, &disturbed, &explanation(&[right])).unwrap();
         assert!(
             matches!(verdict.outcome, Outcome::Unclear(_)),
             "{verdict:?}"
         );
+        assert!(verdict.read_first, "all runs are read");
         assert!(Truth::read("1 2 3\n").is_err());
     }
 }

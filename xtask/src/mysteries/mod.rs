@@ -235,6 +235,7 @@ fn judged(it: &Mystery, run: run::Run) -> Result<Judged> {
         Err(error) => Verdict {
             outcome: Outcome::Failed(format!("{error:#}")),
             covered: None,
+            read_first: false,
             ranked: String::new(),
         },
     };

@@ -30,6 +30,8 @@ pub struct Counts {
     pub intervals: u64,
     pub covered: u64,
     pub unclear: u64,
+    /// Seeds with a cause that are read right in the first line, unclear ones included.
+    pub read_first: u64,
 }
 
 impl Counts {
@@ -47,6 +49,7 @@ impl Counts {
             self.intervals += 1;
             self.covered += u64::from(covered);
         }
+        self.read_first += u64::from(judged.verdict.read_first && judged.cause != Cause::Nothing);
         match &judged.verdict.outcome {
             Outcome::Unclear(_) => self.unclear += 1,
             Outcome::Quiet => self.nulls += 1,
@@ -74,19 +77,20 @@ impl Counts {
             _ => format!("{n} of {of}"),
         };
         format!(
-            "| {name} | {} | {} | {} | {} | {} |\n",
+            "| {name} | {} | {} | {} | {} | {} | {} |\n",
             part(self.first, self.cases),
             part(self.among_three, self.cases),
             part(self.named, self.nulls),
             part(self.covered, self.intervals),
-            self.unclear
+            self.unclear,
+            part(self.read_first, self.cases + self.unclear)
         )
     }
 }
 
 /// The table, and every miss with its seed and the cause ranked instead.
 pub fn table(all: &[Judged]) -> String {
-    let mut text = "| | first | among three | named with none there | interval covers | unclear |\n|---|--:|--:|--:|--:|--:|\n".to_owned();
+    let mut text = "| | first | among three | named with none there | interval covers | unclear | first line, all runs |\n|---|--:|--:|--:|--:|--:|--:|\n".to_owned();
     let mut rows = |name: &dyn Fn(&Judged) -> &'static str| {
         let mut names: Vec<&str> = all.iter().map(name).collect();
         names.sort_unstable();
@@ -161,6 +165,7 @@ mod tests {
 
     fn judged(cause: Cause, outcome: Outcome, covered: Option<bool>) -> Judged {
         let verdict = Verdict {
+            read_first: !matches!(outcome, Outcome::Missed | Outcome::Failed(_)),
             outcome,
             covered,
             ranked: "x".to_owned(),
@@ -197,11 +202,12 @@ mod tests {
             intervals: 2,
             covered: 1,
             unclear: 1,
+            read_first: 4,
         };
         assert_eq!(counts, expected);
         let text = table(&all);
         assert!(
-            text.contains("| **all** | 1 of 5 | 2 of 5 | 1 of 2 | 1 of 2 | 1 |"),
+            text.contains("| **all** | 1 of 5 | 2 of 5 | 1 of 2 | 1 of 2 | 1 | 4 of 6 |"),
             "{text}"
         );
         assert_eq!(text.matches("\nseed 1 ").count(), 7, "{text}");

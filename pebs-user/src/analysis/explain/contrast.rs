@@ -455,12 +455,7 @@ fn parts(slow: &ClassSums, typical: &ClassSums, naming: &Naming<'_>) -> (Vec<Cau
     // Entries to the kernel with too few samples are merged into the kernel.
     let few = |it: &mut CauseRow| it.id.1.kernel_entry.is_some() && !enough(&it.part);
     for it in modules.extract_if(.., few).collect::<Vec<_>>() {
-        let kernel = FunctionName {
-            kernel_entry: None,
-            system_call: None,
-            ..it.id.1
-        };
-        add(&mut modules, kernel, it.members);
+        add(&mut modules, it.id.1.without_entry(), it.members);
     }
     let (mut unknown, mut count) = (Part::default(), 0);
     for module in modules {

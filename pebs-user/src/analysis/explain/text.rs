@@ -20,18 +20,12 @@ use crate::analysis::report::brief;
 use crate::analysis::report::human::{UNKNOWN, count, percent, plural, safe, time};
 use crate::analysis::report::model::{FunctionName, OTHER_ITEMS};
 use crate::analysis::report::text::{
-    ARG_WIDTH, LEAST_NAME, NAME_WIDTH, SPEC_WIDTH, but_for, name, name_within, own_times,
-    quantiles, time_shared, wait,
+    ARG_WIDTH, LEAST_NAME, LEAST_NAMED, NAME_WIDTH, NAMED, SPEC_WIDTH, but_for, name, name_within,
+    of_module, own_times, quantiles, slow_because, time_shared, wait,
 };
 use crate::present::{Page, Tone, toned};
-use crate::store::schema::{ANONYMOUS_MODULE, kernel_entry};
+use crate::store::schema::kernel_entry;
 use crate::terminal::shown;
-
-/// Largest number of causes named in the line on where the time went.
-const NAMED: usize = 3;
-
-/// Least share of a cause named there.
-const LEAST_NAMED: f64 = 0.02;
 
 /// Least share of the gap of interruptions named there.
 const LEAST_INTERFERED: f64 = 0.1;
@@ -323,7 +317,6 @@ fn cause(group: &Group, noun: &str) -> String {
     };
     let large = |it: &&Cause| it.figures.share >= LEAST_NAMED;
     let named: Vec<&Cause> = gap.causes.iter().filter(large).take(NAMED).collect();
-    let longer = format!("the {} that a slow {noun} takes longer", time(gap.gap_ns));
     let more_faults = more_faults(group);
     let mut remark = interfered(&group.interference);
     if let Some(more) = more_faults
@@ -335,11 +328,8 @@ fn cause(group: &Group, noun: &str) -> String {
     if let Some(why) = &group.too_little {
         remark.push_str(&format!("; {why}"));
     }
-    if named.is_empty() {
-        return format!("{UNKNOWN} (of {longer}){remark}");
-    }
     let named = causes(&named, more_faults);
-    format!("{named} (of {longer}){remark}")
+    slow_because(&named, gap.gap_ns, noun) + &remark
 }
 
 /// Page faults that a slow item has more than a typical one, if that is not by chance.
@@ -497,26 +487,11 @@ fn kind(
         KindWords::Own => {}
     }
     match (kind, state) {
-        (CauseKind::Module, _) => match name(function).strip_suffix(" (no symbol)") {
-            Some(_) if function.kernel => of_kernel(function),
-            Some(module) => format!("functions of {module}"),
-            None if function.module.as_deref() == Some(ANONYMOUS_MODULE) => name(function),
-            None => "code of no module".to_owned(),
-        },
+        (CauseKind::Module, _) => of_module(function),
         (CauseKind::Elsewhere, Some(OTHER_ITEMS)) => "other items of the thread".to_owned(),
         (CauseKind::Elsewhere, _) => "other items of the thread, or idle".to_owned(),
         (CauseKind::Wait, Some(state)) => wait(state, function, path, width),
         _ => name_within(function, width),
-    }
-}
-
-/// Functions of the kernel, by how it was entered.
-fn of_kernel(functions: &FunctionName) -> String {
-    match (&functions.system_call, functions.kernel_entry.as_deref()) {
-        (Some(call), _) => format!("system call {call}"),
-        (None, Some(kernel_entry::BREAKPOINT)) => "breakpoints of another tool".to_owned(),
-        (None, Some(entry)) => safe(&format!("{entry}s"), NAME_WIDTH),
-        (None, None) => "functions of the kernel".to_owned(),
     }
 }
 

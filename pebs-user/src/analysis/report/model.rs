@@ -327,12 +327,27 @@ impl FunctionName {
             ..Self::default()
         }
     }
+
+    /// The kernel, however it was entered.
+    pub(in crate::analysis) fn without_entry(self) -> Self {
+        Self {
+            kernel_entry: None,
+            system_call: None,
+            ..self
+        }
+    }
+
+    /// Whether it stands for functions of a module or of the kernel.
+    pub(crate) const fn is_module(&self) -> bool {
+        self.function_id.is_none() && (self.module.is_some() || self.kernel)
+    }
 }
 
 /// Time on the CPU in a function, or off it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// The function that ran, or in which the thread blocked.
+    /// The function that ran, or in which the thread blocked; of a module only, without name and number: its functions
+    /// that have too few samples each.
     pub function: FunctionName,
     /// State of the thread while off the CPU; null: on the CPU; [`ELSEWHERE`].
     pub state: Option<String>,

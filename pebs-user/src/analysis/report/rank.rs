@@ -8,6 +8,7 @@ use super::model::{
     Cell, ELSEWHERE, FunctionName, OTHER_ITEMS, OwnTimes, ProbeReport, Row, SlowClass, SlowRule,
     SlowVisit, StateSum, TimeSplit, TypicalClass, TypicalRule, VisitWait,
 };
+use super::names::Names;
 use super::section::{ClassSums, Section, SlowDraft, WaitKind, WaitSum};
 use super::slots::Slots;
 use super::stats::{Stats, other_waits};
@@ -33,6 +34,8 @@ pub(super) struct Ranking<'a> {
     pub quantity: Quantity,
     /// Names of states.
     pub states: &'a States,
+    /// Names of the functions of slow visits.
+    pub names: &'a Names,
 }
 
 /// A class with its resamples drawn.
@@ -71,6 +74,20 @@ impl Figures {
         match self {
             Self::Pooled(pooled) => pooled.events(),
             Self::Condensed(sums) => sums.samples() as f64 * reset as f64,
+        }
+    }
+
+    fn join(&mut self, functions: &[FunctionId], joined: FunctionId) {
+        match self {
+            Self::Pooled(pooled) => pooled.join(functions, joined),
+            Self::Condensed(sums) => sums.join(functions, joined),
+        }
+    }
+
+    fn samples(&self, function: FunctionId) -> u64 {
+        match self {
+            Self::Pooled(pooled) => pooled.samples(function),
+            Self::Condensed(sums) => sums.samples_of(function),
         }
     }
 
@@ -285,15 +302,15 @@ impl Ranking<'_> {
             samples: tally.samples,
             duration: summary.map(|it| it.quantiles),
             time,
+            largest: self.largest(&classes),
             spread: slow
                 .as_ref()
-                .map_or_else(Vec::new, |_| self.spread(&classes)),
+                .map_or_else(Vec::new, |_| self.spread(&mut classes)),
             slow,
             typical: typical.filter(|_| known),
             own,
             interference,
             counted_events: counted,
-            largest: self.largest(&classes),
             slowest: slowest.map(|draft| self.visit(draft)).collect(),
         }
     }
@@ -379,15 +396,61 @@ impl Ranking<'_> {
         })
     }
 
-    fn spread(&self, classes: &Classes) -> Vec<Row> {
-        let Classes { slow, typical, .. } = classes;
-        self.rows(classes, |key| {
+    fn spread(&self, classes: &mut Classes) -> Vec<Row> {
+        let modules = self.join_few(classes);
+        let Classes { slow, typical, .. } = &*classes;
+        let mut rows = self.rows(classes, |key| {
             let whole = slow.whole(key, self.quantity) - typical.whole(key, self.quantity);
             (
                 slow.weight(key, self.quantity) - typical.weight(key, self.quantity),
                 whole,
             )
-        })
+        });
+        for row in &mut rows {
+            let joined = modules
+                .iter()
+                .find(|(id, _)| row.function.function_id == Some(id.0));
+            if let Some((_, module)) = joined {
+                row.function = module.clone();
+            }
+        }
+        rows
+    }
+
+    /// Joins the functions of each module that have too few samples each, and enough together, as `explain` does.
+    /// Returns the numbers that they have then.
+    fn join_few(&self, classes: &mut Classes) -> Vec<(FunctionId, FunctionName)> {
+        let Classes { slow, typical, .. } = &*classes;
+        let in_slow = |id: &FunctionId| slow.figures.samples(*id);
+        // Slow visits should have had as many, if they were like typical ones.
+        let expected = |id: &FunctionId| {
+            let typical_samples = typical.figures.samples(*id) as f64;
+            typical_samples * slow.visits / typical.visits
+        };
+        let is_few =
+            |id: &FunctionId| in_slow(id) < MIN_SAMPLES && expected(id) < MIN_SAMPLES as f64;
+        let mut few = slow.figures.functions();
+        few.retain(is_few);
+        few.sort_unstable();
+        let mut modules: Vec<(FunctionName, Vec<FunctionId>)> = Vec::new();
+        for id in few {
+            let module = self.names.get(Some(id.0)).module_only();
+            add(&mut modules, module, &[id]);
+        }
+        let enough = |ids: &[FunctionId]| ids.iter().map(in_slow).sum::<u64>() >= MIN_SAMPLES;
+        let entries = modules.extract_if(.., |it| it.0.kernel && !enough(&it.1));
+        for (module, ids) in entries.collect::<Vec<_>>() {
+            add(&mut modules, module.without_entry(), &ids);
+        }
+        modules.retain(|it| enough(&it.1) && it.0.is_module());
+        let numbers = (0..).map(|n| FunctionId(u32::MAX - n));
+        let joined = numbers.zip(modules).map(|(joined, (module, ids))| {
+            for class in [&mut classes.all, &mut classes.slow, &mut classes.typical] {
+                class.figures.join(&ids, joined);
+            }
+            (joined, module)
+        });
+        joined.collect()
     }
 
     fn largest(&self, classes: &Classes) -> Vec<Row> {
@@ -489,6 +552,18 @@ impl Ranking<'_> {
                 .collect(),
             ..draft.visit
         }
+    }
+}
+
+/// Adds functions to their module.
+fn add(
+    modules: &mut Vec<(FunctionName, Vec<FunctionId>)>,
+    module: FunctionName,
+    ids: &[FunctionId],
+) {
+    match modules.iter_mut().find(|it| it.0 == module) {
+        Some((_, known)) => known.extend(ids),
+        None => modules.push((module, ids.to_vec())),
     }
 }
 

@@ -8,12 +8,15 @@ use std::path::PathBuf;
 use std::{env, fs};
 
 use super::csv::CsvTable;
-use super::model::{Report, SlowRule};
+use super::model::{FlagCount, Report, SlowRule};
 use super::{LossVisits, ReportError, ReportOptions, build, csv, human, json, text};
+use crate::analysis::explain::{ExplainOptions, explain};
 use crate::ledger::{Account, CpuLedger, Ledger, Reason};
 use crate::store::fixtures::Did::{self, Ran, Waited};
 use crate::store::fixtures::{Maker, TestTrace, VisitFixture, info_with};
-use crate::store::run::{CostInfo, Extra, ExtraLimit, OverheadInfo, ResetChange, RunInfo};
+use crate::store::run::{
+    CostInfo, EntryClass, Extra, ExtraLimit, OverheadInfo, ResetChange, RunInfo, SiteInfo,
+};
 use crate::store::schema::{ArgType, ArgValue, FunctionRow, LossRow, visit_flag};
 use crate::units::{Cpu, EventId, FunctionId, ProbeId, TraceNs};
 
@@ -355,8 +358,68 @@ fn visits_of_fewer_items() {
     let text = text::render(&report);
     assert!(text.contains(": 500 items in 1,000 visits in "), "{text}");
     assert!(text.contains("5 visits of "), "{text}");
+    report.probes[0].items = Some(2);
+    assert!(text::render(&report).contains(": 1,000 visits with 2 ids in "));
     report.probes[0].items = None;
     assert!(text::render(&report).contains(": 1,000 visits in "));
+}
+
+/// Functions that have too few samples each are a cause together, in the report as in an explanation.
+#[test]
+fn many_small_functions() {
+    let mut maker = maker(run_info("/usr/bin/node:handle", "n", ArgType::I64));
+    for i in 0..2_000_i64 {
+        let usual = Ran(1, 9_000 + i * 37 % 2_000);
+        let parser = Ran(2 + (i / 200) as u32, 80_000);
+        let did: &[Did] = if i % 200 == 60 {
+            &[usual, parser]
+        } else {
+            &[usual]
+        };
+        maker.visit(&made(i, did));
+    }
+    let names: Vec<String> = (0..10).map(|n| format!("parse{n}")).collect();
+    let parsers = (2..)
+        .zip(&names)
+        .map(|(id, name)| (id, &**name, "/usr/bin/node"));
+    let functions: Vec<_> = parsers.chain([(1, "handle", "/usr/bin/node")]).collect();
+    let made = maker.finish(&functions);
+    let text = text::render(&build(&made, &ReportOptions::default()).unwrap());
+    let explained = explain(&made, &ExplainOptions::default()).unwrap();
+    let explained = crate::analysis::explain::text::render(&explained);
+    for text in [text, explained] {
+        assert!(
+            text.contains("slow because: in functions of node 100 %"),
+            "{text}"
+        );
+        assert!(!text.contains("\n  parse3 "), "{text}");
+    }
+}
+
+/// Functions of one pattern that call each other are named; the other way round, a function that calls itself is not.
+#[test]
+fn nested_visits() {
+    let mut report = report(database, &ReportOptions::default());
+    let overlapped = visit_flag::name(visit_flag::OVERLAPPED);
+    report.probes[0].flags = vec![FlagCount {
+        flag: overlapped,
+        visits: 990,
+    }];
+    let site = |place: &str| SiteInfo {
+        path: "/app".to_owned(),
+        place: place.to_owned(),
+        file_offset: 0,
+        role: "begin".to_owned(),
+        kind: "uprobe".to_owned(),
+        instruction: String::new(),
+        class: EntryClass::Emulated,
+    };
+    report.run.probes[0].sites = vec![site("a::outer+0x4"), site("a::operator+")];
+    let text = text::render(&report);
+    assert!(text.contains("call each other"), "{text}");
+    assert!(text.contains("a::outer, a::operator+"), "{text}");
+    report.run.probes[0].sites = vec![site("again+0x4"), site("again+0x8")];
+    assert!(!text::render(&report).contains("call each other"));
 }
 
 /// A bound on the overhead is reported with the result, known or unknown.

@@ -17,7 +17,8 @@ use super::model::{
 use crate::analysis::counted;
 use crate::present::words::{self, Frame};
 use crate::present::{Page, Tone, toned};
-use crate::store::schema::{ANONYMOUS_MODULE, visit_flag};
+use crate::store::run::VisitRule;
+use crate::store::schema::{ANONYMOUS_MODULE, kernel_entry, visit_flag};
 use crate::terminal::PIPE_WIDTH;
 
 /// Characters of a SPEC, a function and an argument that are shown.
@@ -31,11 +32,20 @@ pub(in crate::analysis) const ARG_WIDTH: usize = 40;
 pub(crate) const NO_MARKS: &str =
     "begin and end lie between two samples, as items have no marks (sampled_bounds)";
 
-/// Number of causes named in the line that explains slow items.
-const CARRIERS: usize = 4;
+/// Largest number of causes in the line on where the time went.
+pub(in crate::analysis) const NAMED: usize = 3;
 
-/// Least part of the whole of a named row or of time elsewhere.
+/// Least share of a cause there.
+pub(in crate::analysis) const LEAST_NAMED: f64 = 0.02;
+
+/// Least part of the whole of time elsewhere.
 const LEAST_SHARE: f64 = 0.005;
+
+/// Least part of the visits for functions that call each other.
+const NESTED: f64 = 0.9;
+
+/// Visits of an id from which on it is one that is used again, as an address is, and not the id of one item.
+const VISITS_OF_AN_ID: u64 = 100;
 
 /// The report as text for a pipe, each line ended.
 #[must_use]
@@ -82,6 +92,10 @@ fn section(out: &mut Page, report: &Report, probe: &ProbeReport) {
             out.line("own time", &own_times(own, noun));
         }
     }
+    out.line(
+        "nested",
+        &toned(Tone::Warning, &nested(report, probe, noun)),
+    );
     out.line("left out", &toned(Tone::Warning, &left_out(probe, noun)));
     out.line("flagged", &flagged(probe));
     lists::spread(out, probe, noun);
@@ -105,16 +119,17 @@ fn title(report: &Report, probe: &ProbeReport) -> String {
         || format!("probe {} (not in trace.json)", probe.probe_id),
         |spec| brief::spec(spec, SPEC_WIDTH),
     );
-    let in_visits = |items| {
-        let items = plural(items, "item");
-        format!("{items} in {}", plural(probe.visits, "visit"))
-    };
+    let visits = plural(probe.visits, "visit");
+    let in_visits = |items| format!("{} in {visits}", plural(items, "item"));
     let items = probe.batches.map_or(probe.items, |it| Some(it.items));
     let amount = match items {
         Some(items) if probe.batches.is_some() => in_visits(items),
         Some(items) if items == probe.visits => plural(items, "item"),
+        Some(ids) if ids > 0 && probe.visits >= ids * VISITS_OF_AN_ID => {
+            format!("{visits} with {}", plural(ids, "id"))
+        }
         Some(items) => in_visits(items),
-        None => plural(probe.visits, "visit"),
+        None => visits,
     };
     let during = report
         .run
@@ -189,30 +204,30 @@ fn shared(args: &[SharedArg]) -> String {
     format!("; all have {}", args.join(" "))
 }
 
+/// The causes named, and what their shares are of.
+pub(in crate::analysis) fn slow_because(named: &str, longer_ns: f64, noun: &str) -> String {
+    let named = if named.is_empty() { UNKNOWN } else { named };
+    let longer = time(longer_ns);
+    format!("{named} (of the {longer} that a slow {noun} takes longer)")
+}
+
 /// The rows that are most of the slow items' additional time.
 fn because(probe: &ProbeReport, noun: &str) -> String {
-    let parts: Vec<(f64, &Row)> = probe
-        .spread
+    let parts = probe.spread.iter();
+    let parts = parts.filter_map(|row| Some((part_of_spread(probe, row)?, row)));
+    let large = parts.filter(|(part, _)| *part >= LEAST_NAMED).take(NAMED);
+    let large: Vec<(f64, &Row)> = large.collect();
+    let named = large
         .iter()
-        .filter_map(|row| Some((part_of_spread(probe, row)?, row)))
-        .filter(|(part, _)| *part >= LEAST_SHARE)
-        .take(CARRIERS)
-        .collect();
-    let Some((_, first)) = parts.first() else {
-        return String::new();
-    };
-    let longer = match (&probe.slow, &probe.typical) {
-        (Some(slow), Some(typical)) if first.unit == "ns" => format!(
-            "of the {} that a slow {noun} takes longer than a typical one",
-            time(slow.mean_ns - typical.mean_ns)
-        ),
-        _ => "of their events".to_owned(),
-    };
-    let named: Vec<String> = parts
-        .iter()
-        .map(|(part, row)| format!("{} {}", reason(row), percent(*part)))
-        .collect();
-    format!("{} ({longer})", named.join(", "))
+        .map(|(part, row)| format!("{} {}", reason(row), percent(*part)));
+    let named = named.collect::<Vec<_>>().join(", ");
+    match (&probe.slow, &probe.typical, large.first()) {
+        (_, _, Some((_, first))) if first.unit != "ns" => format!("{named} (of their events)"),
+        (Some(slow), Some(typical), _) if slow.mean_ns > typical.mean_ns => {
+            slow_because(&named, slow.mean_ns - typical.mean_ns, noun)
+        }
+        _ => String::new(),
+    }
 }
 
 /// The part of the slow visits' additional time that a row carries, 0..1.
@@ -290,6 +305,43 @@ fn of_shared_time(probe: &ProbeReport) -> u64 {
     let mut flags = probe.flags.iter();
     let found = flags.find(|it| it.flag == visit_flag::name(visit_flag::TIME_SHARED));
     found.map_or(0, |it| it.visits)
+}
+
+/// Note on functions of one pattern that call each other, so that nearly all visits hold one or are in one.
+fn nested(report: &Report, probe: &ProbeReport, noun: &str) -> String {
+    let mut flags = probe.flags.iter();
+    let overlapped = flags.find(|it| it.flag == visit_flag::name(visit_flag::OVERLAPPED));
+    let [info] = &*report.run.probes else {
+        return String::new();
+    };
+    let begins = info.sites.iter().filter(|it| it.role == "begin");
+    let names = begins.map(|it| {
+        it.place
+            .rsplit_once("+0x")
+            .map_or(&*it.place, |(name, _)| name)
+    });
+    let mut names: Vec<&str> = names.collect();
+    names.dedup();
+    let all = probe.visits as f64;
+    match overlapped {
+        Some(it)
+            if info.rule == VisitRule::Call
+                && names.len() > 1
+                && it.visits as f64 >= NESTED * all =>
+        {
+            names.truncate(NAMED);
+            let names: Vec<String> = names
+                .iter()
+                .map(|it| brief::function(it, NAME_WIDTH))
+                .collect();
+            format!(
+                "nearly every {noun} holds another or is in one, as the probed functions call each other: probe one of \
+                 {}",
+                names.join(", ")
+            )
+        }
+        _ => String::new(),
+    }
 }
 
 /// Note on items that overlapped on a thread, with the option that separates them; empty if none did.
@@ -374,6 +426,7 @@ fn flagged(probe: &ProbeReport) -> String {
 /// A function, or what was waited for, within `width` columns.
 fn what(row: &Row, width: usize) -> String {
     match &row.state {
+        None if row.function.is_module() => of_module(&row.function),
         None => name_within(&row.function, width),
         Some(state) => wait(state, &row.function, &[], width),
     }
@@ -382,7 +435,7 @@ fn what(row: &Row, width: usize) -> String {
 /// The same as a part of a sentence.
 fn reason(row: &Row) -> String {
     match &row.state {
-        None => format!("in {}", name(&row.function)),
+        None => format!("in {}", what(row, NAME_WIDTH)),
         Some(state) if state == ELSEWHERE || state == OTHER_ITEMS => {
             format!("in {}", what(row, NAME_WIDTH))
         }
@@ -479,6 +532,26 @@ pub(in crate::analysis) fn name_within(function: &FunctionName, width: usize) ->
             ..
         } => with(file_name(module), " (no symbol)"),
         _ => "unknown function".to_owned(),
+    }
+}
+
+/// Functions of a module, or of the kernel.
+pub(in crate::analysis) fn of_module(module: &FunctionName) -> String {
+    match name(module).strip_suffix(" (no symbol)") {
+        Some(_) if module.kernel => of_kernel(module),
+        Some(module) => format!("functions of {module}"),
+        None if module.module.as_deref() == Some(ANONYMOUS_MODULE) => name(module),
+        None => "code of no module".to_owned(),
+    }
+}
+
+/// Functions of the kernel, by how it was entered.
+fn of_kernel(functions: &FunctionName) -> String {
+    match (&functions.system_call, functions.kernel_entry.as_deref()) {
+        (Some(call), _) => format!("system call {call}"),
+        (None, Some(kernel_entry::BREAKPOINT)) => "breakpoints of another tool".to_owned(),
+        (None, Some(entry)) => safe(&format!("{entry}s"), NAME_WIDTH),
+        (None, None) => "functions of the kernel".to_owned(),
     }
 }
 

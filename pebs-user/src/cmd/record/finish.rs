@@ -290,6 +290,16 @@ fn close(
             plural(outcome.resumed_elsewhere, "item")
         ));
     }
+    if let Some(share) = outcome.ledger.outside().filter(|_| outcome.visits > 0)
+        && plan.clock_events().first() == Some(&true)
+        && let [probe, ..] = &*info.probes
+    {
+        info.notes.push(format!(
+            "{:.0} % of the traced threads' time on the CPU is in no item: does {} begin and end all of an item's work?",
+            (share * 100.0).floor(),
+            probe.spec
+        ));
+    }
     info.notes.extend(faults.iter().cloned());
     let replaced = plan.files.remarks();
     info.notes.extend(replaced.iter().cloned());

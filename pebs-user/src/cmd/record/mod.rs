@@ -9,6 +9,7 @@ mod finish;
 mod governor;
 mod items;
 mod pace;
+mod placement;
 mod plan;
 mod preset;
 mod replaced;

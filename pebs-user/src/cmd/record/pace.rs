@@ -9,15 +9,15 @@ use pebs_common::record::Role;
 use super::cost::Prices;
 use super::governor::{self, percent};
 use super::plan::{Plan, Voice};
-use crate::analysis::report::human::time;
 use crate::binary::process::{self, FileId};
 use crate::collect::cpu_time::CpuTimes;
 use crate::collect::kernel_map::Counters;
 use crate::collect::session::{MarkCount, Session, SessionPlan, Spent};
 use crate::cost::calibrate::UnitCosts;
 use crate::failure::{Failure, Result};
-use crate::pipeline::Load;
+use crate::pipeline::{Load, MarksBy};
 use crate::pmu::attr::EventClass;
+use crate::present::human::{plural, time};
 use crate::probe::set::{Probe, Site};
 use crate::terminal::say;
 use crate::units::ResetValue;
@@ -27,7 +27,10 @@ const COUNT: Duration = Duration::from_millis(100);
 
 /// CPU times of the target at which the cost of marks is checked, ns: a command starts up first, and its marks may
 /// come late.
-pub(super) const LOOKS_NS: [f64; 5] = [5e7, 1e8, 2e8, 4e8, 8e8];
+pub(super) const LOOKS_NS: [f64; 5] = [5e7, 1e8, 2e8, 4e8, LAST_LOOK_NS];
+
+/// CPU time of the target at the last look, ns.
+const LAST_LOOK_NS: f64 = 8e8;
 
 /// Maximum share of the target's CPU time for marks.
 const MOST_MARKS: f64 = 0.5;
@@ -206,7 +209,42 @@ pub(super) fn refuse_seen(
     let fixed = marks_ns / (cpu_ns - marks_ns).max(0.02 * cpu_ns);
     let place = plan.probes.probes.first();
     let place = place.map_or("", |probe| probe.spec.as_str());
-    refuse(place, fixed, items / cpu_ns * 1e9, marks_ns / items)
+    let seldom = refuse(place, fixed, items / cpu_ns * 1e9, marks_ns / items);
+    let goal = plan.overhead.map_or(governor::GOAL, |it| it.overhead);
+    let mut sites = plan.probes.probes.iter().flat_map(|it| &it.sites);
+    if let Some(begin) = sites.find(|it| is_begin(it))
+        && (seldom.is_err() || fixed > goal && cpu_ns >= LAST_LOOK_NS)
+    {
+        refuse_ends((place, &begin.place), &load.marks_by, fixed)?;
+    }
+    seldom
+}
+
+/// Refuses if there are ends and no begin: they make no items, and cost as much as others.
+///
+/// # Errors
+/// There is no begin mark.
+fn refuse_ends((place, begin): (&str, &str), marks_by: &[MarksBy], fixed: f64) -> Result<()> {
+    let of = |role: Role| {
+        let role = role as usize;
+        marks_by
+            .iter()
+            .map(|by| by[role] + by[role + 4])
+            .sum::<u64>()
+    };
+    let ends = of(Role::End) + of(Role::Return);
+    if ends == 0 || of(Role::Begin) + of(Role::Next) > 0 {
+        return Ok(());
+    }
+    Err(Failure::new(
+        format!(
+            "cannot record {place}: {} and no begin were seen, and their marks take {} of the target's CPU time: it does \
+             not call {begin}",
+            plural(ends, "end"),
+            percent(fixed / (1.0 + fixed)),
+        ),
+        "give a begin that is called, or record anyway with --force".to_owned(),
+    ))
 }
 
 /// Refuses if the cost of marks, relative to the target's own time, is too high.
@@ -325,6 +363,21 @@ mod tests {
             text,
             "cannot record app:f: it is called 1500000 times in a second of CPU time, and its marks, 2.00 us each, would \
              take 75 % of the target's CPU time"
+        );
+    }
+
+    /// Ends without any begin are refused; one begin is enough.
+    #[test]
+    fn ends_alone() {
+        let refused = |begins| {
+            let marks_by = [[begins, 0, 0, 0, 0, 1_000, 0, 0]];
+            refuse_ends(("python:entry..return", "entry"), &marks_by, 0.5)
+        };
+        assert!(refused(1).is_ok());
+        assert_eq!(
+            refused(0).unwrap_err().to_string(),
+            "cannot record python:entry..return: 1,000 ends and no begin were seen, and their marks take 33.3 % of the \
+             target's CPU time: it does not call entry"
         );
     }
 

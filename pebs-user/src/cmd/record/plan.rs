@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::replaced::ProbedFiles;
 use super::targets::RecordingTargets;
 use super::transport::{self, Choice};
-use super::{governor, items, preset};
+use super::{governor, items, placement, preset};
 use crate::binary::process;
 use crate::binary::process::FileId;
 use crate::cmd::record::args::{CallGraph, Extra, KeepArg, RecordArgs, ReturnArg, SampleClock};
@@ -262,7 +262,7 @@ impl Plan {
         } else {
             Inlining::Physical
         };
-        Ok(Self {
+        let mut plan = Self {
             files: ProbedFiles::of(&probes),
             probes,
             events,
@@ -310,7 +310,10 @@ impl Plan {
             voice: Voice::default(),
             counting: false,
             host,
-        })
+        };
+        let debuggers = placement::debuggers(&plan);
+        plan.warnings.extend(debuggers);
+        Ok(plan)
     }
 
     /// For each event, whether its samples measure time on the CPU.
@@ -374,6 +377,14 @@ impl Plan {
         }
     }
 
+    /// Prints a warning, unless silent.
+    pub(super) fn warn(&self, warning: &Warning) {
+        if self.voice == Voice::Aloud {
+            say!("warning: {}", warning.text);
+            say!("hint: {}", warning.hint);
+        }
+    }
+
     /// Prints the transport, notes and warnings to stderr.
     pub(super) fn say(&self) {
         say!(
@@ -384,10 +395,7 @@ impl Plan {
         for note in &self.notes {
             say!("note: {note}");
         }
-        for warning in &self.warnings {
-            say!("warning: {}", warning.text);
-            say!("hint: {}", warning.hint);
-        }
+        self.warnings.iter().for_each(|it| self.warn(it));
     }
 }
 

@@ -21,6 +21,7 @@ use ending::{Ending, Signals as EndSignals};
 use super::cost::{self, KnownCosts, Measuring, Prices};
 use super::governor::{self, Governor};
 use super::pace::{self, Count};
+use super::placement;
 use super::plan::{Plan, Voice};
 use super::status::StatusLine;
 use crate::binary::process;
@@ -216,12 +217,19 @@ pub(super) fn record(plan: &mut Plan) -> Result<Recorded> {
     let started = ending.check();
     let started = started.and_then(|()| {
         let _ = workers.signals.count_from.set(session.start_counting()?);
-        Ok(session.start(&session_plan)?)
+        session.start(&session_plan)?;
+        placement::check(plan, &named)
     });
-    if let Err(error) = started {
-        drop(session);
-        workers.abandon(plan);
-        return Err(error);
+    match started {
+        Ok(warning) => warning.into_iter().for_each(|warning| {
+            plan.warn(&warning);
+            info.notes.push(warning.text);
+        }),
+        Err(error) => {
+            drop(session);
+            workers.abandon(plan);
+            return Err(error);
+        }
     }
     drop(spent);
     if plan.voice == Voice::Aloud {

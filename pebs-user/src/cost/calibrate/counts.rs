@@ -67,11 +67,11 @@ struct Counting {
 impl CountingMarks {
     /// Places marks that read each of these sets of counters; `None` if the kernel refuses one.
     pub(crate) fn place(pmu: &UprobePmu, sets: &[&[CountedEvent]], host: &Host) -> Option<Self> {
-        let plain = Bench::new(pmu, RING_BYTES, 0, Extras::default())?;
+        let plain = Bench::new(pmu, RING_BYTES, 0, Extras::default()).ok()?;
         plain.keep_mark(function(0))?;
         let mut counting = Vec::new();
         for (number, set) in (1..).zip(sets) {
-            let bench = Bench::counting(pmu, set)?;
+            let bench = Bench::counting(pmu, set).ok()?;
             let opened = CountedCounters::open(set, &host.online).ok()?;
             for (slot, cpu, counter) in opened.iter() {
                 bench.programs.set_counter(slot, cpu, counter).ok()?;

@@ -17,6 +17,7 @@ use super::with_options::Extras;
 use super::{Bench, TABLE, Work, own_thread, timed, work_for};
 use crate::collect::kernel_map;
 use crate::collect::perf_ring::PerfRing;
+use crate::collect::session::SessionError;
 use crate::collect::session::Transport;
 use crate::cost::Point;
 use crate::failure::Hint;
@@ -70,6 +71,15 @@ pub(crate) enum SweepError {
     /// Programs, ring or counter could not be set up.
     #[error("cannot calibrate event '{0}': the kernel refused a program, a ring or the event")]
     Refused(String),
+    /// The programs could not be loaded.
+    #[error("cannot calibrate event '{event}'")]
+    Programs {
+        /// The event.
+        event: String,
+        /// Why.
+        #[source]
+        source: Box<SessionError>,
+    },
     /// Too little time.
     #[error("cannot calibrate event '{event}': {rounds} of {LEAST_ROUNDS} rounds within {} s", most.as_secs_f64())]
     TooSlow {
@@ -88,7 +98,9 @@ impl Hint for SweepError {
             Self::NoWork(_) => {
                 "calibrate a clock (cpu-clock), cycles, instructions or page-faults".to_owned()
             }
-            Self::Refused(_) => "'pebs-trace doctor' says what this machine can do".to_owned(),
+            Self::Refused(_) | Self::Programs { .. } => {
+                "'pebs-trace doctor' says what this machine can do".to_owned()
+            }
             Self::TooSlow { .. } => {
                 "give a longer --duration, or wait until the machine is less busy".to_owned()
             }
@@ -143,7 +155,10 @@ pub(crate) fn sweep(
     let refused = || SweepError::Refused(event.name.clone());
     let resets = resets(event).ok_or_else(no_work)?;
     let work = work_of(event).ok_or_else(no_work)?;
-    let bench = Bench::new(pmu, RING_BYTES, 0, Extras::default()).ok_or_else(refused)?;
+    let bench = Bench::new(pmu, RING_BYTES, 0, Extras::default()).map_err(|error| {
+        let (event, source) = (event.name.clone(), Box::new(error));
+        SweepError::Programs { event, source }
+    })?;
     let setting = |reset| Setting::new(&bench, (event, transport), reset).ok_or_else(refused);
     let mut settings = vec![setting(None)?];
     for reset in resets {
