@@ -1,15 +1,13 @@
 //! Debug information of a binary, loaded on demand.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
 use std::path::PathBuf;
 
 use gimli::{Dwarf, DwarfSections, EndianSlice, LittleEndian};
 use object::{Object, ObjectSection};
 
 use super::debug_data;
-use super::elf::Binary;
-use super::locate::find_library;
+use super::elf::{Binary, with_libraries};
 use super::object_file::{Elf, content};
 
 /// Reader of borrowed sections.
@@ -66,23 +64,14 @@ pub(crate) struct Lacking {
 /// Cost: reads every file, and its debug file.
 #[must_use]
 pub(crate) fn lacking(binaries: Vec<PathBuf>) -> Vec<Lacking> {
-    let mut waiting = binaries;
-    let mut seen = HashSet::new();
-    let mut lacking = Vec::new();
-    while let Some(path) = waiting.pop() {
-        if !seen.insert(path.clone()) {
-            continue;
-        }
-        let Ok(binary) = Binary::open(&path) else {
-            continue;
-        };
-        waiting.extend(binary.needed.iter().filter_map(|name| find_library(name)));
-        if DebugInfo::load(&binary).is_none()
-            && let Some(build_id) = binary.elf().and_then(|file| build_id(&file))
-        {
-            lacking.push(Lacking { path, build_id });
-        }
-    }
+    let without = with_libraries(binaries).filter(|binary| DebugInfo::load(binary).is_none());
+    let mut lacking: Vec<Lacking> = without
+        .filter_map(|binary| {
+            let build_id = binary.elf().and_then(|file| build_id(&file))?;
+            let path = binary.path;
+            Some(Lacking { path, build_id })
+        })
+        .collect();
     // The same file may have several paths.
     lacking.sort_by(|a, b| (&a.build_id, &a.path).cmp(&(&b.build_id, &b.path)));
     lacking.dedup_by(|b, a| a.build_id == b.build_id);

@@ -1,6 +1,7 @@
 //! A binary: its functions, its code, and the file offsets of addresses.
 
 use std::cell::OnceCell;
+use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -10,6 +11,7 @@ use object::{LittleEndian, Object};
 
 use super::debug_data;
 use super::frames::Frames;
+use super::locate::find_library;
 use super::object_file::{Elf, MAX_FILE};
 use super::pclntab;
 use super::references::{References, Starts};
@@ -118,10 +120,10 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// Whether no function has a name.
+    /// Whether functions that are not exported have no names.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.symtab.unwrap_or(0) == 0 && self.dynsym == 0 && self.pclntab == 0
+    pub fn is_stripped(&self) -> bool {
+        self.symtab.is_none() && self.pclntab == 0
     }
 }
 
@@ -410,6 +412,23 @@ impl Binary {
             .take_while(|f| f.address == address);
         same.max_by_key(|f| (f.global, f.size > 0))
     }
+}
+
+/// The binaries, and then the libraries that they need, each once; those that can't be read are left out.
+pub(crate) fn with_libraries(binaries: Vec<PathBuf>) -> impl Iterator<Item = Binary> {
+    let mut waiting = VecDeque::from(binaries);
+    let mut seen = HashSet::new();
+    std::iter::from_fn(move || {
+        loop {
+            let path = waiting.pop_front()?;
+            if seen.insert(path.clone())
+                && let Ok(binary) = Binary::open(&path)
+            {
+                waiting.extend(binary.needed.iter().filter_map(|name| find_library(name)));
+                return Some(binary);
+            }
+        }
+    })
 }
 
 /// Merges a symbol of `.symtab` with its copy in `.dynsym`, which may have the version.

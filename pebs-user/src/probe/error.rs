@@ -187,20 +187,12 @@ fn function_hint(error: &FunctionError) -> String {
     let FunctionError { name, why, .. } = error;
     let path = error.path.display();
     match why {
-        Unknown::NotFound(_) if error.tables.is_empty() => format!(
-            "'pebs-trace probes {path}' lists where functions begin: probe one by its address (BIN:0xADDR)"
+        Unknown::NotFound(near) if near.is_empty() && error.tables.is_stripped() => format!(
+            "install its debug symbols, or probe by address (BIN:0xADDR): 'pebs-trace probes {path}' lists where \
+             functions begin"
         ),
         Unknown::NotFound(near) if near.is_empty() => {
-            let word: String = name
-                .rsplit("::")
-                .next()
-                .unwrap_or(name)
-                .trim_start_matches('*')
-                .chars()
-                .take_while(|c| c.is_alphanumeric() || *c == '_')
-                .take(3)
-                .collect();
-            format!("'pebs-trace probes {path} {word}' lists what can be probed")
+            format!("no name is similar; 'pebs-trace probes {path}' lists what can be probed")
         }
         Unknown::NotFound(near) => format!(
             "did you mean {}? 'pebs-trace probes {path} PATTERN' lists what can be probed",

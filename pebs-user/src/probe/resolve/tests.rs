@@ -263,7 +263,8 @@ fn stripped() {
     program.strip();
     let (text, hint) = error(&program.spec("process"));
     assert!(text.contains("stripped: no .symtab"), "{text}");
-    assert!(hint.contains("pebs-trace probes"), "{hint}");
+    assert!(hint.contains("debug symbols"), "{hint}");
+    assert!(hint.ends_with("lists where functions begin"), "{hint}");
     let start = program.open().start_of(address).expect("in .eh_frame");
     let probe = one(&program.spec(&format!("{start:#x}")));
     assert_eq!(probe.rule, VisitRule::Call);
