@@ -117,6 +117,8 @@ pub struct Tables {
     pub pclntab: usize,
     /// The debug file that was found.
     pub debug_file: Option<PathBuf>,
+    /// Whether `.symtab` is that in `.gnu_debugdata`.
+    pub embedded: bool,
 }
 
 impl Tables {
@@ -208,14 +210,19 @@ impl Binary {
         let own_size = own.len();
         functions.extend(own);
         self.tables.symtab = (own_size > 0).then_some(own_size);
-        if own_size == 0
-            && let Some((path, data)) = debug_data::find(&self.path, file)
-            && let Ok(debug) = Elf::parse(&*data)
-        {
-            let more = symbols(&debug, Table::Static, &mut Names::of(&debug));
-            self.tables.symtab = Some(more.len());
-            self.tables.debug_file = Some(path);
-            functions.extend(more);
+        if own_size == 0 {
+            let separate =
+                debug_data::find(&self.path, file).map(|(path, data)| (Some(path), data));
+            let debug = separate.or_else(|| Some((None, debug_data::embedded(file)?)));
+            if let Some((path, data)) = debug
+                && let Ok(debug) = Elf::parse(&*data)
+            {
+                let more = symbols(&debug, Table::Static, &mut Names::of(&debug));
+                self.tables.symtab = Some(more.len());
+                self.tables.embedded = path.is_none();
+                self.tables.debug_file = path;
+                functions.extend(more);
+            }
         }
         if functions.is_empty() && self.language == Language::Go {
             let table = pclntab::functions(file);

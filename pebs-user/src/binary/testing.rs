@@ -14,6 +14,25 @@ pub(crate) struct Program {
     name: String,
 }
 
+/// Strips a program but for symbols in `.gnu_debugdata`, as gdb's manual says and Fedora does.
+pub(crate) fn embed_symbols(program: &Path) {
+    const SCRIPT: &str = r#"
+        nm -D "$0" --format=posix --defined-only | cut -d' ' -f1 | sort > "$0.dynamic"
+        nm "$0" --format=posix --defined-only | awk '$2 == "T" || $2 == "t" { print $1 }' | sort > "$0.all"
+        comm -13 "$0.dynamic" "$0.all" > "$0.kept"
+        objcopy --only-keep-debug "$0" "$0.mini"
+        objcopy -S -R .comment --keep-symbols="$0.kept" "$0.mini"
+        xz "$0.mini"
+        strip -s "$0"
+        objcopy --add-section .gnu_debugdata="$0.mini.xz" "$0"
+    "#;
+    let shell = Command::new("sh")
+        .args(["-ec", SCRIPT])
+        .arg(program)
+        .status();
+    assert!(shell.expect("sh").success());
+}
+
 /// Compiles a source with `gcc`, `g++` or `rustc`.
 pub(crate) fn compile(compiler: &str, source: &str, flags: &[&str]) -> Program {
     let folder = tempfile::tempdir().expect("folder");

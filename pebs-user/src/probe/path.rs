@@ -122,7 +122,10 @@ fn with_types<T>(
         function,
         returning: scope.returning,
     };
-    then(types)
+    then(types).map_err(|refusal| match &info.lacks {
+        Some(shared) => missing::shared(shared),
+        None => refusal,
+    })
 }
 
 /// The unit whose code contains an address.

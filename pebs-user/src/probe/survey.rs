@@ -270,6 +270,9 @@ fn notes(binary: &Binary) -> Vec<String> {
             "stripped: no .symtab; .dynsym has {} functions, the others are known by address only",
             tables.dynsym
         )),
+        (None, Some(_)) if tables.embedded => {
+            notes.push("names from its .gnu_debugdata".to_owned());
+        }
         (None, Some(_)) => {}
     }
     if binary.language == Language::Go {

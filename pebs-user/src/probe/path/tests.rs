@@ -1,5 +1,7 @@
 //! Paths against programs that compilers made.
 
+use std::process::Command;
+
 use super::super::resolve::{ResolveOptions, resolve};
 use super::super::set::ProbeSet;
 use super::added;
@@ -274,6 +276,33 @@ fn split_debug_information() {
 }
 
 const RUST: &str = include_str!("../../../../tests/workloads/strings.rs");
+
+/// Types may be in units of their own, and in a file that several binaries share; without that the reason is given.
+#[test]
+fn types_elsewhere() {
+    let expected = program(&c(), "pkt->hdr.id");
+    for version in ["-gdwarf-4", "-gdwarf-5"] {
+        let flags = ["-O2", version, "-fdebug-types-section", "-fno-inline"];
+        let units = compile("gcc", C, &flags);
+        assert_eq!(program(&units, "pkt->hdr.id"), expected, "{version}");
+    }
+    let shared = c();
+    let in_folder = |command: &str| {
+        let shell = Command::new("sh")
+            .args(["-ec", command])
+            .current_dir(shared.folder())
+            .status();
+        shell.is_ok_and(|status| status.success())
+    };
+    if !in_folder("cp program other; dwz -m shared program other") {
+        return println!("SKIP needs dwz");
+    }
+    assert_eq!(program(&shared, "pkt->hdr.id"), expected);
+    assert!(in_folder("rm shared"));
+    let (error, hint) = refused(&shared, "pkt->hdr.id");
+    assert!(error.contains("in shared, shared with other"), "{error}");
+    assert!(hint.contains("debug symbols"), "{hint}");
+}
 
 /// Rust strings in structures, behind references and passed by value, optimised and not. A hidden argument for the
 /// result shifts the others.
