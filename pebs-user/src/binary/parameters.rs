@@ -231,18 +231,21 @@ impl<'a> Reader<'_, 'a> {
             let (name, class) = kind.map_or_else(unknown, |offset| self.type_name(offset, 0));
             classes.push(class);
             let convention = convention(&classes);
+            let held = self.held(&argument, address);
+            let number = match (held, convention) {
+                (Held::ByConvention, Some(Convention::One(number))) => Some(number),
+                (Held::Register(register), _) => number_of(register),
+                _ => None,
+            };
             let parameter = Parameter {
                 name: self.units.name(&argument).unwrap_or_else(|| "?".to_owned()),
                 r#type: name,
-                read: match convention {
-                    Some(Convention::One(number)) => Some(format!("arg{number}")),
-                    _ => None,
-                },
+                read: number.map(|number| format!("arg{number}")),
             };
             list.push(Typed {
                 parameter,
                 kind,
-                held: self.held(&argument, address),
+                held,
                 convention,
             });
         }
@@ -472,6 +475,12 @@ fn held_by(expression: &[u8]) -> Option<Held> {
         }
         _ => None,
     }
+}
+
+/// The N of the `argN` that is in a register.
+fn number_of(register: Register) -> Option<u32> {
+    let at = Register::SYSV.iter().position(|it| *it == register)?;
+    u32::try_from(at + 1).ok()
 }
 
 /// Location of the last of these arguments by the calling convention.

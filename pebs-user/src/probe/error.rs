@@ -69,8 +69,8 @@ pub enum ResolveError {
         /// Whether the binary has other probes.
         any: bool,
     },
-    /// Two probes use one column with different types.
-    #[error("column '{name}' is {first} in one probe and {second} in another")]
+    /// Two places use one column with different types: of two probes, or sites of a USDT probe.
+    #[error("column '{name}' is {first} at one place and {second} at another")]
     ColumnType {
         name: String,
         /// First type.
@@ -129,7 +129,7 @@ impl Hint for ResolveError {
                 path.display()
             )),
             Self::ColumnType { name, .. } => {
-                Some(format!("give one of them another name than '{name}'"))
+                Some(format!("give it one type at all of them ({name}=arg1:i32), or another name in one of the probes"))
             }
             Self::TooMany { .. } => None,
         }
