@@ -44,6 +44,10 @@ pub(crate) fn parameters(binary: &Binary, wanted: &BTreeSet<u64>) -> HashMap<u64
             units: &units,
             unit,
         };
+        // Functions of assembly have arguments, but no entries for them.
+        if reader.language() == Some(gimli::DW_LANG_Mips_Assembler) {
+            continue;
+        }
         // A unit that can't be read completely has returned the entries before.
         let _ = reader.scan(wanted, &mut found);
     }

@@ -7,6 +7,7 @@ use std::process::Command;
 use tempfile::TempDir;
 
 use super::elf::Binary;
+use super::locate::command;
 
 /// A compiled program, deleted when dropped.
 pub(crate) struct Program {
@@ -14,8 +15,9 @@ pub(crate) struct Program {
     name: String,
 }
 
-/// Strips a program but for symbols in `.gnu_debugdata`, as gdb's manual says and Fedora does.
-pub(crate) fn embed_symbols(program: &Path) {
+/// Strips a program but for symbols in `.gnu_debugdata`, as gdb's manual says and Fedora does. False without `xz`.
+#[must_use]
+pub(crate) fn embed_symbols(program: &Path) -> bool {
     const SCRIPT: &str = r#"
         nm -D "$0" --format=posix --defined-only | cut -d' ' -f1 | sort > "$0.dynamic"
         nm "$0" --format=posix --defined-only | awk '$2 == "T" || $2 == "t" { print $1 }' | sort > "$0.all"
@@ -26,11 +28,15 @@ pub(crate) fn embed_symbols(program: &Path) {
         strip -s "$0"
         objcopy --add-section .gnu_debugdata="$0.mini.xz" "$0"
     "#;
+    if command("xz").is_none() {
+        return false;
+    }
     let shell = Command::new("sh")
         .args(["-ec", SCRIPT])
         .arg(program)
         .status();
     assert!(shell.expect("sh").success());
+    true
 }
 
 /// Compiles a source with `gcc`, `g++` or `rustc`.
