@@ -227,7 +227,10 @@ impl<'a> Reader<'_, 'a> {
         }
         let function = Node::of(&self.unit, function)?;
         for argument in function.children() {
-            if argument.tag() != gimli::DW_TAG_formal_parameter {
+            // Go lists its results with the arguments.
+            let is_result = argument.attr_value(gimli::DW_AT_variable_parameter)
+                == Some(AttributeValue::Flag(true));
+            if !is_argument(&argument) || is_result && self.is_go() {
                 continue;
             }
             let kind = self.units.type_of(&argument);
@@ -238,7 +241,7 @@ impl<'a> Reader<'_, 'a> {
             let held = self.held(&argument, address);
             let number = match (held, convention) {
                 (Held::ByConvention, Some(Convention::One(number))) => Some(number),
-                (Held::Register(register), _) => number_of(register),
+                (Held::Register(register), _) => self.number_of(register),
                 _ => None,
             };
             let parameter = Parameter {
@@ -254,6 +257,16 @@ impl<'a> Reader<'_, 'a> {
             });
         }
         Some(list)
+    }
+
+    /// The N of the `argN` that is in a register.
+    fn number_of(&self, register: Register) -> Option<u32> {
+        let registers = match self.is_go() {
+            true => &Register::GO[..],
+            false => &Register::SYSV[..],
+        };
+        let at = registers.iter().position(|it| *it == register)?;
+        u32::try_from(at + 1).ok()
     }
 
     /// Location of an argument when its function starts.
@@ -331,6 +344,10 @@ impl<'a> Reader<'_, 'a> {
     /// Whether the unit was written in Rust.
     pub(crate) fn is_rust(&self) -> bool {
         self.language() == Some(gimli::DW_LANG_Rust)
+    }
+
+    fn is_go(&self) -> bool {
+        self.language() == Some(gimli::DW_LANG_Go)
     }
 
     fn is_cpp(&self) -> bool {
@@ -479,12 +496,6 @@ fn held_by(expression: &[u8]) -> Option<Held> {
         }
         _ => None,
     }
-}
-
-/// The N of the `argN` that is in a register.
-fn number_of(register: Register) -> Option<u32> {
-    let at = Register::SYSV.iter().position(|it| *it == register)?;
-    u32::try_from(at + 1).ok()
 }
 
 /// Location of the last of these arguments by the calling convention.
