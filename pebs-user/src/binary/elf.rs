@@ -1,6 +1,7 @@
 //! A binary: its functions, its code, and the file offsets of addresses.
 
 use std::cell::OnceCell;
+use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -10,6 +11,7 @@ use object::{LittleEndian, Object};
 
 use super::debug_data;
 use super::frames::Frames;
+use super::locate::find_library;
 use super::object_file::{Elf, MAX_FILE};
 use super::pclntab;
 use super::references::{References, Starts};
@@ -115,13 +117,15 @@ pub struct Tables {
     pub pclntab: usize,
     /// The debug file that was found.
     pub debug_file: Option<PathBuf>,
+    /// Whether `.symtab` is that in `.gnu_debugdata`.
+    pub embedded: bool,
 }
 
 impl Tables {
-    /// Whether no function has a name.
+    /// Whether functions that are not exported have no names.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.symtab.unwrap_or(0) == 0 && self.dynsym == 0 && self.pclntab == 0
+    pub fn is_stripped(&self) -> bool {
+        self.symtab.is_none() && self.pclntab == 0
     }
 }
 
@@ -206,14 +210,19 @@ impl Binary {
         let own_size = own.len();
         functions.extend(own);
         self.tables.symtab = (own_size > 0).then_some(own_size);
-        if own_size == 0
-            && let Some((path, data)) = debug_data::find(&self.path, file)
-            && let Ok(debug) = Elf::parse(&*data)
-        {
-            let more = symbols(&debug, Table::Static, &mut Names::of(&debug));
-            self.tables.symtab = Some(more.len());
-            self.tables.debug_file = Some(path);
-            functions.extend(more);
+        if own_size == 0 {
+            let separate =
+                debug_data::find(&self.path, file).map(|(path, data)| (Some(path), data));
+            let debug = separate.or_else(|| Some((None, debug_data::embedded(file)?)));
+            if let Some((path, data)) = debug
+                && let Ok(debug) = Elf::parse(&*data)
+            {
+                let more = symbols(&debug, Table::Static, &mut Names::of(&debug));
+                self.tables.symtab = Some(more.len());
+                self.tables.embedded = path.is_none();
+                self.tables.debug_file = path;
+                functions.extend(more);
+            }
         }
         if functions.is_empty() && self.language == Language::Go {
             let table = pclntab::functions(file);
@@ -410,6 +419,23 @@ impl Binary {
             .take_while(|f| f.address == address);
         same.max_by_key(|f| (f.global, f.size > 0))
     }
+}
+
+/// The binaries, and then the libraries that they need, each once; those that can't be read are left out.
+pub(crate) fn with_libraries(binaries: Vec<PathBuf>) -> impl Iterator<Item = Binary> {
+    let mut waiting = VecDeque::from(binaries);
+    let mut seen = HashSet::new();
+    std::iter::from_fn(move || {
+        loop {
+            let path = waiting.pop_front()?;
+            if seen.insert(path.clone())
+                && let Ok(binary) = Binary::open(&path)
+            {
+                waiting.extend(binary.needed.iter().filter_map(|name| find_library(name)));
+                return Some(binary);
+            }
+        }
+    })
 }
 
 /// Merges a symbol of `.symtab` with its copy in `.dynsym`, which may have the version.

@@ -19,6 +19,7 @@ use super::eh_frame::{self, Span, disjoint};
 use super::frames::Frames;
 use super::mapping::BuildId;
 use super::pclntab::{self, GoFunction};
+use super::symbols::{self, Function};
 
 /// Largest single table that is read: 22 million symbols.
 const TABLE_MAX: u64 = 512 << 20;
@@ -173,6 +174,13 @@ pub(crate) fn read_unwind_table(file: &File) -> Frames {
     let cache = ReadCache::new(file);
     let parsed = parse(&cache);
     parsed.map_or_else(Frames::default, |parsed| Frames::read(&parsed))
+}
+
+/// The functions of a stripped file that has its symbols in `.gnu_debugdata`, by address; `None` for others.
+#[must_use]
+pub(crate) fn embedded_symbols(file: &File) -> Option<Vec<Function>> {
+    let cache = ReadCache::new(file);
+    symbols::embedded_symbols(&parse(&cache)?)
 }
 
 /// Virtual address of a symbol of the full symbol table; `None` if there is no such symbol.

@@ -172,6 +172,7 @@ mod tests {
     use std::process::Command;
 
     use super::*;
+    use crate::binary::parameters::parameters;
 
     /// The version in all forms of releases.
     #[test]
@@ -182,12 +183,13 @@ mod tests {
         assert_eq!(minor_version("devel +abc"), None);
     }
 
-    /// Debug information and the table of versions agree, and a stripped program has its functions' names.
+    /// Debug information and the table of versions agree, a stripped program has its functions' names, and arguments are
+    /// numbered by Go's registers, a string's two included.
     #[test]
     fn go_programs() {
         let folder = tempfile::tempdir().expect("folder");
-        let source = "package main\n\n//go:noinline\nfunc work(n int) int { return n + len(\"x\") }\n\n\
-             func main() { println(work(1)) }\n";
+        let source = "package main\n\n//go:noinline\nfunc work(s string, n int) int { return n + len(s) }\n\n\
+             func main() { println(work(\"x\", 1)) }\n";
         std::fs::write(folder.path().join("main.go"), source).expect("written");
         let build = |name: &str, flags: &[&str]| {
             let mut command = Command::new("go");
@@ -210,6 +212,13 @@ mod tests {
             let found = binary.functions.iter().find(|it| it.name == name);
             found.map(|it| it.address)
         };
+        let work = place(&whole, "main.work").expect("named");
+        let listed = parameters(&whole, &[work].into());
+        let listed = listed[&work].iter();
+        let listed: Vec<_> = listed
+            .map(|it| (it.name.as_str(), it.read.as_deref()))
+            .collect();
+        assert_eq!(listed, [("s", None), ("n", Some("arg3"))]);
         for flags in [
             &["-ldflags=-s -w"][..],
             &["-ldflags=-s -w", "-buildmode=pie"],

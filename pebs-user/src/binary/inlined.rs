@@ -52,10 +52,8 @@ fn meant<'a>(units: &Units<'_, 'a>, typed: &str) -> HashSet<Kind> {
             {
                 continue;
             }
-            let offset = entry.offset();
-            if Node::of(&unit, offset).is_some_and(|node| is_meant(&node)) {
-                found.extend(offset.to_debug_info_offset(&unit.header));
-            }
+            let node = Node::of(&unit, entry.offset()).filter(is_meant);
+            found.extend(node.map(|node| node.kind()));
         }
     }
     found

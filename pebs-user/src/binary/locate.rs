@@ -1,12 +1,13 @@
 //! Finds the file that BIN means: a path, a command, a library's name, or a file of a process.
 
+use std::collections::HashSet;
 use std::env;
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 
-use super::process::{self, FileId};
+use super::process::{self, FileId, Mapping};
 use crate::failure::Hint;
 use crate::units::Pid;
 
@@ -159,14 +160,41 @@ fn parts(path: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// A file that the process has mapped under that name.
+/// A file that the process has mapped under that name; one with a version behind it if none has the name itself.
 fn mapped(name: &str, pid: Pid) -> Option<PathBuf> {
     let mappings = process::mappings(pid)?;
-    let mapping = mappings.iter().find(|mapping| {
-        let path = mapping.path.trim_end_matches(" (deleted)");
-        let file = path.rsplit('/').next().unwrap_or_default();
-        mapping.executable && mapping.file.inode != 0 && is_named(file, name)
-    })?;
+    let named = |is_named: fn(&str, &str) -> bool| {
+        mappings
+            .iter()
+            .filter(|it| is_code_of_file(it))
+            .find(move |mapping| {
+                let path = mapping.path.trim_end_matches(" (deleted)");
+                is_named(path.rsplit('/').next().unwrap_or_default(), name)
+            })
+    };
+    file_of(
+        named(is_named).or_else(|| named(is_named_with_version))?,
+        pid,
+    )
+}
+
+/// The files that the process has mapped as code, as this process can open them, in order of address: its program is the
+/// first.
+#[must_use]
+pub(crate) fn mapped_files(pid: Pid) -> Vec<PathBuf> {
+    let mappings = process::mappings(pid).unwrap_or_default();
+    let mut seen = HashSet::new();
+    let code = mappings.iter().filter(|it| is_code_of_file(it));
+    code.filter(|mapping| seen.insert(mapping.file))
+        .filter_map(|mapping| file_of(mapping, pid))
+        .collect()
+}
+
+fn is_code_of_file(mapping: &Mapping) -> bool {
+    mapping.executable && mapping.file.inode != 0
+}
+
+fn file_of(mapping: &Mapping, pid: Pid) -> Option<PathBuf> {
     let direct = path(Path::new(&mapping.path), Some(pid)).ok();
     if let Some(direct) = direct.filter(|path| FileId::of(path) == Some(mapping.file)) {
         return Some(direct);
@@ -182,10 +210,16 @@ fn mapped(name: &str, pid: Pid) -> Option<PathBuf> {
 
 /// Whether a bare name matches a file: equal, or `libc` for `libc.so.6`.
 fn is_named(file: &str, name: &str) -> bool {
-    file == name
-        || file.strip_prefix(name).is_some_and(|rest| {
-            rest.starts_with(".so") || (rest.starts_with('-') && rest.contains(".so"))
-        })
+    let rest = file.strip_prefix(name);
+    rest.is_some_and(|rest| rest.is_empty() || rest == ".so" || rest.starts_with(".so."))
+}
+
+/// As [`is_named`], for a file with a version in its name: `libns` for `libns-9.18.49-1~deb12u3-Debian.so`.
+fn is_named_with_version(file: &str, name: &str) -> bool {
+    let version = file
+        .strip_prefix(name)
+        .and_then(|rest| rest.strip_prefix('-'));
+    version.is_some_and(|it| it.starts_with(|c: char| c.is_ascii_digit()) && it.contains(".so"))
 }
 
 /// Searches a command in `PATH`, as the shell does.
@@ -212,18 +246,20 @@ pub(crate) fn find_library(name: &str) -> Option<PathBuf> {
             return fs::canonicalize(exact).ok();
         }
     }
-    folders.iter().find_map(|folder| newest(folder, name))
+    let newest_of = |is_named| {
+        folders
+            .iter()
+            .find_map(|folder| newest(folder, name, is_named))
+    };
+    newest_of(is_named).or_else(|| newest_of(is_named_with_version))
 }
 
-fn newest(folder: &Path, name: &str) -> Option<PathBuf> {
+fn newest(folder: &Path, name: &str, is_named: fn(&str, &str) -> bool) -> Option<PathBuf> {
     let mut found: Vec<String> = fs::read_dir(folder)
         .ok()?
         .flatten()
         .filter_map(|entry| entry.file_name().into_string().ok())
-        .filter(|file| {
-            file.strip_prefix(name)
-                .is_some_and(|rest| rest == ".so" || rest.starts_with(".so."))
-        })
+        .filter(|file| is_named(file, name))
         .filter(|file| is_elf(&folder.join(file)))
         .collect();
     found.sort_by_key(|file| {
@@ -303,12 +339,37 @@ mod tests {
         assert!(locate("/no/such/path", None).is_err());
     }
 
-    /// With a process, its own libraries are found first.
+    /// A library's version can be left out, wherever in its file's name it is; the part of a name can't.
+    #[test]
+    fn versions() {
+        for (file, plain, versioned) in [
+            ("libns", true, false),
+            ("libns.so.1", true, false),
+            ("libns-9.18.49-1~deb12u3-Debian.so", false, true),
+            ("libns-9.18", false, false),
+            ("libns-client.so.1", false, false),
+            ("libnss.so", false, false),
+        ] {
+            assert_eq!(is_named(file, "libns"), plain, "{file}");
+            assert_eq!(is_named_with_version(file, "libns"), versioned, "{file}");
+        }
+        let folder = tempfile::tempdir().expect("dir");
+        for file in ["libns-9.18.so", "libns-9.20.so", "libnsx.so"] {
+            fs::write(folder.path().join(file), b"\x7fELF").expect("write");
+        }
+        let found = newest(folder.path(), "libns", is_named_with_version).expect("found");
+        assert!(found.ends_with("libns-9.20.so"), "{found:?}");
+    }
+
+    /// With a process, its own libraries are found first, and all that it has mapped.
     #[test]
     fn of_a_process() {
         let me = Pid(std::process::id());
         let libc = locate("libc", Some(me)).expect("mapped");
         assert!(process::maps(me, FileId::of(&libc).expect("file")));
+        let files = mapped_files(me);
+        assert_eq!(files.first(), env::current_exe().ok().as_ref());
+        assert!(files.contains(&libc), "{files:?}");
     }
 
     /// A process may have our root with other file systems mounted: files are those that it sees, and shared ones

@@ -11,10 +11,10 @@ pub(crate) const MAX_FILE: u64 = 4 << 30;
 pub(crate) type Elf<'data> = ElfFile<'data, FileHeader64<LittleEndian>>;
 
 /// Maximum ratio of a compressed section's size to its size in the file: compilers reach 10.
-const MAX_RATIO: u64 = 64;
+pub(super) const MAX_RATIO: u64 = 64;
 
 /// Size that any compressed section may have, bytes.
-const ALWAYS: u64 = 1 << 20;
+pub(super) const ALWAYS: u64 = 1 << 20;
 
 /// The bytes of a section, uncompressed. A section that claims an implausible size counts as empty.
 pub(crate) fn content<'data>(section: &impl ObjectSection<'data>) -> object::Result<Vec<u8>> {

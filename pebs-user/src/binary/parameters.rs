@@ -44,6 +44,10 @@ pub(crate) fn parameters(binary: &Binary, wanted: &BTreeSet<u64>) -> HashMap<u64
             units: &units,
             unit,
         };
+        // Functions of assembly have arguments, but no entries for them.
+        if reader.language() == Some(gimli::DW_LANG_Mips_Assembler) {
+            continue;
+        }
         // A unit that can't be read completely has returned the entries before.
         let _ = reader.scan(wanted, &mut found);
     }
@@ -223,7 +227,10 @@ impl<'a> Reader<'_, 'a> {
         }
         let function = Node::of(&self.unit, function)?;
         for argument in function.children() {
-            if argument.tag() != gimli::DW_TAG_formal_parameter {
+            // Go lists its results with the arguments.
+            let is_result = argument.attr_value(gimli::DW_AT_variable_parameter)
+                == Some(AttributeValue::Flag(true));
+            if !is_argument(&argument) || is_result && self.is_go() {
                 continue;
             }
             let kind = self.units.type_of(&argument);
@@ -231,22 +238,35 @@ impl<'a> Reader<'_, 'a> {
             let (name, class) = kind.map_or_else(unknown, |offset| self.type_name(offset, 0));
             classes.push(class);
             let convention = convention(&classes);
+            let held = self.held(&argument, address);
+            let number = match (held, convention) {
+                (Held::ByConvention, Some(Convention::One(number))) => Some(number),
+                (Held::Register(register), _) => self.number_of(register),
+                _ => None,
+            };
             let parameter = Parameter {
                 name: self.units.name(&argument).unwrap_or_else(|| "?".to_owned()),
                 r#type: name,
-                read: match convention {
-                    Some(Convention::One(number)) => Some(format!("arg{number}")),
-                    _ => None,
-                },
+                read: number.map(|number| format!("arg{number}")),
             };
             list.push(Typed {
                 parameter,
                 kind,
-                held: self.held(&argument, address),
+                held,
                 convention,
             });
         }
         Some(list)
+    }
+
+    /// The N of the `argN` that is in a register.
+    fn number_of(&self, register: Register) -> Option<u32> {
+        let registers = match self.is_go() {
+            true => &Register::GO[..],
+            false => &Register::SYSV[..],
+        };
+        let at = registers.iter().position(|it| *it == register)?;
+        u32::try_from(at + 1).ok()
     }
 
     /// Location of an argument when its function starts.
@@ -324,6 +344,10 @@ impl<'a> Reader<'_, 'a> {
     /// Whether the unit was written in Rust.
     pub(crate) fn is_rust(&self) -> bool {
         self.language() == Some(gimli::DW_LANG_Rust)
+    }
+
+    fn is_go(&self) -> bool {
+        self.language() == Some(gimli::DW_LANG_Go)
     }
 
     fn is_cpp(&self) -> bool {

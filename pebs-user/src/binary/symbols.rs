@@ -2,8 +2,9 @@
 
 use object::elf::{self, DynamicTag, SHN_UNDEF, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE};
 use object::read::elf::{Sym as _, SymbolTable, VersionTable};
-use object::{LittleEndian, SymbolIndex};
+use object::{LittleEndian, Object, ObjectSymbol as _, SymbolIndex, SymbolKind};
 
+use super::debug_data;
 use super::object_file::Elf;
 use crate::terminal::shown;
 
@@ -33,6 +34,9 @@ pub(crate) struct Function {
 
 /// Maximum length of a name, bytes. C++ templates reach some KiB.
 const NAME_MAX: usize = 64 << 10;
+
+/// Maximum total length of the names in `.dynsym` where the file's size is not known, bytes.
+const DYNAMIC_NAMES: usize = 64 << 20;
 
 /// Copies names out of a file. All symbols may share one long name, which costs the file nothing: so the total size
 /// is limited.
@@ -97,6 +101,30 @@ pub(crate) fn symbols(file: &Elf<'_>, which: Table, names: &mut Names) -> Vec<Fu
         });
     }
     functions
+}
+
+/// The functions of a stripped file with an ELF file of symbols within ([`debug_data::embedded`]), by address: those of
+/// that file and of `.dynsym`. `None` if there is no such file.
+pub(crate) fn embedded_symbols<'data>(file: &impl Object<'data>) -> Option<Vec<Function>> {
+    let data = debug_data::embedded(file)?;
+    let embedded = Elf::parse(&*data).ok()?;
+    let mut functions = symbols(&embedded, Table::Static, &mut Names::of(&embedded));
+    let mut names = Names {
+        left: DYNAMIC_NAMES,
+    };
+    let dynamic = file.dynamic_symbols();
+    let dynamic = dynamic.filter(|it| it.is_definition() && it.kind() == SymbolKind::Text);
+    functions.extend(dynamic.filter_map(|symbol| {
+        Some(Function {
+            name: names.take(symbol.name_bytes().ok()?)?,
+            address: symbol.address(),
+            size: symbol.size(),
+            global: symbol.is_global(),
+            ifunc: false,
+        })
+    }));
+    functions.sort_by_key(|it| (it.address, it.size));
+    Some(functions)
 }
 
 fn name(table: &Symbols<'_>, index: SymbolIndex, names: &mut Names) -> Option<String> {

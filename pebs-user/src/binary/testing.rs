@@ -7,11 +7,36 @@ use std::process::Command;
 use tempfile::TempDir;
 
 use super::elf::Binary;
+use super::locate::command;
 
 /// A compiled program, deleted when dropped.
 pub(crate) struct Program {
     folder: TempDir,
     name: String,
+}
+
+/// Strips a program but for symbols in `.gnu_debugdata`, as gdb's manual says and Fedora does. False without `xz`.
+#[must_use]
+pub(crate) fn embed_symbols(program: &Path) -> bool {
+    const SCRIPT: &str = r#"
+        nm -D "$0" --format=posix --defined-only | cut -d' ' -f1 | sort > "$0.dynamic"
+        nm "$0" --format=posix --defined-only | awk '$2 == "T" || $2 == "t" { print $1 }' | sort > "$0.all"
+        comm -13 "$0.dynamic" "$0.all" > "$0.kept"
+        objcopy --only-keep-debug "$0" "$0.mini"
+        objcopy -S -R .comment --keep-symbols="$0.kept" "$0.mini"
+        xz "$0.mini"
+        strip -s "$0"
+        objcopy --add-section .gnu_debugdata="$0.mini.xz" "$0"
+    "#;
+    if command("xz").is_none() {
+        return false;
+    }
+    let shell = Command::new("sh")
+        .args(["-ec", SCRIPT])
+        .arg(program)
+        .status();
+    assert!(shell.expect("sh").success());
+    true
 }
 
 /// Compiles a source with `gcc`, `g++` or `rustc`.

@@ -6,7 +6,8 @@ use std::ops::Deref;
 use std::rc::Rc;
 
 use gimli::{
-    AttributeValue, DebugInfoOffset, DebuggingInformationEntry, Dwarf, Unit, UnitHeader, UnitOffset,
+    AttributeValue, DebugTypeSignature, DebuggingInformationEntry, Dwarf, Unit, UnitHeader,
+    UnitOffset, UnitSectionOffset, UnitType,
 };
 
 use super::dwarf::Slice;
@@ -16,13 +17,37 @@ use crate::terminal::shown;
 const MAX_DEPTH: u32 = 16;
 
 /// Position of an entry, which identifies a type.
-pub(crate) type Kind = DebugInfoOffset;
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    At(Section, usize),
+    /// The type of this signature, in a unit of its own (`-fdebug-types-section`).
+    Signature(DebugTypeSignature),
+}
+
+/// The section of debug information that an entry is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Section {
+    Info,
+    /// Type units, before DWARF 5.
+    Types,
+    /// Of the file that several binaries share (`dwz -m`).
+    Shared,
+}
 
 pub(crate) type Entry<'a> = DebuggingInformationEntry<Slice<'a>>;
 
 /// All units, read on demand.
 pub(crate) struct Units<'d, 'a> {
     pub dwarf: &'d Dwarf<Slice<'a>>,
+    info: Part<'d, 'a>,
+    types: Part<'d, 'a>,
+    shared: Option<Part<'d, 'a>>,
+    signatures: HashMap<DebugTypeSignature, Kind>,
+}
+
+/// The units of a section.
+struct Part<'d, 'a> {
+    dwarf: &'d Dwarf<Slice<'a>>,
     headers: Vec<UnitHeader<Slice<'a>>>,
     read: RefCell<HashMap<usize, Rc<Unit<Slice<'a>>>>>,
 }
@@ -32,6 +57,7 @@ pub(crate) struct Units<'d, 'a> {
 pub(crate) struct Node<'a> {
     pub unit: Rc<Unit<Slice<'a>>>,
     pub entry: Entry<'a>,
+    section: Section,
 }
 
 impl<'a> Deref for Node<'a> {
@@ -43,19 +69,35 @@ impl<'a> Deref for Node<'a> {
 }
 
 impl<'a> Node<'a> {
-    /// An entry of a unit.
+    /// An entry of a unit of [`Units::iter`].
     pub(crate) fn of(unit: &Rc<Unit<Slice<'a>>>, offset: UnitOffset) -> Option<Self> {
+        Self::within(unit, offset, Section::Info)
+    }
+
+    fn within(unit: &Rc<Unit<Slice<'a>>>, offset: UnitOffset, section: Section) -> Option<Self> {
         Some(Self {
             unit: Rc::clone(unit),
             entry: unit.entry(offset).ok()?,
+            section,
         })
+    }
+
+    /// Its position.
+    pub(crate) fn kind(&self) -> Kind {
+        position(self.section, &self.unit.header, self.entry.offset())
     }
 
     /// Target of a reference attribute.
     pub(crate) fn reference(&self, name: gimli::DwAt) -> Option<Kind> {
+        let whole = match self.section {
+            Section::Shared => Section::Shared,
+            Section::Info | Section::Types => Section::Info,
+        };
         match self.entry.attr_value(name)? {
-            AttributeValue::UnitRef(offset) => offset.to_debug_info_offset(&self.unit.header),
-            AttributeValue::DebugInfoRef(offset) => Some(offset),
+            AttributeValue::UnitRef(at) => Some(position(self.section, &self.unit.header, at)),
+            AttributeValue::DebugInfoRef(at) => Some(Kind::At(whole, at.0)),
+            AttributeValue::DebugInfoRefSup(at) => Some(Kind::At(Section::Shared, at.0)),
+            AttributeValue::DebugTypesRef(signature) => Some(Kind::Signature(signature)),
             _ => None,
         }
     }
@@ -76,6 +118,7 @@ impl<'a> Node<'a> {
                 found.push(Self {
                     unit: Rc::clone(&self.unit),
                     entry: child.entry().clone(),
+                    section: self.section,
                 });
             }
         }
@@ -83,44 +126,107 @@ impl<'a> Node<'a> {
     }
 }
 
-impl<'d, 'a> Units<'d, 'a> {
-    /// The units of some debug information.
-    pub(crate) fn new(dwarf: &'d Dwarf<Slice<'a>>) -> Self {
-        let mut headers = Vec::new();
-        let mut all = dwarf.units();
-        while let Ok(Some(header)) = all.next() {
-            headers.push(header);
-        }
+fn position(section: Section, header: &UnitHeader<Slice<'_>>, at: UnitOffset) -> Kind {
+    Kind::At(section, at.to_unit_section_offset(header).0)
+}
+
+impl<'d, 'a> Part<'d, 'a> {
+    fn new(
+        dwarf: &'d Dwarf<Slice<'a>>,
+        mut next: impl FnMut() -> gimli::Result<Option<UnitHeader<Slice<'a>>>>,
+    ) -> Self {
         Self {
             dwarf,
-            headers,
+            headers: std::iter::from_fn(|| next().ok().flatten()).collect(),
             read: RefCell::default(),
         }
     }
 
-    /// All readable units.
+    /// The unit that holds an offset of the section.
+    fn unit(&self, offset: usize) -> Option<Rc<Unit<Slice<'a>>>> {
+        let begins = |header: &UnitHeader<Slice<'a>>| header.offset().0 <= offset;
+        let at = self.headers.partition_point(begins).checked_sub(1)?;
+        let known = self.read.borrow().get(&at).cloned();
+        if known.is_some() {
+            return known;
+        }
+        let unit = Rc::new(self.dwarf.unit(self.headers[at]).ok()?);
+        self.read.borrow_mut().insert(at, Rc::clone(&unit));
+        Some(unit)
+    }
+}
+
+impl<'d, 'a> Units<'d, 'a> {
+    /// The units of some debug information.
+    pub(crate) fn new(dwarf: &'d Dwarf<Slice<'a>>) -> Self {
+        let (mut info, mut types) = (dwarf.units(), dwarf.type_units());
+        let info = Part::new(dwarf, || info.next());
+        let types = Part::new(dwarf, || types.next());
+        let shared = dwarf.sup().map(|shared| {
+            let mut units = shared.units();
+            Part::new(shared, || units.next())
+        });
+        let signed = [(Section::Info, &info), (Section::Types, &types)];
+        let signatures = signed.into_iter().flat_map(|(section, part)| {
+            part.headers
+                .iter()
+                .filter_map(move |header| match header.type_() {
+                    UnitType::Type {
+                        type_signature,
+                        type_offset,
+                    } => Some((type_signature, position(section, header, type_offset))),
+                    _ => None,
+                })
+        });
+        Self {
+            signatures: signatures.collect(),
+            dwarf,
+            info,
+            types,
+            shared,
+        }
+    }
+
+    /// All readable units of the binary's own information.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Rc<Unit<Slice<'a>>>> + '_ {
-        let units = self.headers.iter();
+        let units = self.info.headers.iter();
         units.filter_map(|header| self.dwarf.unit(*header).ok().map(Rc::new))
     }
 
-    /// The entry at a place.
+    /// The entry at a place; for the declaration of a type in a unit of its own, that type.
     pub(crate) fn node(&self, kind: Kind) -> Option<Node<'a>> {
-        let begins = |header: &UnitHeader<Slice<'a>>| {
-            header.debug_info_offset().is_some_and(|at| at.0 <= kind.0)
+        let node = self.entry(kind)?;
+        let whole = node.reference(gimli::DW_AT_signature);
+        whole.and_then(|whole| self.entry(whole)).or(Some(node))
+    }
+
+    fn entry(&self, kind: Kind) -> Option<Node<'a>> {
+        let (section, offset) = match kind {
+            Kind::At(section, offset) => (section, offset),
+            Kind::Signature(signature) => match self.signatures.get(&signature)? {
+                Kind::At(section, offset) => (*section, *offset),
+                Kind::Signature(_) => return None,
+            },
         };
-        let at = self.headers.partition_point(begins).checked_sub(1)?;
-        let known = self.read.borrow().get(&at).cloned();
-        let unit = match known {
-            Some(unit) => unit,
-            None => {
-                let unit = Rc::new(self.dwarf.unit(self.headers[at]).ok()?);
-                self.read.borrow_mut().insert(at, Rc::clone(&unit));
-                unit
-            }
-        };
-        let offset = kind.to_unit_offset(&unit.header)?;
-        Node::of(&unit, offset)
+        let unit = self.part(section)?.unit(offset)?;
+        let offset = UnitSectionOffset(offset).to_unit_offset(&unit.header)?;
+        Node::within(&unit, offset, section)
+    }
+
+    fn part(&self, section: Section) -> Option<&Part<'d, 'a>> {
+        match section {
+            Section::Info => Some(&self.info),
+            Section::Types => Some(&self.types),
+            Section::Shared => self.shared.as_ref(),
+        }
+    }
+
+    /// The text of an attribute.
+    fn text(&self, node: &Node<'a>, name: gimli::DwAt) -> Option<String> {
+        let value = node.entry.attr_value(name)?;
+        let dwarf = self.part(node.section)?.dwarf;
+        let text = dwarf.attr_string(&node.unit, value).ok()?;
+        Some(text.to_string_lossy().into_owned())
     }
 
     /// The origin of an entry (abstract origin or specification).
@@ -148,20 +254,13 @@ impl<'d, 'a> Units<'d, 'a> {
 
     /// The name of an entry, made safe for display.
     pub(crate) fn name(&self, node: &Node<'a>) -> Option<String> {
-        self.attribute(node, |node| {
-            let value = node.entry.attr_value(gimli::DW_AT_name)?;
-            let text = self.dwarf.attr_string(&node.unit, value).ok()?;
-            Some(shown(&text.to_string_lossy()).into_owned())
-        })
+        let name = self.attribute(node, |node| self.text(node, gimli::DW_AT_name))?;
+        Some(shown(&name).into_owned())
     }
 
     /// The name of a function's symbol, where that is not its name in the source.
     pub(crate) fn linkage_name(&self, node: &Node<'a>) -> Option<String> {
-        self.attribute(node, |node| {
-            let value = node.entry.attr_value(gimli::DW_AT_linkage_name)?;
-            let text = self.dwarf.attr_string(&node.unit, value).ok()?;
-            Some(text.to_string_lossy().into_owned())
-        })
+        self.attribute(node, |node| self.text(node, gimli::DW_AT_linkage_name))
     }
 
     /// The type without typedefs and qualifiers.

@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use super::record::RecordingTargets;
 use crate::binary::debuginfod::{self, CLIENT, Debuginfod, INSTALL, Missing, URLS};
 use crate::binary::dwarf::{Lacking, lacking};
-use crate::binary::locate::locate;
-use crate::binary::process;
+use crate::binary::locate::{locate, mapped_files};
 use crate::cmd::record::args::RecordArgs;
 use crate::collect::command;
 use crate::failure::Result;
@@ -78,11 +77,7 @@ fn binaries(args: &RecordArgs, targets: &RecordingTargets, specs: &[String]) -> 
     let command = args.command_line.first();
     found.extend(command.and_then(|command| command::find(command).ok()));
     for pid in targets.pids.iter().copied() {
-        let mapped = process::mappings(pid).unwrap_or_default();
-        let mapped = mapped
-            .iter()
-            .filter(|it| it.executable && it.file.inode != 0);
-        found.extend(mapped.filter_map(|it| locate(&it.path, Some(pid)).ok()));
+        found.extend(mapped_files(pid));
     }
     found
 }

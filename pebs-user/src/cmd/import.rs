@@ -31,7 +31,9 @@ use crate::units::{KtimeNs, ProbeId};
 /// Options of `pebs-trace import`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ImportArgs {
-    /// File that 'perf record' wrote
+    /// File that 'perf record' wrote, or - for standard input
+    ///
+    /// A stream ('perf record -o -') is copied to a temporary file first.
     #[arg(value_name = "PERF_DATA")]
     pub file: PathBuf,
     /// Begin an item at each sample of this event, by its name in perf
@@ -546,19 +548,25 @@ fn fewer_losses(survey: &Survey) -> &'static str {
 /// Remark and hint if most samples have no symbol name.
 fn unnamed(data: &PerfData, survey: &Survey, ledger: &Ledger) -> Option<(String, String)> {
     ledger.unnamed().map(|(unnamed, all)| {
-        let text = format!("{unnamed} of {all} samples have no name: their binaries are not here");
         let path = data.path();
-        let hint = if data.features.build_ids.is_empty() && !survey.has_build_ids {
-            format!(
-                "the recording has no build ids: name each binary with --symbols FILE \
-                 ('perf script -i {path} --show-mmap-events' lists them)"
+        let (why, hint) = if data.features.build_ids.is_empty() && !survey.has_build_ids {
+            (
+                "the recording has no build ids, so no binary here is known to be theirs",
+                format!(
+                    "record with 'perf record --buildid-mmap', or name each binary with --symbols FILE \
+                     ('perf script -i {path} --show-mmap-events' lists them)"
+                ),
             )
         } else {
-            format!(
-                "--symbols DIR, with the binaries of the recorded machine \
-                 ('perf buildid-list -i {path}' lists them)"
+            (
+                "their binaries are not here",
+                format!(
+                    "--symbols DIR, with the binaries of the recorded machine \
+                     ('perf buildid-list -i {path}' lists them)"
+                ),
             )
         };
+        let text = format!("{unnamed} of {all} samples have no name: {why}");
         (text, hint)
     })
 }

@@ -199,6 +199,22 @@ impl Table {
         lines
     }
 
+    /// The lines for a program: whole cells without padding, two blanks between them as a cell may hold one.
+    pub(crate) fn unaligned(&self) -> Vec<String> {
+        let kept = (0..self.columns.len()).filter(|&at| self.natural(at) > 0);
+        let kept: Vec<usize> = kept.collect();
+        let joined = |text: &dyn Fn(usize) -> String| {
+            let cells: Vec<String> = kept.iter().map(|&at| text(at)).collect();
+            cells.join("  ").trim_end().to_owned()
+        };
+        let titles = std::iter::once(joined(&|at| self.columns[at].title.clone()));
+        let cell =
+            |row: &[Cell], at: usize| row.get(at).map_or_else(String::new, |it| it.within(WHOLE));
+        titles
+            .chain(self.rows.iter().map(|row| joined(&|at| cell(row, at))))
+            .collect()
+    }
+
     /// Width of the whole texts of a column; 0: it has no text.
     fn natural(&self, at: usize) -> usize {
         let cells = self.rows.iter().filter_map(|row| row.get(at));

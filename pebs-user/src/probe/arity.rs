@@ -20,9 +20,10 @@ impl Arity {
     /// The arity of the function at an address; `None` if unknown: without debug information, for variadic
     /// functions, and where the compiler does not follow the calling convention.
     pub(super) fn of(binary: &Binary, function: u64) -> Option<Self> {
-        // Clones made by the compiler for some callers (`.isra`, `.constprop`) have other arguments.
-        let is_copy = |name: &str| name.contains('.');
-        if binary.symbol_at(function).is_some_and(|f| is_copy(&f.name)) {
+        if binary
+            .symbol_at(function)
+            .is_some_and(|f| is_clone(&f.name))
+        {
             return None;
         }
         let info = DebugInfo::load(binary)?;
@@ -65,6 +66,21 @@ impl Arity {
         });
         Err((what, Some(hints.join("; "))))
     }
+}
+
+/// Suffixes of copies of functions that gcc and clang make for some callers, with other arguments.
+const CLONES: [&str; 6] = [
+    "constprop",
+    "isra",
+    "part",
+    "argelim",
+    "argprom",
+    "specialized",
+];
+
+/// Whether a function, by its symbol or readable name, is a copy that may have other arguments than its source says.
+pub(super) fn is_clone(name: &str) -> bool {
+    name.split('.').skip(1).any(|part| CLONES.contains(&part))
 }
 
 /// The largest N of `argN` in an expression.

@@ -69,8 +69,8 @@ pub enum ResolveError {
         /// Whether the binary has other probes.
         any: bool,
     },
-    /// Two probes use one column with different types.
-    #[error("column '{name}' is {first} in one probe and {second} in another")]
+    /// Two places use one column with different types: of two probes, or sites of a USDT probe.
+    #[error("column '{name}' is {first} at one place and {second} at another")]
     ColumnType {
         name: String,
         /// First type.
@@ -129,7 +129,7 @@ impl Hint for ResolveError {
                 path.display()
             )),
             Self::ColumnType { name, .. } => {
-                Some(format!("give one of them another name than '{name}'"))
+                Some(format!("give it one type at all of them ({name}=arg1:i32), or another name in one of the probes"))
             }
             Self::TooMany { .. } => None,
         }
@@ -187,20 +187,12 @@ fn function_hint(error: &FunctionError) -> String {
     let FunctionError { name, why, .. } = error;
     let path = error.path.display();
     match why {
-        Unknown::NotFound(_) if error.tables.is_empty() => format!(
-            "'pebs-trace probes {path}' lists where functions begin: probe one by its address (BIN:0xADDR)"
+        Unknown::NotFound(near) if near.is_empty() && error.tables.is_stripped() => format!(
+            "install its debug symbols, or probe by address (BIN:0xADDR): 'pebs-trace probes {path}' lists where \
+             functions begin"
         ),
         Unknown::NotFound(near) if near.is_empty() => {
-            let word: String = name
-                .rsplit("::")
-                .next()
-                .unwrap_or(name)
-                .trim_start_matches('*')
-                .chars()
-                .take_while(|c| c.is_alphanumeric() || *c == '_')
-                .take(3)
-                .collect();
-            format!("'pebs-trace probes {path} {word}' lists what can be probed")
+            format!("no name is similar; 'pebs-trace probes {path}' lists what can be probed")
         }
         Unknown::NotFound(near) => format!(
             "did you mean {}? 'pebs-trace probes {path} PATTERN' lists what can be probed",

@@ -18,7 +18,7 @@ pub fn binary(data: &[u8]) {
     let Ok(binary) = Binary::parse(Path::new("/nonexistent/binary"), data.to_vec()) else {
         return;
     };
-    let survey = survey(&binary, None, SurveyOn::Release("6.18"));
+    let survey = survey(&binary, None, SurveyOn::Release("6.18"), usize::MAX);
     let address = survey.functions.first().map_or(0x1000, |f| f.address);
     let name = survey.functions.last().map_or("main", |f| &f.function);
     let _ = lookup::function(&binary, name);

@@ -19,6 +19,7 @@ enum Note {
         names: Vec<String>,
         first_target: String,
     },
+    Clones(Vec<String>),
 }
 
 impl Notes {
@@ -43,6 +44,19 @@ impl Notes {
                 names: vec![name.to_owned()],
                 first_target: target,
             }),
+        }
+    }
+
+    /// Notes that `argN` is read in a copy that the compiler made of a function.
+    pub(super) fn clones(&mut self, name: &str) {
+        let known = self.0.iter_mut().find_map(|note| match note {
+            Note::Clones(names) => Some(names),
+            _ => None,
+        });
+        match known {
+            Some(names) if names.iter().any(|it| it == name) => {}
+            Some(names) => names.push(name.to_owned()),
+            None => self.0.push(Note::Clones(vec![name.to_owned()])),
         }
     }
 
@@ -90,6 +104,11 @@ impl Notes {
                     listed(&names)
                 ),
             },
+            Note::Clones(names) => format!(
+                "argN is what {} got: the compiler may have moved or removed arguments in such a copy of a function; \
+                 with debug information their names find them",
+                listed(&names)
+            ),
         })
     }
 }

@@ -17,7 +17,7 @@ use gimli::{AttributeValue, Reader as _, Unit};
 use super::expr::{Expr, Path, RETVAL, Step, Type};
 use crate::binary::debuginfod::Debuginfod;
 use crate::binary::dwarf::{DebugInfo, Slice};
-use crate::binary::elf::Binary;
+use crate::binary::elf::{Binary, Language};
 use crate::binary::parameters::{Convention, Held, Reader, Typed, byte_size, is_structure};
 use crate::binary::units::{Kind, Node, Units};
 pub(super) use ids::lower_ids;
@@ -25,6 +25,10 @@ use text::chars;
 
 /// Maximum nesting of types followed.
 const MAX_DEPTH: u32 = 16;
+
+/// Hint for a structure passed by value.
+const BY_VALUE: &str = "a structure passed by value is in registers (%rdi, %rsi, ..) or on the stack (*(%rsp+8)): name \
+                        those";
 
 /// Maximum number of fields named in a hint.
 const LISTED: usize = 8;
@@ -96,6 +100,12 @@ fn with_types<T>(
     then: impl FnOnce(Types<'_, '_>) -> Result<T, Refusal>,
 ) -> Result<T, Refusal> {
     let Some(function) = scope.function else {
+        if binary.language == Language::Go {
+            return refuse(
+                "names of arguments and results of Go functions are not read",
+                "arg1 to arg9 are Go's argument registers, of which a string or interface takes two: *(arg1+16):u32",
+            );
+        }
         return refuse(
             "names of arguments are known at a function's entry only, and of results at its return",
             "write a register and an offset: *(%rdi+16):u32",
@@ -122,7 +132,10 @@ fn with_types<T>(
         function,
         returning: scope.returning,
     };
-    then(types)
+    then(types).map_err(|refusal| match &info.lacks {
+        Some(shared) => missing::shared(shared),
+        None => refusal,
+    })
 }
 
 /// The unit whose code contains an address.
@@ -288,12 +301,29 @@ impl<'a> Types<'_, 'a> {
                     "argument '{name}' ({}) is in no register that can be read",
                     parameter.r#type
                 ),
-                Some(
-                    "the compiler may have taken it away; floats and structures are passed otherwise"
-                        .to_owned(),
-                ),
+                Some(self.elsewhere(kind, *held).to_owned()),
             )
         })
+    }
+
+    /// Hint for an argument of a type that can't be read.
+    fn elsewhere(&self, kind: Option<Kind>, held: Held) -> &'static str {
+        let node = kind.and_then(|kind| self.stripped(kind).ok());
+        let encoding = node
+            .as_ref()
+            .and_then(|it| it.attr_value(gimli::DW_AT_encoding));
+        let float = AttributeValue::Encoding(gimli::DW_ATE_float);
+        match held {
+            _ if encoding == Some(float) => {
+                "floating-point arguments are in %xmm registers, which are not read"
+            }
+            _ if node.is_some_and(|it| is_structure(it.tag())) => BY_VALUE,
+            Held::Nowhere => "in this build the compiler took it away, or passes it in another way",
+            _ => {
+                "it comes after one passed by value, or after six others: name its register (%rdi, %rsi, %rdx, %rcx, \
+                 %r8, %r9), or its place on the stack: *(%rsp+8)"
+            }
+        }
     }
 
     /// `retval` alone: what the register holds by the declared type.
@@ -384,9 +414,14 @@ impl<'a> Types<'_, 'a> {
         let is_pointer = is_address(pointer.tag());
         let target = pointer.target();
         let (true, Some(target)) = (is_pointer, target) else {
+            let by_value = is_structure(pointer.tag()) && !found.in_memory;
+            let hint = match by_value {
+                true => BY_VALUE.to_owned(),
+                false => format!("write {}.{field} for a structure", found.text),
+            };
             return refuse(
                 format!("'{}' is not a pointer to a structure", found.text),
-                format!("write {}.{field} for a structure", found.text),
+                hint,
             );
         };
         let text = found.text.clone();
@@ -402,6 +437,12 @@ impl<'a> Types<'_, 'a> {
         }
         if found.in_memory && !is_address(kind.tag()) {
             return self.field(found.expr, found.kind, field, &format!("{text}.{field}"));
+        }
+        if is_structure(kind.tag()) {
+            return refuse(
+                format!("'{text}' is a structure in registers, whose fields have no names there"),
+                BY_VALUE,
+            );
         }
         refuse(
             format!("'{text}' is not a structure in memory"),
@@ -585,7 +626,9 @@ impl<'a> Types<'_, 'a> {
             .join(", ");
         refuse(
             format!("'{text}' is not a number, pointer or string"),
-            if shown.is_empty() {
+            if !found.in_memory {
+                BY_VALUE.to_owned()
+            } else if shown.is_empty() {
                 "name one of its parts".to_owned()
             } else {
                 format!("name one of its fields: {shown}")

@@ -220,6 +220,14 @@ impl Resolver {
                 ));
             }
         }
+        let mut args = endpoint.args.iter();
+        if args.any(|arg| arity::last_argument(&arg.expr).is_some()) {
+            let entries = places
+                .iter()
+                .filter(|it| matches!(it.arguments(), Arguments::SysV));
+            let clones = entries.filter(|it| arity::is_clone(it.name()));
+            clones.for_each(|it| self.notes.clones(it.name()));
+        }
         Ok(places)
     }
 

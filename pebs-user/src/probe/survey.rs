@@ -70,6 +70,9 @@ pub(crate) struct Survey {
     pub notes: Vec<String>,
     /// Functions by address.
     pub functions: Vec<Probeable>,
+    /// Functions beyond the limit.
+    #[serde(skip)]
+    pub left_out: usize,
     /// USDT probes by name.
     pub usdt: Vec<UsdtProbe>,
 }
@@ -83,20 +86,40 @@ pub(crate) enum SurveyOn<'a> {
     Release(&'a str),
 }
 
-/// Examines every function whose name matches the pattern (`None`: all).
+impl Survey {
+    /// Whether nothing was found.
+    #[must_use]
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.functions.is_empty() && self.left_out == 0 && self.usdt.is_empty()
+    }
+}
+
+/// The functions whose names match the pattern (`None`: all), by address.
 ///
 /// A pattern matches a part of the name, ignoring case; `*` stands for any text.
 #[must_use]
-pub(crate) fn survey(binary: &Binary, pattern: Option<&str>, on: SurveyOn<'_>) -> Survey {
+pub(crate) fn matching(binary: &Binary, pattern: Option<&str>) -> BTreeMap<u64, String> {
+    let mut found = functions(binary);
+    found.retain(|_, name| pattern.is_none_or(|pattern| fits(name, pattern)));
+    found
+}
+
+/// Examines the functions whose names match the pattern, at most the first `limit` of them.
+#[must_use]
+pub(crate) fn survey(
+    binary: &Binary,
+    pattern: Option<&str>,
+    on: SurveyOn<'_>,
+    limit: usize,
+) -> Survey {
     let kernel = match on {
         SurveyOn::Running { steps } => Kernel::running(steps),
         SurveyOn::Release(release) => Kernel::from_release(release),
     };
     let choice = unwind::decide(binary, kernel, ReturnMode::Auto);
-    let chosen: BTreeMap<u64, String> = functions(binary)
-        .into_iter()
-        .filter(|(_, name)| pattern.is_none_or(|pattern| fits(name, pattern)))
-        .collect();
+    let found = matching(binary, pattern);
+    let left_out = found.len().saturating_sub(limit);
+    let chosen: BTreeMap<u64, String> = found.into_iter().take(limit).collect();
     let addresses: BTreeSet<u64> = chosen.keys().copied().collect();
     let mut arguments = if addresses.len() <= MAX_WITH_ARGUMENTS {
         parameters(binary, &addresses)
@@ -117,6 +140,7 @@ pub(crate) fn survey(binary: &Binary, pattern: Option<&str>, on: SurveyOn<'_>) -
         returns: format!("{how}: {}", choice.reason),
         notes: notes(binary),
         functions,
+        left_out,
         usdt: usdt_probes(binary, pattern),
     }
 }
@@ -246,6 +270,9 @@ fn notes(binary: &Binary) -> Vec<String> {
             "stripped: no .symtab; .dynsym has {} functions, the others are known by address only",
             tables.dynsym
         )),
+        (None, Some(_)) if tables.embedded => {
+            notes.push("names from its .gnu_debugdata".to_owned());
+        }
         (None, Some(_)) => {}
     }
     if binary.language == Language::Go {
@@ -307,7 +334,12 @@ mod tests {
     #[test]
     fn stock_server() {
         let binary = Binary::open(Path::new("/usr/bin/redis-check-rdb")).expect("redis");
-        let survey = survey(&binary, Some("command"), SurveyOn::Release("6.18"));
+        let survey = survey(
+            &binary,
+            Some("command"),
+            SurveyOn::Release("6.18"),
+            usize::MAX,
+        );
         let row = survey
             .functions
             .iter()

@@ -1,5 +1,6 @@
 //! A binary that is mapped somewhere, and the functions found in it.
 
+use std::cell::OnceCell;
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
@@ -11,9 +12,11 @@ use super::blaze::{Blaze, Depth, Failure, Inner, Symbol};
 use super::functions::{Description, Functions};
 use super::ranges::RangeTable;
 use crate::binary::debug_file::DebugFile;
+use crate::binary::demangle::demangle;
 use crate::binary::eh_frame::Span;
 use crate::binary::elf_image::{self, ElfHead, Layout};
 use crate::binary::frames::{CallerRule, Frames};
+use crate::binary::symbols::Function;
 use crate::units::FunctionId;
 
 /// Shared data that a module needs for a look-up.
@@ -33,6 +36,9 @@ struct Image {
     debug_file: Option<DebugFile>,
     /// Read when the first function is looked up.
     layout: Option<Layout>,
+    /// Symbols of a stripped file that blazesym refuses to read, without a decompressor for them. Read when the first
+    /// function is looked up.
+    embedded: OnceCell<Option<Vec<Function>>>,
     /// How deep blazesym may read the file; lowered when it fails.
     depth: Option<Depth>,
 }
@@ -41,6 +47,11 @@ impl Image {
     /// A path to the open file, whatever has become of its name.
     fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
+    }
+
+    fn embedded(&self) -> Option<&[Function]> {
+        let read = || elf_image::embedded_symbols(&self.file);
+        self.embedded.get_or_init(read).as_deref()
     }
 }
 
@@ -66,6 +77,9 @@ pub(super) struct Module {
 
 /// Maximum number of results cached per address; at the limit all are dropped.
 const ADDRESSES_KEPT: usize = 1 << 18;
+
+/// Symbols before an address among which one is looked for that covers it: functions may lie within another.
+const NESTED_MAX: usize = 16;
 
 /// A function's place and name.
 struct ResolvedFunction {
@@ -109,6 +123,7 @@ impl Module {
             head,
             debug_file,
             layout: None,
+            embedded: OnceCell::new(),
             depth,
         });
         module
@@ -397,7 +412,10 @@ impl Module {
             };
             let answer = match (&image.debug_file, depth) {
                 (Some(debug), Depth::Debug) => blaze.elf(&debug.path(), depth, address),
-                _ => blaze.elf(&image.path(), depth, address),
+                _ => match image.embedded() {
+                    Some(functions) => Ok(covering(functions, address)),
+                    None => blaze.elf(&image.path(), depth, address),
+                },
             };
             match (answer, depth) {
                 (Ok(symbol), _) => return symbol,
@@ -418,6 +436,19 @@ fn remember<T>(answers: &mut FxHashMap<u64, T>, address: u64, function: T) {
         answers.clear();
     }
     answers.insert(address, function);
+}
+
+/// The symbol that covers an address, or one without a size that starts there. `functions` is sorted by address.
+fn covering(functions: &[Function], address: u64) -> Option<Symbol> {
+    let before = &functions[..functions.partition_point(|it| it.address <= address)];
+    let covers = |it: &&Function| it.address == address || address - it.address < it.size;
+    let found = before.iter().rev().take(NESTED_MAX).find(covers)?;
+    Some(Symbol {
+        name: Some(demangle(&found.name)),
+        start: found.address,
+        size: Some(found.size).filter(|size| *size > 0),
+        ..Symbol::default()
+    })
 }
 
 /// Place and name of a symbol that has a size.

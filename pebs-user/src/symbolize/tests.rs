@@ -11,8 +11,10 @@ mod events;
 mod files;
 
 use super::*;
-use crate::binary::elf_image;
+use crate::binary::elf::Binary;
 use crate::binary::mapping::{Backing, FileIdentity, MappedFile};
+use crate::binary::testing::embed_symbols;
+use crate::binary::{elf_image, lookup};
 
 /// Prints the addresses of its functions, then waits for its standard input to close.
 const PROGRAM: &str = r#"
@@ -266,6 +268,24 @@ fn stripped() {
         other.function_id, row.function_id,
         "one unresolved row a module"
     );
+}
+
+/// Stripped as on Fedora: every function has its name, whichever table it is in.
+#[test]
+fn embedded_symbols() {
+    let (_dir, program) = compile(&["-O2", "-rdynamic"]);
+    if !embed_symbols(&program) {
+        return println!("SKIP needs xz");
+    }
+    let binary = Binary::open(&program).unwrap();
+    assert!(binary.tables.embedded && !binary.tables.is_stripped());
+    let running = Running::start(&program);
+    let mut probe = Probe::new();
+    for function in ["outer", "hidden"] {
+        assert!(lookup::function(&binary, function).is_ok(), "{function}");
+        let name = probe.name(running.pid(), running.address(function) + 3);
+        assert_eq!(name.as_deref(), Some(function));
+    }
 }
 
 /// Hand-written assembly: functions without a size end at the next symbol, functions within functions are distinguished

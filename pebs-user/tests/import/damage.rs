@@ -34,6 +34,15 @@ fn replace(bytes: &mut [u8], from: &[u8], to: &[u8]) {
     bytes[at..at + to.len()].copy_from_slice(to);
 }
 
+/// Standard input is imported like the file, though it can be read but once.
+#[test]
+fn standard_input() {
+    let bytes = recording();
+    let (file, stream) = (Import::of_bytes(&bytes, &[]), Import::of_stream(&bytes));
+    assert_eq!(stream.code, file.code);
+    assert_eq!(stream.rows(), file.rows());
+}
+
 /// Files other than recordings, and recordings of another architecture, are refused.
 #[test]
 fn not_a_recording() {

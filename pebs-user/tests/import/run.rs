@@ -1,7 +1,8 @@
 //! Runs `pebs-trace import`.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use pebs_user::store::reader::Trace;
 use pebs_user::store::schema::Table;
@@ -53,6 +54,24 @@ impl Import {
         self.stdout = String::from_utf8(run.stdout).unwrap();
         self.stderr = String::from_utf8(run.stderr).unwrap();
         self
+    }
+
+    /// Imports bytes that come through a pipe.
+    pub fn of_stream(bytes: &[u8]) -> Self {
+        let mut import = Self::prepare();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_pebs-trace"))
+            .args(["import", "-", "--symfs", "nowhere", "-o", "out"])
+            .current_dir(import.dir.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut input = child.stdin.take().unwrap();
+        input.write_all(bytes).unwrap();
+        drop(input);
+        import.code = child.wait().unwrap().code().unwrap();
+        import
     }
 
     pub fn out(&self) -> PathBuf {

@@ -82,7 +82,7 @@ struct Means {
 }
 
 /// Every piece, in the order of installation.
-const PIECES: [Piece; 19] = [
+const PIECES: [Piece; 20] = [
     Piece {
         name: "rustc for eBPF",
         purpose: "build",
@@ -157,6 +157,14 @@ const PIECES: [Piece; 19] = [
             Path::new(path).exists().then(|| path.to_owned())
         },
         source: Source::Packages(&["systemtap-sdt-dev"]),
+    },
+    Piece {
+        name: "dwz and xz",
+        purpose: "tests of debug information",
+        required: false,
+        for_demo: false,
+        find: || program("dwz").and(program("xz")),
+        source: Source::Packages(&["dwz", "xz-utils"]),
     },
     Piece {
         name: "debuginfod",

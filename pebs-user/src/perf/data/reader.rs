@@ -2,7 +2,8 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::{FileExt as _, FileTypeExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -39,6 +40,18 @@ pub(crate) fn is_perf_data(begin: &[u8]) -> bool {
         .any(|magic| begin.starts_with(*magic))
 }
 
+/// Standard input: itself if it is a file, else a copy of all that it gives, as recordings are read twice.
+fn standard_input() -> io::Result<File> {
+    let mut input = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let kind = input.metadata()?.file_type();
+    if !kind.is_fifo() && !kind.is_socket() {
+        return Ok(input);
+    }
+    let mut copy = tempfile::tempfile()?;
+    io::copy(&mut input, &mut copy)?;
+    Ok(copy)
+}
+
 /// `PERF_EVENT_UPDATE__NAME`.
 const UPDATE_NAME: u64 = 2;
 
@@ -71,7 +84,7 @@ pub struct PerfData {
 }
 
 impl PerfData {
-    /// Opens a file and reads its metadata.
+    /// Opens a file (`-`: standard input) and reads its metadata.
     ///
     /// # Errors
     /// If it can't be read, is no `perf.data`, or has another byte order.
@@ -81,12 +94,16 @@ impl PerfData {
             path: shown.clone(),
             source,
         };
-        // Opening a pipe would block.
-        let file = File::options()
-            .read(true)
-            .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
-            .open(path)
-            .map_err(read)?;
+        let file = if shown == "-" {
+            standard_input().map_err(read)?
+        } else {
+            // Opening a pipe would block.
+            File::options()
+                .read(true)
+                .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
+                .open(path)
+                .map_err(read)?
+        };
         let metadata = file.metadata().map_err(read)?;
         if metadata.is_dir() {
             return Err(DataError::Directory { path: shown });

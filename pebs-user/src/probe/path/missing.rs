@@ -1,5 +1,7 @@
 //! Messages for missing debug information about a function.
 
+use std::path::Path;
+
 use gimli::{Dwarf, Unit};
 
 use super::Refusal;
@@ -24,6 +26,19 @@ pub(super) fn hint(debuginfod: &Debuginfod) -> String {
             format!("debuginfod has none either: install its debug symbols, or {OTHERWISE}")
         }
     }
+}
+
+/// Refuses information of which a part is in a file that several binaries share (`dwz -m`) and that is not here.
+pub(super) fn shared(name: &Path) -> Refusal {
+    (
+        format!(
+            "part of its debug information is in {}, shared with other binaries, which is not here",
+            shown(&name.to_string_lossy())
+        ),
+        Some(format!(
+            "install that with its debug symbols, or {OTHERWISE}"
+        )),
+    )
 }
 
 /// Refuses a skeleton unit, which has only the name of the file with the rest (`-gsplit-dwarf`).

@@ -1,5 +1,7 @@
 //! Paths against programs that compilers made.
 
+use std::process::Command;
+
 use super::super::resolve::{ResolveOptions, resolve};
 use super::super::set::ProbeSet;
 use super::added;
@@ -251,7 +253,7 @@ fn refusals() {
         ("pkt->hdr", "not a number", "kind, id, tag"),
         ("pkt->flag", "bit field", "word"),
         ("pkt->weight", "floating-point", "bits"),
-        ("x", "in no register", "floats and structures"),
+        ("x", "in no register", "floating-point arguments"),
     ];
     for (path, what, hint) in cases {
         let (error, help) = refused(&c, path);
@@ -274,6 +276,56 @@ fn split_debug_information() {
 }
 
 const RUST: &str = include_str!("../../../../tests/workloads/strings.rs");
+
+/// Hints for what can't be read by name say where it is.
+#[test]
+fn by_value() {
+    let source = "struct two { long a, b; }; struct big { long a[3]; }; volatile long sink;\n\
+         __attribute__((noipa)) void handle(struct two s, struct big t, double x, long id)\n\
+         { sink += s.a + s.b + t.a[0] + (long)x + id; }\n\
+         int main(int n, char **v) { handle((struct two){ n }, (struct big){ { n } }, n, n); return 0; }\n";
+    for level in ["-O0", "-O2"] {
+        let program = compile("gcc", source, &[level, "-g"]);
+        for expression in ["s", "s.a", "s->a", "t.a", "x"] {
+            let (error, hint) = refused(&program, expression);
+            let expected = match expression {
+                "x" => "%xmm registers",
+                _ => "a structure passed by value is in registers",
+            };
+            assert!(
+                hint.contains(expected),
+                "{level} {expression}: {error}, {hint}"
+            );
+        }
+    }
+}
+
+/// Types may be in units of their own, and in a file that several binaries share; without that the reason is given.
+#[test]
+fn types_elsewhere() {
+    let expected = program(&c(), "pkt->hdr.id");
+    for version in ["-gdwarf-4", "-gdwarf-5"] {
+        let flags = ["-O2", version, "-fdebug-types-section", "-fno-inline"];
+        let units = compile("gcc", C, &flags);
+        assert_eq!(program(&units, "pkt->hdr.id"), expected, "{version}");
+    }
+    let shared = c();
+    let in_folder = |command: &str| {
+        let shell = Command::new("sh")
+            .args(["-ec", command])
+            .current_dir(shared.folder())
+            .status();
+        shell.is_ok_and(|status| status.success())
+    };
+    if !in_folder("cp program other; dwz -m shared program other") {
+        return println!("SKIP needs dwz");
+    }
+    assert_eq!(program(&shared, "pkt->hdr.id"), expected);
+    assert!(in_folder("rm shared"));
+    let (error, hint) = refused(&shared, "pkt->hdr.id");
+    assert!(error.contains("in shared, shared with other"), "{error}");
+    assert!(hint.contains("debug symbols"), "{hint}");
+}
 
 /// Rust strings in structures, behind references and passed by value, optimised and not. A hidden argument for the
 /// result shifts the others.

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::*;
+use crate::binary::parameters::parameters;
 use crate::binary::testing::{Program, compile};
 use crate::store::run::EntryClass;
 use crate::store::schema::ArgType;
@@ -255,6 +256,61 @@ fn middle_of_an_instruction() {
     assert!(hint.contains("the next instruction at 0x"), "{hint}");
 }
 
+/// Sites of a USDT probe that declare an argument with and without a sign are one probe once it has one type.
+#[test]
+fn usdt_signs() {
+    let site = |argument: &str| {
+        format!(
+            "__asm__ volatile(\"990: nop\\n.pushsection .note.stapsdt,\\\"\\\",\\\"note\\\"\\n.balign 4\\n\"\n\
+             \".4byte 992f-991f,994f-993f,3\\n991: .asciz \\\"stapsdt\\\"\\n992: .balign 4\\n993: .8byte 990b,0,0\\n\"\n\
+             \".asciz \\\"app\\\"\\n.asciz \\\"begin\\\"\\n.asciz \\\"{argument}\\\"\\n994: .balign 4\\n.popsection\");\n"
+        )
+    };
+    let (signed, unsigned) = (site("-4@%edi"), site("4@%edi"));
+    let source = format!("int main(void) {{\n{signed}{unsigned}return 0; }}\n");
+    let program = compile("gcc", &source, &["-O2", "-no-pie"]);
+    let (message, hint) = error(&program.spec("usdt:app:begin(x=arg1).."));
+    assert!(
+        message.contains("is a signed number at one place"),
+        "{message}"
+    );
+    assert!(hint.contains("x=arg1:i32"), "{hint}");
+    let typed = one(&program.spec("usdt:app:begin(x=arg1:i32).."));
+    assert_eq!(typed.sites.len(), 2);
+}
+
+/// `argN` of a compiler's copy of a function is what that gets; it is said, and `probes` does not number what it lacks.
+#[test]
+fn clones() {
+    let source = "volatile long sink;\n\
+         __attribute__((noinline)) static void mixed(int unused, long id, long *never, long b) { sink += id * b; }\n\
+         int main(int argc, char **argv) { mixed(argc, argc, &(long){ 1 }, argc * 2L); return 0; }\n";
+    let program = compile("gcc", source, &["-O2", "-g"]);
+    let binary = program.open();
+    let names = binary.functions.iter().map(|it| it.name.as_str());
+    let name = names
+        .into_iter()
+        .find(|it| it.starts_with("mixed."))
+        .expect("a copy");
+    let said = |place: &str| {
+        let set = set(&[program.spec(place)], ReturnMode::Auto).unwrap_or_else(|e| panic!("{e}"));
+        set.notes
+            .iter()
+            .any(|it| it.starts_with("argN is what mixed."))
+    };
+    assert!(said(&format!("{name}(id=arg1)")));
+    assert!(said("mixed*(id=arg1)"));
+    assert!(!said(&format!("{name}(id=id)")));
+    assert!(!said("main(id=arg1)"));
+    let address = lookup::function(&binary, name).expect("found").address;
+    let listed = parameters(&binary, &[address].into());
+    let read = listed[&address]
+        .iter()
+        .map(|it| (it.name.as_str(), it.read.as_deref()));
+    let read: Vec<_> = read.filter(|(_, read)| read.is_some()).collect();
+    assert_eq!(read, [("id", Some("arg1")), ("b", Some("arg2"))]);
+}
+
 /// A stripped program is probed by address; a name is refused with that hint.
 #[test]
 fn stripped() {
@@ -263,7 +319,8 @@ fn stripped() {
     program.strip();
     let (text, hint) = error(&program.spec("process"));
     assert!(text.contains("stripped: no .symtab"), "{text}");
-    assert!(hint.contains("pebs-trace probes"), "{hint}");
+    assert!(hint.contains("debug symbols"), "{hint}");
+    assert!(hint.ends_with("lists where functions begin"), "{hint}");
     let start = program.open().start_of(address).expect("in .eh_frame");
     let probe = one(&program.spec(&format!("{start:#x}")));
     assert_eq!(probe.rule, VisitRule::Call);
