@@ -6,6 +6,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::UdpSocket;
+use std::num::NonZeroU64;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -14,9 +15,11 @@ use perf_event_open_sys::bindings as sys;
 
 use super::{Bench, CALLS, TABLE, Work, own_thread, spin, timed, work_for};
 use crate::collect::programs::RunTime;
-use crate::pmu::attr::{Faults, ResolvedEvent, page_faults};
+use crate::pmu::attr::{EventClass, Faults, ResolvedEvent, page_faults};
+use crate::pmu::jitter::{self, DEFAULT_PERCENT};
 use crate::pmu::open::PerfEvent;
 use crate::stream::decode::Interferences;
+use crate::units::ResetValue;
 
 /// Between two interrupts of a clock, ns.
 const TICK_NS: u64 = 20_000;
@@ -27,7 +30,9 @@ const WAKES: u32 = 300;
 /// Rounds of messages.
 const ROUNDS: u32 = 4;
 /// A reset value so large that no sample is taken.
-const SELDOM: u64 = 1 << 40;
+const SELDOM: ResetValue = ResetValue(NonZeroU64::new(1 << 40).expect("not zero"));
+/// A reset value of clocks as in a recording, ns.
+const USUAL: ResetValue = ResetValue(NonZeroU64::new(1_000_000).expect("not zero"));
 /// Minimum runs of a program for its run time to be known.
 const LEAST_RUNS: u64 = 50;
 
@@ -89,7 +94,8 @@ impl Bench {
     }
 
     /// Cost of recording a switch, ns, with the kernel's work for the events of a thread: it stops and starts
-    /// counters and sets a clock's timer, which takes far longer than the record.
+    /// counters and sets the timers of clocks, which takes far longer than the record. A timer costs most if it is the
+    /// CPU's next one, so clocks have distances as in a recording.
     pub(super) fn switch(&mut self, event: Option<&ResolvedEvent>) -> Option<f64> {
         let fastest = |bench: &Self| (0..ROUNDS).map(|_| timed(|| bench.wakes())).min();
         let plain = fastest(self)?;
@@ -98,12 +104,19 @@ impl Bench {
             counter.enable().ok()?;
             Some(counter)
         };
-        let mut sampled = event?.attr_for(own_thread());
-        sampled.__bindgen_anon_1.sample_period = SELDOM;
-        let _counters = [
-            open(&sampled, &event?.name)?,
-            open(&page_faults(Faults::All, own_thread()), "page-faults")?,
-        ];
+        let event = event?;
+        let usual = match event.class {
+            EventClass::Clock => USUAL,
+            _ => SELDOM,
+        };
+        let clocks = jitter::together(event, usual, DEFAULT_PERCENT, None).iter();
+        let counters = clocks.map(|times| {
+            let mut sampled = event.attr_for(own_thread());
+            sampled.__bindgen_anon_1.sample_period = usual.times(*times).0.get();
+            open(&sampled, &event.name)
+        });
+        let _counters: Vec<PerfEvent> = counters.collect::<Option<_>>()?;
+        let _faults = open(&page_faults(Faults::All, own_thread()), "page-faults")?;
         self.programs.attach_switches().ok()?;
         let recorded = fastest(self);
         self.programs.detach_tracepoints();
