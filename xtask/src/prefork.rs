@@ -215,6 +215,11 @@ fn check(server: &Server, tool: &Path, requests: usize) -> Result<String> {
     ))
 }
 
+/// Folder of a server, which its user may read.
+fn dir_of(server: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("pebs-prefork-{server}"))
+}
+
 /// A server that runs.
 struct Running<'a> {
     server: &'a Server,
@@ -225,7 +230,7 @@ struct Running<'a> {
 
 impl<'a> Running<'a> {
     fn start(server: &'a Server) -> Result<Self> {
-        let dir = std::env::temp_dir().join(format!("pebs-prefork-{}", server.name));
+        let dir = dir_of(server.name);
         shell::output(Command::new("rm").arg("-rf").arg(&dir))?;
         fs::create_dir_all(dir.join("www"))?;
         fs::set_permissions(&dir, PermissionsExt::from_mode(0o755))?;
@@ -352,7 +357,7 @@ fn http(stream: &mut TcpStream) -> Result<Vec<u8>> {
 ///
 /// Source: FastCGI specification 1.0, section 3: version, type, id, length, padding, reserved.
 fn fastcgi(stream: &mut TcpStream) -> Result<Vec<u8>> {
-    let script = std::env::temp_dir().join("pebs-prefork-PHP-FPM/www/page.php");
+    let script = dir_of("PHP-FPM").join("www/page.php");
     let script = script.to_str().context("TMPDIR")?;
     let mut record = |kind: u8, content: &[u8]| {
         let length = (content.len() as u16).to_be_bytes();

@@ -87,29 +87,20 @@ pub(crate) fn extra(seen: &Seen, sample_ns: f64, bounds: &Bounds, least: f64) ->
     // Samples that a share of 1 gives them in a ns.
     let rate = AIM * slowest_ns / elapsed / sample_ns;
     let needed = f64::from(NEEDED) / (rate * whole.max(elapsed));
-    let marks = TIMES_MARKS * seen.fixed;
     let (cpu_ns, marks_ns) = seen.cpu_ns;
     let left_ns = (MOST_OF_CPU * elapsed - marks_ns).max(0.0);
     let of_cpu = left_ns / (cpu_ns - marks_ns).max(left_ns);
-    let limits = [
-        (
-            if seen.fixed > bounds.overhead {
-                marks
-            } else {
-                0.0
-            },
-            ExtraLimit::Marks,
-        ),
-        (
-            of_cpu.min(MOST_OF_ITEMS),
-            if of_cpu < MOST_OF_ITEMS {
-                ExtraLimit::Cpu
-            } else {
-                ExtraLimit::Items
-            },
-        ),
-    ];
-    let most = limits.into_iter().max_by(|a, b| a.0.total_cmp(&b.0))?;
+    let marks = match seen.fixed > bounds.overhead {
+        true => TIMES_MARKS * seen.fixed,
+        false => 0.0,
+    };
+    let most = if marks > of_cpu.min(MOST_OF_ITEMS) {
+        (marks, ExtraLimit::Marks)
+    } else if of_cpu < MOST_OF_ITEMS {
+        (of_cpu, ExtraLimit::Cpu)
+    } else {
+        (MOST_OF_ITEMS, ExtraLimit::Items)
+    };
     let share = needed.min(most.0).max(least);
     Some(Extra {
         share,

@@ -289,7 +289,8 @@ impl Governor {
             time_ns: (load.until.0 as f64, self.duration.as_nanos() as f64),
             slowest: *slowest,
             cpu_ns: (cpu_ns as f64, marks_ns),
-            fixed: all.fixed().unwrap_or(f64::INFINITY),
+            // Unknown where marks seem to take all of the time: that allows nothing.
+            fixed: all.fixed().unwrap_or(0.0),
         };
         let each = load.slowest.iter();
         let each = each.filter_map(|it| overhead::extra(&seen(it), self.sample_ns, &bounds, EXTRA));
