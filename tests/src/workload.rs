@@ -57,6 +57,7 @@ const RECIPES: &[(&str, Recipe)] = &[
         "calls_rust",
         Recipe::Rust("calls.rs", &["-Cforce-frame-pointers=yes"]),
     ),
+    ("chatty", Recipe::C("chatty.c", &[])),
     ("counted", Recipe::C("counted.c", &[])),
     ("counts", Recipe::C("counts.c", &[])),
     ("intervals", Recipe::C("intervals.c", &[])),

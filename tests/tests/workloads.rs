@@ -55,6 +55,7 @@ fn truths_are_consistent() {
         ("fork", &["10"], 60),
         ("recursion", &["50"], 50),
         ("sleeper", &["10"], 10),
+        ("chatty", &["50", "5"], 55),
         ("exceptions", &["50"], 50),
         ("panics", &["50"], 50),
         ("longjmp", &["50"], 50),

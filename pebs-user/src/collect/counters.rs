@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use perf_event_open_sys::bindings::perf_event_attr;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use crate::binary::process;
 use crate::collect::bulk::unseen_events::RestRings;
@@ -24,6 +24,14 @@ impl Attached {
     const fn shared(&self) -> (&Arc<PerfEvent>, f64) {
         (&self.event, self.times)
     }
+}
+
+/// What an event's counters are opened on.
+#[derive(Clone, Copy)]
+pub(super) enum On<'a> {
+    Cpus(&'a [Cpu]),
+    /// The threads of processes.
+    Processes(&'a [Pid]),
 }
 
 /// How to open a counter of an event.
@@ -83,6 +91,17 @@ pub(super) struct Counters {
 }
 
 impl Counters {
+    /// Opens all counters of an event.
+    ///
+    /// # Errors
+    /// The kernel refused a counter.
+    pub(super) fn open(recipe: &Recipe<'_>, on: On<'_>) -> Result<Self, SessionError> {
+        match on {
+            On::Cpus(cpus) => Self::on_cpus(recipe, cpus),
+            On::Processes(pids) => Self::on_processes(recipe, pids),
+        }
+    }
+
     /// Opens one counter per CPU; CPUs that went offline are skipped.
     pub(super) fn on_cpus<'a>(
         recipe: &Recipe<'_>,
@@ -150,6 +169,12 @@ impl Counters {
         self.attached.first().map(|it| it.times)
     }
 
+    /// Whether they count what runs on CPUs rather than threads; `None` if there are none.
+    pub(super) fn are_of_cpus(&self) -> Option<bool> {
+        let first = self.attached.first()?;
+        Some(first.event.thread().is_none())
+    }
+
     /// Adds counters of the same event.
     pub(super) fn extend(&mut self, other: Self) {
         self.attached.extend(other.attached);
@@ -194,14 +219,13 @@ impl Counters {
         });
     }
 
-    /// Changes the reset value of counters on CPUs.
+    /// Changes the reset value of all counters.
     pub(super) fn set_reset(&self, reset: ResetValue) -> Result<(), ControlError> {
         self.shared()
             .try_for_each(|(event, times)| event.set_reset(reset.times(times)))
     }
 
-    /// Changes the reset value of the counters of processes' threads. `recipe` has the new value, and `pids` are
-    /// the processes traced now.
+    /// Changes the reset value of the counters. `recipe` has the new value, and processes are those traced now.
     ///
     /// The kernel changes only the given counter and what threads inherit from it later, not what they have already
     /// inherited. So if a thread has no counter of its own, all are opened anew, one per thread; the old ones are
@@ -210,17 +234,21 @@ impl Counters {
     pub(super) fn change(
         &mut self,
         recipe: &Recipe<'_>,
-        pids: &[Pid],
+        on: On<'_>,
         reset: ResetValue,
     ) -> Result<(), SessionError> {
-        if !self.are_inherited(pids, recipe.only) {
+        let are_inherited = |counters: &Self| match on {
+            On::Cpus(_) => false,
+            On::Processes(pids) => counters.are_inherited(pids, recipe.only),
+        };
+        if !are_inherited(self) {
             self.set_reset(reset)?;
             // A thread created before its parent was changed has the old value.
-            if !self.are_inherited(pids, recipe.only) {
+            if !are_inherited(self) {
                 return Ok(());
             }
         }
-        self.open_anew(recipe, pids)
+        self.open_anew(recipe, on)
     }
 
     /// Whether a thread of these processes has no counter of its own.
@@ -231,20 +259,13 @@ impl Counters {
             .any(|tid| is_wanted(only, tid) && !self.threads.contains(&tid))
     }
 
-    /// Opens the counters of all threads anew, each with its own, or those of the CPUs if there are no processes; the old
-    /// ones are stopped after the new ones count.
+    /// Opens all counters anew, each thread's with its own; the old ones are stopped after the new ones count.
     pub(super) fn open_anew(
         &mut self,
         recipe: &Recipe<'_>,
-        pids: &[Pid],
+        on: On<'_>,
     ) -> Result<(), SessionError> {
-        let mut new = match pids {
-            [] => {
-                let cpus: FxHashSet<Cpu> = self.iter().filter_map(PerfEvent::cpu).collect();
-                Self::on_cpus(recipe, &cpus)?
-            }
-            _ => Self::on_processes(recipe, pids)?,
-        };
+        let mut new = Self::open(recipe, on)?;
         new.enable()?;
         self.disable();
         new.closed = self.times();

@@ -14,14 +14,14 @@ use crate::collect::bulk::unseen_events::RestRings;
 use crate::collect::bulk::{self, BulkCounters, BulkRing};
 use crate::collect::copies::{Copy as CodeCopy, CopyRestorer};
 use crate::collect::counted::CountedCounters;
-use crate::collect::counters::{Counters, Recipe, threads_of, times_of};
+use crate::collect::counters::{Counters, On, Recipe, threads_of, times_of};
 use crate::collect::drain::now;
 use crate::collect::jitter::{Drawn, Jitter};
 use crate::collect::programs::{Log, Programs, Settings};
-use crate::pmu::attr::{Faults, ResolvedEvent, calibrator, page_faults};
+use crate::pmu::attr::{EventClass, Faults, ResolvedEvent, calibrator, page_faults};
 use crate::pmu::counted::{self, CountedEvent};
 use crate::pmu::host::{Host, KernelVersion};
-use crate::pmu::jitter;
+use crate::pmu::jitter::{self, Clocks};
 use crate::pmu::open::{
     BpfLink, Ended, Keeper, PerfEvent, READ_FORMAT, Target, Times, UprobeAt, UprobePmu,
     UprobeScope, UprobeSite, open_uprobe,
@@ -171,6 +171,8 @@ pub(crate) struct Session {
     jitter: Option<Jitter>,
     /// When threads without a counter of their own are looked for next.
     follow: Instant,
+    /// Which clocks sample the targets.
+    which: Clocks,
     /// Looks since one was found, and how many have to pass before threads get several clocks.
     calm: u32,
     patience: u32,
@@ -280,6 +282,7 @@ impl Session {
             counting: plan.counting,
             jitter: None,
             follow: Instant::now(),
+            which: Clocks::default(),
             calm: 0,
             patience: CALM,
             faults: Counters::default(),
@@ -407,11 +410,17 @@ impl Session {
             rest: self.rest(event, id),
             only: plan.threads,
         };
-        if !plan.pids.is_empty() {
-            return Counters::on_processes(&recipe, plan.pids);
-        }
-        let allowed = |cpu: &&Cpu| event.counts_on(**cpu);
-        Counters::on_cpus(&recipe, cpus.iter().filter(allowed))
+        let cpus = self.counted_cpus(event, cpus.iter().copied());
+        let on = match self.is_by_cpu(plan, id) {
+            true => On::Cpus(&cpus),
+            false => On::Processes(plan.pids),
+        };
+        Counters::open(&recipe, on)
+    }
+
+    /// Those CPUs on which an event can be counted.
+    fn counted_cpus(&self, event: &ResolvedEvent, cpus: impl Iterator<Item = Cpu>) -> Vec<Cpu> {
+        cpus.filter(|cpu| event.counts_on(*cpu)).collect()
     }
 
     /// Opens an event after creating the rings for samples that its program does not see: threads may move to any
@@ -435,13 +444,20 @@ impl Session {
         self.open(plan, id, cpus)
     }
 
+    /// Whether an event is counted on CPUs, whatever runs there, rather than on the targets' threads.
+    fn is_by_cpu(&self, plan: &SessionPlan<'_>, id: EventId) -> bool {
+        let is_clock = || plan.events[usize::from(id.0)].class == EventClass::Clock;
+        plan.pids.is_empty() || self.which == Clocks::OfCpus && is_clock()
+    }
+
     /// Counters of an event that sample together.
     ///
     /// A thread inherits counters at the start of their distances, and several clocks have longer ones: where threads
     /// come and go there is one clock, so that short lives have samples. Many threads disturb each other's samples anyway.
     fn together(&self, plan: &SessionPlan<'_>, id: EventId) -> &'static [f64] {
         let event = &plan.events[usize::from(id.0)];
-        let apart = !plan.pids.is_empty() && self.calm < self.patience;
+        let apart =
+            !self.is_by_cpu(plan, id) && (self.calm < self.patience || self.which == Clocks::One);
         let percent = if self.counting || apart {
             0.0
         } else {
@@ -452,8 +468,12 @@ impl Session {
 
     /// Whether the event's counters are not those that should sample it together.
     fn needs_others(&self, plan: &SessionPlan<'_>, id: EventId) -> bool {
-        let first = self.events[usize::from(id.0)].first_distance();
-        first.is_some() && first != self.together(plan, id).first().copied()
+        let counters = &self.events[usize::from(id.0)];
+        let Some(of_cpus) = counters.are_of_cpus() else {
+            return false;
+        };
+        of_cpus != self.is_by_cpu(plan, id)
+            || counters.first_distance() != self.together(plan, id).first().copied()
     }
 
     /// Rings of the samples that an event's program does not see; `None` if it sees all.
@@ -603,21 +623,10 @@ impl Session {
         id: EventId,
         reset: ResetValue,
     ) -> Result<(), SessionError> {
-        let counters = &self.events[usize::from(id.0)];
-        let first = self.together(plan, id).first().copied();
-        let others = counters
-            .first_distance()
-            .is_some_and(|it| Some(it) != first);
-        if plan.pids.is_empty() && !others {
-            return Ok(counters.set_reset(reset)?);
-        }
-        let pids = match plan.pids {
-            [] => Vec::new(),
-            _ => self.programs.traced()?,
-        };
-        self.with_recipe(plan, id, |counters, recipe| match others {
-            true => counters.open_anew(recipe, &pids),
-            false => counters.change(recipe, &pids, reset),
+        let others = self.needs_others(plan, id);
+        self.with_recipe(plan, id, |counters, recipe, on| match others {
+            true => counters.open_anew(recipe, on),
+            false => counters.change(recipe, on, reset),
         })
     }
 
@@ -626,11 +635,21 @@ impl Session {
         &mut self,
         plan: &SessionPlan<'_>,
         id: EventId,
-        change: impl FnOnce(&mut Counters, &Recipe<'_>) -> Result<(), SessionError>,
+        change: impl FnOnce(&mut Counters, &Recipe<'_>, On<'_>) -> Result<(), SessionError>,
     ) -> Result<(), SessionError> {
         let index = usize::from(id.0);
-        let mut counters = std::mem::take(&mut self.events[index]);
         let event = &plan.events[index];
+        let cpus = self.counted_cpus(event, self.cpus.all());
+        let by_cpu = self.is_by_cpu(plan, id);
+        let pids = match by_cpu {
+            true => Vec::new(),
+            false => self.programs.traced()?,
+        };
+        let on = match by_cpu {
+            true => On::Cpus(&cpus),
+            false => On::Processes(&pids),
+        };
+        let mut counters = std::mem::take(&mut self.events[index]);
         let attrs = |target| self.attrs(plan, id, target);
         let changed = self.programs.sample(id).map_err(SessionError::from);
         let changed = changed.and_then(|program| {
@@ -641,7 +660,7 @@ impl Session {
                 rest: self.rest(event, id),
                 only: plan.threads,
             };
-            change(&mut counters, &recipe)
+            change(&mut counters, &recipe, on)
         });
         self.events[index] = counters;
         changed
@@ -664,8 +683,10 @@ impl Session {
             return Ok(());
         }
         let pids = self.programs.traced()?;
-        let inherited = |it: &Counters| it.are_inherited(&pids, plan.threads);
-        let inherit = self.events.iter().any(inherited);
+        let inherited = |it: &Counters| {
+            it.are_of_cpus() == Some(false) && it.are_inherited(&pids, plan.threads)
+        };
+        let inherit = self.events.iter().any(&inherited);
         let many = self.events.iter().any(|it| it.threads() > MOST_THREADS);
         if inherit || many {
             if self.calm >= self.patience {
@@ -675,19 +696,50 @@ impl Session {
         } else {
             self.calm = self.calm.saturating_add(1);
         }
+        self.renew(plan, |counters| inherited(counters))?;
+        self.follow = Instant::now() + begin.elapsed() * FOLLOW_REST;
+        Ok(())
+    }
+
+    /// Samples the targets with these clocks from now on.
+    ///
+    /// # Errors
+    /// The kernel refused; the former ones remain.
+    pub(crate) fn set_clocks(
+        &mut self,
+        plan: &SessionPlan<'_>,
+        which: Clocks,
+    ) -> Result<(), SessionError> {
+        let former = std::mem::replace(&mut self.which, which);
+        let changed = self.renew(plan, |_| false);
+        if changed.is_err() {
+            self.which = former;
+        }
+        changed
+    }
+
+    /// The clocks that sample the targets.
+    #[must_use]
+    pub(crate) const fn which_clocks(&self) -> Clocks {
+        self.which
+    }
+
+    /// Opens those counters anew that are not the ones an event should have, or for which `renews` holds.
+    fn renew(
+        &mut self,
+        plan: &SessionPlan<'_>,
+        renews: impl Fn(&Counters) -> bool,
+    ) -> Result<(), SessionError> {
         for n in 0..self.events.len() {
             let id = EventId(n as u8);
-            if inherit || self.needs_others(plan, id) {
-                self.with_recipe(plan, id, |counters, recipe| {
-                    counters.open_anew(recipe, &pids)
-                })?;
+            if renews(&self.events[n]) || self.needs_others(plan, id) {
+                self.with_recipe(plan, id, Counters::open_anew)?;
                 if let Some(jitter) = &self.jitter {
                     let reset = self.reset(plan, id);
                     jitter.hold().set(id, reset, self.events[n].shared());
                 }
             }
         }
-        self.follow = Instant::now() + begin.elapsed() * FOLLOW_REST;
         Ok(())
     }
 
@@ -845,16 +897,19 @@ impl Session {
         ticks.enable()?;
         self.ticks.extend(ticks);
         // Counters of threads follow them, or exist for each possible CPU.
-        if !new.is_empty() && plan.pids.is_empty() {
-            for n in 0..self.events.len() {
-                let opened = self.open_with_rest(plan, EventId(n as u8), &new)?;
-                opened.enable()?;
-                if let Some(jitter) = &self.jitter {
-                    let id = EventId(n as u8);
-                    jitter.hold().add(id, self.reset(plan, id), opened.shared());
-                }
-                self.events[n].extend(opened);
+        for n in 0..self.events.len() {
+            let id = EventId(n as u8);
+            if new.is_empty() || !self.is_by_cpu(plan, id) {
+                continue;
             }
+            let opened = self.open_with_rest(plan, id, &new)?;
+            opened.enable()?;
+            if let Some(jitter) = &self.jitter {
+                jitter.hold().add(id, self.reset(plan, id), opened.shared());
+            }
+            self.events[n].extend(opened);
+        }
+        if !new.is_empty() && plan.pids.is_empty() {
             for n in 0..self.bulk.len() {
                 let opened = self.open_bulk(plan, EventId(n as u8), &new)?;
                 opened.enable()?;

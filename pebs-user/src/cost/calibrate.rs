@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use pebs_common::config::{ArgProgram, MAX_ARGS, MAX_CPUS, Scope, SiteConfig, Step};
 use pebs_common::record::Role;
+use serde::{Deserialize, Serialize};
 
 use super::pause;
 use crate::collect::kernel_map;
@@ -31,6 +32,7 @@ use crate::failure::Failure;
 use crate::pmu::attr::{EventClass, ResolvedEvent};
 use crate::pmu::attr::{Faults, page_faults};
 use crate::pmu::counted::{self, CountedEvent};
+use crate::pmu::jitter::Clocks;
 use crate::pmu::open::{
     BpfLink, Keeper, PerfEvent, Target, UprobeAt, UprobePmu, UprobeScope, UprobeSite, open_uprobe,
 };
@@ -126,8 +128,8 @@ pub struct UnitCosts {
     pub tick_ns: Option<f64>,
     /// Cost of counting a page fault.
     pub page_fault_ns: Option<f64>,
-    /// Cost of recording a switch.
-    pub switch_ns: Option<f64>,
+    /// Cost of a switch.
+    pub switch: Option<SwitchCosts>,
     /// Cost of a sample of the run's first event, if that is a clock, an event that occurs all the time while code
     /// runs, or page faults.
     pub sample_ns: Option<f64>,
@@ -135,6 +137,38 @@ pub struct UnitCosts {
     pub pause: Option<Pause>,
     /// Costs of the `--with` data.
     pub extras: ExtraCosts,
+}
+
+/// Cost of a switch out or in, with its record, by the clocks that stop or start there, ns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SwitchCosts {
+    /// Several clocks of the thread; or the counters of another event.
+    pub several_ns: f64,
+    /// One clock of the thread.
+    pub one_ns: f64,
+    /// No clock of the thread.
+    pub none_ns: f64,
+}
+
+impl SwitchCosts {
+    /// Cost of a switch with these clocks, ns.
+    #[must_use]
+    pub(crate) const fn of(&self, clocks: Clocks) -> f64 {
+        match clocks {
+            Clocks::Several => self.several_ns,
+            Clocks::One => self.one_ns,
+            Clocks::OfCpus => self.none_ns,
+        }
+    }
+
+    /// The costs as `of` changes them.
+    pub(crate) fn map(self, of: impl Fn(f64) -> f64) -> Self {
+        Self {
+            several_ns: of(self.several_ns),
+            one_ns: of(self.one_ns),
+            none_ns: of(self.none_ns),
+        }
+    }
 }
 
 /// The costs to measure.
@@ -214,7 +248,7 @@ impl Bench {
                 .and_then(|event| self.sample(event)),
             pause: wanted.event.and_then(|event| self.pause(event)),
             extras: self.extras(wanted.extras),
-            switch_ns: wanted.switches.then(|| self.switch(wanted.event)).flatten(),
+            switch: wanted.switches.then(|| self.switch(wanted.event)).flatten(),
         }
     }
 }
@@ -223,7 +257,7 @@ impl UnitCosts {
     /// Replaces `costs` where they are known here.
     pub fn fill(&self, costs: &mut Self) {
         SavedMarks::from(self).apply(costs);
-        costs.switch_ns = self.switch_ns.or(costs.switch_ns);
+        costs.switch = self.switch.or(costs.switch);
         costs.sample_ns = self.sample_ns.or(costs.sample_ns);
         costs.pause = self.pause.or(costs.pause);
         costs.count_ns = self.count_ns.or(costs.count_ns);
@@ -707,7 +741,9 @@ mod tests {
             assert!(pause.before > 0 && pause.after > 0, "{costs:?}");
         }
         assert!(costs.page_fault_ns.is_some(), "{costs:?}");
-        assert!(costs.switch_ns.is_some_and(|ns| ns > 0.0), "{costs:?}");
+        // Differences of times may be 0 beside other work.
+        let ordered = |it: SwitchCosts| it.several_ns >= it.one_ns && it.one_ns >= it.none_ns;
+        assert!(costs.switch.is_some_and(ordered), "{costs:?}");
         let spec = "page-faults".parse().unwrap();
         let reset = crate::pmu::reset::reset_value(1).unwrap();
         let faults = crate::pmu::attr::resolve(&spec, &host, reset).unwrap();

@@ -8,6 +8,7 @@
 //! Source: Akiyama and Hirofuchi 2017, sections 4.2 (alpha), 4.4 (prediction, error E) and 4.5 (by core).
 
 pub(crate) mod calibrate;
+pub(crate) mod clocks;
 pub(crate) mod counters;
 mod fit;
 pub(crate) mod overhead;

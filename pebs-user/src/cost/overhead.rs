@@ -272,6 +272,9 @@ pub(crate) fn judge(
     bounds: &Bounds,
     (counts, largest_fall): (Counts, f64),
 ) -> Verdict {
+    if reset < bounds.least {
+        return Verdict::Grow(bounds.least);
+    }
     let few_tell = AIM * bounds.overhead.max(bounds.extra) * window.undisturbed_ns()
         >= ENOUGH as f64 * sample_ns;
     if window.samples < ENOUGH && !few_tell {
@@ -341,6 +344,8 @@ pub(crate) struct Change {
 #[derive(Clone, Debug)]
 pub(crate) struct Controller {
     bounds: Bounds,
+    /// The smallest reset value that was asked for.
+    asked: u64,
     counts: Counts,
     sample_ns: f64,
     reset: u64,
@@ -362,6 +367,7 @@ impl Controller {
     pub(crate) fn new(bounds: Bounds, counts: Counts, sample_ns: f64, first: u64) -> Self {
         Self {
             bounds,
+            asked: bounds.least,
             counts,
             sample_ns,
             reset: first.clamp(bounds.least, bounds.most),
@@ -379,6 +385,11 @@ impl Controller {
     /// From now on samples may slow items down so much, whatever marks cost.
     pub(crate) const fn allow(&mut self, extra: f64) {
         self.bounds.extra = extra;
+    }
+
+    /// The reset value is at least this from now on, or what was asked for.
+    pub(crate) fn keep_above(&mut self, least: u64) {
+        self.bounds.least = least.clamp(self.asked, self.bounds.most.max(self.asked));
     }
 
     /// The bounds in force.

@@ -46,6 +46,7 @@ impl Accounts {
             samples,
             marks,
             tasks,
+            switches,
             clocks,
             counts,
             ticks,
@@ -57,10 +58,16 @@ impl Accounts {
         sum.samples += samples;
         sum.marks += marks;
         sum.tasks += tasks;
+        sum.switches += switches;
         sum.clocks += clocks;
         sum.counts += counts;
         sum.ticks += ticks;
         sum.malformed += malformed;
+    }
+
+    /// Number of switches decoded, out and in.
+    pub(super) fn switches(&self) -> u64 {
+        self.cpus.values().map(|cpu| cpu.decoded.switches).sum()
     }
 
     /// Number of records of counts decoded.

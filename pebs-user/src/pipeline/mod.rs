@@ -139,6 +139,8 @@ pub struct Load {
     pub page_faults: u64,
     /// Records of `--with`.
     pub extras: ExtraRecords,
+    /// Switches of threads, out and in.
+    pub switches: u64,
     /// By probe: closed visits, and the time on the CPU of the slowest of them, [`SLOWEST`] of all, ns.
     pub slowest: Vec<(u64, f64)>,
 }
@@ -158,6 +160,8 @@ pub struct Outcome {
     pub page_faults: u64,
     /// Records of `--with` within visits.
     pub extras: ExtraRecords,
+    /// Switches of threads, out and in.
+    pub switches: u64,
     /// Records of counts at marks, switches and ticks.
     pub counts: u64,
     /// Those at ticks, within visits and outside.
@@ -266,6 +270,11 @@ impl Pipeline {
         self.correlator.mark_times(&costs.marks);
         let Rows { net, writer, .. } = &mut self.rows;
         net.costs(costs, writer);
+    }
+
+    /// Sets the cost of a switch, ns, for visits that end from now on.
+    pub fn switch_cost(&mut self, ns: f64) {
+        self.rows.net.switch_cost(ns);
     }
 
     /// Loads the kernel's symbols and opens the binaries of the processes traced from the start: slow work done before
@@ -398,6 +407,7 @@ impl Pipeline {
         load.extras = self.rows.extras;
         load.extras += open.extras;
         load.marks_by.clone_from(&self.accounts.marks_by);
+        load.switches = self.accounts.switches();
         let slowest = |it: &Sketch| (it.len(), it.sum_of_largest(SLOWEST));
         load.slowest.clear();
         load.slowest.extend(self.rows.oncpu.iter().map(slowest));
@@ -473,6 +483,7 @@ impl Pipeline {
             samples: self.accounts.samples(),
             page_faults: self.rows.page_faults,
             extras: self.rows.extras,
+            switches: self.accounts.switches(),
             counts: self.accounts.counts(),
             ticks: self.accounts.ticks(),
             most_ring_bytes: self.accounts.most_ring_bytes(),

@@ -118,6 +118,13 @@ impl Net {
         }));
     }
 
+    /// Sets the cost of a switch, ns.
+    pub(super) fn switch_cost(&mut self, ns: f64) {
+        if let Some(known) = &mut self.known {
+            known.costs.switch_ns = ns;
+        }
+    }
+
     /// Costs of a probe's marks within its own visits, ns: the begin mark's after its time, the end mark's before its
     /// time; `None` if unknown.
     pub(super) fn marks_of(&self, probe: ProbeId) -> Option<(u64, u64)> {

@@ -80,6 +80,30 @@ pub(crate) fn least_together(sample_ns: Option<f64>) -> f64 {
     (SAFE * sample_ns.unwrap_or(UNKNOWN_NS)).max(SAFE_NS)
 }
 
+/// Which clocks sample a target.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Clocks {
+    /// Several of each thread, which sample together.
+    #[default]
+    Several,
+    /// One of each thread.
+    One,
+    /// Those of the CPUs, which interrupt other programs, too.
+    OfCpus,
+}
+
+impl Clocks {
+    /// Their name in `trace.json`.
+    #[must_use]
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Several => "several of each thread",
+            Self::One => "one of each thread",
+            Self::OfCpus => "several of each CPU",
+        }
+    }
+}
+
 /// Number of clocks that can sample an event together; `None` if it is no clock, or distances are equal.
 pub(crate) fn clocks(event: &ResolvedEvent, percent: f64) -> Option<u32> {
     let is_varied = event.class == EventClass::Clock && percent > 0.0;

@@ -118,6 +118,9 @@ pub struct RunInfo {
     /// Variation of the distances between samples; null if they were equal.
     #[serde(default)]
     pub jitter: Option<JitterInfo>,
+    /// Changes of the clocks that sampled, in order of time; before the first they were several of each thread.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub clock_changes: Vec<ClockChange>,
     /// Where samples fell in the items of a probe; none if there were too few, or their cost is unknown.
     #[serde(default)]
     pub positions: Vec<PositionsInfo>,
@@ -215,6 +218,16 @@ pub struct JitterInfo {
     pub changes: u64,
     /// Mean time between two draws of a counter that samples, ns; 0: there was none.
     pub every_ns: u64,
+}
+
+/// A change of the clocks that sampled, as the target's threads switched more or less often.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ClockChange {
+    pub time_ns: TraceNs,
+    /// `several of each thread`, `one of each thread` or `several of each CPU`.
+    pub of: String,
+    /// Switches of the target's threads, out and in, in a second before the change.
+    pub switches_per_second: u64,
 }
 
 /// Where the samples of a probe's items fell, of which every part should get as many.

@@ -204,6 +204,8 @@ pub struct Decoded {
     pub marks: u64,
     /// Switch, fork, exec, exit, interference, throttle and clock records.
     pub tasks: u64,
+    /// Switches out and in, included in `tasks`.
+    pub switches: u64,
     /// Clock pairs, included in `tasks`; they are used here and not passed on.
     pub clocks: u64,
     /// Event counts, included in `tasks`.
@@ -337,10 +339,12 @@ impl<I: Inbox> Decoder<'_, I> {
                 let switch: Switch = read(frame)?;
                 let stack = self.switch_stack(&switch, frame)?;
                 let body = switch_out_body(&switch, stack);
+                self.decoded.switches += 1;
                 self.task(switch.head, switch.time_ns, body);
             }
             Kind::SwitchIn => {
                 let switch: Switch = read(frame)?;
+                self.decoded.switches += 1;
                 self.task(switch.head, switch.time_ns, Body::SwitchIn);
             }
             kind @ (Kind::Fork | Kind::Exec | Kind::Exit | Kind::Interference | Kind::Throttle) => {

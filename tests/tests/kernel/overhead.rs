@@ -262,7 +262,7 @@ fn short_and_rare() {
     target.go();
     let live = Recorder::new(&workload.spec("handle(id=arg1)"))
         .own_pace()
-        .args(&["--event", "cpu-clock", "--duration", "3"])
+        .args(&["--event", "cpu-clock", "--duration", "3", "--force"])
         .attach(target.process.pid());
     let recording = live.finish();
     let trace = recording.trace();
@@ -275,6 +275,35 @@ fn short_and_rare() {
     for text in texts {
         assert!(text.contains("samples may add "), "{}", recording.tool);
     }
+}
+
+/// Clocks of a thread that sleeps after each short item would set timers at each switch: others sample it then, and
+/// several of its own once it works without a break. Neither changes what a sample stands for.
+#[test]
+fn clocks_of_threads_that_sleep() {
+    need!(machine::root());
+    let workload = Workload::build("chatty");
+    let (recording, truth) = Recorder::new(&workload.spec(super::ID))
+        .own_pace()
+        .args(&["--event", "cpu-clock"])
+        .workload(&workload, &["30000", "2000"]);
+    let trace = recording.trace();
+    let changes = trace.json["clock_changes"].as_array().expect("changes");
+    let of: Vec<_> = changes.iter().map(|it| it["of"].as_str()).collect();
+    let (first, last) = (of[0], of[of.len() - 1]);
+    assert_ne!(first, Some("several of each thread"), "{changes:#?}");
+    assert_eq!(last, Some("several of each thread"), "{changes:#?}");
+    assert_eq!(trace.visits().len(), truth.items.len());
+    let own: u64 = trace.visit_functions().iter().map(|it| it.events).sum();
+    let items = truth.items.iter();
+    let items = items.map(|it| it.leave.unwrap() - it.enter.unwrap());
+    let share = own as f64 / items.sum::<u64>() as f64;
+    assert!((0.8..1.2).contains(&share), "{share}");
+    let samples = trace.account("samples");
+    assert_eq!(
+        samples.seen,
+        samples.written + samples.reasons.values().sum::<u64>()
+    );
 }
 
 /// The same where only details of slow items are kept, or of none: the first reset value stays, as sums can't be scaled

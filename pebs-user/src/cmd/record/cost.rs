@@ -17,7 +17,7 @@ use crate::cost::overhead::Window;
 use crate::estimate::net::{SampleCost, Spacing};
 use crate::pipeline::{Load, MarksBy, Outcome, OwnCosts};
 use crate::pmu::attr::{EventClass, ResolvedEvent};
-use crate::pmu::jitter::{clocks, least_together};
+use crate::pmu::jitter::{Clocks, clocks, least_together};
 use crate::pmu::open::UprobePmu;
 use crate::present::human::{percent, plural, time};
 use crate::probe::set::{Probe, Site};
@@ -136,7 +136,7 @@ impl Measuring {
             page_faults: plan.page_faults
                 && !plan.interference.faults
                 && units.page_fault_ns.is_none(),
-            switches: plan.switches && units.switch_ns.is_none(),
+            switches: plan.switches && units.switch.is_none(),
             sample: units.sample_ns.is_none()
                 && plan.events.first().is_some_and(super::governor::is_known),
             event: has_pause && units.pause.is_none(),
@@ -347,6 +347,40 @@ pub(super) struct Prices<'a> {
     spacing: Spacing,
 }
 
+/// The clocks that sampled a target.
+#[derive(Debug, Default)]
+pub(super) struct ClockSpans(
+    /// Number of switches before each change, and the clocks since.
+    Vec<(u64, Clocks)>,
+);
+
+impl ClockSpans {
+    /// Other clocks are in force after that number of switches.
+    pub(super) fn push(&mut self, switches: u64, clocks: Clocks) {
+        self.0.push((switches, clocks));
+    }
+
+    /// Those in force at the end.
+    pub(super) fn last(&self) -> Clocks {
+        self.0.last().map_or_else(Clocks::default, |it| it.1)
+    }
+
+    /// Whether any were those of CPUs.
+    pub(super) fn were_of_cpus(&self) -> bool {
+        self.0.iter().any(|it| it.1 == Clocks::OfCpus)
+    }
+
+    /// Cost of all switches, if each costs so much, ns; `None` if it is unknown.
+    fn switches_ns(&self, all: u64, each: impl Fn(Clocks) -> Option<f64>) -> Option<f64> {
+        let (mut sum, mut from, mut clocks) = (0.0, 0, Clocks::default());
+        for (until, next) in self.0.iter().copied().chain([(all, self.last())]) {
+            sum += until.saturating_sub(from) as f64 * each(clocks)?;
+            (from, clocks) = (until, next);
+        }
+        Some(sum)
+    }
+}
+
 /// How samples of the first event follow each other; those of threads that come and go have one clock.
 fn spacing(plan: &Plan, costs: &UnitCosts) -> Spacing {
     let spacing = Spacing::varied(plan.jitter / 100.0);
@@ -455,7 +489,7 @@ impl<'a> Prices<'a> {
             spacing: self.spacing,
             // 0 if it could not be measured: small compared with a switch. Counters are read at both ends of a
             // switch.
-            switch_ns: self.switch_ns().unwrap_or(0.0),
+            switch_ns: self.switch_ns(Clocks::default()).unwrap_or(0.0),
             page_fault_ns: self.page_faults_ns(1)?,
             interrupt_ns: price(irq, 1, extras.interrupt_ns)?,
             softirq_ns: price(irq, 1, extras.softirq_ns)?,
@@ -465,9 +499,9 @@ impl<'a> Prices<'a> {
         })
     }
 
-    /// Cost of recording a switch, ns; `None` if unknown.
-    fn switch_ns(&self) -> Option<f64> {
-        Some(self.costs.switch_ns? + self.costs.count_ns.unwrap_or(0.0))
+    /// Cost of a switch with these clocks, ns; `None` if unknown.
+    pub(super) fn switch_ns(&self, clocks: Clocks) -> Option<f64> {
+        Some(self.costs.switch?.of(clocks) + self.costs.count_ns.unwrap_or(0.0))
     }
 
     /// Cost of marks before and after their timestamp, by probe and role; the mean over sites that share both.
@@ -569,8 +603,11 @@ pub(super) fn own_time(
     units: &UnitCosts,
     source: Option<&str>,
     outcome: &Outcome,
+    clocks: Clocks,
 ) -> Option<OwnTime> {
-    let costs = Prices::new(plan, units).own_costs()?;
+    let prices = Prices::new(plan, units);
+    let costs = prices.own_costs()?;
+    let switch_ns = prices.switch_ns(clocks).filter(|_| plan.switches);
     let source = source.unwrap_or_default().to_owned();
     // The error is the expected difference between a cost measured on ourselves and the cost to the target.
     let measured = |ns: f64| OwnCost {
@@ -616,7 +653,7 @@ pub(super) fn own_time(
             },
         }),
         sample_spread_ns: sample.map(|it| it.spread_ns),
-        switch: (plan.switches && costs.switch_ns > 0.0).then(|| measured(costs.switch_ns)),
+        switch: switch_ns.filter(|it| *it > 0.0).map(measured),
         page_fault: plan.page_faults.then(|| measured(costs.page_fault_ns)),
         tick: (costs.tick_ns > 0.0).then(|| measured(costs.tick_ns)),
     })
@@ -631,13 +668,13 @@ fn price(recorded: bool, number: u64, each: Option<f64>) -> Option<f64> {
 }
 
 /// The whole cost. `sample_ns` is the cost of a sample estimated from this run, if known; `target_cpu_ns` the
-/// target's CPU time.
+/// target's CPU time; the clocks are those that sampled.
 pub(super) fn total(
     plan: &Plan,
     costs: &UnitCosts,
     outcome: &Outcome,
     sample_ns: Option<f64>,
-    target_cpu_ns: Option<f64>,
+    (target_cpu_ns, clocks): (Option<f64>, &ClockSpans),
 ) -> CostInfo {
     let costs = &UnitCosts {
         sample_ns: sample_ns.or(costs.sample_ns),
@@ -649,11 +686,11 @@ pub(super) fn total(
     let page_faults_ns = prices.page_faults_ns(outcome.page_faults);
     let outside = outcome.ledger.samples_unmatched - outcome.shared_samples;
     let inside = outcome.samples - outside.min(outcome.samples);
-    let tasks = outcome.ledger.totals().tasks;
-    let others =
-        outcome.page_faults + outcome.extras.interrupts + outcome.extras.softirqs + outcome.counts;
-    let switches = tasks.seen.saturating_sub(others);
-    let switches_ns = price(plan.switches, switches, prices.switch_ns());
+    let switches = outcome.switches;
+    let switches_ns = match plan.switches {
+        true => clocks.switches_ns(switches, |it| prices.switch_ns(it)),
+        false => Some(0.0),
+    };
     let window = || {
         // Samples outside visits do not slow visits down.
         let extras_ns = prices.extras_ns(&outcome.extras)?;

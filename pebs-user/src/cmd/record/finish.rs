@@ -7,6 +7,7 @@ use std::process::{ExitCode, ExitStatus};
 use pebs_common::record::Role;
 
 use super::Counting;
+use super::cost::ClockSpans;
 use super::plan::Plan;
 use super::run::Recorded;
 use crate::binary::process;
@@ -70,6 +71,7 @@ pub(super) fn run_info(plan: &Plan, origin: KtimeNs) -> RunInfo {
         max_overhead: None,
         resets: Vec::new(),
         jitter: None,
+        clock_changes: Vec::new(),
         positions: Vec::new(),
         import: None,
         notes: plan
@@ -256,12 +258,14 @@ fn close(
     outcome: Outcome,
     mut info: RunInfo,
     (costs, command): (&UnitCosts, Option<ExitStatus>),
-    target_cpu_ns: Option<f64>,
+    (target_cpu_ns, clocks): (Option<f64>, &ClockSpans),
 ) -> Closed {
-    info.own_time = super::cost::own_time(plan, costs, info.unit_costs.as_deref(), &outcome);
+    let source = info.unit_costs.as_deref();
+    info.own_time = super::cost::own_time(plan, costs, source, &outcome, clocks.last());
     let learnt = info.own_time.as_ref().and_then(|own| own.sample.as_ref());
     let sample_ns = learnt.map(|cost| cost.ns);
-    let cost = super::cost::total(plan, costs, &outcome, sample_ns, target_cpu_ns);
+    let target = (target_cpu_ns, clocks);
+    let cost = super::cost::total(plan, costs, &outcome, sample_ns, target);
     let heavy = super::cost::remark(plan, costs, &cost);
     let faults = outcome.ledger.check();
     note_positions(&mut info, &outcome.positions);
@@ -373,7 +377,7 @@ pub(super) fn close_silently(plan: &Plan, recorded: Recorded) -> Result<RunInfo>
         recorded.outcome,
         recorded.info,
         (&recorded.costs.units, recorded.command),
-        recorded.target_cpu_ns,
+        (recorded.target_cpu_ns, &recorded.clocks),
     );
     if let Some(error) = closed.cut {
         return Err(error.into());
@@ -399,10 +403,17 @@ pub(super) fn close_counted(plan: Plan, recorded: Recorded) -> Result<Counting> 
         times,
         ended_by,
         target_cpu_ns,
+        clocks,
         ..
     } = recorded;
     let most_ring_bytes = outcome.most_ring_bytes;
-    let closed = close(&plan, outcome, info, (&costs.units, None), target_cpu_ns);
+    let closed = close(
+        &plan,
+        outcome,
+        info,
+        (&costs.units, None),
+        (target_cpu_ns, &clocks),
+    );
     if let Some(error) = closed.cut {
         return Err(error.into());
     }
@@ -436,7 +447,7 @@ pub(super) fn finish(plan: &Plan, recorded: Recorded) -> ExitCode {
         recorded.outcome,
         recorded.info,
         (&recorded.costs.units, recorded.command),
-        recorded.target_cpu_ns,
+        (recorded.target_cpu_ns, &recorded.clocks),
     );
     // The trace is complete even if its report fails.
     let printed = report::print(&plan.output, plan.format, &plan.notes);

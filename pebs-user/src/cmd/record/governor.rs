@@ -277,6 +277,11 @@ impl Governor {
         (reset.0.get() != self.controller.reset()).then_some((reset, change))
     }
 
+    /// The reset value is at least this, or what was asked for.
+    pub(super) fn keep_above(&mut self, least: Option<u64>) {
+        self.controller.keep_above(least.unwrap_or(0));
+    }
+
     /// Allows samples what the slowest items need, unless a bound was given.
     fn allow(&mut self, load: &Load, cpu_ns: u64, prices: &Prices<'_>) {
         let bounds = *self.controller.bounds();

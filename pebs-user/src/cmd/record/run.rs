@@ -1,5 +1,6 @@
 //! Sets up the session, waits for its end, and tears it down.
 
+mod clocks;
 mod cpus;
 mod ending;
 
@@ -15,10 +16,11 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use pebs_common::config::{KernelCode, OwnBreakpoints, PageOffsets, step_kind};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
+use clocks::Choice;
 use cpus::next;
 use ending::{Ending, Signals as EndSignals};
 
-use super::cost::{self, KnownCosts, Measuring, Prices};
+use super::cost::{self, ClockSpans, KnownCosts, Measuring, Prices};
 use super::governor::{self, Governor};
 use super::pace::{self, Count};
 use super::placement;
@@ -36,7 +38,7 @@ use crate::collect::session::{Rings, Session, SessionPlan};
 use crate::collect::sideband::{Sideband, SidebandOpener};
 use crate::estimate::Pause;
 use crate::failure::{Context as _, Failure, Result};
-use crate::pipeline::{Outcome, OwnCosts, Pipeline, PipelineOptions, Progress};
+use crate::pipeline::{Load, Outcome, OwnCosts, Pipeline, PipelineOptions, Progress};
 use crate::pmu::attr::{EventClass, ResolvedEvent};
 use crate::pmu::open::Times;
 use crate::probe::breakpoint;
@@ -72,6 +74,8 @@ pub(super) struct Recorded {
     pub outcome: Outcome,
     pub info: RunInfo,
     pub costs: KnownCosts,
+    /// The clocks that sampled.
+    pub clocks: ClockSpans,
     /// Count of each event, and how long it was counted.
     pub times: Vec<Option<Times>>,
     /// CPU time of the target, ns, if known.
@@ -92,6 +96,8 @@ struct Signals {
     /// Changes of reset values not yet seen by the pipeline: time, event, new value. Locked during a change, so
     /// that no sample is processed before its change is known.
     resets: Mutex<Vec<(KtimeNs, EventId, ResetValue)>>,
+    /// Cost of a switch with the clocks in force, ns, as the bits of a float; 0: as in `own`.
+    switch_ns: AtomicU64,
     /// Start of the first interval of counts; set before anything is attached.
     count_from: OnceLock<KtimeNs>,
     /// Frequencies of CPUs not yet seen by the pipeline.
@@ -257,6 +263,8 @@ pub(super) fn record(plan: &mut Plan) -> Result<Recorded> {
         prices,
         governor,
         frequencies: &plan.frequencies,
+        clocks: ClockSpans::default(),
+        choice: Choice::default(),
         info: &mut info,
         output: &place,
         voice: plan.voice,
@@ -267,16 +275,17 @@ pub(super) fn record(plan: &mut Plan) -> Result<Recorded> {
     control.look_at_cpu();
     let waited = wait(&mut control, ending, plan.duration, held);
     control.note_changes();
-    let clocks = control.session.clocks(control.plan) as u64;
+    let together = control.session.clocks(control.plan) as u64;
     control.info.jitter = control.session.drawn().map(|drawn| JitterInfo {
         percent: plan.jitter,
-        clocks,
+        clocks: together,
         changes: drawn.changes,
         every_ns: drawn.every_ns,
     });
     control.note_copies();
     control.note_keeper();
     let cpu = control.cpu.sum();
+    let clocks = std::mem::take(&mut control.clocks);
     let end = now();
     workers.signals.end.store(end.0, Ordering::Release);
     session.stop();
@@ -292,10 +301,11 @@ pub(super) fn record(plan: &mut Plan) -> Result<Recorded> {
         }
     };
     let outcome = workers.stop(end)?;
-    let target_cpu_ns = target_cpu_ns(plan, &times, cpu);
+    let target_cpu_ns = target_cpu_ns(plan, &times, cpu, &clocks);
     Ok(Recorded {
         session,
         costs,
+        clocks,
         target_cpu_ns,
         times,
         outcome,
@@ -501,9 +511,15 @@ impl Workers {
 }
 
 /// CPU time of the target, ns: by its counters if they count nothing else, else by its processes' clocks.
-fn target_cpu_ns(plan: &Plan, times: &[Option<Times>], processes: u64) -> Option<f64> {
+fn target_cpu_ns(
+    plan: &Plan,
+    times: &[Option<Times>],
+    processes: u64,
+    clocks: &ClockSpans,
+) -> Option<f64> {
     let is_clock = |event: &ResolvedEvent| event.class == EventClass::Clock;
-    if !plan.pids.is_empty() && plan.events.first().is_some_and(is_clock) {
+    let of_threads = !plan.pids.is_empty() && !clocks.were_of_cpus();
+    if of_threads && plan.events.first().is_some_and(is_clock) {
         return times.first().copied().flatten().map(|it| it.value as f64);
     }
     (processes > 0).then_some(processes as f64)
@@ -531,6 +547,10 @@ fn pump(mut pipeline: Pipeline, lanes: &Lanes, signals: &Signals) -> Outcome {
         }
         if let Some(&pause) = signals.pause.get() {
             pipeline.pause(pause);
+        }
+        let switch_ns = signals.switch_ns.swap(0, Ordering::Relaxed);
+        if switch_ns != 0 {
+            pipeline.switch_cost(f64::from_bits(switch_ns));
         }
         if let Some(&begin) = signals.count_from.get() {
             pipeline.count_from(begin);
@@ -606,6 +626,9 @@ struct Control<'a, 'b> {
     prices: Prices<'a>,
     governor: Option<Governor>,
     frequencies: &'a Frequencies,
+    /// The clocks so far, and what the last choice of them saw.
+    clocks: ClockSpans,
+    choice: Choice,
     /// Content of `trace.json`.
     info: &'a mut RunInfo,
     output: &'a Path,
@@ -653,6 +676,8 @@ impl Control<'_, '_> {
         let mut govern = tokio::time::interval(GOVERN);
         let mut follow = tokio::time::interval(FOLLOW);
         let mut follows = self.session.follows_threads(self.plan);
+        let chooses = self.can_choose_clocks();
+        let governs = chooses || self.governor.is_some();
         let mut frequency = tokio::time::interval(frequency::PERIOD);
         loop {
             tokio::select! {
@@ -682,8 +707,11 @@ impl Control<'_, '_> {
                 }
                 _ = look.tick() => self.look(),
                 () = next(cpus.as_ref()) => self.look(),
-                _ = govern.tick(), if self.governor.is_some() || self.first_moments.is_some() => {
+                _ = govern.tick(), if governs || self.first_moments.is_some() => {
                     self.check_marks()?;
+                    if chooses {
+                        self.choose_clocks();
+                    }
                     self.govern();
                 }
                 _ = follow.tick(), if follows => {
@@ -741,8 +769,7 @@ impl Control<'_, '_> {
             return Ok(());
         };
         self.look_at_cpu();
-        let load = self.progress.load.lock();
-        let load = load.unwrap_or_else(PoisonError::into_inner).clone();
+        let load = self.load();
         let cpu_ns = self.cpu.sum() as f64;
         let Some(look_ns) = pace::LOOKS_NS.get(self.looks) else {
             self.first_moments = None;
@@ -764,13 +791,18 @@ impl Control<'_, '_> {
         refused
     }
 
+    /// The load up to now.
+    fn load(&self) -> Load {
+        let load = self.progress.load.lock();
+        load.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Looks after the overhead.
     fn govern(&mut self) {
+        let load = self.load();
         let Some(governor) = &mut self.governor else {
             return;
         };
-        let load = self.progress.load.lock();
-        let load = load.unwrap_or_else(PoisonError::into_inner).clone();
         if let Some((reset, change)) = governor.look(&load, self.cpu.sum(), &self.prices) {
             let pending = self.signals.resets.lock();
             let mut pending = pending.unwrap_or_else(PoisonError::into_inner);

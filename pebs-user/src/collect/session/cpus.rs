@@ -40,6 +40,11 @@ pub(super) struct Changed {
 }
 
 impl OpenCpus {
+    /// All of them.
+    pub(super) fn all(&self) -> impl Iterator<Item = Cpu> {
+        self.0.iter().map(|(cpu, _)| *cpu)
+    }
+
     /// Removes CPUs that are or were offline, and adds those that came online, for the first time or again. A CPU
     /// that was offline for less than two ticks may be reported only at the next look.
     ///

@@ -12,14 +12,14 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-use super::UnitCosts;
 use super::saved::{Folder, MOST_NS, SavedMarks, day_of};
 use super::speed::Speed;
+use super::{SwitchCosts, UnitCosts};
 use crate::estimate::Pause;
 use crate::pmu::host::Host;
 
 /// Version of the figures' meaning and of the way they are measured.
-const VERSION: u32 = 6;
+const VERSION: u32 = 7;
 
 /// Build profile: the loops run at another speed when not optimized.
 const BUILD: &str = if cfg!(debug_assertions) {
@@ -55,7 +55,7 @@ pub(crate) struct Taken {
     taken_s: u64,
     speed: Speed,
     sample_ns: Option<f64>,
-    switch_ns: Option<f64>,
+    switch: Option<SwitchCosts>,
     /// Before and after the reading of a sample's time, and their spread.
     pause: Option<[i64; 3]>,
     marks: SavedMarks,
@@ -80,7 +80,7 @@ impl Taken {
             taken_s: now_s(),
             speed,
             sample_ns: costs.sample_ns,
-            switch_ns: costs.switch_ns,
+            switch: costs.switch,
             pause: costs.pause.map(pause),
             marks: SavedMarks::from(costs),
         }
@@ -89,7 +89,11 @@ impl Taken {
     fn holds(&self) -> bool {
         let cost = |ns: f64| (0.0..MOST_NS).contains(&ns);
         let costs = self.marks.all().into_iter();
-        let mut costs = costs.chain([self.sample_ns, self.switch_ns]).flatten();
+        let switch = self.switch.map(|it| [it.several_ns, it.one_ns, it.none_ns]);
+        let mut costs = costs
+            .chain([self.sample_ns])
+            .flatten()
+            .chain(switch.into_iter().flatten());
         let mut pauses = self.pause.into_iter().flatten();
         let age = now_s().checked_sub(self.taken_s);
         age.is_some_and(|age| age < LASTS.as_secs())
@@ -104,7 +108,7 @@ impl Taken {
         let mut costs = UnitCosts::default();
         self.marks.scaled(change.code).apply(&mut costs);
         costs.sample_ns = self.sample_ns.map(sample);
-        costs.switch_ns = self.switch_ns.map(|ns| ns * change.code);
+        costs.switch = self.switch.map(|it| it.map(|ns| ns * change.code));
         costs.pause = self.pause.map(|it| {
             let [before, after, spread] = it.map(|ns| sample(ns as f64).round() as i64);
             Pause {
@@ -179,6 +183,7 @@ impl Measured {
         let mut apart: Vec<_> = all.iter().filter_map(|it| it.apart_ns).collect();
         apart.sort_by(f64::total_cmp);
         let whole = |it: &Pause| (it.before + it.after) as f64;
+        let switches = all.iter().filter_map(|it| it.switch);
         let pauses = all.iter().filter_map(|it| it.pause);
         let pause = agreed_of(pauses, whole);
         UnitCosts {
@@ -187,7 +192,7 @@ impl Measured {
             uretprobe_ns: agreed(|it| it.uretprobe_ns),
             page_fault_ns: agreed(|it| it.page_fault_ns),
             sample_ns: agreed(|it| it.sample_ns),
-            switch_ns: agreed(|it| it.switch_ns),
+            switch: agreed_of(switches, |it| it.several_ns),
             // A small difference of large figures, which rarely agrees.
             apart_ns: apart.first().filter(|_| apart.len() > 1).copied(),
             pause,

@@ -12,8 +12,9 @@ use std::time::Duration;
 
 use aya::sys::{Stats, enable_stats};
 use perf_event_open_sys::bindings as sys;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
-use super::{Bench, CALLS, TABLE, Work, own_thread, spin, timed, work_for};
+use super::{Bench, CALLS, SwitchCosts, TABLE, Work, own_thread, spin, timed, work_for};
 use crate::collect::programs::RunTime;
 use crate::pmu::attr::{EventClass, Faults, ResolvedEvent, page_faults};
 use crate::pmu::jitter::{self, DEFAULT_PERCENT};
@@ -29,6 +30,12 @@ const WORK: Duration = Duration::from_millis(5);
 const WAKES: u32 = 300;
 /// Rounds of messages.
 const ROUNDS: u32 = 4;
+/// Number of times that a thread sleeps for the cost of a switch: the ring holds the records of both threads.
+const SLEEPS: u32 = 250;
+/// Rounds of these: their times vary.
+const SWITCH_ROUNDS: u32 = 9;
+/// Time until clocks that begin together have come apart.
+const SPREAD: Duration = Duration::from_millis(30);
 /// A reset value so large that no sample is taken.
 const SELDOM: ResetValue = ResetValue(NonZeroU64::new(1 << 40).expect("not zero"));
 /// A reset value of clocks as in a recording, ns.
@@ -76,7 +83,7 @@ impl Bench {
             self.softirqs();
         }
         if wanted.encounters && attached {
-            self.wakes();
+            Self::wakes(None, WAKES, || self.empty());
         }
         self.programs.detach_tracepoints();
         let one = |run: Option<RunTime>| {
@@ -93,36 +100,61 @@ impl Bench {
         }
     }
 
-    /// Cost of recording a switch, ns, with the kernel's work for the events of a thread: it stops and starts
+    /// Cost of a switch with its record, and with the kernel's work for the events of a thread: it stops and starts
     /// counters and sets the timers of clocks, which takes far longer than the record. A timer costs most if it is the
-    /// CPU's next one, so clocks have distances as in a recording.
-    pub(super) fn switch(&mut self, event: Option<&ResolvedEvent>) -> Option<f64> {
-        let fastest = |bench: &Self| (0..ROUNDS).map(|_| timed(|| bench.wakes())).min();
-        let plain = fastest(self)?;
+    /// CPU's next one, so clocks have distances as in a recording. This is what a thread's CPU time grows by: the kernel
+    /// counts the work of a switch as time of the thread that comes, so that of a switch out before a pause is nobody's.
+    pub(super) fn switch(&mut self, event: Option<&ResolvedEvent>) -> Option<SwitchCosts> {
+        let event = event?;
+        let here = OnOneCpu::stay();
+        let usually = |bench: &Self| {
+            let mut rounds: Vec<_> = (0..SWITCH_ROUNDS)
+                .map(|_| {
+                    // Reading records is no part of it.
+                    bench.empty();
+                    timed(|| Self::wakes(here.other.as_ref(), SLEEPS, || {}))
+                })
+                .collect();
+            rounds.sort_unstable();
+            rounds[rounds.len() / 2]
+        };
+        let plain = usually(self);
+        let usual = match event.class {
+            EventClass::Clock => USUAL,
+            _ => SELDOM,
+        };
         let open = |attr: &sys::perf_event_attr, name: &str| {
             let counter = PerfEvent::open(attr, own_thread(), name).ok()?;
             counter.enable().ok()?;
             Some(counter)
         };
-        let event = event?;
-        let usual = match event.class {
-            EventClass::Clock => USUAL,
-            _ => SELDOM,
-        };
-        let clocks = jitter::together(event, usual, DEFAULT_PERCENT, None).iter();
-        let counters = clocks.map(|times| {
-            let mut sampled = event.attr_for(own_thread());
-            sampled.__bindgen_anon_1.sample_period = usual.times(*times).0.get();
-            open(&sampled, &event.name)
-        });
-        let _counters: Vec<PerfEvent> = counters.collect::<Option<_>>()?;
         let _faults = open(&page_faults(Faults::All, own_thread()), "page-faults")?;
         self.programs.attach_switches().ok()?;
-        let recorded = fastest(self);
+        let with = |clocks: &[f64]| {
+            let counters = clocks.iter().map(|times| {
+                let mut sampled = event.attr_for(own_thread());
+                sampled.__bindgen_anon_1.sample_period = usual.times(*times).0.get();
+                open(&sampled, &event.name)
+            });
+            let _counters: Vec<PerfEvent> = counters.collect::<Option<_>>()?;
+            // Clocks that begin together come apart.
+            spin(work_for(SPREAD, &TABLE), &TABLE);
+            let more = usually(self).saturating_sub(plain).as_nanos() as f64;
+            // Each wake switches this thread out and in again.
+            Some(more / f64::from(2 * SLEEPS))
+        };
+        let several = jitter::together(event, usual, DEFAULT_PERCENT, None);
+        let one = jitter::together(event, usual, 0.0, None);
+        let costs = with(&[]).zip(with(one)).zip(with(several));
         self.programs.detach_tracepoints();
-        let more = recorded?.saturating_sub(plain).as_nanos() as f64;
-        // Each wake switches this thread out and in again.
-        Some(more / f64::from(2 * WAKES))
+        let ((none_ns, one_ns), several_ns) = costs?;
+        // Clocks more cost no less; a difference of times may.
+        let one_ns = one_ns.max(none_ns);
+        Some(SwitchCosts {
+            several_ns: several_ns.max(one_ns),
+            one_ns,
+            none_ns,
+        })
     }
 
     /// Some work that a clock interrupts.
@@ -161,17 +193,19 @@ impl Bench {
         }
     }
 
-    /// Wakes a waiting thread of ours, and waits for it.
-    fn wakes(&self) {
+    /// Wakes a waiting thread of ours, which stays on that CPU, and waits for it, after `each`.
+    fn wakes(cpu: Option<&CpuSet>, number: u32, each: impl Fn()) {
         let Ok((mut ours, mut theirs)) = UnixStream::pair() else {
             return;
         };
         std::thread::scope(|scope| {
             scope.spawn(move || {
+                // Anywhere if that is not allowed.
+                let _ = cpu.map(|cpu| sched_setaffinity(None, cpu));
                 while matches!(theirs.read(&mut [0]), Ok(1)) && theirs.write_all(&[0]).is_ok() {}
             });
-            for _ in 0..WAKES {
-                self.empty();
+            for _ in 0..number {
+                each();
                 if ours.write_all(&[0]).is_err() || ours.read_exact(&mut [0]).is_err() {
                     break;
                 }
@@ -194,6 +228,40 @@ impl Bench {
         self.empty();
         Work::Touch.run();
         self.programs.minor_fault_time()
+    }
+}
+
+/// This thread stays on its CPU: a wake-up takes another time on each.
+struct OnOneCpu {
+    before: Option<CpuSet>,
+    /// A CPU for a thread that it wakes; the same if there is no other.
+    other: Option<CpuSet>,
+}
+
+impl OnOneCpu {
+    fn stay() -> Self {
+        let only = |cpu| {
+            let mut set = CpuSet::new();
+            set.set(cpu);
+            set
+        };
+        let here = sched_getcpu();
+        let before = sched_getaffinity(None).ok();
+        let others = (0..CpuSet::MAX_CPU).filter(|cpu| *cpu != here);
+        let other = before.and_then(|set| others.into_iter().find(|cpu| set.is_set(*cpu)));
+        Self {
+            before: before.filter(|_| sched_setaffinity(None, &only(here)).is_ok()),
+            other: Some(only(other.unwrap_or(here))),
+        }
+    }
+}
+
+impl Drop for OnOneCpu {
+    fn drop(&mut self) {
+        if let Some(before) = &self.before {
+            // It was allowed there before.
+            let _ = sched_setaffinity(None, before);
+        }
     }
 }
 

@@ -4,7 +4,9 @@ use crate::analysis::report::human::{UNKNOWN, count, events, percent, plural, sa
 use crate::analysis::report::model::LossSum;
 use crate::ledger::{Account, Ledger};
 use crate::present::{Page, Tone, toned};
-use crate::store::run::{CostInfo, EventInfo, Extra, ExtraLimit, KeepInfo, ResetChange, RunInfo};
+use crate::store::run::{
+    ClockChange, CostInfo, EventInfo, Extra, ExtraLimit, KeepInfo, ResetChange, RunInfo,
+};
 
 /// Characters of a note that are shown.
 const NOTE_WIDTH: usize = 200;
@@ -35,6 +37,9 @@ pub(in crate::analysis) fn write(
     out.line("slow-down", &overhead(run));
     for event in &run.events {
         out.line("event", &describe(event, &run.resets));
+    }
+    if let Some(change) = run.clock_changes.last() {
+        out.line("clocks", &clocks(change, run.clock_changes.len()));
     }
     out.line("transport", &transport(run));
     for note in &run.notes {
@@ -264,6 +269,20 @@ fn describe(event: &EventInfo, changes: &[ResetChange]) -> String {
     format!("{} {often}{precise}", safe(&event.name, NOTE_WIDTH))
 }
 
+/// The clocks that sampled at the end, and why.
+fn clocks(last: &ClockChange, changes: usize) -> String {
+    let since = time(last.time_ns.0 as f64);
+    let more = match changes {
+        1 => String::new(),
+        _ => format!(", after {}", plural(changes as u64 - 1, "other change")),
+    };
+    format!(
+        "{} since {since}{more}: threads switched {} times a second",
+        safe(&last.of, NOTE_WIDTH),
+        count(last.switches_per_second)
+    )
+}
+
 fn transport(run: &RunInfo) -> String {
     if run.transport.is_empty() {
         return String::new();
@@ -279,6 +298,18 @@ fn transport(run: &RunInfo) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn clocks_that_changed() {
+        let last = ClockChange {
+            time_ns: crate::units::TraceNs(210_000_000),
+            of: "several of each CPU".to_owned(),
+            switches_per_second: 33_021,
+        };
+        let text = "several of each CPU since 210 ms: threads switched 33,021 times a second";
+        assert_eq!(clocks(&last, 1), text);
+        assert!(clocks(&last, 3).contains("since 210 ms, after 2 other changes: "));
+    }
 
     /// The reset value of a clock is a time, also where the clock is blind to user space.
     #[test]
