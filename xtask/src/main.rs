@@ -1,5 +1,5 @@
-//! Development tasks: `cargo xtask setup | demo | test | fuzz | ci | bench | accuracy | overhead | papers | prefork | exits |
-//! mysteries | counterminer | soak | kernels | modules | events | dist`.
+//! Development tasks: `cargo xtask setup | demo | test | fuzz | ci | bench | accuracy | overhead | papers | prefork |
+//! servers | exits | mysteries | counterminer | soak | kernels | modules | events | dist`.
 
 use std::process::ExitCode;
 
@@ -21,8 +21,8 @@ mod modules;
 mod mysteries;
 mod overhead;
 mod papers;
-mod prefork;
 mod recorder;
+mod servers;
 mod setup;
 mod shell;
 mod soak;
@@ -60,7 +60,9 @@ enum Task {
     /// Measure the papers' figures with pebs-trace, beside the published ones
     Papers(papers::Args),
     /// Record Debian's servers that fork for each request, and check that they work as without
-    Prefork(prefork::Args),
+    Prefork(servers::prefork::Args),
+    /// Record Debian's servers under a known load, and compare what is said with what is seen
+    Servers(servers::stock::Args),
     /// Show which module of pebs-user imports which
     Modules(modules::Args),
     /// Count the cost of marking function exits in Debian's binaries
@@ -96,7 +98,8 @@ fn main() -> ExitCode {
         Task::Accuracy(args) => accuracy::main(&args),
         Task::Overhead(args) => overhead::main(&args),
         Task::Papers(args) => papers::main(&args),
-        Task::Prefork(args) => prefork::main(&args),
+        Task::Prefork(args) => servers::prefork::main(&args),
+        Task::Servers(args) => servers::stock::main(&args),
         Task::Modules(args) => modules::main(&args).map(|()| ExitCode::SUCCESS),
         Task::Exits(args) => exits::main(&args).map(|()| ExitCode::SUCCESS),
         Task::Mysteries(args) => mysteries::main(&args),

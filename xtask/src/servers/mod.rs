@@ -1,0 +1,6 @@
+//! Debian's own servers, recorded: that they answer and end as without the tool, and what the tool says of them.
+
+mod clients;
+pub mod prefork;
+mod running;
+pub mod stock;

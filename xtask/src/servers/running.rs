@@ -1,0 +1,149 @@
+//! A server in a folder and on a port of its own.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::shell;
+
+/// Longest time for a server to start, and for an answer.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A server of a Debian package.
+pub struct Program {
+    pub name: &'static str,
+    pub package: &'static str,
+    /// File of the package.
+    pub needs: &'static str,
+    /// The program, in which `DIR` is replaced.
+    pub path: &'static str,
+    /// Who runs it, if root may not.
+    pub user: Option<&'static str>,
+    /// Its configuration, in which `DIR` and `PORT` are replaced.
+    pub config: &'static str,
+    /// Arguments, in which they are replaced, too. `DIR/config` is the configuration.
+    pub args: &'static [&'static str],
+    /// Program and arguments that make its data; none if empty.
+    pub init: &'static [&'static str],
+}
+
+/// Fails if one of them is not installed.
+pub fn all_installed<'a>(programs: impl Iterator<Item = &'a Program>) -> Result<()> {
+    for program in programs {
+        let Program { needs, package, .. } = program;
+        if !Path::new(needs).exists() {
+            bail!("no {needs}: apt-get install {package}");
+        }
+    }
+    Ok(())
+}
+
+/// Folder of a server, which its user may read.
+pub fn dir_of(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("pebs-server-{name}"))
+}
+
+/// A server that runs.
+pub struct Running {
+    child: Child,
+    pub dir: PathBuf,
+    pub port: u16,
+}
+
+impl Running {
+    /// Starts it; `answers` tells when it does.
+    pub fn start(program: &Program, answers: impl Fn(&Self) -> bool) -> Result<Self> {
+        let dir = dir_of(program.name);
+        shell::output(Command::new("rm").arg("-rf").arg(&dir))?;
+        fs::create_dir_all(dir.join("www"))?;
+        fs::set_permissions(&dir, PermissionsExt::from_mode(0o755))?;
+        fs::write(dir.join("www/page"), "hello, world\n".repeat(50))?;
+        fs::write(
+            dir.join("www/page.php"),
+            "<?php $s = 0; for ($i = 0; $i < 20000; $i++) { $s += $i % 7; } echo $s;",
+        )?;
+        shell::output(
+            Command::new("chown")
+                .args(["-R", "www-data"])
+                .arg(dir.join("www")),
+        )?;
+        let port = crate::demo::redis::free_port()?;
+        let place = |text: &str| {
+            let text = text.replace("DIR", &dir.display().to_string());
+            text.replace("PORT", &port.to_string())
+        };
+        let config = match program.path.ends_with("python3") {
+            true => "config.py",
+            false => "config",
+        };
+        fs::write(dir.join(config), place(program.config))?;
+        let id = program.user.map(|user| -> Result<u32> {
+            let id = shell::output(Command::new("id").args(["-u", user]))?;
+            Ok(id.trim().parse()?)
+        });
+        let id = id.transpose()?;
+        if let Some(id) = id {
+            chown(&dir, Some(id), None)?;
+        }
+        let command = |path: &str, args: &[&str]| {
+            let mut command = Command::new(place(path));
+            command.args(args.iter().map(|arg| place(arg)));
+            command.current_dir(&dir);
+            if let Some(id) = id {
+                command.uid(id);
+            }
+            command
+        };
+        if let [init, args @ ..] = program.init {
+            shell::output(&mut command(init, args))?;
+        }
+        let log = fs::File::create(dir.join("output"))?;
+        let child = command(program.path, program.args)
+            // Apache ends its whole group.
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .with_context(|| format!("cannot start {}", program.path))?;
+        let running = Self { child, dir, port };
+        let begin = Instant::now();
+        while !answers(&running) {
+            if begin.elapsed() > PATIENCE {
+                let dir = running.dir.display();
+                bail!("{} does not answer; see {dir}", program.name);
+            }
+            thread::sleep(Duration::from_millis(100));
+        }
+        Ok(running)
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Ends it; how it did.
+    pub fn stop(&mut self) -> Result<String> {
+        kill_process(Pid::from_child(&self.child), Signal::TERM)?;
+        let status = self.child.wait()?;
+        Ok(match (status.code(), status.signal()) {
+            (Some(code), _) => format!("exit code {code}"),
+            (None, signal) => format!("signal {}", signal.unwrap_or(0)),
+        })
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It has ended, if all is well.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,507 @@
+//! `cargo xtask servers`: records Debian's servers under a load whose dear requests are known, and compares what the tool
+//! says with what the client and the kernel saw.
+//!
+//! One client asks one request after the other, so that each item lies within one request. One request of some hundred,
+//! drawn by chance, is dear. Rounds without and with a recording take turns. The exit code is 1 if items are missing, or
+//! if the slow items are not the dear requests.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use rustix::time::{ClockId, clock_gettime};
+use serde_json::Value;
+
+use super::clients::{self, Client};
+use super::running::{Program, Running, all_installed};
+use crate::recorder::{self, Recorder};
+use crate::shell;
+
+/// Options of `cargo xtask servers`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Rounds without and with a recording
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Length of a round, s
+    #[arg(long, default_value_t = 4.0)]
+    seconds: f64,
+    /// Decides which requests are dear
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Only this server
+    #[arg(long)]
+    server: Option<String>,
+    /// Use this pebs-trace instead of a release build of the workspace
+    #[arg(long, value_name = "PATH")]
+    tool: Option<PathBuf>,
+}
+
+/// One request of so many is dear.
+const DEAR: u64 = 300;
+
+/// Before each round: the tool finds its pace, and caches fill.
+const WARM_UP: Duration = Duration::from_secs(1);
+
+/// Part of the dear requests that has to be slow, and the largest slow class in dear requests.
+const FOUND: (f64, f64) = (0.95, 1.3);
+
+/// What is said of the cost is good within this part of what is seen, or this difference.
+const GOOD: (f64, f64) = (0.25, 0.02);
+
+struct Server {
+    program: Program,
+    spec: &'static str,
+    client: fn(u16) -> Result<Box<dyn Client>>,
+}
+
+const SERVERS: [Server; 7] = [
+    Server {
+        program: Program {
+            name: "redis",
+            package: "redis-server",
+            needs: "/usr/bin/redis-server",
+            path: "/usr/bin/redis-server",
+            user: None,
+            config: "",
+            args: &["--port", "PORT", "--save", "", "--dir", "DIR"],
+            init: &[],
+        },
+        spec: "/usr/bin/redis-server:processCommand",
+        client: clients::redis,
+    },
+    Server {
+        program: Program {
+            name: "memcached",
+            package: "memcached",
+            needs: "/usr/bin/memcached",
+            path: "/usr/bin/memcached",
+            user: None,
+            config: "",
+            args: &[
+                "-p",
+                "PORT",
+                "-U",
+                "0",
+                "-l",
+                "127.0.0.1",
+                "-u",
+                "root",
+                "-t",
+                "1",
+            ],
+            init: &[],
+        },
+        spec: "libc.so.6:read..sendmsg",
+        client: clients::memcached,
+    },
+    Server {
+        program: Program {
+            name: "Apache",
+            package: "apache2",
+            needs: "/usr/sbin/apache2",
+            path: "/usr/sbin/apache2",
+            user: None,
+            config: "ServerRoot DIR\nServerName localhost\nPidFile DIR/pid\nErrorLog DIR/log\nUser www-data\n\
+                LoadModule mpm_event_module /usr/lib/apache2/modules/mod_mpm_event.so\n\
+                LoadModule authz_core_module /usr/lib/apache2/modules/mod_authz_core.so\n\
+                Listen 127.0.0.1:PORT\nDocumentRoot DIR/www\nMaxKeepAliveRequests 0\n\
+                <LocationMatch \"^/x(a+)+b$\">\nRequire all denied\n</LocationMatch>\n",
+            args: &["-d", "DIR", "-f", "DIR/config", "-DFOREGROUND"],
+            init: &[],
+        },
+        spec: "/usr/sbin/apache2:ap_process_async_request",
+        client: clients::apache,
+    },
+    Server {
+        program: Program {
+            name: "HAProxy",
+            package: "haproxy",
+            needs: "/usr/sbin/haproxy",
+            path: "/usr/sbin/haproxy",
+            user: None,
+            config: "global\n maxconn 100\ndefaults\n mode http\n timeout client 30s\n timeout server 30s\n \
+                timeout connect 5s\nfrontend f\n bind 127.0.0.1:PORT\n \
+                http-request deny if { path_reg ^/x(([a-z])+.)+[A-Z]([a-z])+$ }\n \
+                http-request return status 200 content-type text/plain string ok\n",
+            args: &["-db", "-f", "DIR/config"],
+            init: &[],
+        },
+        spec: "/usr/sbin/haproxy:http_process_req_common",
+        client: clients::haproxy,
+    },
+    Server {
+        program: Program {
+            name: "PostgreSQL",
+            package: "postgresql",
+            needs: "/usr/lib/postgresql/15/bin/postgres",
+            path: "/usr/lib/postgresql/15/bin/postgres",
+            user: Some("postgres"),
+            config: "",
+            args: &["-D", "DIR/data", "-p", "PORT", "-k", "DIR"],
+            init: &[
+                "/usr/lib/postgresql/15/bin/initdb",
+                "-A",
+                "trust",
+                "-U",
+                "postgres",
+                "-D",
+                "DIR/data",
+            ],
+        },
+        spec: "/usr/lib/postgresql/15/bin/postgres:pg_parse_query..ReadyForQuery",
+        client: clients::postgres,
+    },
+    Server {
+        program: Program {
+            name: "MariaDB",
+            package: "mariadb-server",
+            needs: "/usr/sbin/mariadbd",
+            path: "/usr/sbin/mariadbd",
+            user: Some("mysql"),
+            config: "",
+            args: &[
+                "--no-defaults",
+                "--datadir=DIR/data",
+                "--socket=DIR/socket",
+                "--pid-file=DIR/pid",
+                "--port=PORT",
+                "--bind-address=127.0.0.1",
+                "--skip-grant-tables",
+                "--skip-networking=0",
+            ],
+            init: &[
+                "/usr/bin/mariadb-install-db",
+                "--no-defaults",
+                "--datadir=DIR/data",
+                "--auth-root-authentication-method=normal",
+            ],
+        },
+        spec: "/usr/sbin/mariadbd:dispatch_command",
+        client: clients::mariadb,
+    },
+    Server {
+        program: Program {
+            name: "Go",
+            package: "golang-go",
+            needs: "/usr/bin/go",
+            path: "DIR/server",
+            user: None,
+            config: "package main\nimport (\n\"net/http\"\n\"regexp\"\n\"strings\"\n)\n\
+                type app struct{ match *regexp.Regexp }\n\
+                func (a *app) ServeHTTP(w http.ResponseWriter, r *http.Request) {\n\
+                n := 1\nif strings.HasPrefix(r.URL.Path, \"/x\") {\nn = 400\n}\n\
+                s := strings.Repeat(r.URL.Path, n)\n\
+                if a.match.MatchString(s) {\nw.WriteHeader(403)\n}\nw.Write([]byte(\"ok\"))\n}\n\
+                func main() {\nhttp.ListenAndServe(\"127.0.0.1:PORT\", &app{regexp.MustCompile(`(a+)+b$`)})\n}\n",
+            args: &[],
+            init: &[
+                "/bin/sh",
+                "-c",
+                "cp DIR/config DIR/server.go && HOME=DIR go build -o DIR/server DIR/server.go",
+            ],
+        },
+        spec: "DIR/server:main.(*app).ServeHTTP",
+        client: clients::go,
+    },
+];
+
+/// A request as the client saw it, ns on `CLOCK_MONOTONIC`.
+#[derive(Clone, Copy)]
+struct Request {
+    begin: u64,
+    end: u64,
+    dear: bool,
+}
+
+/// Requests of a round, and the CPU time of the server.
+struct Round {
+    requests: Vec<Request>,
+    cpu_ns: f64,
+}
+
+/// What the tool said of a round.
+struct Said {
+    items: u64,
+    /// Share of dear requests in the slow class, and its size in dear requests.
+    found: f64,
+    size: f64,
+    first: String,
+    /// Growth of the target's CPU time.
+    cpu: Option<f64>,
+    own_ns: f64,
+}
+
+/// Runs the task.
+pub fn main(args: &Args) -> Result<ExitCode> {
+    let tool = match &args.tool {
+        Some(tool) => fs::canonicalize(tool).context("--tool")?,
+        None => recorder::build(true)?,
+    };
+    let wanted = |it: &&Server| {
+        args.server
+            .as_ref()
+            .is_none_or(|name| *name == it.program.name)
+    };
+    let servers: Vec<&Server> = SERVERS.iter().filter(wanted).collect();
+    ensure!(!servers.is_empty(), "no such server");
+    all_installed(servers.iter().map(|it| &it.program))?;
+    let mut table = HEAD.to_owned();
+    let (mut wrong, mut good, mut number) = (false, 0, 0);
+    for server in servers {
+        let row = match measure(server, &tool, args) {
+            Ok(row) => row,
+            Err(error) => {
+                wrong = true;
+                let _ = writeln!(table, "| {} | FAILED: {error:#} |", server.program.name);
+                continue;
+            }
+        };
+        wrong |= !row.is_right;
+        number += 1;
+        good += u32::from(row.is_good);
+        let _ = writeln!(table, "| {} | {} |", server.program.name, row.text);
+        eprintln!("{table}");
+    }
+    println!("{table}");
+    println!("the cost that is said is near what is seen for {good} of {number} servers");
+    Ok(ExitCode::from(u8::from(wrong)))
+}
+
+const HEAD: &str = "\
+| server | items of requests | dear requests in the slow class | its size | first cause | CPU time of a request | with | said | own time of an item | p50 of the client | with | p99 | with |
+|---|---|---|---|---|---|---|---|---|---|---|---|---|
+";
+
+/// A row of the table.
+struct Row {
+    text: String,
+    is_right: bool,
+    is_good: bool,
+}
+
+fn measure(server: &Server, tool: &Path, args: &Args) -> Result<Row> {
+    let running = Running::start(&server.program, |it| {
+        (server.client)(it.port).is_ok_and(|mut it| it.ask(false).is_ok())
+    })?;
+    let mut client = (server.client)(running.port)?;
+    let trace = running.dir.join("trace");
+    let spec = server
+        .spec
+        .replace("DIR", &running.dir.display().to_string());
+    let mut draw = Draw(args.seed);
+    let length = Duration::from_secs_f64(args.seconds);
+    let mut round = |client: &mut dyn Client| -> Result<(u64, Round)> {
+        let warm = ask_for(client, WARM_UP, &mut draw)?;
+        let before = cpu_ns(running.pid())?;
+        let requests = ask_for(client, length, &mut draw)?;
+        // Work after the answer.
+        std::thread::sleep(Duration::from_millis(5));
+        let cpu_ns = cpu_ns(running.pid())? - before;
+        Ok((warm.len() as u64, Round { requests, cpu_ns }))
+    };
+    let (mut plain, mut traced, mut said) = (Vec::new(), Vec::new(), Vec::new());
+    let mut is_right = true;
+    for _ in 0..args.rounds.max(1) {
+        plain.push(round(&mut *client)?.1);
+        shell::output(shell::as_root("rm").arg("-rf").arg(&trace))?;
+        let args = [
+            "-u",
+            &spec,
+            "-p",
+            &running.pid().to_string(),
+            "-o",
+            &trace.display().to_string(),
+        ];
+        let recorder = Recorder::start(tool, &args.map(str::to_owned))?;
+        let (warm, with) = round(&mut *client)?;
+        recorder.stop()?;
+        let asked = warm + with.requests.len() as u64;
+        let one = told(tool, &trace, &with.requests)?;
+        is_right &= one.items == asked && one.found >= FOUND.0 && one.size <= FOUND.1;
+        eprintln!(
+            "{}: {} items of {asked} requests, {:.3} of the dear ones found in a class of {:.2} times as many, first {}",
+            server.program.name, one.items, one.found, one.size, one.first
+        );
+        said.push((one, asked));
+        traced.push(with);
+    }
+    plain.push(round(&mut *client)?.1);
+    Ok(row(&plain, &traced, &said, is_right))
+}
+
+fn row(plain: &[Round], traced: &[Round], said: &[(Said, u64)], is_right: bool) -> Row {
+    let each = |rounds: &[Round], of: &dyn Fn(&Round) -> f64| median(rounds.iter().map(of));
+    let cpu = |it: &Round| it.cpu_ns / it.requests.len() as f64 / 1e3;
+    let (before, with) = (each(plain, &cpu), each(traced, &cpu));
+    let seen = with / before - 1.0;
+    let told = median(said.iter().filter_map(|it| it.0.cpu));
+    let part = |q: f64| {
+        move |it: &Round| {
+            let usual = it.requests.iter().filter(|it| !it.dear);
+            let mut ns: Vec<u64> = usual.map(|it| it.end - it.begin).collect();
+            ns.sort_unstable();
+            ns[(ns.len() as f64 * q) as usize] as f64 / 1e3
+        }
+    };
+    let (p50, p99) = (part(0.5), part(0.99));
+    let least = |of: &dyn Fn(&Said) -> f64| {
+        said.iter()
+            .map(|it| of(&it.0))
+            .fold(f64::INFINITY, f64::min)
+    };
+    let most = said.iter().map(|it| it.0.size).fold(0.0, f64::max);
+    let missing: u64 = said.iter().map(|it| it.1.abs_diff(it.0.items)).sum();
+    let asked: u64 = said.iter().map(|it| it.1).sum();
+    let items = match missing {
+        0 => format!("all {asked}"),
+        _ => format!("{missing} of {asked} missing or too many"),
+    };
+    let mut first: Vec<&str> = said.iter().map(|it| it.0.first.as_str()).collect();
+    first.dedup();
+    Row {
+        text: format!(
+            "{items} | {:.1} % | {most:.2} | {} | {before:.1} us | {:+.0} % | {:+.0} % | {:.1} us | {:.1} us | {:.1} us | {:.1} us | {:.1} us",
+            least(&|it| it.found) * 100.0,
+            first.join(", "),
+            seen * 100.0,
+            told * 100.0,
+            median(said.iter().map(|it| it.0.own_ns)) / 1e3,
+            each(plain, &p50),
+            each(traced, &p50),
+            each(plain, &p99),
+            each(traced, &p99),
+        ),
+        is_right,
+        is_good: (told - seen).abs() <= GOOD.1.max(GOOD.0 * seen),
+    }
+}
+
+/// What the tool says of the items of these requests.
+fn told(tool: &Path, trace: &Path, requests: &[Request]) -> Result<Said> {
+    let json = |command: &str| -> Result<Value> {
+        let mut run = shell::as_root(tool);
+        run.arg(command).arg(trace).args(["--format", "json"]);
+        Ok(serde_json::from_str(&shell::output(&mut run)?)?)
+    };
+    let (report, explained) = (json("report")?, json("explain")?);
+    let probe = &report["probes"][0];
+    let info: Value = serde_json::from_slice(&fs::read(trace.join("trace.json"))?)?;
+    let from = probe["slow"]["from_ns"].as_i64().unwrap_or(i64::MAX);
+    let origin = info["monotonic_ns"].as_u64().context("monotonic_ns")?;
+    let (mut slow, mut found) = (0, 0);
+    let mut next = 0;
+    for (begin, ns) in visits(trace)? {
+        let begin = begin + origin;
+        while requests.get(next).is_some_and(|it| it.end < begin) {
+            next += 1;
+        }
+        let request = requests.get(next).filter(|it| it.begin <= begin);
+        // Items of the warm-up are others.
+        let Some(request) = request.filter(|_| ns >= from) else {
+            continue;
+        };
+        slow += 1;
+        found += u64::from(request.dear);
+    }
+    let dear = requests.iter().filter(|it| it.dear).count().max(1) as f64;
+    let cause = &explained["probes"][0]["whole"]["gap"]["causes"][0];
+    let name = cause["function"]["name"].as_str();
+    let name = name.or(cause["function"]["module"].as_str());
+    Ok(Said {
+        items: probe["visits"].as_u64().unwrap_or(0),
+        found: found as f64 / dear,
+        size: f64::from(slow) / dear,
+        first: name
+            .or(cause["kind"].as_str())
+            .unwrap_or("nothing")
+            .to_owned(),
+        cpu: info["cost"]["target_cpu"].as_f64(),
+        own_ns: probe["own"]["all_ns"].as_f64().unwrap_or(f64::NAN),
+    })
+}
+
+/// Begin and net time of each visit, ns, in order of time.
+fn visits(trace: &Path) -> Result<Vec<(u64, i64)>> {
+    const SCRIPT: &str = "import duckdb, sys
+for row in duckdb.sql(f\"select begin_ns, coalesce(net_ns, end_ns - begin_ns) from '{sys.argv[1]}/visits/*.parquet' \
+where end_ns is not null order by begin_ns\").fetchall(): print(*row)";
+    let python = shell::tools_dir().join("venv/bin/python");
+    let mut command = Command::new(python);
+    command.args(["-c", SCRIPT]).arg(trace);
+    let text = shell::output(&mut command)?;
+    let line = |line: &str| -> Option<(u64, i64)> {
+        let (begin, ns) = line.split_once(' ')?;
+        // A visit may have begun before the trace.
+        Some((
+            begin.parse::<i64>().ok()?.max(0).cast_unsigned(),
+            ns.parse().ok()?,
+        ))
+    };
+    Ok(text.lines().filter_map(line).collect())
+}
+
+/// Requests for a time.
+fn ask_for(client: &mut dyn Client, time: Duration, draw: &mut Draw) -> Result<Vec<Request>> {
+    let start = Instant::now();
+    let mut requests = Vec::new();
+    while start.elapsed() < time {
+        let dear = draw.next() % DEAR == 0;
+        let begin = now();
+        client.ask(dear)?;
+        requests.push(Request {
+            begin,
+            end: now(),
+            dear,
+        });
+    }
+    Ok(requests)
+}
+
+fn now() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// CPU time of a process and its children, with all their threads, ns.
+fn cpu_ns(pid: u32) -> Result<f64> {
+    let mut sum = 0.0;
+    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let path = task?.path();
+        let read = |name: &str| fs::read_to_string(path.join(name)).unwrap_or_default();
+        let first = read("schedstat");
+        sum += first
+            .split(' ')
+            .next()
+            .and_then(|it| it.parse().ok())
+            .unwrap_or(0.0);
+        for child in read("children").split_whitespace() {
+            // It may have ended.
+            sum += cpu_ns(child.parse()?).unwrap_or(0.0);
+        }
+    }
+    Ok(sum)
+}
+
+/// Numbers by chance: xorshift64*.
+struct Draw(u64);
+
+impl Draw {
+    fn next(&mut self) -> u64 {
+        let mut x = self.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+        x ^= x >> 12;
+        x ^= x << 25;
+        x ^= x >> 27;
+        self.0 = x;
+        x.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33
+    }
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
