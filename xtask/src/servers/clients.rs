@@ -83,7 +83,7 @@ struct Http {
 }
 
 impl Http {
-    fn new(port: u16, usual: &'static str, dear: &'static str) -> Result<Box<dyn Client>> {
+    fn boxed(port: u16, usual: &'static str, dear: &'static str) -> Result<Box<dyn Client>> {
         let (stream, paths) = (connect(port)?, [usual, dear]);
         Ok(Box::new(Self { stream, paths }))
     }
@@ -91,17 +91,17 @@ impl Http {
 
 /// The dear path makes a regular expression go back again and again.
 pub fn apache(port: u16) -> Result<Box<dyn Client>> {
-    Http::new(port, "/page", "/xaaaaaaaaaaaaaaaa")
+    Http::boxed(port, "/page", "/xaaaaaaaaaaaaaaaa")
 }
 
 /// The same.
 pub fn haproxy(port: u16) -> Result<Box<dyn Client>> {
-    Http::new(port, "/page", "/xabcdefghijklmnopqrstuvwxyz")
+    Http::boxed(port, "/page", "/xabcdefghijklmnopqrstuvwxyz")
 }
 
 /// The same.
 pub fn go(port: u16) -> Result<Box<dyn Client>> {
-    Http::new(port, "/page", "/xaaaaaaaaaaaa")
+    Http::boxed(port, "/page", "/xaaaaaaaaaaaa")
 }
 
 impl Client for Http {

@@ -449,7 +449,7 @@ fn ask_for(client: &mut dyn Client, time: Duration, draw: &mut Draw) -> Result<V
     let start = Instant::now();
     let mut requests = Vec::new();
     while start.elapsed() < time {
-        let dear = draw.next() % DEAR == 0;
+        let dear = draw.next().is_multiple_of(DEAR);
         let begin = now();
         client.ask(dear)?;
         requests.push(Request {
