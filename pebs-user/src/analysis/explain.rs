@@ -553,8 +553,10 @@ impl Explaining<'_> {
             stand_ins: self.naming.names.by_kernel_entry(),
             complete: self.info.keep.is_none(),
         };
+        // Of time on the CPU there is nothing to split.
         let split = gap
             .as_ref()
+            .filter(|_| self.items.by == RankBy::Duration)
             .and_then(|_| contrast::on_and_off(&sums.slow, &sums.typical));
         let (kinds, only_slow) = if gap.is_some() && !candidates.is_empty() {
             (context.kinds(candidates), context.only_slow())

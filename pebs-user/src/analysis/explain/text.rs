@@ -217,12 +217,13 @@ pub(in crate::analysis) fn on_cpu(group: Option<&Group>, noun: &str, trace: &str
     let others = slow.others_up_to_ns.map_or_else(String::new, |ns| {
         format!(" (the others at most {})", time(ns as f64))
     });
+    let but = but_for(slow.between);
     let reasons = match cause(group, noun) {
         reasons if reasons.is_empty() => String::new(),
         reasons => format!(", {reasons}"),
     };
     format!(
-        "{} {} of {} there{others}{reasons}; see: pebs-trace explain {} --slow cpu",
+        "{} {}, {} of CPU time, set apart by a gap{but}{others}{reasons}; see: pebs-trace explain {} --slow cpu",
         toned(Tone::Strong, "slow on the CPU:"),
         plural(slow.items, noun),
         range(slow.from_ns, slow.to_ns),
