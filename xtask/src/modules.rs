@@ -44,8 +44,8 @@ const DIRECTIONS: &str = "
     cost: failure units files present pmu stream estimate store collect
     import: failure units binary pmu perf stream store correlate symbolize pipeline
     analysis: failure units rng ledger terminal present estimate store probe
-    export: failure terminal present estimate store analysis
-    html: units terminal estimate store analysis export
+    export: failure terminal present store analysis
+    html: units terminal store analysis export
     view: present store analysis
     selftest: failure units rng store analysis
     validate: failure units files rng terminal present pmu perf stream collect cost selftest

@@ -12,20 +12,25 @@
 //!   near the median, and a second population of items does not move it.
 //! * Quantiles are exact: the duration that a share of the items does not exceed, one of theirs.
 //!
+//! On request items are ranked by their time on the CPU instead ([`SlowBy`]). Where that has a gap of its own, and the
+//! items above it are not the slow ones, they are reported beside these ([`apart_on_cpu`]).
+//!
 //! Time of a function per item of a class is [`per_item`](super::pool::Pooled::per_item). Where only slow items were kept
 //! (`--keep`), those that were not kept take the place of the typical ones.
 
 mod gap;
 mod matching;
+mod slow_by;
 #[cfg(test)]
 mod tests;
 
 use self::gap::Gap;
 use self::matching::{MATCHED, Stratum};
+pub(crate) use self::slow_by::{RankBy, SlowBy};
 use super::pool::Quantity;
 use super::report::model::Quantiles;
 use super::report::{LossVisits, quantity};
-use crate::estimate::baseline::Rule;
+use crate::estimate::baseline::{MATERIAL, Rule};
 use crate::probe::spec::{End, Spec};
 use crate::store::run::RunInfo;
 use crate::store::schema::visit_flag;
@@ -111,6 +116,12 @@ impl NetOnCpu {
             _ => rank.own_ns.min(self.alone(rank.samples, probe)),
         };
         (active_ns - own).clamp(0, rank.ns.max(0))
+    }
+
+    /// Rank by net time on the CPU of a visit with this rank by duration; `None` if that time is unknown.
+    pub(crate) fn rank(&self, oncpu_ns: Option<i64>, rank: Rank, of: (u16, u32)) -> Option<Rank> {
+        let ns = self.net(oncpu_ns?, rank, of);
+        Some(Rank { ns, ..rank })
     }
 
     fn alone(&self, samples: u32, probe: u16) -> i64 {
@@ -371,6 +382,23 @@ impl Classes {
         let outer = high.saturating_add((high - low).saturating_mul(3));
         outer.max((self.quantiles.p50_ns as f64 * 1.5) as i64)
     }
+}
+
+/// The classes of items by their times on the CPU, if these have a gap of their own that matters: from the gap on, they
+/// are longer than the median by [`MATERIAL`] of the median duration at least.
+///
+/// A tail without a gap is no class of its own: there is always a slowest 1 %, which chance and the durations make.
+pub(crate) fn apart_on_cpu(by_duration: &Classes, on_cpu: Ranks) -> Option<Classes> {
+    let classes = on_cpu.close(None)?;
+    let limit = classes.limit.as_ref().filter(|it| it.rule == GAP)?;
+    let beyond = limit.from_ns - classes.quantiles.p50_ns;
+    let material = MATERIAL * by_duration.quantiles.p50_ns as f64;
+    (beyond as f64 >= material).then_some(classes)
+}
+
+/// Whether most items of either of two classes with these numbers of items are in both.
+pub(crate) const fn is_same(a: u64, b: u64, both: u64) -> bool {
+    2 * both >= a && 2 * both >= b
 }
 
 /// The duration that this share of items, at least one and sorted, does not exceed: one of theirs.

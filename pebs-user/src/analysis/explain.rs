@@ -43,12 +43,12 @@ use self::contrast::Naming;
 use self::groups::{GroupColumn, MACHINE, ProbeGroups, Section};
 use self::items::Items;
 use self::model::{
-    EXPLAIN_VERSION, Explanation, Group, Grouped, ItemReport, ProbeExplanation, Slow, Typical,
+    EXPLAIN_VERSION, Explanation, Gap, Group, Grouped, ItemReport, ProbeExplanation, Slow, Typical,
     TypicalRule,
 };
 pub(crate) use self::request::{ExplainError, ExplainOptions, ItemChoice, Unit};
 use self::sums::{ClassSums, GroupSums, Summing};
-use super::classes::{Class, never_ended};
+use super::classes::{Class, RankBy, never_ended};
 use super::counted;
 use super::report::model::OwnTimes;
 use super::report::names::Names;
@@ -70,11 +70,19 @@ pub(crate) fn explain(
     options: &ExplainOptions,
 ) -> Result<Explanation, ExplainError> {
     let group_by = columns(trace, options)?;
-    let items = read(trace, options)?;
-    let probes = 0..items.probes.len() as u16;
+    let mut items = read(trace, options)?;
+    if options.slow.is_some_and(|it| it.by == RankBy::CpuTime) {
+        if !trace.info.switches {
+            return Err(ExplainError::NoCpuTime {
+                trace: trace.dir.display().to_string(),
+            });
+        }
+        items.take_cpu_time();
+    }
+    let rule = options.slow.and_then(|it| it.rule);
     let mut sections = Vec::new();
-    let found: Vec<ProbeGroups> = probes
-        .map(|probe| groups::of_probe(probe, &items, &group_by, options.slow))
+    let found: Vec<ProbeGroups> = (0..items.probes.len() as u16)
+        .map(|probe| groups::of_probe(probe, &items, &group_by, rule))
         .map(|mut found| {
             sections.extend(found.whole.take());
             sections.append(&mut found.groups);
@@ -94,47 +102,7 @@ pub(crate) fn explain(
             }
         })
         .collect();
-    let mut summing = sum(trace, &items, &sections, (&timing, &candidates))?;
-    if trace.info.keep.is_some() {
-        kept::typical(trace, options.losses, &mut summing, timing.event)?;
-    }
-    let sums = &summing.sums;
-    let counted = counted::sum(trace, &summing)?;
-    let names = names(trace, sums)?;
-    let naming = Naming {
-        names: &names,
-        states: &summing.states,
-        probes: &trace.info.probes,
-    };
-    let explaining = Explaining {
-        wait_stacks: WaitStacks::read(trace, sums)?,
-        info: &trace.info,
-        items: &items,
-        timing: &timing,
-        naming,
-        top: options.top,
-        rows: &summing.rows,
-        threads: Threads {
-            names: &summing.actors,
-            items: &items,
-        },
-    };
-    let mut groups: Vec<(u16, Group)> = sections
-        .iter()
-        .zip(sums)
-        .zip(&counted)
-        .zip(&candidates)
-        .enumerate()
-        .map(|(done, (((section, sums), counted), candidates))| {
-            let (done, all) = (done as u64, sections.len() as u64);
-            trace.watch.report("ranking causes", done, all);
-            let mut group = explaining.group(section, sums, candidates);
-            group.counted_events = counted.rows(&trace.info.counted);
-            (section.probe, group)
-        })
-        .collect();
-    let gaps = groups.iter_mut().map(|(_, group)| group.gap.as_mut());
-    paths::divide(trace, &summing, &timing, gaps.collect())?;
+    let mut groups = explained(trace, options, (&items, &sections), (&timing, &candidates))?;
     let mut probes = Vec::new();
     for (probe, found) in (0..).zip(found) {
         let mut own: Vec<Group> = Vec::new();
@@ -157,6 +125,7 @@ pub(crate) fn explain(
             time_shared: shared.count() as u64,
             left_out: of.left_out,
             whole,
+            slow_on_cpu: None,
             grouped: found.grouping.map(|it| Grouped {
                 argument: it.argument,
                 part: it.part,
@@ -173,10 +142,19 @@ pub(crate) fn explain(
         .iter()
         .flat_map(|it| it.whole.iter().chain(&it.groups));
     notes.extend(runtimes::note(trace, all)?);
+    let unit = items.unit;
+    // Items that were not kept are not slow by duration, and have no details.
+    if options.slow.is_none()
+        && group_by.is_empty()
+        && trace.info.switches
+        && trace.info.keep.is_none()
+    {
+        explained_on_cpu(trace, options, (items, &sections), (&timing, &mut probes))?;
+    }
     Ok(Explanation {
         explain_version: EXPLAIN_VERSION,
         trace: trace.dir.display().to_string(),
-        unit: items.unit,
+        unit,
         event: timing.event.cloned(),
         event_resets: timing
             .event
@@ -189,6 +167,92 @@ pub(crate) fn explain(
         probes,
         notes,
     })
+}
+
+/// Explains the slow items of sections, in their order, with the probe of each.
+fn explained(
+    trace: &Trace,
+    options: &ExplainOptions,
+    (items, sections): (&Items, &[Section]),
+    (timing, candidates): (&Timing<'_>, &[Vec<u32>]),
+) -> Result<Vec<(u16, Group)>, ReadError> {
+    let mut summing = sum(trace, items, sections, (timing, candidates))?;
+    if trace.info.keep.is_some() {
+        kept::typical(trace, options.losses, &mut summing, timing.event)?;
+    }
+    let sums = &summing.sums;
+    let counted = counted::sum(trace, &summing)?;
+    let names = names(trace, sums)?;
+    let naming = Naming {
+        names: &names,
+        states: &summing.states,
+        probes: &trace.info.probes,
+    };
+    let explaining = Explaining {
+        wait_stacks: WaitStacks::read(trace, sums)?,
+        info: &trace.info,
+        items,
+        timing,
+        naming,
+        top: options.top,
+        rows: &summing.rows,
+        threads: Threads {
+            names: &summing.actors,
+            items,
+        },
+    };
+    let mut groups: Vec<(u16, Group)> = sections
+        .iter()
+        .zip(sums)
+        .zip(&counted)
+        .zip(candidates)
+        .enumerate()
+        .map(|(done, (((section, sums), counted), candidates))| {
+            let (done, all) = (done as u64, sections.len() as u64);
+            trace.watch.report("ranking causes", done, all);
+            let mut group = explaining.group(section, sums, candidates);
+            group.counted_events = counted.rows(&trace.info.counted);
+            (section.probe, group)
+        })
+        .collect();
+    let gaps = groups.iter_mut().map(|(_, group)| group.gap.as_mut());
+    paths::divide(trace, &summing, timing, gaps.collect())?;
+    Ok(groups)
+}
+
+/// Explains, for each probe, the items that are slow by their time on the CPU where those are not the slow ones.
+fn explained_on_cpu(
+    trace: &Trace,
+    options: &ExplainOptions,
+    (mut items, sections): (Items, &[Section]),
+    (timing, probes): (&Timing<'_>, &mut [ProbeExplanation]),
+) -> Result<(), ReadError> {
+    let of_probes = sections.iter().filter(|it| it.labels.is_empty());
+    let apart: Vec<Section> = of_probes.filter_map(|it| it.on_cpu(&items)).collect();
+    if apart.is_empty() {
+        return Ok(());
+    }
+    items.take_cpu_time();
+    let candidates = vec![Vec::new(); apart.len()];
+    for (probe, group) in explained(trace, options, (&items, &apart), (timing, &candidates))? {
+        let probe = &mut probes[usize::from(probe)];
+        let said = probe.whole.as_ref().and_then(|it| it.gap.as_ref());
+        let is_said = said
+            .zip(group.gap.as_ref())
+            .is_some_and(|(said, gap)| is_mostly_same(said, gap));
+        // Of items that never ended nothing is said.
+        if !is_said && said.is_some() {
+            probe.slow_on_cpu = Some(Box::new(group));
+        }
+    }
+    Ok(())
+}
+
+/// Whether most of one gap has the same cause as most of another.
+fn is_mostly_same(a: &Gap, b: &Gap) -> bool {
+    let [a, b] = [a, b].map(|it| it.causes.first().filter(|it| it.figures.share >= 0.5));
+    a.zip(b)
+        .is_some_and(|(a, b)| (a.kind, &a.function) == (b.kind, &b.function))
 }
 
 /// Probes of which slow items are said to have a function or a wait that no other item has.
@@ -239,6 +303,9 @@ pub(crate) fn explain_item(
     which: ItemChoice,
 ) -> Result<ItemReport, ExplainError> {
     let group_by = columns(trace, options)?;
+    if options.slow.is_some_and(|it| it.by == RankBy::CpuTime) {
+        return Err(ExplainError::OneByCpuTime);
+    }
     let items = read(trace, options)?;
     item::report(trace, options, &items, &group_by, which)
 }
@@ -486,8 +553,10 @@ impl Explaining<'_> {
             stand_ins: self.naming.names.by_kernel_entry(),
             complete: self.info.keep.is_none(),
         };
+        // Of time on the CPU there is nothing to split.
         let split = gap
             .as_ref()
+            .filter(|_| self.items.by == RankBy::Duration)
             .and_then(|_| contrast::on_and_off(&sums.slow, &sums.typical));
         let (kinds, only_slow) = if gap.is_some() && !candidates.is_empty() {
             (context.kinds(candidates), context.only_slow())
@@ -498,6 +567,7 @@ impl Explaining<'_> {
         let known = [switches, switches, faults];
         Group {
             labels: section.labels.clone(),
+            by: self.items.by,
             items: section.members.len() as u64,
             duration: section.summary.quantiles,
             because: if mostly_ended {

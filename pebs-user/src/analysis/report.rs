@@ -2,12 +2,15 @@
 //!
 //! The trace is read in streams, so that it may be larger than memory: visits once for their
 //! durations, once more for the classes that follow from these (typical, slow), then the functions
-//! and the waits of the visits of each class, then names. What is kept is twelve bytes a visit and
+//! and the waits of the visits of each class, then names. What is kept is twenty bytes a visit and
 //! 2 KiB a function.
 //!
 //! Slow and typical visits are defined in `crate::analysis::classes`. The time of a function per visit of a class is
 //! pooled over the class ([`crate::analysis::pool`]), so that visits shorter than the sample interval count as well.
 //! Waits are observed, not estimated; they count for the function in which the thread blocked.
+//!
+//! Visits that are slow on the CPU only are explained by `crate::analysis::explain`, which the report asks if times on the
+//! CPU have a gap of their own: then it takes as much memory.
 //!
 //! A trace without the details of every visit (`--keep`) has sums over all visits in `function_stats`; the visits that
 //! were not kept replace the typical ones: the sum over all less the kept ones.
@@ -51,6 +54,8 @@ use self::stats::Stats;
 use self::tally::Tally;
 use crate::analysis::classes::{NetOnCpu, Ranks};
 use crate::analysis::counted;
+use crate::analysis::explain::model::Group;
+use crate::analysis::explain::{ExplainError, ExplainOptions, Unit, explain};
 use crate::analysis::pool::Quantity;
 use crate::failure::Hint;
 pub(crate) use crate::present::{brief, human};
@@ -164,6 +169,9 @@ pub fn build(trace: &Trace, options: &ReportOptions) -> Result<Report, ReportErr
     for batch in WaitColumns::scan(trace)? {
         details.add_waits(&batch?)?;
     }
+    let apart = gathered.sections.iter();
+    let apart = apart.filter(|(_, section)| section.is_apart_on_cpu);
+    let apart: Vec<u16> = apart.map(|(probe, _)| probe).collect();
     let sections = gathered.sections.values_mut();
     let of_slow: Vec<u32> = sections
         .flat_map(|it| it.slow.pool.functions())
@@ -179,6 +187,11 @@ pub fn build(trace: &Trace, options: &ReportOptions) -> Result<Report, ReportErr
     let mut probes = ranking.probes(gathered.sections, drafts);
     Names::read(trace, &probes)?.fill(&mut probes);
     batches::fill(trace, options, &mut probes)?;
+    if trace.info.switches && trace.info.keep.is_none() {
+        for probe in probes.iter_mut().filter(|it| apart.contains(&it.probe_id)) {
+            probe.slow_on_cpu = slow_on_cpu(trace, options, probe.probe_id)?;
+        }
+    }
     Ok(Report {
         report_version: REPORT_VERSION,
         trace: trace.dir.display().to_string(),
@@ -189,6 +202,25 @@ pub fn build(trace: &Trace, options: &ReportOptions) -> Result<Report, ReportErr
         losses: losses(trace)?,
         run: trace.info.clone(),
     })
+}
+
+/// The visits of a probe that are slow on the CPU, as `explain` has them.
+fn slow_on_cpu(
+    trace: &Trace,
+    options: &ReportOptions,
+    probe: u16,
+) -> Result<Option<Box<Group>>, ReadError> {
+    let asked = ExplainOptions {
+        probe: Some(ProbeId(probe)),
+        unit: Some(Unit::Visit),
+        losses: options.losses,
+        ..ExplainOptions::default()
+    };
+    match explain(trace, &asked) {
+        Ok(mut it) => Ok(it.probes.pop().and_then(|it| it.slow_on_cpu)),
+        Err(ExplainError::Read(error)) => Err(error),
+        Err(_) => Ok(None),
+    }
 }
 
 fn check_probe(trace: &Trace, options: &ReportOptions) -> Result<(), ReportError> {
@@ -225,8 +257,9 @@ fn first_pass(trace: &Trace, options: &ReportOptions) -> Result<Slots<Tally>, Re
     let mut slots = Slots::new(&trace.info, options.probe, move || {
         Tally::new(ranks.clone())
     });
+    let net = NetOnCpu::of(&trace.info);
     for batch in tally::Visits::scan(trace)? {
-        tally::add(&batch?, options.losses, &mut slots)?;
+        tally::add(&batch?, (options.losses, &net), &mut slots)?;
     }
     Ok(slots)
 }

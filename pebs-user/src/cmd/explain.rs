@@ -7,11 +7,11 @@ use clap::ValueEnum;
 
 use super::progress::Progress;
 use super::{print_page, print_result};
+use crate::analysis::classes::SlowBy;
 use crate::analysis::explain::{
     ExplainError, ExplainOptions, ItemChoice, Unit, explain, explain_item, json, text,
 };
 use crate::analysis::report::LossVisits;
-use crate::estimate::baseline::Rule;
 use crate::failure::{Context as _, Result};
 use crate::store::reader::Trace;
 use crate::terminal;
@@ -37,9 +37,10 @@ pub struct ExplainArgs {
     /// Rule for slow items
     ///
     /// p99: the slowest 1 % of a group (p50 to p99.99); 3x: at least three times its median; 500us: at least this
-    /// time. Default: those above a gap in the durations, if there is one, else p99.
+    /// time. Default: those above a gap in the durations, if there is one, else p99. With cpu: before it (cpu:p99,
+    /// cpu:3x, cpu:500us), or cpu for the default rule: by time on the CPU, which then takes the place of durations.
     #[arg(short, long, value_name = "RULE")]
-    pub slow: Option<Rule>,
+    pub slow: Option<SlowBy>,
 
     /// Show one item: its time line, and its times beside those of its group
     ///

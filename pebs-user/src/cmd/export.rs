@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use super::progress::Progress;
 use super::result_file::{OnTerminal, ResultFile};
+use crate::analysis::classes::SlowBy;
 use crate::analysis::report::LossVisits;
-use crate::estimate::baseline::Rule;
 use crate::export::select::Selection;
 use crate::export::{Format, export};
 use crate::failure::Result;
@@ -34,9 +34,10 @@ pub struct ExportArgs {
     /// Export only slow items, by this rule
     ///
     /// p99: the slowest 1 % of the visits of a probe (p50 to p99.99); 3x: at least three times their median; 500us:
-    /// at least this time.
+    /// at least this time. cpu:p99, cpu:3x, cpu:500us: the same of their times on the CPU; cpu: those above a gap in
+    /// these, else cpu:p99.
     #[arg(long, value_name = "RULE")]
-    pub slow: Option<Rule>,
+    pub slow: Option<SlowBy>,
 
     /// Include visits that overlap a loss
     ///
@@ -108,8 +109,8 @@ mod tests {
         let args = parse("export t --to csv --slow 3x --all -o f --force");
         let args = args.unwrap_or_else(|error| panic!("{error}")).args;
         assert_eq!(
-            (args.to, args.slow),
-            (Format::Csv, Some(Rule::Multiple(3.0)))
+            (args.to, args.slow.map(|it| it.to_string())),
+            (Format::Csv, Some("3x".to_owned()))
         );
         assert!(args.all && args.result.force);
         assert!(parse("export t --to csv --slow 3x --item 4").is_err());

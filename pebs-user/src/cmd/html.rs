@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use super::progress::Progress;
 use super::result_file::{OnTerminal, ResultFile};
+use crate::analysis::classes::SlowBy;
 use crate::analysis::report::LossVisits;
-use crate::estimate::baseline::Rule;
 use crate::failure::Result;
 use crate::html;
 use crate::store::reader::Trace;
@@ -24,9 +24,10 @@ pub struct HtmlArgs {
     /// Rule for the first selection of slow items
     ///
     /// p99: the slowest 1 % of the visits of a probe (p50 to p99.99); 3x: at least three times their median; 500us:
-    /// at least this time. Default: as in the report.
+    /// at least this time. cpu:p99, cpu:3x, cpu:500us: the same of their times on the CPU; cpu: those above a gap in
+    /// these, else cpu:p99. Default: as in the report.
     #[arg(long, value_name = "RULE")]
-    pub slow: Option<Rule>,
+    pub slow: Option<SlowBy>,
 
     /// Count visits that overlap a loss, too
     ///

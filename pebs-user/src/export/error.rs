@@ -32,6 +32,11 @@ pub(crate) enum ExportError {
         /// The rule, and the longest duration.
         reason: String,
     },
+    /// Slow visits by time on the CPU were selected, and that is unknown.
+    #[error(
+        "cannot set visits of trace {trace} apart by time on the CPU: switches were not recorded"
+    )]
+    NoCpuTime { trace: String },
     /// Visits were selected, and all were left out.
     #[error("nothing to export of trace {trace}: {reason}")]
     Nothing {
@@ -57,6 +62,9 @@ impl Hint for ExportError {
             }
             Self::NoneSlow { .. } => {
                 Some("give a lower limit, such as --slow p90, or leave --slow out".to_owned())
+            }
+            Self::NoCpuTime { .. } => {
+                Some("record without --no-switches, or leave 'cpu' out of --slow".to_owned())
             }
             Self::Nothing { .. } => Some("--all takes visits that overlap a loss, too".to_owned()),
             Self::Write(error) => match error.kind() {

@@ -11,9 +11,11 @@ use hdrhistogram::Histogram;
 use rustc_hash::FxHashMap;
 
 use super::error::ExportError;
-use crate::analysis::classes::{Class, Classes, Ranks, Standing, Took};
+use crate::analysis::classes::{
+    Class, Classes, NetOnCpu, Rank, RankBy, Ranks, SlowBy, Standing, Took,
+};
+use crate::analysis::report::model::Quantiles;
 use crate::analysis::report::{LossVisits, human};
-use crate::estimate::baseline::Rule;
 use crate::store::reader::{ReadError, Trace};
 use crate::store::schema::visit_flag;
 use crate::store::view::{Select as _, View as _, columns};
@@ -28,7 +30,7 @@ const LONGEST_NS: u64 = 1 << 60;
 const NAMED: usize = 5;
 
 columns! {
-    struct Columns of visits { visit_id, item_id, probe_id, duration_ns, flags, samples, net_ns }
+    struct Columns of visits { visit_id, item_id, probe_id, duration_ns, oncpu_ns, flags, samples, net_ns }
 }
 
 /// Requested visits.
@@ -40,7 +42,7 @@ pub(crate) enum Selection {
     /// The visits of one item, whatever their flags.
     Item(u64),
     /// Visits that are slow by this rule among those of their probe.
-    Slow(Rule),
+    Slow(SlowBy),
 }
 
 /// Capacity of a format.
@@ -57,7 +59,7 @@ pub(crate) struct Request {
     /// Requested visits.
     pub selection: Selection,
     /// Rule for slow visits; `None`: that of the selection, else that of the report.
-    pub slow: Option<Rule>,
+    pub slow: Option<SlowBy>,
     /// Whether visits that overlap a loss count when classes are computed.
     pub losses: LossVisits,
     /// Whether such visits can be used.
@@ -94,6 +96,10 @@ pub(crate) struct Chosen {
     pub typical: VisitSet,
     /// Slow and typical classes of each probe's visits, by number.
     pub(crate) classes: BTreeMap<u16, Classes>,
+    /// What the classes are by.
+    pub(crate) ranker: Ranker,
+    /// Quantiles of the durations of each probe's visits, by number.
+    pub(crate) quantiles: BTreeMap<u16, Quantiles>,
     /// Durations of each probe's visits that are counted, by number.
     pub(crate) durations: BTreeMap<u16, Histogram<u64>>,
     /// Numbers of visits chosen and left out.
@@ -120,6 +126,23 @@ impl VisitSet {
     }
 }
 
+/// Ranks visits by duration or by time on the CPU.
+#[derive(Debug)]
+pub(crate) struct Ranker {
+    pub by: RankBy,
+    net: NetOnCpu,
+}
+
+impl Ranker {
+    /// Rank of a visit, given its rank by duration, its time on the CPU, probe and flags; `None` if unknown.
+    fn rank(&self, rank: Rank, oncpu_ns: Option<i64>, of: (u16, u32)) -> Option<Rank> {
+        match self.by {
+            RankBy::Duration => Some(rank),
+            RankBy::CpuTime => self.net.rank(oncpu_ns, rank, of),
+        }
+    }
+}
+
 /// One row of [`Columns`].
 #[derive(Clone, Copy)]
 struct Row {
@@ -127,6 +150,7 @@ struct Row {
     item: u64,
     probe: u16,
     took: Took,
+    oncpu_ns: Option<i64>,
     flags: u32,
     samples: u32,
 }
@@ -146,15 +170,25 @@ impl Row {
 /// # Errors
 /// If the trace can't be read, or nothing is chosen.
 pub(crate) fn choose(trace: &Trace, request: &Request) -> Result<Chosen, ExportError> {
+    let slow = match request.selection {
+        Selection::Slow(slow) => Some(slow),
+        Selection::All | Selection::Item(_) => request.slow,
+    };
+    let ranker = Ranker {
+        by: slow.map_or(RankBy::Duration, |it| it.by),
+        net: NetOnCpu::of(&trace.info),
+    };
+    if ranker.by == RankBy::CpuTime && !trace.info.switches {
+        let trace = trace.dir.display().to_string();
+        return Err(ExportError::NoCpuTime { trace });
+    }
     let Durations {
         durations,
         ranks,
+        by_duration,
         longest,
-    } = durations(trace, request.losses)?;
-    let rule = match request.selection {
-        Selection::Slow(rule) => Some(rule),
-        Selection::All | Selection::Item(_) => request.slow,
-    };
+    } = durations(trace, request.losses, &ranker)?;
+    let rule = slow.and_then(|it| it.rule);
     let mut chosen = Chosen {
         visits: VisitSet::default(),
         typical: VisitSet::default(),
@@ -162,9 +196,20 @@ pub(crate) fn choose(trace: &Trace, request: &Request) -> Result<Chosen, ExportE
             .into_iter()
             .filter_map(|(probe, ranks)| Some((probe, ranks.close(rule)?)))
             .collect(),
+        ranker,
+        quantiles: BTreeMap::new(),
         durations,
         account: Account::default(),
     };
+    let of_ranks = chosen
+        .classes
+        .iter()
+        .map(|(probe, it)| (*probe, it.quantiles));
+    chosen.quantiles = of_ranks.collect();
+    for (probe, ranks) in by_duration {
+        let quantiles = ranks.close(None).map(|it| (probe, it.quantiles));
+        chosen.quantiles.extend(quantiles);
+    }
     let mut sieve = Sieve::new(request.bound);
     each(trace, |row| chosen.consider(row, request, &mut sieve))?;
     chosen.account.chosen = sieve.settle(&mut chosen.visits);
@@ -206,6 +251,7 @@ fn refusal(
         Selection::Slow(rule) => ExportError::NoneSlow {
             trace: dir(),
             reason: match longest.first() {
+                Some(_) if rule.by == RankBy::CpuTime => format!("none is by {rule}"),
                 Some((ns, _)) => {
                     let longest = human::time(*ns as f64);
                     format!("none is by {rule}, the longest took {longest}")
@@ -218,13 +264,28 @@ fn refusal(
 }
 
 impl Chosen {
+    /// The class of a visit with this standing, time on the CPU, probe and flags; `None` if it is in none.
+    pub(crate) fn class(
+        &self,
+        standing: Standing,
+        oncpu_ns: Option<i64>,
+        of: (u16, u32),
+    ) -> Option<Class> {
+        let Standing::Counted(rank) = standing else {
+            return None;
+        };
+        let rank = self.ranker.rank(rank, oncpu_ns, of)?;
+        self.classes.get(&of.0).map(|it| it.of(rank))
+    }
+
     fn consider(&mut self, row: Row, request: &Request, sieve: &mut Sieve) {
         self.account.all += 1;
         // A visit that overlaps a loss is in no class, but has a duration.
-        let class = match row.standing(LossVisits::Include) {
-            Standing::Counted(rank) => self.classes.get(&row.probe).map(|it| it.of(rank)),
-            _ => None,
-        };
+        let class = self.class(
+            row.standing(LossVisits::Include),
+            row.oncpu_ns,
+            (row.probe, row.flags),
+        );
         let slow = class == Some(Class::Slow);
         let condensed = row.flags & visit_flag::CONDENSED != 0;
         let whole = request.losses == LossVisits::Include || !row.overlaps_loss();
@@ -340,12 +401,14 @@ struct Durations {
     /// For bars.
     durations: BTreeMap<u16, Histogram<u64>>,
     ranks: BTreeMap<u16, Ranks>,
+    /// By duration, where `ranks` are not.
+    by_duration: BTreeMap<u16, Ranks>,
     /// The longest with their items, longest first.
     longest: Vec<(i64, u64)>,
 }
 
 /// Durations of each probe's visits that are whole.
-fn durations(trace: &Trace, losses: LossVisits) -> Result<Durations, ReadError> {
+fn durations(trace: &Trace, losses: LossVisits, ranker: &Ranker) -> Result<Durations, ReadError> {
     let known: Vec<u16> = trace.info.probes.iter().map(|probe| probe.id.0).collect();
     let mut found = Durations::default();
     each(trace, |row| {
@@ -356,8 +419,16 @@ fn durations(trace: &Trace, losses: LossVisits) -> Result<Durations, ReadError> 
         if !known.contains(&row.probe) {
             return;
         }
-        let ranks = found.ranks.entry(row.probe);
-        ranks.or_insert_with(|| Ranks::of(&trace.info)).add(rank);
+        let add = |ranks: &mut BTreeMap<u16, Ranks>, rank| {
+            let ranks = ranks.entry(row.probe);
+            ranks.or_insert_with(|| Ranks::of(&trace.info)).add(rank);
+        };
+        if let Some(rank) = ranker.rank(rank, row.oncpu_ns, (row.probe, row.flags)) {
+            add(&mut found.ranks, rank);
+        }
+        if ranker.by == RankBy::CpuTime {
+            add(&mut found.by_duration, rank);
+        }
         let Durations {
             durations, longest, ..
         } = &mut found;
@@ -401,6 +472,7 @@ fn rows(batch: &RecordBatch, take: &mut impl FnMut(Row)) -> Result<(), ReadError
                 net_ns: visits.net_ns.get(row),
                 samples: visits.samples[row],
             },
+            oncpu_ns: visits.oncpu_ns.get(row),
             flags: visits.flags[row],
             samples: visits.samples[row],
         });
@@ -417,6 +489,7 @@ mod tests {
             visit,
             item: visit,
             probe: 0,
+            oncpu_ns: None,
             took: Took {
                 duration_ns: Some(visit as i64),
                 net_ns: None,

@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use super::flame::Flame;
-use crate::analysis::classes::{Class, Standing};
+use crate::analysis::classes::{Class, RankBy, Standing};
 use crate::analysis::counted;
 use crate::analysis::report::LossVisits;
 use crate::analysis::stages::passages;
@@ -60,6 +60,8 @@ pub(super) struct Page {
 struct ProbeData {
     label: String,
     slow_from: Option<i64>,
+    /// Whether that is time on the CPU.
+    slow_on_cpu: bool,
     visits: u64,
     p50: i64,
     p99: i64,
@@ -334,11 +336,12 @@ impl ProbeData {
             }
         }
         let limit = classes.and_then(|it| it.limit.as_ref());
-        let quantiles = classes.map(|it| it.quantiles);
+        let quantiles = chosen.quantiles.get(&probe);
         Self {
             label: shown(&labels.label(probe)).into_owned(),
             slow_from: limit.map(|limit| limit.from_ns),
-            visits: classes.map_or(0, |it| it.items),
+            slow_on_cpu: chosen.ranker.by == RankBy::CpuTime,
+            visits: durations.map_or(0, |it| it.len()),
             p50: quantiles.map_or(0, |it| it.p50_ns),
             p99: quantiles.map_or(0, |it| it.p99_ns),
             max: quantiles.map_or(0, |it| it.max_ns),
@@ -351,12 +354,10 @@ impl Columns {
     fn of(visits: &[Visit], chosen: &Chosen, probes: &[u16], losses: LossVisits) -> Self {
         let mut columns = Self::default();
         for visit in visits {
-            let class = match Standing::of(visit.took(), visit.flags, losses) {
-                Standing::Counted(rank) => {
-                    chosen.classes.get(&visit.probe_id.0).map(|it| it.of(rank))
-                }
-                _ => None,
-            };
+            let standing = Standing::of(visit.took(), visit.flags, losses);
+            let counted = matches!(standing, Standing::Counted(_));
+            let of = (visit.probe_id.0, visit.flags);
+            let class = chosen.class(standing, visit.oncpu_ns, of);
             let text = |value: &Option<_>| {
                 let value = value.as_ref().map(arg_text);
                 value.map(|value| shown(&value).into_owned())
@@ -374,7 +375,8 @@ impl Columns {
             columns.slow.push(u8::from(class == Some(Class::Slow)));
             let typical = class == Some(Class::Typical);
             columns.typical.push(u8::from(typical));
-            columns.counted.push(u8::from(class.is_some()));
+            let in_probe = chosen.classes.contains_key(&of.0);
+            columns.counted.push(u8::from(counted && in_probe));
             columns.args.push(visit.args.iter().map(text).collect());
         }
         columns

@@ -17,9 +17,9 @@ use std::io::{self, Write};
 
 use askama::Template;
 
+use crate::analysis::classes::SlowBy;
 use crate::analysis::report::human::{count, plural};
 use crate::analysis::report::{LossVisits, ReportOptions, build, text};
-use crate::estimate::baseline::Rule;
 use crate::export::error::ExportError;
 use crate::export::select::{Account, Bound, Request, Selection, choose};
 use crate::store::reader::Trace;
@@ -50,7 +50,7 @@ struct View<'a> {
 /// If the trace can't be read, has no visits, or `out` fails.
 pub(crate) fn write(
     trace: &Trace,
-    slow: Option<Rule>,
+    slow: Option<SlowBy>,
     losses: LossVisits,
     out: &mut dyn Write,
 ) -> Result<String, ExportError> {

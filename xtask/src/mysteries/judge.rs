@@ -311,7 +311,8 @@ pub fn judge(it: &Mystery, truth: &Truth, explanation: &Value) -> Result<Verdict
         ranked,
     };
     if it.cause == Cause::Nothing {
-        let named = answers.iter().filter_map(|rows| rows.first()).any(is_named);
+        let named = answers.iter().filter_map(|rows| rows.first()).any(is_named)
+            || on_cpu(explanation)?.first().is_some_and(is_named);
         return Ok(verdict(
             if named {
                 Outcome::Named
@@ -380,11 +381,21 @@ fn place(it: &Mystery, answers: &[Vec<Row>]) -> Option<usize> {
 
 /// All items of the probe that has most.
 fn whole(explanation: &Value) -> Result<&Value> {
+    Ok(&largest(explanation)?["whole"])
+}
+
+/// The causes in its second sentence: of the items that are slow on the CPU; empty if it has none.
+fn on_cpu(explanation: &Value) -> Result<Vec<Row>> {
+    rows(&largest(explanation)?["slow_on_cpu"]["gap"]["causes"])
+}
+
+/// The probe that has most items.
+fn largest(explanation: &Value) -> Result<&Value> {
     let probes = explanation["probes"]
         .as_array()
         .context("an explanation without probes")?;
     let most = probes.iter().max_by_key(|it| it["items"].as_u64());
-    Ok(&most.context("an explanation of no probe")?["whole"])
+    most.context("an explanation of no probe")
 }
 
 /// Whether a reader would take this for the cause. That a thread had no CPU, or was interrupted, is true on any machine.
@@ -514,6 +525,10 @@ mod tests {
             Outcome::Quiet
         );
         assert_eq!(outcome(&it, &[]), Outcome::Quiet);
+        let mut second = explanation(&[]);
+        second["probes"][0]["slow_on_cpu"]["gap"]["causes"] = json!([function(0.9)]);
+        let judged = judge(&it, &truth(), &second).unwrap().outcome;
+        assert_eq!(judged, Outcome::Named);
     }
 
     /// With several kinds of slow items, the first cause of each is an answer: a kind that had no CPU needs no answer,

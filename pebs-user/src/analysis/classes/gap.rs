@@ -8,10 +8,17 @@
 //! a gap counts if that is below [`CHANCE`], and if it is wide enough to matter, [`MIN_RATIO`].
 //! One outlier above a long tail is no gap: its weight k is 1.
 //!
-//! A few strays in a gap don't hide it: with m of them it is m + 1 spacings, whose sum has a gamma distribution. "A
-//! few" means at most one for each [`SLOW_A_STRAY`] items above the gap. They must also be sparser than these
-//! ([`THINNER`]): a uniformly thin tail far above all others has no gap. Strays that are as close to the slow items as
-//! these to each other ([`NEAR`]) are slow.
+//! Between two clusters of durations there are few items, not always none: a gap may have strays, at most one for each
+//! [`SLOW_A_STRAY`] items above it. With m of them it is m + 1 spacings, whose sum has a gamma distribution. They must
+//! be sparser than the items above them ([`THINNER`]) and than the items below: a uniformly thin tail far above all
+//! others has no gap, and a gap does not end within a thin tail. Where the clusters end and the gap begins is what makes
+//! the distances in them most likely ([`most_likely`]); a gap whose strays crowd below the slow items is the lower end of
+//! their own distribution, and none.
+//!
+//! Slow items may be several clusters, and the most significant gap may be the one below a few very long ones. So the
+//! rest is searched again without them. A cluster there is slow as well if it begins at [`AS_LONG`] times the median of
+//! all or above, and matters beside those above it: it is at least as many items, or at least [`AS_MUCH`] of their time
+//! beyond the median. So six preempted items of 0.1 ms are not added to forty of 1 ms.
 //!
 //! *Assumption*: durations are independent. They need not be Pareto: the mean is taken from the
 //! upper half of the durations themselves.
@@ -28,15 +35,25 @@ const MAX_PART: u64 = 10;
 const MAX_PART_OF_FEW: u64 = 4;
 const FEW: u64 = 40;
 
-/// Items above a gap for each stray in it.
-const SLOW_A_STRAY: u64 = 10;
+/// Items above a gap for each stray in it. With fewer, the edges of a large cluster pass for a gap; with more, forty
+/// preempted items hide eighty slow ones.
+const SLOW_A_STRAY: u64 = 3;
 
-/// Least ratio of the strays' mean spacing to that of the lower half of the items above the gap.
+/// Least ratio of the mean spacing in a gap with strays to that of the lower half of the items above it, and of that in
+/// any gap to that of the items just below.
 const THINNER: f64 = 2.0;
 
-/// Distance of a stray that is still one of the slow items, in mean distances of these in the lower half: chance puts one
-/// of a hundred farther away.
-const NEAR: f64 = 4.6;
+/// Least number of items below a gap that show how dense they are.
+const BELOW: u64 = 4;
+
+/// Least ratio to the median of the items of a further cluster, below the one that the most significant gap sets apart.
+const AS_LONG: f64 = 2.0;
+
+/// Least time beyond the median of a further cluster of fewer items than there are above it, as a part of theirs.
+const AS_MUCH: f64 = 0.1;
+
+/// Standard deviations by which the mean place of strays may be above the middle of the gap.
+const CROWDED: f64 = 3.0;
 
 /// A gap below the slow items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,21 +73,58 @@ struct Step {
     spacings: f64,
 }
 
-/// Finds the most significant gap in the tail; `None` if there is none beyond chance.
+/// Finds the gap in the tail that sets slow items apart; `None` if there is none beyond chance.
 ///
 /// `descending` are durations, longest first, each with the number of items that have it (at the resolution of the
-/// counts); `items` is the total number. Cost: O(n log n) for n different durations, 24 bytes for each.
+/// counts); `items` is the total number. Cost: O(n log n) for n different durations, 40 bytes for each.
 pub(super) fn find(descending: impl Iterator<Item = (u64, u64)>, items: u64) -> Option<Gap> {
-    let part = if items < FEW {
-        MAX_PART_OF_FEW
-    } else {
-        MAX_PART
+    let all: Vec<(u64, u64)> = descending.collect();
+    let mut found = most_significant(&all, items)?;
+    let mut passed = 0;
+    let median = all.iter().find(|(_, count)| {
+        passed += count;
+        passed > items / 2
+    })?;
+    let median = median.0 as f64;
+    // Number of steps and of items above a limit, and their time beyond the median.
+    let above = |from: u64| {
+        let steps = all.partition_point(|it| it.0 >= from);
+        let slow = &all[..steps];
+        let beyond = slow.iter().map(|it| (it.0 as f64 - median) * it.1 as f64);
+        let items: u64 = slow.iter().map(|it| it.1).sum();
+        (steps, items, beyond.sum::<f64>())
     };
-    let steps = upper_half(descending, items);
+    loop {
+        let (steps, slow, beyond) = above(found.from);
+        let Some(next) = most_significant(&all[steps..], items - slow) else {
+            return Some(found);
+        };
+        let (_, with, beyond_with) = above(next.from);
+        let matters = with >= 2 * slow || beyond_with >= (1.0 + AS_MUCH) * beyond;
+        if (next.from as f64) < AS_LONG * median || with > most_slow(items) || !matters {
+            return Some(found);
+        }
+        found = next;
+    }
+}
+
+/// The largest number of items that can be slow.
+const fn most_slow(items: u64) -> u64 {
+    items
+        / if items < FEW {
+            MAX_PART_OF_FEW
+        } else {
+            MAX_PART
+        }
+}
+
+/// Finds the most significant gap in the tail, which may be below any of several clusters.
+fn most_significant(descending: &[(u64, u64)], items: u64) -> Option<Gap> {
+    let steps = upper_half(descending.iter().copied(), items);
     let last = steps.last()?;
-    let (mut candidates, mut best) = (0_u32, None::<(f64, usize, usize)>);
+    let (mut candidates, mut best) = (0_u32, None::<(f64, Gap)>);
     for (above, from) in steps.iter().enumerate() {
-        if from.upto > items / part {
+        if from.upto > most_slow(items) {
             break;
         }
         let half = &steps[steps.partition_point(|it| it.upto < from.upto / 2)];
@@ -92,16 +146,18 @@ pub(super) fn find(descending: impl Iterator<Item = (u64, u64)>, items: u64) -> 
                     mean = mean.max(THINNER * own_mean);
                 }
                 let chance = ln_chance(strays, spacing / mean);
-                if best.is_none_or(|(least, ..)| chance < least) {
-                    best = Some((chance, above, above + 1 + between));
+                if best.is_none_or(|(least, _)| chance < least)
+                    && let Some(gap) = cut(&steps, above, above + 1 + between)
+                {
+                    best = Some((chance, gap));
                 }
             }
             // With many strays one more or less makes no difference.
             between += 1 + between / 16;
         }
     }
-    let (chance, above, below) = best?;
-    (f64::from(candidates).ln() + chance < CHANCE.ln()).then(|| cut(&steps, above, below))
+    let (chance, gap) = best?;
+    (f64::from(candidates).ln() + chance < CHANCE.ln()).then_some(gap)
 }
 
 /// The steps down to the median.
@@ -147,34 +203,70 @@ fn ln_chance(strays: u64, sum: f64) -> f64 {
     }
 }
 
-/// Chooses the limit between two clusters of durations, given the last step above a gap and the first below: above the
-/// widest spacing between them if that alone would be a gap ([`MIN_RATIO`]), else above the strays. Of these, those that
-/// are no farther from the slow items than the slow items from each other are slow: they are that cluster's end.
-fn cut(steps: &[Step], above: usize, below: usize) -> Gap {
-    let widest = steps[above..=below]
-        .windows(2)
-        .max_by(|a, b| ln_ratio(&a[0], &a[1]).total_cmp(&ln_ratio(&b[0], &b[1])));
-    if let Some([from, below]) = widest
-        && ln_ratio(from, below) >= MIN_RATIO.ln()
-    {
-        return Gap {
-            from: from.duration,
+/// Chooses the limit between two clusters of durations, given a step above a gap and one below; `None`: there are not two
+/// clusters with a gap between them.
+///
+/// The limit is above the widest spacing between them if that alone would be a gap ([`MIN_RATIO`]), else where the items
+/// begin to be dense.
+fn cut(steps: &[Step], above: usize, below: usize) -> Option<Gap> {
+    let strays = |above: usize, below: usize| steps[below - 1].upto - steps[above].upto;
+    let number = strays(above, below);
+    let low = &steps[below];
+    let next = steps.partition_point(|it| it.upto < low.upto + BELOW.max(number + 1));
+    let next = next.min(steps.len() - 1);
+    let wide = ln_ratio(&steps[above], low) / (number + 1) as f64;
+    if wide < THINNER * mean_spacing(low, &steps[next]) {
+        return None;
+    }
+    let widest = (above..below).max_by(|a, b| {
+        let spacing = |at: usize| ln_ratio(&steps[at], &steps[at + 1]);
+        spacing(*a).total_cmp(&spacing(*b))
+    })?;
+    if ln_ratio(&steps[widest], &steps[widest + 1]) >= MIN_RATIO.ln() {
+        return Some(Gap {
+            from: steps[widest].duration,
             strays: 0,
-        };
+        });
     }
-    let first = &steps[above];
-    let half = &steps[steps
-        .partition_point(|it| it.upto < first.upto / 2)
-        .min(above)];
-    let apart = ln_ratio(half, first) / (first.upto - half.upto).max(1) as f64;
-    let mut last = above;
-    while last + 1 < below && ln_ratio(&steps[last], &steps[last + 1]) <= NEAR * apart {
-        last += 1;
-    }
-    Gap {
-        from: steps[last].duration,
-        strays: steps[below - 1].upto - steps[last].upto,
-    }
+    let middle = steps.partition_point(|it| it.upto < steps[above].upto / 2);
+    let above = most_likely(steps, (middle.min(above), below), above..below)?;
+    let below = most_likely(steps, (above, next), above + 1..below + 1)?;
+    let gap = ln_ratio(&steps[above], &steps[below]);
+    let number = strays(above, below);
+    let places = (above + 1..below).map(|at| {
+        let same = (steps[at].upto - steps[at - 1].upto) as f64;
+        same * ln_ratio(&steps[above], &steps[at]) / gap
+    });
+    // Of places that are uniform in 0..1 the variance is 1/12.
+    let crowded = 0.5 - CROWDED * (number.max(1) as f64 * 12.0).sqrt().recip();
+    let is_edge = number > 0 && places.sum::<f64>() / (number as f64) < crowded;
+    (gap >= MIN_RATIO.ln() && !is_edge).then(|| Gap {
+        from: steps[above].duration,
+        strays: number,
+    })
+}
+
+/// The step, of these, at which a change of density is most likely, between two steps.
+///
+/// Spacings on either side are taken as exponential with a mean of their own, of which the likelihood is the product of
+/// exp(-1) / mean over the items.
+fn most_likely(
+    steps: &[Step],
+    (first, last): (usize, usize),
+    within: std::ops::Range<usize>,
+) -> Option<usize> {
+    let side = |from: usize, to: usize| {
+        let (from, to) = (&steps[from], &steps[to]);
+        // Equal durations are at least a billionth apart.
+        -((to.upto - from.upto) as f64) * mean_spacing(from, to).max(1e-9).ln()
+    };
+    let likelihood = |at: usize| side(first, at) + side(at, last);
+    within.max_by(|a, b| likelihood(*a).total_cmp(&likelihood(*b)))
+}
+
+/// Mean spacing of the items from one step to another below it.
+fn mean_spacing(from: &Step, to: &Step) -> f64 {
+    ln_ratio(from, to) / (to.upto - from.upto).max(1) as f64
 }
 
 #[cfg(test)]
@@ -256,7 +348,7 @@ mod tests {
         );
         assert_eq!(with(&[160_000, 170_000, 560_000]), Some((560_000, 0)));
         // As many as that are no strays.
-        let many: Vec<u64> = (0..40).map(|i| 140_000 + i * 16_500).collect();
+        let many: Vec<u64> = (0..80).map(|i| 140_000 + i * 8_250).collect();
         assert_eq!(with(&many), None);
     }
 
@@ -288,6 +380,101 @@ mod tests {
             gap(&all, all.len() as u64).is_some_and(|it| it.strays > 0)
         });
         assert!(found.count() <= 1);
+    }
+
+    /// Items of about 100 us: these parts of them wait for 30 us to 2 ms, and this many others take 2 to 4 ms.
+    fn waits_below(items: usize, slow: u64, waiting: f64, rng: &mut SplitMix64) -> Vec<u64> {
+        let mut all: Vec<u64> = (0..items)
+            .map(|_| {
+                let wait = if unit(rng) < waiting {
+                    30_000.0 * 70_f64.powf(unit(rng))
+                } else {
+                    0.0
+                };
+                (normal(100_000.0, 0.3, rng) + wait) as u64
+            })
+            .collect();
+        all.extend((0..slow).map(|_| 2_000_000 + (2e6 * unit(rng)) as u64));
+        all
+    }
+
+    /// A log-normal duration.
+    fn normal(median: f64, sigma: f64, rng: &mut SplitMix64) -> f64 {
+        let radius = (-2.0 * unit(rng).ln()).sqrt();
+        median * (sigma * radius * (std::f64::consts::TAU * unit(rng)).cos()).exp()
+    }
+
+    /// Slow items above a thin tail of waits are a cluster, whatever the number of strays: most of what is called slow
+    /// is, in nearly every draw.
+    #[test]
+    fn cluster_above_waits() {
+        let mut rng = SplitMix64::new(1);
+        let mut found = 0;
+        for _ in 0..50 {
+            let all = waits_below(20_000, 76, 0.003, &mut rng);
+            let slow = search(all).filter(|(slow, _)| (74..=85).contains(slow));
+            found += u32::from(slow.is_some());
+        }
+        assert!(found >= 42, "{found}");
+    }
+
+    /// Of two clusters of slow items both are slow, also where the longer ones are set apart by far more.
+    #[test]
+    fn several_clusters() {
+        let mut rng = SplitMix64::new(2);
+        for (near, far, times) in [(100, 20, 100.0), (30, 30, 50.0), (40, 5, 1000.0)] {
+            let mut all: Vec<u64> = (0..10_000)
+                .map(|_| normal(100_000.0, 0.2, &mut rng) as u64)
+                .collect();
+            all.extend((0..near).map(|_| normal(500_000.0, 0.1, &mut rng) as u64));
+            all.extend((0..far).map(|_| normal(100_000.0 * times, 0.3, &mut rng) as u64));
+            let (slow, _) = search(all).unwrap();
+            assert!(
+                (near + far - 3..=near + far).contains(&slow),
+                "{near} {far}: {slow}"
+            );
+        }
+    }
+
+    /// A second population that takes little more than the others is not slow beside one that takes far more.
+    #[test]
+    fn little_longer() {
+        let mut rng = SplitMix64::new(3);
+        let mut all: Vec<u64> = (0..20_000)
+            .map(|_| normal(100_000.0, 0.05, &mut rng) as u64)
+            .collect();
+        all.extend((0..200).map(|_| normal(180_000.0, 0.03, &mut rng) as u64));
+        all.extend((0..20).map(|_| normal(3e7, 0.2, &mut rng) as u64));
+        assert_eq!(search(all).unwrap().0, 20);
+    }
+
+    /// Distributions with one mode have no gap, whatever their tail: at most one of a thousand.
+    #[test]
+    fn one_mode_has_none() {
+        let mut rng = SplitMix64::new(4);
+        let found = (0..1_000).filter(|draw| {
+            let all = (0..1_000).map(|_| match draw % 4 {
+                0 => normal(100_000.0, 0.2, &mut rng),
+                1 => normal(100_000.0, 1.0, &mut rng),
+                2 => 10_000.0 - 100_000.0 * unit(&mut rng).ln(),
+                _ => 100_000.0 * unit(&mut rng).powf(-0.7),
+            });
+            let all = all.map(|ns| ns as u64).collect();
+            search(all).is_some()
+        });
+        assert!(found.count() <= 1);
+    }
+
+    /// A few preempted items do not join many that take far longer.
+    #[test]
+    fn few_below_many() {
+        let bulk = (0..20_000_u64).map(|i| 4_000 + i % 1_500);
+        let slow = (0..40).map(|i| 800_000 + i * 10_000);
+        let all: Vec<u64> = bulk
+            .chain([12_000, 30_000, 41_000, 70_000, 90_000, 113_000])
+            .chain(slow)
+            .collect();
+        assert_eq!(search(all), Some((40, 800_000)));
     }
 
     /// Two slow ones of ten: the paper's sample application.

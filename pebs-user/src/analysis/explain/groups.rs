@@ -7,7 +7,7 @@ use super::columns::{NULL, Values, show_number};
 use super::items::Items;
 use super::model::{ComparedGroup, Label, SplitTest};
 use super::stump::{self, Grouping};
-use crate::analysis::classes::{Class, Classes};
+use crate::analysis::classes::{Class, Classes, Rank, apart_on_cpu, is_same};
 use crate::estimate::baseline::Rule;
 
 /// Groups that are explained.
@@ -48,6 +48,31 @@ impl Section {
         })
     }
 
+    /// The same group by time on the CPU, if that sets apart other items than durations do; `None`: it does not, or is
+    /// unknown of some.
+    pub(in crate::analysis) fn on_cpu(&self, items: &Items) -> Option<Self> {
+        let rank = |member: &u32| {
+            let item = &items.all[*member as usize];
+            let ns = item.active_ns?;
+            Some(Rank { ns, ..item.rank() })
+        };
+        let all: Vec<Rank> = self.members.iter().map(rank).collect::<Option<_>>()?;
+        let mut ranks = items.ranks.clone();
+        all.iter().for_each(|it| ranks.add(*it));
+        let summary = apart_on_cpu(&self.summary, ranks)?;
+        let classes: Vec<Class> = all.iter().map(|it| summary.of(*it)).collect();
+        let pairs = classes.iter().zip(&self.classes);
+        let both = pairs.filter(|it| *it == (&Class::Slow, &Class::Slow));
+        let is_known = is_same(summary.slow, self.summary.slow, both.count() as u64);
+        (!is_known).then(|| Self {
+            probe: self.probe,
+            labels: Vec::new(),
+            members: self.members.clone(),
+            classes,
+            summary,
+        })
+    }
+
     pub(in crate::analysis) fn slow(&self) -> impl Iterator<Item = u32> + '_ {
         let pairs = self.members.iter().zip(&self.classes);
         pairs
@@ -84,7 +109,7 @@ pub(in crate::analysis) fn of_probe(
 ) -> ProbeGroups {
     let all = items.all.iter().enumerate();
     let members: Vec<u32> = all
-        .filter(|(_, item)| item.probe == probe)
+        .filter(|(_, item)| item.probe == probe && items.has_latency(item))
         .map(|(index, _)| index as u32)
         .collect();
     let mut found = ProbeGroups {

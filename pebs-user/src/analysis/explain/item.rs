@@ -291,7 +291,12 @@ fn group_of(
     let members = (0..items.all.len() as u32)
         .filter(|&it| items.all[it as usize].probe == item.probe && like(it));
     let members = members.collect();
-    Section::new((item.probe, labels), members, items, options.slow)
+    Section::new(
+        (item.probe, labels),
+        members,
+        items,
+        options.slow.and_then(|it| it.rule),
+    )
 }
 
 /// A visit of the item, or one that lies within it.

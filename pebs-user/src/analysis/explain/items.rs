@@ -21,7 +21,7 @@ use super::interrupts_and_faults::Times;
 use super::model::LeftOut;
 use super::sums::Key;
 use crate::analysis::batches::Share;
-use crate::analysis::classes::{Rank, Ranks};
+use crate::analysis::classes::{Rank, RankBy, Ranks};
 use crate::store::schema::visit_flag;
 
 /// No item, where the index of one is expected.
@@ -126,6 +126,8 @@ pub(in crate::analysis) struct ProbeItems {
 pub(in crate::analysis) struct Items {
     /// Unit of an item.
     pub unit: Unit,
+    /// What latencies are: durations, unless [`Items::take_cpu_time`] was called.
+    pub by: RankBy,
     pub probes: Vec<ProbeItems>,
     /// Empty ranks for these items.
     pub ranks: Ranks,
@@ -161,6 +163,23 @@ impl Items {
         let alone = std::iter::successors((own != NONE).then_some(own), up);
         let shared = self.shared.get(&visit_id).into_iter().flatten().copied();
         shared.chain(alone.map(|item| (item, Share::WHOLE)))
+    }
+
+    /// Makes the time on the CPU of each item its latency, without waits.
+    pub(in crate::analysis) fn take_cpu_time(&mut self) {
+        self.by = RankBy::CpuTime;
+        self.handovers.clear();
+        for item in &mut self.all {
+            if let Some(active) = item.active_ns {
+                item.latency_ns = active + item.own_ns;
+                item.idle_ns = 0;
+            }
+        }
+    }
+
+    /// Whether the latency of an item is known.
+    pub(in crate::analysis) fn has_latency(&self, item: &Item) -> bool {
+        self.by == RankBy::Duration || item.active_ns.is_some()
     }
 
     /// Whether a visit belongs to the item itself, not to one nested in it.

@@ -2,6 +2,7 @@
 
 use super::blocks::Blocks;
 use super::sums::{ClassSums, Key, Summing, is_anywhere};
+use crate::analysis::classes::RankBy;
 use crate::analysis::pool::Quantity;
 use crate::analysis::report::LossVisits;
 use crate::analysis::report::detail::States;
@@ -78,7 +79,10 @@ fn rest(stats: &Stats, summing: &Summing<'_>, number: usize, states: &mut States
     let functions = stats.functions.without(items as u64, active, samples);
     let left = functions.items as f64;
     let median = summing.sections[number].summary.quantiles.p50_ns as f64;
-    let latency = stats.duration_ns - (kept.latency.0.total() + median * items);
+    let latency = match summing.items.by {
+        RankBy::Duration => stats.duration_ns - (kept.latency.0.total() + median * items),
+        RankBy::CpuTime => functions.active_ns,
+    };
     let mut class = ClassSums {
         items: Blocks::fixed(left),
         latency: Blocks::fixed(latency.max(0.0)),
@@ -94,6 +98,9 @@ fn rest(stats: &Stats, summing: &Summing<'_>, number: usize, states: &mut States
         // In ns of the time on the CPU, as the events above.
         let sum = (Blocks::fixed(found.per_item * left), found.samples);
         class.keys.insert(Key::Function(function), sum);
+    }
+    if summing.items.by == RankBy::CpuTime {
+        return class;
     }
     let waits = other_waits(&merged(&stats.waits, states), &kept_waits(&kept.keys));
     for (kind, sum) in waits {

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::Unit;
 pub(crate) use super::item_model::{ItemAccount, ItemReport, Moment, MomentKind};
+use crate::analysis::classes::RankBy;
 use crate::analysis::counted::CountedRow;
 pub(crate) use crate::analysis::report::model::Quantiles as Durations;
 use crate::analysis::report::model::{FunctionName, OwnTimes};
@@ -64,6 +65,10 @@ pub(crate) struct ProbeExplanation {
     pub left_out: LeftOut,
     /// All items of the probe; null if groups were asked for.
     pub whole: Option<Group>,
+    /// All items of the probe by time on the CPU, where that sets apart other slow items than durations do; else left
+    /// out. Latencies and durations in it are times on the CPU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slow_on_cpu: Option<Box<Group>>,
     /// The argument that splits durations best; null if there is none, or if groups were asked for.
     pub grouped: Option<Grouped>,
     /// All groups asked for, those with more slow items than chance puts there first.
@@ -144,6 +149,8 @@ pub(crate) enum SplitTest {
 pub(crate) struct Group {
     /// Arguments that they share; empty: all items of the probe.
     pub labels: Vec<Label>,
+    /// What ranks the items: `duration`, or `cpu_time` (then all durations here are times on the CPU).
+    pub by: RankBy,
     /// Number of items.
     pub items: u64,
     pub duration: Durations,

@@ -3,8 +3,8 @@
 use serde::Serialize;
 use thiserror::Error;
 
+use crate::analysis::classes::SlowBy;
 use crate::analysis::report::LossVisits;
-use crate::estimate::baseline::Rule;
 use crate::failure::Hint;
 use crate::store::reader::ReadError;
 use crate::units::ProbeId;
@@ -28,7 +28,7 @@ pub(crate) struct ExplainOptions {
     /// Arguments to group by; empty: grouped automatically.
     pub group_by: Vec<String>,
     /// Rule for slow items; `None`: beyond a gap in the durations, else p99.
-    pub slow: Option<Rule>,
+    pub slow: Option<SlowBy>,
     /// Unit to explain; `None`: derived from the probes.
     pub unit: Option<Unit>,
     /// Visits that overlap a loss.
@@ -100,6 +100,14 @@ pub(crate) enum ExplainError {
         /// Advice to the user.
         hint: String,
     },
+    /// Time on the CPU was asked for, and is unknown.
+    #[error(
+        "cannot set items of trace {trace} apart by time on the CPU: switches were not recorded"
+    )]
+    NoCpuTime { trace: String },
+    /// Time on the CPU was asked for, of one item.
+    #[error("cannot show one item by time on the CPU")]
+    OneByCpuTime,
     /// No such item.
     #[error("no {what} {number} in trace {trace}")]
     NoItem {
@@ -122,6 +130,13 @@ impl Hint for ExplainError {
             Self::NoColumn { known, .. } => Some(format!("there are {}", known.join(", "))),
             Self::NotKept { .. } => Some(
                 "leave --group-by out, or record without --keep to compare within groups"
+                    .to_owned(),
+            ),
+            Self::NoCpuTime { .. } => {
+                Some("record without --no-switches, or leave 'cpu' out of --slow".to_owned())
+            }
+            Self::OneByCpuTime => Some(
+                "leave 'cpu' out of --slow: its time on the CPU and its functions are shown"
                     .to_owned(),
             ),
             Self::Nothing { hint, .. } | Self::NoItem { hint, .. } => Some(hint.clone()),

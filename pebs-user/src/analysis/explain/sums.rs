@@ -9,7 +9,7 @@ use super::items::{Item, Items};
 use super::kinds::Rows;
 use super::model::CauseKind;
 use crate::analysis::batches::Share;
-use crate::analysis::classes::Class;
+use crate::analysis::classes::{Class, RankBy};
 use crate::analysis::report::detail::States;
 use crate::analysis::report::model::IDLE;
 use crate::analysis::report::section::WaitKind;
@@ -375,7 +375,12 @@ impl<'a> Summing<'a> {
     }
 
     /// Adds up the waits, those between stages as well.
+    ///
+    /// Time on the CPU has none.
     pub(in crate::analysis) fn waits(&mut self, trace: &Trace) -> Result<(), ReadError> {
+        if self.items.by == RankBy::CpuTime {
+            return Ok(());
+        }
         for batch in Waits::scan(trace)? {
             let batch = batch?;
             let waits = Waits::of(&batch)?;

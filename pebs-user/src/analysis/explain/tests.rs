@@ -1,6 +1,7 @@
 //! Explanations of synthetic traces with known truth.
 
 mod kinds;
+mod on_cpu;
 mod paths;
 mod properties;
 mod stages;

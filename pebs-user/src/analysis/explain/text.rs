@@ -15,6 +15,7 @@ use super::model::{
     Split, SplitTest, Typical, TypicalRule,
 };
 use crate::analysis::batches::is_batched;
+use crate::analysis::classes::RankBy;
 use crate::analysis::counted;
 use crate::analysis::report::brief;
 use crate::analysis::report::human::{UNKNOWN, count, percent, plural, safe, time};
@@ -54,7 +55,12 @@ pub fn render(explanation: &Explanation) -> String {
 pub(crate) fn page(explanation: &Explanation, width: usize) -> Page {
     let mut out = Page::new(width);
     for probe in &explanation.probes {
-        section(&mut out, probe, noun(explanation.unit, probe));
+        section(
+            &mut out,
+            probe,
+            noun(explanation.unit, probe),
+            &explanation.trace,
+        );
         out.gap();
     }
     if let Some(event) = &explanation.event {
@@ -102,7 +108,7 @@ fn noun(unit: Unit, probe: &ProbeExplanation) -> &'static str {
     }
 }
 
-fn section(out: &mut Page, probe: &ProbeExplanation, noun: &str) {
+fn section(out: &mut Page, probe: &ProbeExplanation, noun: &str, trace: &str) {
     let specs: Vec<String> = probe
         .specs
         .iter()
@@ -116,7 +122,12 @@ fn section(out: &mut Page, probe: &ProbeExplanation, noun: &str) {
     out.paragraph(&format!("{spec}: {}", plural(probe.items, noun)));
     out.line("shared", &time_shared(probe.time_shared, probe.items, noun));
     if let Some(whole) = &probe.whole {
-        group(out, whole, noun);
+        group(
+            out,
+            whole,
+            noun,
+            &on_cpu(probe.slow_on_cpu.as_deref(), noun, trace),
+        );
     }
     tables::compared(out, probe, noun);
     let asked = probe.whole.is_none();
@@ -128,7 +139,7 @@ fn section(out: &mut Page, probe: &ProbeExplanation, noun: &str) {
             labels(&found.labels),
             plural(found.items, noun)
         ));
-        group(out, found, noun);
+        group(out, found, noun, "");
     }
     if let Some(grouped) = &probe.grouped {
         tables::groups(out, grouped, &probe.groups, noun);
@@ -198,20 +209,49 @@ fn test(argument: &str, test: SplitTest, value: &str) -> String {
     }
 }
 
-fn group(out: &mut Page, group: &Group, noun: &str) {
+/// The items that are slow on the CPU and not as a whole, and why; empty if there are none.
+pub(in crate::analysis) fn on_cpu(group: Option<&Group>, noun: &str, trace: &str) -> String {
+    let Some((group, slow)) = group.and_then(|it| Some((it, it.slow.as_ref()?))) else {
+        return String::new();
+    };
+    let others = slow.others_up_to_ns.map_or_else(String::new, |ns| {
+        format!(" (the others at most {})", time(ns as f64))
+    });
+    let but = but_for(slow.between);
+    let reasons = match cause(group, noun) {
+        reasons if reasons.is_empty() => String::new(),
+        reasons => format!(", {reasons}"),
+    };
+    format!(
+        "{} {}, {} of CPU time, set apart by a gap{but}{others}{reasons}; see: pebs-trace explain {} --slow cpu",
+        toned(Tone::Strong, "slow on the CPU:"),
+        plural(slow.items, noun),
+        range(slow.from_ns, slow.to_ns),
+        shown(trace)
+    )
+}
+
+/// A group. `on_cpu`: what is slow on the CPU in it.
+fn group(out: &mut Page, group: &Group, noun: &str, on_cpu: &str) {
     let reasons = cause(group, noun);
+    let by_cpu = group.by == RankBy::CpuTime;
     if !reasons.is_empty() {
-        out.paragraph(&format!(
-            "{} {reasons}",
-            toned(Tone::Strong, "slow because:")
-        ));
+        let because = match group.by {
+            RankBy::Duration => "slow because:",
+            RankBy::CpuTime => "slow on the CPU because:",
+        };
+        out.paragraph(&format!("{} {reasons}", toned(Tone::Strong, because)));
+    }
+    if !on_cpu.is_empty() {
+        out.paragraph(on_cpu);
     }
     out.line("slow", &slow(group, noun));
     out.line("because", &because(&group.because, noun));
     if let (Some(slow), Some(typical)) = (&group.slow, &group.typical) {
         out.line("compared", &compared(slow, typical, noun));
     }
-    out.line("duration", &durations(&group.duration));
+    let heading = if by_cpu { "CPU time" } else { "duration" };
+    out.line(heading, &durations(&group.duration));
     if let Some(own) = &group.own {
         out.line("own time", &own_times(own, noun));
     }
@@ -244,7 +284,10 @@ fn slow(group: &Group, noun: &str) -> String {
         return format!("{UNKNOWN} (no {noun} took longer than the others)");
     };
     let amount = format!("{} of {}", count(slow.items), plural(group.items, noun));
-    let took = range(slow.from_ns, slow.to_ns);
+    let mut took = range(slow.from_ns, slow.to_ns);
+    if group.by == RankBy::CpuTime {
+        took.push_str(" on the CPU");
+    }
     let others = slow.others_up_to_ns.map_or_else(String::new, |ns| {
         format!(" (the others at most {})", time(ns as f64))
     });
@@ -259,6 +302,9 @@ fn slow(group: &Group, noun: &str) -> String {
             format!("{amount}: {took}, set apart by a gap{but}{others}{lacking}")
         }
         "p99" => format!("{amount}: {took}, the slowest 1 %{lacking}"),
+        rule if group.by == RankBy::CpuTime => {
+            format!("{amount}: {took}, by --slow cpu:{rule}{lacking}")
+        }
         rule => format!("{amount}: {took}, by --slow {rule}{lacking}"),
     }
 }

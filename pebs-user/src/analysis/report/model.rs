@@ -12,6 +12,7 @@ pub use super::counts::{Counts, TypicalCounts};
 pub use super::interrupts_and_faults::InterferenceRow;
 use super::section::flag_names;
 pub use crate::analysis::counted::{CountedClass, CountedRow, CountedVisits, Excess};
+use crate::analysis::explain::model::Group;
 use crate::store::run::{EventInfo, RunInfo};
 use crate::store::schema::{ArgValue, InterferenceColumns, VisitRow, visit_flag};
 
@@ -70,6 +71,10 @@ pub struct ProbeReport {
     pub time: Option<TimeSplit>,
     /// The visits that the typical ones are compared with.
     pub slow: Option<SlowClass>,
+    /// The visits by time on the CPU, where that sets apart other slow ones than durations do, as `explain` has them;
+    /// else left out. Latencies and durations in it are times on the CPU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) slow_on_cpu: Option<Box<Group>>,
     /// The visits that the slow ones are compared with.
     pub typical: Option<TypicalClass>,
     /// pebs-trace's own time in the visits counted, not included in any figure here; null if unknown.
@@ -362,6 +367,19 @@ pub struct Row {
     /// Slow - typical per visit; null if slow is unknown. Where no sample of a typical visit saw the
     /// function, that counts as 0.
     pub difference: Option<f64>,
+    /// Of a row that is several functions, the largest, with the difference of each; too few samples each for more.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub functions: Vec<Member>,
+}
+
+/// One of several functions of a [`Row`].
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Member {
+    pub function: FunctionName,
+    /// Samples in slow visits.
+    pub slow_samples: u64,
+    /// Slow - typical per visit, in the row's unit.
+    pub difference: f64,
 }
 
 /// One class of visits in a [`Row`].

@@ -5,8 +5,8 @@ use rustc_hash::FxHashMap;
 use super::MIN_SAMPLES;
 use super::detail::{Drafts, States};
 use super::model::{
-    Cell, ELSEWHERE, FunctionName, OTHER_ITEMS, OwnTimes, ProbeReport, Row, SlowClass, SlowRule,
-    SlowVisit, StateSum, TimeSplit, TypicalClass, TypicalRule, VisitWait,
+    Cell, ELSEWHERE, FunctionName, Member, OTHER_ITEMS, OwnTimes, ProbeReport, Row, SlowClass,
+    SlowRule, SlowVisit, StateSum, TimeSplit, TypicalClass, TypicalRule, VisitWait,
 };
 use super::names::Names;
 use super::section::{ClassSums, Section, SlowDraft, WaitKind, WaitSum};
@@ -21,6 +21,9 @@ use crate::units::FunctionId;
 
 /// Least part of the whole of a listed row.
 const LEAST_PART: f64 = 0.005;
+
+/// Functions listed of a row that is several.
+const MEMBERS: usize = 6;
 
 /// Functions and waits listed for one visit.
 const VISIT_TOP: usize = 10;
@@ -307,6 +310,7 @@ impl Ranking<'_> {
                 .as_ref()
                 .map_or_else(Vec::new, |_| self.spread(&mut classes)),
             slow,
+            slow_on_cpu: None,
             typical: typical.filter(|_| known),
             own,
             interference,
@@ -409,17 +413,18 @@ impl Ranking<'_> {
         for row in &mut rows {
             let joined = modules
                 .iter()
-                .find(|(id, _)| row.function.function_id == Some(id.0));
-            if let Some((_, module)) = joined {
+                .find(|(id, ..)| row.function.function_id == Some(id.0));
+            if let Some((_, module, members)) = joined {
                 row.function = module.clone();
+                row.functions.clone_from(members);
             }
         }
         rows
     }
 
     /// Joins the functions of each module that have too few samples each, and enough together, as `explain` does.
-    /// Returns the numbers that they have then.
-    fn join_few(&self, classes: &mut Classes) -> Vec<(FunctionId, FunctionName)> {
+    /// Returns the numbers that they have then, with the largest of them.
+    fn join_few(&self, classes: &mut Classes) -> Vec<(FunctionId, FunctionName, Vec<Member>)> {
         let Classes { slow, typical, .. } = &*classes;
         let in_slow = |id: &FunctionId| slow.figures.samples(*id);
         // Slow visits should have had as many, if they were like typical ones.
@@ -445,12 +450,31 @@ impl Ranking<'_> {
         modules.retain(|it| enough(&it.1) && it.0.is_module());
         let numbers = (0..).map(|n| FunctionId(u32::MAX - n));
         let joined = numbers.zip(modules).map(|(joined, (module, ids))| {
+            let members = self.members(classes, &ids);
             for class in [&mut classes.all, &mut classes.slow, &mut classes.typical] {
                 class.figures.join(&ids, joined);
             }
-            (joined, module)
+            (joined, module, members)
         });
         joined.collect()
+    }
+
+    /// The functions, of these, that slow visits have more of, the largest first.
+    fn members(&self, classes: &Classes, ids: &[FunctionId]) -> Vec<Member> {
+        let Classes { slow, typical, .. } = classes;
+        let members = ids.iter().map(|id| {
+            let per_visit = |of: &Class| of.figures.per_item(*id, self.quantity).unwrap_or(0.0);
+            Member {
+                function: self.names.get(Some(id.0)),
+                slow_samples: slow.figures.samples(*id),
+                difference: per_visit(slow) - per_visit(typical),
+            }
+        });
+        let mut members: Vec<Member> = members.filter(|it| it.difference > 0.0).collect();
+        // Stable, and numbers are ascending.
+        members.sort_by(|a, b| b.difference.total_cmp(&a.difference));
+        members.truncate(MEMBERS);
+        members
     }
 
     fn largest(&self, classes: &Classes) -> Vec<Row> {
@@ -521,6 +545,7 @@ impl Ranking<'_> {
             slow,
             typical: cell(&classes.typical),
             difference,
+            functions: Vec::new(),
         }
     }
 

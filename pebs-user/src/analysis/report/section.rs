@@ -15,7 +15,7 @@ use super::slots::Slots;
 use super::stats::Stats;
 use super::tally::Tally;
 use super::top::Top;
-use crate::analysis::classes::{Class, Classes, NetOnCpu, Rank, Standing, Took};
+use crate::analysis::classes::{Class, Classes, NetOnCpu, Rank, Standing, Took, apart_on_cpu};
 use crate::analysis::counted::CountedSums;
 use crate::analysis::pool::Pool;
 use crate::store::args::{ArgRef, ArgView};
@@ -112,6 +112,8 @@ pub(super) struct Section {
     pub tally: Tally,
     /// Slow and typical classes; `None` if no visit is counted.
     pub classes: Option<Classes>,
+    /// Whether times on the CPU have a gap of their own.
+    pub is_apart_on_cpu: bool,
     pub all: ClassSums,
     pub typical: ClassSums,
     pub slow: ClassSums,
@@ -150,10 +152,14 @@ impl Section {
         slowest: usize,
         run: NonZeroU64,
     ) -> Self {
+        let classes = std::mem::take(&mut tally.ranks).close(None);
+        let on_cpu = std::mem::take(&mut tally.on_cpu);
+        let apart = classes.as_ref().and_then(|it| apart_on_cpu(it, on_cpu));
         Self {
             stats: None,
             slow_condensed: 0,
-            classes: std::mem::take(&mut tally.ranks).close(None),
+            is_apart_on_cpu: apart.is_some(),
+            classes,
             tally,
             all: ClassSums::of_runs(run),
             typical: ClassSums::of_runs(run),

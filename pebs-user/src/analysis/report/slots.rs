@@ -55,6 +55,11 @@ impl<T> Slots<T> {
         Some((index as u16, &mut self.values[index].1))
     }
 
+    /// Every value, with the number of its probe.
+    pub(in crate::analysis) fn iter(&self) -> impl Iterator<Item = (u16, &T)> {
+        self.values.iter().map(|(id, value)| (*id, value))
+    }
+
     /// Every value.
     pub(in crate::analysis) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.values.iter_mut().map(|(_, value)| value)

@@ -5,14 +5,14 @@ use arrow_array::RecordBatch;
 use super::classes::IdSet;
 use super::model::FlagCount;
 use super::{LossVisits, slots::Slots};
-use crate::analysis::classes::{Ranks, Standing, Took};
+use crate::analysis::classes::{NetOnCpu, Rank, Ranks, Standing, Took};
 use crate::store::reader::ReadError;
 use crate::store::schema::visit_flag;
 use crate::store::view::{Select as _, View as _, columns};
 
 columns! {
     /// Columns of the pass.
-    pub(super) struct Visits of visits { probe_id, item_id, duration_ns, flags, samples, net_ns }
+    pub(super) struct Visits of visits { probe_id, item_id, duration_ns, oncpu_ns, flags, samples, net_ns }
 }
 
 /// Data on one probe of the first pass.
@@ -26,6 +26,8 @@ pub(super) struct Tally {
     pub items: IdSet,
     flags: [u64; visit_flag::NAMES.len()],
     pub ranks: Ranks,
+    /// By time on the CPU, of the visits where that is known.
+    pub on_cpu: Ranks,
 }
 
 impl Tally {
@@ -39,11 +41,13 @@ impl Tally {
             samples: 0,
             items: IdSet::default(),
             flags: [0; visit_flag::NAMES.len()],
+            on_cpu: ranks.clone(),
             ranks,
         }
     }
 
-    fn add(&mut self, standing: Standing, flags: u32) {
+    /// Adds a visit. `on_cpu`: its rank by time on the CPU, given the one by duration.
+    fn add(&mut self, standing: Standing, flags: u32, on_cpu: impl FnOnce(Rank) -> Option<Rank>) {
         self.visits += 1;
         for (bit, count) in self.flags.iter_mut().enumerate() {
             *count += u64::from(flags >> bit & 1);
@@ -55,6 +59,9 @@ impl Tally {
                 self.counted += 1;
                 self.samples += u64::from(rank.samples);
                 self.ranks.add(rank);
+                if let Some(rank) = on_cpu(rank) {
+                    self.on_cpu.add(rank);
+                }
             }
         }
     }
@@ -72,7 +79,7 @@ impl Tally {
 /// Adds a batch of [`Visits`] to their probes' tallies.
 pub(super) fn add(
     batch: &RecordBatch,
-    losses: LossVisits,
+    (losses, net): (LossVisits, &NetOnCpu),
     slots: &mut Slots<Tally>,
 ) -> Result<(), ReadError> {
     let visits = Visits::of(batch)?;
@@ -87,7 +94,10 @@ pub(super) fn add(
         };
         tally.items.insert(visits.item_id[row]);
         let flags = visits.flags[row];
-        tally.add(Standing::of(took, flags, losses), flags);
+        let (oncpu, of) = (visits.oncpu_ns.get(row), (visits.probe_id[row], flags));
+        tally.add(Standing::of(took, flags, losses), flags, |rank| {
+            net.rank(oncpu, rank, of)
+        });
     }
     Ok(())
 }

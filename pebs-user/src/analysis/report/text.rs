@@ -15,6 +15,7 @@ use super::model::{
     SlowClass, SlowRule,
 };
 use crate::analysis::counted;
+use crate::analysis::explain::text::on_cpu;
 use crate::present::words::{self, Frame};
 use crate::present::{Page, Tone, toned};
 use crate::store::run::VisitRule;
@@ -83,6 +84,10 @@ fn section(out: &mut Page, report: &Report, probe: &ProbeReport) {
                 "{} {because}",
                 toned(Tone::Strong, "slow because:")
             ));
+        }
+        let on_cpu = on_cpu(probe.slow_on_cpu.as_deref(), noun, &report.trace);
+        if !on_cpu.is_empty() {
+            out.paragraph(&on_cpu);
         }
         out.line("slow", &slow(probe, noun));
         out.line("duration", &durations(probe));
@@ -217,9 +222,10 @@ fn because(probe: &ProbeReport, noun: &str) -> String {
     let parts = parts.filter_map(|row| Some((part_of_spread(probe, row)?, row)));
     let large = parts.filter(|(part, _)| *part >= LEAST_NAMED).take(NAMED);
     let large: Vec<(f64, &Row)> = large.collect();
-    let named = large
-        .iter()
-        .map(|(part, row)| format!("{} {}", reason(row), percent(*part)));
+    let named = large.iter().map(|(part, row)| {
+        let members = members(probe, row);
+        format!("{} {}{members}", reason(row), percent(*part))
+    });
     let named = named.collect::<Vec<_>>().join(", ");
     match (&probe.slow, &probe.typical, large.first()) {
         (_, _, Some((_, first))) if first.unit != "ns" => format!("{named} (of their events)"),
@@ -227,6 +233,23 @@ fn because(probe: &ProbeReport, noun: &str) -> String {
             slow_because(&named, slow.mean_ns - typical.mean_ns, noun)
         }
         _ => String::new(),
+    }
+}
+
+/// The largest functions of a row that is several, in brackets, with their parts of the additional time.
+fn members(probe: &ProbeReport, row: &Row) -> String {
+    let (Some(slow), Some(typical), "ns") = (&probe.slow, &probe.typical, row.unit) else {
+        return String::new();
+    };
+    let longer = slow.mean_ns - typical.mean_ns;
+    let large = row.functions.iter().map(|it| (it, it.difference / longer));
+    let large = large.filter(|(_, part)| *part >= LEAST_NAMED).take(NAMED);
+    let large: Vec<String> = large
+        .map(|(it, part)| format!("{} {}", name(&it.function), percent(part)))
+        .collect();
+    match large.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", large.join(", ")),
     }
 }
 

@@ -192,7 +192,7 @@
 
   function drawLegend() {
     const entries = D.probes.map((probe, p) => {
-      const slow = probe.slow_from === null ? "none slow" : "slow from " + time(probe.slow_from);
+      const slow = probe.slow_from === null ? "none slow" : "slow from " + time(probe.slow_from) + (probe.slow_on_cpu ? " on the CPU" : "");
       return swatch(probeColour(p), `${probe.label}: ${count(probe.visits)} visits, median ${time(probe.p50)}, p99 ${time(probe.p99)}, ${slow}`);
     });
     $("legend").replaceChildren(element("div", { class: "legend" }, ...entries));

@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 use super::passages::Stages;
 use super::{Item, Items, NONE, Places, ProbeItems};
 use crate::analysis::batches::Batches;
-use crate::analysis::classes::{NetOnCpu, Ranks, Standing, Took};
+use crate::analysis::classes::{NetOnCpu, RankBy, Ranks, Standing, Took};
 use crate::analysis::explain::columns::ArgumentColumns;
 use crate::analysis::explain::interrupts_and_faults::{self, SLOWER_CLOCK};
 use crate::analysis::explain::{ExplainOptions, Unit};
@@ -53,6 +53,7 @@ impl Items {
             },
             items: Self {
                 unit,
+                by: RankBy::Duration,
                 probes: Vec::new(),
                 ranks: Ranks::of(&trace.info),
                 all: Vec::new(),

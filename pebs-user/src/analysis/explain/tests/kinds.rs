@@ -35,7 +35,7 @@ fn served_by(
     }
     let trace = maker.finish(&FUNCTIONS);
     let options = ExplainOptions {
-        slow: rule,
+        slow: rule.map(|it| it.to_string().parse().unwrap()),
         ..ExplainOptions::default()
     };
     let explained = explain(&trace, &options).unwrap();
