@@ -44,69 +44,76 @@ impl Client for resp::Client {
 
 struct Memcached(BufReader<TcpStream>);
 
-/// The dear value is large.
+/// The dear command asks for many values.
 pub fn memcached(port: u16) -> Result<Box<dyn Client>> {
     let mut client = Memcached(connect(port)?);
-    for (key, length) in [("small", 10), ("large", 900_000)] {
-        let stream = client.0.get_mut();
-        write!(stream, "set {key} 0 0 {length}\r\n")?;
-        stream.write_all(&vec![b'x'; length])?;
-        stream.write_all(b"\r\n")?;
-        let mut line = String::new();
-        client.0.read_line(&mut line)?;
-        ensure!(line == "STORED\r\n", "{line}");
-    }
+    client
+        .0
+        .get_mut()
+        .write_all(b"set key 0 0 5\r\nvalue\r\n")?;
+    let mut line = String::new();
+    client.0.read_line(&mut line)?;
+    ensure!(line == "STORED\r\n", "{line}");
     Ok(Box::new(client))
 }
 
 impl Client for Memcached {
     fn ask(&mut self, dear: bool) -> Result<()> {
-        let key = if dear { "large" } else { "small" };
-        self.0
-            .get_mut()
-            .write_all(format!("get {key}\r\n").as_bytes())?;
+        let keys = " key".repeat(if dear { 150 } else { 1 });
+        let command = format!("get{keys}\r\n");
+        self.0.get_mut().write_all(command.as_bytes())?;
         let mut line = String::new();
-        self.0.read_line(&mut line)?;
-        let length: u64 = line.trim_end().rsplit(' ').next().unwrap_or("").parse()?;
-        std::io::copy(&mut (&mut self.0).take(length + 2), &mut std::io::sink())?;
-        line.clear();
-        self.0.read_line(&mut line)?;
-        ensure!(line == "END\r\n", "{line}");
+        while line != "END\r\n" {
+            line.clear();
+            ensure!(
+                self.0.read_line(&mut line)? > 0,
+                "the server closed the connection"
+            );
+        }
         Ok(())
     }
 }
 
 struct Http {
     stream: BufReader<TcpStream>,
-    /// Paths of usual and dear requests.
-    paths: [&'static str; 2],
+    /// Path of dear requests, which a number follows.
+    dear: &'static str,
+    number: u64,
 }
 
 impl Http {
-    fn boxed(port: u16, usual: &'static str, dear: &'static str) -> Result<Box<dyn Client>> {
-        let (stream, paths) = (connect(port)?, [usual, dear]);
-        Ok(Box::new(Self { stream, paths }))
+    fn boxed(port: u16, dear: &'static str) -> Result<Box<dyn Client>> {
+        Ok(Box::new(Self {
+            stream: connect(port)?,
+            dear,
+            number: 0,
+        }))
     }
 }
 
 /// The dear path makes a regular expression go back again and again.
 pub fn apache(port: u16) -> Result<Box<dyn Client>> {
-    Http::boxed(port, "/page", "/xaaaaaaaaaaaaaaaa")
+    Http::boxed(port, "/xaaaaaaaaaaaaaab")
 }
 
 /// The same.
 pub fn haproxy(port: u16) -> Result<Box<dyn Client>> {
-    Http::boxed(port, "/page", "/xabcdefghijklmnopqrstuvwxyz")
+    Http::boxed(port, "/xabcdefghijklmnopqrstuvwx")
 }
 
 /// The same.
 pub fn go(port: u16) -> Result<Box<dyn Client>> {
-    Http::boxed(port, "/page", "/xaaaaaaaaaaaa")
+    Http::boxed(port, "/xaaaaaaaaaaaa")
 }
 
 impl Client for Http {
     fn ask(&mut self, dear: bool) -> Result<()> {
-        let path = self.paths[usize::from(dear)];
+        // HAProxy knows what it has matched before.
+        self.number += u64::from(dear);
+        let path = match dear {
+            true => format!("{}{}", self.dear, letters(self.number)),
+            false => "/page".to_owned(),
+        };
         let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
         self.stream.get_mut().write_all(request.as_bytes())?;
         let (mut line, mut length) = (String::new(), None);
@@ -128,6 +135,12 @@ impl Client for Http {
         std::io::copy(&mut (&mut self.stream).take(length), &mut std::io::sink())?;
         Ok(())
     }
+}
+
+/// A number as three letters.
+fn letters(number: u64) -> String {
+    let digit = |place: u32| char::from(b'a' + (number / 26_u64.pow(place) % 26) as u8);
+    (0..3).map(digit).collect()
 }
 
 struct Postgres(BufReader<TcpStream>);

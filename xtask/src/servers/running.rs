@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::shell;
 
@@ -142,7 +142,8 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It has ended, if all is well.
+        // It has ended with its children, if all is well.
+        let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -12,6 +12,8 @@ use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value;
 
@@ -287,6 +289,8 @@ fn measure(server: &Server, tool: &Path, args: &Args) -> Result<Row> {
     let running = Running::start(&server.program, |it| {
         (server.client)(it.port).is_ok_and(|mut it| it.ask(false).is_ok())
     })?;
+    pin(running.pid(), 0)?;
+    pin(std::process::id(), 1)?;
     let mut client = (server.client)(running.port)?;
     let trace = running.dir.join("trace");
     let spec = server
@@ -484,6 +488,23 @@ fn cpu_ns(pid: u32) -> Result<f64> {
         }
     }
     Ok(sum)
+}
+
+/// Keeps a process and its children on a CPU: otherwise the time of a request depends on where the other side runs.
+fn pin(pid: u32, cpu: usize) -> Result<()> {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let task = task?;
+        let tid: i32 = task.file_name().to_string_lossy().parse()?;
+        // Where there is no such CPU, it stays where it is.
+        let _ = sched_setaffinity(Pid::from_raw(tid), &set);
+        let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+        for child in children.split_whitespace() {
+            pin(child.parse()?, cpu)?;
+        }
+    }
+    Ok(())
 }
 
 /// Numbers by chance: xorshift64*.
