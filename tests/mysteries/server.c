@@ -48,6 +48,7 @@
 #define KIND @KIND@u               // the kind of request that is slow, where kinds are
 #define EXTRA @EXTRA@              // how much of the cause, in its own unit
 #define BURST @BURST@
+#define LENGTHS @LENGTHS@             // items are of so many lengths in turn and come at equal times; 0: by chance
 #define MAX_ITEMS (RUN_NS / PERIOD_NS * 2 + 100000)
 #define NOINLINE __attribute__((noinline, noclone))
 
@@ -91,7 +92,8 @@ static inline uint64_t thread_time(void) {
 // Units of work of one function for one item: `spread` percent more or less than `base`.
 static inline uint64_t span(const struct request *r, uint64_t function, uint64_t base, uint64_t spread) {
   uint64_t least = base - base * spread / 100;
-  uint64_t u = mix(r->id * 64 + function + SEED) >> 44;
+  uint64_t turn = LENGTHS ? r->id % (LENGTHS + !LENGTHS) : r->id;
+  uint64_t u = mix(turn * 64 + function + SEED) >> 44;
   return least + (base * spread / 50 * u >> 20);
 }
 
@@ -191,7 +193,7 @@ static void serve(struct request *r, uint64_t begin) {
 }
 #endif
 
-// Sleeps until an item is due; exponential times between items.
+// Sleeps until an item is due; exponential times between items, or equal ones.
 struct source {
   uint64_t id, due, until;
 };
@@ -206,6 +208,10 @@ static int next(struct source *s) {
     nanosleep(&d, NULL);
   }
   s->id++;
+  if (LENGTHS) {
+    s->due += PERIOD_NS;
+    return t < s->until;
+  }
   // Some items come together with the one before them.
   if (!BURST || mix(s->id / (BURST + !BURST) + SEED) % 1000000 >= SLOW_PPM) {
     // -ln(u) by its bits: within a few percent, and without libm.

@@ -43,6 +43,7 @@ const (
 	KIND      = @KIND@
 	EXTRA     = @EXTRA@
 	BURST     = @BURST@
+	LENGTHS   = @LENGTHS@ // items are of so many lengths in turn and come at equal times; 0: by chance
 	PINNED    = @PINNED@
 	DROP      = @DROP@ != 0
 	MAX_ITEMS = RUN_NS/PERIOD_NS*2 + 100000
@@ -86,7 +87,11 @@ func threadTime() uint64 {
 
 // Units of work of one function for one item: `spread` percent more or less than `base`.
 func span(r *request, function, base, spread uint64) uint64 {
-	return base - base*spread/100 + (base*spread/50*(mix(r.id*64+function+SEED)>>44))>>20
+	turn := r.id
+	if lengths := uint64(LENGTHS); lengths > 0 {
+		turn %= lengths
+	}
+	return base - base*spread/100 + (base*spread/50*(mix(turn*64+function+SEED)>>44))>>20
 }
 
 func produce(id uint64) request {
@@ -183,6 +188,10 @@ func (s *source) next() bool {
 		time.Sleep(time.Duration(s.due - t))
 	}
 	s.id++
+	if LENGTHS > 0 {
+		s.due += PERIOD_NS
+		return t < s.until
+	}
 	// Some items come together with the one before them.
 	if burst := uint64(BURST); burst == 0 || mix(s.id/burst+SEED)%1000000 >= SLOW_PPM {
 		u := mix(s.id*7+SEED) | 1

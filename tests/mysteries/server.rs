@@ -34,6 +34,8 @@ const SLOW_PPM: u64 = @SLOW_PPM@;
 const KIND: u32 = @KIND@;
 const EXTRA: u64 = @EXTRA@;
 const BURST: u64 = @BURST@;
+/// Items are of so many lengths in turn and come at equal times; 0: by chance.
+const LENGTHS: u64 = @LENGTHS@;
 const PINNED: usize = @PINNED@;
 const DROP: bool = @DROP@ != 0;
 const STEPS: u32 = @STEPS@;
@@ -124,7 +126,8 @@ fn now() -> u64 {
 #[inline(always)]
 fn span(r: &Request, function: u64, base: u64, spread: u64) -> u64 {
     let least = base - base * spread / 100;
-    let u = mix(r.id * 64 + function + SEED) >> 44;
+    let turn = r.id.checked_rem(LENGTHS).unwrap_or(r.id);
+    let u = mix(turn * 64 + function + SEED) >> 44;
     least + (base * spread / 50 * u >> 20)
 }
 
@@ -230,6 +233,10 @@ impl Source {
             std::thread::sleep(Duration::from_nanos(self.due - t));
         }
         self.id += 1;
+        if LENGTHS > 0 {
+            self.due += PERIOD_NS;
+            return t < self.until;
+        }
         // Some items come together with the one before them.
         if BURST == 0 || mix(self.id / BURST.max(1) + SEED) % 1_000_000 >= SLOW_PPM {
             let u = mix(self.id * 7 + SEED) | 1;

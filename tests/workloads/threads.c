@@ -1,10 +1,14 @@
-// Threads that all handle items: threads [THREADS] [ITEMS_PER_THREAD] [US_PER_ITEM]
+// Threads that all handle items: threads [THREADS] [ITEMS_PER_THREAD] [US_PER_ITEM] [GENERATIONS]
 // Item ids are thread * 1000000 + number. `oversubscribed` is the same with more threads than
-// CPUs and items longer than a time slice.
+// CPUs and items longer than a time slice. With GENERATIONS each thread starts another one when it
+// has handled its items, and ends; there are so many threads one after the other.
 #include "truth.h"
 
-static uint32_t items, item_ns;
+#include <semaphore.h>
+
+static uint32_t threads, items, item_ns, generations;
 static uint64_t checksum;
+static sem_t ended;
 
 PROBED uint64_t handle(struct item *it) {
   it->enter_ns = truth_now();
@@ -21,8 +25,21 @@ PROBED uint64_t handle(struct item *it) {
   return x;
 }
 
+static void *worker(void *arg);
+
+static void start(uintptr_t thread) {
+  pthread_t t;
+  int error = pthread_create(&t, NULL, worker, (void *)thread);
+  if (error) {
+    fprintf(stderr, "pthread_create: %s\n", strerror(error));
+    _exit(95);
+  }
+  pthread_detach(t);
+}
+
 static void *worker(void *arg) {
-  uint64_t first = (uint64_t)(uintptr_t)arg * 1000000;
+  uintptr_t thread = (uintptr_t)arg;
+  uint64_t first = (uint64_t)thread * 1000000;
   for (uint32_t i = 1; i <= items; i++) {
     struct item it = {.id = first + i, .kind = i % 3, .n = i, .name = "thread"};
     uint64_t before = truth_now();
@@ -30,18 +47,20 @@ static void *worker(void *arg) {
     truth_item(it.id, before, it.enter_ns, it.leave_ns, truth_now());
     __atomic_fetch_xor(&checksum, x, __ATOMIC_RELAXED);
   }
+  if (thread + threads <= (uintptr_t)threads * generations) start(thread + threads);
+  sem_post(&ended);
   return NULL;
 }
 
 int main(int argc, char **argv) {
-  uint32_t threads = truth_arg(argc, argv, 1, 24);
+  threads = truth_arg(argc, argv, 1, 24);
   items = truth_arg(argc, argv, 2, 100);
   item_ns = truth_arg(argc, argv, 3, 20) * 1000;
+  generations = truth_arg(argc, argv, 4, 1);
   truth_init();
-  pthread_t *t = (pthread_t *)calloc(threads, sizeof *t);
-  for (uint32_t i = 0; i < threads; i++)
-    pthread_create(&t[i], NULL, worker, (void *)(uintptr_t)(i + 1));
-  for (uint32_t i = 0; i < threads; i++) pthread_join(t[i], NULL);
+  sem_init(&ended, 0, 0);
+  for (uint32_t i = 1; i <= threads; i++) start(i);
+  for (uint32_t i = 0; i < threads * generations; i++) sem_wait(&ended);
   truth_write();
   printf("checksum %016llx\n", (unsigned long long)checksum);
   return 0;

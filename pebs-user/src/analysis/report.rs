@@ -48,7 +48,7 @@ use self::detail::{Details, Drafts, FunctionColumns, States, WaitColumns};
 use self::model::{IDLE, LossSum, REPORT_VERSION, Report, VisitEvent};
 use self::names::Names;
 use self::rank::Ranking;
-use self::section::{Gather, Section, visits_in_stretch};
+use self::section::{Gather, Runs, Section};
 use self::slots::Slots;
 use self::stats::Stats;
 use self::tally::Tally;
@@ -145,9 +145,10 @@ pub fn build(trace: &Trace, options: &ReportOptions) -> Result<Report, ReportErr
     check_probe(trace, options)?;
     let event = report_event(&trace.info);
     let mut states = States::default();
-    let run = visits_in_stretch(trace)?;
-    let mut sections = first_pass(trace, options)?
-        .map(|tally| Section::new(tally, &trace.info.columns, options.slowest, run));
+    let runs = Runs::of(trace)?;
+    let mut sections = first_pass(trace, options)?.map(|probe, tally| {
+        Section::new(probe, tally, &trace.info.columns, options.slowest, &runs)
+    });
     if trace.info.keep.is_some() {
         read_stats(trace, options, &mut sections, &mut states)?;
     }

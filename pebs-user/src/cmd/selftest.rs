@@ -19,7 +19,7 @@ use crate::selftest::compare::compare;
 use crate::selftest::findings::Findings;
 use crate::selftest::trace::Recorded;
 use crate::selftest::truth::Truth;
-use crate::selftest::workload::{self, WorkloadArgs};
+use crate::selftest::workload::{self, Order, WorkloadArgs};
 use crate::terminal::say;
 
 /// Options of the hidden `pebs-trace selftest`.
@@ -77,6 +77,7 @@ pub fn run(args: &SelftestArgs) -> Result<ExitCode> {
             seconds: args.duration.as_secs_f64(),
             seed: args.seed,
             transport: "auto",
+            order: Order::Random,
         };
         let found = task.measure(&place.dir);
         let (found, _) = found.with_context(|| {
@@ -108,6 +109,7 @@ pub(super) struct Task {
     pub seed: u64,
     /// Value of `--transport`.
     pub transport: &'static str,
+    pub order: Order,
 }
 
 impl Task {
@@ -117,8 +119,9 @@ impl Task {
             reset, transport, ..
         } = self;
         let program = own_file()?;
-        let trace = dir.join(format!("trace-{transport}-{reset}"));
-        let log = dir.join(format!("log-{transport}-{reset}"));
+        let order = self.order.name();
+        let trace = dir.join(format!("trace-{transport}-{reset}-{order}"));
+        let log = dir.join(format!("log-{transport}-{reset}-{order}"));
         let mut spec = program.into_os_string();
         spec.push(format!(":{}(id=arg1)", calls::ITEM));
         let reset = reset.to_string();
@@ -160,7 +163,7 @@ impl Task {
     }
 
     /// The workload's command line.
-    fn command(&self, log: &Path) -> Result<[OsString; 6]> {
+    fn command(&self, log: &Path) -> Result<[OsString; 7]> {
         Ok([
             own_file()?.into(),
             "selftest-workload".into(),
@@ -168,6 +171,7 @@ impl Task {
             self.reset.to_string().into(),
             self.seconds.to_string().into(),
             self.seed.to_string().into(),
+            self.order.name().into(),
         ])
     }
 }

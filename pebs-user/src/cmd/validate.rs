@@ -18,7 +18,7 @@ use crate::limits;
 use crate::pmu::host::Host;
 use crate::selftest::findings::Findings;
 use crate::selftest::truth::{PEAK_NOTE, Truth};
-use crate::selftest::workload::peak_kib;
+use crate::selftest::workload::{Order, peak_kib};
 use crate::terminal::{self, say};
 use crate::validate::compare::compare;
 use crate::validate::report::{Experiment, Name, Report, Row};
@@ -32,6 +32,9 @@ const MOST_QUICK: Duration = Duration::from_secs(27);
 
 /// ns between samples of the recordings.
 const RESET: u64 = 50_021;
+
+/// The same for regular items: so many that several clocks sample together.
+const RESET_REGULAR: u64 = 100_003;
 
 /// Options of `pebs-trace validate`.
 #[derive(Clone, Debug, clap::Args)]
@@ -175,7 +178,11 @@ impl Lab<'_> {
             Name::TimeStamps => {
                 let by_kernel = self.record("bulk");
                 let rows = [("bpf", self.by_program()), ("bulk", &by_kernel)];
-                Experiment::new(name, rows.map(|(how, found)| stamped(how, found)).into())
+                let mut rows = rows.map(|(how, found)| stamped(how, found)).to_vec();
+                rows.extend(
+                    [Order::Equal, Order::Lengths, Order::Timer].map(|it| self.regular(it)),
+                );
+                Experiment::new(name, rows)
             }
         }
     }
@@ -186,14 +193,27 @@ impl Lab<'_> {
             seconds: if self.quick { 0.5 } else { 5.0 },
             seed: 1,
             transport,
+            order: Order::Random,
         }
     }
 
     /// Records the workload that logs its truth.
     fn record(&self, transport: &'static str) -> Result<(Findings, Truth), String> {
-        let place = Place::new(false);
-        let found = place.and_then(|place| self.task(transport).measure(&place.dir));
-        found.map_err(|error| error.to_string())
+        measured(self.task(transport))
+    }
+
+    /// A row of items that come as regularly as samples.
+    fn regular(&self, order: Order) -> Row {
+        let found = measured(Task {
+            reset: RESET_REGULAR,
+            seconds: if self.quick { 0.5 } else { 2.0 },
+            order,
+            ..self.task("bpf")
+        });
+        match found {
+            Ok((found, _)) => stamps::regular(order, &found),
+            Err(why) => Row::not_here("cpu-clock", stamps::regular_case(order, RESET_REGULAR), why),
+        }
     }
 
     fn by_program(&self) -> &Result<(Findings, Truth), String> {
@@ -227,6 +247,12 @@ impl Lab<'_> {
         };
         Row::not_here("cpu-clock", "memory of a recording", why)
     }
+}
+
+fn measured(task: Task) -> Result<(Findings, Truth), String> {
+    let place = Place::new(false);
+    let found = place.and_then(|place| task.measure(&place.dir));
+    found.map_err(|error| error.to_string())
 }
 
 /// A row of time stamps.

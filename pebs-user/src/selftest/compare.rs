@@ -181,7 +181,8 @@ impl<'a> Comparison<'a> {
     fn functions(&self, compared: &[Compared<'_>]) -> (Vec<FunctionFindings>, Vec<PooledFindings>) {
         let ids = self.function_ids();
         let mut sums: BTreeMap<(Length, usize), Sums> = BTreeMap::new();
-        let mut pool = Pool::default();
+        let run = self.recorded.run;
+        let mut pool = run.map_or_else(Pool::default, Pool::of_runs);
         let mut truth_total = vec![0_i64; self.truth.functions.len()];
         for (id, visit, item) in compared {
             pool.add_item(*id, visit.row.oncpu_ns.unwrap_or(0));
@@ -492,6 +493,7 @@ mod tests {
             kernel: [(7, false), (8, false)].into(),
             clock_readers: HashSet::new(),
             reset: 10,
+            run: None,
             origin: 0,
             clock_error_ns: None,
         }

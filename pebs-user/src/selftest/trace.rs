@@ -1,6 +1,7 @@
 //! The recorded data, as needed by the comparison.
 
 use std::collections::{HashMap, HashSet};
+use std::num::NonZeroU64;
 use std::path::Path;
 
 use crate::store::reader::{ReadError, Trace};
@@ -64,6 +65,8 @@ pub(crate) struct Recorded {
     pub clock_readers: HashSet<u32>,
     /// Reset value of the first event.
     pub reset: u64,
+    /// Number of consecutive visits whose samples are one draw of their distances.
+    pub run: Option<NonZeroU64>,
     /// `CLOCK_MONOTONIC` at time 0 of visits, ns; times of samples are on it.
     pub origin: i64,
     /// 99th percentile of the conversion between kernel clocks, ns; `None`: there was one clock.
@@ -79,6 +82,7 @@ impl Recorded {
         let trace = Trace::open(dir)?;
         let mut recorded = Self {
             reset: trace.info.events.first().map_or(0, |event| event.reset),
+            run: Some(trace.visits_in_stretch()?),
             origin: trace.info.monotonic_ns.cast_signed(),
             clock_error_ns: trace.info.clock_error.map(|error| error.p99_ns),
             ..Self::default()

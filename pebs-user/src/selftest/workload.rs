@@ -9,6 +9,9 @@
 //!   errors cover more often than 95 %: expect 100, 96 and 100 % of these;
 //! * `short`: 1..6 calls of four functions in random order, 0.05..1.5 g each: items that may be
 //!   shorter than the sample interval.
+//!
+//! Or items are as regular as samples might be ([`Order`]): one call each of `first`, `middle` and `last`, 0.6 g together,
+//! all alike, of three lengths in turn, or one for each g of the clock.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -32,7 +35,47 @@ pub struct WorkloadArgs {
     pub seconds: f64,
     /// Seed of the random choices
     pub seed: u64,
+    /// How items come
+    #[arg(value_enum, default_value_t)]
+    pub order: Order,
 }
+
+/// How items come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Order {
+    /// By chance.
+    #[default]
+    Random,
+    /// All alike, one after the other.
+    Equal,
+    /// Of three lengths in turn.
+    Lengths,
+    /// All alike, in step with a timer.
+    Timer,
+}
+
+impl Order {
+    /// As arguments name it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Random => "random",
+            Self::Equal => "equal",
+            Self::Lengths => "lengths",
+            Self::Timer => "timer",
+        }
+    }
+
+    /// Least mean length of an item in tenths of an interval.
+    const fn tenths(self) -> u64 {
+        match self {
+            Self::Random => 10 * MEAN_ITEM,
+            Self::Equal | Self::Lengths | Self::Timer => 6,
+        }
+    }
+}
+
+/// Lengths of the calls of regular items, in intervals.
+const REGULAR: [f64; 3] = [0.27, 0.21, 0.12];
 
 /// Calls of an item at most.
 const MAX_STAYS: usize = 16;
@@ -103,15 +146,21 @@ pub(crate) fn run(args: &WorkloadArgs) -> io::Result<()> {
         rounds: args.interval_ns as f64 * rounds_per_ns,
         limit: (INTERRUPTED_NS * ticks_per_ns) as u64,
         next: 0,
+        order: args.order,
     };
-    let room = (args.seconds * 1e9) as u64 / (MEAN_ITEM * args.interval_ns.max(1)) * 2 + 100;
+    let tenth_ns = (args.interval_ns / 10).max(1);
+    let room = (args.seconds * 1e9) as u64 / (args.order.tenths() * tenth_ns) * 2 + 100;
     // Written to, so that no page is missing while it counts.
     let mut items = vec![(Item::default(), Pair::default()); room as usize];
     items.fill((plan.item(), Pair::take()));
-    let end = Instant::now() + Duration::from_secs_f64(args.seconds);
+    let begin = Instant::now();
+    let end = begin + Duration::from_secs_f64(args.seconds);
     let mut used = 0;
     for (n, (item, pair)) in items.iter_mut().enumerate() {
         *item = plan.item();
+        if args.order == Order::Timer {
+            wait_for_tick(begin, args.interval_ns);
+        }
         *pair = Pair::take();
         item.before = now();
         selftest_item(
@@ -145,6 +194,15 @@ fn stay_on_one_cpu() {
     let _ = setpriority_process(None, -20);
 }
 
+/// Looks at the clock until the next multiple of a time since `begin` has passed.
+fn wait_for_tick(begin: Instant, ns: u64) {
+    let ticks = || begin.elapsed().as_nanos() as u64 / ns.max(1);
+    let before = ticks();
+    while ticks() == before {
+        std::hint::spin_loop();
+    }
+}
+
 /// Rounds and ticks that fill a ns: the best of several tries.
 fn speed() -> (f64, f64) {
     const ROUNDS: u64 = 50_000;
@@ -173,11 +231,26 @@ struct Plan {
     /// See [`Stay::limit`].
     limit: u64,
     next: usize,
+    order: Order,
 }
 
 impl Plan {
     fn item(&mut self) -> Item {
         let mut item = Item::default();
+        if self.order != Order::Random {
+            let times = match self.order {
+                Order::Lengths => 1 + self.next % 3,
+                _ => 1,
+            };
+            self.next += 1;
+            item.count = REGULAR.len();
+            for (n, (stay, length)) in item.stays.iter_mut().zip(REGULAR).enumerate() {
+                stay.function = 4 + n;
+                stay.rounds = ((length * self.rounds) as u64).max(1) * times as u64;
+                stay.limit = self.limit;
+            }
+            return item;
+        }
         let kind = self.next % 4;
         self.next += 1;
         let (first, functions, count, lengths) = match kind {
@@ -369,31 +442,43 @@ fn stamp_ns(line: &Line) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::selftest::truth::Truth;
+    use crate::selftest::truth::{ItemTruth, Truth};
 
     /// A short run logs items in order, each with its calls inside it and one after another.
     #[test]
     fn the_log_is_consistent() {
-        let dir = tempfile::tempdir().unwrap();
-        let log = dir.path().join("log");
-        let args = WorkloadArgs {
-            log: log.clone(),
-            interval_ns: 10_000,
-            seconds: 0.05,
-            seed: 1,
-        };
-        run(&args).unwrap();
-        let truth = Truth::read(&log).unwrap();
-        assert!(truth.items.len() >= 3);
-        let mut last = i64::MIN;
-        for item in truth.items.values() {
-            let mut times = vec![item.before.unwrap(), item.enter.unwrap()];
-            times.extend(item.calls.iter().flat_map(|call| [call.enter, call.leave]));
-            times.extend([item.leave.unwrap(), item.after.unwrap()]);
-            assert!(times.is_sorted() && times[0] >= last, "{item:?}");
-            last = times[times.len() - 1];
+        for order in [Order::Random, Order::Equal, Order::Lengths, Order::Timer] {
+            let dir = tempfile::tempdir().unwrap();
+            let log = dir.path().join("log");
+            let args = WorkloadArgs {
+                log: log.clone(),
+                interval_ns: 10_000,
+                seconds: 0.05,
+                seed: 1,
+                order,
+            };
+            run(&args).unwrap();
+            let truth = Truth::read(&log).unwrap();
+            assert!(truth.items.len() >= 3);
+            if order != Order::Random {
+                let calls =
+                    |item: &ItemTruth| item.calls.iter().map(|it| it.function).collect::<Vec<_>>();
+                assert!(truth.items.values().all(|it| calls(it) == [0, 1, 2]));
+                assert_eq!(
+                    truth.functions,
+                    ["selftest_first", "selftest_middle", "selftest_last"]
+                );
+            }
+            let mut last = i64::MIN;
+            for item in truth.items.values() {
+                let mut times = vec![item.before.unwrap(), item.enter.unwrap()];
+                times.extend(item.calls.iter().flat_map(|call| [call.enter, call.leave]));
+                times.extend([item.leave.unwrap(), item.after.unwrap()]);
+                assert!(times.is_sorted() && times[0] >= last, "{item:?}");
+                last = times[times.len() - 1];
+            }
+            assert!(truth.notes[CLOCK_NOTE] < 1000);
         }
-        assert!(truth.notes[CLOCK_NOTE] < 1000);
     }
 
     /// A long preemption is no sample's interrupt: neither it nor its function counts.
@@ -420,6 +505,30 @@ mod tests {
         assert!((stops.share - 0.09).abs() < 1e-6, "{}", stops.share);
     }
 
+    /// Regular items are alike, or of three lengths in turn.
+    #[test]
+    fn regular_items() {
+        let lengths = |order: Order| {
+            let mut plan = Plan {
+                rng: SplitMix64::new(5),
+                rounds: 1000.0,
+                limit: 0,
+                next: 0,
+                order,
+            };
+            let mut rounds = || {
+                let item = plan.item();
+                let stays = &item.stays[..item.count];
+                assert!(stays.iter().map(|it| it.function).eq([4, 5, 6]));
+                stays.iter().map(|it| it.rounds).sum::<u64>()
+            };
+            [(); 4].map(|()| rounds())
+        };
+        assert_eq!(lengths(Order::Equal), [600; 4]);
+        assert_eq!(lengths(Order::Timer), [600; 4]);
+        assert_eq!(lengths(Order::Lengths), [600, 1200, 1800, 600]);
+    }
+
     /// The three kinds take turns, with lengths within their bounds and no function twice in a row.
     #[test]
     fn items_are_as_planned() {
@@ -428,6 +537,7 @@ mod tests {
             rounds: 1000.0,
             limit: 0,
             next: 0,
+            order: Order::Random,
         };
         for n in 0..300 {
             let item = plan.item();

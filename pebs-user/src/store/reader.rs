@@ -3,6 +3,7 @@
 //! Only closed segments are read: they never change, so a trace can be read while it is being written.
 
 use std::cell::OnceCell;
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fs, io};
@@ -220,6 +221,20 @@ impl Trace {
                 .map_err(|error| ReadError::damaged(path, error))?;
         }
         Ok(rows)
+    }
+
+    /// Number of consecutive visits in which distances between samples are one draw; 1 if they are equal.
+    ///
+    /// # Errors
+    /// If a segment is damaged.
+    pub(crate) fn visits_in_stretch(&self) -> Result<NonZeroU64, ReadError> {
+        let Some((stretch, duration)) = self.info.stretch_ns().zip(self.info.duration_ns) else {
+            return Ok(NonZeroU64::MIN);
+        };
+        // Numbered as they close.
+        let visits = self.rows(Table::Visits)? as f64;
+        let run = visits * stretch as f64 / duration.max(1) as f64;
+        Ok(NonZeroU64::new(run.round() as u64).unwrap_or(NonZeroU64::MIN))
     }
 
     /// Reads columns of a table, in the given order, segment by segment.

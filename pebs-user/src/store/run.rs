@@ -22,6 +22,16 @@ impl RunInfo {
         self.complete || !self.crashes.is_empty() || !self.copied.is_empty()
     }
 
+    /// Probes whose items samples beat with all the time: how far their functions are off is unknown.
+    ///
+    /// Several clocks that sample together shift each other: what one of them misses in one draw others find in the next,
+    /// so that how draws differ tells the error (tests/measurements.md, "Coverage").
+    pub fn beating(&self) -> impl Iterator<Item = ProbeId> + '_ {
+        let is_alone = self.jitter.is_none_or(|it| it.clocks <= 1);
+        let beating = self.positions.iter().filter(move |it| it.beats && is_alone);
+        beating.map(|it| it.probe_id)
+    }
+
     /// Time whose samples are one draw of their distances, so that errors can't be told from less, ns; `None` if all
     /// distances are equal.
     ///
@@ -589,4 +599,31 @@ pub struct CostInfo {
     /// Estimated CPU time that they took from the target; null if it is not known, or there are no intervals.
     #[serde(default)]
     pub ticks_ns: Option<f64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One clock beats all the time, or at equal distances; several that beat shift each other.
+    #[test]
+    fn beating() {
+        let info = |beats: bool, clocks: Option<u64>| RunInfo {
+            positions: vec![PositionsInfo {
+                probe_id: ProbeId(3),
+                beats,
+                ..PositionsInfo::default()
+            }],
+            jitter: clocks.map(|clocks| JitterInfo {
+                clocks,
+                ..JitterInfo::default()
+            }),
+            ..RunInfo::default()
+        };
+        let found = |beats, clocks| info(beats, clocks).beating().next();
+        assert_eq!(found(true, None), Some(ProbeId(3)));
+        assert_eq!(found(true, Some(1)), Some(ProbeId(3)));
+        assert_eq!(found(true, Some(8)), None);
+        assert_eq!(found(false, Some(1)), None);
+    }
 }

@@ -3,7 +3,11 @@
 //! The workload, its log and the comparison are those of [`crate::selftest`].
 
 use super::report::{Basis, Figure, Row};
-use crate::selftest::findings::{Findings, Length};
+use crate::selftest::findings::{Findings, Length, PooledFindings};
+use crate::selftest::workload::Order;
+
+/// Difference from the truth that a pooled time may have, whatever its interval.
+const POOLED_BOUND: f64 = 0.02;
 
 /// Row of a transport.
 pub(crate) fn row(transport: &str, found: &Findings) -> Row {
@@ -65,6 +69,62 @@ pub(crate) fn row(transport: &str, found: &Findings) -> Row {
     }
     let wrong = visits.missing + visits.extra + visits.misplaced + samples.wrong_item;
     row.judged(visits.items > 0 && wrong == 0, note)
+}
+
+/// Case of [`regular`].
+pub(crate) fn regular_case(order: Order, reset: u64) -> String {
+    let items = match order {
+        Order::Random => "items by chance",
+        Order::Equal => "equal items",
+        Order::Lengths => "items of three lengths",
+        Order::Timer => "items in step with a timer",
+    };
+    format!("R {reset}, {items}")
+}
+
+/// Row of items that come as regularly as samples: how far the pooled times of their functions are off.
+pub(crate) fn regular(order: Order, found: &Findings) -> Row {
+    let case = regular_case(order, found.reset_ns);
+    let size = |it: &&PooledFindings| it.bias().abs();
+    let worst = found
+        .pooled
+        .iter()
+        .max_by(|a, b| size(a).total_cmp(&size(b)));
+    let known = found
+        .pooled
+        .iter()
+        .filter_map(|it| Some((it, it.interval_ns?)));
+    let (mut holds, mut near, mut functions) = (0, 0, 0);
+    for (it, (low, high)) in known {
+        functions += 1;
+        holds += u64::from((low..=high).contains(&it.truth_ns));
+        let off = (it.per_item_ns - it.truth_ns).abs();
+        near += u64::from(off <= (high - low).max(POOLED_BOUND * it.truth_ns));
+    }
+    let samples = found.samples.in_visits;
+    Row::new("cpu-clock", case, Basis::Exact)
+        .figures([
+            Figure::count("items", found.visits.items, "items"),
+            Figure::count("samples in items", samples, "samples"),
+        ])
+        .figures(worst.map(|it| {
+            let bias = it.bias() * 100.0;
+            Figure::new(
+                "largest bias of a function's pooled time",
+                bias,
+                "%",
+                samples,
+            )
+        }))
+        .figures(Figure::share(
+            "intervals of pooled times that hold",
+            holds,
+            functions,
+        ))
+        .judged(
+            functions == 3 && near == 3,
+            "no function's pooled time off by more than 2 % and twice its interval",
+        )
 }
 
 /// Peak memory of a target and of the program that recorded it, KiB.

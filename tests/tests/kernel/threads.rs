@@ -139,3 +139,73 @@ fn only_the_thread_asked_for() {
             .all(|sample| sample.tid == u64::from(first))
     );
 }
+
+/// Threads that come and go, and more at once than get several clocks: each is sampled from its first item to its last,
+/// about as often as its time on the CPU and the reset value make expect, and the ledger balances. New threads inherit a
+/// distance, which is between a third of the reset value and twice as much.
+#[test]
+fn samples_of_threads() {
+    need!(machine::root());
+    const RESET_NS: u64 = 100_000;
+    let workload = Workload::build("threads");
+    // At a time, items of each, us of each item, and how many come one after the other.
+    for [at_a_time, items, us, generations] in
+        [[4, 4, 1_000, 60], [96, 12, 1_000, 1], [80, 3, 1_000, 4]]
+    {
+        let args = [at_a_time, items, us, generations].map(|it: u64| it.to_string());
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let mut target = workload.start(&args);
+        let reset = RESET_NS.to_string();
+        let live = Recorder::new(&workload.spec(super::ID))
+            .args(&["--event", "cpu-clock", "--reset", &reset])
+            .attach(target.process.pid());
+        target.go();
+        let (_, truth) = target.finish();
+        let recording = live.stop();
+        let trace = recording.trace();
+        check::whole_visits(&trace, &truth);
+        check::ledger(&trace);
+        assert!(trace.json["jitter"].is_object(), "{}", recording.tool);
+        let mut by_thread: BTreeMap<u64, u64> = BTreeMap::new();
+        for item in &truth.items {
+            by_thread.entry(item.id / 1_000_000).or_default();
+        }
+        let threads = at_a_time * generations;
+        assert_eq!(by_thread.len() as u64, threads, "{args:?}");
+        let items_of: BTreeMap<u64, u64> = trace
+            .visits()
+            .iter()
+            .map(|visit| (visit.visit_id, visit.item_id))
+            .collect();
+        for sample in trace.samples() {
+            if let Some(item) = sample.visit_id.map(|visit| items_of[&visit]) {
+                *by_thread.entry(item / 1_000_000).or_default() += 1;
+            }
+        }
+        let expected = (items * us * 1_000) as f64 / RESET_NS as f64;
+        let of = |threads: &[u64]| threads.iter().sum::<u64>() as f64 / threads.len() as f64;
+        let counts: Vec<u64> = by_thread.values().copied().collect();
+        println!("{args:?}: {:.1} of {expected} {counts:?}", of(&counts));
+        // All, and those of the first and the last generation.
+        let generation = at_a_time as usize;
+        for some in [
+            &counts[..],
+            &counts[..generation],
+            &counts[counts.len() - generation..],
+        ] {
+            let ratio = of(some) / expected;
+            assert!(
+                (0.4..4.0).contains(&ratio),
+                "{args:?}: {:.1} samples a thread, not {expected}: {counts:?}\n{}",
+                of(some),
+                recording.tool
+            );
+        }
+        let unseen = counts.iter().filter(|samples| **samples == 0).count();
+        assert!(
+            unseen * 50 <= counts.len(),
+            "{args:?}: {unseen} threads without a sample: {counts:?}\n{}",
+            recording.tool
+        );
+    }
+}

@@ -1,8 +1,10 @@
 //! `cargo xtask accuracy`: bias and error of both estimates against known truth, per reset value,
 //! on the logging workload of `validate` and on the workloads of `tests/`.
 //!
-//! Writes a table and a picture to `target/accuracy/`. The exit code is 1 if a target is missed.
+//! Writes a table and a picture to `target/accuracy/`. The exit code is 1 if a target is missed. With `--coverage` it does
+//! the same for the intervals that commands print, on regular items: see `coverage`.
 
+mod coverage;
 mod plot;
 mod regular;
 
@@ -32,6 +34,17 @@ pub struct Args {
     /// Only items that come regularly: shares of functions with equal and with varied distances between samples
     #[arg(long)]
     regular: bool,
+    /// Only N short recordings of regular items (400 if no number is given): how often each interval of 95 % holds the
+    /// program's own truth, and bias
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "400")]
+    #[arg(conflicts_with = "regular")]
+    coverage: Option<u64>,
+    /// The first of their seeds
+    #[arg(long, default_value_t = 1, requires = "coverage")]
+    from: u64,
+    /// Append their results to FILE; skip the seeds that are in it, and print the tables of all of them
+    #[arg(long, value_name = "FILE", requires = "coverage")]
+    log: Option<PathBuf>,
     /// Measure this pebs-trace instead of a release build of the workspace
     #[arg(long, value_name = "PATH")]
     tool: Option<PathBuf>,
@@ -82,6 +95,9 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         fs::write(dir.join("regular.md"), &text)?;
         println!("{text}");
         return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(runs) = args.coverage {
+        return coverage::main(&tool, &dir, (args.from, runs), args.log.as_deref());
     }
     let rounds: Vec<Value> = (1..=args.rounds.max(1))
         .map(|round| selftest(&tool, args, round))

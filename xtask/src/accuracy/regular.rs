@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::{Workload, compile, number};
 use crate::shell;
 
-const REGULAR: Workload = Workload {
+pub(super) const REGULAR: Workload = Workload {
     name: "regular",
     args: &[],
     function: "handle(id=*(arg1):u64)",
@@ -38,8 +38,11 @@ const RESETS: [Option<u32>; 6] = [
 /// Values of `--jitter`.
 const JITTERS: [&str; 2] = ["0", "90"];
 
-/// Functions with their share of an item's work.
-const SHARES: [(&str, f64); 3] = [("nine", 0.45), ("seven", 0.35), ("four", 0.2)];
+/// The functions of an item, in the order of their calls.
+pub(super) const FUNCTIONS: [&str; 3] = ["nine", "seven", "four"];
+
+/// Their shares of an item's work.
+const SHARES: [f64; 3] = [0.45, 0.35, 0.2];
 
 /// A function in a recording.
 struct Found {
@@ -128,24 +131,33 @@ impl Run<'_> {
         command.arg("--output").arg(&trace).arg("--").arg(program);
         command.args([self.items, self.rounds].map(|it| it.to_string()));
         shell::output(&mut command)?;
-        let mut command = shell::as_root(tool);
-        command.args(["report", "--format", "json"]).arg(&trace);
-        serde_json::from_str(&shell::output(&mut command)?).context("pebs-trace printed no JSON")
+        report(tool, &trace)
     }
+}
+
+/// The report of a trace.
+pub(super) fn report(tool: &Path, trace: &Path) -> Result<Value> {
+    let mut command = shell::as_root(tool);
+    command.args(["report", "--format", "json"]).arg(trace);
+    serde_json::from_str(&shell::output(&mut command)?).context("pebs-trace printed no JSON")
+}
+
+/// A function's row of all items; `None` if it has no sample.
+pub(super) fn of_function<'a>(report: &'a Value, name: &str) -> Option<&'a Value> {
+    let probe = &report["probes"][0];
+    let rows = ["spread", "largest"].map(|list| probe[list].as_array());
+    let mut rows = rows.into_iter().flatten().flatten();
+    // A wait has the function in which it began.
+    let row = rows.find(|row| row["state"].is_null() && row["function"]["name"] == name);
+    row.map(|row| &row["all"])
 }
 
 /// The functions with a sample, compared with their shares of the work.
 fn compare(report: &Value) -> Vec<Found> {
-    let probe = &report["probes"][0];
-    let rows = ["spread", "largest"].map(|list| probe[list].as_array());
-    let rows: Vec<&Value> = rows.into_iter().flatten().flatten().collect();
-    let of = |name: &str| {
-        let row = rows.iter().find(|row| row["function"]["name"] == name);
-        row.map(|row| &row["all"])
-    };
+    let of = |name: &str| of_function(report, name);
     let per_item = |name| of(name).map_or(0.0, |all| number(&all["per_visit"]));
-    let all: f64 = SHARES.iter().map(|(name, _)| per_item(name)).sum();
-    let found = SHARES.iter().map(|(name, share)| {
+    let all: f64 = FUNCTIONS.into_iter().map(per_item).sum();
+    let found = FUNCTIONS.into_iter().zip(SHARES).map(|(name, share)| {
         let right = share * all;
         let holds = of(name)
             .is_some_and(|all| (number(&all["low"])..=number(&all["high"])).contains(&right));

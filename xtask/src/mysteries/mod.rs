@@ -8,7 +8,6 @@ mod judge;
 mod mystery;
 mod names;
 mod program;
-mod random;
 mod run;
 mod score;
 
@@ -331,6 +330,42 @@ mod tests {
                 program::source(&a),
                 program::source(&Mystery::new(seed + 1, 4.0))
             );
+        }
+    }
+
+    /// Some items are regular, but not those that come in bursts; a server of equal ones works in each language.
+    #[test]
+    fn regular_items() {
+        let all: Vec<Mystery> = (0..600).map(|seed| Mystery::new(seed, 0.2)).collect();
+        for lengths in [1, 2, 3, 5] {
+            let of = all.iter().filter(|it| it.lengths == lengths).count();
+            assert!((10..150).contains(&of), "{lengths}: {of}");
+        }
+        assert!(all.iter().all(|it| it.burst == 0 || it.lengths == 0));
+        let cache = tempfile::tempdir().unwrap();
+        for language in [Language::C, Language::Rust, Language::Go] {
+            let is_wanted = |it: &&Mystery| {
+                it.language == language
+                    && it.lengths == 1
+                    && matches!(it.cause, Cause::Nothing | Cause::Cpu | Cause::Callee)
+            };
+            let it = all.iter().find(is_wanted).unwrap();
+            if !program::can_compile(language) {
+                continue;
+            }
+            let program = program::compile(it, cache.path()).unwrap();
+            let path = |name: &str| cache.path().join(name);
+            let mut command = std::process::Command::new(program);
+            for name in ["truth", "file", "socket"] {
+                command.arg(path(name));
+            }
+            assert!(command.status().unwrap().success(), "{}", it.describe());
+            let log = fs::read_to_string(path("truth")).unwrap();
+            let items = log.lines().count() as u64;
+            let most = 200_000_000 / it.period_ns + 2;
+            // Where another process took the CPU, items that were due come late, and none is left out.
+            assert!((most / 3..=most).contains(&items), "{items} of {most}");
+            fs::remove_file(path("truth")).unwrap();
         }
     }
 

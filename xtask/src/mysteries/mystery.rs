@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::names::Names;
-use super::random::Random;
+use crate::random::Random;
 
 /// Concurrency of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -154,6 +154,8 @@ pub struct Mystery {
     pub extra: u64,
     /// Items that come at once; 0: no bursts.
     pub burst: u64,
+    /// Lengths that items have in turn, at equal times; 0: lengths and times are by chance.
+    pub lengths: u64,
     /// The CPU that the server keeps to.
     pub pinned: Option<usize>,
     /// Of two kinds of file reads, whether it is the one that drops pages from the page cache.
@@ -241,6 +243,7 @@ impl Mystery {
             kind: random.within(1, 6),
             extra,
             burst,
+            lengths: if burst > 0 { 0 } else { lengths(seed) },
             pinned: (cause == Cause::Neighbour).then(|| random.below(2)),
             drops: random.below(2) == 0,
             load: None,
@@ -338,12 +341,26 @@ impl Mystery {
 
     /// Name in a table: `pool, C++`.
     pub fn describe(&self) -> String {
+        let regular = match self.lengths {
+            0 => String::new(),
+            1 => ", equal items".to_owned(),
+            n => format!(", items of {n} lengths in turn"),
+        };
         format!(
-            "{}, {}, {}",
+            "{}, {}, {}{regular}",
             self.cause.name(),
             self.shape.name(),
             self.language.name()
         )
+    }
+}
+
+/// Lengths of the items of one mystery in four: equal ones, or a few. Drawn apart, so that all else is as it was.
+fn lengths(seed: u64) -> u64 {
+    let random = &mut Random::new(!seed);
+    match random.below(4) {
+        0 => random.one(&[1, 1, 2, 3, 5]),
+        _ => 0,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Realistic names of functions, which give no hint at the cause.
 
 use super::mystery::Language;
-use super::random::Random;
+use crate::random::Random;
 
 const VERBS: [&str; 36] = [
     "parse", "apply", "build", "check", "encode", "decode", "update", "resolve", "merge", "match",

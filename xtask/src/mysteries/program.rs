@@ -209,6 +209,7 @@ pub fn source(it: &Mystery) -> String {
         ("@KIND@", it.kind.to_string()),
         ("@EXTRA@", it.extra.to_string()),
         ("@BURST@", it.burst.to_string()),
+        ("@LENGTHS@", it.lengths.to_string()),
         ("@PINNED@", it.pinned.map_or(0, |cpu| cpu + 1).to_string()),
         ("@DROP@", u8::from(it.drops).to_string()),
         ("@STEPS@", it.steps.len().to_string()),

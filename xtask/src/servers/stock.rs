@@ -19,6 +19,7 @@ use serde_json::Value;
 
 use super::clients::{self, Client};
 use super::running::{Program, Running, all_installed};
+use crate::random::Random;
 use crate::recorder::{self, Recorder};
 use crate::shell;
 
@@ -43,7 +44,7 @@ pub struct Args {
 }
 
 /// One request of so many is dear.
-const DEAR: u64 = 300;
+const DEAR: usize = 300;
 
 /// Before each round: the tool finds its pace, and caches fill.
 const WARM_UP: Duration = Duration::from_secs(1);
@@ -296,7 +297,7 @@ fn measure(server: &Server, tool: &Path, args: &Args) -> Result<Row> {
     let spec = server
         .spec
         .replace("DIR", &running.dir.display().to_string());
-    let mut draw = Draw(args.seed);
+    let mut draw = Random::new(args.seed);
     let length = Duration::from_secs_f64(args.seconds);
     let mut round = |client: &mut dyn Client| -> Result<(u64, Round)> {
         let warm = ask_for(client, WARM_UP, &mut draw)?;
@@ -449,11 +450,11 @@ where end_ns is not null order by begin_ns\").fetchall(): print(*row)";
 }
 
 /// Requests for a time.
-fn ask_for(client: &mut dyn Client, time: Duration, draw: &mut Draw) -> Result<Vec<Request>> {
+fn ask_for(client: &mut dyn Client, time: Duration, draw: &mut Random) -> Result<Vec<Request>> {
     let start = Instant::now();
     let mut requests = Vec::new();
     while start.elapsed() < time {
-        let dear = draw.next().is_multiple_of(DEAR);
+        let dear = draw.below(DEAR) == 0;
         let begin = now();
         client.ask(dear)?;
         requests.push(Request {
@@ -505,20 +506,6 @@ fn pin(pid: u32, cpu: usize) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Numbers by chance: xorshift64*.
-struct Draw(u64);
-
-impl Draw {
-    fn next(&mut self) -> u64 {
-        let mut x = self.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-        x ^= x >> 12;
-        x ^= x << 25;
-        x ^= x >> 27;
-        self.0 = x;
-        x.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33
-    }
 }
 
 fn median(values: impl Iterator<Item = f64>) -> f64 {

@@ -25,7 +25,8 @@
 //!
 //! For 1,000 replicates of the slow and, independently, of the typical items the share is recomputed, including the
 //! gap; the middle 95 % are the interval. It covers the chance of sampling and the spread between items, for a given
-//! slow limit, and assumes independent items. Below 8 slow items there is none.
+//! slow limit, and assumes independent items. Below 8 slow items there is none, nor
+//! of functions where samples beat with the items ([`crate::analysis::pool`]).
 
 use super::blocks::{Blocks, Draw, Draws, interval};
 use super::interrupts_and_faults::WHAT;
@@ -247,6 +248,8 @@ pub(super) struct Contrast {
     means: (Means, Means),
     replicates: Vec<((Means, Means), usize)>,
     draws: (Draws, Draws),
+    /// Whether samples beat with the items: then parts of them have no interval.
+    beats: bool,
 }
 
 impl Contrast {
@@ -259,6 +262,7 @@ impl Contrast {
                 .map(|(at, (a, b))| ((Means::of(slow, Some(a)), Means::of(typical, Some(b))), at))
                 .collect(),
             draws,
+            beats: slow.beats || typical.beats,
         }
     }
 
@@ -286,11 +290,16 @@ impl Contrast {
         self.interval(|means, _| means.0.latency - means.1.latency)
     }
 
-    /// Intervals of the share of a figure in the gap, and of the figure itself.
+    /// Intervals of the share of a figure in the gap, and of the figure itself; none of a sampled one if samples beat with
+    /// the items.
     fn intervals(
         &self,
+        is_sampled: bool,
         excess: impl Fn(&(Means, Means), (&Draw, &Draw)) -> f64,
     ) -> [Option<(f64, f64)>; 2] {
+        if is_sampled && self.beats {
+            return [None, None];
+        }
         let share = self.interval(|means, draws| {
             let gap = means.0.latency - means.1.latency;
             // In a replicate without a gap a share is meaningless.
@@ -311,7 +320,9 @@ impl Contrast {
                 .sum::<f64>()
         };
         let excess = sum(&self.means, None);
-        let [share, _] = self.intervals(|means, draws| sum(means, Some(draws)));
+        let is_sampled = parts.iter().any(|it| it.how == PartBasis::Sampled);
+        let figure = |means: &(Means, Means), draws: (&Draw, &Draw)| sum(means, Some(draws));
+        let [share, _] = self.intervals(is_sampled, figure);
         OtherCauses {
             causes,
             share: excess / self.gap(),
@@ -356,7 +367,10 @@ impl Contrast {
     /// Figures of a part: slow items against typical ones.
     pub(super) fn figures(&self, part: &Part) -> Figures {
         let (slow_ns, typical_ns) = part.per_item(&self.means, None);
-        let [share, excess] = self.intervals(|means, draws| part.excess(means, Some(draws)));
+        let is_sampled = part.how == PartBasis::Sampled;
+        let figure =
+            |means: &(Means, Means), draws: (&Draw, &Draw)| part.excess(means, Some(draws));
+        let [share, excess] = self.intervals(is_sampled, figure);
         Figures {
             share: (slow_ns - typical_ns) / self.gap(),
             share_low: share.map(|it| it.0),
@@ -597,7 +611,7 @@ pub(super) fn gap(
         means.0.active - means.1.active - all_sampled.excess(means, draw)
     };
     let unexplained_ns = on_cpu(&contrast.means, None);
-    let [unexplained, _] = contrast.intervals(|means, draws| on_cpu(means, Some(draws)));
+    let [unexplained, _] = contrast.intervals(true, |means, draws| on_cpu(means, Some(draws)));
     let gap_interval = contrast.gap_interval();
     Some(Gap {
         gap_ns,
@@ -672,7 +686,9 @@ pub(super) fn interference(sums: &GroupSums) -> Vec<InterferenceRow> {
         if !is_known || gap <= 0.0 || !slow_ns.is_finite() || !typical_ns.is_finite() {
             continue;
         }
-        let [share, excess] = contrast.intervals(|means, draws| part.excess(means, Some(draws)));
+        let figure =
+            |means: &(Means, Means), draws: (&Draw, &Draw)| part.excess(means, Some(draws));
+        let [share, excess] = contrast.intervals(false, figure);
         rows.push(InterferenceRow {
             what,
             slow_ns,

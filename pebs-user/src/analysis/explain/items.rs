@@ -115,6 +115,8 @@ pub(in crate::analysis) struct ProbeItems {
     pub probe_ids: Vec<u16>,
     /// SPECs as typed; empty if `trace.json` doesn't know the probe.
     pub specs: Vec<String>,
+    /// Whether samples beat with them.
+    pub beats: bool,
     /// Visits recorded.
     pub visits: u64,
     /// Visits left out.

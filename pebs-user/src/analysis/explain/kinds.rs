@@ -613,7 +613,10 @@ impl KindContext<'_> {
     }
 
     fn sums(&self, members: &[u32]) -> ClassSums {
-        let mut sums = ClassSums::default();
+        let mut sums = ClassSums {
+            beats: self.sums.typical.beats,
+            ..ClassSums::default()
+        };
         for &member in members {
             let block = self.items.block_of(member);
             sums.add_item(block, &self.items.all[member as usize]);

@@ -77,6 +77,8 @@ impl Key {
 /// Sums over the items of a class.
 #[derive(Clone, Debug, Default)]
 pub(in crate::analysis) struct ClassSums {
+    /// Whether samples beat with the items: how far the times of functions are off is unknown.
+    pub beats: bool,
     pub items: Blocks,
     /// Latencies without pebs-trace's own time, ns.
     pub latency: Blocks,
@@ -253,6 +255,11 @@ impl<'a> Summing<'a> {
             watched: Vec::new(),
             turn: 0,
         };
+        for (sums, section) in summing.sums.iter_mut().zip(sections) {
+            let probe = items.probes.get(usize::from(section.probe));
+            let beats = probe.is_some_and(|it| it.beats);
+            (sums.slow.beats, sums.typical.beats) = (beats, beats);
+        }
         for (index, item) in items.all.iter().enumerate() {
             if item.has_details() {
                 summing.add_item(index as u32, item);

@@ -16,7 +16,7 @@ use super::classes::VisitClasses;
 use super::detail::States;
 use super::model::FunctionName;
 use super::names::Names;
-use super::section::{Section, visits_in_stretch};
+use super::section::{Runs, Section};
 use super::slots::Slots;
 use super::{MIN_SAMPLES, ReportError, ReportOptions, check_probe, first_pass, gather};
 use crate::analysis::classes::Class;
@@ -132,9 +132,10 @@ pub(crate) fn build(trace: &Trace, options: &ReportOptions) -> Result<MemoryRepo
     check_probe(trace, options)?;
     let mut sums = Sums::default();
     if trace.rows(Table::Memory)? > 0 {
-        let run = visits_in_stretch(trace)?;
-        let sections = first_pass(trace, options)?
-            .map(|tally| Section::new(tally, &trace.info.columns, options.slowest, run));
+        let runs = Runs::of(trace)?;
+        let sections = first_pass(trace, options)?.map(|probe, tally| {
+            Section::new(probe, tally, &trace.info.columns, options.slowest, &runs)
+        });
         let gathered = gather(trace, options, sections, &mut States::default())?;
         for batch in Accesses::scan(trace)? {
             sums.add(&batch?, &gathered.classes)?;

@@ -14,7 +14,7 @@ use super::detail::States;
 use super::model::{Cell, FunctionName};
 use super::names::Names;
 use super::rank::cell;
-use super::section::{ClassSums, Section, visits_in_stretch};
+use super::section::{ClassSums, Runs, Section};
 use super::{
     MIN_SAMPLES, ReportError, ReportOptions, check_probe, first_pass, gather, quantity,
     report_event,
@@ -115,9 +115,10 @@ pub(crate) fn build(trace: &Trace, options: &ReportOptions) -> Result<PathReport
         report.call_graph = None;
         return Ok(report);
     }
-    let run = visits_in_stretch(trace)?;
-    let sections = first_pass(trace, options)?
-        .map(|tally| Section::new(tally, &trace.info.columns, options.slowest, run));
+    let runs = Runs::of(trace)?;
+    let sections = first_pass(trace, options)?.map(|probe, tally| {
+        Section::new(probe, tally, &trace.info.columns, options.slowest, &runs)
+    });
     let mut gathered = gather(trace, options, sections, &mut States::default())?;
     let mut paths = Paths::read(trace)?;
     let lines = Lines::read(trace, event, &mut paths, |visit| {

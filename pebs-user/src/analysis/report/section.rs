@@ -17,14 +17,12 @@ use super::tally::Tally;
 use super::top::Top;
 use crate::analysis::classes::{Class, Classes, NetOnCpu, Rank, Standing, Took, apart_on_cpu};
 use crate::analysis::counted::CountedSums;
-use crate::analysis::pool::Pool;
+use crate::analysis::pool::{OwnError, Pool};
 use crate::store::args::{ArgRef, ArgView};
 use crate::store::reader::{ReadError, Scan, Trace};
-use crate::store::schema::{
-    ArgColumn, InterferenceColumns, InterferenceViews, Table, visit_flag, visits,
-};
+use crate::store::schema::{ArgColumn, InterferenceColumns, InterferenceViews, visit_flag, visits};
 use crate::store::view::{Select as _, View as _};
-use crate::units::FunctionId;
+use crate::units::{FunctionId, ProbeId};
 
 /// Sums over one class of visits.
 #[derive(Debug, Default)]
@@ -85,9 +83,9 @@ impl ClassSums {
         }
     }
 
-    fn of_runs(run: NonZeroU64) -> Self {
+    fn with(pool: Pool) -> Self {
         Self {
-            pool: Pool::of_runs(run),
+            pool,
             ..Self::default()
         }
     }
@@ -133,24 +131,53 @@ pub(super) struct Section {
     pub slowest_ids: Vec<u64>,
 }
 
-/// Number of consecutive visits in which distances between samples are one draw.
-pub(super) fn visits_in_stretch(trace: &Trace) -> Result<NonZeroU64, ReadError> {
-    let Some((stretch, duration)) = trace.info.stretch_ns().zip(trace.info.duration_ns) else {
-        return Ok(NonZeroU64::MIN);
-    };
-    // Numbered as they close.
-    let visits = trace.rows(Table::Visits)? as f64;
-    let run = visits * stretch as f64 / duration.max(1) as f64;
-    Ok(NonZeroU64::new(run.round() as u64).unwrap_or(NonZeroU64::MIN))
+/// What intervals of a trace draw.
+pub(super) struct Runs {
+    /// [`Trace::visits_in_stretch`].
+    visits: NonZeroU64,
+    /// Probes whose items samples beat with.
+    beating: Vec<ProbeId>,
+    /// Errors of pebs-trace's own time, where known: of a sample, and of the marks of each probe.
+    sample: f64,
+    marks: Vec<(ProbeId, f64)>,
+}
+
+impl Runs {
+    pub(super) fn of(trace: &Trace) -> Result<Self, ReadError> {
+        let own = trace.info.own_time.as_ref();
+        let marks = own.iter().flat_map(|it| &it.marks);
+        Ok(Self {
+            visits: trace.visits_in_stretch()?,
+            beating: trace.info.beating().collect(),
+            sample: own
+                .and_then(|it| it.sample.as_ref())
+                .map_or(0.0, |it| it.stderr_ns),
+            marks: marks
+                .filter_map(|it| Some((it.probe_id, it.inside.as_ref()?.stderr_ns)))
+                .collect(),
+        })
+    }
+
+    fn pool(&self, probe: u16) -> Pool {
+        if self.beating.contains(&ProbeId(probe)) {
+            return Pool::without_intervals();
+        }
+        let marks = self.marks.iter().find(|(of, _)| of.0 == probe);
+        Pool::of_runs(self.visits).with_error(OwnError {
+            marks: marks.map_or(0.0, |it| it.1),
+            sample: self.sample,
+        })
+    }
 }
 
 impl Section {
-    /// A section after the first pass; its intervals draw runs of `run` visits.
+    /// The section of a probe after the first pass.
     pub(super) fn new(
+        probe: u16,
         mut tally: Tally,
         columns: &[ArgColumn],
         slowest: usize,
-        run: NonZeroU64,
+        runs: &Runs,
     ) -> Self {
         let classes = std::mem::take(&mut tally.ranks).close(None);
         let on_cpu = std::mem::take(&mut tally.on_cpu);
@@ -161,9 +188,9 @@ impl Section {
             is_apart_on_cpu: apart.is_some(),
             classes,
             tally,
-            all: ClassSums::of_runs(run),
-            typical: ClassSums::of_runs(run),
-            slow: ClassSums::of_runs(run),
+            all: ClassSums::with(runs.pool(probe)),
+            typical: ClassSums::with(runs.pool(probe)),
+            slow: ClassSums::with(runs.pool(probe)),
             oncpu_ns: 0.0,
             counted: CountedSums::default(),
             shared_slow: SharedArgs::new(columns.len()),

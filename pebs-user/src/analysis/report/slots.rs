@@ -30,9 +30,9 @@ impl<T> Slots<T> {
     }
 
     /// The same slots with other values, sorted by probe; no slot is added any more.
-    pub(in crate::analysis) fn map<U>(self, value: impl Fn(T) -> U) -> Slots<U> {
+    pub(in crate::analysis) fn map<U>(self, value: impl Fn(u16, T) -> U) -> Slots<U> {
         let values = self.values.into_iter();
-        let mut values: Vec<_> = values.map(|(id, old)| (id, value(old))).collect();
+        let mut values: Vec<_> = values.map(|(id, old)| (id, value(id, old))).collect();
         values.sort_by_key(|(id, _)| *id);
         Slots { values, grow: None }
     }

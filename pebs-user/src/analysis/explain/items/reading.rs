@@ -137,6 +137,7 @@ impl Reading<'_> {
         let last = probes.len() - 1;
         probes[last].probe_ids.push(probe_id);
         probes[last].specs.extend(spec);
+        probes[last].beats |= self.info.beating().any(|it| it.0 == probe_id);
         Some(last as u16)
     }
 

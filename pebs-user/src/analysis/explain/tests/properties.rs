@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::{holds, sum};
 use crate::analysis::explain::blocks::{Blocks, block_of};
 use crate::analysis::explain::contrast::{Naming, gap};
+use crate::analysis::explain::model::CauseKind;
 use crate::analysis::explain::sums::{AllSums, ClassSums, Key};
 use crate::analysis::explain::variance::divide;
 use crate::analysis::report::detail::States;
@@ -60,6 +61,28 @@ fn with_naming<T>(use_it: impl FnOnce(&Naming<'_>) -> T) -> T {
         states: &states,
         probes: &[],
     })
+}
+
+/// Where samples beat with the items, functions have no interval; what is observed has one.
+#[test]
+fn no_interval_of_functions_that_beat() {
+    let items = |samples: [u16; 3], wait| vec![(samples, wait, 10); 40];
+    for beats in [false, true] {
+        let mut slow = class(&items([50, 3, 1], 9_000), 0);
+        let mut typical = class(&items([1, 1, 1], 100), 1_000);
+        (slow.beats, typical.beats) = (beats, beats);
+        let found = with_naming(|naming| gap(&slow, &typical, naming, 9)).unwrap();
+        assert!(found.gap_low_ns.is_some());
+        let has = |kind: CauseKind| found.causes.iter().any(|it| it.kind == kind);
+        assert!(has(CauseKind::Function) && has(CauseKind::Wait));
+        for cause in &found.causes {
+            let is_known = !beats || cause.kind != CauseKind::Function;
+            let figures = &cause.figures;
+            assert_eq!(figures.share_low.is_some(), is_known, "{cause:?}");
+            assert_eq!(figures.excess_high_ns.is_some(), is_known, "{cause:?}");
+        }
+        assert_eq!(found.unexplained.share_low.is_none(), beats);
+    }
 }
 
 proptest! {
