@@ -152,6 +152,23 @@ pub(crate) fn threads(pid: Pid) -> Option<Vec<Tid>> {
     Some(known.into_iter().map(Tid).collect())
 }
 
+/// Number of times that the threads of a process were switched out so far.
+#[must_use]
+pub(crate) fn switches(pid: Pid) -> u64 {
+    let of = |tid: Tid| {
+        let status = fs::read_to_string(proc_path(pid, &format!("task/{}/status", tid.0))).ok()?;
+        let lines = status.lines().filter(|it| it.contains("ctxt_switches:"));
+        Some(
+            lines
+                .filter_map(|it| it.split_whitespace().nth(1)?.parse::<u64>().ok())
+                .sum::<u64>(),
+        )
+    };
+    // A thread that has ended has none.
+    let threads = threads(pid).unwrap_or_default();
+    threads.into_iter().filter_map(of).sum()
+}
+
 fn list_threads(pid: Pid) -> Option<Vec<u32>> {
     let entries = fs::read_dir(proc_path(pid, "task")).ok()?;
     let threads: Vec<u32> = entries

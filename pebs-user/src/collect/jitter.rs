@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::pmu::attr::ResolvedEvent;
+use crate::collect::drain::now;
+use crate::pmu::attr::{EventClass, ResolvedEvent};
 use crate::pmu::jitter::Distances;
 use crate::pmu::open::PerfEvent;
 use crate::rng::SplitMix64;
@@ -26,6 +27,10 @@ const EVERY: Duration = Duration::from_micros(500);
 /// Longest mean time between two changes.
 const SELDOM: Duration = Duration::from_millis(500);
 
+/// Mean time between two changes of a clock of a CPU. Each interrupts that CPU, whatever runs there; clocks that sample
+/// together shift each other meanwhile.
+const OF_CPU: Duration = Duration::from_millis(100);
+
 /// Share of a CPU's time for changes.
 const SHARE: f64 = 0.005;
 
@@ -36,16 +41,45 @@ struct Varied {
     times: f64,
     value: u64,
     distance: u64,
+    /// Whether it is a clock of a CPU: these count all time, which is known without an interrupt.
+    of_cpu: bool,
+    /// Time of the next change of such a clock, ns.
+    next_ns: u64,
 }
 
 impl Varied {
+    fn new(counter: &Arc<PerfEvent>, times: f64, reset: ResetValue, is_clock: bool) -> Self {
+        let mut varied = Self {
+            counter: Arc::clone(counter),
+            times,
+            value: 0,
+            distance: reset.times(times).0.get(),
+            of_cpu: is_clock && counter.thread().is_none(),
+            next_ns: 0,
+        };
+        varied.value = varied.value().unwrap_or(0);
+        varied
+    }
+
+    /// What it has counted.
+    fn value(&self) -> Option<u64> {
+        match self.of_cpu {
+            true => Some(now().0),
+            false => self.counter.times().ok().map(|it| it.value),
+        }
+    }
+
     /// Draws the distance anew if a sample came since the last time.
-    fn vary(&mut self, distances: &mut Distances) -> bool {
+    fn vary(&mut self, distances: &mut Distances, rng: &mut SplitMix64) -> bool {
+        let now_ns = now().0;
+        if now_ns < self.next_ns {
+            return false;
+        }
         // A counter whose thread or CPU is gone stays as it is.
-        let Ok(times) = self.counter.times() else {
+        let Some(value) = self.value() else {
             return false;
         };
-        let events = times.value.saturating_sub(self.value);
+        let events = value.saturating_sub(self.value);
         let Some(samples) = events.checked_div(self.distance).filter(|it| *it > 0) else {
             return false;
         };
@@ -53,7 +87,10 @@ impl Varied {
         let distance = distances.draw(self.times);
         let drawn = std::num::NonZeroU64::new(distance).map(ResetValue);
         let changed = drawn.is_some_and(|reset| self.counter.set_reset(reset).is_ok());
-        self.value = times.value;
+        self.value = value;
+        if self.of_cpu {
+            self.next_ns = now_ns + (OF_CPU.as_nanos() as f64 * around_one(rng)) as u64;
+        }
         if changed {
             self.distance = distance;
         }
@@ -64,6 +101,7 @@ impl Varied {
 /// Counters of an event.
 struct OfEvent {
     event: EventId,
+    is_clock: bool,
     distances: Distances,
     counters: Vec<Varied>,
 }
@@ -109,10 +147,11 @@ pub(crate) struct Held<'a>(MutexGuard<'a, State>);
 impl Jitter {
     /// Starts it for those events whose distances can vary; `None` if there are none.
     pub(crate) fn start(events: &[ResolvedEvent], percent: f64, sample_ns: f64) -> Option<Self> {
-        let seed = |n: u8| crate::collect::drain::now().0 ^ u64::from(n) << 56;
+        let seed = |n: u8| now().0 ^ u64::from(n) << 56;
         let varied = (0..).zip(events).filter_map(|(n, event)| {
             Some(OfEvent {
                 event: EventId(n),
+                is_clock: event.class == EventClass::Clock,
                 distances: Distances::of(event, percent, sample_ns, seed(n))?,
                 counters: Vec::new(),
             })
@@ -179,12 +218,9 @@ impl Held<'_> {
         counters: impl Iterator<Item = (&'a Arc<PerfEvent>, f64)>,
     ) {
         if let Some(of) = self.varied(event) {
-            of.counters.extend(counters.map(|(counter, times)| Varied {
-                value: counter.times().map_or(0, |it| it.value),
-                counter: Arc::clone(counter),
-                times,
-                distance: reset.times(times).0.get(),
-            }));
+            let is_clock = of.is_clock;
+            let new = |(counter, times)| Varied::new(counter, times, reset, is_clock);
+            of.counters.extend(counters.map(new));
         }
     }
 
@@ -211,8 +247,13 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
+/// Between 0.5 and 1.5, by chance.
+fn around_one(rng: &mut SplitMix64) -> f64 {
+    0.5 + f64::from(rng.below(1 << 16)) / f64::from(1 << 16)
+}
+
 fn run(shared: &Shared) {
-    let mut rng = SplitMix64::new(crate::collect::drain::now().0);
+    let mut rng = SplitMix64::new(now().0);
     let (mut before, mut cost) = (cpu_time(), EVERY.mul_f64(SHARE));
     while !shared.ends.load(Ordering::Relaxed) {
         {
@@ -230,19 +271,18 @@ fn run(shared: &Shared) {
             {
                 let each = counters.iter_mut();
                 *changes += each
-                    .filter_map(|it| it.vary(distances).then_some(()))
+                    .filter_map(|it| it.vary(distances, &mut rng).then_some(()))
                     .count() as u64;
             }
             *rounds += 1;
         }
-        let now = cpu_time();
+        let after = cpu_time();
         // A mean over some rounds, without those in which the thread itself was interrupted.
-        let last = now.saturating_sub(before).min(cost * 4);
+        let last = after.saturating_sub(before).min(cost * 4);
         cost = (cost * 15 + last) / 16;
-        before = now;
+        before = after;
         let pause = cost.div_f64(SHARE).clamp(EVERY, SELDOM);
         // Changes at equal distances would beat with items that start at equal distances.
-        let chance = f64::from(rng.below(1 << 16)) / f64::from(1 << 16);
-        thread::park_timeout(pause.mul_f64(0.5 + chance));
+        thread::park_timeout(pause.mul_f64(around_one(&mut rng)));
     }
 }

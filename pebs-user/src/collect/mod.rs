@@ -1,5 +1,6 @@
 //! Collecting: the kernel programs, their rings, and the session that ties them together.
 
+pub(crate) mod behind;
 pub(crate) mod btf;
 pub(crate) mod bulk;
 pub(crate) mod command;

@@ -38,6 +38,9 @@ pub struct Args {
     /// Only this server
     #[arg(long)]
     server: Option<String>,
+    /// More options of the recordings, such as '--no-switches'
+    #[arg(long, default_value = "", allow_hyphen_values = true)]
+    options: String,
     /// Use this pebs-trace instead of a release build of the workspace
     #[arg(long, value_name = "PATH")]
     tool: Option<PathBuf>,
@@ -45,9 +48,6 @@ pub struct Args {
 
 /// One request of so many is dear.
 const DEAR: usize = 300;
-
-/// Before each round: the tool finds its pace, and caches fill.
-const WARM_UP: Duration = Duration::from_secs(1);
 
 /// Part of the dear requests that has to be slow, and the largest slow class in dear requests.
 const FOUND: (f64, f64) = (0.95, 1.3);
@@ -193,13 +193,13 @@ const SERVERS: [Server; 7] = [
             needs: "/usr/bin/go",
             path: "DIR/server",
             user: None,
-            config: "package main\nimport (\n\"net/http\"\n\"regexp\"\n\"strings\"\n)\n\
+            config: "package main\nimport (\n\"net/http\"\n\"regexp\"\n\"runtime\"\n\"strings\"\n)\n\
                 type app struct{ match *regexp.Regexp }\n\
                 func (a *app) ServeHTTP(w http.ResponseWriter, r *http.Request) {\n\
                 n := 1\nif strings.HasPrefix(r.URL.Path, \"/x\") {\nn = 400\n}\n\
                 s := strings.Repeat(r.URL.Path, n)\n\
                 if a.match.MatchString(s) {\nw.WriteHeader(403)\n}\nw.Write([]byte(\"ok\"))\n}\n\
-                func main() {\nhttp.ListenAndServe(\"127.0.0.1:PORT\", &app{regexp.MustCompile(`(a+)+b$`)})\n}\n",
+                func main() {\nruntime.GOMAXPROCS(1)\nhttp.ListenAndServe(\"127.0.0.1:PORT\", &app{regexp.MustCompile(`(a+)+b$`)})\n}\n",
             args: &[],
             init: &[
                 "/bin/sh",
@@ -228,6 +228,7 @@ struct Round {
 
 /// What the tool said of a round.
 struct Said {
+    /// Requests with one item.
     items: u64,
     /// Share of dear requests in the slow class, and its size in dear requests.
     found: f64,
@@ -297,21 +298,21 @@ fn measure(server: &Server, tool: &Path, args: &Args) -> Result<Row> {
     let spec = server
         .spec
         .replace("DIR", &running.dir.display().to_string());
-    let mut draw = Random::new(args.seed);
+    let (mut draw, mut warm) = (Random::new(args.seed), Random::new(!args.seed));
     let length = Duration::from_secs_f64(args.seconds);
-    let mut round = |client: &mut dyn Client| -> Result<(u64, Round)> {
-        let warm = ask_for(client, WARM_UP, &mut draw)?;
+    let mut round = |client: &mut dyn Client| -> Result<Round> {
         let before = cpu_ns(running.pid())?;
         let requests = ask_for(client, length, &mut draw)?;
         // Work after the answer.
         std::thread::sleep(Duration::from_millis(5));
         let cpu_ns = cpu_ns(running.pid())? - before;
-        Ok((warm.len() as u64, Round { requests, cpu_ns }))
+        Ok(Round { requests, cpu_ns })
     };
     let (mut plain, mut traced, mut said) = (Vec::new(), Vec::new(), Vec::new());
     let mut is_right = true;
+    let options = &args.options;
     for _ in 0..args.rounds.max(1) {
-        plain.push(round(&mut *client)?.1);
+        plain.push(round(&mut *client)?);
         shell::output(shell::as_root("rm").arg("-rf").arg(&trace))?;
         let args = [
             "-u",
@@ -321,20 +322,29 @@ fn measure(server: &Server, tool: &Path, args: &Args) -> Result<Row> {
             "-o",
             &trace.display().to_string(),
         ];
-        let recorder = Recorder::start(tool, &args.map(str::to_owned))?;
-        let (warm, with) = round(&mut *client)?;
+        let options = options.split_whitespace();
+        let args: Vec<String> = args.into_iter().chain(options).map(str::to_owned).collect();
+        // The tool finds its pace under load.
+        let recorder = std::thread::scope(|scope| -> Result<Recorder> {
+            let recorder = scope.spawn(|| Recorder::start(tool, &args));
+            while !recorder.is_finished() {
+                ask_for(&mut *client, Duration::from_millis(20), &mut warm)?;
+            }
+            recorder.join().expect("starting does not panic")
+        })?;
+        let with = round(&mut *client)?;
         recorder.stop()?;
-        let asked = warm + with.requests.len() as u64;
+        let asked = with.requests.len() as u64;
         let one = told(tool, &trace, &with.requests)?;
         is_right &= one.items == asked && one.found >= FOUND.0 && one.size <= FOUND.1;
         eprintln!(
-            "{}: {} items of {asked} requests, {:.3} of the dear ones found in a class of {:.2} times as many, first {}",
+            "{}: one item in {} of {asked} requests, {:.3} of the dear ones found in a class of {:.2} times as many, first {}",
             server.program.name, one.items, one.found, one.size, one.first
         );
         said.push((one, asked));
         traced.push(with);
     }
-    plain.push(round(&mut *client)?.1);
+    plain.push(round(&mut *client)?);
     Ok(row(&plain, &traced, &said, is_right))
 }
 
@@ -363,7 +373,7 @@ fn row(plain: &[Round], traced: &[Round], said: &[(Said, u64)], is_right: bool) 
     let asked: u64 = said.iter().map(|it| it.1).sum();
     let items = match missing {
         0 => format!("all {asked}"),
-        _ => format!("{missing} of {asked} missing or too many"),
+        _ => format!("{missing} of {asked} have none or several"),
     };
     let mut first: Vec<&str> = said.iter().map(|it| it.0.first.as_str()).collect();
     first.dedup();
@@ -398,6 +408,7 @@ fn told(tool: &Path, trace: &Path, requests: &[Request]) -> Result<Said> {
     let from = probe["slow"]["from_ns"].as_i64().unwrap_or(i64::MAX);
     let origin = info["monotonic_ns"].as_u64().context("monotonic_ns")?;
     let (mut slow, mut found) = (0, 0);
+    let mut items = vec![0_u32; requests.len()];
     let mut next = 0;
     for (begin, ns) in visits(trace)? {
         let begin = begin + origin;
@@ -405,10 +416,11 @@ fn told(tool: &Path, trace: &Path, requests: &[Request]) -> Result<Said> {
             next += 1;
         }
         let request = requests.get(next).filter(|it| it.begin <= begin);
-        // Items of the warm-up are others.
-        let Some(request) = request.filter(|_| ns >= from) else {
+        let Some(request) = request else { continue };
+        items[next] += 1;
+        if ns < from {
             continue;
-        };
+        }
         slow += 1;
         found += u64::from(request.dear);
     }
@@ -417,7 +429,7 @@ fn told(tool: &Path, trace: &Path, requests: &[Request]) -> Result<Said> {
     let name = cause["function"]["name"].as_str();
     let name = name.or(cause["function"]["module"].as_str());
     Ok(Said {
-        items: probe["visits"].as_u64().unwrap_or(0),
+        items: items.iter().filter(|it| **it == 1).count() as u64,
         found: found as f64 / dear,
         size: f64::from(slow) / dear,
         first: name

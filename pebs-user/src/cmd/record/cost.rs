@@ -136,7 +136,7 @@ impl Measuring {
             page_faults: plan.page_faults
                 && !plan.interference.faults
                 && units.page_fault_ns.is_none(),
-            switches: plan.switches && units.switch.is_none(),
+            switches: (plan.switches || has_pause) && units.switch.is_none(),
             sample: units.sample_ns.is_none()
                 && plan.events.first().is_some_and(super::governor::is_known),
             event: has_pause && units.pause.is_none(),

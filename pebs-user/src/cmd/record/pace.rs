@@ -20,7 +20,7 @@ use crate::pmu::attr::EventClass;
 use crate::present::human::{plural, time};
 use crate::probe::set::{Probe, Site};
 use crate::terminal::say;
-use crate::units::ResetValue;
+use crate::units::{Pid, ResetValue};
 
 /// Time for which marks are counted before anything else is attached.
 const COUNT: Duration = Duration::from_millis(100);
@@ -46,6 +46,8 @@ const MANY_PROCESSES: usize = 8;
 pub(super) struct Count {
     since: Instant,
     before: u64,
+    /// Times that the target's threads were switched out.
+    switches: u64,
     cpu: CpuTimes,
     marks: MarkCount,
 }
@@ -57,6 +59,14 @@ pub(super) struct Counted {
     pub marks: u64,
     /// CPU time of the target during the count, ns, including the cost of counting.
     pub cpu_ns: f64,
+    /// Length of the count, ns.
+    pub ns: f64,
+    /// Switches of the target's threads, out and in.
+    pub switches: u64,
+}
+
+fn switches(pids: &[Pid]) -> u64 {
+    pids.iter().map(|pid| process::switches(*pid)).sum()
 }
 
 impl Count {
@@ -75,11 +85,13 @@ impl Count {
             return Ok(None);
         }
         let mut cpu = CpuTimes::default();
-        cpu.look(&session.traced()?);
+        let traced = session.traced()?;
+        cpu.look(&traced);
         let marks = session.count_marks(session_plan)?;
         Ok(Some(Self {
             since: Instant::now(),
             before: marks_without_site(counters),
+            switches: switches(&traced),
             cpu,
             marks,
         }))
@@ -97,15 +109,23 @@ impl Count {
         if self.cpu.sum() == 0 {
             // Without `-p`, processes are found by their first mark.
             std::thread::sleep((COUNT / 4).saturating_sub(self.since.elapsed()));
-            self.cpu.look(&session.traced()?);
+            let traced = session.traced()?;
+            self.cpu.look(&traced);
+            self.switches = switches(&traced);
             self.since = Instant::now();
             self.before = marks_without_site(counters);
         }
         std::thread::sleep(COUNT.saturating_sub(self.since.elapsed()));
         let marks = marks_without_site(counters) - self.before;
-        self.cpu.look(&session.traced()?);
-        let cpu_ns = self.cpu.sum() as f64;
-        Ok((Counted { marks, cpu_ns }, self.marks.end()))
+        let traced = session.traced()?;
+        self.cpu.look(&traced);
+        let counted = Counted {
+            marks,
+            cpu_ns: self.cpu.sum() as f64,
+            ns: self.since.elapsed().as_nanos() as f64,
+            switches: 2 * switches(&traced).saturating_sub(self.switches),
+        };
+        Ok((counted, self.marks.end()))
     }
 }
 

@@ -27,6 +27,7 @@ use super::placement;
 use super::plan::{Plan, Voice};
 use super::status::StatusLine;
 use crate::binary::process;
+use crate::collect::behind::Behind;
 use crate::collect::bulk::BulkRing;
 use crate::collect::command::{self, Held};
 use crate::collect::cpu_time::CpuTimes;
@@ -40,6 +41,7 @@ use crate::estimate::Pause;
 use crate::failure::{Context as _, Failure, Result};
 use crate::pipeline::{Load, Outcome, OwnCosts, Pipeline, PipelineOptions, Progress};
 use crate::pmu::attr::{EventClass, ResolvedEvent};
+use crate::pmu::jitter::Clocks;
 use crate::pmu::open::Times;
 use crate::probe::breakpoint;
 use crate::store::run::{JitterInfo, RunInfo};
@@ -118,6 +120,8 @@ pub(super) fn record(plan: &mut Plan) -> Result<Recorded> {
     if let Some(held) = &held {
         plan.pids = vec![held.pid];
     }
+    // Not before the command, which would have it, too.
+    let _behind = Behind::begin();
     place_breakpoints(plan)?;
     let code = thread::spawn(kernel_code);
     let measuring = Measuring::begin(plan);
@@ -143,7 +147,12 @@ pub(super) fn record(plan: &mut Plan) -> Result<Recorded> {
         costs.measure_marks_again(plan);
         pace::check(plan, &costs.units, counted)?;
     }
-    if let Some(first) = pace::set_first(plan, &costs.units, counted.as_ref()) {
+    let mut first = pace::set_first(plan, &costs.units, counted.as_ref());
+    let first_clocks = clocks::first(plan, counted.as_ref(), &costs.units);
+    if let Some((Clocks::OfCpus, _)) = first_clocks {
+        first = clocks::raise_reset(plan, &costs.units).or(first);
+    }
+    if let Some(first) = first {
         session.begin_with(governor::EVENT, first);
     }
     if let Ok(code) = code.join() {
@@ -156,6 +165,9 @@ pub(super) fn record(plan: &mut Plan) -> Result<Recorded> {
         sample_ns: costs.units.sample_ns,
         ..session_plan(plan)
     };
+    if let Some((which, _)) = &first_clocks {
+        session.set_clocks(&session_plan, *which)?;
+    }
     session.open_events(&session_plan)?;
     // Their children may have ended.
     if let Some(gone) = named.iter().find(|pid| !process::exists(**pid)) {
@@ -272,6 +284,9 @@ pub(super) fn record(plan: &mut Plan) -> Result<Recorded> {
         first_moments: first_moments.then_some(plan),
         looks: 0,
     };
+    if let Some((which, change)) = first_clocks {
+        control.clocks_changed(0, which, change);
+    }
     control.look_at_cpu();
     let waited = wait(&mut control, ending, plan.duration, held);
     control.note_changes();
@@ -676,7 +691,8 @@ impl Control<'_, '_> {
         let mut govern = tokio::time::interval(GOVERN);
         let mut follow = tokio::time::interval(FOLLOW);
         let mut follows = self.session.follows_threads(self.plan);
-        let chooses = self.can_choose_clocks();
+        // Without switches it stays as the first look found.
+        let chooses = clocks::can_choose(self.plan) && self.plan.switches;
         let governs = chooses || self.governor.is_some();
         let mut frequency = tokio::time::interval(frequency::PERIOD);
         loop {

@@ -1,16 +1,21 @@
 //! Chooses the clocks of a recording while it runs, by how often the target's threads switch.
 
+use std::num::NonZeroU64;
 use std::sync::atomic::Ordering;
 
-use super::Control;
+use super::{Control, session_plan};
+use crate::cmd::record::pace::Counted;
+use crate::cmd::record::plan::Plan;
 use crate::collect::drain::now;
+use crate::collect::session::{SessionPlan, Transport};
+use crate::cost::calibrate::UnitCosts;
 use crate::cost::clocks::{Seen, choose, least_of_cpus};
 use crate::failure::Failure;
 use crate::pipeline::Load;
 use crate::pmu::attr::EventClass;
 use crate::pmu::jitter::Clocks;
 use crate::store::run::ClockChange;
-use crate::units::TraceNs;
+use crate::units::{ResetValue, TraceNs};
 
 /// Length of the time that is judged, ns.
 const WINDOW_NS: i64 = 200_000_000;
@@ -25,18 +30,52 @@ pub(super) struct Choice {
     failed: bool,
 }
 
-impl Control<'_, '_> {
-    /// Whether the clocks of the recording can be others than those of threads.
-    pub(super) fn can_choose_clocks(&self) -> bool {
-        let plan = self.plan;
-        let clock = |it: &&_| matches!(it, EventClass::Clock);
-        plan.switches
-            && !plan.pids.is_empty()
-            && !plan.counting
-            && plan.transport == crate::collect::session::Transport::Bpf
-            && plan.events.iter().map(|it| &it.class).filter(clock).count() == 1
-    }
+/// Whether the clocks of a recording can be others than those of threads.
+pub(super) fn can_choose(plan: &SessionPlan<'_>) -> bool {
+    let clock = |it: &&_| matches!(it, EventClass::Clock);
+    !plan.pids.is_empty()
+        && !plan.counting
+        && plan.transport == Transport::Bpf
+        && plan.events.iter().map(|it| &it.class).filter(clock).count() == 1
+}
 
+/// The clocks to begin with, as a short count saw the target; `None`: the default ones.
+pub(super) fn first(
+    plan: &Plan,
+    counted: Option<&Counted>,
+    costs: &UnitCosts,
+) -> Option<(Clocks, ClockChange)> {
+    let (counted, switch, sample_ns) = (counted?, costs.switch?, costs.sample_ns?);
+    let reset = plan.events.first()?.reset.0.get() as f64;
+    let seen = Seen {
+        ns: counted.ns,
+        cpu_ns: counted.cpu_ns,
+        switches: counted.switches,
+        reset: (reset, plan.overhead.is_some()),
+    };
+    let which = choose(Clocks::default(), &seen, &switch, sample_ns);
+    let changes = can_choose(&session_plan(plan)) && which != Clocks::default();
+    changes.then(|| (which, change(which, &seen, TraceNs(0))))
+}
+
+/// Raises the first reset value, if it is free, to what clocks of CPUs need; returns it.
+pub(super) fn raise_reset(plan: &mut Plan, costs: &UnitCosts) -> Option<ResetValue> {
+    plan.overhead?;
+    let least = NonZeroU64::new(least_of_cpus(costs.sample_ns?) as u64)?;
+    let event = plan.events.first_mut()?;
+    event.reset = event.reset.max(ResetValue(least));
+    Some(event.reset)
+}
+
+fn change(which: Clocks, seen: &Seen, time: TraceNs) -> ClockChange {
+    ClockChange {
+        time_ns: time,
+        of: which.name().to_owned(),
+        switches_per_second: (seen.switches as f64 / seen.ns * 1e9).round() as u64,
+    }
+}
+
+impl Control<'_, '_> {
     /// Changes the clocks if others cost the target less.
     pub(super) fn choose_clocks(&mut self) {
         let load: Load = self.load();
@@ -75,6 +114,13 @@ impl Control<'_, '_> {
             self.choice.failed = true;
             return;
         }
+        let time = TraceNs(now().0.saturating_sub(self.info.monotonic_ns) as i64);
+        self.clocks_changed(load.switches, which, change(which, &seen, time));
+    }
+
+    /// Takes into account that the target has other clocks after that number of switches.
+    pub(super) fn clocks_changed(&mut self, switches: u64, which: Clocks, change: ClockChange) {
+        let sample_ns = self.prices.costs().sample_ns.unwrap_or(0.0);
         let least = (which == Clocks::OfCpus).then(|| least_of_cpus(sample_ns) as u64);
         if let Some(governor) = &mut self.governor {
             governor.keep_above(least);
@@ -83,11 +129,7 @@ impl Control<'_, '_> {
         self.signals
             .switch_ns
             .store(switch_ns.to_bits(), Ordering::Relaxed);
-        self.clocks.push(load.switches, which);
-        self.info.clock_changes.push(ClockChange {
-            time_ns: TraceNs(now().0.saturating_sub(self.info.monotonic_ns) as i64),
-            of: which.name().to_owned(),
-            switches_per_second: (seen.switches as f64 / seen.ns * 1e9).round() as u64,
-        });
+        self.clocks.push(switches, which);
+        self.info.clock_changes.push(change);
     }
 }
