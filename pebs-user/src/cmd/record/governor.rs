@@ -277,6 +277,11 @@ impl Governor {
         (reset.0.get() != self.controller.reset()).then_some((reset, change))
     }
 
+    /// The bounds in force.
+    pub(super) const fn bounds(&self) -> &Bounds {
+        self.controller.bounds()
+    }
+
     /// The reset value is at least this, or what was asked for.
     pub(super) fn keep_above(&mut self, least: Option<u64>) {
         self.controller.keep_above(least.unwrap_or(0));

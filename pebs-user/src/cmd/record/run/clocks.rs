@@ -4,12 +4,14 @@ use std::num::NonZeroU64;
 use std::sync::atomic::Ordering;
 
 use super::{Control, session_plan};
+use crate::cmd::record::governor::Governor;
 use crate::cmd::record::pace::Counted;
 use crate::cmd::record::plan::Plan;
 use crate::collect::drain::now;
 use crate::collect::session::{SessionPlan, Transport};
 use crate::cost::calibrate::UnitCosts;
 use crate::cost::clocks::{Seen, choose, least_of_cpus};
+use crate::cost::overhead::Bounds;
 use crate::failure::Failure;
 use crate::pipeline::Load;
 use crate::pmu::attr::EventClass;
@@ -51,11 +53,19 @@ pub(super) fn first(
         ns: counted.ns,
         cpu_ns: counted.cpu_ns,
         switches: counted.switches,
-        reset: (reset, plan.overhead.is_some()),
+        reset: (
+            reset,
+            plan.overhead.is_some_and(|it| may_rise(&it, sample_ns)),
+        ),
     };
     let which = choose(Clocks::default(), &seen, &switch, sample_ns);
     let changes = can_choose(&session_plan(plan)) && which != Clocks::default();
     changes.then(|| (which, change(which, &seen, TraceNs(0))))
+}
+
+/// Whether the reset value may be as large as clocks of CPUs need.
+fn may_rise(bounds: &Bounds, sample_ns: f64) -> bool {
+    bounds.most as f64 >= least_of_cpus(sample_ns)
 }
 
 /// Raises the first reset value, if it is free, to what clocks of CPUs need; returns it.
@@ -90,12 +100,14 @@ impl Control<'_, '_> {
         self.look_at_cpu();
         let cpu_ns = self.cpu.sum();
         let reset = self.governor.as_ref().map(|it| it.reset());
+        let bounds = self.governor.as_ref().map(Governor::bounds);
+        let rises = bounds.is_some_and(|it| may_rise(it, sample_ns));
         let given = self.plan.events.first().map_or(1, |it| it.reset.0.get());
         let seen = Seen {
             ns: ns as f64,
             cpu_ns: cpu_ns.saturating_sub(self.choice.cpu_ns) as f64,
             switches: load.switches - self.choice.switches,
-            reset: (reset.unwrap_or(given) as f64, reset.is_some()),
+            reset: (reset.unwrap_or(given) as f64, rises),
         };
         self.choice = Choice {
             until: load.until,

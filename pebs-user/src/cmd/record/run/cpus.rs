@@ -7,6 +7,7 @@ use crate::collect::drain::now;
 use crate::collect::hotplug::CpuMessages;
 use crate::failure::Failure;
 use crate::pmu::host::online_cpus;
+use crate::pmu::jitter::Clocks;
 use crate::units::Cpu;
 
 impl Control<'_, '_> {
@@ -23,7 +24,8 @@ impl Control<'_, '_> {
                 let until = now();
                 self.follow_processes(&came);
                 // Threads that are followed are sampled on every CPU.
-                if self.plan.pids.is_empty() {
+                let of_cpus = self.session.which_clocks() == Clocks::OfCpus;
+                if self.plan.pids.is_empty() || of_cpus {
                     let gaps = came.iter().map(|cpu| (since, until, *cpu));
                     locked(&self.signals.cpus).extend(gaps);
                 }
