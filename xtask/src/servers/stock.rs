@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
@@ -331,7 +331,9 @@ fn measure(server: &Server, tool: &Path, args: &Args) -> Result<Row> {
             while !recorder.is_finished() {
                 ask_for(&mut *client, Duration::from_millis(20), &mut warm)?;
             }
-            recorder.join().expect("starting does not panic")
+            recorder
+                .join()
+                .unwrap_or_else(|_| bail!("the start panicked"))
         })?;
         let with = round(&mut *client)?;
         recorder.stop()?;
