@@ -4,17 +4,16 @@
 //! Each child inherits what the probes left in its parent's memory, also after the recorder was killed. The exit code
 //! is 1 if an answer is another one, or if a server ends in another way.
 
-use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-use super::running::{PATIENCE, Program, Running, all_installed, dir_of};
-use crate::recorder::{self, Recorder};
+use super::running::{PATIENCE, Program, Running, Which, dir_of};
+use crate::recorder::Recorder;
 use crate::shell;
 
 /// Options of `cargo xtask prefork`.
@@ -23,12 +22,8 @@ pub struct Args {
     /// Requests of each part, each answered by a process of its own
     #[arg(long, default_value_t = 100)]
     requests: usize,
-    /// Only this server
-    #[arg(long)]
-    server: Option<String>,
-    /// Use this pebs-trace instead of a release build of the workspace
-    #[arg(long, value_name = "PATH")]
-    tool: Option<PathBuf>,
+    #[command(flatten)]
+    which: Which,
 }
 
 /// A server whose children answer one request each.
@@ -152,18 +147,7 @@ const SERVERS: [Server; 5] = [
 
 /// Runs the task.
 pub fn main(args: &Args) -> Result<ExitCode> {
-    let tool = match &args.tool {
-        Some(tool) => fs::canonicalize(tool).context("--tool")?,
-        None => recorder::build(true)?,
-    };
-    let wanted = |it: &&Server| {
-        args.server
-            .as_ref()
-            .is_none_or(|name| *name == it.program.name)
-    };
-    let servers: Vec<&Server> = SERVERS.iter().filter(wanted).collect();
-    ensure!(!servers.is_empty(), "no such server");
-    all_installed(servers.iter().map(|it| &it.program))?;
+    let (tool, servers) = args.which.of(&SERVERS, |it| &it.program)?;
     let mut rows = Vec::new();
     let mut wrong = false;
     for server in servers {

@@ -8,9 +8,10 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
+use crate::recorder;
 use crate::shell;
 
 /// Longest time for a server to start, and for an answer.
@@ -34,15 +35,41 @@ pub struct Program {
     pub init: &'static [&'static str],
 }
 
-/// Fails if one of them is not installed.
-pub fn all_installed<'a>(programs: impl Iterator<Item = &'a Program>) -> Result<()> {
-    for program in programs {
-        let Program { needs, package, .. } = program;
-        if !Path::new(needs).exists() {
-            bail!("no {needs}: apt-get install {package}");
+/// Which servers, and which tool.
+#[derive(clap::Args)]
+pub struct Which {
+    /// Only this server
+    #[arg(long)]
+    server: Option<String>,
+    /// Use this pebs-trace instead of a release build of the workspace
+    #[arg(long, value_name = "PATH")]
+    tool: Option<PathBuf>,
+}
+
+impl Which {
+    /// The tool, and those of all servers that are meant; fails if one of them is not installed.
+    pub fn of<'a, S>(
+        &self,
+        all: &'a [S],
+        program: impl Fn(&S) -> &Program,
+    ) -> Result<(PathBuf, Vec<&'a S>)> {
+        let wanted = |it: &&S| {
+            let name = self.server.as_deref();
+            name.is_none_or(|name| name == program(it).name)
+        };
+        let servers: Vec<&S> = all.iter().filter(wanted).collect();
+        ensure!(!servers.is_empty(), "no such server");
+        for Program { needs, package, .. } in servers.iter().map(|it| program(it)) {
+            if !Path::new(needs).exists() {
+                bail!("no {needs}: apt-get install {package}");
+            }
         }
+        let tool = match &self.tool {
+            Some(tool) => fs::canonicalize(tool).context("--tool")?,
+            None => recorder::build(true)?,
+        };
+        Ok((tool, servers))
     }
-    Ok(())
 }
 
 /// Folder of a server, which its user may read.

@@ -7,20 +7,20 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value;
 
 use super::clients::{self, Client};
-use super::running::{Program, Running, all_installed};
+use super::running::{Program, Running, Which};
 use crate::random::Random;
-use crate::recorder::{self, Recorder};
+use crate::recorder::Recorder;
 use crate::shell;
 
 /// Options of `cargo xtask servers`.
@@ -35,15 +35,11 @@ pub struct Args {
     /// Decides which requests are dear
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Only this server
-    #[arg(long)]
-    server: Option<String>,
     /// More options of the recordings, such as '--no-switches'
     #[arg(long, default_value = "", allow_hyphen_values = true)]
     options: String,
-    /// Use this pebs-trace instead of a release build of the workspace
-    #[arg(long, value_name = "PATH")]
-    tool: Option<PathBuf>,
+    #[command(flatten)]
+    which: Which,
 }
 
 /// One request of so many is dear.
@@ -242,18 +238,7 @@ struct Said {
 
 /// Runs the task.
 pub fn main(args: &Args) -> Result<ExitCode> {
-    let tool = match &args.tool {
-        Some(tool) => fs::canonicalize(tool).context("--tool")?,
-        None => recorder::build(true)?,
-    };
-    let wanted = |it: &&Server| {
-        args.server
-            .as_ref()
-            .is_none_or(|name| *name == it.program.name)
-    };
-    let servers: Vec<&Server> = SERVERS.iter().filter(wanted).collect();
-    ensure!(!servers.is_empty(), "no such server");
-    all_installed(servers.iter().map(|it| &it.program))?;
+    let (tool, servers) = args.which.of(&SERVERS, |it| &it.program)?;
     let mut table = HEAD.to_owned();
     let (mut wrong, mut good, mut number) = (false, 0, 0);
     for server in servers {
