@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-use super::running::{PATIENCE, Program, Running, Which, dir_of};
+use super::running::{PATIENCE, POSTGRES, Program, Running, Which, dir_of};
 use crate::recorder::Recorder;
 use crate::shell;
 
@@ -55,24 +55,7 @@ const SERVERS: [Server; 5] = [
         ask: http,
     },
     Server {
-        program: Program {
-            name: "PostgreSQL",
-            package: "postgresql",
-            needs: "/usr/lib/postgresql/15/bin/postgres",
-            path: "/usr/lib/postgresql/15/bin/postgres",
-            user: Some("postgres"),
-            config: "",
-            args: &["-D", "DIR/data", "-p", "PORT", "-k", "DIR"],
-            init: &[
-                "/usr/lib/postgresql/15/bin/initdb",
-                "-A",
-                "trust",
-                "-U",
-                "postgres",
-                "-D",
-                "DIR/data",
-            ],
-        },
+        program: POSTGRES,
         spec: "/usr/lib/postgresql/15/bin/postgres:pg_parse_query",
         items: Some(1),
         ask: postgres,

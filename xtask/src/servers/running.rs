@@ -35,6 +35,26 @@ pub struct Program {
     pub init: &'static [&'static str],
 }
 
+/// A process for each connection.
+pub const POSTGRES: Program = Program {
+    name: "PostgreSQL",
+    package: "postgresql",
+    needs: "/usr/lib/postgresql/15/bin/postgres",
+    path: "/usr/lib/postgresql/15/bin/postgres",
+    user: Some("postgres"),
+    config: "",
+    args: &["-D", "DIR/data", "-p", "PORT", "-k", "DIR"],
+    init: &[
+        "/usr/lib/postgresql/15/bin/initdb",
+        "-A",
+        "trust",
+        "-U",
+        "postgres",
+        "-D",
+        "DIR/data",
+    ],
+};
+
 /// Which servers, and which tool.
 #[derive(clap::Args)]
 pub struct Which {

@@ -18,7 +18,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value;
 
 use super::clients::{self, Client};
-use super::running::{Program, Running, Which};
+use super::running::{POSTGRES, Program, Running, Which};
 use crate::random::Random;
 use crate::recorder::Recorder;
 use crate::shell;
@@ -133,24 +133,7 @@ const SERVERS: [Server; 7] = [
         client: clients::haproxy,
     },
     Server {
-        program: Program {
-            name: "PostgreSQL",
-            package: "postgresql",
-            needs: "/usr/lib/postgresql/15/bin/postgres",
-            path: "/usr/lib/postgresql/15/bin/postgres",
-            user: Some("postgres"),
-            config: "",
-            args: &["-D", "DIR/data", "-p", "PORT", "-k", "DIR"],
-            init: &[
-                "/usr/lib/postgresql/15/bin/initdb",
-                "-A",
-                "trust",
-                "-U",
-                "postgres",
-                "-D",
-                "DIR/data",
-            ],
-        },
+        program: POSTGRES,
         spec: "/usr/lib/postgresql/15/bin/postgres:pg_parse_query..ReadyForQuery",
         client: clients::postgres,
     },

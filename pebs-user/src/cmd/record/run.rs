@@ -98,8 +98,8 @@ struct Signals {
     /// Changes of reset values not yet seen by the pipeline: time, event, new value. Locked during a change, so
     /// that no sample is processed before its change is known.
     resets: Mutex<Vec<(KtimeNs, EventId, ResetValue)>>,
-    /// Cost of a switch with the clocks in force, ns, as the bits of a float; 0: as in `own`.
-    switch_ns: AtomicU64,
+    /// Cost of a switch with clocks that changed, ns, not yet seen by the pipeline.
+    switch_ns: Mutex<Option<f64>>,
     /// Start of the first interval of counts; set before anything is attached.
     count_from: OnceLock<KtimeNs>,
     /// Frequencies of CPUs not yet seen by the pipeline.
@@ -563,9 +563,8 @@ fn pump(mut pipeline: Pipeline, lanes: &Lanes, signals: &Signals) -> Outcome {
         if let Some(&pause) = signals.pause.get() {
             pipeline.pause(pause);
         }
-        let switch_ns = signals.switch_ns.swap(0, Ordering::Relaxed);
-        if switch_ns != 0 {
-            pipeline.switch_cost(f64::from_bits(switch_ns));
+        if let Some(ns) = locked(&signals.switch_ns).take() {
+            pipeline.switch_cost(ns);
         }
         if let Some(&begin) = signals.count_from.get() {
             pipeline.count_from(begin);

@@ -112,7 +112,7 @@ impl Bench {
                 .map(|_| {
                     // Reading records is no part of it.
                     bench.empty();
-                    timed(|| Self::wakes(here.other.as_ref(), SLEEPS, || {}))
+                    timed(|| Self::wakes(Some(&here.other), SLEEPS, || {}))
                 })
                 .collect();
             rounds.sort_unstable();
@@ -148,7 +148,7 @@ impl Bench {
         let costs = with(&[]).zip(with(one)).zip(with(several));
         self.programs.detach_tracepoints();
         let ((none_ns, one_ns), several_ns) = costs?;
-        // Clocks more cost no less; a difference of times may.
+        // More clocks cost no less, though measured times may differ the other way.
         let one_ns = one_ns.max(none_ns);
         Some(SwitchCosts {
             several_ns: several_ns.max(one_ns),
@@ -235,7 +235,7 @@ impl Bench {
 struct OnOneCpu {
     before: Option<CpuSet>,
     /// A CPU for a thread that it wakes; the same if there is no other.
-    other: Option<CpuSet>,
+    other: CpuSet,
 }
 
 impl OnOneCpu {
@@ -251,7 +251,7 @@ impl OnOneCpu {
         let other = before.and_then(|set| others.into_iter().find(|cpu| set.is_set(*cpu)));
         Self {
             before: before.filter(|_| sched_setaffinity(None, &only(here)).is_ok()),
-            other: Some(only(other.unwrap_or(here))),
+            other: only(other.unwrap_or(here)),
         }
     }
 }

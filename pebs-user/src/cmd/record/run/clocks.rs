@@ -1,9 +1,8 @@
 //! Chooses the clocks of a recording while it runs, by how often the target's threads switch.
 
 use std::num::NonZeroU64;
-use std::sync::atomic::Ordering;
 
-use super::{Control, session_plan};
+use super::{Control, locked, session_plan};
 use crate::cmd::record::governor::Governor;
 use crate::cmd::record::pace::Counted;
 use crate::cmd::record::plan::Plan;
@@ -137,10 +136,7 @@ impl Control<'_, '_> {
         if let Some(governor) = &mut self.governor {
             governor.keep_above(least);
         }
-        let switch_ns = self.prices.switch_ns(which).unwrap_or(0.0);
-        self.signals
-            .switch_ns
-            .store(switch_ns.to_bits(), Ordering::Relaxed);
+        *locked(&self.signals.switch_ns) = self.prices.switch_ns(which);
         self.clocks.push(switches, which);
         self.info.clock_changes.push(change);
     }
