@@ -4,6 +4,7 @@
 //! checks that samples don't beat with them, and [`baseline`] selects the visits that are worth their raw samples.
 
 pub mod baseline;
+pub mod marks;
 pub(crate) mod net;
 pub mod positions;
 pub mod sketch;

@@ -42,6 +42,7 @@ use pebs_common::counter::Counter;
 
 use crate::correlate::{CorrelateOptions, Correlator, Crash, ExtraRecords};
 use crate::estimate::Pause;
+use crate::estimate::marks::AtMarks;
 use crate::estimate::net::SampleCost;
 use crate::estimate::positions::Fell;
 use crate::estimate::sketch::{SLOWEST, Sketch};
@@ -141,6 +142,8 @@ pub struct Load {
     pub extras: ExtraRecords,
     /// Switches of threads, out and in.
     pub switches: u64,
+    /// Samples that met marks.
+    pub at_marks: AtMarks,
     /// By probe: closed visits, and the time on the CPU of the slowest of them, [`SLOWEST`] of all, ns.
     pub slowest: Vec<(u64, f64)>,
 }
@@ -187,6 +190,8 @@ pub struct Outcome {
     pub missing_switches: u64,
     /// Number of waits within marks in visits, and their time, ns.
     pub mark_waits: (u64, i64),
+    /// Samples that met marks.
+    pub at_marks: AtMarks,
     /// Processes that died of a signal that a probe can cause.
     pub crashes: Vec<Crash>,
     /// Samples in time shared by several items.
@@ -409,6 +414,7 @@ impl Pipeline {
         load.marks_by.clone_from(&self.accounts.marks_by);
         load.switches = self.accounts.switches();
         let slowest = |it: &Sketch| (it.len(), it.sum_of_largest(SLOWEST));
+        load.at_marks = self.rows.at_marks;
         load.slowest.clear();
         load.slowest.extend(self.rows.oncpu.iter().map(slowest));
     }
@@ -500,6 +506,7 @@ impl Pipeline {
             mappings_lost: self.rows.mappings_lost,
             missing_switches: self.correlator.missing_switches,
             mark_waits: self.rows.mark_waits,
+            at_marks: self.rows.at_marks,
             crashes: std::mem::take(&mut self.correlator.crashes),
             shared_samples: self.correlator.shared_samples,
             resumed_elsewhere: self.correlator.resumed_elsewhere,

@@ -17,6 +17,7 @@ use crate::correlate::{
     ClosedVisit, Correlator, ExtraRecords, IntervalCounts, LossScope, Lost, RUNNABLE, RawWait,
     Sink, Throttled,
 };
+use crate::estimate::marks::AtMarks;
 use crate::estimate::sketch::Sketch;
 use crate::estimate::{Estimator, Events, FunctionEstimate, Pause, Series, VisitTimeline};
 use crate::ledger::Reason;
@@ -89,6 +90,8 @@ pub(super) struct Rows {
     pub extras: ExtraRecords,
     /// Number of waits within marks in visits, and their time, ns.
     pub mark_waits: (u64, i64),
+    /// Samples that met marks.
+    pub at_marks: AtMarks,
     pub strays: u64,
     pub unresolved: u64,
     /// Number of times that the kernel stopped a counter.
@@ -136,6 +139,7 @@ impl Rows {
             page_faults: 0,
             extras: ExtraRecords::default(),
             mark_waits: (0, 0),
+            at_marks: AtMarks::default(),
             strays: 0,
             unresolved: 0,
             throttled: 0,
@@ -388,7 +392,7 @@ impl Rows {
 
     /// Assigns current kernel samples by how the kernel was entered: at a mark, to pebs-trace's own function; else to the
     /// function that stands for theirs there. Of the latter those with a call stack stay: the stack says more.
-    fn assign_entries(&mut self, samples: &Samples<'_>) {
+    fn assign_entries(&mut self, samples: &Samples<'_>, in_visit: bool) {
         if !SampleKind::any_entry(samples.kinds) {
             return;
         }
@@ -400,6 +404,13 @@ impl Rows {
                 KernelEntry::Breakpoint => self.symbolizer.function_of_other_tool(*ip),
                 _ => self.block.samples.functions()[at],
             };
+            if entry == KernelEntry::Mark && kind.event() == EventId(0) {
+                let time = samples.times[at];
+                let events = self
+                    .resets
+                    .events(EventId(0), (1, time, time), || iter::once(time));
+                self.at_marks.add(in_visit, events);
+            }
             if entry == KernelEntry::Mark || kind.stack() == StackKey::NONE {
                 function = self.symbolizer.entered_by(function, entry);
             }
@@ -670,7 +681,7 @@ impl Sink for Rows {
         self.mark_waits.1 += visit.mark_waits.1;
         let samples = visit.samples;
         let alike = self.name(samples, visit.pid);
-        self.assign_entries(&samples);
+        self.assign_entries(&samples, true);
         self.assign_own(visit);
         self.count_unresolved();
         let net = self.net.of(visit, &self.resets, &self.writer);
@@ -756,7 +767,7 @@ impl Sink for Rows {
     fn strays(&mut self, samples: Samples<'_>, pid: Pid, tid: Tid) {
         self.strays += samples.len() as u64;
         let alike = self.name(samples, pid);
-        self.assign_entries(&samples);
+        self.assign_entries(&samples, false);
         self.count_unresolved();
         let of = SamplesOf {
             visit_id: None,

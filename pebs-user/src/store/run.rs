@@ -546,6 +546,13 @@ pub struct CostInfo {
     pub tool_cpu_ns: u64,
     /// Estimated CPU time of marks in the target, ns.
     pub marks_ns: Option<f64>,
+    /// What they take by the cost that was measured before the run, ns, if samples that met marks say otherwise; null:
+    /// that is `marks_ns`.
+    #[serde(default)]
+    pub marks_measured_ns: Option<f64>,
+    /// Samples of the clock that met marks.
+    #[serde(default)]
+    pub marks_met: u64,
     /// Estimated CPU time of samples in the target, ns.
     pub samples_ns: Option<f64>,
     /// Page faults counted within visits.

@@ -14,6 +14,7 @@ use crate::cost::calibrate::speed::Speed;
 use crate::cost::calibrate::with_options::Extras;
 use crate::cost::calibrate::{self, Preparing, UnitCosts, Wanted};
 use crate::cost::overhead::Window;
+use crate::estimate::marks::{AtMarks, MarksCost};
 use crate::estimate::net::{SampleCost, Spacing};
 use crate::pipeline::{Load, MarksBy, Outcome, OwnCosts};
 use crate::pmu::attr::{EventClass, ResolvedEvent};
@@ -460,6 +461,36 @@ impl<'a> Prices<'a> {
         })
     }
 
+    /// Cost of these marks, of all that were made until then, and of the samples that met those.
+    pub(super) fn cost_of_marks(
+        &self,
+        marks_by: &[MarksBy],
+        (all, at_marks): (&[MarksBy], &AtMarks),
+    ) -> Option<MarksCost> {
+        let measured = self.measured(marks_by)?;
+        let clock = self.samples_interrupt && at_marks.all().samples > 0;
+        let Some(sample_ns) = self.costs.sample_ns.filter(|_| clock) else {
+            return Some(measured);
+        };
+        let all = self.measured(all)?;
+        let corrected = at_marks.correct(all, sample_ns);
+        let part = |of: fn(&MarksCost) -> f64| match of(&all) > 0.0 {
+            true => of(&measured) * of(&corrected) / of(&all),
+            false => of(&measured),
+        };
+        Some(MarksCost {
+            whole_ns: part(|it| it.whole_ns),
+            outside_ns: part(|it| it.outside_ns),
+        })
+    }
+
+    fn measured(&self, marks_by: &[MarksBy]) -> Option<MarksCost> {
+        Some(MarksCost {
+            whole_ns: self.marks_ns(marks_by)?,
+            outside_ns: self.outside_ns(marks_by)?,
+        })
+    }
+
     fn sum(&self, marks_by: &[MarksBy], each: impl Fn(&Site) -> Option<f64>) -> Option<f64> {
         let mut sum = 0.0;
         for (probe, by_role) in self.probes.iter().zip(marks_by) {
@@ -582,11 +613,12 @@ impl<'a> Prices<'a> {
         let faults = now.page_faults.saturating_sub(before.page_faults);
         let oncpu_ns = (now.oncpu_ns - before.oncpu_ns).max(0.0);
         let extras = self.extras_ns(&now.extras.since(&before.extras))?;
-        let marks = (self.marks_ns(&marks)?, self.outside_ns(&marks)?);
+        let marks = self.cost_of_marks(&marks, (&now.marks_by, &now.at_marks))?;
         let others = (
             self.page_faults_ns(faults)? + extras,
             self.samples_ns(samples)?,
         );
+        let marks = (marks.whole_ns, marks.outside_ns);
         Some(Window::of_visits(oncpu_ns, marks, others, samples))
     }
 }
@@ -609,6 +641,14 @@ pub(super) fn own_time(
     let costs = prices.own_costs()?;
     let switch_ns = prices.switch_ns(clocks).filter(|_| plan.switches);
     let source = source.unwrap_or_default().to_owned();
+    let sample_of_clock = units.sample_ns.filter(|_| prices.samples_interrupt);
+    let inside_factor = match (prices.measured(&outcome.marks_by), sample_of_clock) {
+        (Some(all), Some(sample_ns)) => outcome
+            .at_marks
+            .inside
+            .factor((all.whole_ns - all.outside_ns).max(0.0), sample_ns),
+        _ => 1.0,
+    };
     // The error is the expected difference between a cost measured on ourselves and the cost to the target.
     let measured = |ns: f64| OwnCost {
         ns,
@@ -629,6 +669,7 @@ pub(super) fn own_time(
         let (begin, end) = (of(begin), of(end));
         let whole = begin.before_ns + begin.after_ns + end.before_ns + end.after_ns;
         let inside = (begin.after_ns + end.before_ns) as f64;
+        let seen_ns = inside * inside_factor;
         let most = outcome.most_of_marks.get(usize::from(id)).copied();
         let most = most.flatten().map(|it| it as f64).filter(|it| *it < inside);
         OwnMarks {
@@ -636,6 +677,11 @@ pub(super) fn own_time(
             inside: Some(OwnCost {
                 source: most.map_or_else(|| source.clone(), |_| "the shortest visits".to_owned()),
                 ..measured(most.unwrap_or(inside))
+            })
+            .map(|it| OwnCost {
+                // Samples say how wrong it is.
+                stderr_ns: it.stderr_ns.max((seen_ns - it.ns).abs()),
+                ..it
             }),
             whole: Some(measured(whole as f64)),
             measured_ns: most.map(|_| inside),
@@ -681,7 +727,10 @@ pub(super) fn total(
         ..*costs
     };
     let prices = Prices::new(plan, costs);
-    let marks_ns = prices.marks_ns(&outcome.marks_by);
+    let all = (outcome.marks_by.as_slice(), &outcome.at_marks);
+    let marks = prices.cost_of_marks(&outcome.marks_by, all);
+    let marks_ns = marks.map(|it| it.whole_ns);
+    let measured_ns = prices.marks_ns(&outcome.marks_by);
     let samples_ns = prices.samples_ns(outcome.samples);
     let page_faults_ns = prices.page_faults_ns(outcome.page_faults);
     let outside = outcome.ledger.samples_unmatched - outcome.shared_samples;
@@ -695,7 +744,7 @@ pub(super) fn total(
         // Samples outside visits do not slow visits down.
         let extras_ns = prices.extras_ns(&outcome.extras)?;
         let samples_ns = prices.samples_ns(inside)?;
-        let marks = (marks_ns?, prices.outside_ns(&outcome.marks_by)?);
+        let marks = (marks_ns?, marks?.outside_ns);
         let waits_ns = outcome.mark_waits.1 as f64;
         let others = (page_faults_ns? + extras_ns + waits_ns, samples_ns);
         Some(Window::of_visits(
@@ -727,6 +776,8 @@ pub(super) fn total(
         samples: outcome.samples,
         tool_cpu_ns: tool_cpu_ns(),
         marks_ns,
+        marks_measured_ns: measured_ns.filter(|_| measured_ns != marks_ns),
+        marks_met: outcome.at_marks.all().samples,
         samples_ns,
         page_faults: outcome.page_faults,
         page_faults_ns,

@@ -174,11 +174,27 @@ fn cost(cost: &CostInfo, source: Option<&str>) -> String {
     format!(
         "slow-down of items {slowdown}, CPU of the target {target}{source}: {}{}, {}{}{faults}; pebs-trace used {} of CPU time",
         plural(cost.marks, "mark"),
-        part("about", cost.marks_ns),
+        marks(cost),
         plural(cost.samples, "sample"),
         part("about", cost.samples_ns),
         time(cost.tool_cpu_ns as f64),
     )
+}
+
+/// What marks took, and how that is known.
+fn marks(cost: &CostInfo) -> String {
+    let Some(ns) = cost.marks_ns else {
+        return String::new();
+    };
+    match cost.marks_measured_ns {
+        Some(measured) => format!(
+            " (about {} by {} that met them, {} as measured)",
+            time(ns),
+            plural(cost.marks_met, "sample"),
+            time(measured)
+        ),
+        None => format!(" (about {})", time(ns)),
+    }
 }
 
 /// Result of a bound on the slow-down.
