@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput};
 use pebs_user::correlate::{CorrelateOptions, Correlator};
-use pebs_user::estimate::baseline::Rule;
+use pebs_user::estimate::slow_by::SlowBy;
 use pebs_user::estimate::{Estimator, VisitTimeline};
 use pebs_user::pipeline::synthetic::{self, Batch, START_NS};
 use pebs_user::pipeline::{BulkOptions, Keep, Pipeline, PipelineOptions};
@@ -201,7 +201,12 @@ impl Stages<'_> {
         let input = OwnInput::new(self.cpus, threads, RECORDS);
         for (name, bulk, keep, compact) in [
             ("bytes to files", false, Keep::All, false),
-            ("same, keep slow", false, Keep::Slow(Rule::default()), false),
+            (
+                "same, keep slow",
+                false,
+                Keep::Slow(SlowBy::default()),
+                false,
+            ),
             ("same, keep none", false, Keep::None, false),
             (ALL_OF_RECORDING, false, Keep::All, true),
             ("bulk to files", true, Keep::All, false),

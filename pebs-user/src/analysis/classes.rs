@@ -20,24 +20,20 @@
 
 mod gap;
 mod matching;
-mod slow_by;
 #[cfg(test)]
 mod tests;
 
 use self::gap::Gap;
 use self::matching::{MATCHED, Stratum};
-pub(crate) use self::slow_by::{RankBy, SlowBy};
 use super::pool::Quantity;
 use super::report::model::Quantiles;
 use super::report::{LossVisits, quantity};
 use crate::estimate::baseline::{MATERIAL, Rule};
+pub(crate) use crate::estimate::slow_by::{GAP, RankBy, SlowBy};
 use crate::probe::spec::{End, Spec};
 use crate::store::run::RunInfo;
 use crate::store::schema::visit_flag;
 use crate::units::ProbeId;
-
-/// Name of the default rule: a gap in the tail.
-pub(crate) const GAP: &str = "gap";
 
 /// Place of an item in its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,6 +124,30 @@ impl NetOnCpu {
         let marks = self.marks_ns.iter().find(|(of, _)| of.0 == probe);
         let own = marks.map_or(0.0, |it| it.1) + self.sample_ns * f64::from(samples);
         own.round() as i64
+    }
+}
+
+/// Ranks visits by duration or by time on the CPU.
+#[derive(Debug)]
+pub(crate) struct Ranker {
+    pub by: RankBy,
+    pub net: NetOnCpu,
+}
+
+impl Ranker {
+    /// The ranker of a run for a rule; `None`: time on the CPU is asked for, and is unknown.
+    pub(crate) fn of(info: &RunInfo, slow: Option<SlowBy>) -> Option<Self> {
+        let by = slow.map_or(RankBy::Duration, |it| it.by);
+        let net = NetOnCpu::of(info);
+        (by == RankBy::Duration || info.switches).then_some(Self { by, net })
+    }
+
+    /// Rank of a visit, given its rank by duration, its time on the CPU, probe and flags; `None` if unknown.
+    pub(crate) fn rank(&self, rank: Rank, oncpu_ns: Option<i64>, of: (u16, u32)) -> Option<Rank> {
+        match self.by {
+            RankBy::Duration => Some(rank),
+            RankBy::CpuTime => self.net.rank(oncpu_ns, rank, of),
+        }
     }
 }
 

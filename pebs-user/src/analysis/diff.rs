@@ -11,7 +11,8 @@
 //! change ± t x sqrt(error before² + error after²), with t such that all intervals of the comparison, those of counted
 //! events included, hold at once in 95 of 100 (Bonferroni: with m figures each has 1 - 0.05 / m). So two runs of the
 //! same build differ anywhere in at most one of twenty comparisons, if nothing but chance differs; a run on a warmer
-//! machine is not the same, which is why a limit is better well above 0.
+//! machine is not the same, which is why a limit is better well above 0. Where samples beat with the items of a run,
+//! functions have no interval ([`crate::analysis::pool`]).
 //!
 //! # The limit
 //!
@@ -180,6 +181,16 @@ pub(crate) fn diff(
             .any(|it| it.old.durations[0].error.is_none() || it.new.durations[0].error.is_none())
     {
         notes.push("too few items for intervals: nothing can fail".to_owned());
+    }
+    for draft in &drafts {
+        for (it, when) in [(draft.old, "before"), (draft.new, "after")] {
+            if it.beats() {
+                notes.push(format!(
+                    "samples beat with the items of {} {when}: its functions have no intervals and cannot fail",
+                    it.spec
+                ));
+            }
+        }
     }
     Ok(Diff {
         diff_version: DIFF_VERSION,

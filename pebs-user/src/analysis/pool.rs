@@ -50,6 +50,7 @@ use std::num::NonZeroU64;
 use rustc_hash::FxHashMap;
 
 use crate::rng::{SplitMix64, mix};
+use crate::store::run::RunInfo;
 use crate::units::FunctionId;
 
 /// Groups of items that the bootstrap draws from. The width of an interval is then itself known
@@ -84,6 +85,21 @@ pub(crate) struct OwnError {
     /// Of the marks of an item.
     pub marks: f64,
     pub sample: f64,
+}
+
+impl OwnError {
+    /// Those of a run, of the items of a probe.
+    pub(crate) fn of(info: &RunInfo, probe: u16) -> Self {
+        let Some(own) = &info.own_time else {
+            return Self::default();
+        };
+        let marks = own.marks.iter().find(|it| it.probe_id.0 == probe);
+        let marks = marks.and_then(|it| it.inside.as_ref());
+        Self {
+            marks: marks.map_or(0.0, |it| it.stderr_ns),
+            sample: own.sample.as_ref().map_or(0.0, |it| it.stderr_ns),
+        }
+    }
 }
 
 /// Standard errors on each side of an interval of 95 %.

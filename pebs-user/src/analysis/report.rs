@@ -52,7 +52,7 @@ use self::section::{Gather, Runs, Section};
 use self::slots::Slots;
 use self::stats::Stats;
 use self::tally::Tally;
-use crate::analysis::classes::{NetOnCpu, Ranks};
+use crate::analysis::classes::{RankBy, Ranker, Ranks, SlowBy};
 use crate::analysis::counted;
 use crate::analysis::explain::model::Group;
 use crate::analysis::explain::{ExplainError, ExplainOptions, Unit, explain};
@@ -73,6 +73,9 @@ pub const MIN_VISIT_SAMPLES: u32 = 3;
 /// Unit of [`EventInfo::unit`] that makes an event a clock.
 const CLOCK_UNIT: &str = "ns";
 
+/// Advice where time on the CPU is asked for, and is unknown.
+pub(crate) const CPU_TIME_HINT: &str = "record without --no-switches, or leave 'cpu' out of --slow";
+
 /// Treatment of visits that overlap a loss.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LossVisits {
@@ -84,7 +87,7 @@ pub enum LossVisits {
 }
 
 /// Options of a report.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ReportOptions {
     /// Only this probe.
     pub probe: Option<ProbeId>,
@@ -94,6 +97,8 @@ pub struct ReportOptions {
     pub top: usize,
     /// Visits that overlap a loss.
     pub losses: LossVisits,
+    /// Rule for slow visits; `None`: beyond a gap in the durations, else p99.
+    pub(crate) slow: Option<SlowBy>,
 }
 
 impl Default for ReportOptions {
@@ -103,6 +108,7 @@ impl Default for ReportOptions {
             slowest: 10,
             top: 15,
             losses: LossVisits::LeaveOut,
+            slow: None,
         }
     }
 }
@@ -122,6 +128,11 @@ pub enum ReportError {
         /// Numbers and SPECs of the probes of the trace.
         known: Vec<String>,
     },
+    /// Time on the CPU was asked for, and is unknown.
+    #[error(
+        "cannot set items of trace {trace} apart by time on the CPU: switches were not recorded"
+    )]
+    NoCpuTime { trace: String },
 }
 
 impl Hint for ReportError {
@@ -130,6 +141,7 @@ impl Hint for ReportError {
             Self::Read(error) => error.hint(),
             Self::NoProbe { known, .. } if known.is_empty() => Some("it has none".to_owned()),
             Self::NoProbe { known, .. } => Some(format!("there are {}", known.join(", "))),
+            Self::NoCpuTime { .. } => Some(CPU_TIME_HINT.to_owned()),
         }
     }
 }
@@ -146,9 +158,8 @@ pub fn build(trace: &Trace, options: &ReportOptions) -> Result<Report, ReportErr
     let event = report_event(&trace.info);
     let mut states = States::default();
     let runs = Runs::of(trace)?;
-    let mut sections = first_pass(trace, options)?.map(|probe, tally| {
-        Section::new(probe, tally, &trace.info.columns, options.slowest, &runs)
-    });
+    let mut sections = first_pass(trace, options)?
+        .map(|probe, tally| Section::new(probe, tally, &trace.info.columns, options, &runs));
     if trace.info.keep.is_some() {
         read_stats(trace, options, &mut sections, &mut states)?;
     }
@@ -167,8 +178,11 @@ pub fn build(trace: &Trace, options: &ReportOptions) -> Result<Report, ReportErr
             details.add_functions(&batch?, event.id, own)?;
         }
     }
-    for batch in WaitColumns::scan(trace)? {
-        details.add_waits(&batch?)?;
+    // Time on the CPU has no waits.
+    if !by_cpu_time(options) {
+        for batch in WaitColumns::scan(trace)? {
+            details.add_waits(&batch?)?;
+        }
     }
     let apart = gathered.sections.iter();
     let apart = apart.filter(|(_, section)| section.is_apart_on_cpu);
@@ -184,6 +198,7 @@ pub fn build(trace: &Trace, options: &ReportOptions) -> Result<Report, ReportErr
         top: options.top,
         quantity: event.map_or(Quantity::Time, quantity),
         states: &states,
+        slow: options.slow.unwrap_or_default(),
     };
     let mut probes = ranking.probes(gathered.sections, drafts);
     Names::read(trace, &probes)?.fill(&mut probes);
@@ -253,14 +268,25 @@ pub(in crate::analysis) fn quantity(event: &EventInfo) -> Quantity {
     }
 }
 
-fn first_pass(trace: &Trace, options: &ReportOptions) -> Result<Slots<Tally>, ReadError> {
+/// Whether time on the CPU takes the place of durations.
+fn by_cpu_time(options: &ReportOptions) -> bool {
+    options.slow.is_some_and(|it| it.by == RankBy::CpuTime)
+}
+
+fn ranker(trace: &Trace, options: &ReportOptions) -> Result<Ranker, ReportError> {
+    Ranker::of(&trace.info, options.slow).ok_or_else(|| ReportError::NoCpuTime {
+        trace: trace.dir.display().to_string(),
+    })
+}
+
+fn first_pass(trace: &Trace, options: &ReportOptions) -> Result<Slots<Tally>, ReportError> {
     let ranks = Ranks::of(&trace.info);
     let mut slots = Slots::new(&trace.info, options.probe, move || {
         Tally::new(ranks.clone())
     });
-    let net = NetOnCpu::of(&trace.info);
+    let ranker = ranker(trace, options)?;
     for batch in tally::Visits::scan(trace)? {
-        tally::add(&batch?, (options.losses, &net), &mut slots)?;
+        tally::add(&batch?, (options.losses, &ranker), &mut slots)?;
     }
     Ok(slots)
 }
@@ -279,7 +305,11 @@ fn read_stats(
     for batch in stats::Columns::scan(trace)? {
         stats::add(&batch?, (event, own), counted, &mut all, states)?;
     }
-    for (probe, stats) in all {
+    for (probe, mut stats) in all {
+        if by_cpu_time(options) {
+            stats.duration_ns = stats.functions.active_ns;
+            stats.waits.clear();
+        }
         if let Some((_, section)) = sections.of(probe) {
             section.stats = Some(stats);
         }
@@ -292,14 +322,14 @@ fn gather<'a>(
     options: &'a ReportOptions,
     sections: Slots<Section>,
     states: &mut States,
-) -> Result<Gather<'a>, ReadError> {
+) -> Result<Gather<'a>, ReportError> {
     let args = &trace.info.columns;
     let mut gather = Gather {
         options,
         columns: args,
         switches: trace.info.switches,
         idle: (!trace.info.resumes.is_empty()).then(|| states.index(IDLE)),
-        net: NetOnCpu::of(&trace.info),
+        ranker: ranker(trace, options)?,
         sections,
         classes: VisitClasses::default(),
     };

@@ -7,6 +7,7 @@ use clap::ValueEnum;
 
 use super::progress::Progress;
 use super::{print_page, print_result};
+use crate::analysis::classes::SlowBy;
 use crate::analysis::report::csv::CsvTable;
 use crate::analysis::report::{
     LossVisits, ReportError, ReportOptions, build, csv, json, memory, paths, text,
@@ -57,6 +58,15 @@ pub struct ReportArgs {
     /// In each of the two lists; functions below 0.5 % of the whole are left out.
     #[arg(long, value_name = "FUNCTIONS", default_value_t = ReportOptions::default().top)]
     pub top: usize,
+
+    /// Rule for slow items
+    ///
+    /// p99: the slowest 1 % of the items of a probe (p50 to p99.99); 3x: at least three times their median; 500us: at
+    /// least this time. Default: those above a gap in the durations, if there is one, else p99. With cpu: before it
+    /// (cpu:p99, cpu:3x, cpu:500us), or cpu for the default rule: by time on the CPU, which then takes the place of
+    /// durations.
+    #[arg(long, value_name = "RULE")]
+    pub slow: Option<SlowBy>,
 
     /// Include visits that overlap a loss
     ///
@@ -129,6 +139,7 @@ pub fn run(args: &ReportArgs) -> Result<ExitCode> {
         } else {
             LossVisits::LeaveOut
         },
+        slow: args.slow,
     };
     match args.by {
         By::Time => write(&args.trace, args.format, args.table, &options, &[])?,
@@ -240,6 +251,8 @@ mod tests {
         assert_eq!((all.slowest, all.top, all.all), (3, 4, true));
         assert_eq!((all.format, all.table), (Format::Csv, ReportTable::Items));
         assert_eq!(all.probe, Some(1));
+        let slow = Line::try_parse_from(["report", "t", "--slow", "cpu:3x"]).unwrap();
+        assert_eq!((plain.slow, slow.args.slow), (None, "cpu:3x".parse().ok()));
         let memory = Line::try_parse_from(["report", "t", "--by", "memory"]).unwrap();
         assert_eq!((plain.by, memory.args.by), (By::Time, By::Memory));
         let path = Line::try_parse_from(["report", "t", "--by", "path"]).unwrap();

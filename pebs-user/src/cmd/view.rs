@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use super::progress::Progress;
+use crate::analysis::classes::SlowBy;
 use crate::analysis::report::{LossVisits, ReportError};
 use crate::failure::{Context as _, Failure, Result};
 use crate::store::reader::{Trace, TraceState};
@@ -27,6 +28,15 @@ pub struct ViewArgs {
     /// Memory use grows with it, and by four bytes per item of the trace. Medians and histograms cover all items.
     #[arg(long, value_name = "ITEMS", default_value_t = SLOWEST)]
     pub slowest: usize,
+
+    /// Rule for slow items
+    ///
+    /// Parts of an item are shown beside those of typical ones, which are not slow. p99: the slowest 1 % of the items of
+    /// a probe (p50 to p99.99); 3x: at least three times their median; 500us: at least this time. With cpu: before it
+    /// (cpu:p99, cpu:3x, cpu:500us), or cpu for the default rule: by time on the CPU, which then also ranks the items.
+    /// Default: as in the report.
+    #[arg(long, value_name = "RULE")]
+    pub slow: Option<SlowBy>,
 
     /// Include visits that overlap a loss
     ///
@@ -68,11 +78,12 @@ pub fn run(args: &ViewArgs) -> Result<ExitCode> {
             dir: args.trace.clone(),
             slowest: args.slowest,
             losses,
+            slow: args.slow,
         });
     }
     let progress = Progress::new();
     trace.watch = progress.watch();
-    let data = Data::read(&trace, args.slowest, losses)?;
+    let data = Data::read(&trace, (args.slowest, args.slow), losses)?;
     drop(progress);
     screen::show(data, None).context("cannot use the terminal")?;
     Ok(ExitCode::SUCCESS)

@@ -1,13 +1,15 @@
 //! Estimates made as visits close. Pure: no I/O, no clock.
 //!
 //! [`visit`] divides a visit's time among its functions, [`net`] learns the own time in visits, [`positions`]
-//! checks that samples don't beat with them, and [`baseline`] selects the visits that are worth their raw samples.
+//! checks that samples don't beat with them, [`baseline`] selects the visits that are worth their raw samples, and
+//! [`slow_by`] is a rule for slow items as it is typed.
 
 pub mod baseline;
 pub mod marks;
 pub(crate) mod net;
 pub mod positions;
 pub mod sketch;
+pub mod slow_by;
 pub(crate) mod visit;
 
 pub use visit::{

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::Serialize;
 
-use crate::estimate::baseline::Rule;
+use super::baseline::Rule;
 
 /// What ranks items.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -27,6 +27,9 @@ pub struct SlowBy {
 }
 
 const CPU: &str = "cpu";
+
+/// Name of the default rule: a gap in the tail.
+pub(crate) const GAP: &str = "gap";
 
 impl FromStr for SlowBy {
     type Err = String;
@@ -53,7 +56,7 @@ impl FromStr for SlowBy {
 impl fmt::Display for SlowBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.by, self.rule) {
-            (RankBy::Duration, None) => f.write_str(super::GAP),
+            (RankBy::Duration, None) => f.write_str(GAP),
             (RankBy::Duration, Some(rule)) => rule.fmt(f),
             (RankBy::CpuTime, None) => f.write_str(CPU),
             (RankBy::CpuTime, Some(rule)) => write!(f, "{CPU}:{rule}"),

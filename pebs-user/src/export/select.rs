@@ -11,9 +11,7 @@ use hdrhistogram::Histogram;
 use rustc_hash::FxHashMap;
 
 use super::error::ExportError;
-use crate::analysis::classes::{
-    Class, Classes, NetOnCpu, Rank, RankBy, Ranks, SlowBy, Standing, Took,
-};
+use crate::analysis::classes::{Class, Classes, RankBy, Ranker, Ranks, SlowBy, Standing, Took};
 use crate::analysis::report::model::Quantiles;
 use crate::analysis::report::{LossVisits, human};
 use crate::store::reader::{ReadError, Trace};
@@ -126,23 +124,6 @@ impl VisitSet {
     }
 }
 
-/// Ranks visits by duration or by time on the CPU.
-#[derive(Debug)]
-pub(crate) struct Ranker {
-    pub by: RankBy,
-    net: NetOnCpu,
-}
-
-impl Ranker {
-    /// Rank of a visit, given its rank by duration, its time on the CPU, probe and flags; `None` if unknown.
-    fn rank(&self, rank: Rank, oncpu_ns: Option<i64>, of: (u16, u32)) -> Option<Rank> {
-        match self.by {
-            RankBy::Duration => Some(rank),
-            RankBy::CpuTime => self.net.rank(oncpu_ns, rank, of),
-        }
-    }
-}
-
 /// One row of [`Columns`].
 #[derive(Clone, Copy)]
 struct Row {
@@ -174,14 +155,10 @@ pub(crate) fn choose(trace: &Trace, request: &Request) -> Result<Chosen, ExportE
         Selection::Slow(slow) => Some(slow),
         Selection::All | Selection::Item(_) => request.slow,
     };
-    let ranker = Ranker {
-        by: slow.map_or(RankBy::Duration, |it| it.by),
-        net: NetOnCpu::of(&trace.info),
-    };
-    if ranker.by == RankBy::CpuTime && !trace.info.switches {
+    let Some(ranker) = Ranker::of(&trace.info, slow) else {
         let trace = trace.dir.display().to_string();
         return Err(ExportError::NoCpuTime { trace });
-    }
+    };
     let Durations {
         durations,
         ranks,

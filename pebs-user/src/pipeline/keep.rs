@@ -16,6 +16,7 @@ use crate::correlate::ClosedVisit;
 use crate::estimate::FunctionEstimate;
 use crate::estimate::baseline::{GroupBaseline, Rule, Verdict};
 use crate::estimate::sketch::middle;
+use crate::estimate::slow_by::{RankBy, SlowBy};
 use crate::store::run::KeptVisits;
 use crate::store::schema::{FunctionStatRow, measure, visit_flag};
 use crate::units::{FunctionId, ProbeId, TraceNs};
@@ -31,7 +32,7 @@ pub enum Keep {
     #[default]
     All,
     /// Visits that deviate from the baseline of their group.
-    Slow(Rule),
+    Slow(SlowBy),
     /// No visit.
     None,
 }
@@ -69,7 +70,7 @@ impl Group {
     fn new(keep: Keep) -> Self {
         Self {
             baseline: GroupBaseline::new(match keep {
-                Keep::Slow(rule) => rule,
+                Keep::Slow(slow) => slow.rule.unwrap_or_default(),
                 Keep::All | Keep::None => Rule::default(),
             }),
             functions: Default::default(),
@@ -147,7 +148,7 @@ impl Keeper {
     }
 
     /// Takes a visit with the estimates of its functions; returns whether its details are kept. It is judged by its net
-    /// time, if known.
+    /// time, if known, or by its time on the CPU, if that was asked for.
     ///
     /// Cost: O(functions of the visit); allocates for new functions.
     pub(super) fn visit(
@@ -165,7 +166,14 @@ impl Keeper {
         }
         let lost = visit.flags & visit_flag::LOSS != 0;
         let net = net_ns.map(|ns| ns.max(0).cast_unsigned());
-        let duration = match net.or(duration(visit)) {
+        let judged = match self.keep {
+            Keep::Slow(SlowBy {
+                by: RankBy::CpuTime,
+                ..
+            }) => net_on_cpu(visit, net_ns).map(i64::cast_unsigned),
+            _ => net.or(duration(visit)),
+        };
+        let duration = match judged {
             Some(duration) if !lost => duration,
             _ => {
                 self.kept.unknown += 1;
@@ -211,7 +219,6 @@ impl Keeper {
             return;
         };
         let net = net_ns.map_or(duration, |ns| (ns.max(0) as u64).min(duration));
-        let own = (duration - net) as i64;
         self.samples.fill(0);
         for estimate in functions {
             let event = usize::from(estimate.event.0);
@@ -227,8 +234,8 @@ impl Keeper {
         whole.durations.count(visit.visit_id);
         whole.durations.values.add(net as i64 as f64);
         let mut active = net as i64 as f64;
-        if let Some(oncpu) = visit.oncpu_ns() {
-            active = (oncpu - own).max(0) as f64;
+        if let Some(oncpu) = net_on_cpu(visit, net_ns) {
+            active = oncpu as f64;
             whole.oncpu.count(visit.visit_id);
             whole.oncpu.values.add(active);
         }
@@ -320,6 +327,13 @@ fn group<'a>(
     groups[probe].get_or_insert_with(|| Box::new(Group::new(keep)))
 }
 
+/// Time on the CPU of a visit with this net time, without pebs-trace's own time as far as known, ns; `None` if unknown.
+fn net_on_cpu(visit: &ClosedVisit<'_>, net_ns: Option<i64>) -> Option<i64> {
+    let duration = duration(visit)?;
+    let net = net_ns.map_or(duration, |ns| (ns.max(0) as u64).min(duration));
+    Some((visit.oncpu_ns()? - (duration - net) as i64).max(0))
+}
+
 fn duration(visit: &ClosedVisit<'_>) -> Option<u64> {
     visit
         .end
@@ -357,5 +371,57 @@ fn fill(row: &mut FunctionStatRow<'_>, key: Key, distribution: &Distribution) {
     for (bucket, count) in values.sketch.buckets() {
         row.bucket_ns.push(middle(bucket) as i64);
         row.bucket_count.push(count);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::correlate::{Batch, Counts, EventCounts, OwnWork};
+    use crate::store::schema::InterferenceColumns;
+    use crate::stream::samples::Samples;
+    use crate::units::{Cpu, Pid, Tid};
+
+    /// By time on the CPU visits are kept by that, less pebs-trace's own, whatever they waited; where it is unknown they are
+    /// kept as well.
+    #[test]
+    fn by_time_on_the_cpu() {
+        let (batch, events) = (Batch::default(), EventCounts::default());
+        let kept = |rule: &str, (duration, oncpu, own): (i64, i64, i64), switches| {
+            let keep = Keep::Slow(rule.parse().unwrap());
+            let mut keeper = Keeper::new(keep, Duration::from_secs(1));
+            let visit = ClosedVisit {
+                visit_id: 1,
+                item_id: 1,
+                probe: ProbeId(0),
+                pid: Pid(1),
+                tid: Tid(1),
+                threads: &[],
+                begin: (TraceNs(0), Cpu(0)),
+                end: Some((TraceNs(duration), Some(Cpu(0)))),
+                flags: 0,
+                args: &[],
+                batch: &batch,
+                active: &[(TraceNs(0), TraceNs(oncpu))],
+                shared_ns: 0,
+                switches,
+                page_faults: false,
+                counts: Counts::default(),
+                interference: InterferenceColumns::default(),
+                own: OwnWork::default(),
+                samples: Samples::default(),
+                waits: &[],
+                mark_waits: (0, 0),
+                events: &events,
+            };
+            let is_kept = keeper.visit(&visit, Some(duration - own), &[]);
+            (is_kept, keeper.kept.slow, keeper.kept.unknown)
+        };
+        let (slow, usual, unknown) = ((true, 1, 0), (false, 0, 0), (true, 0, 1));
+        assert_eq!(kept("50us", (80_000, 20_000, 0), true), slow);
+        assert_eq!(kept("cpu:50us", (80_000, 20_000, 0), true), usual);
+        assert_eq!(kept("cpu:50us", (80_000, 60_000, 0), true), slow);
+        assert_eq!(kept("cpu:50us", (80_000, 60_000, 15_000), true), usual);
+        assert_eq!(kept("cpu:50us", (80_000, 60_000, 0), false), unknown);
     }
 }

@@ -3,7 +3,7 @@
 use rustc_hash::FxHashMap;
 
 use super::bars::Durations;
-use crate::analysis::classes::{Standing, Took};
+use crate::analysis::classes::{RankBy, Ranker, SlowBy, Standing, Took};
 use crate::analysis::report::human::safe;
 use crate::analysis::report::model::{FunctionName, ProbeReport, Row, SlowVisit};
 use crate::analysis::report::{LossVisits, ReportError, ReportOptions, build};
@@ -29,6 +29,8 @@ pub(crate) struct Data {
     pub groups: Vec<Group>,
     /// Items of all groups, of each the slowest.
     pub items: Vec<Item>,
+    /// What ranks the items.
+    pub by: RankBy,
     /// Why the trace is not whole, if it is not.
     pub remark: Option<String>,
 }
@@ -51,6 +53,8 @@ pub(crate) struct Item {
     pub group: usize,
     /// Its figures.
     pub visit: SlowVisit,
+    /// What ranks it, ns: its duration or its time on the CPU, without pebs-trace's own time.
+    pub ranked_ns: i64,
     /// Its arguments as `name=value`, safe to show.
     pub args: String,
 }
@@ -72,7 +76,7 @@ pub(crate) struct Part<'a> {
 }
 
 impl Data {
-    /// Reads the data of the view, with the `slowest` items of each probe.
+    /// Reads the data of the view, with the `slowest` items of each probe, by a rule if one is asked for.
     ///
     /// Cost: that of a report ([`build`]) and one more column of `visits`. Memory: that of a report, and the
     /// arguments, functions and waits of the items kept.
@@ -81,7 +85,7 @@ impl Data {
     /// If the trace can't be read.
     pub(crate) fn read(
         trace: &Trace,
-        slowest: usize,
+        (slowest, slow): (usize, Option<SlowBy>),
         losses: LossVisits,
     ) -> Result<Self, ReportError> {
         let options = ReportOptions {
@@ -89,22 +93,29 @@ impl Data {
             slowest,
             top: MOST_ROWS,
             losses,
+            slow,
         };
         let report = build(trace, &options)?;
         let mut data = Self {
             trace: safe(&report.trace, usize::MAX),
             event: report.event,
+            by: slow.unwrap_or_default().by,
             groups: Vec::new(),
             items: Vec::new(),
             remark: trace.remark().map(|(remark, _)| safe(&remark, usize::MAX)),
         };
-        let mut durations = durations(trace, losses)?;
+        let Some(ranker) = Ranker::of(&trace.info, slow) else {
+            let trace = trace.dir.display().to_string();
+            return Err(ReportError::NoCpuTime { trace });
+        };
+        let mut durations = durations(trace, losses, &ranker)?;
         for mut probe in report.probes {
             let visits = std::mem::take(&mut probe.slowest);
             let (group, listed) = (data.groups.len(), visits.len());
             data.items.extend(visits.into_iter().map(|visit| Item {
                 group,
                 args: arguments(&visit),
+                ranked_ns: ranked(&visit, &ranker),
                 visit,
             }));
             data.groups.push(Group {
@@ -176,12 +187,29 @@ impl Data {
     }
 }
 
-columns! {
-    struct Visits of visits { probe_id, duration_ns, flags, net_ns, samples }
+/// What ranks a visit, ns.
+fn ranked(visit: &SlowVisit, ranker: &Ranker) -> i64 {
+    let took = Took {
+        duration_ns: visit.duration_ns,
+        net_ns: visit.net_ns,
+        samples: visit.samples,
+    };
+    let of = (visit.probe_id.0, visit.flags);
+    let rank = took.rank();
+    let rank = rank.and_then(|it| ranker.rank(it, visit.oncpu_ns, of));
+    rank.map_or(0, |it| it.ns)
 }
 
-/// Durations of the visits counted, by probe.
-fn durations(trace: &Trace, losses: LossVisits) -> Result<FxHashMap<u16, Durations>, ReadError> {
+columns! {
+    struct Visits of visits { probe_id, duration_ns, oncpu_ns, flags, net_ns, samples }
+}
+
+/// What ranks the visits counted, by probe.
+fn durations(
+    trace: &Trace,
+    losses: LossVisits,
+    ranker: &Ranker,
+) -> Result<FxHashMap<u16, Durations>, ReadError> {
     let mut all: FxHashMap<u16, Durations> = FxHashMap::default();
     for batch in Visits::scan(trace)? {
         let batch = batch?;
@@ -192,7 +220,10 @@ fn durations(trace: &Trace, losses: LossVisits) -> Result<FxHashMap<u16, Duratio
                 net_ns: visits.net_ns.get(row),
                 samples: visits.samples[row],
             };
-            if let Standing::Counted(rank) = Standing::of(took, visits.flags[row], losses) {
+            let (oncpu, flags) = (visits.oncpu_ns.get(row), visits.flags[row]);
+            if let Standing::Counted(rank) = Standing::of(took, flags, losses)
+                && let Some(rank) = ranker.rank(rank, oncpu, (visits.probe_id[row], flags))
+            {
                 all.entry(visits.probe_id[row]).or_default().add(rank.ns);
             }
         }

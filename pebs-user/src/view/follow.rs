@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::data::Data;
+use crate::analysis::classes::SlowBy;
 use crate::analysis::report::{LossVisits, ReportError};
 use crate::store::reader::{Trace, TraceState};
 
@@ -34,6 +35,8 @@ pub(crate) struct Source {
     pub slowest: usize,
     /// Visits that overlap a loss.
     pub losses: LossVisits,
+    /// Rule for slow items; `None`: that of the report.
+    pub slow: Option<SlowBy>,
 }
 
 impl Source {
@@ -44,7 +47,7 @@ impl Source {
     pub(crate) fn read(&self) -> Result<(Data, bool), ReportError> {
         let trace = Trace::open_live(&self.dir)?;
         let is_live = trace.state() == TraceState::Live;
-        let mut data = Data::read(&trace, self.slowest, self.losses)?;
+        let mut data = Data::read(&trace, (self.slowest, self.slow), self.losses)?;
         if is_live {
             data.remark = Some(FOLLOWING.to_owned());
         }
@@ -103,6 +106,7 @@ mod tests {
             dir,
             slowest: 100,
             losses: LossVisits::LeaveOut,
+            slow: None,
         }
     }
 

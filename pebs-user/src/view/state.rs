@@ -1,6 +1,7 @@
 //! Actions of keys: a state machine without a terminal.
 
 use super::data::{Data, Item};
+use crate::analysis::classes::RankBy;
 
 /// Items that a page up or down skips.
 const PAGE: usize = 20;
@@ -121,7 +122,13 @@ impl State {
     /// The list of all items, the slowest first.
     #[must_use]
     pub(crate) fn new(data: &Data) -> Self {
-        let mut state = Self::default();
+        let mut state = Self {
+            sort: match data.by {
+                RankBy::Duration => Sort::Duration,
+                RankBy::CpuTime => Sort::OnCpu,
+            },
+            ..Self::default()
+        };
         state.list(data);
         state
     }

@@ -58,7 +58,7 @@ fn data(slowest: usize) -> Data {
 
 /// `extras`: with the data of `--with irq`.
 fn data_with(slowest: usize, extras: bool) -> Data {
-    let mut data = Data::read(&server(extras), slowest, LossVisits::LeaveOut).unwrap();
+    let mut data = Data::read(&server(extras), (slowest, None), LossVisits::LeaveOut).unwrap();
     data.trace = "t".to_owned();
     data
 }
@@ -174,7 +174,7 @@ fn no_marks() {
         );
     }
     let trace = maker.finish(&FUNCTIONS);
-    let data = Data::read(&trace, 10, LossVisits::LeaveOut).unwrap();
+    let data = Data::read(&trace, (10, None), LossVisits::LeaveOut).unwrap();
     let mut state = State::new(&data);
     let (list, _) = draw(&data, &state, (160, 24));
     assert_eq!(list.matches("sampled_bounds").count(), 1, "{list}");
@@ -329,7 +329,7 @@ fn walking() {
 #[test]
 fn nothing_recorded() {
     let trace = Maker::new(info(&SPECS[..1])).finish(&[]);
-    let data = Data::read(&trace, 10, LossVisits::LeaveOut).unwrap();
+    let data = Data::read(&trace, (10, None), LossVisits::LeaveOut).unwrap();
     let mut state = State::new(&data);
     press(
         &mut state,

@@ -88,7 +88,7 @@ fn figures(trace: &Trace) -> Vec<ReaderFigures> {
             .next(),
         gap: number(&of["gap"]["gap_ns"]),
     };
-    let view = Data::read(trace, 10, LossVisits::LeaveOut).unwrap();
+    let view = Data::read(trace, (10, None), LossVisits::LeaveOut).unwrap();
     let of = &view.groups[0].report;
     let (slow, typical) = (of.slow.as_ref().unwrap(), of.typical.as_ref().unwrap());
     let row = of.spread.iter();

@@ -67,7 +67,7 @@ pub(super) fn as_rare(old: &mut (Figure, u64), new: &mut (Figure, u64), items: (
 pub(super) struct Figure {
     /// Per item, ns.
     pub ns: f64,
-    /// Its standard error; `None` if there are too few items.
+    /// Its standard error; `None` if there are too few items, or samples beat with them and it is sampled.
     pub error: Option<f64>,
 }
 
@@ -158,6 +158,11 @@ impl ProbeFigures {
         }
     }
 
+    /// Whether samples beat with the items, so that the errors of functions are unknown.
+    pub(super) const fn beats(&self) -> bool {
+        self.sums.beats
+    }
+
     /// Samples of all functions.
     pub(super) const fn samples(&self) -> u64 {
         self.sums.samples
@@ -198,7 +203,11 @@ impl ProbeFigures {
             let of_events = events.get(at) - p * all.get(at);
             p * of_time + a / e * of_events
         });
-        self.with_error(p * mean, &moved)
+        let figure = self.with_error(p * mean, &moved);
+        Figure {
+            error: figure.error.filter(|_| !self.sums.beats),
+            ..figure
+        }
     }
 
     fn observed(&self, ns: &Blocks) -> Figure {

@@ -89,7 +89,7 @@ pub(crate) struct Change {
     pub after_ns: f64,
     /// After - before.
     pub change_ns: f64,
-    /// Lower end of its interval; null if there are too few items.
+    /// Lower end of its interval; null if there are too few items, or if samples beat with them and it is a function.
     pub change_low_ns: Option<f64>,
     /// Upper end.
     pub change_high_ns: Option<f64>,

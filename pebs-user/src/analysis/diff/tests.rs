@@ -9,7 +9,7 @@ use crate::rng::SplitMix64;
 use crate::store::fixtures::Did::{Ran, Waited};
 use crate::store::fixtures::{Maker, TestTrace, VisitFixture, info};
 use crate::store::run::EntryClass;
-use crate::store::run::{CountedInfo, RunInfo, SiteInfo};
+use crate::store::run::{CountedInfo, PositionsInfo, RunInfo, SiteInfo};
 use crate::store::schema::{CountRow, count_state};
 use crate::units::EventId;
 
@@ -63,6 +63,36 @@ fn row<'a>(found: &'a Diff, name: &str, kind: CauseKind) -> &'a RowDiff {
     let mut rows = found.probes[0].rows.iter();
     rows.find(|it| it.name.as_deref() == Some(name) && it.kind == kind)
         .unwrap()
+}
+
+/// Where samples beat with the items of a run, functions have no interval and can't fail; what is observed can.
+#[test]
+fn beating() {
+    let slower = Build {
+        hash: 60_000,
+        ..OLD
+    };
+    let old = run(info(&[SPEC]), OLD, 1);
+    for beats in [false, true] {
+        let mut described = info(&[MOVED]);
+        described.positions = vec![PositionsInfo {
+            probe_id: described.probes[0].id,
+            beats,
+            ..PositionsInfo::default()
+        }];
+        let new = run(described, slower, 2);
+        let found = diff(&old, &new, &above(5.0)).unwrap();
+        let hash = row(&found, "hash", CauseKind::Function).change;
+        assert_eq!((hash.changed, hash.fails), (!beats, !beats));
+        assert_eq!(hash.change_low_ns.is_none(), beats);
+        assert_eq!(hash.share_high.is_none(), beats);
+        let wait = row(&found, "send", CauseKind::Wait).change;
+        assert!(wait.change_low_ns.is_some());
+        let failed: Vec<&str> = found.failed.iter().map(String::as_str).collect();
+        assert!(failed.iter().any(|it| it.contains("CPU")), "{failed:?}");
+        let said = found.notes.iter().any(|it| it.contains("samples beat"));
+        assert_eq!(said, beats, "{:?}", found.notes);
+    }
 }
 
 /// A function that takes longer is found by its name, whatever its number and wherever the build lies;

@@ -22,6 +22,7 @@ use super::model::LeftOut;
 use super::sums::Key;
 use crate::analysis::batches::Share;
 use crate::analysis::classes::{Rank, RankBy, Ranks};
+use crate::analysis::pool::OwnError;
 use crate::store::schema::visit_flag;
 
 /// No item, where the index of one is expected.
@@ -117,6 +118,8 @@ pub(in crate::analysis) struct ProbeItems {
     pub specs: Vec<String>,
     /// Whether samples beat with them.
     pub beats: bool,
+    /// Errors of pebs-trace's own time in them: marks of one visit of each probe.
+    pub own_error: OwnError,
     /// Visits recorded.
     pub visits: u64,
     /// Visits left out.

@@ -70,6 +70,7 @@ pub(super) fn typical(
 /// The sums over all visits less those over the visits that were kept.
 fn rest(stats: &Stats, summing: &Summing<'_>, number: usize, states: &mut States) -> ClassSums {
     let kept = &summing.sums[number].all;
+    let of_kept = &summing.sums[number].slow;
     let samples = kept.keys.iter().filter_map(|(key, sums)| match key {
         Key::Function(id) => Some((*id, sums.2)),
         Key::Wait(_) | Key::Handover(_) | Key::Others(_) => None,
@@ -89,6 +90,9 @@ fn rest(stats: &Stats, summing: &Summing<'_>, number: usize, states: &mut States
         active: Blocks::fixed(functions.active_ns),
         events: Blocks::fixed(functions.active_ns),
         samples: functions.samples(),
+        own_samples: functions.samples(),
+        beats: of_kept.beats,
+        own_error: of_kept.own_error,
         ..ClassSums::default()
     };
     for function in functions.functions() {

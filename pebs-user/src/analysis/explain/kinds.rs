@@ -615,6 +615,7 @@ impl KindContext<'_> {
     fn sums(&self, members: &[u32]) -> ClassSums {
         let mut sums = ClassSums {
             beats: self.sums.typical.beats,
+            own_error: self.sums.typical.own_error,
             ..ClassSums::default()
         };
         for &member in members {

@@ -4,7 +4,7 @@ use serde::Serialize;
 use thiserror::Error;
 
 use crate::analysis::classes::SlowBy;
-use crate::analysis::report::LossVisits;
+use crate::analysis::report::{CPU_TIME_HINT, LossVisits};
 use crate::failure::Hint;
 use crate::store::reader::ReadError;
 use crate::units::ProbeId;
@@ -132,9 +132,7 @@ impl Hint for ExplainError {
                 "leave --group-by out, or record without --keep to compare within groups"
                     .to_owned(),
             ),
-            Self::NoCpuTime { .. } => {
-                Some("record without --no-switches, or leave 'cpu' out of --slow".to_owned())
-            }
+            Self::NoCpuTime { .. } => Some(CPU_TIME_HINT.to_owned()),
             Self::OneByCpuTime => Some(
                 "leave 'cpu' out of --slow: its time on the CPU and its functions are shown"
                     .to_owned(),

@@ -10,6 +10,7 @@ use super::kinds::Rows;
 use super::model::CauseKind;
 use crate::analysis::batches::Share;
 use crate::analysis::classes::{Class, RankBy};
+use crate::analysis::pool::OwnError;
 use crate::analysis::report::detail::States;
 use crate::analysis::report::model::IDLE;
 use crate::analysis::report::section::WaitKind;
@@ -79,6 +80,10 @@ impl Key {
 pub(in crate::analysis) struct ClassSums {
     /// Whether samples beat with the items: how far the times of functions are off is unknown.
     pub beats: bool,
+    /// Errors of pebs-trace's own time, which is taken off latencies and times on the CPU.
+    pub own_error: OwnError,
+    /// Samples that it is taken off for, of all events.
+    pub own_samples: u64,
     pub items: Blocks,
     /// Latencies without pebs-trace's own time, ns.
     pub latency: Blocks,
@@ -108,6 +113,7 @@ pub(in crate::analysis) struct ClassSums {
 impl ClassSums {
     pub(super) fn add_item(&mut self, block: usize, item: &Item) {
         self.items.add(block, 1.0);
+        self.own_samples += u64::from(item.samples);
         let net_ns = item.net_ns();
         self.latency.add(block, net_ns as f64);
         self.own.add(block, item.own_ns as f64);
@@ -258,7 +264,10 @@ impl<'a> Summing<'a> {
         for (sums, section) in summing.sums.iter_mut().zip(sections) {
             let probe = items.probes.get(usize::from(section.probe));
             let beats = probe.is_some_and(|it| it.beats);
-            (sums.slow.beats, sums.typical.beats) = (beats, beats);
+            let own_error = probe.map_or_else(OwnError::default, |it| it.own_error);
+            for class in [&mut sums.slow, &mut sums.typical] {
+                (class.beats, class.own_error) = (beats, own_error);
+            }
         }
         for (index, item) in items.all.iter().enumerate() {
             if item.has_details() {

@@ -15,14 +15,14 @@ use super::model::{
     Split, SplitTest, Typical, TypicalRule,
 };
 use crate::analysis::batches::is_batched;
-use crate::analysis::classes::RankBy;
 use crate::analysis::counted;
 use crate::analysis::report::brief;
 use crate::analysis::report::human::{UNKNOWN, count, percent, plural, safe, time};
 use crate::analysis::report::model::{FunctionName, OTHER_ITEMS};
 use crate::analysis::report::text::{
-    ARG_WIDTH, LEAST_NAME, LEAST_NAMED, NAME_WIDTH, NAMED, SPEC_WIDTH, but_for, name, name_within,
-    of_module, own_times, quantiles, slow_because, time_shared, wait,
+    ARG_WIDTH, LEAST_NAME, LEAST_NAMED, NAME_WIDTH, NAMED, SPEC_WIDTH, but_for, heading, name,
+    name_within, of_module, on_the_cpu, own_times, quantiles, slow_because, slow_because_of,
+    time_shared, typed, wait,
 };
 use crate::present::{Page, Tone, toned};
 use crate::store::schema::kernel_entry;
@@ -234,13 +234,9 @@ pub(in crate::analysis) fn on_cpu(group: Option<&Group>, noun: &str, trace: &str
 /// A group. `on_cpu`: what is slow on the CPU in it.
 fn group(out: &mut Page, group: &Group, noun: &str, on_cpu: &str) {
     let reasons = cause(group, noun);
-    let by_cpu = group.by == RankBy::CpuTime;
     if !reasons.is_empty() {
-        let because = match group.by {
-            RankBy::Duration => "slow because:",
-            RankBy::CpuTime => "slow on the CPU because:",
-        };
-        out.paragraph(&format!("{} {reasons}", toned(Tone::Strong, because)));
+        let because = toned(Tone::Strong, slow_because_of(group.by));
+        out.paragraph(&format!("{because} {reasons}"));
     }
     if !on_cpu.is_empty() {
         out.paragraph(on_cpu);
@@ -250,8 +246,7 @@ fn group(out: &mut Page, group: &Group, noun: &str, on_cpu: &str) {
     if let (Some(slow), Some(typical)) = (&group.slow, &group.typical) {
         out.line("compared", &compared(slow, typical, noun));
     }
-    let heading = if by_cpu { "CPU time" } else { "duration" };
-    out.line(heading, &durations(&group.duration));
+    out.line(heading(group.by), &durations(&group.duration));
     if let Some(own) = &group.own {
         out.line("own time", &own_times(own, noun));
     }
@@ -284,10 +279,7 @@ fn slow(group: &Group, noun: &str) -> String {
         return format!("{UNKNOWN} (no {noun} took longer than the others)");
     };
     let amount = format!("{} of {}", count(slow.items), plural(group.items, noun));
-    let mut took = range(slow.from_ns, slow.to_ns);
-    if group.by == RankBy::CpuTime {
-        took.push_str(" on the CPU");
-    }
+    let took = range(slow.from_ns, slow.to_ns) + on_the_cpu(group.by);
     let others = slow.others_up_to_ns.map_or_else(String::new, |ns| {
         format!(" (the others at most {})", time(ns as f64))
     });
@@ -302,10 +294,10 @@ fn slow(group: &Group, noun: &str) -> String {
             format!("{amount}: {took}, set apart by a gap{but}{others}{lacking}")
         }
         "p99" => format!("{amount}: {took}, the slowest 1 %{lacking}"),
-        rule if group.by == RankBy::CpuTime => {
-            format!("{amount}: {took}, by --slow cpu:{rule}{lacking}")
+        rule => {
+            let rule = typed(group.by, rule);
+            format!("{amount}: {took}, by --slow {rule}{lacking}")
         }
-        rule => format!("{amount}: {took}, by --slow {rule}{lacking}"),
     }
 }
 

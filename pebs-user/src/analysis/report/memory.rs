@@ -133,9 +133,8 @@ pub(crate) fn build(trace: &Trace, options: &ReportOptions) -> Result<MemoryRepo
     let mut sums = Sums::default();
     if trace.rows(Table::Memory)? > 0 {
         let runs = Runs::of(trace)?;
-        let sections = first_pass(trace, options)?.map(|probe, tally| {
-            Section::new(probe, tally, &trace.info.columns, options.slowest, &runs)
-        });
+        let sections = first_pass(trace, options)?
+            .map(|probe, tally| Section::new(probe, tally, &trace.info.columns, options, &runs));
         let gathered = gather(trace, options, sections, &mut States::default())?;
         for batch in Accesses::scan(trace)? {
             sums.add(&batch?, &gathered.classes)?;

@@ -11,6 +11,7 @@ use serde::{Serialize, Serializer};
 pub use super::counts::{Counts, TypicalCounts};
 pub use super::interrupts_and_faults::InterferenceRow;
 use super::section::flag_names;
+use crate::analysis::classes::RankBy;
 pub use crate::analysis::counted::{CountedClass, CountedRow, CountedVisits, Excess};
 use crate::analysis::explain::model::Group;
 use crate::store::run::{EventInfo, RunInfo};
@@ -65,9 +66,12 @@ pub struct ProbeReport {
     pub flags: Vec<FlagCount>,
     /// Samples in the visits counted, all events.
     pub samples: u64,
+    /// What ranks the visits: `duration`, or `cpu_time` (then durations and times per visit here, but for those of
+    /// `slowest`, are times on the CPU).
+    pub(crate) by: RankBy,
     /// Durations of the visits counted; null if there are none.
     pub duration: Option<Quantiles>,
-    /// Division of their time; null if switches were not recorded.
+    /// Division of their time; null if switches were not recorded, or all of it is on the CPU as that was asked for.
     pub time: Option<TimeSplit>,
     /// The visits that the typical ones are compared with.
     pub slow: Option<SlowClass>,
@@ -224,21 +228,12 @@ pub struct StateSum {
     pub waits: u64,
 }
 
-/// Rule that made visits slow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SlowRule {
-    /// Beyond a gap in the durations; [`SlowClass::between`] items lie within it.
-    Gap,
-    /// No such gap: those at or above the 99th percentile.
-    P99,
-}
-
 /// The slow visits.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SlowClass {
-    /// Rule that selected them.
-    pub rule: SlowRule,
+    /// Rule that selected them: `gap` (beyond a gap in the durations; [`SlowClass::between`] items lie within it), `p99`
+    /// (there is none) or the one asked for.
+    pub rule: String,
     /// Number of visits.
     pub visits: u64,
     /// Shortest duration.

@@ -116,9 +116,8 @@ pub(crate) fn build(trace: &Trace, options: &ReportOptions) -> Result<PathReport
         return Ok(report);
     }
     let runs = Runs::of(trace)?;
-    let sections = first_pass(trace, options)?.map(|probe, tally| {
-        Section::new(probe, tally, &trace.info.columns, options.slowest, &runs)
-    });
+    let sections = first_pass(trace, options)?
+        .map(|probe, tally| Section::new(probe, tally, &trace.info.columns, options, &runs));
     let mut gathered = gather(trace, options, sections, &mut States::default())?;
     let mut paths = Paths::read(trace)?;
     let lines = Lines::read(trace, event, &mut paths, |visit| {

@@ -6,13 +6,13 @@ use super::MIN_SAMPLES;
 use super::detail::{Drafts, States};
 use super::model::{
     Cell, ELSEWHERE, FunctionName, Member, OTHER_ITEMS, OwnTimes, ProbeReport, Row, SlowClass,
-    SlowRule, SlowVisit, StateSum, TimeSplit, TypicalClass, TypicalRule, VisitWait,
+    SlowVisit, StateSum, TimeSplit, TypicalClass, TypicalRule, VisitWait,
 };
 use super::names::Names;
 use super::section::{ClassSums, Section, SlowDraft, WaitKind, WaitSum};
 use super::slots::Slots;
 use super::stats::{Stats, other_waits};
-use crate::analysis::classes::{GAP, never_ended};
+use crate::analysis::classes::{RankBy, SlowBy, never_ended};
 use crate::analysis::condensed::Condensed;
 use crate::analysis::explain::sums::is_anywhere;
 use crate::analysis::pool::{Pooled, PooledFunction, Quantity};
@@ -39,6 +39,8 @@ pub(super) struct Ranking<'a> {
     pub states: &'a States,
     /// Names of the functions of slow visits.
     pub names: &'a Names,
+    /// What ranks the visits.
+    pub slow: SlowBy,
 }
 
 /// A class with its resamples drawn.
@@ -303,6 +305,7 @@ impl Ranking<'_> {
             never_ended,
             flags: tally.flags(),
             samples: tally.samples,
+            by: self.slow.by,
             duration: summary.map(|it| it.quantiles),
             time,
             largest: self.largest(&classes),
@@ -338,7 +341,7 @@ impl Ranking<'_> {
                 (&all.waits, all.pooled, all.pooled_duration_ns)
             }
         };
-        if !self.info.switches || visits == 0 {
+        if !self.info.switches || visits == 0 || self.slow.by == RankBy::CpuTime {
             return None;
         }
         let oncpu_ns = match &section.stats {
@@ -383,11 +386,7 @@ impl Ranking<'_> {
         };
         Some(SlowClass {
             without_details,
-            rule: if limit.rule == GAP {
-                SlowRule::Gap
-            } else {
-                SlowRule::P99
-            },
+            rule: limit.rule.clone(),
             visits: sums.visits,
             from_ns,
             to_ns,

@@ -15,11 +15,14 @@ use super::slots::Slots;
 use super::stats::Stats;
 use super::tally::Tally;
 use super::top::Top;
-use crate::analysis::classes::{Class, Classes, NetOnCpu, Rank, Standing, Took, apart_on_cpu};
+use crate::analysis::classes::{
+    Class, Classes, Rank, RankBy, Ranker, Standing, Took, apart_on_cpu,
+};
 use crate::analysis::counted::CountedSums;
 use crate::analysis::pool::{OwnError, Pool};
 use crate::store::args::{ArgRef, ArgView};
 use crate::store::reader::{ReadError, Scan, Trace};
+use crate::store::run::RunInfo;
 use crate::store::schema::{ArgColumn, InterferenceColumns, InterferenceViews, visit_flag, visits};
 use crate::store::view::{Select as _, View as _};
 use crate::units::{FunctionId, ProbeId};
@@ -132,29 +135,20 @@ pub(super) struct Section {
 }
 
 /// What intervals of a trace draw.
-pub(super) struct Runs {
+pub(super) struct Runs<'a> {
     /// [`Trace::visits_in_stretch`].
     visits: NonZeroU64,
     /// Probes whose items samples beat with.
     beating: Vec<ProbeId>,
-    /// Errors of pebs-trace's own time, where known: of a sample, and of the marks of each probe.
-    sample: f64,
-    marks: Vec<(ProbeId, f64)>,
+    info: &'a RunInfo,
 }
 
-impl Runs {
-    pub(super) fn of(trace: &Trace) -> Result<Self, ReadError> {
-        let own = trace.info.own_time.as_ref();
-        let marks = own.iter().flat_map(|it| &it.marks);
+impl<'a> Runs<'a> {
+    pub(super) fn of(trace: &'a Trace) -> Result<Self, ReadError> {
         Ok(Self {
             visits: trace.visits_in_stretch()?,
             beating: trace.info.beating().collect(),
-            sample: own
-                .and_then(|it| it.sample.as_ref())
-                .map_or(0.0, |it| it.stderr_ns),
-            marks: marks
-                .filter_map(|it| Some((it.probe_id, it.inside.as_ref()?.stderr_ns)))
-                .collect(),
+            info: &trace.info,
         })
     }
 
@@ -162,11 +156,7 @@ impl Runs {
         if self.beating.contains(&ProbeId(probe)) {
             return Pool::without_intervals();
         }
-        let marks = self.marks.iter().find(|(of, _)| of.0 == probe);
-        Pool::of_runs(self.visits).with_error(OwnError {
-            marks: marks.map_or(0.0, |it| it.1),
-            sample: self.sample,
-        })
+        Pool::of_runs(self.visits).with_error(OwnError::of(self.info, probe))
     }
 }
 
@@ -176,12 +166,14 @@ impl Section {
         probe: u16,
         mut tally: Tally,
         columns: &[ArgColumn],
-        slowest: usize,
-        runs: &Runs,
+        options: &ReportOptions,
+        runs: &Runs<'_>,
     ) -> Self {
-        let classes = std::mem::take(&mut tally.ranks).close(None);
+        let rule = options.slow.and_then(|it| it.rule);
+        let classes = std::mem::take(&mut tally.ranks).close(rule);
         let on_cpu = std::mem::take(&mut tally.on_cpu);
-        let apart = classes.as_ref().and_then(|it| apart_on_cpu(it, on_cpu));
+        let apart = classes.as_ref().filter(|_| options.slow.is_none());
+        let apart = apart.and_then(|it| apart_on_cpu(it, on_cpu));
         Self {
             stats: None,
             slow_condensed: 0,
@@ -195,7 +187,7 @@ impl Section {
             counted: CountedSums::default(),
             shared_slow: SharedArgs::new(columns.len()),
             shared_others: SharedArgs::new(columns.len()),
-            slowest: Top::new(slowest),
+            slowest: Top::new(options.slowest),
             slowest_ids: Vec::new(),
         }
     }
@@ -332,8 +324,8 @@ pub(super) struct Gather<'a> {
     pub switches: bool,
     /// Index of the state in which a thread sleeps between its turns to an item, if turns are marked.
     pub idle: Option<usize>,
-    /// Computes time on the CPU without pebs-trace's own.
-    pub net: NetOnCpu,
+    /// Ranks visits, and computes time on the CPU without pebs-trace's own.
+    pub ranker: Ranker,
     /// Sections by probe.
     pub sections: Slots<Section>,
     pub classes: VisitClasses,
@@ -349,7 +341,12 @@ impl Gather<'_> {
                 continue;
             };
             let standing = Standing::of(visits.took(row), columns.flags[row], self.options.losses);
-            let Standing::Counted(rank) = standing else {
+            let Standing::Counted(of_duration) = standing else {
+                continue;
+            };
+            let of = (columns.probe_id[row], columns.flags[row]);
+            let oncpu = columns.oncpu_ns.get(row);
+            let Some(rank) = self.ranker.rank(of_duration, oncpu, of) else {
                 continue;
             };
             let condensed = columns.flags[row] & visit_flag::CONDENSED != 0;
@@ -358,16 +355,12 @@ impl Gather<'_> {
                 Class::Typical if section.stats.is_some() => Class::Between,
                 class => class,
             };
-            let of = (columns.probe_id[row], columns.flags[row]);
-            let oncpu = columns
-                .oncpu_ns
-                .get(row)
-                .map(|ns| self.net.net(ns, rank, of));
+            let oncpu = oncpu.map(|ns| self.ranker.net.net(ns, of_duration, of));
             // Without switches the thread is taken to have run all the time.
             let owns_all = columns.flags[row] & visit_flag::TIME_SHARED == 0;
             let active = oncpu.or((!self.switches && owns_all).then_some(rank.ns));
             // A trace that was cut has visits behind the last row of the aggregates.
-            let end = columns.begin_ns[row].saturating_add(rank.ns + rank.own_ns);
+            let end = columns.begin_ns[row].saturating_add(of_duration.ns + of_duration.own_ns);
             let stats = section.stats.as_ref();
             let active = active.filter(|_| stats.is_none_or(|stats| end <= stats.until_ns));
             let of_visit = VisitClass {
@@ -391,7 +384,8 @@ impl Gather<'_> {
                 section.add_condensed(columns.visit_id[row], rank, class);
             } else {
                 let idle = columns.idle_ns.get(row).zip(self.idle);
-                let idle = idle.filter(|(ns, _)| *ns > 0 && of_visit.pooled);
+                let by_cpu_time = self.ranker.by == RankBy::CpuTime;
+                let idle = idle.filter(|(ns, _)| *ns > 0 && of_visit.pooled && !by_cpu_time);
                 for sums in section.classes_of(class) {
                     sums.add(columns.visit_id[row], rank, active);
                     if let Some((ns, state)) = idle {

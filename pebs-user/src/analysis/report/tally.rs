@@ -5,7 +5,7 @@ use arrow_array::RecordBatch;
 use super::classes::IdSet;
 use super::model::FlagCount;
 use super::{LossVisits, slots::Slots};
-use crate::analysis::classes::{NetOnCpu, Rank, Ranks, Standing, Took};
+use crate::analysis::classes::{Rank, RankBy, Ranker, Ranks, Standing, Took};
 use crate::store::reader::ReadError;
 use crate::store::schema::visit_flag;
 use crate::store::view::{Select as _, View as _, columns};
@@ -26,7 +26,7 @@ pub(super) struct Tally {
     pub items: IdSet,
     flags: [u64; visit_flag::NAMES.len()],
     pub ranks: Ranks,
-    /// By time on the CPU, of the visits where that is known.
+    /// By time on the CPU, of the visits where that is known; empty if that is asked for, and ranks them anyway.
     pub on_cpu: Ranks,
 }
 
@@ -46,8 +46,13 @@ impl Tally {
         }
     }
 
-    /// Adds a visit. `on_cpu`: its rank by time on the CPU, given the one by duration.
-    fn add(&mut self, standing: Standing, flags: u32, on_cpu: impl FnOnce(Rank) -> Option<Rank>) {
+    /// Adds a visit. `ranks`: what it is ranked by, given its rank by duration, and its rank by time on the CPU beside that.
+    fn add(
+        &mut self,
+        standing: Standing,
+        flags: u32,
+        ranks: impl FnOnce(Rank) -> [Option<Rank>; 2],
+    ) {
         self.visits += 1;
         for (bit, count) in self.flags.iter_mut().enumerate() {
             *count += u64::from(flags >> bit & 1);
@@ -58,10 +63,9 @@ impl Tally {
             Standing::Counted(rank) => {
                 self.counted += 1;
                 self.samples += u64::from(rank.samples);
-                self.ranks.add(rank);
-                if let Some(rank) = on_cpu(rank) {
-                    self.on_cpu.add(rank);
-                }
+                let [rank, on_cpu] = ranks(rank);
+                rank.into_iter().for_each(|it| self.ranks.add(it));
+                on_cpu.into_iter().for_each(|it| self.on_cpu.add(it));
             }
         }
     }
@@ -79,7 +83,7 @@ impl Tally {
 /// Adds a batch of [`Visits`] to their probes' tallies.
 pub(super) fn add(
     batch: &RecordBatch,
-    (losses, net): (LossVisits, &NetOnCpu),
+    (losses, ranker): (LossVisits, &Ranker),
     slots: &mut Slots<Tally>,
 ) -> Result<(), ReadError> {
     let visits = Visits::of(batch)?;
@@ -96,7 +100,9 @@ pub(super) fn add(
         let flags = visits.flags[row];
         let (oncpu, of) = (visits.oncpu_ns.get(row), (visits.probe_id[row], flags));
         tally.add(Standing::of(took, flags, losses), flags, |rank| {
-            net.rank(oncpu, rank, of)
+            let on_cpu = || ranker.net.rank(oncpu, rank, of);
+            let beside = (ranker.by == RankBy::Duration).then(on_cpu).flatten();
+            [ranker.rank(rank, oncpu, of), beside]
         });
     }
     Ok(())

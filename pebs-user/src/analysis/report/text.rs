@@ -12,8 +12,9 @@ use super::brief;
 use super::human::{UNKNOWN, columns, count, events, maybe_time, percent, plural, safe, time};
 use super::model::{
     ELSEWHERE, FunctionName, IDLE, OTHER_ITEMS, OwnTimes, ProbeReport, Report, Row, SharedArg,
-    SlowClass, SlowRule,
+    SlowClass,
 };
+use crate::analysis::classes::RankBy;
 use crate::analysis::counted;
 use crate::analysis::explain::text::on_cpu;
 use crate::present::words::{self, Frame};
@@ -82,7 +83,7 @@ fn section(out: &mut Page, report: &Report, probe: &ProbeReport) {
         if !because.is_empty() {
             out.paragraph(&format!(
                 "{} {because}",
-                toned(Tone::Strong, "slow because:")
+                toned(Tone::Strong, slow_because_of(probe.by))
             ));
         }
         let on_cpu = on_cpu(probe.slow_on_cpu.as_deref(), noun, &report.trace);
@@ -90,7 +91,7 @@ fn section(out: &mut Page, report: &Report, probe: &ProbeReport) {
             out.paragraph(&on_cpu);
         }
         out.line("slow", &slow(probe, noun));
-        out.line("duration", &durations(probe));
+        out.line(heading(probe.by), &durations(probe));
         out.line("items", &batches(probe));
         out.line("time", &time_split(probe));
         if let Some(own) = &probe.own {
@@ -159,16 +160,18 @@ fn slow(probe: &ProbeReport, noun: &str) -> String {
             time(slow.to_ns as f64)
         )
     };
+    let range = range + on_the_cpu(probe.by);
     let amount = plural(slow.visits, noun);
-    let text = match slow.rule {
-        SlowRule::Gap => {
+    let text = match slow.rule.as_str() {
+        "gap" => {
             let but = but_for(slow.between);
             format!(
                 "{amount} of {range}, set apart by a gap{but}{}",
                 others(slow)
             )
         }
-        SlowRule::P99 => format!("{amount} of {range}: the slowest 1 %"),
+        "p99" => format!("{amount} of {range}: the slowest 1 %"),
+        rule => format!("{amount} of {range}, by --slow {}", typed(probe.by, rule)),
     };
     let lacking = match slow.without_details {
         0 => String::new(),
@@ -176,6 +179,38 @@ fn slow(probe: &ProbeReport, noun: &str) -> String {
         n => format!("; details of {} of them were not kept", count(n)),
     };
     text + &lacking + &shared(&slow.shared)
+}
+
+/// What begins the sentence of the causes.
+pub(in crate::analysis) const fn slow_because_of(by: RankBy) -> &'static str {
+    match by {
+        RankBy::Duration => "slow because:",
+        RankBy::CpuTime => "slow on the CPU because:",
+    }
+}
+
+/// Name of what ranks the items.
+pub(crate) const fn heading(by: RankBy) -> &'static str {
+    match by {
+        RankBy::Duration => "duration",
+        RankBy::CpuTime => "CPU time",
+    }
+}
+
+/// Said after a time that ranks items.
+pub(crate) const fn on_the_cpu(by: RankBy) -> &'static str {
+    match by {
+        RankBy::Duration => "",
+        RankBy::CpuTime => " on the CPU",
+    }
+}
+
+/// A rule as it is typed.
+pub(in crate::analysis) fn typed(by: RankBy, rule: &str) -> String {
+    match by {
+        RankBy::Duration => rule.to_owned(),
+        RankBy::CpuTime => format!("cpu:{rule}"),
+    }
 }
 
 /// Words for the strays in the gap.
@@ -385,6 +420,9 @@ pub(in crate::analysis) fn time_shared(shared: u64, all: u64, noun: &str) -> Str
 
 fn time_split(probe: &ProbeReport) -> String {
     let Some(split) = &probe.time else {
+        if probe.by == RankBy::CpuTime {
+            return String::new();
+        }
         // The line on shared time has given the reason.
         if of_shared_time(probe) > 0 {
             return String::new();

@@ -9,7 +9,7 @@ use crate::cmd::report::Format;
 use crate::cmd::values::{
     bytes, event_count, item_id, jitter, memory, overhead, percent, pid, ring_size, seconds, tid,
 };
-use crate::estimate::baseline::Rule;
+use crate::estimate::slow_by::SlowBy;
 use crate::failure::Result;
 use crate::probe::item::Typed;
 
@@ -369,9 +369,10 @@ pub struct RecordArgs {
     ///
     /// p99: among the slowest 1 % so far (p50 to p99.99); 3x: at least three times the median; 500us: at least this
     /// time. p99 and 3x apply to the whole item and to each function in it, and keep everything until there are 100
-    /// items to compare with (p99.9: 1,000). Default: p99
+    /// items to compare with (p99.9: 1,000). With cpu: before it (cpu:p99, cpu:3x, cpu:500us; cpu is cpu:p99) of the
+    /// time on the CPU. Default: p99
     #[arg(long, value_name = "RULE", help_heading = "Output")]
-    pub slow: Option<Rule>,
+    pub slow: Option<SlowBy>,
     /// Exit with 1 if more than this share of samples or marks is lost
     #[arg(long, value_name = "PERCENT", default_value = "1", value_parser = percent)]
     #[arg(help_heading = "Limits")]

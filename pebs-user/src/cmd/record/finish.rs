@@ -14,7 +14,6 @@ use crate::binary::process;
 use crate::cmd::report::{self, Format};
 use crate::correlate::Crash;
 use crate::cost::calibrate::UnitCosts;
-use crate::estimate::baseline::Rule;
 use crate::estimate::positions::Fell;
 use crate::failure::{Failure, Hint as _, Result};
 use crate::ledger::{CpuLedger, Ledger, Reason};
@@ -102,13 +101,13 @@ fn counted(plan: &Plan) -> Vec<CountedInfo> {
 fn keep_info(keep: Keep) -> Option<KeepInfo> {
     let (name, rule) = match keep {
         Keep::All => return None,
-        Keep::Slow(rule) => ("slow", Some(rule)),
+        Keep::Slow(slow) => ("slow", Some(slow)),
         Keep::None => ("none", None),
     };
     Some(KeepInfo {
         keep: name.to_owned(),
         slow: rule.map(|rule| rule.to_string()),
-        warm_up: rule.map_or(0, Rule::warm_up),
+        warm_up: rule.map_or(0, |it| it.rule.unwrap_or_default().warm_up()),
         visits: None,
     })
 }

@@ -19,6 +19,7 @@ use crate::collect::frequency::Frequencies;
 use crate::collect::session::Transport;
 use crate::cost::overhead::Bounds;
 use crate::cost::stepping;
+use crate::estimate::slow_by::{RankBy, SlowBy};
 use crate::failure::{Failure, Result};
 use crate::limits;
 use crate::pipeline::{BulkOptions, CountedFrom, Keep};
@@ -458,7 +459,7 @@ fn keep(args: &RecordArgs) -> Result<Keep> {
         ));
     }
     let keep = match args.keep {
-        KeepArg::Slow => return Ok(Keep::Slow(args.slow.unwrap_or_default())),
+        KeepArg::Slow => return Ok(Keep::Slow(kept_slow(args)?)),
         KeepArg::All => Keep::All,
         KeepArg::None => Keep::None,
     };
@@ -474,6 +475,22 @@ fn keep(args: &RecordArgs) -> Result<Keep> {
         format!("--slow {rule} says which items to keep, but {what} is kept"),
         format!("add --keep slow: '--keep slow --slow {rule}'"),
     ))
+}
+
+/// The rule for the items that are kept.
+fn kept_slow(args: &RecordArgs) -> Result<SlowBy> {
+    let slow = args.slow.unwrap_or_default();
+    if slow.by == RankBy::CpuTime && args.no_switches {
+        return Err(Failure::new(
+            format!("cannot keep items by time on the CPU (--slow {slow}) without switches"),
+            "leave --no-switches out, or 'cpu' out of --slow".to_owned(),
+        ));
+    }
+    // A gap is known at the end only.
+    Ok(SlowBy {
+        rule: Some(slow.rule.unwrap_or_default()),
+        ..slow
+    })
 }
 
 /// Maximum frames of a call stack in each mode.

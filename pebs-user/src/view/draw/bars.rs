@@ -7,7 +7,7 @@ use ratatui::widgets::{Sparkline, SparklineBar};
 
 use super::{bold, dim, selected};
 use crate::analysis::report::human::time;
-use crate::analysis::report::text::noun;
+use crate::analysis::report::text::{heading, noun};
 use crate::view::data::{Data, Item};
 
 /// Lines that it takes, its legend included.
@@ -27,7 +27,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, data: &Data, item: &Item) 
         return;
     };
     let noun = noun(&group.report);
-    let marked = group.durations.column(&bars, item.visit.took_ns());
+    let marked = group.durations.column(&bars, item.ranked_ns);
     let columns = bars.eighths(plot.height).into_iter().enumerate();
     let columns = columns.map(|(column, height)| {
         let style = (column == marked).then(bold);
@@ -38,8 +38,9 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, data: &Data, item: &Item) 
         .max(u64::from(plot.height) * 8);
     frame.render_widget(plotted, plot);
     let text = format!(
-        " {noun}s of probe {} by duration (log scale), '^' this one, 'm' the median",
-        group.report.probe_id
+        " {noun}s of probe {} by {} (log scale), '^' this one, 'm' the median",
+        group.report.probe_id,
+        heading(data.by)
     );
     frame.render_widget(Line::styled(text, dim()), title);
     let mut line = vec![' '; bars.counts.len()];

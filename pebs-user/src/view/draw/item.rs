@@ -9,7 +9,7 @@ use crate::analysis::report::human::{
     UNKNOWN, count, events, maybe_time, percent, plural, safe, time,
 };
 use crate::analysis::report::model::{Counts, SlowVisit, TypicalClass, TypicalRule};
-use crate::analysis::report::text::{name, noun};
+use crate::analysis::report::text::{name, noun, on_the_cpu};
 use crate::analysis::report::{MIN_SAMPLES, MIN_VISIT_SAMPLES};
 use crate::present::table::wrapped;
 use crate::store::schema::is_own_flag;
@@ -131,13 +131,14 @@ fn flags(flags: &[&str]) -> String {
     own.collect::<Vec<_>>().join(", ")
 }
 
-/// The duration, and its place among those of the group.
+/// The duration or the time on the CPU, and its place among those of the group.
 fn took(item: &Item, group: &Group, noun: &str) -> String {
-    let took = time(item.visit.took_ns() as f64);
+    let by = group.report.by;
+    let took = time(item.ranked_ns as f64) + on_the_cpu(by);
     let Some(all) = group.report.duration else {
         return took;
     };
-    let times = item.visit.took_ns() as f64 / all.p50_ns as f64;
+    let times = item.ranked_ns as f64 / all.p50_ns as f64;
     let times = if all.p50_ns > 0 {
         format!(", {times:.1} times the median")
     } else {

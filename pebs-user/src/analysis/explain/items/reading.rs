@@ -11,6 +11,7 @@ use crate::analysis::explain::columns::ArgumentColumns;
 use crate::analysis::explain::interrupts_and_faults::{self, SLOWER_CLOCK};
 use crate::analysis::explain::{ExplainOptions, Unit};
 use crate::analysis::frequencies::Frequencies;
+use crate::analysis::pool::OwnError;
 use crate::analysis::report::counts::CountColumns;
 use crate::analysis::stages;
 use crate::store::args::ArgView;
@@ -137,6 +138,9 @@ impl Reading<'_> {
         let last = probes.len() - 1;
         probes[last].probe_ids.push(probe_id);
         probes[last].specs.extend(spec);
+        let error = OwnError::of(self.info, probe_id);
+        probes[last].own_error.sample = error.sample;
+        probes[last].own_error.marks += error.marks;
         probes[last].beats |= self.info.beating().any(|it| it.0 == probe_id);
         Some(last as u16)
     }

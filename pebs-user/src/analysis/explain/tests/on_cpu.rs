@@ -5,10 +5,12 @@ use crate::analysis::classes::{RankBy, Ranks, SlowBy, apart_on_cpu};
 use crate::analysis::explain::model::ProbeExplanation;
 use crate::analysis::explain::text;
 use crate::analysis::explain::{ExplainError, ExplainOptions, ItemChoice, explain, explain_item};
-use crate::analysis::report::{self, ReportOptions};
+use crate::analysis::report::{self, LossVisits, ReportOptions};
+use crate::failure::Hint as _;
 use crate::rng::SplitMix64;
 use crate::store::fixtures::Did::{Ran, Waited};
 use crate::store::fixtures::{Maker, TestTrace, VisitFixture, info};
+use crate::view::data::Data;
 
 /// 4,000 items of 40 to 60 us on the CPU, of which `waiting` of 100 wait for 30 us to 3 ms; every `dear`th rehashes for
 /// 300 us, and none if that is 0.
@@ -94,6 +96,44 @@ fn hidden_behind_waits() {
     assert!(said.contains("on the CPU, by --slow cpu:200us"), "{said}");
 }
 
+/// The report and the view set items apart by time on the CPU as `explain` does: the same items, limits and times of
+/// functions, and no waits; so do they by a rule for durations.
+#[test]
+fn report_by_time_on_the_cpu() {
+    let trace = server(30, 100, 1);
+    for rule in ["cpu", "cpu:200us", "cpu:p99", "3x", "1ms"] {
+        let slow: SlowBy = rule.parse().unwrap();
+        let whole = explained(&trace, Some(rule)).0.whole.unwrap();
+        let options = ReportOptions {
+            slow: Some(slow),
+            ..ReportOptions::default()
+        };
+        let report = report::build(&trace, &options).unwrap();
+        let probe = &report.probes[0];
+        let (found, asked) = (probe.slow.as_ref().unwrap(), whole.slow.as_ref().unwrap());
+        assert_eq!((probe.by, found.visits), (slow.by, asked.items), "{rule}");
+        assert_eq!((found.from_ns, found.to_ns), (asked.from_ns, asked.to_ns));
+        assert_eq!((&found.rule, found.between), (&asked.rule, asked.between));
+        assert_eq!(probe.duration.unwrap().p50_ns, whole.duration.p50_ns);
+        let gap = found.mean_ns - probe.typical.unwrap().mean_ns;
+        assert!((gap - whole.gap.as_ref().unwrap().gap_ns).abs() < 1e-3);
+        let by_cpu = slow.by == RankBy::CpuTime;
+        let rows = probe.spread.iter().chain(&probe.largest);
+        assert_eq!(rows.clone().all(|it| it.state.is_none()), by_cpu, "{rule}");
+        assert!(probe.slow_on_cpu.is_none());
+        let said = report::text::render(&report);
+        let because = said.contains("slow on the CPU because: in rehash");
+        assert_eq!(because, by_cpu, "{rule}: {said}");
+        let typed = format!("by --slow {rule}");
+        assert_eq!(said.contains(&typed), rule != "cpu" && rule != "cpu:p99");
+        let view = Data::read(&trace, (50, Some(slow)), LossVisits::LeaveOut).unwrap();
+        assert_eq!(view.groups[0].report.slow, probe.slow);
+        let ranked: Vec<i64> = view.items.iter().map(|it| it.ranked_ns).collect();
+        assert_eq!(ranked[0], found.to_ns, "{rule}");
+        assert!(ranked.is_sorted_by(|a, b| a >= b));
+    }
+}
+
 /// Where the same items are slow by duration, and where none is slow on the CPU, there is no second sentence.
 #[test]
 fn nothing_to_add() {
@@ -120,6 +160,15 @@ fn refused() {
     let trace = maker.finish(&FUNCTIONS);
     let error = explain(&trace, &options).unwrap_err();
     assert!(matches!(error, ExplainError::NoCpuTime { .. }), "{error}");
+    let of_report = ReportOptions {
+        slow: options.slow,
+        ..ReportOptions::default()
+    };
+    let of_report = report::build(&trace, &of_report).unwrap_err();
+    assert_eq!(of_report.to_string(), error.to_string());
+    assert_eq!(of_report.hint(), error.hint());
+    let of_view = Data::read(&trace, (10, options.slow), LossVisits::LeaveOut).unwrap_err();
+    assert_eq!(of_view.to_string(), error.to_string());
     let trace = server(0, 100, 5);
     let error = explain_item(&trace, &options, ItemChoice::Visit(1)).unwrap_err();
     assert!(matches!(error, ExplainError::OneByCpuTime), "{error}");

@@ -4,10 +4,11 @@ use proptest::prelude::*;
 
 use super::{holds, sum};
 use crate::analysis::explain::blocks::{Blocks, block_of};
-use crate::analysis::explain::contrast::{Naming, gap};
+use crate::analysis::explain::contrast::{Naming, gap, on_and_off};
 use crate::analysis::explain::model::CauseKind;
 use crate::analysis::explain::sums::{AllSums, ClassSums, Key};
 use crate::analysis::explain::variance::divide;
+use crate::analysis::pool::OwnError;
 use crate::analysis::report::detail::States;
 use crate::analysis::report::names::Names;
 use crate::analysis::report::section::WaitKind;
@@ -83,6 +84,61 @@ fn no_interval_of_functions_that_beat() {
         }
         assert_eq!(found.unexplained.share_low.is_none(), beats);
     }
+}
+
+/// What pebs-trace's own time is uncertain by is in the intervals of what it was taken off: a sample's as slow items have
+/// more samples, a mark's of functions only, as all items have the same marks. Waits are what they are.
+#[test]
+fn own_error_in_intervals() {
+    let items = |samples: [u16; 3], wait| vec![(samples, wait, 10); 400];
+    let found = |error: OwnError| {
+        let mut slow = class(&items([60, 20, 0], 9_000), 0);
+        let mut typical = class(&items([20, 20, 0], 100), 10_000);
+        for (class, samples) in [(&mut slow, 4), (&mut typical, 1)] {
+            (class.own_error, class.own_samples) = (error, 400 * samples);
+        }
+        let gap = with_naming(|naming| gap(&slow, &typical, naming, 9)).unwrap();
+        let wide = |low: Option<f64>, high: Option<f64>| high.unwrap() - low.unwrap();
+        let cause = |kind, at: u32| {
+            let id = (kind == CauseKind::Function).then_some(at);
+            let mut causes = gap.causes.iter();
+            let of = causes.find(|it| it.kind == kind && it.function.function_id == id);
+            of.map_or(f64::NAN, |it| {
+                wide(it.figures.excess_low_ns, it.figures.excess_high_ns)
+            })
+        };
+        let [on, off] = on_and_off(&slow, &typical).unwrap();
+        [
+            wide(gap.gap_low_ns, gap.gap_high_ns),
+            wide(on.excess_low_ns, on.excess_high_ns),
+            wide(off.excess_low_ns, off.excess_high_ns),
+            cause(CauseKind::Function, 0),
+            cause(CauseKind::Wait, 0),
+        ]
+    };
+    let near = |found: f64, wanted: f64| (found - wanted).abs() <= 0.1 * wanted + 1e-6;
+    let none = found(OwnError::default());
+    assert!(none.iter().all(|it| near(*it, 0.0)), "{none:?}");
+    // Slow items have three samples more, so twice 1.96 x 3 x 500 ns; f has 3/4 of 4 samples and 1/2 of 1.
+    let sample = OwnError {
+        marks: 0.0,
+        sample: 500.0,
+    };
+    let both = 2.0 * 1.96 * 500.0;
+    let [gap, on, off, f, wait] = found(sample);
+    assert!(near(gap, 3.0 * both) && near(on, 3.0 * both), "{gap} {on}");
+    assert!(near(f, 2.5 * both), "{f}");
+    assert!(near(off, 0.0) && near(wait, 0.0), "{off} {wait}");
+    let marks = OwnError {
+        marks: 500.0,
+        sample: 0.0,
+    };
+    let [gap, on, off, f, wait] = found(marks);
+    assert!(
+        near(gap, 0.0) && near(on, 0.0) && near(f, both / 4.0),
+        "{gap} {on} {f}"
+    );
+    assert!(near(off, 0.0) && near(wait, 0.0), "{off} {wait}");
 }
 
 proptest! {

@@ -1,6 +1,8 @@
 //! The lists of a text report: functions and slowest items.
 
-use super::{ARG_WIDTH, NAME_WIDTH, amount, file_name, name_within, part_of_spread, wait, what};
+use super::{
+    ARG_WIDTH, NAME_WIDTH, amount, file_name, name_within, on_the_cpu, part_of_spread, wait, what,
+};
 use crate::analysis::explain::sums::PREEMPTED;
 use crate::analysis::report::human::{UNKNOWN, columns, count, percent, plural, safe, time};
 use crate::analysis::report::model::{
@@ -127,7 +129,7 @@ pub(super) fn slowest(out: &mut Page, probe: &ProbeReport, noun: &str) {
             Cell::fitted(move |width| parts(&of_visit, width)),
         ]);
     }
-    let title = format!("the slowest {noun}s");
+    let title = format!("the slowest {noun}s{}", on_the_cpu(probe.by));
     out.table(&title, &table);
 }
 
