@@ -176,8 +176,9 @@ pub struct SiteConfig {
     pub payload: u16,
     /// [`Condition::code`](crate::condition::Condition::code) of the condition under which a mark is made; 0: always.
     pub condition: u8,
-    /// Zero.
-    pub pad: u8,
+    /// 1: named arguments need not exist, so those that can't be read are not counted as
+    /// [`ArgumentFault`](crate::counter::Counter::ArgumentFault).
+    pub may_lack: u8,
     /// Added to the stack pointer, gives its value at the function's first instruction.
     pub sp_adjust: i64,
     /// What is done in place of the instruction.

@@ -281,7 +281,7 @@ fn argument<const SIZE: usize>(
         Some(value) if program.kind == ArgKind::Str as u8 => string(room, value),
         Some(value) => number(payload, SIZE, program.offset as usize, value),
     };
-    if !read {
+    if !read && site.may_lack == 0 {
         count(Counter::ArgumentFault);
     }
     u64::from(read)

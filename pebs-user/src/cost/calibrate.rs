@@ -366,7 +366,7 @@ impl Bench {
             has_id: 0,
             payload: 0,
             condition: 0,
-            pad: 0,
+            may_lack: 0,
             sp_adjust: 0,
             step: Step::NONE,
             goid: 0,

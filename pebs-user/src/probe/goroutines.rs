@@ -143,7 +143,8 @@ fn number(goroutines: &Goroutines) -> Option<Compiled> {
 }
 
 /// Where that goroutine left its last thread: the address at which it goes on, and the one to which the function there
-/// returns.
+/// returns. A goroutine that has not run yet has no frame, so that the second can't be read: `net/http` starts one for
+/// each request.
 fn left_at(goroutines: &Goroutines) -> Vec<Compiled> {
     let Some(offset) = goroutines.frame else {
         return Vec::new();

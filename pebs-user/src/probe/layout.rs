@@ -43,6 +43,8 @@ pub(super) struct Layout {
     named: Vec<(Compiled, u16)>,
     /// Bytes of the payload.
     payload: u32,
+    /// The named ones need not exist: that one can't be read is no fault.
+    may_lack: bool,
     /// How to decode them.
     pub fields: Vec<ArgField>,
 }
@@ -100,12 +102,13 @@ impl Layout {
         Ok(layout)
     }
 
-    /// Values of the tool's own marks, which are no columns: numbers of 8 bytes, one after the other.
+    /// Values of the tool's own marks, which are no columns: numbers of 8 bytes, one after the other. They need not exist.
     pub(super) fn own(id: Option<Compiled>, values: Vec<Compiled>) -> Self {
         let named: Vec<_> = values.into_iter().zip((0..).step_by(8)).collect();
         Self {
             id,
             payload: 8 * named.len() as u32,
+            may_lack: true,
             named,
             ..Self::default()
         }
@@ -140,7 +143,7 @@ impl Layout {
             // At most a few hundred bytes.
             payload: u16::try_from(self.payload).unwrap_or(u16::MAX),
             condition: at.condition.map_or(0, Condition::code),
-            pad: 0,
+            may_lack: u8::from(self.may_lack),
             sp_adjust: at.sp_adjust,
             step: at.step,
             goid: 0,

@@ -242,6 +242,8 @@ fn http_server() {
     assert!((far.len() as f64) < most, "{} far: {far:?}", far.len());
     check::ledger(&trace);
     check::no_mark_lost(&trace);
+    // No argument was asked for, and goroutines that have not run yet, as one of each connection, have no caller to read.
+    assert_eq!(trace.json["ledger"]["argument_faults"], 0);
     check::unharmed(&recording, &alone);
 }
 

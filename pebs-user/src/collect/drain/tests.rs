@@ -116,7 +116,7 @@ impl Kernel {
             has_id: 1,
             payload: 0,
             condition: 0,
-            pad: 0,
+            may_lack: 0,
             sp_adjust: 0,
             step: Step::NONE,
             goid: 0,
