@@ -144,6 +144,8 @@ pub(crate) struct Binary {
     pub imports: Vec<String>,
     /// Libraries it needs (`DT_NEEDED`).
     pub needed: Vec<String>,
+    /// Folders in which the loader looks for them before its own (`DT_RUNPATH`, else `DT_RPATH`).
+    pub library_folders: Vec<PathBuf>,
     /// Source of the names.
     pub tables: Tables,
     /// Unwind table.
@@ -189,6 +191,7 @@ impl Binary {
             functions: Vec::new(),
             imports: imports(&file, &mut names),
             needed: dynamic_strings(&file, elf::DT_NEEDED, &mut names),
+            library_folders: library_folders(path, &file, &mut names),
             tables: Tables::default(),
             frames: Frames::read(&file),
             loads: loads(&file),
@@ -419,6 +422,21 @@ impl Binary {
             .take_while(|f| f.address == address);
         same.max_by_key(|f| (f.global, f.size > 0))
     }
+}
+
+/// The folders of a file's `DT_RUNPATH`, else `DT_RPATH`; those that depend on the machine (`$LIB`) are left out.
+///
+/// Source: ld.so(8).
+fn library_folders(path: &Path, file: &Elf<'_>, names: &mut Names) -> Vec<PathBuf> {
+    let origin = path.parent().unwrap_or(Path::new("/")).to_string_lossy();
+    let lists = match dynamic_strings(file, elf::DT_RUNPATH, names) {
+        lists if lists.is_empty() => dynamic_strings(file, elf::DT_RPATH, names),
+        lists => lists,
+    };
+    let folders = lists.iter().flat_map(|list| list.split(':'));
+    let folders = folders.map(|it| it.replace("${ORIGIN}", &origin).replace("$ORIGIN", &origin));
+    let known = folders.filter(|it| !it.is_empty() && !it.contains('$'));
+    known.map(PathBuf::from).collect()
 }
 
 /// The binaries, and then the libraries that they need, each once; those that can't be read are left out.

@@ -79,9 +79,8 @@ pub(crate) fn locate(binary: &str, pid: Option<Pid>) -> Result<PathBuf, LocateEr
         return path(Path::new(binary), pid);
     }
     let mapped = pid.and_then(|pid| mapped(binary, pid));
-    let library = binary.starts_with("lib") || binary.contains(".so");
     let found = mapped.or_else(|| {
-        if library {
+        if is_library(binary) {
             find_library(binary).or_else(|| command(binary))
         } else {
             command(binary).or_else(|| find_library(binary))
@@ -240,7 +239,18 @@ pub(crate) fn command(name: &str) -> Option<PathBuf> {
 pub(crate) fn find_library(name: &str) -> Option<PathBuf> {
     let mut folders = configured();
     folders.extend(LIBRARY_FOLDERS.iter().map(PathBuf::from));
-    for folder in &folders {
+    find_library_in(&folders, name)
+}
+
+/// Whether a bare name is more likely a library's than a command's.
+pub(crate) fn is_library(name: &str) -> bool {
+    !name.contains('/') && (name.starts_with("lib") || name.contains(".so"))
+}
+
+/// The same in these folders.
+#[must_use]
+pub(crate) fn find_library_in(folders: &[PathBuf], name: &str) -> Option<PathBuf> {
+    for folder in folders {
         let exact = folder.join(name);
         if is_elf(&exact) {
             return fs::canonicalize(exact).ok();

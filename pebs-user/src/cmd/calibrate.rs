@@ -153,7 +153,7 @@ fn calibration(host: &Host, key: &str, pmu: &UprobePmu, found: &Sweep) -> Result
             "'pebs-trace doctor' says what this machine can do".to_owned(),
         ));
     };
-    let marks = measure(
+    let (marks, why) = measure(
         pmu,
         Wanted {
             classes: &[EntryClass::Emulated, EntryClass::SingleStep],
@@ -166,6 +166,9 @@ fn calibration(host: &Host, key: &str, pmu: &UprobePmu, found: &Sweep) -> Result
             extras: Extras::default(),
         },
     );
+    if let Some(why) = why {
+        say!("warning: not all costs of marks could be measured: {why}");
+    }
     Ok(Calibration {
         rounds: found.rounds,
         refused: found.points.iter().map(|it| it.refused).sum(),

@@ -203,29 +203,31 @@ pub(crate) fn prepare(pmu: &UprobePmu, stack_frames: u32, extras: Extras) -> Pre
     Preparing(std::thread::spawn(load))
 }
 
-/// Measures the wanted costs; those that fail are `None`.
+/// Measures the wanted costs; those that fail are `None`, and why the first one did is the second value.
 #[must_use]
-pub(crate) fn measure(pmu: &UprobePmu, wanted: Wanted<'_>) -> UnitCosts {
+pub(crate) fn measure(pmu: &UprobePmu, wanted: Wanted<'_>) -> (UnitCosts, Option<String>) {
     measure_with(prepare(pmu, wanted.stack_frames, wanted.extras), wanted)
 }
 
 /// The same with prepared programs, for the same call stacks and extra data.
 #[must_use]
-pub(crate) fn measure_with(prepared: Preparing, wanted: Wanted<'_>) -> UnitCosts {
+pub(crate) fn measure_with(prepared: Preparing, wanted: Wanted<'_>) -> (UnitCosts, Option<String>) {
     let mut bench = match prepared.0.join() {
         Ok(Ok(bench)) => bench,
         Ok(Err(error)) => {
-            let error = Failure::from(error);
-            tracing::warn!("cannot measure what marks and samples cost: {error}");
-            return UnitCosts::default();
+            let why = Failure::from(error).to_string();
+            return (UnitCosts::default(), Some(why));
         }
-        // A thread that panicked has loaded nothing.
-        Err(_) => return UnitCosts::default(),
+        Err(_) => {
+            let why = "the thread that loads the programs panicked: this is a bug".to_owned();
+            return (UnitCosts::default(), Some(why));
+        }
     };
     let costs = bench.costs(wanted);
+    let why = bench.failure.take();
     // The kernel waits at each probe that is taken away.
     std::thread::spawn(move || drop(bench));
-    costs
+    (costs, why)
 }
 
 impl Bench {
@@ -309,6 +311,8 @@ pub(crate) struct Bench {
     probes: std::cell::RefCell<Vec<(BpfLink, PerfEvent)>>,
     /// The process that places them.
     keeper: std::cell::RefCell<Keeper>,
+    /// Why the first measurement that failed did.
+    failure: std::cell::RefCell<Option<String>>,
 }
 
 impl Bench {
@@ -397,6 +401,7 @@ impl Bench {
             ring: std::cell::RefCell::new(ring),
             probes: std::cell::RefCell::default(),
             keeper: std::cell::RefCell::new(keeper),
+            failure: std::cell::RefCell::default(),
         })
     }
 
@@ -422,6 +427,18 @@ impl Bench {
             .into_iter()
             .map(|(.., sample)| sample)
             .collect()
+    }
+
+    /// The value; `None` after an error, of which the first is kept.
+    pub(super) fn kept<T, E>(&self, result: Result<T, E>) -> Option<T>
+    where
+        Failure: From<E>,
+    {
+        let failed = |error: E| {
+            let mut failure = self.failure.borrow_mut();
+            failure.get_or_insert_with(|| Failure::from(error).to_string());
+        };
+        result.map_err(failed).ok()
     }
 
     /// Empties the ring, so that the next round's records find room.
@@ -469,8 +486,9 @@ impl Bench {
         };
         let scope = UprobeScope::Process(Pid(std::process::id()));
         let mut keeper = self.keeper.borrow_mut();
-        let event = open_uprobe(&mut keeper, &self.pmu, &site, scope).ok()?;
-        let link = event.attach(self.programs.mark().ok()?, Some(0)).ok()?;
+        let event = self.kept(open_uprobe(&mut keeper, &self.pmu, &site, scope))?;
+        let program = self.kept(self.programs.mark())?;
+        let link = self.kept(event.attach(program, Some(0)))?;
         Some((link, event))
     }
 
@@ -499,10 +517,9 @@ impl Bench {
         let reset = event.reset.0.get().min(work.largest_reset());
         let mut attr = event.attr_for(own_thread());
         attr.__bindgen_anon_1.sample_period = reset;
-        let counter = PerfEvent::open(&attr, own_thread(), &event.name).ok()?;
-        let _link = counter
-            .attach(self.programs.sample(EventId(0)).ok()?, None)
-            .ok()?;
+        let counter = self.kept(PerfEvent::open(&attr, own_thread(), &event.name))?;
+        let program = self.kept(self.programs.sample(EventId(0)))?;
+        let _link = self.kept(counter.attach(program, None))?;
         let (plain, sampled, events) = self.compare(work, &counter)?;
         let events = match work {
             // The clock of the thread, which ticked on meanwhile.
@@ -517,10 +534,9 @@ impl Bench {
     /// ns that counting a page fault adds to it, by the fastest rounds with and without.
     fn page_fault(&self) -> Option<f64> {
         let attr = page_faults(Faults::All, own_thread());
-        let counter = PerfEvent::open(&attr, own_thread(), "page-faults").ok()?;
-        let _link = counter
-            .attach(self.programs.page_fault(Faults::All).ok()?, None)
-            .ok()?;
+        let counter = self.kept(PerfEvent::open(&attr, own_thread(), "page-faults"))?;
+        let program = self.kept(self.programs.page_fault(Faults::All))?;
+        let _link = self.kept(counter.attach(program, None))?;
         let (plain, counted, events) = self.compare(Work::Touch, &counter)?;
         let each = counted.saturating_sub(plain).as_nanos() as f64 / events as f64;
         (events > 0).then_some(each)
@@ -534,12 +550,12 @@ impl Bench {
         for _ in 0..ROUNDS {
             plain = plain.min(timed(|| work.run()));
             self.empty();
-            let before = counter.times().ok()?.value;
-            counter.enable().ok()?;
+            let before = self.kept(counter.times())?.value;
+            self.kept(counter.enable())?;
             let round = timed(|| work.run());
-            counter.disable().ok()?;
+            self.kept(counter.disable())?;
             if round < counted.0 {
-                counted = (round, counter.times().ok()?.value - before);
+                counted = (round, self.kept(counter.times())?.value - before);
             }
         }
         Some((plain, counted.0, counted.1))
@@ -614,10 +630,9 @@ impl Bench {
         let interval = event.reset.0.get().min(SHORT_CLOCK);
         let mut attr = event.attr_for(own_thread());
         attr.__bindgen_anon_1.sample_period = interval;
-        let counter = PerfEvent::open(&attr, own_thread(), &event.name).ok()?;
-        let _link = counter
-            .attach(self.programs.sample(EventId(0)).ok()?, None)
-            .ok()?;
+        let counter = self.kept(PerfEvent::open(&attr, own_thread(), &event.name))?;
+        let program = self.kept(self.programs.sample(EventId(0)))?;
+        let _link = self.kept(counter.attach(program, None))?;
         // The minimum, as disturbance only makes it longer.
         let interval = Duration::from_nanos(interval);
         let rounds = (0..PAUSE_ROUNDS).filter_map(|_| self.pause_once(interval, &counter));
@@ -626,9 +641,9 @@ impl Bench {
 
     fn pause_once(&self, interval: Duration, counter: &PerfEvent) -> Option<Pause> {
         self.empty();
-        counter.enable().ok()?;
+        self.kept(counter.enable())?;
         let jumps = pause::watch(pause::time_to_watch(interval));
-        counter.disable().ok()?;
+        self.kept(counter.disable())?;
         let samples = self.take_samples().into_iter();
         let samples = samples.map(|sample| KtimeNs(sample.time.0.cast_unsigned()));
         pause::pause(&jumps, &samples.collect::<Vec<_>>())
@@ -733,7 +748,8 @@ mod tests {
             extras: Extras::default(),
         };
         let start = std::time::Instant::now();
-        let costs = measure(&pmu, wanted);
+        let (costs, why) = measure(&pmu, wanted);
+        assert_eq!(why, None);
         println!("{costs:?} in {:?}", start.elapsed());
         assert!(costs.single_step_ns > costs.emulated_ns, "{costs:?}");
         assert!(costs.uretprobe_ns.is_some(), "{costs:?}");
@@ -752,7 +768,7 @@ mod tests {
             event: Some(&faults),
             ..wanted
         };
-        let of_faults = measure(&pmu, wanted);
+        let (of_faults, _) = measure(&pmu, wanted);
         assert!(of_faults.sample_ns.is_some(), "{of_faults:?}");
         assert!(
             costs.sample_ns.is_some_and(|ns| ns < 100_000.0),

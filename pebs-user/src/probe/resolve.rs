@@ -22,19 +22,21 @@ use super::unwind::ReturnMode;
 use crate::arch::Kernel;
 use crate::binary::elf::{Binary, Language};
 use crate::binary::go::Goroutines;
-use crate::binary::locate::locate;
+use crate::binary::locate::{find_library_in, is_library, locate};
 use crate::binary::lookup;
 use crate::store::run::{EntryClass, VisitRule};
 use crate::store::schema::ArgColumn;
 use crate::units::{Pid, ProbeId};
 
 /// Options of resolving SPECs.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct ResolveOptions {
     /// How returns are marked.
     pub return_mode: ReturnMode,
     /// Paths and bare names are looked up in this process's file system view.
     pub pid: Option<Pid>,
+    /// A program that is started later: bare names of libraries are first looked up where its loader will.
+    pub program: Option<PathBuf>,
     /// The mark program may do probed instructions in place of the kernel.
     pub steps: bool,
 }
@@ -60,7 +62,7 @@ pub fn resolve_with(
 ) -> Result<ProbeSet, ResolveError> {
     limit("probes in one run", specs.len() + resumes.len(), MAX_PROBES)?;
     let mut resolver = Resolver {
-        options: *options,
+        options: options.clone(),
         // A uretprobe shares its instruction with the entry's mark.
         kernel: Kernel::running(options.steps && options.return_mode != ReturnMode::Uretprobe),
         binaries: HashMap::new(),
@@ -134,13 +136,28 @@ struct Values {
 
 impl Resolver {
     fn binary(&mut self, name: &str) -> Result<Rc<Binary>, ResolveError> {
-        let path = locate(name, self.options.pid)?;
+        let path = match self.library_of_program(name) {
+            Some(path) => path,
+            None => locate(name, self.options.pid)?,
+        };
         if let Some(binary) = self.binaries.get(&path) {
             return Ok(Rc::clone(binary));
         }
         let binary = Rc::new(Binary::open(&path)?);
         self.binaries.insert(path, Rc::clone(&binary));
         Ok(binary)
+    }
+
+    /// A library in a folder that the loader of the program searches before its own.
+    fn library_of_program(&self, name: &str) -> Option<PathBuf> {
+        let program = self.options.program.as_ref().filter(|_| is_library(name))?;
+        let program = std::fs::canonicalize(program).ok()?;
+        let mut folders: Vec<PathBuf> = std::env::var_os("LD_LIBRARY_PATH")
+            .map(|list| std::env::split_paths(&list).collect())
+            .unwrap_or_default();
+        // A script has none of its own.
+        folders.extend(Binary::open(&program).map_or_else(|_| Vec::new(), |it| it.library_folders));
+        find_library_in(&folders, name)
     }
 
     /// Offset of goroutines' numbers if visits between these places are matched by goroutine: if all are Go code.

@@ -43,7 +43,7 @@ pub(super) struct KnownCosts {
     pub calibration: Option<Box<Calibration>>,
     /// Day of the earlier recording that measured them, if all come from it.
     pub measured: Option<String>,
-    /// A calibration that is ignored, and why.
+    /// Why a calibration is ignored, or costs are unknown.
     pub note: Option<String>,
 }
 
@@ -170,7 +170,7 @@ impl Measuring {
         let other_samples = plan.transport.how == Transport::Bulk && buffered;
         if let Some(prepared) = self.prepared {
             let before = Speed::now(true);
-            let measured = calibrate::measure_with(
+            let (measured, why) = calibrate::measure_with(
                 prepared,
                 Wanted {
                     classes: &self.classes,
@@ -190,6 +190,9 @@ impl Measuring {
             known.units.fill(&mut units);
             known.units = units;
             known.keep(plan, &before, measured);
+            let failed = why.map(|why| format!("not all costs could be measured: {why}"));
+            // Both are rare; that costs are unknown is the more important one.
+            known.note = failed.or(known.note);
         }
         if counts_cost(plan)
             && let Some(pmu) = UprobePmu::read(Path::new("/"))
@@ -273,7 +276,7 @@ pub(super) fn marks_again(plan: &Plan, units: &UnitCosts) -> UnitCosts {
 /// The costs of marks, measured now.
 fn marks_now(plan: &Plan) -> Option<UnitCosts> {
     let pmu = UprobePmu::read(Path::new("/"))?;
-    Some(calibrate::measure(
+    let (costs, _) = calibrate::measure(
         &pmu,
         Wanted {
             classes: &classes(plan),
@@ -285,7 +288,8 @@ fn marks_now(plan: &Plan) -> Option<UnitCosts> {
             stack_frames: plan.stack_frames,
             extras: Extras::default(),
         },
-    ))
+    );
+    Some(costs)
 }
 
 fn with_lower_marks(units: &UnitCosts, marks: &UnitCosts) -> UnitCosts {

@@ -157,9 +157,8 @@ impl Plan {
         let counted_specs = counted::parse(&args.counts)?;
         check_counts(args)?;
         let targets = RecordingTargets::of(args)?;
-        if let Some(command) = args.command_line.first() {
-            crate::collect::command::find(command)?;
-        }
+        let command = args.command_line.first();
+        let program = command.map(crate::collect::command::find).transpose()?;
         let output = args
             .output
             .clone()
@@ -181,6 +180,7 @@ impl Plan {
         let options = ResolveOptions {
             return_mode,
             pid: targets.sees,
+            program,
             steps: stepping::works(),
         };
         let specs_typed = match args.item() {

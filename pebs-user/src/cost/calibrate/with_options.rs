@@ -123,18 +123,19 @@ impl Bench {
             EventClass::Clock => USUAL,
             _ => SELDOM,
         };
-        let open = |attr: &sys::perf_event_attr, name: &str| {
-            let counter = PerfEvent::open(attr, own_thread(), name).ok()?;
-            counter.enable().ok()?;
+        let open = |bench: &Self, attr: &sys::perf_event_attr, name: &str| {
+            let counter = bench.kept(PerfEvent::open(attr, own_thread(), name))?;
+            bench.kept(counter.enable())?;
             Some(counter)
         };
-        let _faults = open(&page_faults(Faults::All, own_thread()), "page-faults")?;
-        self.programs.attach_switches().ok()?;
+        let _faults = open(self, &page_faults(Faults::All, own_thread()), "page-faults")?;
+        let attached = self.programs.attach_switches();
+        self.kept(attached)?;
         let with = |clocks: &[f64]| {
             let counters = clocks.iter().map(|times| {
                 let mut sampled = event.attr_for(own_thread());
                 sampled.__bindgen_anon_1.sample_period = usual.times(*times).0.get();
-                open(&sampled, &event.name)
+                open(self, &sampled, &event.name)
             });
             let _counters: Vec<PerfEvent> = counters.collect::<Option<_>>()?;
             // Clocks that begin together come apart.
@@ -218,10 +219,10 @@ impl Bench {
     fn faults(&self) -> Option<RunTime> {
         let open = |which: Faults| {
             let attr = page_faults(which, own_thread());
-            let counter = PerfEvent::open(&attr, own_thread(), "page-faults").ok()?;
-            let link = counter.attach(self.programs.page_fault(which).ok()?, None);
-            let link = link.ok()?;
-            counter.enable().ok()?;
+            let counter = self.kept(PerfEvent::open(&attr, own_thread(), "page-faults"))?;
+            let program = self.kept(self.programs.page_fault(which))?;
+            let link = self.kept(counter.attach(program, None))?;
+            self.kept(counter.enable())?;
             Some((counter, link))
         };
         let _counters = [open(Faults::All)?, open(Faults::Minor)?];

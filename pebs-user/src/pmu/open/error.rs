@@ -326,6 +326,12 @@ pub(crate) struct ControlError {
     pub source: io::Error,
 }
 
+impl Hint for ControlError {
+    fn hint(&self) -> Option<String> {
+        None
+    }
+}
+
 impl ControlError {
     pub(super) const fn new(action: &'static str, source: io::Error) -> Self {
         Self { action, source }

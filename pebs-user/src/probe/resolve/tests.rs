@@ -33,6 +33,7 @@ fn set(specs: &[String], mode: ReturnMode) -> Result<ProbeSet, ResolveError> {
     let options = ResolveOptions {
         return_mode: mode,
         pid: None,
+        program: None,
         steps: false,
     };
     resolve(specs, &options)
@@ -592,4 +593,44 @@ fn bare_jumps() {
         places.iter().all(|it| it.starts_with("harness")),
         "{places:?}"
     );
+}
+
+/// A library is found where the loader of the command that is started will: by RUNPATH, by the older RPATH, and by a bare
+/// name.
+#[test]
+fn library_of_the_command() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
+    write("l.c", "int v; void pebs_mine(void) { v++; }");
+    write(
+        "m.c",
+        "void pebs_mine(void); int main(void) { pebs_mine(); }",
+    );
+    std::fs::create_dir(dir.path().join("lib")).unwrap();
+    let cc = |args: &str| {
+        let mut command = Command::new("cc");
+        let command = command.args(args.split(' ')).current_dir(dir.path());
+        assert!(command.status().unwrap().success(), "{args}");
+    };
+    cc("-shared -fPIC -o lib/libpebsmine.so.1 l.c");
+    for (program, tags) in [
+        ("run", "--enable-new-dtags"),
+        ("old", "--disable-new-dtags"),
+    ] {
+        cc(&format!(
+            "-o {program} m.c lib/libpebsmine.so.1 -Wl,-rpath,$ORIGIN/lib,{tags}"
+        ));
+        let options = ResolveOptions {
+            program: Some(dir.path().join(program)),
+            ..ResolveOptions::default()
+        };
+        for name in ["libpebsmine.so.1", "libpebsmine"] {
+            let specs = [format!("{name}:pebs_mine")];
+            let set = resolve(&specs, &options).unwrap_or_else(|e| panic!("{program}: {e}"));
+            let path = &set.probes[0].sites[0].path;
+            let library = dir.path().join("lib/libpebsmine.so.1");
+            assert_eq!(*path, std::fs::canonicalize(library).unwrap());
+            assert!(resolve(&specs, &ResolveOptions::default()).is_err());
+        }
+    }
 }

@@ -160,6 +160,16 @@ fn cost(cost: &CostInfo, source: Option<&str>) -> String {
             part("counting them about", cost.page_faults_ns)
         ),
     };
+    let switches = match cost.switches_ns {
+        // Clocks of CPUs cost nothing there.
+        Some(ns) if ns <= 0.0 => String::new(),
+        _ if cost.switches == 0 => String::new(),
+        ns => format!(
+            ", {} switches{}",
+            count(cost.switches),
+            part("recording them about", ns)
+        ),
+    };
     let extras = [
         (cost.interrupts, "interrupt", cost.interrupts_ns),
         (cost.encounters, "wake-up", cost.encounters_ns),
@@ -167,12 +177,12 @@ fn cost(cost: &CostInfo, source: Option<&str>) -> String {
     ];
     let extras = extras.into_iter().filter(|(n, ..)| *n > 0);
     let extras = extras.map(|(n, noun, ns)| format!(", {}{}", plural(n, noun), part("about", ns)));
-    let faults = faults + &extras.collect::<String>();
+    let others = switches + &faults + &extras.collect::<String>();
     let source = source.map_or_else(String::new, |source| {
         format!(" (costs {})", safe(source, 40))
     });
     format!(
-        "slow-down of items {slowdown}, CPU of the target {target}{source}: {}{}, {}{}{faults}; pebs-trace used {} of CPU time",
+        "slow-down of items {slowdown}, CPU of the target {target}{source}: {}{}, {}{}{others}; pebs-trace used {} of CPU time",
         plural(cost.marks, "mark"),
         marks(cost),
         plural(cost.samples, "sample"),
