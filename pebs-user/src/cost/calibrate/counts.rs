@@ -243,7 +243,8 @@ mod tests {
         assert!(marks.once(1, || 0).is_some() && marks.once(2, || 0).is_none());
         let ns = [0, 1].map(|set| marks.tick_ns(set).unwrap());
         println!("a tick: one {:.0} ns, eight {:.0} ns", ns[0], ns[1]);
-        assert!(ns.iter().all(|it| *it > 0.0 && *it < 1e6), "{ns:?}");
+        // Beside other work the cost of a tick may be lost in what that takes.
+        assert!(ns.iter().all(|it| *it >= 0.0 && *it < 1e6), "{ns:?}");
         let none = reading(&pmu, &resolve("context-switches"), true, &host);
         assert!(none.mark_ns.is_none() && none.tick_ns.is_some());
         let breakpoint = reading(&pmu, &resolve("mem:0x1000:x"), false, &host);
