@@ -387,7 +387,7 @@ impl Session {
             }
         }
         if plan.page_faults {
-            self.faults = self.open_faults(plan, &plan.host.online)?;
+            self.faults = self.open_faults(plan, self.on(plan, &plan.host.online, plan.pids))?;
         }
         self.clocks = self.open_clocks(&plan.host.online)?;
         self.counted = self.open_counted(plan, &plan.host.online)?;
@@ -560,7 +560,15 @@ impl Session {
         all
     }
 
-    fn open_faults(&self, plan: &SessionPlan<'_>, cpus: &[Cpu]) -> Result<Counters, SessionError> {
+    /// What page faults are counted on: as with clocks, a counter of a thread costs each of its switches.
+    fn on<'a>(&self, plan: &SessionPlan<'_>, cpus: &'a [Cpu], pids: &'a [Pid]) -> On<'a> {
+        match plan.pids.is_empty() || self.which == Clocks::OfCpus {
+            true => On::Cpus(cpus),
+            false => On::Processes(pids),
+        }
+    }
+
+    fn open_faults(&self, plan: &SessionPlan<'_>, on: On<'_>) -> Result<Counters, SessionError> {
         let mut all = Counters::default();
         for &which in Faults::needed(plan.interference) {
             let recipe = Recipe {
@@ -570,11 +578,7 @@ impl Session {
                 rest: None,
                 only: plan.threads,
             };
-            all.extend(if plan.pids.is_empty() {
-                Counters::on_cpus(&recipe, cpus)?
-            } else {
-                Counters::on_processes(&recipe, plan.pids)?
-            });
+            all.extend(Counters::open(&recipe, on)?);
         }
         Ok(all)
     }
@@ -711,11 +715,28 @@ impl Session {
         which: Clocks,
     ) -> Result<(), SessionError> {
         let former = std::mem::replace(&mut self.which, which);
-        let changed = self.renew(plan, |_| false);
+        let changed = self.renew_faults(plan);
+        let changed = changed.and_then(|()| self.renew(plan, |_| false));
         if changed.is_err() {
             self.which = former;
         }
         changed
+    }
+
+    /// Counts page faults on CPUs or on threads, as the clocks are. None is counted twice; those within the some us of
+    /// the change are not counted.
+    fn renew_faults(&mut self, plan: &SessionPlan<'_>) -> Result<(), SessionError> {
+        let by_cpu = plan.pids.is_empty() || self.which == Clocks::OfCpus;
+        if self.faults.are_of_cpus().is_none_or(|are| are == by_cpu) {
+            return Ok(());
+        }
+        let cpus: Vec<Cpu> = self.cpus.all().collect();
+        let pids = self.programs.traced()?;
+        let new = self.open_faults(plan, self.on(plan, &cpus, &pids))?;
+        self.faults.disable();
+        new.enable()?;
+        self.faults = new;
+        Ok(())
     }
 
     /// The clocks that sample the targets.
@@ -909,6 +930,11 @@ impl Session {
             }
             self.events[n].extend(opened);
         }
+        if plan.page_faults && !new.is_empty() && self.faults.are_of_cpus() == Some(true) {
+            let opened = self.open_faults(plan, On::Cpus(&new))?;
+            opened.enable()?;
+            self.faults.extend(opened);
+        }
         if !new.is_empty() && plan.pids.is_empty() {
             for n in 0..self.bulk.len() {
                 let opened = self.open_bulk(plan, EventId(n as u8), &new)?;
@@ -918,11 +944,6 @@ impl Session {
                     jitter.hold().add(id, self.reset(plan, id), opened.shared());
                 }
                 self.bulk[n].extend(opened);
-            }
-            if plan.page_faults {
-                let opened = self.open_faults(plan, &new)?;
-                opened.enable()?;
-                self.faults.extend(opened);
             }
         }
         Ok(new)
