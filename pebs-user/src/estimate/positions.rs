@@ -66,12 +66,13 @@ impl Default for Positions {
 
 impl Positions {
     /// Adds the samples of an item that ran without a break. `length_ns`: its time between marks, with samples;
-    /// `times_ns`: those of its samples since its begin mark; `cost_ns`: time that each of them took.
+    /// `times_ns`: those of its samples since its begin mark; `cost_ns`: time that each of them took, of which
+    /// `before_ns` before its own time was read.
     pub fn add(
         &mut self,
         begin_ns: i64,
         length_ns: f64,
-        cost_ns: f64,
+        (cost_ns, before_ns): (f64, f64),
         times_ns: impl ExactSizeIterator<Item = f64>,
     ) {
         let own = length_ns - cost_ns * times_ns.len() as f64;
@@ -80,7 +81,7 @@ impl Positions {
         }
         let group = mix((begin_ns / STRETCH_NS).cast_unsigned()) as usize % GROUPS;
         for (before, time) in times_ns.enumerate() {
-            let part = (time - cost_ns * before as f64) / own * PARTS as f64;
+            let part = (time - before_ns - cost_ns * before as f64) / own * PARTS as f64;
             if (0.0..PARTS as f64).contains(&part) {
                 self.groups[group][part as usize] += 1;
             }
@@ -128,6 +129,9 @@ mod tests {
     use super::*;
     use crate::rng::SplitMix64;
 
+    /// Part of its cost after which a sample's time is read.
+    const PAUSE: f64 = 0.6;
+
     /// Samples of 20 us items, one after the other for 4 s, at these distances.
     fn positions(mut distance: impl FnMut(&mut SplitMix64) -> f64, cost: f64) -> Fell {
         const LENGTH: f64 = 20_000.0;
@@ -139,12 +143,13 @@ mod tests {
             let begin = now;
             while next < now + rest {
                 rest -= next - now;
-                times.push(next - begin);
+                times.push(next + PAUSE * cost - begin);
                 now = next + cost;
                 next += distance(&mut rng).max(cost);
             }
             now += rest;
-            positions.add(begin as i64, now - begin, cost, times.into_iter());
+            let of_sample = (cost, PAUSE * cost);
+            positions.add(begin as i64, now - begin, of_sample, times.into_iter());
             now += 3_000.0;
             next = f64::max(next, now);
         }
@@ -158,6 +163,9 @@ mod tests {
         let even = |rng: &mut SplitMix64| 5_000.0 + f64::from(rng.below(90_000));
         let fell = positions(even, 4_000.0);
         assert!(!fell.beats && fell.off < 0.05, "{fell:?}");
+        // Their times are read when much of their cost is over.
+        let fell = positions(even, 13_000.0);
+        assert!(!fell.beats && fell.off < 0.05, "{fell:?}");
         let fell = positions(|_| 46_000.0 + 4_000.0 * 2.0, 4_000.0);
         assert!(fell.beats && fell.off > 0.3, "{fell:?}");
         let fell = positions(|rng| 53_900.0 + f64::from(rng.below(200)), 4_000.0);
@@ -168,10 +176,15 @@ mod tests {
     #[test]
     fn too_few() {
         let mut positions = Positions::default();
-        positions.add(0, 10.0, 20.0, [5.0].into_iter());
-        positions.add(i64::MIN, 10.0, 0.0, [f64::NAN, -1.0, 1e300].into_iter());
+        positions.add(0, 10.0, (20.0, 0.0), [5.0].into_iter());
+        positions.add(
+            i64::MIN,
+            10.0,
+            (0.0, 0.0),
+            [f64::NAN, -1.0, 1e300].into_iter(),
+        );
         for n in 0..400 {
-            positions.add(n * STRETCH_NS, 10.0, 0.0, [5.0].into_iter());
+            positions.add(n * STRETCH_NS, 10.0, (0.0, 0.0), [5.0].into_iter());
         }
         assert_eq!(positions.close(), None);
     }

@@ -5,6 +5,7 @@ use pebs_common::record::Role;
 use super::PipelineOptions;
 use super::resets::Resets;
 use crate::correlate::{ClosedVisit, MarkTime};
+use crate::estimate::Pause;
 use crate::estimate::net::{Learner, LearntVisit, SampleCost, Spacing};
 use crate::estimate::positions::{Fell, Positions};
 use crate::store::schema::visit_flag;
@@ -53,6 +54,8 @@ pub(super) struct Net {
     known: Option<Box<NetCosts>>,
     /// Whether the cost of a sample is learnt: there is one event, a clock.
     learns: bool,
+    /// Time that a sample stops the target before its own time is read, ns.
+    pause_before_ns: f64,
 }
 
 /// The shortest visits of a probe without samples, and without marks but their own: these take no longer.
@@ -102,6 +105,7 @@ impl Net {
         Self {
             known: None,
             learns: options.clock_events.as_slice() == [true],
+            pause_before_ns: 0.0,
         }
     }
 
@@ -116,6 +120,11 @@ impl Net {
             shortest: vec![Shortest::default(); costs.marks.len()],
             visit_id: 0,
         }));
+    }
+
+    /// Sets how long a sample stops the target.
+    pub(super) const fn pause(&mut self, pause: Pause) {
+        self.pause_before_ns = pause.before as f64;
     }
 
     /// Sets the cost of a switch, ns.
@@ -148,7 +157,7 @@ impl Net {
         resets: &Resets,
         writer: &TraceWriter,
     ) -> Option<(i64, i64)> {
-        let learns = self.learns;
+        let (learns, pause_before_ns) = (self.learns, self.pause_before_ns);
         let (after, before) = self.marks_of(visit.probe).unwrap_or_default();
         let known = self.known.as_mut()?;
         let (end, _) = visit.end?;
@@ -196,7 +205,7 @@ impl Net {
             let length = duration - records - (after + before) as f64;
             let times = visit.samples.times.iter();
             let times = times.map(|time| (time.0 - begin) as f64);
-            positions.add(begin, length, cost.ns, times);
+            positions.add(begin, length, (cost.ns, pause_before_ns), times);
         }
         if plain
             && let Some(interval) = resets.since(EventId(0), visit.begin.0)

@@ -169,6 +169,7 @@ impl Rows {
     pub(super) fn pause(&mut self, pause: Pause) {
         if pause != self.pause {
             self.pause = pause;
+            self.net.pause(pause);
             self.estimator = std::mem::take(&mut self.estimator).with_pause(pause);
             self.estimate_by();
         }

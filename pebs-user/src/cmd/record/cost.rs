@@ -35,6 +35,9 @@ const HEAVY: f64 = 0.25;
 /// Relative error assumed for the measured cost of a mark: it was measured with our caches, not the target's.
 const MARKS_OFF: f64 = 0.25;
 
+/// Samples at marks from which on the cost of marks is known to a twentieth.
+const MET_ENOUGH: u64 = 400;
+
 /// Costs of marks and samples, and where they come from.
 #[derive(Default)]
 pub(super) struct KnownCosts {
@@ -773,7 +776,11 @@ pub(super) fn total(
         let least = window.map_or(0.0, |it| it.undisturbed_ns());
         let left = (target_cpu_ns? - all).max(least);
         // A smaller remainder is below the error of both.
-        (left > 0.1 * target_cpu_ns?).then(|| all / left)
+        let least = match outcome.at_marks.all().samples {
+            MET_ENOUGH.. => 0.05,
+            _ => 0.1,
+        };
+        (left > least * target_cpu_ns?).then(|| all / left)
     };
     CostInfo {
         marks: outcome.marks,
