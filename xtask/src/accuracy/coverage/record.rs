@@ -236,6 +236,10 @@ fn pooled(report: &Value, truth: &Truth) -> Vec<Figure> {
     let all = FUNCTIONS.map(|name| regular::of_function(report, name));
     let of = |all: Option<&Value>, key: &str| all.map(|it| number(&it[key]));
     let sum: f64 = all.iter().filter_map(|it| of(*it, "per_visit")).sum();
+    if sum.is_nan() {
+        // One of them has too few samples for an estimate: its share is unknown, and so are theirs.
+        return Vec::new();
+    }
     let true_sum: f64 = truth.per_item.iter().sum();
     let mut figures = Vec::new();
     for ((name, all), truth) in FUNCTIONS.iter().zip(all).zip(truth.per_item) {
