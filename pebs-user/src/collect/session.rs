@@ -562,10 +562,14 @@ impl Session {
 
     /// What page faults are counted on: as with clocks, a counter of a thread costs each of its switches.
     fn on<'a>(&self, plan: &SessionPlan<'_>, cpus: &'a [Cpu], pids: &'a [Pid]) -> On<'a> {
-        match plan.pids.is_empty() || self.which == Clocks::OfCpus {
+        match self.faults_by_cpu(plan) {
             true => On::Cpus(cpus),
             false => On::Processes(pids),
         }
+    }
+
+    fn faults_by_cpu(&self, plan: &SessionPlan<'_>) -> bool {
+        plan.pids.is_empty() || self.which == Clocks::OfCpus
     }
 
     fn open_faults(&self, plan: &SessionPlan<'_>, on: On<'_>) -> Result<Counters, SessionError> {
@@ -726,7 +730,7 @@ impl Session {
     /// Counts page faults on CPUs or on threads, as the clocks are. None is counted twice; those within the some us of
     /// the change are not counted.
     fn renew_faults(&mut self, plan: &SessionPlan<'_>) -> Result<(), SessionError> {
-        let by_cpu = plan.pids.is_empty() || self.which == Clocks::OfCpus;
+        let by_cpu = self.faults_by_cpu(plan);
         if self.faults.are_of_cpus().is_none_or(|are| are == by_cpu) {
             return Ok(());
         }

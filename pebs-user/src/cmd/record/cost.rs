@@ -35,9 +35,6 @@ const HEAVY: f64 = 0.25;
 /// Relative error assumed for the measured cost of a mark: it was measured with our caches, not the target's.
 const MARKS_OFF: f64 = 0.25;
 
-/// Samples at marks from which on the cost of marks is known to a twentieth.
-const MET_ENOUGH: u64 = 400;
-
 /// Costs of marks and samples, and where they come from.
 #[derive(Default)]
 pub(super) struct KnownCosts {
@@ -475,8 +472,7 @@ impl<'a> Prices<'a> {
         (all, at_marks): (&[MarksBy], &AtMarks),
     ) -> Option<MarksCost> {
         let measured = self.measured(marks_by)?;
-        let clock = self.samples_interrupt && at_marks.all().samples > 0;
-        let Some(sample_ns) = self.costs.sample_ns.filter(|_| clock) else {
+        let Some(sample_ns) = self.clock_sample_ns() else {
             return Some(measured);
         };
         let all = self.measured(all)?;
@@ -491,6 +487,12 @@ impl<'a> Prices<'a> {
         })
     }
 
+    /// Cost of a sample, if the only event is a clock: its samples tell what marks take.
+    fn clock_sample_ns(&self) -> Option<f64> {
+        self.costs.sample_ns.filter(|_| self.samples_interrupt)
+    }
+
+    /// Cost of marks as measured before the run.
     fn measured(&self, marks_by: &[MarksBy]) -> Option<MarksCost> {
         Some(MarksCost {
             whole_ns: self.marks_ns(marks_by)?,
@@ -648,8 +650,8 @@ pub(super) fn own_time(
     let costs = prices.own_costs()?;
     let switch_ns = prices.switch_ns(clocks).filter(|_| plan.switches);
     let source = source.unwrap_or_default().to_owned();
-    let sample_of_clock = units.sample_ns.filter(|_| prices.samples_interrupt);
-    let inside_factor = match (prices.measured(&outcome.marks_by), sample_of_clock) {
+    let measured_marks = prices.measured(&outcome.marks_by);
+    let inside_factor = match (measured_marks, prices.clock_sample_ns()) {
         (Some(all), Some(sample_ns)) => outcome
             .at_marks
             .inside
@@ -776,11 +778,7 @@ pub(super) fn total(
         let least = window.map_or(0.0, |it| it.undisturbed_ns());
         let left = (target_cpu_ns? - all).max(least);
         // A smaller remainder is below the error of both.
-        let least = match outcome.at_marks.all().samples {
-            MET_ENOUGH.. => 0.05,
-            _ => 0.1,
-        };
-        (left > least * target_cpu_ns?).then(|| all / left)
+        (left > 0.1 * target_cpu_ns?).then(|| all / left)
     };
     CostInfo {
         marks: outcome.marks,
