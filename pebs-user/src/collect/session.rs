@@ -749,6 +749,22 @@ impl Session {
         self.which
     }
 
+    /// The clocks that the targets have now: one of each thread while threads come and go.
+    #[must_use]
+    pub(crate) fn clocks_in_force(&self, plan: &SessionPlan<'_>) -> Clocks {
+        let mut clocks = (0..)
+            .zip(plan.events)
+            .filter(|(_, event)| event.class == EventClass::Clock);
+        match clocks.next() {
+            Some((n, _))
+                if self.which == Clocks::Several && self.together(plan, EventId(n)).len() == 1 =>
+            {
+                Clocks::One
+            }
+            _ => self.which,
+        }
+    }
+
     /// Opens those counters anew that are not the ones an event should have, or for which `renews` holds.
     fn renew(
         &mut self,

@@ -285,8 +285,9 @@ pub(super) fn record(plan: &mut Plan) -> Result<Recorded> {
         looks: 0,
     };
     if let Some((which, change)) = first_clocks {
-        control.clocks_changed(0, which, change);
+        control.clocks_changed(which, change);
     }
+    control.price_switches();
     control.look_at_cpu();
     let waited = wait(&mut control, ending, plan.duration, held);
     control.note_changes();
@@ -734,6 +735,7 @@ impl Control<'_, '_> {
                         tracing::debug!("samples of new threads come at equal distances: {error}");
                         follows = false;
                     }
+                    self.price_switches();
                 }
                 _ = frequency.tick(), if !self.frequencies.is_empty() => {
                     self.frequencies.read(now(), &mut locked(&self.signals.frequencies));

@@ -126,18 +126,26 @@ impl Control<'_, '_> {
             return;
         }
         let time = TraceNs(now().0.saturating_sub(self.info.monotonic_ns) as i64);
-        self.clocks_changed(load.switches, which, change(which, &seen, time));
+        self.clocks_changed(which, change(which, &seen, time));
     }
 
-    /// Takes into account that the target has other clocks after that number of switches.
-    pub(super) fn clocks_changed(&mut self, switches: u64, which: Clocks, change: ClockChange) {
+    /// Takes into account that the target has other clocks.
+    pub(super) fn clocks_changed(&mut self, which: Clocks, change: ClockChange) {
         let sample_ns = self.prices.costs().sample_ns.unwrap_or(0.0);
         let least = (which == Clocks::OfCpus).then(|| least_of_cpus(sample_ns) as u64);
         if let Some(governor) = &mut self.governor {
             governor.keep_above(least);
         }
-        *locked(&self.signals.switch_ns) = self.prices.switch_ns(which);
-        self.clocks.push(switches, which);
+        self.price_switches();
         self.info.clock_changes.push(change);
+    }
+
+    /// Prices switches from now on by the clocks that stop and start at them.
+    pub(super) fn price_switches(&mut self) {
+        let clocks = self.session.clocks_in_force(self.plan);
+        if clocks != self.clocks.last() {
+            *locked(&self.signals.switch_ns) = self.prices.switch_ns(clocks);
+            self.clocks.push(self.load().switches, clocks);
+        }
     }
 }
