@@ -46,7 +46,8 @@ enum Estimate {
     Pooled,
     /// The same as a part of the three functions' time.
     Share,
-    /// Mean of `self_ns` over items, with the standard error that is made of `self_stderr_ns`; as shares.
+    /// Mean of `self_ns` over items, as shares, with the standard error that is made of `self_stderr_ns`, or that between
+    /// runs of consecutive items if that is larger.
     MeanSelf,
     /// The function with more work in slow items: slow less typical.
     Excess,

@@ -31,11 +31,12 @@ const RUNS_ALONE: usize = 8;
 /// run, and the truth is not known.
 const STEADY: f64 = 0.02;
 
-/// Part by which the number of slow items may differ from the program's: else they are others.
-const SAME_ITEMS: f64 = 0.05;
-
 /// Samples of an item from which on its own figures are judged: see `pebs-user/src/estimate/visit.rs`.
 const MANY_SAMPLES: f64 = 10.0;
+
+/// Runs of consecutive items whose means are compared, with at least two items each: within one, samples may beat with
+/// the items.
+const STRETCHES: usize = 40;
 
 /// Standard errors on each side of an interval of 95 %.
 const Z_95: f64 = 1.96;
@@ -206,14 +207,16 @@ struct Truth {
     items: f64,
     /// Time per item of each function, in the order of [`FUNCTIONS`], ns.
     per_item: [f64; 3],
-    /// Items that do more, and the time that they take more, ns.
+    /// Items that do more, and the time that they take more than the middle half of the others, ns.
     slow: f64,
     extra_ns: f64,
 }
 
 impl Truth {
+    /// An interrupt meets few items: the mean of the slow ones has its part of them, the middle half of the others has none.
     fn new(draw: &Draw, notes: &Notes, interrupts: f64) -> Result<Self> {
-        let step = step_ns(notes)? * interrupts;
+        let alone = step_ns(notes)?;
+        let step = alone * interrupts;
         let items = f64::from(draw.items);
         let steps = |name: &str| notes.get(name).copied().unwrap_or(f64::NAN);
         let slow = match draw.order {
@@ -222,11 +225,12 @@ impl Truth {
         };
         // What `seven` has beyond the share of the others.
         let more = steps(SLOW) - steps("nine") * 7.0 / 9.0;
+        let usual = steps("nine") * STEPS / 9.0 / items;
         Ok(Self {
             items,
             per_item: FUNCTIONS.map(|name| steps(name) * step / items),
             slow,
-            extra_ns: more * step / slow,
+            extra_ns: more * step / slow + usual * (step - alone),
         })
     }
 }
@@ -273,14 +277,19 @@ fn mean_self(items: &[Item], truth: &Truth) -> Vec<Figure> {
     let scale = all / number / truth.per_item.iter().sum::<f64>();
     let mean = |(name, truth): (&str, f64)| {
         let truth = truth * scale;
-        let (mut sum, mut variance) = (0.0, 0.0);
-        for item in items {
-            for function in item.functions.iter().filter(|it| it.name == name) {
-                sum += function.self_ns * item.net_part();
-                variance += (function.stderr_ns * item.net_part()).powi(2);
-            }
-        }
-        let (mean, error) = (sum / number, Z_95 * variance.sqrt() / number);
+        let of = |item: &Item, what: &dyn Fn(&exported::Function) -> f64| -> f64 {
+            let found = item.functions.iter().filter(|it| it.name == name);
+            found.map(|it| what(it) * item.net_part()).sum()
+        };
+        let mean = items.iter().map(|it| of(it, &|it| it.self_ns)).sum::<f64>() / number;
+        let error = |item| of(item, &|it| it.stderr_ns).powi(2);
+        let of_each = items.iter().map(error).sum::<f64>().sqrt() / number;
+        let run = (items.len() / STRETCHES).max(2);
+        let runs = items.chunks_exact(run);
+        let means = runs.map(|run| {
+            run.iter().map(|it| of(it, &|it| it.self_ns)).sum::<f64>() / run.len() as f64
+        });
+        let error = Z_95 * of_each.max(stderr(&means.collect::<Vec<_>>()));
         Figure {
             estimate: Estimate::MeanSelf,
             function: name.to_owned(),
@@ -296,8 +305,16 @@ fn mean_self(items: &[Item], truth: &Truth) -> Vec<Figure> {
         .collect()
 }
 
-/// What slow items take more. Empty if the slow ones of `explain` are not those of the program: this is about its
-/// estimates, not about which items they are of.
+/// Standard error of a mean; not a number for fewer than two values.
+fn stderr(values: &[f64]) -> f64 {
+    let n = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    let squares: f64 = values.iter().map(|it| (it - mean).powi(2)).sum();
+    (squares / (n - 1.0) / n).sqrt()
+}
+
+/// What slow items take more. Empty if the slow ones of `explain` are not as many as those of the program: this is about
+/// its estimates, not about which items they are of, and others are slow by what the truth does not have.
 fn excess(explanation: &Value, truth: &Truth) -> Vec<Figure> {
     let probe = &explanation["probes"][0];
     let group = if probe["whole"].is_null() {
@@ -306,7 +323,7 @@ fn excess(explanation: &Value, truth: &Truth) -> Vec<Figure> {
         &probe["whole"]
     };
     let slow = number(&group["slow"]["items"]);
-    if slow.is_nan() || (slow / truth.slow - 1.0).abs() > SAME_ITEMS {
+    if slow.is_nan() || (slow - truth.slow).abs() >= 1.0 {
         return Vec::new();
     }
     let figure = |estimate, name: &str, of: &Value| Figure {
