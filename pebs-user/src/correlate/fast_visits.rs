@@ -57,6 +57,7 @@ impl Correlator {
             Body::Mark {
                 probe,
                 role: Role::Begin,
+                stepped: begin_stepped,
                 id,
                 sp,
                 args,
@@ -65,6 +66,7 @@ impl Correlator {
             Body::Mark {
                 probe: returned,
                 role: Role::Return,
+                stepped: end_stepped,
                 sp: return_sp,
                 args: end_args,
                 ..
@@ -135,8 +137,8 @@ impl Correlator {
         if let Some(each) = rule.batch {
             flags |= batch.read(each, args.valid, payloads.get(args));
         }
-        let [begin_mark, end_mark] =
-            [Role::Begin, Role::Return].map(|role| mark_times[number][role as usize]);
+        let [begin_mark, end_mark] = [(Role::Begin, begin_stepped), (Role::Return, end_stepped)]
+            .map(|(role, stepped)| mark_times[number].of(role, stepped));
         let active = (first.time, second.time);
         let is_active = active.0 < active.1;
         let visit = ClosedVisit {

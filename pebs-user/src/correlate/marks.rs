@@ -22,6 +22,8 @@ pub(super) const MAX_OPEN: usize = 1 << 16;
 pub(super) struct MarkAt<'a> {
     pub record: &'a Record,
     pub probe: ProbeId,
+    /// Whether the instruction is single-stepped.
+    pub stepped: bool,
     pub id: Option<u64>,
     pub sp: u64,
     pub args: ArgBytes,
@@ -37,7 +39,7 @@ impl Correlator {
         else {
             return sink.lost(mark.record.cpu, Lost::Mark, Reason::Malformed);
         };
-        let own = self.mark_times[mark.probe.0 as usize][role as usize];
+        let own = self.mark_times[mark.probe.0 as usize].of(role, mark.stepped);
         if let Some(thread) = self.threads.get_mut(mark.record.tid) {
             thread.on_cpu(mark.record.time, mark.record.cpu);
             thread.counts_end();

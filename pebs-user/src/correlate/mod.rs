@@ -38,7 +38,7 @@ use loss::VisitThread;
 pub use loss::{LossRanges, LossScope};
 pub use own::OwnWork;
 pub use throttle::{LONGEST_TICK_NS, Throttled};
-pub use visit::{ClosedVisit, Counts, MarkTime, OpenLoad, RUNNABLE, RawWait};
+pub use visit::{ClosedVisit, Counts, MarkTime, MarkTimes, OpenLoad, RUNNABLE, RawWait};
 
 use crate::ledger::Reason;
 use crate::probe::expr::Type;
@@ -117,8 +117,8 @@ pub struct Correlator {
     probes: Vec<ProbeRule>,
     columns: usize,
     options: CorrelateOptions,
-    /// Time that marks take, by probe and role.
-    mark_times: Vec<[MarkTime; 4]>,
+    /// Time that marks take, by probe.
+    mark_times: Vec<MarkTimes>,
     threads: Threads,
     /// Thread of each open visit that is matched by id.
     by_id: FxHashMap<IdKey, Tid>,
@@ -220,7 +220,7 @@ impl Correlator {
             shared_ns: 0,
             shared_samples: 0,
             resumed_elsewhere: 0,
-            mark_times: vec![[MarkTime::default(); 4]; probes.len()],
+            mark_times: vec![MarkTimes::default(); probes.len()],
             probes,
             columns: set.columns.len(),
             options,
@@ -242,8 +242,8 @@ impl Correlator {
         }
     }
 
-    /// Sets the time that marks take, by probe and role. Call it before the first record; the default is 0.
-    pub fn mark_times(&mut self, times: &[[MarkTime; 4]]) {
+    /// Sets the time that marks take, by probe. Call it before the first record; the default is 0.
+    pub fn mark_times(&mut self, times: &[MarkTimes]) {
         for (mine, time) in self.mark_times.iter_mut().zip(times) {
             *mine = *time;
         }
@@ -379,6 +379,7 @@ impl Correlator {
             Body::Mark {
                 probe,
                 role,
+                stepped,
                 id,
                 sp,
                 args,
@@ -389,6 +390,7 @@ impl Correlator {
                     &MarkAt {
                         record,
                         probe,
+                        stepped,
                         id,
                         sp,
                         args,

@@ -123,7 +123,7 @@ fn body(words: &[&str]) -> Body {
     let mark = |role| Body::Mark {
         probe: ProbeId(words[1].parse().unwrap()),
         role,
-        stepped: false,
+        stepped: words.contains(&"stepped"),
         id: option(words, "id"),
         sp: match (option(words, "g"), option(words, "sp").unwrap_or(0)) {
             (Some(goroutine), sp) => go_frame(goroutine, 4096, sp),
@@ -610,6 +610,53 @@ fn waits_in_marks() {
         "p0 item 2 tid 7 20..30 samples active 20..23 24..25 26..30 sleeping 25..26 2 switches 1 in marks 1 own 1 [overlapped]
          p0 item 1 tid 7 10..40 samples active 10..12 15..20 30..40 1 switches 1 in marks 3 own 4 idle 1 [overlapped]",
     );
+}
+
+/// A mark takes what marks at its kind of place take, though others of its role are elsewhere: beside a call, and in the
+/// fast path.
+#[test]
+fn dear_and_cheap_places() {
+    struct Own(Vec<u64>);
+    impl Sink for Own {
+        fn visit(&mut self, visit: &ClosedVisit<'_>) {
+            self.0.push(visit.own.marks_ns);
+        }
+        fn strays(&mut self, _: Samples<'_>, _: Pid, _: Tid) {}
+        fn lost(&mut self, _: Cpu, lost: Lost, reason: Reason) {
+            panic!("{lost:?} {reason:?}");
+        }
+    }
+    let mut times = MarkTimes::default();
+    for (role, stepped, before_ns, after_ns) in [
+        (Role::Begin, false, 1, 2),
+        (Role::Begin, true, 3, 20),
+        (Role::Return, false, 4, 5),
+        (Role::Return, true, 30, 6),
+    ] {
+        let time = MarkTime {
+            before_ns,
+            after_ns,
+        };
+        times.set(role, stepped, time);
+    }
+    assert_eq!(times.ends(), [(2, 4), (2, 30), (20, 4), (20, 30)]);
+    let mut correlator = Correlator::new(&probes(), OPTIONS);
+    correlator.mark_times(&[times]);
+    let mut own = Own(Vec::new());
+    let mut time = 0;
+    for line in [
+        "begin 0 sp=100",
+        "ret 0 sp=100",
+        "begin 0 sp=100 stepped",
+        "ret 0 sp=100",
+        "begin 0 sp=100",
+        "ret 0 sp=100 stepped",
+    ] {
+        time += 1_000;
+        let words: Vec<&str> = line.split_whitespace().collect();
+        push(&mut correlator, TraceNs(time), Tid(7), &words, &mut own);
+    }
+    assert_eq!(own.0, [6, 24, 32]);
 }
 
 /// The sums of open visits: closed intervals and the current one, of the current visit only.

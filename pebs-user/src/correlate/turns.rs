@@ -311,7 +311,7 @@ impl Correlator {
     ) {
         let (time, tid) = (mark.record.time, mark.record.tid);
         // The time of the mark itself belongs to no item.
-        let own = self.mark_times[usize::from(mark.probe.0)][role as usize];
+        let own = self.mark_times[usize::from(mark.probe.0)].of(role, mark.stepped);
         let ends = match rule {
             VisitRule::Call => Ends::Call(mark.sp),
             VisitRule::UntilNext => Ends::Next,

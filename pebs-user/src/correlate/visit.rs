@@ -2,6 +2,8 @@
 
 use std::ops::{Deref, DerefMut};
 
+use pebs_common::record::Role;
+
 use super::counts::EventCounts;
 use super::interrupts_and_faults::{ExtraRecords, InterruptionTimes};
 use super::own::{Counted, OwnWork};
@@ -84,6 +86,38 @@ pub struct MarkTime {
     pub before_ns: u64,
     /// After the reading of the mark's time.
     pub after_ns: u64,
+}
+
+/// The same for the marks of a probe, by [`Role`] and whether the instruction is single-stepped: those of one role may be at
+/// several places, which take different times.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MarkTimes([[MarkTime; 2]; 4]);
+
+impl MarkTimes {
+    #[must_use]
+    pub const fn of(&self, role: Role, stepped: bool) -> MarkTime {
+        self.0[role as usize][stepped as usize]
+    }
+
+    pub const fn set(&mut self, role: Role, stepped: bool, time: MarkTime) {
+        self.0[role as usize][stepped as usize] = time;
+    }
+
+    /// What a visit can have within it of its own two marks, ns: the begin mark's time after its own time, and the end
+    /// mark's before.
+    pub(crate) fn ends(&self) -> Vec<(u64, u64)> {
+        let of = |roles: &[Role], ns: fn(&MarkTime) -> u64| -> Vec<u64> {
+            let of_role = roles.iter().flat_map(|role| &self.0[*role as usize]);
+            let known: Vec<u64> = of_role.map(ns).filter(|ns| *ns > 0).collect();
+            if known.is_empty() { vec![0] } else { known }
+        };
+        let begins = of(&[Role::Begin, Role::Next], |it| it.after_ns);
+        let ends = of(&[Role::End, Role::Return, Role::Next], |it| it.before_ns);
+        let all = begins
+            .iter()
+            .flat_map(|begin| ends.iter().map(move |end| (*begin, *end)));
+        all.collect()
+    }
 }
 
 /// Sums of the visits that are open.

@@ -179,8 +179,8 @@ pub struct Outcome {
     pub visits_oncpu_ns: Option<f64>,
     /// Cost of a sample for its visit; `None` if unknown.
     pub sample_cost: Option<SampleCost>,
-    /// By probe: what the marks within a visit take at most, ns; `None`: unknown.
-    pub most_of_marks: Vec<Option<i64>>,
+    /// By probe: what the marks within a visit were measured to take, and how much of that is too much, ns.
+    pub marks_within: Vec<(f64, f64)>,
     /// Where samples fell in the visits of a probe.
     pub positions: Vec<(ProbeId, Fell)>,
     pub end: TraceNs,
@@ -500,7 +500,7 @@ impl Pipeline {
                 .oncpu_ns()
                 .map(|ns| ns + self.correlator.open_load(end).oncpu_ns as f64),
             sample_cost: self.rows.net.sample_cost(),
-            most_of_marks: self.rows.net.most_of_marks(),
+            marks_within: self.rows.net.within(),
             positions: self.rows.net.positions(),
             end,
             mappings_lost: self.rows.mappings_lost,

@@ -1,10 +1,8 @@
 //! Costs of recording within visits, and net times of visits.
 
-use pebs_common::record::Role;
-
 use super::PipelineOptions;
 use super::resets::Resets;
-use crate::correlate::{ClosedVisit, MarkTime};
+use crate::correlate::{ClosedVisit, MarkTimes};
 use crate::estimate::Pause;
 use crate::estimate::net::{Learner, LearntVisit, SampleCost, Spacing};
 use crate::estimate::positions::{Fell, Positions};
@@ -15,8 +13,8 @@ use crate::units::{EventId, ProbeId};
 /// Costs of recording for a visit, measured before the run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OwnCosts {
-    /// Marks, by probe and [`pebs_common::record::Role`].
-    pub marks: Vec<[MarkTime; 4]>,
+    /// Marks, by probe.
+    pub marks: Vec<MarkTimes>,
     pub sample: Option<SampleCost>,
     /// How samples follow each other.
     pub spacing: Spacing,
@@ -88,14 +86,47 @@ impl Shortest {
     }
 }
 
+/// Visits whose own marks take the same time within them.
+#[derive(Clone, Debug)]
+struct OfMarks {
+    /// The begin mark's after its time, and the end mark's before its time, ns.
+    ends: (u64, u64),
+    visits: u64,
+    shortest: Shortest,
+}
+
+impl OfMarks {
+    fn of(times: &MarkTimes) -> Vec<Self> {
+        let mut all: Vec<(u64, u64)> = times.ends();
+        all.sort_unstable_by_key(|it| it.0 + it.1);
+        all.dedup_by_key(|it| it.0 + it.1);
+        let new = |ends| Self {
+            ends,
+            visits: 0,
+            shortest: Shortest::default(),
+        };
+        all.into_iter().map(new).collect()
+    }
+
+    const fn ns(&self) -> i64 {
+        (self.ends.0 + self.ends.1).cast_signed()
+    }
+
+    /// What these marks were measured to take beyond what the shortest visits leave, ns.
+    fn too_much(&self) -> i64 {
+        let most = self.shortest.most();
+        most.map_or(0, |most| (self.ns() - most).max(0))
+    }
+}
+
 #[derive(Debug)]
 struct NetCosts {
     costs: OwnCosts,
     learner: Learner,
     /// Where samples fall in visits, by probe.
     positions: Vec<Positions>,
-    /// The shortest visits, by probe.
-    shortest: Vec<Shortest>,
+    /// Visits by probe and what their own marks take within them.
+    of_marks: Vec<Vec<OfMarks>>,
     /// The last visit seen.
     visit_id: u64,
 }
@@ -117,7 +148,7 @@ impl Net {
             costs: costs.clone(),
             learner: Learner::new(sample, costs.spacing),
             positions: vec![Positions::default(); costs.marks.len()],
-            shortest: vec![Shortest::default(); costs.marks.len()],
+            of_marks: costs.marks.iter().map(OfMarks::of).collect(),
             visit_id: 0,
         }));
     }
@@ -134,14 +165,12 @@ impl Net {
         }
     }
 
-    /// Costs of a probe's marks within its own visits, ns: the begin mark's after its time, the end mark's before its
-    /// time; `None` if unknown.
+    /// The most that a probe's marks take within its own visits, ns: the begin mark after its time, the end mark before
+    /// its time; `None` if unknown.
     pub(super) fn marks_of(&self, probe: ProbeId) -> Option<(u64, u64)> {
-        let marks = self.known.as_ref()?.costs.marks.get(usize::from(probe.0))?;
-        let of = |role: Role| marks[role as usize];
-        let begins = [Role::Begin, Role::Next].map(|it| of(it).after_ns);
-        let ends = [Role::End, Role::Return, Role::Next].map(|it| of(it).before_ns);
-        Some((begins.into_iter().max()?, ends.into_iter().max()?))
+        let of_marks = self.known.as_ref()?.of_marks.get(usize::from(probe.0))?;
+        let most = |of: fn(&OfMarks) -> u64| of_marks.iter().map(of).max().unwrap_or(0);
+        Some((most(|it| it.ends.0), most(|it| it.ends.1)))
     }
 
     /// Cost of a sample, as learnt so far; `None` if unknown.
@@ -158,7 +187,6 @@ impl Net {
         writer: &TraceWriter,
     ) -> Option<(i64, i64)> {
         let (learns, pause_before_ns) = (self.learns, self.pause_before_ns);
-        let (after, before) = self.marks_of(visit.probe).unwrap_or_default();
         let known = self.known.as_mut()?;
         let (end, _) = visit.end?;
         let duration = (end.0 - visit.begin.0.0) as f64;
@@ -167,7 +195,7 @@ impl Net {
             costs,
             learner,
             positions,
-            shortest,
+            of_marks,
             visit_id,
         } = known.as_mut();
         *visit_id = visit.visit_id;
@@ -178,25 +206,29 @@ impl Net {
             + own.extras.encounters as f64 * costs.encounter_ns
             + own.extras.ticks as f64 * costs.tick_ns;
         let cost = learner.cost();
-        let inside = (after + before).cast_signed();
-        let mut too_much = 0;
-        if let Some(shortest) = shortest.get_mut(usize::from(visit.probe.0)) {
-            let is_plain = visit.flags & UNUSUAL == 0 && visit.switches() == Some(0);
-            if is_plain && own.samples == 0 && own.marks_ns.cast_signed() <= inside {
-                shortest.see(duration as i64);
+        let is_plain = visit.flags & UNUSUAL == 0 && visit.switches() == Some(0);
+        let of_marks = of_marks.get_mut(usize::from(visit.probe.0));
+        let of_marks = of_marks.map_or(&mut [][..], Vec::as_mut_slice);
+        // Of another number of marks, or other ones: as with the cheapest.
+        let cheapest = of_marks.first().map_or(0, OfMarks::ns);
+        let same = of_marks
+            .iter()
+            .position(|it| it.ns() == own.marks_ns.cast_signed());
+        let alike = of_marks.get_mut(same.unwrap_or(0));
+        let ((after, before), too_much) = alike.map_or_else(Default::default, |alike| {
+            alike.visits += u64::from(same.is_some());
+            if is_plain && same.is_some() && own.samples == 0 {
+                alike.shortest.see(duration as i64);
             }
-            too_much = shortest.most().map_or(0, |most| (inside - most).max(0));
-        }
+            (alike.ends, alike.too_much())
+        });
         let fixed = (own.marks_ns.cast_signed() - too_much).max(0) as f64 + records;
         let net = (duration - fixed).round() - cost.of(own.samples).round();
         let result = (
             (net as i64).max(0),
             cost.stderr_of(own.samples).round() as i64,
         );
-        let plain = learns
-            && visit.flags & UNUSUAL == 0
-            && visit.switches() == Some(0)
-            && own.samples == visit.samples.len() as u64;
+        let plain = learns && is_plain && own.samples == visit.samples.len() as u64;
         if plain
             && let Some(positions) = positions.get_mut(usize::from(visit.probe.0))
             && !visit.samples.is_empty()
@@ -211,7 +243,8 @@ impl Net {
             && let Some(interval) = resets.since(EventId(0), visit.begin.0)
             && learner.see(&LearntVisit {
                 probe: visit.probe.0,
-                ns: duration - records,
+                // Dear and cheap marks make no difference between visits.
+                ns: duration - records - ((after + before).cast_signed() - cheapest) as f64,
                 samples: own.samples,
                 interval_ns: interval as f64,
             })
@@ -221,10 +254,24 @@ impl Net {
         Some(result)
     }
 
-    /// By probe: what the marks within a visit take at most, as the shortest visits take no longer.
-    pub(super) fn most_of_marks(&self) -> Vec<Option<i64>> {
-        let known = self.known.iter().flat_map(|known| &known.shortest);
-        known.map(Shortest::most).collect()
+    /// By probe: what the marks within a visit were measured to take, and how much of that is too much, as the shortest
+    /// visits take no longer; means over visits, ns.
+    pub(super) fn within(&self) -> Vec<(f64, f64)> {
+        let known = self.known.iter().flat_map(|known| &known.of_marks);
+        let mean = |all: &Vec<OfMarks>| {
+            let visits: u64 = all.iter().map(|it| it.visits).sum();
+            let of = |ns: fn(&OfMarks) -> i64| {
+                let sum: f64 = all.iter().map(|it| it.visits as f64 * ns(it) as f64).sum();
+                let first = all.first().map_or(0.0, |it| ns(it) as f64);
+                if visits > 0 {
+                    sum / visits as f64
+                } else {
+                    first
+                }
+            };
+            (of(OfMarks::ns), of(OfMarks::too_much))
+        };
+        known.map(mean).collect()
     }
 
     /// Where samples fell in the visits of each probe, as far as known.
@@ -255,7 +302,36 @@ impl NetCosts {
 
 #[cfg(test)]
 mod tests {
+    use pebs_common::record::Role;
+
     use super::*;
+    use crate::correlate::MarkTime;
+
+    /// Visits from a dear place are no bound for those from a cheap one, and are not bounded by them.
+    #[test]
+    fn dear_and_cheap_places() {
+        let mut times = MarkTimes::default();
+        for (role, stepped, ns) in [
+            (Role::Begin, false, 300),
+            (Role::Begin, true, 10_000),
+            (Role::End, false, 200),
+        ] {
+            let time = MarkTime {
+                before_ns: ns,
+                after_ns: ns,
+            };
+            times.set(role, stepped, time);
+        }
+        let mut all = OfMarks::of(&times);
+        let ends: Vec<_> = all.iter().map(|it| it.ends).collect();
+        assert_eq!(ends, [(300, 200), (10_000, 200)]);
+        for ns in 900..910 {
+            all[0].shortest.see(ns);
+            all[1].shortest.see(10 * ns);
+        }
+        assert_eq!(all[0].too_much(), 0);
+        assert_eq!(all[1].too_much(), 10_200 - 9_070);
+    }
 
     /// The eighth of the shortest, in any order.
     #[test]

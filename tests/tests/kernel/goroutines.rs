@@ -134,7 +134,10 @@ fn cpu_time() {
         );
         // Its way into the scheduler and back is not in the log.
         let switches = if kind == "channel" { 6.0 } else { 1.0 };
-        assert!(low > -2_000.0, "{kind}: {more:?}");
+        // Threads that switch have clocks of their own, or a part of those of CPUs: what that costs has an error.
+        let unsure = trace.json["own_time"]["switch"]["stderr_ns"].as_f64();
+        let unsure = 2.0 * switches * unsure.unwrap_or(0.0);
+        assert!(low > -2_000.0 - unsure, "{kind}: {unsure} {more:?}");
         assert!(middle < 10_000.0 * switches, "{kind}: {more:?}");
     }
 }

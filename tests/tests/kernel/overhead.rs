@@ -253,7 +253,7 @@ fn goal_by_default() {
 }
 
 /// Where items are short and few, the slowest of them would have no samples at that goal: these may cost more, and the
-/// first lines, the report and the trace say how much.
+/// report and the trace say how much.
 #[test]
 fn short_and_rare() {
     need!(machine::root());
@@ -271,10 +271,9 @@ fn short_and_rare() {
     let share = extra["share"].as_f64().expect("more than the goal");
     assert!(share > 0.02 && share <= 1.0, "{extra:#}");
     assert!(extra["takes_ns"].as_f64().unwrap() > 0.0, "{extra:#}");
-    let texts = [&recording.tool.stdout, &recording.tool.stderr];
-    for text in texts {
-        assert!(text.contains("samples may add "), "{}", recording.tool);
-    }
+    // The first look, which may have seen too little to say so at the start, is not the last.
+    let text = &recording.tool.stdout;
+    assert!(text.contains("samples may add "), "{}", recording.tool);
 }
 
 /// Clocks of a thread that sleeps after each short item would set timers at each switch: others sample it then, and

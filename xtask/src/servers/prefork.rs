@@ -149,7 +149,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
 
 /// Answers and end of a server, without the tool and with it.
 fn check(server: &Server, tool: &Path, requests: usize) -> Result<String> {
-    let start = || Running::start(&server.program, |it| ask(server, it, 1).is_ok());
+    let start = || Running::start(&server.program, &[], |it| ask(server, it, 1).is_ok());
     let mut without = start()?;
     let right = ask(server, &without, 1)?.remove(0);
     let answers = |running: &Running, requests, when: &'static str| -> Result<()> {

@@ -105,8 +105,12 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts it; `answers` tells when it does.
-    pub fn start(program: &Program, answers: impl Fn(&Self) -> bool) -> Result<Self> {
+    /// Starts it with these variables; `answers` tells when it does.
+    pub fn start(
+        program: &Program,
+        variables: &[(String, String)],
+        answers: impl Fn(&Self) -> bool,
+    ) -> Result<Self> {
         let dir = dir_of(program.name);
         shell::output(Command::new("rm").arg("-rf").arg(&dir))?;
         fs::create_dir_all(dir.join("www"))?;
@@ -155,6 +159,7 @@ impl Running {
         let child = command(program.path, program.args)
             // Apache ends its whole group.
             .process_group(0)
+            .envs(variables.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)

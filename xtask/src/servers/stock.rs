@@ -3,7 +3,7 @@
 //!
 //! One client asks one request after the other, so that each item lies within one request. One request of some hundred,
 //! drawn by chance, is dear. Rounds without and with a recording take turns. The exit code is 1 if items are missing, or
-//! if the slow items are not the dear requests.
+//! if the slow items are not the dear requests. With `--clock`: see `clock.rs`.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -18,6 +18,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value;
 
 use super::clients::{self, Client};
+use super::clock;
 use super::running::{POSTGRES, Program, Running, Which};
 use crate::random::Random;
 use crate::recorder::Recorder;
@@ -38,6 +39,9 @@ pub struct Args {
     /// More options of the recordings, such as '--no-switches'
     #[arg(long, default_value = "", allow_hyphen_values = true)]
     options: String,
+    /// Compare the times of items with a clock inside of each server instead
+    #[arg(long)]
+    clock: bool,
     #[command(flatten)]
     which: Which,
 }
@@ -51,13 +55,15 @@ const FOUND: (f64, f64) = (0.95, 1.3);
 /// What is said of the cost is good within this part of what is seen, or this difference.
 const GOOD: (f64, f64) = (0.25, 0.02);
 
-struct Server {
-    program: Program,
+pub(super) struct Server {
+    pub program: Program,
     spec: &'static str,
-    client: fn(u16) -> Result<Box<dyn Client>>,
+    pub client: fn(u16) -> Result<Box<dyn Client>>,
+    /// Functions of libc that receive a request and send the answer, on one thread; `None`: no such two.
+    pub clock: Option<(&'static str, &'static str)>,
 }
 
-const SERVERS: [Server; 7] = [
+const SERVERS: [Server; 10] = [
     Server {
         program: Program {
             name: "redis",
@@ -71,6 +77,7 @@ const SERVERS: [Server; 7] = [
         },
         spec: "/usr/bin/redis-server:processCommand",
         client: clients::redis,
+        clock: Some(("read", "write")),
     },
     Server {
         program: Program {
@@ -96,6 +103,7 @@ const SERVERS: [Server; 7] = [
         },
         spec: "libc.so.6:read..sendmsg",
         client: clients::memcached,
+        clock: Some(("read", "sendmsg")),
     },
     Server {
         program: Program {
@@ -114,6 +122,7 @@ const SERVERS: [Server; 7] = [
         },
         spec: "/usr/sbin/apache2:ap_process_async_request",
         client: clients::apache,
+        clock: Some(("read", "writev")),
     },
     Server {
         program: Program {
@@ -131,11 +140,13 @@ const SERVERS: [Server; 7] = [
         },
         spec: "/usr/sbin/haproxy:http_process_req_common",
         client: clients::haproxy,
+        clock: Some(("recv", "send")),
     },
     Server {
         program: POSTGRES,
         spec: "/usr/lib/postgresql/15/bin/postgres:pg_parse_query..ReadyForQuery",
         client: clients::postgres,
+        clock: Some(("recv", "send")),
     },
     Server {
         program: Program {
@@ -164,6 +175,7 @@ const SERVERS: [Server; 7] = [
         },
         spec: "/usr/sbin/mariadbd:dispatch_command",
         client: clients::mariadb,
+        clock: Some(("recv", "send")),
     },
     Server {
         program: Program {
@@ -189,6 +201,78 @@ const SERVERS: [Server; 7] = [
         },
         spec: "DIR/server:main.(*app).ServeHTTP",
         client: clients::go,
+        clock: None,
+    },
+    Server {
+        program: Program {
+            name: "unbound",
+            package: "unbound",
+            needs: "/usr/sbin/unbound",
+            path: "/usr/sbin/unbound",
+            user: None,
+            config: "server:\n interface: 127.0.0.1\n port: PORT\n do-daemonize: no\n username: \"\"\n chroot: \"\"\n \
+                directory: \"DIR\"\n pidfile: \"DIR/pid\"\n use-syslog: no\n num-threads: 1\n local-zone: \"test.\" static\n \
+                local-data: \"usual.test. A 192.0.2.1\"\n include: \"DIR/dear\"\nremote-control:\n control-enable: no\n",
+            args: &["-d", "-c", "DIR/config"],
+            init: &[
+                "/bin/sh",
+                "-c",
+                "for i in $(seq 200); do echo \"local-data: \\\"dear.test. A 192.0.2.$i\\\"\"; done > DIR/dear",
+            ],
+        },
+        spec: "libc.so.6:recvfrom%return..sendto",
+        client: clients::dns,
+        clock: Some(("recvfrom", "sendto")),
+    },
+    Server {
+        program: Program {
+            name: "bind9",
+            package: "bind9",
+            needs: "/usr/sbin/named",
+            path: "/usr/sbin/named",
+            user: None,
+            config: "options {\n directory \"DIR\";\n listen-on port PORT { 127.0.0.1; };\n listen-on-v6 { none; };\n \
+                pid-file \"DIR/pid\";\n session-keyfile \"DIR/key\";\n recursion no;\n dnssec-validation no;\n};\n\
+                controls { };\nzone \"test\" { type primary; file \"DIR/zone\"; };\n",
+            args: &["-f", "-n", "1", "-c", "DIR/config"],
+            init: &[
+                "/bin/sh",
+                "-c",
+                "{ printf '$TTL 60\\n@ SOA ns mail 1 60 60 60 60\\n@ NS ns\\nns A 127.0.0.1\\nusual A 192.0.2.1\\n'; \
+                for i in $(seq 200); do echo dear A 192.0.2.$i; done; } > DIR/zone",
+            ],
+        },
+        spec: "libns:ns__client_request",
+        client: clients::dns,
+        clock: Some(("recvmsg", "sendmsg")),
+    },
+    Server {
+        program: Program {
+            name: "Varnish",
+            package: "varnish",
+            needs: "/usr/sbin/varnishd",
+            path: "/usr/sbin/varnishd",
+            user: None,
+            config: "vcl 4.1;\nbackend none none;\nsub vcl_recv {\n \
+                if (req.url ~ \"^/x(([a-z])+.)+[A-Z]([a-z])+$\") { return (synth(403)); }\n return (synth(200));\n}\n",
+            args: &[
+                "-F",
+                "-n",
+                "DIR/work",
+                "-a",
+                "127.0.0.1:PORT",
+                "-f",
+                "DIR/config",
+                "-j",
+                "none",
+                "-p",
+                "thread_pools=1",
+            ],
+            init: &[],
+        },
+        spec: "/usr/sbin/varnishd:CNT_Request",
+        client: clients::varnish,
+        clock: Some(("read", "writev")),
     },
 ];
 
@@ -222,6 +306,9 @@ struct Said {
 /// Runs the task.
 pub fn main(args: &Args) -> Result<ExitCode> {
     let (tool, servers) = args.which.of(&SERVERS, |it| &it.program)?;
+    if args.clock {
+        return clock::main(&tool, &servers, (args.rounds, args.seconds));
+    }
     let mut table = HEAD.to_owned();
     let (mut wrong, mut good, mut number) = (false, 0, 0);
     for server in servers {
@@ -257,7 +344,7 @@ struct Row {
 }
 
 fn measure(server: &Server, tool: &Path, args: &Args) -> Result<Row> {
-    let running = Running::start(&server.program, |it| {
+    let running = Running::start(&server.program, &[], |it| {
         (server.client)(it.port).is_ok_and(|mut it| it.ask(false).is_ok())
     })?;
     pin(running.pid(), 0)?;
@@ -282,26 +369,9 @@ fn measure(server: &Server, tool: &Path, args: &Args) -> Result<Row> {
     let options = &args.options;
     for _ in 0..args.rounds.max(1) {
         plain.push(round(&mut *client)?);
-        shell::output(shell::as_root("rm").arg("-rf").arg(&trace))?;
-        let args = [
-            "-u",
-            &spec,
-            "-p",
-            &running.pid().to_string(),
-            "-o",
-            &trace.display().to_string(),
-        ];
-        let options = options.split_whitespace();
-        let args: Vec<String> = args.into_iter().chain(options).map(str::to_owned).collect();
-        // The tool finds its pace under load.
-        let recorder = std::thread::scope(|scope| -> Result<Recorder> {
-            let recorder = scope.spawn(|| Recorder::start(tool, &args));
-            while !recorder.is_finished() {
-                ask_for(&mut *client, Duration::from_millis(20), &mut warm)?;
-            }
-            recorder
-                .join()
-                .unwrap_or_else(|_| bail!("the start panicked"))
+        let options: Vec<&str> = options.split_whitespace().collect();
+        let recorder = record_under_load(tool, (&spec, running.pid()), &trace, &options, || {
+            ask_for(&mut *client, Duration::from_millis(20), &mut warm).map(drop)
         })?;
         let with = round(&mut *client)?;
         recorder.stop()?;
@@ -317,6 +387,33 @@ fn measure(server: &Server, tool: &Path, args: &Args) -> Result<Row> {
     }
     plain.push(round(&mut *client)?);
     Ok(row(&plain, &traced, &said, is_right))
+}
+
+/// Starts a recording of a server's items, which finds its pace under load: `ask` makes some of it.
+pub(super) fn record_under_load(
+    tool: &Path,
+    (spec, pid): (&str, u32),
+    trace: &Path,
+    options: &[&str],
+    mut ask: impl FnMut() -> Result<()>,
+) -> Result<Recorder> {
+    shell::output(shell::as_root("rm").arg("-rf").arg(trace))?;
+    let (pid, trace) = (pid.to_string(), trace.display().to_string());
+    let args = ["-u", spec, "-p", &pid, "-o", &trace];
+    let args: Vec<String> = args
+        .iter()
+        .chain(options)
+        .map(|it| (*it).to_owned())
+        .collect();
+    std::thread::scope(|scope| {
+        let recorder = scope.spawn(|| Recorder::start(tool, &args));
+        while !recorder.is_finished() {
+            ask()?;
+        }
+        recorder
+            .join()
+            .unwrap_or_else(|_| bail!("the start panicked"))
+    })
 }
 
 fn row(plain: &[Round], traced: &[Round], said: &[(Said, u64)], is_right: bool) -> Row {
@@ -492,7 +589,7 @@ fn cpu_ns(pid: u32) -> Result<f64> {
 }
 
 /// Keeps a process and its children on a CPU: otherwise the time of a request depends on where the other side runs.
-fn pin(pid: u32, cpu: usize) -> Result<()> {
+pub(super) fn pin(pid: u32, cpu: usize) -> Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu);
     for task in fs::read_dir(format!("/proc/{pid}/task"))? {
@@ -508,7 +605,7 @@ fn pin(pid: u32, cpu: usize) -> Result<()> {
     Ok(())
 }
 
-fn median(values: impl Iterator<Item = f64>) -> f64 {
+pub(super) fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)

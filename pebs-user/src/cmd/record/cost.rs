@@ -7,7 +7,7 @@ use super::plan::Plan;
 use pebs_common::record::Role;
 
 use crate::collect::session::Transport;
-use crate::correlate::{ExtraRecords, MarkTime};
+use crate::correlate::{ExtraRecords, MarkTime, MarkTimes};
 use crate::cost::calibrate::measured::{Measured, Taken};
 use crate::cost::calibrate::saved::{self, Calibration, Folder, LoadedCalibration};
 use crate::cost::calibrate::speed::Speed;
@@ -544,22 +544,24 @@ impl<'a> Prices<'a> {
         Some(self.costs.switch?.of(clocks) + self.costs.count_ns.unwrap_or(0.0))
     }
 
-    /// Cost of marks before and after their timestamp, by probe and role; the mean over sites that share both.
-    fn mark_times(&self) -> Option<Vec<[MarkTime; 4]>> {
-        let mut times = vec![[MarkTime::default(); 4]; self.probes.len()];
+    /// Cost of marks before and after their timestamp, by probe; the mean over sites that share a role and are all
+    /// single-stepped, or all not.
+    fn mark_times(&self) -> Option<Vec<MarkTimes>> {
+        let mut times = vec![MarkTimes::default(); self.probes.len()];
         for (probe, times) in self.probes.iter().zip(&mut times) {
-            for (role, time) in times.iter_mut().enumerate() {
-                let sites = probe.sites.iter().filter(|it| it.role as usize == role);
+            for one in &probe.sites {
+                let alike = probe.sites.iter().filter(|it| key(it) == key(one));
                 let (mut before, mut after, mut number) = (0.0, 0.0, 0.0);
-                for site in sites {
+                for site in alike {
                     let (first, rest) = self.costs.parts_of_mark(site.class, site.uretprobe)?;
                     let first = first + self.passed_ns(site)?;
                     (before, after, number) = (before + first, after + rest, number + 1.0);
                 }
-                if number > 0.0 {
-                    time.before_ns = (before / number).round() as u64;
-                    time.after_ns = (after / number).round() as u64;
-                }
+                let time = MarkTime {
+                    before_ns: (before / number).round() as u64,
+                    after_ns: (after / number).round() as u64,
+                };
+                times.set(one.role, is_stepped(one), time);
             }
         }
         Some(times)
@@ -634,8 +636,11 @@ impl<'a> Prices<'a> {
 
 /// Index of a site's marks in the counts of its probe.
 fn key(site: &Site) -> usize {
-    let stepped = site.class == EntryClass::SingleStep && !site.uretprobe;
-    site.role as usize + 4 * usize::from(stepped)
+    site.role as usize + 4 * usize::from(is_stepped(site))
+}
+
+fn is_stepped(site: &Site) -> bool {
+    site.class == EntryClass::SingleStep && !site.uretprobe
 }
 
 /// Time that pebs-trace added to visits, for `trace.json`; `None` if unknown.
@@ -671,16 +676,12 @@ pub(super) fn own_time(
         .zip(&costs.marks)
         .zip(0..=u16::MAX);
     let marks = marks.map(|((probe, times), id)| {
-        let has = |role: &Role| probe.sites.iter().any(|site| site.role == *role);
-        let begin = [Role::Begin, Role::Next].into_iter().find(has);
-        let end = [Role::End, Role::Return, Role::Next].into_iter().find(has);
-        let of = |role: Option<Role>| role.map_or(MarkTime::default(), |it| times[it as usize]);
-        let (begin, end) = (of(begin), of(end));
-        let whole = begin.before_ns + begin.after_ns + end.before_ns + end.after_ns;
-        let inside = (begin.after_ns + end.before_ns) as f64;
+        let by_role = outcome.marks_by.get(usize::from(id));
+        let whole = whole_ns(probe, times, by_role);
+        let within = outcome.marks_within.get(usize::from(id)).copied();
+        let (inside, too_much) = within.unwrap_or_default();
         let seen_ns = inside * inside_factor;
-        let most = outcome.most_of_marks.get(usize::from(id)).copied();
-        let most = most.flatten().map(|it| it as f64).filter(|it| *it < inside);
+        let most = Some(inside - too_much).filter(|_| too_much > 0.0);
         OwnMarks {
             probe_id: ProbeId(id),
             inside: Some(OwnCost {
@@ -692,7 +693,7 @@ pub(super) fn own_time(
                 stderr_ns: it.stderr_ns.max((seen_ns - it.ns).abs()),
                 ..it
             }),
-            whole: Some(measured(whole as f64)),
+            whole: Some(measured(whole)),
             measured_ns: most.map(|_| inside),
         }
     });
@@ -712,6 +713,28 @@ pub(super) fn own_time(
         page_fault: plan.page_faults.then(|| measured(costs.page_fault_ns)),
         tick: (costs.tick_ns > 0.0).then(|| measured(costs.tick_ns)),
     })
+}
+
+/// Cost of the marks of a visit, ns: the mean over the probe's places, by how many marks each kind of them made.
+fn whole_ns(probe: &Probe, times: &MarkTimes, by_role: Option<&MarksBy>) -> f64 {
+    let of = |roles: &[Role]| {
+        let places = roles
+            .iter()
+            .flat_map(|role| [false, true].map(|stepped| (*role, stepped)));
+        let (mut sum, mut marks) = (0.0, 0.0);
+        for (role, stepped) in places {
+            let is_here = |it: &Site| it.role == role && is_stepped(it) == stepped;
+            if let Some(site) = probe.sites.iter().find(|it| is_here(it)) {
+                let time = times.of(role, stepped);
+                // As many of each if there were none.
+                let number = by_role.map_or(0.0, |it| it[key(site)] as f64) + 1e-9;
+                sum += number * (time.before_ns + time.after_ns) as f64;
+                marks += number;
+            }
+        }
+        if marks > 0.0 { sum / marks } else { 0.0 }
+    };
+    of(&[Role::Begin, Role::Next]) + of(&[Role::End, Role::Return])
 }
 
 /// Cost of `number` events; 0 if they are not recorded or there were none, `None` if the unit cost is unknown.
