@@ -157,11 +157,9 @@ pub(crate) mod cost;
 
 pub mod import;
 
-pub mod analysis;
+pub mod compare;
 
-pub(crate) mod export;
-pub(crate) mod html;
-pub(crate) mod view;
+pub mod out;
 
 pub(crate) mod selftest;
 pub(crate) mod validate;

@@ -14,7 +14,6 @@ use serde_json::json;
 
 use super::doctor::Format;
 use super::record;
-use crate::analysis::report::human::{UNKNOWN, count, time};
 use crate::cmd::record::args::TransportArg;
 use crate::collect::session::Transport;
 use crate::cost::calibrate::saved::{self, Calibration, Folder, SavedMarks, SavedPoint};
@@ -30,6 +29,7 @@ use crate::pmu::event::EventSpec;
 use crate::pmu::host::Host;
 use crate::pmu::open::UprobePmu;
 use crate::pmu::reset;
+use crate::present::human::{UNKNOWN, count, time};
 use crate::store::run::EntryClass;
 use crate::terminal::say;
 

@@ -7,12 +7,14 @@ use clap::ValueEnum;
 
 use super::progress::Progress;
 use super::{print_page, print_result};
-use crate::analysis::classes::SlowBy;
-use crate::analysis::explain::{
-    ExplainError, ExplainOptions, ItemChoice, Unit, explain, explain_item, json, text,
+use crate::compare::classes::SlowBy;
+use crate::compare::explain::{
+    ExplainError, ExplainOptions, ItemChoice, Unit, explain, explain_item,
 };
-use crate::analysis::report::LossVisits;
+use crate::compare::report::LossVisits;
 use crate::failure::{Context as _, Result};
+use crate::out::explain::text;
+use crate::present::json;
 use crate::store::reader::Trace;
 use crate::terminal;
 use crate::terminal::say;

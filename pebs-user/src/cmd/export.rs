@@ -6,11 +6,11 @@ use std::process::ExitCode;
 
 use super::progress::Progress;
 use super::result_file::{OnTerminal, ResultFile};
-use crate::analysis::classes::SlowBy;
-use crate::analysis::report::LossVisits;
-use crate::export::select::Selection;
-use crate::export::{Format, export};
+use crate::compare::classes::SlowBy;
+use crate::compare::report::LossVisits;
+use crate::compare::select::Selection;
 use crate::failure::Result;
+use crate::out::export::{Format, export};
 use crate::store::reader::Trace;
 use crate::terminal::say;
 

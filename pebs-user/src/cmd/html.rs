@@ -5,10 +5,10 @@ use std::process::ExitCode;
 
 use super::progress::Progress;
 use super::result_file::{OnTerminal, ResultFile};
-use crate::analysis::classes::SlowBy;
-use crate::analysis::report::LossVisits;
+use crate::compare::classes::SlowBy;
+use crate::compare::report::LossVisits;
 use crate::failure::Result;
-use crate::html;
+use crate::out::html;
 use crate::store::reader::Trace;
 use crate::terminal::say;
 

@@ -5,9 +5,9 @@ use std::process::ExitCode;
 
 use super::explain::Format;
 use super::{print_page, print_result};
-use crate::analysis::info::{page, read};
-use crate::analysis::report::json;
 use crate::failure::{Context as _, Result};
+use crate::out::info::{page, read};
+use crate::present::json;
 use crate::store::reader::Trace;
 use crate::terminal::{say, width};
 

@@ -12,13 +12,15 @@ use pebs_mine::rank::Scale;
 use super::explain::Format;
 use super::result_file::{OnTerminal, ResultFile};
 use super::{print_page, print_result};
-use crate::analysis::explain::json;
-use crate::analysis::mine::of_trace::{self, TraceError};
-use crate::analysis::mine::{CleanWhen, MineOptions, Mined, Until, mine, page, text};
+use crate::compare::mine::of_trace;
+use crate::compare::mine::of_trace::TraceError;
+use crate::compare::mine::{CleanWhen, MineOptions, Mined, Until, mine};
 use crate::failure::{Context as _, Failure, Result};
+use crate::out::mine::{page, text};
 use crate::perf::data::reader::{PerfData, is_perf_data};
 use crate::perf::data::stat;
 use crate::present::csv::Line;
+use crate::present::json;
 use crate::store::reader::Trace;
 use crate::terminal;
 

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use super::progress::Progress;
-use crate::analysis::report::human::plural;
 use crate::failure::{Failure, Result};
+use crate::present::human::plural;
 use crate::store::recover::{Recovered, recover_watched};
 use crate::terminal::say;
 

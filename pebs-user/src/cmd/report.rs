@@ -7,12 +7,12 @@ use clap::ValueEnum;
 
 use super::progress::Progress;
 use super::{print_page, print_result};
-use crate::analysis::classes::SlowBy;
-use crate::analysis::report::csv::CsvTable;
-use crate::analysis::report::{
-    LossVisits, ReportError, ReportOptions, build, csv, json, memory, paths, text,
-};
+use crate::compare::classes::SlowBy;
+use crate::compare::report::{LossVisits, ReportError, ReportOptions, build, memory, paths};
 use crate::failure::{Context as _, Result};
+use crate::out::report::csv::CsvTable;
+use crate::out::report::{csv, memory as memory_out, paths as paths_out, text};
+use crate::present::json;
 use crate::store::reader::Trace;
 use crate::terminal::say;
 use crate::terminal::width;
@@ -182,14 +182,14 @@ fn read<T>(
 fn write_paths(dir: &Path, format: Format, options: &ReportOptions) -> Result<()> {
     let report = read(dir, format, |trace| paths::build(trace, options))?;
     if report.call_graph.is_none() && format != Format::Text {
-        say!("{}", paths::text::NOTHING.trim_end());
+        say!("{}", paths_out::text::NOTHING.trim_end());
     }
     let shown = match format {
         Format::Text => {
-            return print_page(&paths::text::page(&report, options.top, width()), "report");
+            return print_page(&paths_out::text::page(&report, options.top, width()), "report");
         }
         Format::Json => json::render(&report).context("cannot write the report as JSON")?,
-        Format::Csv => paths::csv::render(&report),
+        Format::Csv => paths_out::csv::render(&report),
     };
     print_result(&shown, "report")
 }
@@ -197,14 +197,14 @@ fn write_paths(dir: &Path, format: Format, options: &ReportOptions) -> Result<()
 fn write_memory(dir: &Path, format: Format, options: &ReportOptions) -> Result<()> {
     let report = read(dir, format, |trace| memory::build(trace, options))?;
     if report.events.is_empty() && format != Format::Text {
-        say!("{}", memory::text::NOTHING.trim_end());
+        say!("{}", memory_out::text::NOTHING.trim_end());
     }
     let shown = match format {
         Format::Text => {
-            return print_page(&memory::text::page(&report, options.top, width()), "report");
+            return print_page(&memory_out::text::page(&report, options.top, width()), "report");
         }
         Format::Json => json::render(&report).context("cannot write the report as JSON")?,
-        Format::Csv => memory::csv::render(&report),
+        Format::Csv => memory_out::csv::render(&report),
     };
     print_result(&shown, "report")
 }

@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use super::progress::Progress;
-use crate::analysis::classes::SlowBy;
-use crate::analysis::report::{LossVisits, ReportError};
+use crate::compare::classes::SlowBy;
+use crate::compare::report::{LossVisits, ReportError};
 use crate::failure::{Context as _, Failure, Result};
+use crate::out::view::data::Data;
+use crate::out::view::follow;
+use crate::out::view::follow::Source;
+use crate::out::view::screen;
 use crate::store::reader::{Trace, TraceState};
-use crate::view::data::Data;
-use crate::view::follow::{self, Source};
-use crate::view::screen;
 
 /// Maximum of listed items per probe: more than a person looks through.
 const SLOWEST: usize = 10_000;

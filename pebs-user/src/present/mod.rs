@@ -4,9 +4,12 @@
 //! [`crate::terminal::shown`], which leave no control character in it; so the control characters that mark a [`Tone`]
 //! within a page are the renderer's own.
 
+pub(crate) mod account;
 pub(crate) mod brief;
+pub(crate) mod callers;
 pub(crate) mod csv;
 pub(crate) mod human;
+pub(crate) mod json;
 pub(crate) mod table;
 pub(crate) mod words;
 

@@ -8,7 +8,7 @@ use super::findings::{
 };
 use super::trace::{Recorded, Sample, Visit, VisitFunction};
 use super::truth::{CLOCK_NOTE, ItemTruth, STAMP_NOTE, STOP_NOTE, STOPPED_NOTE, Truth};
-use crate::analysis::pool::{Pool, Quantity};
+use crate::compare::pool::{Pool, Quantity};
 use crate::store::schema::visit_flag;
 use crate::units::FunctionId;
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use pebs_user::analysis::report::{ReportOptions, build};
+use pebs_user::compare::report::{ReportOptions, build};
 use pebs_user::store::reader::Trace;
 use pebs_user::store::schema::{OLDEST_SCHEMA, SCHEMA_VERSION, Table, VisitRow, visits};
 

@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use pebs_user::analysis::report::model::{ProbeReport, Row, TypicalRule};
-use pebs_user::analysis::report::{ReportOptions, build};
+use pebs_user::compare::report::model::{ProbeReport, Row, TypicalRule};
+use pebs_user::compare::report::{ReportOptions, build};
 use pebs_user::estimate::sketch::RELATIVE_ERROR;
 use pebs_user::ledger::Reason;
 use pebs_user::pipeline::synthetic;

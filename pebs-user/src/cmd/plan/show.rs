@@ -11,7 +11,6 @@ use serde_json::json;
 
 use super::PlanArgs;
 use super::measure::{PlanBasis, SensitivitySource};
-use crate::analysis::report::human::{UNKNOWN, count, maybe_time, percent, plural, time};
 use crate::cmd::doctor::Format;
 use crate::cmd::record::Counting;
 use crate::cost::overhead::Counts;
@@ -20,6 +19,7 @@ use crate::cost::ring::{Advice, Sensitivity, advise};
 use crate::failure::{Failure, Result};
 use crate::pmu::attr::ResolvedEvent;
 use crate::pmu::reset;
+use crate::present::human::{UNKNOWN, count, maybe_time, percent, plural, time};
 use crate::terminal::quoted;
 use crate::terminal::say;
 

@@ -3,8 +3,6 @@
 use std::time::Duration;
 
 use super::cost::Prices;
-use crate::analysis::report::human::{count, time};
-use crate::analysis::report::text::account::samples_may;
 use crate::cmd::record::args::RecordArgs;
 use crate::cmd::record::plan::Plan;
 use crate::cost::calibrate::{UnitCosts, saved};
@@ -13,6 +11,8 @@ use crate::failure::{Failure, Result};
 use crate::pipeline::{Keep, Load};
 use crate::pmu::attr::{EventClass, ResolvedEvent};
 use crate::pmu::reset;
+use crate::present::account::samples_may;
+use crate::present::human::{count, time};
 use crate::store::run::{Extra, OverheadInfo, ResetChange, RunInfo};
 use crate::units::{EventId, ResetValue, TraceNs};
 

@@ -1,0 +1,709 @@
+//! Why slow items were slow: ranks what separates them from similar items, with intervals.
+//!
+//! The trace is read in streams: visits once, then their functions and waits, then names. Memory: about 110 bytes an
+//! item and 8 KiB a function and group. The comparison:
+//!
+//! * An *item* is a visit, or all visits with its id ([`Unit`]).
+//! * A *group* is the items of a probe, or those of them with the same argument values.
+//! * *Slow* and *typical* items of a group are defined in `super::classes`. Where only slow items were kept (`--keep`),
+//!   those that were not kept take its place: sums over them are in `function_stats`.
+//! * [`contrast`] divides the difference between the two, [`variance`] the variance of all, [`stump`]
+//!   finds the arguments that go along with slowness.
+
+mod blocked;
+pub(crate) mod model;
+
+mod columns;
+pub(crate) mod contrast;
+pub(crate) mod groups;
+mod interrupts_and_faults;
+mod item;
+mod item_model;
+pub(crate) mod items;
+mod kept;
+pub(crate) mod kinds;
+mod paths;
+mod request;
+mod runtimes;
+pub(crate) mod stump;
+pub(crate) mod sums;
+#[cfg(test)]
+mod tests;
+pub(crate) mod variance;
+
+use rustc_hash::FxHashSet;
+
+use self::blocked::{Threads, WaitStacks};
+use self::contrast::Naming;
+use self::groups::{GroupColumn, MACHINE, ProbeGroups, Section};
+use self::items::Items;
+use self::model::{
+    EXPLAIN_VERSION, Explanation, Gap, Group, Grouped, ItemReport, ProbeExplanation, Slow, Typical,
+    TypicalRule,
+};
+pub(crate) use self::request::{ExplainError, ExplainOptions, ItemChoice, Unit};
+use self::sums::{ClassSums, GroupSums, Summing};
+use super::classes::{Class, RankBy, never_ended};
+use super::counted;
+use super::report::model::OwnTimes;
+use super::report::{MIN_SAMPLES, report_event};
+use crate::compare::blocks::{MIN_ITEMS, REPLICATES};
+use crate::compare::names::Names;
+use crate::out::report::text::NO_SWITCHES;
+use crate::store::reader::{ReadError, Trace};
+use crate::store::run::{EventInfo, ResetChange, RunInfo};
+use crate::store::schema::visit_flag;
+
+/// Explains the slow items of a trace.
+///
+/// Cost: reads `visits`, `visit_functions`, `waits` and `functions` once, only the columns needed; of a trace with call
+/// stacks `samples` twice, `stacks`, and the other two again.
+///
+/// # Errors
+/// If the trace can't be read, has no such probe or column, or nothing that could be explained.
+pub(crate) fn explain(
+    trace: &Trace,
+    options: &ExplainOptions,
+) -> Result<Explanation, ExplainError> {
+    let group_by = columns(trace, options)?;
+    let mut items = read(trace, options)?;
+    if options.slow.is_some_and(|it| it.by == RankBy::CpuTime) {
+        if !trace.info.switches {
+            return Err(ExplainError::NoCpuTime {
+                trace: trace.dir.display().to_string(),
+            });
+        }
+        items.take_cpu_time();
+    }
+    let rule = options.slow.and_then(|it| it.rule);
+    let mut sections = Vec::new();
+    let found: Vec<ProbeGroups> = (0..items.probes.len() as u16)
+        .map(|probe| groups::of_probe(probe, &items, &group_by, rule))
+        .map(|mut found| {
+            sections.extend(found.whole.take());
+            sections.append(&mut found.groups);
+            found
+        })
+        .collect();
+    let timing = Timing::of(&trace.info);
+    // Groups found automatically get causes only.
+    let looked_at = |section: &Section| section.labels.is_empty() || !group_by.is_empty();
+    let candidates: Vec<Vec<u32>> = sections
+        .iter()
+        .map(|it| {
+            if looked_at(it) {
+                kinds::candidates(it, &items)
+            } else {
+                Vec::new()
+            }
+        })
+        .collect();
+    let mut groups = explained(trace, options, (&items, &sections), (&timing, &candidates))?;
+    let mut probes = Vec::new();
+    for (probe, found) in (0..).zip(found) {
+        let mut own: Vec<Group> = Vec::new();
+        while groups.first().is_some_and(|it| it.0 == probe) {
+            own.push(groups.remove(0).1);
+        }
+        let whole = (group_by.is_empty() && !own.is_empty()).then(|| own.remove(0));
+        let of = &items.probes[usize::from(probe)];
+        let counted = items.all.iter().filter(|it| it.probe == probe).count();
+        let members = items.all.iter().filter(|it| it.probe == probe);
+        let shared = members.filter(|it| it.flags & visit_flag::TIME_SHARED != 0);
+        let ids = items.all.iter().filter(|it| it.probe == probe);
+        let ids: FxHashSet<u64> = ids.map(|it| it.item_id).collect();
+        probes.push(ProbeExplanation {
+            probe_ids: of.probe_ids.clone(),
+            specs: of.specs.clone(),
+            visits: of.visits,
+            items: counted as u64,
+            item_ids: ids.len() as u64,
+            time_shared: shared.count() as u64,
+            left_out: of.left_out,
+            whole,
+            slow_on_cpu: None,
+            grouped: found.grouping.map(|it| Grouped {
+                argument: it.argument,
+                part: it.part,
+                chance: it.chance,
+            }),
+            compared: found.compared,
+            groups: own,
+            other_groups: found.others.0,
+            other_items: found.others.1,
+        });
+    }
+    let mut notes = notes(&trace.info, &items);
+    let all = probes
+        .iter()
+        .flat_map(|it| it.whole.iter().chain(&it.groups));
+    notes.extend(runtimes::note(trace, all)?);
+    let unit = items.unit;
+    // Items that were not kept are not slow by duration, and have no details.
+    if options.slow.is_none()
+        && group_by.is_empty()
+        && trace.info.switches
+        && trace.info.keep.is_none()
+    {
+        explained_on_cpu(trace, options, (items, &sections), (&timing, &mut probes))?;
+    }
+    Ok(Explanation {
+        explain_version: EXPLAIN_VERSION,
+        trace: trace.dir.display().to_string(),
+        unit,
+        event: timing.event.cloned(),
+        event_resets: timing
+            .event
+            .map(|event| ResetChange::span(event, &trace.info.resets)),
+        event_is_clock: timing.is_clock(),
+        no_function_times: timing.reason.clone(),
+        min_samples: MIN_SAMPLES,
+        min_items: MIN_ITEMS as u64,
+        replicates: REPLICATES as u32,
+        probes,
+        notes,
+    })
+}
+
+/// Explains the slow items of sections, in their order, with the probe of each.
+fn explained(
+    trace: &Trace,
+    options: &ExplainOptions,
+    (items, sections): (&Items, &[Section]),
+    (timing, candidates): (&Timing<'_>, &[Vec<u32>]),
+) -> Result<Vec<(u16, Group)>, ReadError> {
+    let mut summing = sum(trace, items, sections, (timing, candidates))?;
+    if trace.info.keep.is_some() {
+        kept::typical(trace, options.losses, &mut summing, timing.event)?;
+    }
+    let sums = &summing.sums;
+    let counted = counted::sum(trace, &summing)?;
+    let names = names(trace, sums)?;
+    let naming = Naming {
+        names: &names,
+        states: &summing.states,
+        probes: &trace.info.probes,
+    };
+    let explaining = Explaining {
+        wait_stacks: WaitStacks::read(trace, sums)?,
+        info: &trace.info,
+        items,
+        timing,
+        naming,
+        top: options.top,
+        rows: &summing.rows,
+        threads: Threads {
+            names: &summing.actors,
+            items,
+        },
+    };
+    let mut groups: Vec<(u16, Group)> = sections
+        .iter()
+        .zip(sums)
+        .zip(&counted)
+        .zip(candidates)
+        .enumerate()
+        .map(|(done, (((section, sums), counted), candidates))| {
+            let (done, all) = (done as u64, sections.len() as u64);
+            trace.watch.report("ranking causes", done, all);
+            let mut group = explaining.group(section, sums, candidates);
+            group.counted_events = counted.rows(&trace.info.counted);
+            (section.probe, group)
+        })
+        .collect();
+    let gaps = groups.iter_mut().map(|(_, group)| group.gap.as_mut());
+    paths::divide(trace, &summing, timing, gaps.collect())?;
+    Ok(groups)
+}
+
+/// Explains, for each probe, the items that are slow by their time on the CPU where those are not the slow ones.
+fn explained_on_cpu(
+    trace: &Trace,
+    options: &ExplainOptions,
+    (mut items, sections): (Items, &[Section]),
+    (timing, probes): (&Timing<'_>, &mut [ProbeExplanation]),
+) -> Result<(), ReadError> {
+    let of_probes = sections.iter().filter(|it| it.labels.is_empty());
+    let apart: Vec<Section> = of_probes.filter_map(|it| it.on_cpu(&items)).collect();
+    if apart.is_empty() {
+        return Ok(());
+    }
+    items.take_cpu_time();
+    let candidates = vec![Vec::new(); apart.len()];
+    for (probe, group) in explained(trace, options, (&items, &apart), (timing, &candidates))? {
+        let probe = &mut probes[usize::from(probe)];
+        let said = probe.whole.as_ref().and_then(|it| it.gap.as_ref());
+        let is_said = said
+            .zip(group.gap.as_ref())
+            .is_some_and(|(said, gap)| is_mostly_same(said, gap));
+        // Of items that never ended nothing is said.
+        if !is_said && said.is_some() {
+            probe.slow_on_cpu = Some(Box::new(group));
+        }
+    }
+    Ok(())
+}
+
+/// Whether most of one gap has the same cause as most of another.
+fn is_mostly_same(a: &Gap, b: &Gap) -> bool {
+    let [a, b] = [a, b].map(|it| it.causes.first().filter(|it| it.figures.share >= 0.5));
+    a.zip(b)
+        .is_some_and(|(a, b)| (a.kind, &a.function) == (b.kind, &b.function))
+}
+
+/// Probes of which slow items are said to have a function or a wait that no other item has.
+#[cfg(test)]
+fn with_only(trace: &Trace) -> usize {
+    let items = Items::read(trace, &ExplainOptions::default()).unwrap();
+    let probes = 0..items.probes.len() as u16;
+    let sections: Vec<Section> = probes
+        .filter_map(|probe| groups::of_probe(probe, &items, &[], None).whole)
+        .collect();
+    let candidates: Vec<Vec<u32>> = sections
+        .iter()
+        .map(|it| kinds::candidates(it, &items))
+        .collect();
+    let timing = Timing::of(&trace.info);
+    let summing = sum(trace, &items, &sections, (&timing, &candidates)).unwrap();
+    let names = names(trace, &summing.sums).unwrap();
+    let naming = Naming {
+        names: &names,
+        states: &summing.states,
+        probes: &trace.info.probes,
+    };
+    let each = sections.iter().zip(&summing.sums).zip(&candidates);
+    let said = each.filter(|((section, sums), candidates)| {
+        let context = kinds::KindContext {
+            items: &items,
+            section,
+            sums,
+            rows: &summing.rows,
+            naming: &naming,
+            stand_ins: names.by_kernel_entry(),
+            complete: true,
+        };
+        context.any_only(candidates)
+    });
+    said.count()
+}
+
+/// Explains one item of a trace.
+///
+/// Cost: as [`explain`], and `samples` once.
+///
+/// # Errors
+/// As [`explain`], and if there is no such item.
+pub(crate) fn explain_item(
+    trace: &Trace,
+    options: &ExplainOptions,
+    which: ItemChoice,
+) -> Result<ItemReport, ExplainError> {
+    let group_by = columns(trace, options)?;
+    if options.slow.is_some_and(|it| it.by == RankBy::CpuTime) {
+        return Err(ExplainError::OneByCpuTime);
+    }
+    let items = read(trace, options)?;
+    item::report(trace, options, &items, &group_by, which)
+}
+
+fn columns(trace: &Trace, options: &ExplainOptions) -> Result<Vec<GroupColumn>, ExplainError> {
+    let name = || trace.dir.display().to_string();
+    if let Some(probe) = options.probe
+        && trace.info.probes.iter().all(|known| known.id != probe)
+    {
+        let known = trace.info.probes.iter();
+        return Err(ExplainError::NoProbe {
+            trace: name(),
+            probe: probe.0,
+            known: known
+                .map(|it| format!("{} ({})", it.id.0, it.spec))
+                .collect(),
+        });
+    }
+    let arguments = &trace.info.columns;
+    let find = |typed: &String| {
+        let argument = arguments.iter().position(|it| it.name == *typed);
+        let machine = MACHINE.iter().find(|it| it.0 == typed).map(|it| it.1);
+        argument
+            .map(GroupColumn::Argument)
+            .or(machine)
+            .ok_or_else(|| {
+                let known = arguments.iter().map(|it| it.name.as_str());
+                let mut known: Vec<&str> = known.chain(MACHINE.iter().map(|it| it.0)).collect();
+                let score =
+                    |it: &str| strsim::jaro_winkler(&typed.to_lowercase(), &it.to_lowercase());
+                known.sort_by(|a, b| score(b).total_cmp(&score(a)));
+                ExplainError::NoColumn {
+                    trace: name(),
+                    column: typed.clone(),
+                    known: known.into_iter().map(str::to_owned).collect(),
+                }
+            })
+    };
+    let columns = options
+        .group_by
+        .iter()
+        .map(find)
+        .collect::<Result<Vec<_>, _>>()?;
+    if let (Some(keep), Some(column)) = (&trace.info.keep, options.group_by.first()) {
+        return Err(ExplainError::NotKept {
+            trace: name(),
+            column: column.clone(),
+            kept: keep.keep.clone(),
+        });
+    }
+    Ok(columns)
+}
+
+fn read(trace: &Trace, options: &ExplainOptions) -> Result<Items, ExplainError> {
+    let items = Items::read(trace, options)?;
+    if !items.all.is_empty() {
+        return Ok(items);
+    }
+    let visits: u64 = items.probes.iter().map(|it| it.visits).sum();
+    let lost: u64 = items.probes.iter().map(|it| it.left_out.loss).sum();
+    let of = items.probes.first();
+    let never = of.and_then(|it| {
+        let spec = it.specs.first().map(String::as_str);
+        never_ended(spec, it.visits, it.left_out.open)
+    });
+    let (reason, hint) = match (visits, lost) {
+        (0, _) => (
+            "it has no visits".to_owned(),
+            "was the probed function called? 'pebs-trace report' shows what was recorded"
+                .to_owned(),
+        ),
+        (_, 0) if never.is_some() => (
+            never.unwrap_or_default(),
+            "give id= at both ends of the SPEC, and record again".to_owned(),
+        ),
+        (_, 0) => (
+            format!("none of its {visits} visits ended"),
+            "record until items end".to_owned(),
+        ),
+        _ => (
+            format!("all of its {visits} visits overlap a loss or did not end"),
+            "--all counts visits that overlap a loss".to_owned(),
+        ),
+    };
+    Err(ExplainError::Nothing {
+        trace: trace.dir.display().to_string(),
+        reason,
+        hint,
+    })
+}
+
+/// The event that divides the time on the CPU among functions.
+pub(crate) struct Timing<'a> {
+    pub event: Option<&'a EventInfo>,
+    /// Why it can't be used.
+    pub reason: Option<String>,
+}
+
+/// Beginnings of names of events that count about equally many each ns that a thread runs.
+const STEADY: [&str; 8] = [
+    "cpu-clock",
+    "task-clock",
+    "cycles",
+    "cpu-cycles",
+    "ref-cycles",
+    "cpu_clk",
+    "ibs_op",
+    "uops_retired",
+];
+
+/// Whether the modifiers of the event leave out user space.
+fn sees_kernel_only(event: &str) -> bool {
+    let modifiers = event.rsplit_once([':', '/']).map_or("", |it| it.1);
+    let known = |it: char| "ukhpgsdiwe".contains(it.to_ascii_lowercase());
+    modifiers.contains('k') && !modifiers.contains('u') && modifiers.chars().all(known)
+}
+
+impl<'a> Timing<'a> {
+    /// The clock of a run, else an event that is steady enough.
+    pub(crate) fn of(info: &'a RunInfo) -> Self {
+        let event = report_event(info);
+        let steady = |event: &EventInfo| {
+            let name = event.name.to_lowercase();
+            // `cpu/event=…/` and raw codes are not in this list.
+            let name = name.strip_prefix("cpu/").unwrap_or(&name);
+            event.unit == "ns"
+                || !sees_kernel_only(name) && STEADY.iter().any(|it| name.starts_with(it))
+        };
+        let reason = match event {
+            None => Some("no event was sampled".to_owned()),
+            Some(event) if !steady(event) => Some(format!(
+                "{} does not count {}: record a clock or cycles as well (--event)",
+                event.name,
+                if sees_kernel_only(&event.name) {
+                    "time in user space"
+                } else {
+                    "time"
+                }
+            )),
+            Some(_) => None,
+        };
+        Self { event, reason }
+    }
+
+    /// Whether the event is a clock.
+    pub(crate) fn is_clock(&self) -> bool {
+        self.event.is_some_and(|event| event.unit == "ns")
+    }
+}
+
+fn sum<'a>(
+    trace: &Trace,
+    items: &'a Items,
+    sections: &'a [Section],
+    (timing, watched): (&Timing<'_>, &[Vec<u32>]),
+) -> Result<Summing<'a>, ReadError> {
+    let mut summing = Summing::new(items, sections, |items, item| items.block_of(item));
+    watched.iter().for_each(|it| summing.watch(it));
+    if let (Some(event), None) = (timing.event, &timing.reason) {
+        summing.functions(trace, event.id)?;
+    }
+    summing.waits(trace)?;
+    Ok(summing)
+}
+
+/// Names of every function met.
+fn names(trace: &Trace, sums: &[GroupSums]) -> Result<Names, ReadError> {
+    let keys = sums.iter().flat_map(|sums| {
+        let classes = sums.slow.keys.keys().chain(sums.typical.keys.keys());
+        classes.chain(sums.all.keys.keys())
+    });
+    let ids = keys.filter_map(|key| key.function().map(|id| id.0));
+    Names::of(trace, ids)
+}
+
+/// Why the call stacks of a run do not show the callers of functions.
+fn no_paths(info: &RunInfo) -> Option<String> {
+    let no_callers = info.call_graph.is_some() && info.keep.is_some();
+    no_callers.then(|| {
+        "call paths: - (--keep left only sums of the typical items, which slow ones would be compared with)".to_owned()
+    })
+}
+
+fn notes(info: &RunInfo, items: &Items) -> Vec<String> {
+    let mut notes: Vec<String> = no_paths(info).into_iter().collect();
+    if !info.switches {
+        notes.push(NO_SWITCHES.to_owned());
+    }
+    if items.unit == Unit::Item && items.probes.iter().any(|it| it.probe_ids.len() > 1) {
+        notes.push(
+            "all probes read ids, so they are stages: an item is all visits with its id, from a begin of the first \
+             probe to the next (--per visit takes each visit by itself)"
+                .to_owned(),
+        );
+    }
+    notes
+}
+
+/// Turns sums into groups.
+struct Explaining<'a> {
+    info: &'a RunInfo,
+    items: &'a Items,
+    timing: &'a Timing<'a>,
+    naming: Naming<'a>,
+    wait_stacks: WaitStacks,
+    top: usize,
+    rows: &'a kinds::Rows,
+    threads: Threads<'a>,
+}
+
+impl Explaining<'_> {
+    fn group(&self, section: &Section, sums: &GroupSums, candidates: &[u32]) -> Group {
+        let slow = self.slow(section, sums);
+        let typical = slow.as_ref().and_then(|_| self.typical(section, sums));
+        let is_slow: Vec<bool> = section
+            .classes
+            .iter()
+            .map(|it| *it == Class::Slow)
+            .collect();
+        let mut gap = contrast::gap(&sums.slow, &sums.typical, &self.naming, self.top)
+            .filter(|_| typical.is_some());
+        if let Some(gap) = &mut gap {
+            self.wait_stacks
+                .set_blocking(gap, &sums.slow, &self.naming, self.threads);
+        }
+        let of = &self.items.probes[usize::from(section.probe)];
+        let never_ended = never_ended(
+            of.specs.first().map(String::as_str),
+            of.visits,
+            of.left_out.open,
+        );
+        let mostly_ended = never_ended.is_none();
+        // If most visits never ended, the few that did are no fair sample.
+        gap = gap.filter(|_| mostly_ended);
+        let too_little = slow
+            .as_ref()
+            .and_then(|slow| self.too_little(section, slow, typical.as_ref()));
+        let too_little = never_ended.or(too_little);
+        let context = kinds::KindContext {
+            items: self.items,
+            section,
+            sums,
+            rows: self.rows,
+            naming: &self.naming,
+            stand_ins: self.naming.names.by_kernel_entry(),
+            complete: self.info.keep.is_none(),
+        };
+        // Of time on the CPU there is nothing to split.
+        let split = gap
+            .as_ref()
+            .filter(|_| self.items.by == RankBy::Duration)
+            .and_then(|_| contrast::on_and_off(&sums.slow, &sums.typical));
+        let (kinds, only_slow) = if gap.is_some() && !candidates.is_empty() {
+            (context.kinds(candidates), context.only_slow())
+        } else {
+            (Vec::new(), Vec::new())
+        };
+        let [switches, faults] = [self.info.switches, self.info.page_faults];
+        let known = [switches, switches, faults];
+        Group {
+            labels: section.labels.clone(),
+            by: self.items.by,
+            items: section.members.len() as u64,
+            duration: section.summary.quantiles,
+            because: if mostly_ended {
+                stump::because(&section.members, &is_slow, self.items)
+            } else {
+                Vec::new()
+            },
+            counts: if gap.is_some() && self.info.keep.is_none() {
+                contrast::counts(&sums.slow, &sums.typical, &sums.all.counts, known)
+            } else {
+                Vec::new()
+            },
+            interference: if gap.is_some() && self.info.keep.is_none() {
+                contrast::interference(sums)
+            } else {
+                Vec::new()
+            },
+            slow,
+            typical,
+            counted_events: Vec::new(),
+            own: self.own_times(section, sums),
+            on_cpu: split.map(|it| it[0]),
+            off_cpu: split.map(|it| it[1]),
+            kinds,
+            only_slow,
+            gap,
+            too_little,
+            variance: if self.info.keep.is_none() && mostly_ended {
+                variance::divide(
+                    &sums.all,
+                    &self.naming,
+                    self.top,
+                    self.info.own_time.is_some(),
+                )
+            } else {
+                None
+            },
+        }
+    }
+
+    fn slow(&self, section: &Section, sums: &GroupSums) -> Option<Slow> {
+        let limit = section.summary.limit.as_ref()?;
+        let slow = section.slow().map(|it| &self.items.all[it as usize]);
+        let (mut count, mut without) = (0, 0);
+        for item in slow {
+            count += 1;
+            without += u64::from(!item.has_details());
+        }
+        let mean = sums.slow.latency.total() / sums.slow.items.total();
+        Some(Slow {
+            rule: limit.rule.clone(),
+            items: count,
+            from_ns: section.summary.slow_range_ns?.0,
+            to_ns: section.summary.slow_range_ns?.1,
+            others_up_to_ns: section.summary.others_up_to_ns,
+            between: limit.between,
+            without_details: without,
+            mean_ns: mean.is_finite().then_some(mean),
+            samples: sums.slow.samples,
+        })
+    }
+
+    /// pebs-trace's mean own time by class; `None` if unknown.
+    fn own_times(&self, section: &Section, sums: &GroupSums) -> Option<OwnTimes> {
+        self.info.own_time.as_ref()?;
+        let all = section.members.iter();
+        let all = all.map(|it| self.items.all[*it as usize].own_ns as f64);
+        let mean = |class: &ClassSums| {
+            let mean = class.own.total() / class.items.total();
+            Some(mean).filter(|it| it.is_finite())
+        };
+        Some(OwnTimes {
+            all_ns: all.sum::<f64>() / section.members.len() as f64,
+            slow_ns: mean(&sums.slow),
+            // Unknown for items that were not kept.
+            typical_ns: mean(&sums.typical).filter(|_| self.info.keep.is_none()),
+        })
+    }
+
+    fn typical(&self, section: &Section, sums: &GroupSums) -> Option<Typical> {
+        let typical = &sums.typical;
+        let (rule, range_ns) = match self.info.keep {
+            Some(_) => (TypicalRule::NotKept, typical.range_ns),
+            None => (TypicalRule::MiddleHalf, Some(section.summary.middle_half())),
+        };
+        let (from_ns, to_ns) = range_ns.or_else(|| {
+            let others = section.summary.others_up_to_ns?;
+            Some((0, others))
+        })?;
+        let items = typical.items.total();
+        (items > 0.0).then(|| Typical {
+            rule,
+            items: items as u64,
+            from_ns,
+            to_ns,
+            mean_ns: typical.latency.total() / items,
+            samples: typical.samples,
+        })
+    }
+
+    /// Whether every slow item shared its thread with other open items, without marks of its turns.
+    fn all_shared(&self, section: &Section) -> bool {
+        let mut slow = section.slow().map(|it| &self.items.all[it as usize]);
+        slow.all(|it| it.flags & visit_flag::TIME_SHARED != 0)
+    }
+
+    /// Why the gap, or part of it, can't be explained.
+    fn too_little(
+        &self,
+        section: &Section,
+        slow: &Slow,
+        typical: Option<&Typical>,
+    ) -> Option<String> {
+        if slow.without_details == slow.items {
+            return Some(match &self.info.keep {
+                Some(keep) if keep.keep == "none" => {
+                    "no details of any item were kept (--keep none): record with --keep slow"
+                        .to_owned()
+                }
+                _ if self.all_shared(section) => {
+                    "their thread was shared with other open items: add --resume".to_owned()
+                }
+                _ => "no details of slow items are known".to_owned(),
+            });
+        }
+        if typical.is_none() {
+            return Some("no details of typical items are known".to_owned());
+        }
+        if let Some(reason) = &self.timing.reason {
+            return Some(format!("functions: - ({reason})"));
+        }
+        if slow.samples < MIN_SAMPLES {
+            let n = slow.samples;
+            return Some(format!(
+                "too few samples ({n}): record longer or lower --reset"
+            ));
+        }
+        let known = slow.items - slow.without_details;
+        (known < MIN_ITEMS as u64).then(|| {
+            format!("too few slow items ({known}) for intervals: record longer or lower --slow")
+        })
+    }
+}

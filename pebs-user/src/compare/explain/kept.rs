@@ -1,0 +1,146 @@
+//! Typical items of a trace that kept the details of slow ones only.
+
+use super::sums::{ClassSums, Key, Summing, is_anywhere};
+use crate::compare::blocks::Blocks;
+use crate::compare::classes::RankBy;
+use crate::compare::pool::Quantity;
+use crate::compare::report::LossVisits;
+use crate::compare::report::detail::States;
+use crate::compare::report::section::{WaitKind, WaitSum};
+use crate::compare::slots::Slots;
+use crate::compare::stats;
+use crate::compare::stats::{Stats, other_waits};
+use crate::store::reader::{ReadError, Trace};
+use crate::store::run::EventInfo;
+use crate::store::schema::visit_flag;
+use crate::store::view::Select as _;
+use crate::units::FunctionId;
+
+use rustc_hash::FxHashMap;
+
+/// Replaces the typical items of each probe by the items that were not kept: the sum over all visits
+/// less the kept ones.
+///
+/// They vary less than the slow ones and are more, so their error is neglected.
+pub(super) fn typical(
+    trace: &Trace,
+    losses: LossVisits,
+    summing: &mut Summing<'_>,
+    event: Option<&EventInfo>,
+) -> Result<(), ReadError> {
+    let mut states = std::mem::take(&mut summing.states);
+    let mut slots = Slots::new(&trace.info, None, Stats::default);
+    let counted = (losses, trace.info.switches);
+    let own = trace.own_function()?;
+    for batch in stats::Columns::scan(trace)? {
+        stats::add(
+            &batch?,
+            (event.map(|it| it.id), own),
+            counted,
+            &mut slots,
+            &mut states,
+        )?;
+    }
+    for (number, section) in summing.sections.iter().enumerate() {
+        let probe = &summing.items.probes[usize::from(section.probe)];
+        // Items of several probes have no sums of their own.
+        let ([probe_id], true) = (&probe.probe_ids[..], section.labels.is_empty()) else {
+            summing.sums[number].typical = ClassSums::default();
+            continue;
+        };
+        let Some((_, stats)) = slots.of(*probe_id) else {
+            continue;
+        };
+        let mut typical = rest(stats, summing, number, &mut states);
+        let members = section
+            .members
+            .iter()
+            .map(|it| &summing.items.all[*it as usize]);
+        let condensed = members.filter(|it| it.flags & visit_flag::CONDENSED != 0);
+        for item in condensed {
+            let ns = item.net_ns();
+            let (low, high) = typical.range_ns.unwrap_or((ns, ns));
+            typical.range_ns = Some((low.min(ns), high.max(ns)));
+        }
+        summing.sums[number].typical = typical;
+    }
+    summing.states = states;
+    Ok(())
+}
+
+/// The sums over all visits less those over the visits that were kept.
+fn rest(stats: &Stats, summing: &Summing<'_>, number: usize, states: &mut States) -> ClassSums {
+    let kept = &summing.sums[number].all;
+    let of_kept = &summing.sums[number].slow;
+    let samples = kept.keys.iter().filter_map(|(key, sums)| match key {
+        Key::Function(id) => Some((*id, sums.2)),
+        Key::Wait(_) | Key::Handover(_) | Key::Others(_) => None,
+    });
+    let items = kept.items.total();
+    let active = kept.active.0.total();
+    let functions = stats.functions.without(items as u64, active, samples);
+    let left = functions.items as f64;
+    let median = summing.sections[number].summary.quantiles.p50_ns as f64;
+    let latency = match summing.items.by {
+        RankBy::Duration => stats.duration_ns - (kept.latency.0.total() + median * items),
+        RankBy::CpuTime => functions.active_ns,
+    };
+    let mut class = ClassSums {
+        items: Blocks::fixed(left),
+        latency: Blocks::fixed(latency.max(0.0)),
+        active: Blocks::fixed(functions.active_ns),
+        events: Blocks::fixed(functions.active_ns),
+        samples: functions.samples(),
+        own_samples: functions.samples(),
+        beats: of_kept.beats,
+        own_error: of_kept.own_error,
+        ..ClassSums::default()
+    };
+    for function in functions.functions() {
+        let Some(found) = functions.function(function, Quantity::Time) else {
+            continue;
+        };
+        // In ns of the time on the CPU, as the events above.
+        let sum = (Blocks::fixed(found.per_item * left), found.samples);
+        class.keys.insert(Key::Function(function), sum);
+    }
+    if summing.items.by == RankBy::CpuTime {
+        return class;
+    }
+    let waits = other_waits(&merged(&stats.waits, states), &kept_waits(&kept.keys));
+    for (kind, sum) in waits {
+        class
+            .keys
+            .insert(Key::Wait(kind), (Blocks::fixed(sum.ns as f64), sum.waits));
+    }
+    class
+}
+
+type Waits = FxHashMap<WaitKind, WaitSum>;
+
+/// Waits as one where the function is chance.
+fn merged(waits: &Waits, states: &States) -> Waits {
+    let mut merged = Waits::default();
+    for (kind, sum) in waits {
+        let is_anywhere = is_anywhere(states.name(kind.state));
+        let function: Option<FunctionId> = kind.function.filter(|_| !is_anywhere);
+        let into = merged.entry(WaitKind { function, ..*kind }).or_default();
+        into.ns += sum.ns;
+        into.waits += sum.waits;
+    }
+    merged
+}
+
+fn kept_waits(keys: &FxHashMap<Key, (Blocks, Blocks, u64)>) -> Waits {
+    let waits = keys.iter().filter_map(|(key, (sum, _, waits))| match key {
+        Key::Wait(kind) => Some((
+            *kind,
+            WaitSum {
+                ns: sum.total() as i64,
+                waits: *waits,
+            },
+        )),
+        Key::Function(_) | Key::Handover(_) | Key::Others(_) => None,
+    });
+    waits.collect()
+}

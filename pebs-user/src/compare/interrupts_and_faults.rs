@@ -1,0 +1,217 @@
+//! Interrupts, softirqs and page faults during visits (`--with irq,faults`): time that is included in functions and
+//! waits.
+
+use serde::Serialize;
+
+use crate::present::human::{UNKNOWN, count, plural, time};
+use crate::store::schema::{InterferenceColumns, MAJOR_FAULTS};
+
+/// Least ratio to the mean of typical visits for an interruption to be named.
+const STRIKING: f64 = 2.0;
+
+/// Least part of a visit's duration of an interruption that is named.
+const LEAST_PART: f64 = 0.01;
+
+impl InterferenceColumns {
+    /// The same without pebs-trace's own time during page faults: its time on the thread's CPU, in proportion to the
+    /// part that faults have of that.
+    #[must_use]
+    pub(crate) fn net(mut self, oncpu_ns: Option<i64>, own_ns: i64) -> Self {
+        let faults = self.fault_ns.zip(oncpu_ns);
+        self.fault_ns = faults.map_or(self.fault_ns, |(ns, on_cpu)| {
+            Some(ns - own_during(ns, on_cpu, own_ns))
+        });
+        self
+    }
+
+    /// Interruptions in which this visit exceeds typical ones; `rows`: those of its probe.
+    pub(crate) fn striking(
+        &self,
+        duration_ns: i64,
+        rows: &[InterferenceRow],
+    ) -> Vec<String> {
+        let strikes = |(value, what): (Option<i64>, &'static str)| {
+            let value = value.filter(|&it| it > 0)?;
+            let row = rows.iter().find(|row| row.what == what);
+            let usual = row.and_then(|row| row.typical).unwrap_or(0.0);
+            let is_large =
+                what == MAJOR_FAULTS || value as f64 >= LEAST_PART * duration_ns.max(0) as f64;
+            (is_large && value as f64 > STRIKING * usual).then(|| amount(what, value))
+        };
+        let values = self.values().into_iter().zip(Self::WORDS);
+        values.filter_map(strikes).collect()
+    }
+
+    /// All interruptions recorded for its probe, beside typical values; empty: not recorded.
+    pub(crate) fn beside(&self, rows: &[InterferenceRow]) -> String {
+        let values = self.values();
+        let texts = rows.iter().map(|row| {
+            let at = Self::WORDS.iter().position(|what| *what == row.what);
+            let own = match at.and_then(|at| values[at]) {
+                Some(value) => amount(row.what, value),
+                None => format!("{} {UNKNOWN}", row.what),
+            };
+            format!("{own} (typical {})", row.mean(row.typical))
+        });
+        texts.collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// pebs-trace's own time in `ns` of a thread's time on the CPU, of which it took `own_ns` altogether.
+///
+/// *Worked number*: of 200 us on the CPU it took 120 us, and faults took 100 us: 60 us of these are its own.
+pub(crate) fn own_during(ns: i64, oncpu_ns: i64, own_ns: i64) -> i64 {
+    if oncpu_ns <= 0 {
+        return 0;
+    }
+    let part = (ns as f64 / oncpu_ns as f64).clamp(0.0, 1.0);
+    ((own_ns.max(0) as f64 * part) as i64).min(ns)
+}
+
+/// `interrupts 12.0 us`, `2 major faults`
+fn amount(what: &str, value: i64) -> String {
+    if what == MAJOR_FAULTS {
+        return plural(value.max(0).unsigned_abs(), "major fault");
+    }
+    format!("{what} {}", time(value as f64))
+}
+
+/// An interruption of visits, the mean of one visit.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct InterferenceRow {
+    /// `interrupts`, `softirqs` or `page faults`: time in them; `major faults`: their number.
+    pub what: &'static str,
+    /// `ns` or `faults`.
+    pub unit: &'static str,
+    /// Mean of all visits counted; null if unknown for all.
+    pub all: Option<f64>,
+    /// Mean of slow visits.
+    pub slow: Option<f64>,
+    /// Mean of typical visits.
+    pub typical: Option<f64>,
+}
+
+impl InterferenceRow {
+    /// A mean as text.
+    pub(crate) fn mean(&self, value: Option<f64>) -> String {
+        match value {
+            None => UNKNOWN.to_owned(),
+            Some(value) if self.what == MAJOR_FAULTS && value >= 100.0 => {
+                count(value.round() as u64)
+            }
+            Some(value) if self.what == MAJOR_FAULTS => format!("{value:.2}"),
+            Some(ns) => time(ns),
+        }
+    }
+}
+
+/// Sums over visits.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct InterferenceSums([(f64, u64); InterferenceColumns::NAMES.len()]);
+
+impl InterferenceSums {
+    pub(crate) fn add(&mut self, visit: &InterferenceColumns) {
+        for ((sum, visits), value) in self.0.iter_mut().zip(visit.values()) {
+            *sum += value.unwrap_or(0) as f64;
+            *visits += u64::from(value.is_some());
+        }
+    }
+
+    fn mean(&self, at: usize) -> Option<f64> {
+        let (sum, visits) = self.0[at];
+        (visits > 0).then(|| sum / visits as f64)
+    }
+
+    /// Rows of the kinds that are known for any visit.
+    pub(crate) fn rows(
+        all: &Self,
+        slow: &Self,
+        typical: &Self,
+    ) -> Vec<InterferenceRow> {
+        let rows = InterferenceColumns::WORDS
+            .into_iter()
+            .enumerate()
+            .map(|(at, what)| InterferenceRow {
+                what,
+                unit: if what == MAJOR_FAULTS { "faults" } else { "ns" },
+                all: all.mean(at),
+                slow: slow.mean(at),
+                typical: typical.mean(at),
+            });
+        rows.filter(|row| row.all.is_some()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn visit(irq_ns: Option<i64>, major_faults: Option<u32>) -> InterferenceColumns {
+        InterferenceColumns {
+            irq_ns,
+            major_faults,
+            ..InterferenceColumns::default()
+        }
+    }
+
+    fn sums(visits: &[InterferenceColumns]) -> InterferenceSums {
+        let mut sums = InterferenceSums::default();
+        visits.iter().for_each(|visit| sums.add(visit));
+        sums
+    }
+
+    /// Faults have their part of pebs-trace's time on the CPU; a wait during a fault has no part of it.
+    #[test]
+    fn own_work_in_faults() {
+        let faults = |ns| InterferenceColumns {
+            fault_ns: Some(ns),
+            ..InterferenceColumns::default()
+        };
+        for (ns, on_cpu, own, net) in [
+            (100, Some(200), 120, 40),
+            (1_000, Some(200), 120, 880),
+            (100, Some(0), 120, 100),
+            (100, None, 120, 100),
+            (50, Some(60), 80, 0),
+        ] {
+            assert_eq!(faults(ns).net(on_cpu, own), faults(net));
+        }
+    }
+
+    /// Means are over visits with known values; what is unknown for all is left out, never 0.
+    #[test]
+    fn means_of_what_is_known() {
+        let slow = visit(Some(9_000), None);
+        let typical = [visit(Some(1_000), None), visit(None, None)];
+        let all = [&typical[..], &[slow]].concat();
+        let rows = InterferenceSums::rows(&sums(&all), &sums(&[slow]), &sums(&typical));
+        let [row] = rows[..] else {
+            panic!("{rows:?}");
+        };
+        assert_eq!((row.what, row.unit), ("interrupts", "ns"));
+        assert_eq!(
+            (row.all, row.slow, row.typical),
+            (Some(5_000.0), Some(9_000.0), Some(1_000.0))
+        );
+        assert_eq!(slow.beside(&rows), "interrupts 9.00 us (typical 1.00 us)");
+        assert_eq!(typical[1].beside(&rows), "interrupts - (typical 1.00 us)");
+        assert_eq!(slow.beside(&[]), "");
+    }
+
+    /// Named are values that typical visits do not reach, and times only if they are a part of the visit's.
+    #[test]
+    fn striking() {
+        let typical = sums(&[visit(Some(1_000), Some(0))]);
+        let rows = InterferenceSums::rows(&typical, &typical, &typical);
+        let striking = |irq, major, duration| visit(irq, major).striking(duration, &rows);
+        assert_eq!(
+            striking(Some(2_500), Some(1), 100_000),
+            ["interrupts 2.50 us", "1 major fault"]
+        );
+        assert!(
+            striking(Some(2_500), Some(0), 1_000_000).is_empty(),
+            "a small part"
+        );
+        assert!(striking(Some(1_900), None, 10_000).is_empty(), "as typical");
+    }
+}

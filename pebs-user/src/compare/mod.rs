@@ -1,0 +1,30 @@
+//! From the tables of a trace to answers, as data.
+
+pub(crate) mod batches;
+pub(crate) mod blocks;
+pub(crate) mod chance;
+pub(crate) mod classes;
+pub(crate) mod condensed;
+pub(crate) mod counted;
+pub(crate) mod counts;
+pub(crate) mod diff;
+pub(crate) mod explain;
+pub(crate) mod frequencies;
+pub(crate) mod interrupts_and_faults;
+pub(crate) mod lengths;
+pub(crate) mod load;
+pub mod mine;
+pub(crate) mod names;
+pub(crate) mod paths;
+pub(crate) mod pool;
+pub mod report;
+pub(crate) mod rows;
+pub(crate) mod select;
+pub(crate) mod shared;
+#[cfg(test)]
+mod simulation;
+pub(crate) mod slots;
+pub(crate) mod stages;
+pub(crate) mod stats;
+#[cfg(test)]
+pub(crate) mod testing;

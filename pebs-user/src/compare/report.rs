@@ -1,0 +1,389 @@
+//! Report of one trace: which items were slow, and which functions and waits take their time.
+//!
+//! The trace is read in streams, so that it may be larger than memory: visits once for their
+//! durations, once more for the classes that follow from these (typical, slow), then the functions
+//! and the waits of the visits of each class, then names. What is kept is twenty bytes a visit and
+//! 2 KiB a function.
+//!
+//! Slow and typical visits are defined in `crate::compare::classes`. The time of a function per visit of a class is
+//! pooled over the class ([`crate::compare::pool`]), so that visits shorter than the sample interval count as well.
+//! Waits are observed, not estimated; they count for the function in which the thread blocked.
+//!
+//! Visits that are slow on the CPU only are explained by `crate::compare::explain`, which the report asks if times on the
+//! CPU have a gap of their own: then it takes as much memory.
+//!
+//! A trace without the details of every visit (`--keep`) has sums over all visits in `function_stats`; the visits that
+//! were not kept replace the typical ones: the sum over all less the kept ones.
+
+mod batches;
+mod classes;
+pub(crate) mod detail;
+pub(crate) mod memory;
+pub mod model;
+pub(crate) mod paths;
+mod rank;
+pub(crate) mod section;
+mod stages;
+mod tally;
+mod top;
+
+use std::collections::BTreeMap;
+
+use thiserror::Error;
+
+use self::classes::VisitClasses;
+use self::detail::{Details, Drafts, FunctionColumns, States, WaitColumns};
+use self::model::{IDLE, LossSum, REPORT_VERSION, Report, VisitEvent};
+use self::rank::Ranking;
+use self::section::{Gather, Runs, Section};
+use self::tally::Tally;
+use crate::compare::classes::{RankBy, Ranker, Ranks, SlowBy};
+use crate::compare::counted;
+use crate::compare::explain::model::Group;
+use crate::compare::explain::{ExplainError, ExplainOptions, Unit, explain};
+use crate::compare::names::Names;
+use crate::compare::pool::Quantity;
+use crate::compare::slots::Slots;
+use crate::compare::stats::{self, Stats};
+use crate::failure::Hint;
+use crate::store::reader::{ReadError, Trace};
+use crate::store::run::{EventInfo, RunInfo};
+use crate::store::view::{Select as _, View as _, columns};
+use crate::units::ProbeId;
+
+/// Least number of samples of a function for its time per visit: with 10, chance alone makes it uncertain by a third.
+pub const MIN_SAMPLES: u64 = 10;
+
+/// Least number of samples of a function within one visit for its time there: with 3 it is known to about a third.
+pub const MIN_VISIT_SAMPLES: u32 = 3;
+
+/// Unit of [`EventInfo::unit`] that makes an event a clock.
+const CLOCK_UNIT: &str = "ns";
+
+/// Advice where time on the CPU is asked for, and is unknown.
+pub(crate) const CPU_TIME_HINT: &str = "record without --no-switches, or leave 'cpu' out of --slow";
+
+/// Treatment of visits that overlap a loss.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LossVisits {
+    /// Leave them out of statistics.
+    #[default]
+    LeaveOut,
+    /// Count them.
+    Include,
+}
+
+/// Options of a report.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReportOptions {
+    /// Only this probe.
+    pub probe: Option<ProbeId>,
+    /// Number of the slowest visits to list, for each probe.
+    pub slowest: usize,
+    /// Number of functions to list, in each list.
+    pub top: usize,
+    /// Visits that overlap a loss.
+    pub losses: LossVisits,
+    /// Rule for slow visits; `None`: beyond a gap in the durations, else p99.
+    pub(crate) slow: Option<SlowBy>,
+}
+
+impl Default for ReportOptions {
+    fn default() -> Self {
+        Self {
+            probe: None,
+            slowest: 10,
+            top: 15,
+            losses: LossVisits::LeaveOut,
+            slow: None,
+        }
+    }
+}
+
+/// Why there is no report.
+#[derive(Debug, Error)]
+pub enum ReportError {
+    /// The trace can't be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The trace has no such probe.
+    #[error("no probe {} in trace {trace}", probe.0)]
+    NoProbe {
+        trace: String,
+        /// The requested probe.
+        probe: ProbeId,
+        /// Numbers and SPECs of the probes of the trace.
+        known: Vec<String>,
+    },
+    /// Time on the CPU was asked for, and is unknown.
+    #[error(
+        "cannot set items of trace {trace} apart by time on the CPU: switches were not recorded"
+    )]
+    NoCpuTime { trace: String },
+}
+
+impl Hint for ReportError {
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Read(error) => error.hint(),
+            Self::NoProbe { known, .. } if known.is_empty() => Some("it has none".to_owned()),
+            Self::NoProbe { known, .. } => Some(format!("there are {}", known.join(", "))),
+            Self::NoCpuTime { .. } => Some(CPU_TIME_HINT.to_owned()),
+        }
+    }
+}
+
+/// Makes the report of a trace.
+///
+/// Cost: reads `visits` twice, once more where probes are stages, `visit_functions`, `waits`, `functions`, `losses` and, if details are
+/// missing, `function_stats` once, only the columns needed.
+///
+/// # Errors
+/// If the trace can't be read, or has no such probe.
+pub fn build(trace: &Trace, options: &ReportOptions) -> Result<Report, ReportError> {
+    check_probe(trace, options)?;
+    let event = report_event(&trace.info);
+    let mut states = States::default();
+    let runs = Runs::of(trace)?;
+    let mut sections = first_pass(trace, options)?
+        .map(|probe, tally| Section::new(probe, tally, &trace.info.columns, options, &runs));
+    if trace.info.keep.is_some() {
+        read_stats(trace, options, &mut sections, &mut states)?;
+    }
+    let mut gathered = gather(trace, options, sections, &mut states)?;
+    let mut drafts = take_drafts(&mut gathered.sections);
+    count(trace, &mut gathered, &mut drafts)?;
+    let mut details = Details {
+        sections: &mut gathered.sections,
+        classes: &gathered.classes,
+        drafts: &mut drafts,
+        states: &mut states,
+    };
+    if let Some(event) = event {
+        let own = trace.own_function()?;
+        for batch in FunctionColumns::scan(trace)? {
+            details.add_functions(&batch?, event.id, own)?;
+        }
+    }
+    // Time on the CPU has no waits.
+    if !by_cpu_time(options) {
+        for batch in WaitColumns::scan(trace)? {
+            details.add_waits(&batch?)?;
+        }
+    }
+    let apart = gathered.sections.iter();
+    let apart = apart.filter(|(_, section)| section.is_apart_on_cpu);
+    let apart: Vec<u16> = apart.map(|(probe, _)| probe).collect();
+    let sections = gathered.sections.values_mut();
+    let of_slow: Vec<u32> = sections
+        .flat_map(|it| it.slow.pool.functions())
+        .map(|it| it.0)
+        .collect();
+    let ranking = Ranking {
+        names: &Names::of(trace, of_slow.into_iter())?,
+        info: &trace.info,
+        top: options.top,
+        quantity: event.map_or(Quantity::Time, quantity),
+        states: &states,
+        slow: options.slow.unwrap_or_default(),
+    };
+    let mut probes = ranking.probes(gathered.sections, drafts);
+    Names::read(trace, &probes)?.fill(&mut probes);
+    batches::fill(trace, options, &mut probes)?;
+    if trace.info.switches && trace.info.keep.is_none() {
+        for probe in probes.iter_mut().filter(|it| apart.contains(&it.probe_id)) {
+            probe.slow_on_cpu = slow_on_cpu(trace, options, probe.probe_id)?;
+        }
+    }
+    Ok(Report {
+        report_version: REPORT_VERSION,
+        trace: trace.dir.display().to_string(),
+        min_samples: MIN_SAMPLES,
+        event: event.cloned(),
+        probes,
+        stages: stages::read(trace, options)?,
+        losses: losses(trace)?,
+        run: trace.info.clone(),
+    })
+}
+
+/// The visits of a probe that are slow on the CPU, as `explain` has them.
+fn slow_on_cpu(
+    trace: &Trace,
+    options: &ReportOptions,
+    probe: u16,
+) -> Result<Option<Box<Group>>, ReadError> {
+    let asked = ExplainOptions {
+        probe: Some(ProbeId(probe)),
+        unit: Some(Unit::Visit),
+        losses: options.losses,
+        ..ExplainOptions::default()
+    };
+    match explain(trace, &asked) {
+        Ok(mut it) => Ok(it.probes.pop().and_then(|it| it.slow_on_cpu)),
+        Err(ExplainError::Read(error)) => Err(error),
+        Err(_) => Ok(None),
+    }
+}
+
+fn check_probe(trace: &Trace, options: &ReportOptions) -> Result<(), ReportError> {
+    let probes = &trace.info.probes;
+    match options.probe {
+        Some(probe) if probes.iter().all(|known| known.id != probe) => Err(ReportError::NoProbe {
+            trace: trace.dir.display().to_string(),
+            probe,
+            known: probes
+                .iter()
+                .map(|known| format!("{} ({})", known.id.0, known.spec))
+                .collect(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// The first event that is a clock, else the first.
+pub(crate) fn report_event(info: &RunInfo) -> Option<&EventInfo> {
+    let clock = info.events.iter().find(|event| event.unit == CLOCK_UNIT);
+    clock.or(info.events.first())
+}
+
+pub(crate) fn quantity(event: &EventInfo) -> Quantity {
+    if event.unit == CLOCK_UNIT {
+        Quantity::Time
+    } else {
+        Quantity::Events { reset: event.reset }
+    }
+}
+
+/// Whether time on the CPU takes the place of durations.
+fn by_cpu_time(options: &ReportOptions) -> bool {
+    options.slow.is_some_and(|it| it.by == RankBy::CpuTime)
+}
+
+fn ranker(trace: &Trace, options: &ReportOptions) -> Result<Ranker, ReportError> {
+    Ranker::of(&trace.info, options.slow).ok_or_else(|| ReportError::NoCpuTime {
+        trace: trace.dir.display().to_string(),
+    })
+}
+
+fn first_pass(trace: &Trace, options: &ReportOptions) -> Result<Slots<Tally>, ReportError> {
+    let ranks = Ranks::of(&trace.info);
+    let mut slots = Slots::new(&trace.info, options.probe, move || {
+        Tally::new(ranks.clone())
+    });
+    let ranker = ranker(trace, options)?;
+    for batch in tally::Visits::scan(trace)? {
+        tally::add(&batch?, (options.losses, &ranker), &mut slots)?;
+    }
+    Ok(slots)
+}
+
+/// Sums over all visits, of a trace that has not the details of each.
+fn read_stats(
+    trace: &Trace,
+    options: &ReportOptions,
+    sections: &mut Slots<Section>,
+    states: &mut States,
+) -> Result<(), ReadError> {
+    let event = report_event(&trace.info).map(|event| event.id);
+    let own = trace.own_function()?;
+    let counted = (options.losses, trace.info.switches);
+    let mut all = Slots::new(&trace.info, options.probe, Stats::default);
+    for batch in stats::Columns::scan(trace)? {
+        stats::add(&batch?, (event, own), counted, &mut all, states)?;
+    }
+    for (probe, mut stats) in all {
+        if by_cpu_time(options) {
+            stats.duration_ns = stats.functions.active_ns;
+            stats.waits.clear();
+        }
+        if let Some((_, section)) = sections.of(probe) {
+            section.stats = Some(stats);
+        }
+    }
+    Ok(())
+}
+
+fn gather<'a>(
+    trace: &'a Trace,
+    options: &'a ReportOptions,
+    sections: Slots<Section>,
+    states: &mut States,
+) -> Result<Gather<'a>, ReportError> {
+    let args = &trace.info.columns;
+    let mut gather = Gather {
+        options,
+        columns: args,
+        switches: trace.info.switches,
+        idle: (!trace.info.resumes.is_empty()).then(|| states.index(IDLE)),
+        ranker: ranker(trace, options)?,
+        sections,
+        classes: VisitClasses::default(),
+    };
+    for batch in section::scan(trace)? {
+        gather.add(&batch?)?;
+    }
+    Ok(gather)
+}
+
+/// Adds up the counted events of the visits.
+fn count(trace: &Trace, gathered: &mut Gather<'_>, drafts: &mut Drafts) -> Result<(), ReadError> {
+    let events = &trace.info.counted;
+    let Gather {
+        sections, classes, ..
+    } = gathered;
+    counted::each(trace, |count| {
+        let Some(of) = classes.get(count.visit_id) else {
+            return;
+        };
+        let section = sections.at(of.slot);
+        section.counted.add_visit(count, of.class);
+        if let (Some(draft), Some(event)) = (
+            drafts.0.get_mut(&count.visit_id),
+            events.get(usize::from(count.event)),
+        ) {
+            draft.visit.counted_events.push(VisitEvent {
+                event: event.name.clone(),
+                count: count.count,
+                state: count.state.to_owned(),
+            });
+        }
+    })
+}
+
+/// The slowest visits of all sections, by number; the sections keep their numbers in order.
+fn take_drafts(sections: &mut Slots<Section>) -> Drafts {
+    let mut drafts = Drafts::default();
+    for section in sections.values_mut() {
+        for draft in section.take_slowest() {
+            drafts.0.insert(draft.visit.visit_id, draft);
+        }
+    }
+    drafts
+}
+
+columns! {
+    struct Losses of losses { begin_ns, end_ns, reason, records }
+}
+
+pub(crate) fn losses(trace: &Trace) -> Result<Vec<LossSum>, ReadError> {
+    let mut sums: BTreeMap<String, LossSum> = BTreeMap::new();
+    for batch in Losses::scan(trace)? {
+        let batch = batch?;
+        let columns = Losses::of(&batch)?;
+        for row in 0..batch.num_rows() {
+            let reason = columns.reason.get(row);
+            let sum = sums.entry(reason.to_owned()).or_insert_with(|| LossSum {
+                reason: reason.to_owned(),
+                ranges: 0,
+                ns: 0,
+                records: Some(0),
+            });
+            let lost = columns.records.get(row);
+            sum.ranges += 1;
+            sum.ns += columns.end_ns[row] - columns.begin_ns[row];
+            sum.records = sum.records.zip(lost).map(|(sum, lost)| sum + lost);
+        }
+    }
+    Ok(sums.into_values().collect())
+}

@@ -1,0 +1,67 @@
+//! Visits that serve several items: their number, and each item's share of the time.
+
+use std::collections::BTreeMap;
+
+use super::model::{BatchSum, ProbeReport};
+use super::{LossVisits, ReportOptions};
+use crate::compare::batches::{Batches, is_batched};
+use crate::compare::lengths::Lengths;
+use crate::store::reader::{ReadError, Trace};
+use crate::store::schema::visit_flag;
+use crate::store::view::{Select as _, View as _, columns};
+
+columns! {
+    struct Visits of visits { visit_id, probe_id, duration_ns, flags }
+}
+
+/// Sets the figures on batches, for probes whose visits serve several items.
+///
+/// Memory: 56 bytes an item.
+pub(super) fn fill(
+    trace: &Trace,
+    options: &ReportOptions,
+    probes: &mut [ProbeReport],
+) -> Result<(), ReadError> {
+    let batched = |it: &ProbeReport| it.spec.as_deref().is_some_and(is_batched);
+    if !probes.iter().any(batched) {
+        return Ok(());
+    }
+    let batches = Batches::read(trace)?;
+    let mut sums: BTreeMap<u16, (BatchSum, Lengths)> = BTreeMap::new();
+    for rows in Visits::scan(trace)? {
+        let rows = rows?;
+        let Visits {
+            visit_id,
+            probe_id,
+            duration_ns,
+            flags,
+        } = Visits::of(&rows)?;
+        let shared = |row: &usize| flags[*row] & visit_flag::SHARED != 0;
+        for row in (0..rows.num_rows()).filter(shared) {
+            let batch = batches.of_visit(visit_id[row]);
+            let (sum, shares) = sums.entry(probe_id[row]).or_default();
+            let Some(items) = batch.items else {
+                sum.unsized_visits += 1;
+                continue;
+            };
+            sum.items += u64::from(items);
+            sum.unknown += u64::from(batch.unknown());
+            sum.largest = sum.largest.max(items);
+            let lost = flags[row] & visit_flag::LOSS != 0;
+            let left_out = lost && options.losses == LossVisits::LeaveOut;
+            if let Some(duration) = duration_ns.get(row)
+                && !left_out
+                && items > 0
+            {
+                let share = duration / i64::from(items);
+                (0..items).for_each(|_| shares.add(share));
+            }
+        }
+    }
+    for probe in probes.iter_mut().filter(|it| batched(it)) {
+        let (mut sum, mut shares) = sums.remove(&probe.probe_id).unwrap_or_default();
+        sum.share = shares.quantiles();
+        probe.batches = Some(sum);
+    }
+    Ok(())
+}

@@ -1,0 +1,145 @@
+//! Passes over the functions and the waits of visits.
+
+use arrow_array::RecordBatch;
+use rustc_hash::FxHashMap;
+
+use super::classes::VisitClasses;
+use super::model::{FunctionName, VisitFunction};
+use super::section::{Section, SlowDraft, WaitKind, WaitSum};
+use crate::compare::slots::Slots;
+use crate::store::reader::ReadError;
+use crate::store::view::{Select as _, View as _, columns};
+use crate::units::{EventId, FunctionId};
+
+columns! {
+    /// Columns of `visit_functions` that are needed.
+    pub(super) struct FunctionColumns of visit_functions {
+        visit_id, function_id, event, samples, events, self_ns, self_stderr_ns
+    }
+}
+
+columns! {
+    /// Columns of `waits` that are needed.
+    pub(super) struct WaitColumns of waits { visit_id, begin_ns, end_ns, function_id, state }
+}
+
+/// Names of the states, in order of first occurrence.
+#[derive(Debug, Default)]
+pub(crate) struct States(Vec<String>);
+
+impl States {
+    pub(crate) fn index(&mut self, state: &str) -> usize {
+        let found = self.0.iter().position(|known| known == state);
+        found.unwrap_or_else(|| {
+            self.0.push(state.to_owned());
+            self.0.len() - 1
+        })
+    }
+
+    /// Whether it was met.
+    pub(crate) fn contains(&self, state: &str) -> bool {
+        self.0.iter().any(|known| known == state)
+    }
+
+    /// Name of a state.
+    pub(crate) fn name(&self, index: usize) -> &str {
+        &self.0[index]
+    }
+}
+
+/// The slowest visits of all probes, by number.
+#[derive(Debug, Default)]
+pub(super) struct Drafts(pub(super) FxHashMap<u64, SlowDraft>);
+
+/// Third and fourth pass.
+pub(super) struct Details<'a> {
+    /// Sections by probe.
+    pub sections: &'a mut Slots<Section>,
+    pub classes: &'a VisitClasses,
+    /// The slowest visits.
+    pub drafts: &'a mut Drafts,
+    /// States met.
+    pub states: &'a mut States,
+}
+
+impl Details<'_> {
+    /// Adds the rows of one event of a batch of `visit_functions`, with [`FunctionColumns`], but for pebs-trace's own.
+    pub(super) fn add_functions(
+        &mut self,
+        batch: &RecordBatch,
+        event: EventId,
+        own_function: Option<u32>,
+    ) -> Result<(), ReadError> {
+        let FunctionColumns {
+            visit_id: visits,
+            function_id: functions,
+            event: events,
+            samples,
+            events: counted,
+            self_ns,
+            self_stderr_ns,
+        } = FunctionColumns::of(batch)?;
+        let mut end = 0;
+        // The rows of a visit are mostly consecutive.
+        for of_visit in visits.chunk_by(|a, b| a == b) {
+            let (begin, visit) = (end, of_visit[0]);
+            end += of_visit.len();
+            let Some(class) = self.classes.get(visit) else {
+                continue;
+            };
+            let rows = (begin..end)
+                .filter(|&row| events[row] == event.0 && Some(functions[row]) != own_function);
+            if class.pooled {
+                for sums in self.sections.at(class.slot).classes_of(class.class) {
+                    let seen = |row| {
+                        (
+                            FunctionId(functions[row]),
+                            (samples[row], counted.get(row).unwrap_or(0)),
+                        )
+                    };
+                    sums.pool.add_functions(visit, rows.clone().map(seen));
+                }
+            }
+            if let Some(draft) = self.drafts.0.get_mut(&visit) {
+                draft.functions.extend(rows.map(|row| {
+                    let found = VisitFunction {
+                        function: FunctionName::default(),
+                        samples: samples[row],
+                        self_ns: self_ns.get(row),
+                        self_stderr_ns: self_stderr_ns.get(row),
+                    };
+                    (FunctionId(functions[row]), found)
+                }));
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a batch of `waits`, with [`WaitColumns`].
+    pub(super) fn add_waits(&mut self, batch: &RecordBatch) -> Result<(), ReadError> {
+        let waits = WaitColumns::of(batch)?;
+        for row in 0..batch.num_rows() {
+            let Some(class) = self.classes.get(waits.visit_id[row]) else {
+                continue;
+            };
+            let kind = WaitKind {
+                state: self.states.index(waits.state.get(row)),
+                function: waits.function_id.get(row).map(FunctionId),
+            };
+            let ns = waits.end_ns[row] - waits.begin_ns[row];
+            if class.pooled {
+                for sums in self.sections.at(class.slot).classes_of(class.class) {
+                    add_wait(&mut sums.waits, kind, ns);
+                }
+            }
+            if let Some(draft) = self.drafts.0.get_mut(&waits.visit_id[row]) {
+                add_wait(&mut draft.waits, kind, ns);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn add_wait(waits: &mut FxHashMap<WaitKind, WaitSum>, kind: WaitKind, ns: i64) {
+    waits.entry(kind).or_default().add(ns);
+}

@@ -1,0 +1,124 @@
+//! Sums over all visits of a trace without all details: reads `function_stats`.
+
+use arrow_array::RecordBatch;
+use rustc_hash::FxHashMap;
+
+use super::slots::Slots;
+use crate::compare::condensed::{Condensed, FunctionSums};
+use crate::compare::report::LossVisits;
+use crate::compare::report::detail::States;
+use crate::compare::report::section::{WaitKind, WaitSum};
+use crate::store::reader::ReadError;
+use crate::store::schema::measure;
+use crate::store::view::{Select as _, View as _, columns};
+use crate::units::{EventId, FunctionId};
+
+columns! {
+    /// Columns of `function_stats` that are needed.
+    pub(crate) struct Columns of function_stats {
+        end_ns, probe_id, measure, function_id, event, loss, samples, samples_squared, samples_product,
+        samples_active_ns, sum_ns, sum_squared, visits_with
+    }
+}
+
+/// Sums over all visits of a probe that are counted.
+#[derive(Debug, Default)]
+pub(crate) struct Stats {
+    /// Functions of the report's event.
+    pub functions: Condensed,
+    /// Time off the CPU and number of waits, by kind.
+    pub waits: FxHashMap<WaitKind, WaitSum>,
+    /// Durations in total.
+    pub duration_ns: f64,
+    /// End of the last range of time that there are rows of.
+    pub until_ns: i64,
+}
+
+/// Adds a batch of `function_stats`, with [`Columns`], but for pebs-trace's own function.
+pub(crate) fn add(
+    batch: &RecordBatch,
+    (event, own): (Option<EventId>, Option<u32>),
+    (losses, switches): (LossVisits, bool),
+    slots: &mut Slots<Stats>,
+    states: &mut States,
+) -> Result<(), ReadError> {
+    let columns = Columns::of(batch)?;
+    // Without switches the thread is taken to have run all the time.
+    let active = if switches {
+        measure::ONCPU
+    } else {
+        measure::DURATION
+    };
+    for row in 0..batch.num_rows() {
+        let Some((_, stats)) = slots.of(columns.probe_id[row]) else {
+            continue;
+        };
+        stats.until_ns = stats.until_ns.max(columns.end_ns[row]);
+        if columns.loss.get(row) && losses == LossVisits::LeaveOut {
+            continue;
+        }
+        let [squared, product, active_ns, sum, sum_squared] = [
+            &columns.samples_squared,
+            &columns.samples_product,
+            &columns.samples_active_ns,
+            &columns.sum_ns,
+            &columns.sum_squared,
+        ]
+        .map(|column| column.get(row).unwrap_or(0.0));
+        let function = columns.function_id.get(row).map(FunctionId);
+        if function.is_some_and(|it| Some(it.0) == own) {
+            continue;
+        }
+        let count = columns.samples.get(row).unwrap_or(0);
+        let name = columns.measure.get(row);
+        if name == measure::DURATION {
+            stats.duration_ns += sum;
+        }
+        if name == active {
+            stats.functions.items += columns.visits_with[row];
+            stats.functions.active_ns += sum;
+            stats.functions.active_squared += sum_squared;
+        }
+        match name {
+            measure::DURATION | measure::ONCPU => {}
+            measure::SELF => {
+                let of_event = columns.event.get(row).map(EventId);
+                if let Some(function) = function.filter(|_| of_event == event) {
+                    let sums = FunctionSums {
+                        samples: count,
+                        squared,
+                        product,
+                        active_ns,
+                    };
+                    stats.functions.add(function, sums);
+                }
+            }
+            state => {
+                let kind = WaitKind {
+                    state: states.index(state),
+                    function,
+                };
+                let wait = stats.waits.entry(kind).or_default();
+                wait.ns += sum as i64;
+                wait.waits += count;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The waits of `all` minus these.
+pub(crate) fn other_waits(
+    all: &FxHashMap<WaitKind, WaitSum>,
+    without: &FxHashMap<WaitKind, WaitSum>,
+) -> FxHashMap<WaitKind, WaitSum> {
+    let rest = all.iter().map(|(kind, sum)| {
+        let less = without.get(kind).copied().unwrap_or_default();
+        let sum = WaitSum {
+            ns: (sum.ns - less.ns).max(0),
+            waits: sum.waits.saturating_sub(less.waits),
+        };
+        (*kind, sum)
+    });
+    rest.filter(|(_, sum)| sum.waits > 0).collect()
+}

@@ -1,0 +1,3 @@
+//! Comparisons of two traces, as text.
+
+pub(crate) mod text;

@@ -1,0 +1,3 @@
+//! Explanations as text.
+
+pub(crate) mod text;

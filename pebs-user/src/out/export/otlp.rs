@@ -1,0 +1,231 @@
+//! JSON of OpenTelemetry's protocol, for collectors, Jaeger and Tempo: an item is a trace, each of its visits a span, and
+//! each wait a span within.
+//!
+//! Weight: [`Weight::words`](crate::compare::load::Weight::words), as attributes `function.NAME` of the visit's span. Visits whose end
+//! is not known are no spans. Times are those of the wall clock; of an imported recording without it, since ns 0 of the trace.
+//! Source: opentelemetry-proto, trace/v1/trace.proto; its JSON has ids in hexadecimal and 64-bit numbers as text.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+
+use super::Input;
+use crate::compare::load;
+use crate::compare::load::{Visit, arg_text, base_name};
+use crate::compare::select::error::ExportError;
+use crate::store::schema::ArgValue;
+
+/// `SPAN_KIND_INTERNAL`.
+const INTERNAL: u8 = 1;
+
+/// Bit that distinguishes a wait's span id from those of visits.
+const WAIT: u64 = 1 << 63;
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct File {
+    resource_spans: Vec<ResourceSpans>,
+}
+
+/// Spans of a process.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ResourceSpans {
+    resource: Resource,
+    scope_spans: [ScopeSpans; 1],
+}
+
+#[derive(Serialize)]
+struct Resource {
+    attributes: Vec<Attribute>,
+}
+
+#[derive(Serialize)]
+struct ScopeSpans {
+    scope: Scope,
+    spans: Vec<Span>,
+}
+
+#[derive(Serialize)]
+struct Scope {
+    name: &'static str,
+    version: &'static str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Span {
+    trace_id: String,
+    span_id: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    parent_span_id: String,
+    name: String,
+    kind: u8,
+    start_time_unix_nano: String,
+    end_time_unix_nano: String,
+    attributes: Vec<Attribute>,
+}
+
+#[derive(Serialize)]
+struct Attribute {
+    key: String,
+    value: Value,
+}
+
+/// `AnyValue`.
+#[derive(Serialize)]
+enum Value {
+    #[serde(rename = "stringValue")]
+    Text(String),
+    #[serde(rename = "intValue")]
+    Number(String),
+    #[serde(rename = "doubleValue")]
+    Real(f64),
+}
+
+impl Attribute {
+    fn text(key: &str, value: impl Into<String>) -> Self {
+        Self {
+            key: key.to_owned(),
+            value: Value::Text(value.into()),
+        }
+    }
+
+    fn number(key: &str, value: impl ToString) -> Self {
+        Self {
+            key: key.to_owned(),
+            value: Value::Number(value.to_string()),
+        }
+    }
+}
+
+/// Writes the spans, process after process.
+pub(super) fn write(input: &Input<'_>, out: &mut dyn Write) -> Result<(), ExportError> {
+    let set = &input.chosen.visits;
+    let mut functions: FxHashMap<u64, Vec<Attribute>> = FxHashMap::default();
+    load::functions(input.trace, set, |row| {
+        if let Some(weight) = input.weight.get(&row) {
+            functions.entry(row.visit_id).or_default().push(Attribute {
+                key: format!("function.{}", input.functions.label(row.function_id.0)),
+                value: Value::Real(weight),
+            });
+        }
+    })?;
+    let mut processes: BTreeMap<u32, ResourceSpans> = BTreeMap::new();
+    let mut places: FxHashMap<u64, (u32, usize)> = FxHashMap::default();
+    load::visits(input.trace, set, |visit| {
+        let Some(end) = visit.end_ns else { return };
+        let process = processes.entry(visit.pid.0);
+        let process = process.or_insert_with(|| of_process(input, &visit));
+        let spans = &mut process.scope_spans[0].spans;
+        places.insert(visit.visit_id, (visit.pid.0, spans.len()));
+        let mut attributes = of_visit(input, &visit);
+        attributes.extend(functions.remove(&visit.visit_id).unwrap_or_default());
+        spans.push(Span {
+            trace_id: trace_id(input, &visit),
+            span_id: format!("{:016x}", visit.visit_id),
+            parent_span_id: String::new(),
+            name: input.probes.label(visit.probe_id.0),
+            kind: INTERNAL,
+            start_time_unix_nano: at(input, visit.begin_ns.0),
+            end_time_unix_nano: at(input, end.0),
+            attributes,
+        });
+    })?;
+    let mut waits = WAIT;
+    load::waits(input.trace, set, |wait| {
+        let Some((pid, place)) = places.get(&wait.visit_id) else {
+            return;
+        };
+        let Some(process) = processes.get_mut(pid) else {
+            return;
+        };
+        let spans = &mut process.scope_spans[0].spans;
+        let mut attributes = vec![Attribute::text("function", input.name(wait.function))];
+        attributes.extend(wait.by.map(|by| Attribute::text("by", by)));
+        waits += 1;
+        spans.push(Span {
+            trace_id: spans[*place].trace_id.clone(),
+            span_id: format!("{waits:016x}"),
+            parent_span_id: spans[*place].span_id.clone(),
+            name: wait.state,
+            kind: INTERNAL,
+            start_time_unix_nano: at(input, wait.begin_ns),
+            end_time_unix_nano: at(input, wait.end_ns),
+            attributes,
+        });
+    })?;
+    let file = File {
+        resource_spans: processes.into_values().collect(),
+    };
+    serde_json::to_writer(&mut *out, &file).map_err(std::io::Error::from)?;
+    Ok(writeln!(out)?)
+}
+
+/// A process as the service that OpenTelemetry has it for: by the file that has the probe of its first visit.
+fn of_process(input: &Input<'_>, visit: &Visit) -> ResourceSpans {
+    let info = &input.trace.info;
+    let probe = info.probes.iter().find(|it| it.id == visit.probe_id);
+    let path = probe
+        .and_then(|it| it.sites.first())
+        .map(|it| it.path.as_str());
+    let label = input.probes.label(visit.probe_id.0);
+    let service = path.map_or_else(|| label.split(':').next().unwrap_or(&label), base_name);
+    ResourceSpans {
+        resource: Resource {
+            attributes: vec![
+                Attribute::text("service.name", service),
+                Attribute::number("process.pid", visit.pid.0),
+                Attribute::text("host.name", &*info.host.name),
+            ],
+        },
+        scope_spans: [ScopeSpans {
+            scope: Scope {
+                name: "pebs-trace",
+                version: env!("CARGO_PKG_VERSION"),
+            },
+            spans: Vec::new(),
+        }],
+    }
+}
+
+fn of_visit(input: &Input<'_>, visit: &Visit) -> Vec<Attribute> {
+    let mut attributes = vec![
+        Attribute::number("item_id", visit.item_id),
+        Attribute::number("thread.id", visit.tid.0),
+        Attribute::number("samples", visit.samples),
+    ];
+    attributes.extend(visit.net_ns.map(|ns| Attribute::number("net_ns", ns)));
+    attributes.extend(visit.oncpu_ns.map(|ns| Attribute::number("oncpu_ns", ns)));
+    if visit.flags != 0 {
+        attributes.push(Attribute::text("flags", visit.flag_names()));
+    }
+    let args = visit.known_args(&input.trace.info.columns);
+    attributes.extend(args.map(|(name, value)| {
+        let key = format!("args.{name}");
+        match value {
+            ArgValue::Str(text) => Attribute::text(&key, &**text),
+            // Beyond 63 bits a number is text.
+            ArgValue::U64(number) if i64::try_from(*number).is_err() => {
+                Attribute::text(&key, arg_text(value))
+            }
+            ArgValue::U64(_) | ArgValue::I64(_) => Attribute::number(&key, arg_text(value)),
+        }
+    }));
+    attributes
+}
+
+/// Id of the item, unique among processes and runs; never 0, which is invalid.
+fn trace_id(input: &Input<'_>, visit: &Visit) -> String {
+    // About a ms, within 50 days.
+    let run = (input.trace.info.wall_clock_ns >> 20) as u32 | 1;
+    format!("{run:08x}{:08x}{:016x}", visit.pid.0, visit.item_id)
+}
+
+/// A time of the trace, ns since 1970.
+fn at(input: &Input<'_>, ns: i64) -> String {
+    let time = input.trace.info.wall_clock_ns.saturating_add(ns);
+    time.max(0).to_string()
+}

@@ -1,0 +1,214 @@
+//! Information on a trace: its recording, its tables, and the account of every record.
+
+use std::fs;
+use std::time::{Duration, SystemTime};
+
+use serde::Serialize;
+
+use crate::compare::report;
+use crate::compare::report::model::LossSum;
+use crate::present::Page;
+use crate::present::account;
+use crate::present::human::{count, safe, time};
+use crate::present::table::{Column, Table as Rows};
+use crate::store::reader::{ReadError, Trace, TraceState};
+use crate::store::run::{HostInfo, ProbeInfo, RunInfo};
+use crate::store::schema::Table;
+use crate::terminal::quoted;
+
+/// Columns of a command line, a path or a SPEC that are shown.
+const TEXT_WIDTH: usize = 400;
+
+/// Information on a trace without reading its rows, except those of `losses`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Info {
+    /// Directory, as typed.
+    pub trace: String,
+    /// `complete`, `live` or `unfinished`.
+    pub state: &'static str,
+    /// The tables that have rows.
+    pub tables: Vec<Held>,
+    /// Losses, by reason.
+    pub losses: Vec<LossSum>,
+    /// `trace.json`.
+    pub run: RunInfo,
+}
+
+/// Size of a table.
+#[derive(Debug, Serialize)]
+pub(crate) struct Held {
+    pub table: Table,
+    pub rows: u64,
+    /// Size of its closed segments.
+    pub bytes: u64,
+    /// Number of these segments.
+    pub segments: usize,
+}
+
+/// Reads footers of the segments and the table of losses.
+///
+/// # Errors
+/// If one of these is damaged.
+pub(crate) fn read(trace: &Trace) -> Result<Info, ReadError> {
+    let mut tables = Vec::new();
+    for table in Table::ALL {
+        let segments = trace.segments(table);
+        // One that goes away meanwhile has no size.
+        let sizes = segments.iter().filter_map(|path| fs::metadata(path).ok());
+        let held = Held {
+            table,
+            rows: trace.rows(table)?,
+            bytes: sizes.map(|file| file.len()).sum(),
+            segments: segments.len(),
+        };
+        tables.extend((held.rows > 0).then_some(held));
+    }
+    Ok(Info {
+        trace: trace.dir.display().to_string(),
+        state: match trace.state() {
+            TraceState::Complete => "complete",
+            TraceState::Live => "live",
+            TraceState::Unfinished => "unfinished",
+        },
+        tables,
+        losses: report::losses(trace)?,
+        run: trace.info.clone(),
+    })
+}
+
+/// The same for people.
+pub(crate) fn page(info: &Info, width: usize) -> Page {
+    let mut out = Page::new(width);
+    let run = &info.run;
+    out.paragraph(&title(info));
+    let words: Vec<String> = run.command_line.iter().map(|it| quoted(it)).collect();
+    out.line("command", &safe(&words.join(" "), TEXT_WIDTH));
+    out.line("host", &host(&run.host));
+    if let Some(import) = &run.import {
+        out.line("import", &safe(&import.path, TEXT_WIDTH));
+    }
+    for probe in run.probes.iter().chain(&run.resumes).chain(&run.goroutines) {
+        out.line("probe", &safe(&probe.spec, TEXT_WIDTH));
+        out.line("", &sites(probe));
+    }
+    account::write(&mut out, (run, &info.trace), &info.losses);
+    let mut table = Rows::new([
+        Column::words(""),
+        Column::number("rows"),
+        Column::number("bytes"),
+        Column::number("a row"),
+        Column::number("segments").rank(1),
+    ]);
+    for held in &info.tables {
+        table.row([
+            held.table.name().into(),
+            count(held.rows).into(),
+            count(held.bytes).into(),
+            format!("{:.1}", held.bytes as f64 / held.rows as f64).into(),
+            held.segments.to_string().into(),
+        ]);
+    }
+    out.table("tables", &table);
+    out
+}
+
+/// `t: complete, recorded 2026-11-25T22:10:03Z for 1.04 s by pebs-trace 0.1.0`.
+fn title(info: &Info) -> String {
+    let run = &info.run;
+    let is_known = run.import.as_ref().is_none_or(|it| it.wall_clock_known);
+    let since_1970 = u64::try_from(run.wall_clock_ns).ok().filter(|_| is_known);
+    let begun = since_1970.map_or_else(String::new, |ns| {
+        let begun = SystemTime::UNIX_EPOCH + Duration::from_nanos(ns);
+        format!(" {}", humantime::format_rfc3339_seconds(begun))
+    });
+    let long = run.duration_ns;
+    let long = long.map_or_else(String::new, |ns| format!(" for {}", time(ns as f64)));
+    format!(
+        "{}: {}, recorded{begun}{long}, written by pebs-trace {}",
+        safe(&info.trace, TEXT_WIDTH),
+        info.state,
+        safe(&run.tool_version, TEXT_WIDTH)
+    )
+}
+
+/// `db1: AMD EPYC, 2 CPUs, Linux 6.18.0, under kvm`.
+fn host(host: &HostInfo) -> String {
+    let under = host.hypervisor.as_ref();
+    let under = under.map_or_else(String::new, |it| format!(", under {it}"));
+    let text = format!(
+        "{}: {}, {} CPUs, Linux {}{under}",
+        host.name, host.cpu, host.cpus, host.kernel
+    );
+    safe(&text, TEXT_WIDTH)
+}
+
+/// `begin at handle+4: push rbp; return at handle+0x5c: ret`.
+fn sites(probe: &ProbeInfo) -> String {
+    let sites = probe.sites.iter().map(|site| {
+        let text = format!("{} at {}: {}", site.role, site.place, site.instruction);
+        safe(&text, TEXT_WIDTH)
+    });
+    sites.collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::{Account, CpuLedger, Ledger, Reason};
+    use crate::store::fixtures::Did::Ran;
+    use crate::store::fixtures::{Maker, VisitFixture, info};
+    use crate::store::schema::LossRow;
+    use crate::units::TraceNs;
+
+    /// Origin of the trace, the account of every record, and the size of each table are shown.
+    #[test]
+    fn all_that_is_known() {
+        let mut run = info(&["./app:handle(n=arg1, key=str(arg2))"]);
+        run.command_line = ["pebs-trace", "-u", "\u{1b}[2J"].map(str::to_owned).into();
+        run.wall_clock_ns = 1_764_108_603_000_000_000;
+        let mut samples = Account {
+            seen: 9,
+            written: 5,
+            ..Account::default()
+        };
+        samples.book(Reason::DroppedRingFull, 4);
+        run.ledger = Some(Ledger {
+            cpus: vec![CpuLedger {
+                samples,
+                ..CpuLedger::default()
+            }],
+            ..Ledger::default()
+        });
+        let mut maker = Maker::new(run);
+        for i in 0..20 {
+            maker.visit(&VisitFixture::new(i, "k", &[Ran(1, 50_000)]));
+        }
+        maker.add(LossRow {
+            begin_ns: TraceNs(10),
+            end_ns: TraceNs(2_010),
+            cpu: None,
+            tid: None,
+            reason: "dropped_ring_full".to_owned(),
+            records: Some(4),
+        });
+        let trace = maker.finish(&[(1, "handle", "/opt/app")]);
+        let info = read(&trace).unwrap();
+        let text = page(&info, 120).plain();
+        for line in [
+            ": complete, recorded 2025-11-25T22:10:03Z for 1.01 ms, written by pebs-trace 0.1.0\n",
+            "  command   pebs-trace -u '\\u{1b}[2J'\n",
+            "  probe     ./app:handle(n=arg1, key=str(arg2))\n",
+            "  ledger    9 samples seen = 5 written + 4 dropped_ring_full\n",
+            "  losses    1 range of 2.00 us, 4 records, dropped_ring_full\n",
+        ] {
+            assert!(text.contains(line), "{line}\n{text}");
+        }
+        let visits = info.tables.iter().find(|it| it.table == Table::Visits);
+        let visits = visits.unwrap();
+        assert_eq!((visits.rows, visits.segments), (20, 1));
+        assert!(info.tables.iter().all(|it| it.rows > 0 && it.bytes > 0));
+        let json = serde_json::to_value(&info).unwrap();
+        assert_eq!(json["tables"][0]["table"], "visits");
+        assert_eq!(json["run"]["ledger"]["cpus"][0]["samples"]["seen"], 9);
+    }
+}

@@ -1,0 +1,78 @@
+//! Memory accesses as CSV: a row for each function and kind of access.
+//!
+//! The first line names the columns; unknown is empty.
+
+use crate::compare::report::memory::{
+    AccessCell, AccessRow, AccessSection, EventAccesses, MemoryReport,
+};
+use crate::out::report::csv::{function, header};
+use crate::present::csv::Line;
+
+const KEY: [&str; 13] = [
+    "event",
+    "probe_id",
+    "function_id",
+    "function",
+    "module",
+    "kernel",
+    "kernel_entry",
+    "system_call",
+    "op",
+    "level",
+    "snoop",
+    "tlb",
+    "locked",
+];
+
+const CELL: [&str; 6] = [
+    "samples",
+    "events",
+    "events_stderr",
+    "per_visit",
+    "latency_p50",
+    "latency_p99",
+];
+
+/// The report, rows of no visit without a probe.
+#[must_use]
+pub(crate) fn render(report: &MemoryReport) -> String {
+    let classes = ["all", "slow", "typical"].into_iter();
+    let cells = classes.flat_map(|class| CELL.map(|column| format!("{class}_{column}")));
+    let mut out = header(KEY.map(str::to_owned).into_iter().chain(cells));
+    for event in &report.events {
+        for section in &event.sections {
+            for row in &section.rows {
+                out.push_str(&line(event, section, row));
+            }
+        }
+    }
+    out
+}
+
+fn line(event: &EventAccesses, section: &AccessSection, row: &AccessRow) -> String {
+    let mut line = Line::default();
+    line.text(&event.event.name);
+    line.maybe(section.probe_id);
+    function(&mut line, &row.function);
+    for text in [&row.op, &row.level, &row.snoop, &row.tlb] {
+        line.maybe(text.as_deref());
+    }
+    line.maybe(row.locked);
+    for cell in [&row.all, &row.slow, &row.typical] {
+        let AccessCell {
+            samples,
+            events,
+            events_stderr,
+            per_visit,
+            latency_p50,
+            latency_p99,
+        } = cell;
+        line.number(samples);
+        for value in [events, events_stderr, per_visit] {
+            line.maybe(*value);
+        }
+        line.maybe(*latency_p50);
+        line.maybe(*latency_p99);
+    }
+    line.end()
+}

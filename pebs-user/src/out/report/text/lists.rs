@@ -1,0 +1,244 @@
+//! The lists of a text report: functions and slowest items.
+
+use super::{ARG_WIDTH, NAME_WIDTH, amount, name_within, on_the_cpu, part_of_spread, wait, what};
+use crate::compare::counts::TypicalCounts;
+use crate::compare::explain::sums::PREEMPTED;
+use crate::compare::interrupts_and_faults::InterferenceRow;
+use crate::compare::report::model::{
+    Cell as Figures, ELSEWHERE, NamedArg, OTHER_ITEMS, ProbeReport, Row, SlowVisit, TypicalRule,
+};
+use crate::compare::report::{MIN_SAMPLES, MIN_VISIT_SAMPLES};
+use crate::present::brief::file_name;
+use crate::present::human::{UNKNOWN, columns, count, percent, plural, safe, time};
+use crate::present::table::{Cell, Column, Table};
+use crate::present::{Page, Tone};
+use crate::store::schema::{ArgValue, is_own_flag};
+
+/// Functions and waits named for one visit.
+const VISIT_PARTS: usize = 3;
+
+/// Rows with more time in slow items than in typical ones.
+pub(super) fn spread(out: &mut Page, probe: &ProbeReport, noun: &str) {
+    let mut table = Table::new([
+        Column::names("", 24),
+        Column::number("slow").tone(Tone::Slow),
+        Column::number("95 %").rank(4),
+        Column::number("typical").rank(1),
+        Column::number("part"),
+        Column::number("samples").rank(2),
+        Column::names("", 10).rank(3).tone(Tone::Faint),
+    ]);
+    for row in &probe.spread {
+        let part = part_of_spread(probe, row).map_or_else(|| UNKNOWN.to_owned(), percent);
+        table.row([
+            named(row),
+            per_visit(row, &row.slow).into(),
+            interval(row, &row.slow).into(),
+            amount(row.unit, row.typical.per_visit).into(),
+            part.into(),
+            samples(row, &row.slow).into(),
+            module(row).into(),
+        ]);
+    }
+    let typical = match probe.typical.map(|typical| typical.rule) {
+        Some(TypicalRule::NotKept) => " (typical: those whose details were not kept)",
+        _ => "",
+    };
+    let title = format!("what slow {noun}s take more time for, mean of one {noun}{typical}");
+    out.table(&title, &table);
+}
+
+/// Rows with the largest share of all items.
+pub(super) fn largest(out: &mut Page, probe: &ProbeReport, noun: &str) {
+    let mut table = Table::new([
+        Column::names("", 24),
+        Column::number("mean"),
+        Column::number("95 %").rank(3),
+        Column::number("share"),
+        Column::number("samples").rank(1),
+        Column::names("", 10).rank(2).tone(Tone::Faint),
+    ]);
+    for row in &probe.largest {
+        let share = row.all.share.map_or_else(|| UNKNOWN.to_owned(), percent);
+        table.row([
+            named(row),
+            per_visit(row, &row.all).into(),
+            interval(row, &row.all).into(),
+            share.into(),
+            samples(row, &row.all).into(),
+            module(row).into(),
+        ]);
+    }
+    let title = format!("where the time of all {noun}s goes, mean of one {noun}");
+    out.table(&title, &table);
+}
+
+fn named(row: &Row) -> Cell {
+    let row = row.clone();
+    Cell::fitted(move |width| what(&row, width))
+}
+
+/// Interrupts, page faults and the like, where they were recorded.
+pub(super) fn interference(out: &mut Page, probe: &ProbeReport, noun: &str) {
+    let mut table = Table::new([
+        Column::words(""),
+        Column::number("slow"),
+        Column::number("typical").rank(1),
+        Column::number("part"),
+        Column::number("all").rank(2),
+    ]);
+    let longer = probe.slow.as_ref().zip(probe.typical.as_ref());
+    let longer = longer.map(|(slow, typical)| slow.mean_ns - typical.mean_ns);
+    for row in &probe.interference {
+        let more = row.slow.zip(row.typical).filter(|_| row.unit == "ns");
+        let part = more.zip(longer).filter(|(_, longer)| *longer > 0.0);
+        let part = part.map(|((slow, typical), longer)| percent((slow - typical) / longer));
+        table.row([
+            row.what.into(),
+            row.mean(row.slow).into(),
+            row.mean(row.typical).into(),
+            part.unwrap_or_default().into(),
+            row.mean(row.all).into(),
+        ]);
+    }
+    let title = format!("interruptions, mean of one {noun}; already part of the times above");
+    out.table(&title, &table);
+}
+
+/// The slowest items.
+pub(super) fn slowest(out: &mut Page, probe: &ProbeReport, noun: &str) {
+    let mut table = Table::new([
+        Column::number("took").tone(Tone::Slow),
+        Column::number("on CPU").rank(1),
+        Column::number("item"),
+        Column::names("", 16).rank(3),
+        Column::number("samples").rank(2),
+        Column::names("most of it", 24),
+    ]);
+    let typical = probe.typical.map_or_else(Default::default, |it| it.counts);
+    for visit in &probe.slowest {
+        let oncpu = visit.took_on_cpu_ns().filter(|_| visit.took_ns() > 0);
+        let oncpu = oncpu.map(|ns| percent(ns as f64 / visit.took_ns() as f64));
+        let of_visit = visit.clone();
+        table.row([
+            time(visit.took_ns() as f64).into(),
+            oncpu.unwrap_or_else(|| UNKNOWN.to_owned()).into(),
+            visit.item_id.to_string().into(),
+            marks(visit, &typical, &probe.interference).into(),
+            count(u64::from(visit.samples)).into(),
+            Cell::fitted(move |width| parts(&of_visit, width)),
+        ]);
+    }
+    let title = format!("the slowest {noun}s{}", on_the_cpu(probe.by));
+    out.table(&title, &table);
+}
+
+fn per_visit(row: &Row, cell: &Figures) -> String {
+    if row.state.is_none() && cell.samples > 0 && cell.samples < MIN_SAMPLES {
+        return format!("too few samples ({})", cell.samples);
+    }
+    amount(row.unit, cell.per_visit)
+}
+
+fn interval(row: &Row, cell: &Figures) -> String {
+    match (cell.low, cell.high) {
+        (Some(low), Some(high)) => format!(
+            "{} .. {}",
+            amount(row.unit, Some(low)),
+            amount(row.unit, Some(high))
+        ),
+        _ => String::new(),
+    }
+}
+
+/// Samples of an estimate, or the number of waits observed.
+fn samples(row: &Row, cell: &Figures) -> String {
+    match row.state.as_deref() {
+        None => count(cell.samples),
+        Some(ELSEWHERE | OTHER_ITEMS) => UNKNOWN.to_owned(),
+        Some(_) => plural(cell.samples, "wait"),
+    }
+}
+
+fn module(row: &Row) -> String {
+    let module = row.function.module.as_deref();
+    module.map_or_else(String::new, |module| safe(file_name(module), NAME_WIDTH))
+}
+
+/// Arguments and flags of a visit, and counts of its thread above the typical ones.
+fn marks(visit: &SlowVisit, typical: &TypicalCounts, between: &[InterferenceRow]) -> String {
+    let args = visit.args.iter().filter_map(argument);
+    let names = visit.flag_names();
+    let flags = names.iter().filter(|flag| is_own_flag(flag));
+    let flags = flags.map(|flag| format!("[{flag}]"));
+    let striking = visit.counts().striking(typical);
+    let counts = striking.into_iter().map(|(n, noun)| plural(n, noun));
+    let between = visit.interference().striking(visit.took_ns(), between);
+    let counts: Vec<String> = counts.chain(between).collect();
+    let counts = (!counts.is_empty()).then(|| counts.join(", "));
+    args.chain(flags)
+        .chain(counts)
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+pub(crate) fn argument(arg: &NamedArg) -> Option<String> {
+    let value = match arg.value.as_ref()? {
+        ArgValue::U64(number) => number.to_string(),
+        ArgValue::I64(number) => number.to_string(),
+        ArgValue::Str(text) => safe(text, ARG_WIDTH),
+    };
+    Some(format!("{}={value}", safe(&arg.name, ARG_WIDTH)))
+}
+
+/// The largest parts of a visit's time, on the CPU and off it: as many as fit.
+fn parts(visit: &SlowVisit, width: usize) -> String {
+    let known = |samples: u32| samples >= MIN_VISIT_SAMPLES;
+    let functions = visit.functions.iter().filter(|it| known(it.samples));
+    let functions = functions.map(|it| {
+        let what = name_within(&it.function, width.min(NAME_WIDTH));
+        match it.self_ns {
+            Some(ns) => (
+                ns,
+                format!("{what} {} ({})", time(ns), count(it.samples.into())),
+            ),
+            None => (0.0, format!("{what} ({})", count(it.samples.into()))),
+        }
+    });
+    let mut parts: Vec<(f64, String)> = functions.collect();
+    let mut for_cpu = 0;
+    for it in &visit.waits {
+        if it.state == PREEMPTED {
+            for_cpu += it.ns;
+        } else {
+            let what = wait(&it.state, &it.function, &[], width.min(NAME_WIDTH + 16));
+            parts.push((it.ns as f64, format!("{what} {}", time(it.ns as f64))));
+        }
+    }
+    if for_cpu > 0 {
+        let text = format!("waited for a CPU {}", time(for_cpu as f64));
+        parts.push((for_cpu as f64, text));
+    }
+    parts.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+    parts.truncate(VISIT_PARTS);
+    let samples: u64 = visit.functions.iter().map(|it| u64::from(it.samples)).sum();
+    if parts.is_empty() && visit.is_condensed() {
+        return "not kept".to_owned();
+    }
+    if parts.is_empty() {
+        return match samples {
+            0 => UNKNOWN.to_owned(),
+            n => format!("too few samples ({n})"),
+        };
+    }
+    let mut text = String::new();
+    for (_, part) in parts {
+        let between = if text.is_empty() { "" } else { ", " };
+        if !text.is_empty() && columns(&text) + 2 + columns(&part) > width {
+            break;
+        }
+        text.push_str(between);
+        text.push_str(&part);
+    }
+    text
+}
