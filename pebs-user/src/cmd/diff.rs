@@ -9,13 +9,12 @@ use super::explain::Format;
 use super::progress::Progress;
 use super::{print_page, print_result};
 use crate::compare::diff::{DiffError, DiffOptions, DiffRows, diff};
-use crate::compare::report::LossVisits;
+use crate::compare::losses::LossVisits;
 use crate::failure::{Context as _, Result};
 use crate::out::diff::text;
 use crate::present::json;
 use crate::store::reader::Trace;
-use crate::terminal;
-use crate::terminal::say;
+use crate::terminal::{self, say};
 
 /// Exit status of a comparison with a figure above --fail-above.
 const ABOVE_LIMIT: u8 = 3;

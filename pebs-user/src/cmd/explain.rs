@@ -11,13 +11,12 @@ use crate::compare::classes::SlowBy;
 use crate::compare::explain::{
     ExplainError, ExplainOptions, ItemChoice, Unit, explain, explain_item,
 };
-use crate::compare::report::LossVisits;
+use crate::compare::losses::LossVisits;
 use crate::failure::{Context as _, Result};
 use crate::out::explain::text;
 use crate::present::json;
 use crate::store::reader::Trace;
-use crate::terminal;
-use crate::terminal::say;
+use crate::terminal::{self, say};
 use crate::units::ProbeId;
 
 /// Options of `pebs-trace explain`.

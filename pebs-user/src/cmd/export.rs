@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use super::progress::Progress;
 use super::result_file::{OnTerminal, ResultFile};
 use crate::compare::classes::SlowBy;
-use crate::compare::report::LossVisits;
+use crate::compare::losses::LossVisits;
 use crate::compare::select::Selection;
 use crate::failure::Result;
 use crate::out::export::{Format, export};

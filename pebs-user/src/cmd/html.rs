@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use super::progress::Progress;
 use super::result_file::{OnTerminal, ResultFile};
 use crate::compare::classes::SlowBy;
-use crate::compare::report::LossVisits;
+use crate::compare::losses::LossVisits;
 use crate::failure::Result;
 use crate::out::html;
 use crate::store::reader::Trace;

@@ -8,14 +8,14 @@ use clap::ValueEnum;
 use super::progress::Progress;
 use super::{print_page, print_result};
 use crate::compare::classes::SlowBy;
-use crate::compare::report::{LossVisits, ReportError, ReportOptions, build, memory, paths};
+use crate::compare::losses::LossVisits;
+use crate::compare::report::{ReportError, ReportOptions, build, memory, paths};
 use crate::failure::{Context as _, Result};
-use crate::out::report::csv::CsvTable;
-use crate::out::report::{csv, memory as memory_out, paths as paths_out, text};
+use crate::out::report::csv::{self, CsvTable};
+use crate::out::report::{memory as memory_out, paths as paths_out, text};
 use crate::present::json;
 use crate::store::reader::Trace;
-use crate::terminal::say;
-use crate::terminal::width;
+use crate::terminal::{say, width};
 use crate::units::ProbeId;
 
 /// Options of `pebs-trace report`.
@@ -186,7 +186,10 @@ fn write_paths(dir: &Path, format: Format, options: &ReportOptions) -> Result<()
     }
     let shown = match format {
         Format::Text => {
-            return print_page(&paths_out::text::page(&report, options.top, width()), "report");
+            return print_page(
+                &paths_out::text::page(&report, options.top, width()),
+                "report",
+            );
         }
         Format::Json => json::render(&report).context("cannot write the report as JSON")?,
         Format::Csv => paths_out::csv::render(&report),
@@ -201,7 +204,10 @@ fn write_memory(dir: &Path, format: Format, options: &ReportOptions) -> Result<(
     }
     let shown = match format {
         Format::Text => {
-            return print_page(&memory_out::text::page(&report, options.top, width()), "report");
+            return print_page(
+                &memory_out::text::page(&report, options.top, width()),
+                "report",
+            );
         }
         Format::Json => json::render(&report).context("cannot write the report as JSON")?,
         Format::Csv => memory_out::csv::render(&report),

@@ -6,11 +6,11 @@ use std::process::ExitCode;
 
 use super::progress::Progress;
 use crate::compare::classes::SlowBy;
-use crate::compare::report::{LossVisits, ReportError};
+use crate::compare::losses::LossVisits;
+use crate::compare::report::ReportError;
 use crate::failure::{Context as _, Failure, Result};
 use crate::out::view::data::Data;
-use crate::out::view::follow;
-use crate::out::view::follow::Source;
+use crate::out::view::follow::{self, Source};
 use crate::out::view::screen;
 use crate::store::reader::{Trace, TraceState};
 

@@ -26,14 +26,19 @@ mod tests;
 use self::gap::Gap;
 use self::matching::{MATCHED, Stratum};
 use super::pool::Quantity;
-use super::report::model::Quantiles;
-use super::report::{LossVisits, quantity};
+use crate::compare::event::quantity;
+use crate::compare::lengths::{Quantiles, quantile};
+use crate::compare::losses::LossVisits;
 use crate::estimate::baseline::{MATERIAL, Rule};
-pub(crate) use crate::estimate::slow_by::{GAP, RankBy, SlowBy};
 use crate::probe::spec::{End, Spec};
 use crate::store::run::RunInfo;
 use crate::store::schema::visit_flag;
 use crate::units::ProbeId;
+
+pub(crate) use crate::estimate::slow_by::{GAP, RankBy, SlowBy};
+
+/// Advice where time on the CPU is asked for, and is unknown.
+pub(crate) const CPU_TIME_HINT: &str = "record without --no-switches, or leave 'cpu' out of --slow";
 
 /// Place of an item in its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -419,12 +424,6 @@ pub(crate) fn apart_on_cpu(by_duration: &Classes, on_cpu: Ranks) -> Option<Class
 /// Whether most items of either of two classes with these numbers of items are in both.
 pub(crate) const fn is_same(a: u64, b: u64, both: u64) -> bool {
     2 * both >= a && 2 * both >= b
-}
-
-/// The duration that this share of items, at least one and sorted, does not exceed: one of theirs.
-pub(crate) fn quantile(sorted: &[i64], share: f64) -> i64 {
-    let rank = (sorted.len() as f64 * share).ceil() as usize;
-    sorted[rank.clamp(1, sorted.len()) - 1]
 }
 
 fn limit(sorted: &[i64], quantiles: &Quantiles, rule: Option<Rule>) -> Option<Limit> {

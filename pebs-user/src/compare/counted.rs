@@ -4,17 +4,10 @@
 //! left out of its figures; the number of visits counted throughout is shown beside them. Intervals come from a
 //! bootstrap over items ([`blocks`](crate::compare::blocks)).
 
-use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use super::batches::Share;
 use super::classes::Class;
-use super::explain::sums::{NO_SECTION, Summing};
-use super::report::model::VisitEvent;
 use crate::compare::blocks::{Blocks, Draw, Draws, block_of, interval};
-use crate::present::human::{self, UNKNOWN, events, percent, time};
-use crate::present::table::{Column, Table};
-use crate::present::{Page, Tone};
 use crate::store::reader::{ReadError, Trace};
 use crate::store::run::CountedInfo;
 use crate::store::schema::count_state;
@@ -84,27 +77,6 @@ impl CountedVisits {
             count_state::NO_TURN => self.no_turn += 1,
             _ => self.unknown += 1,
         }
-    }
-
-    /// As text; empty if all were counted throughout.
-    fn words(self) -> String {
-        let Self {
-            exact,
-            scaled,
-            no_turn,
-            unknown,
-        } = self;
-        let all = exact + scaled + no_turn + unknown;
-        let parts = [
-            ("scaled", scaled),
-            ("had no turn", no_turn),
-            ("unknown", unknown),
-        ];
-        let parts = parts.into_iter().filter(|(_, visits)| *visits > 0);
-        let parts: Vec<String> = parts
-            .map(|(what, visits)| format!("{} {what}", percent(visits as f64 / all as f64)))
-            .collect();
-        parts.join(", ")
     }
 }
 
@@ -229,7 +201,7 @@ impl CountedSums {
     }
 
     /// Adds the count of an event in a whole item, with the item's time on the CPU, ns.
-    fn add(&mut self, event: u8, (class, block): (Class, usize), counted: (f64, f64)) {
+    pub(crate) fn add(&mut self, event: u8, (class, block): (Class, usize), counted: (f64, f64)) {
         let sums = self.of(event);
         sums.all.add(block, counted);
         match class {
@@ -240,7 +212,7 @@ impl CountedSums {
     }
 
     /// Adds a visit by its state.
-    fn add_state(&mut self, event: u8, state: &str) {
+    pub(crate) fn add_state(&mut self, event: u8, state: &str) {
         self.of(event).visits.add(state);
     }
 
@@ -321,7 +293,7 @@ pub(crate) struct VisitCount<'a> {
 }
 
 impl VisitCount<'_> {
-    fn values(&self) -> Option<(f64, f64)> {
+    pub(crate) fn values(&self) -> Option<(f64, f64)> {
         let (count, ns) = self.count.zip(self.enabled_ns)?;
         Some((count as f64, ns as f64))
     }
@@ -346,219 +318,6 @@ pub(crate) fn each(trace: &Trace, mut take: impl FnMut(&VisitCount<'_>)) -> Resu
         }
     }
     Ok(())
-}
-
-/// Sums the counts of items, by section. An item has no count of an event if one of its visits has none.
-pub(crate) fn sum(
-    trace: &Trace,
-    summing: &Summing<'_>,
-) -> Result<Vec<CountedSums>, ReadError> {
-    let mut sums = vec![CountedSums::default(); summing.sections.len()];
-    let mut items: FxHashMap<(u32, u8), Option<(f64, f64)>> = FxHashMap::default();
-    each(trace, |count| {
-        for (item, share) in summing.items.of_visit(count.visit_id) {
-            let more = count.values().map(|it| share_of(it, share));
-            let sum = items.entry((item, count.event)).or_insert(Some((0.0, 0.0)));
-            *sum = sum
-                .zip(more)
-                .map(|(sum, more)| (sum.0 + more.0, sum.1 + more.1));
-            for (section, _) in summing.places[item as usize] {
-                if let Some(sums) = sums.get_mut(usize::from(section)) {
-                    sums.add_state(count.event, count.state);
-                }
-            }
-        }
-    })?;
-    let mut items: Vec<_> = items.into_iter().collect();
-    // Sums of floating-point numbers depend on their order.
-    items.sort_unstable_by_key(|it| it.0);
-    for ((item, event), counted) in items {
-        let Some(counted) = counted else {
-            continue;
-        };
-        let block = (summing.block)(summing.items, item);
-        for (section, class) in summing.places[item as usize] {
-            if section != NO_SECTION {
-                sums[usize::from(section)].add(event, (class, block), counted);
-            }
-        }
-    }
-    Ok(sums)
-}
-
-/// The part of an item that was served together with others.
-fn share_of((count, ns): (f64, f64), share: Share) -> (f64, f64) {
-    (count * share.of_whole(), ns * share.of_whole())
-}
-
-/// Formats a count, or a time.
-fn amount(unit: &str, value: f64) -> String {
-    match unit {
-        "ns" => time(value),
-        _ if value.abs() >= 1000.0 => {
-            let sign = if value < 0.0 { "-" } else { "" };
-            format!("{sign}{}", events(value.abs()))
-        }
-        _ => small(value),
-    }
-}
-
-/// A number below 1,000, with as many digits as needed.
-fn small(value: f64) -> String {
-    match value.abs() {
-        0.0 => "0".to_owned(),
-        v if v >= 0.1 => format!("{value:.2}"),
-        v if v >= 0.01 => format!("{value:.3}"),
-        v if v >= 0.001 => format!("{value:.4}"),
-        _ => format!("{value:.1e}"),
-    }
-}
-
-fn rate(value: f64) -> String {
-    amount("events", value)
-}
-
-/// Counts of a visit that differ from typical ones, as text, the most unusual first; `without`: names of events to
-/// leave out.
-pub(crate) fn beside(counts: &[VisitEvent], rows: &[CountedRow], without: &[&str]) -> String {
-    let row_of = |count: &VisitEvent| rows.iter().find(|row| row.event == count.event);
-    let mut counts: Vec<&VisitEvent> = counts
-        .iter()
-        .filter(|it| !without.contains(&it.event.as_str()))
-        .collect();
-    // Ratio to the typical count.
-    let factor = |it: &VisitEvent| {
-        let typical = row_of(it)?.typical?.per_item;
-        Some(((it.count? as f64 + 1.0) / (typical + 1.0)).ln().abs())
-    };
-    counts.sort_by(|a, b| {
-        let [a, b] = [a, b].map(|it| factor(it).unwrap_or(-1.0));
-        b.total_cmp(&a)
-    });
-    let words = counts.iter().map(|count| {
-        let row = row_of(count);
-        let unit = row.map_or("events", |row| &row.unit);
-        let known = count.count.map(|count| match unit {
-            "ns" => time(count as f64),
-            _ => human::count(count),
-        });
-        let state = match count.state.as_str() {
-            count_state::EXACT => String::new(),
-            state => format!(" ({state})"),
-        };
-        let typical = row.and_then(|row| row.typical);
-        let typical = typical.map(|it| format!(" (typical {})", amount(unit, it.per_item)));
-        format!(
-            "{} {}{state}{}",
-            count.event,
-            known.unwrap_or_else(|| UNKNOWN.to_owned()),
-            typical.unwrap_or_default()
-        )
-    });
-    words.collect::<Vec<_>>().join(", ")
-}
-
-/// The text table: slow items beside typical ones, or all items where none is slow.
-pub(crate) fn table(out: &mut Page, rows: &[CountedRow], noun: &str) {
-    let columns: [(&str, ClassSelector); 2] =
-        [("slow", |row| row.slow), ("typical", |row| row.typical)];
-    split(out, rows, (&columns, "more"), noun);
-}
-
-/// The same for two traces: `typical` holds the items before, `slow` those after.
-pub(crate) fn changed(out: &mut Page, rows: &[CountedRow], noun: &str) {
-    let columns: [(&str, ClassSelector); 2] =
-        [("before", |row| row.typical), ("after", |row| row.slow)];
-    split(out, rows, (&columns, "change"), noun);
-}
-
-/// Selects the figures of one set of items.
-type ClassSelector = fn(&CountedRow) -> Option<CountedClass>;
-
-/// Two columns with their titles, and the title of their difference.
-fn split(
-    out: &mut Page,
-    rows: &[CountedRow],
-    (columns, difference): (&[(&str, ClassSelector); 2], &str),
-    noun: &str,
-) {
-    let is_split = rows
-        .iter()
-        .any(|row| row.slow.is_some() && row.typical.is_some());
-    let titles = if is_split {
-        [columns[0].0, columns[1].0, difference, "95 %"].map(str::to_owned)
-    } else {
-        ["all", "", "", ""].map(str::to_owned)
-    };
-    let [slow, typical, more, ends] = titles;
-    let ends_us = if is_split {
-        format!("95 % of {more}")
-    } else {
-        String::new()
-    };
-    let us = |title: &str| match title {
-        "" => String::new(),
-        title => format!("{title}/us"),
-    };
-    let (slow_us, typical_us) = (us(&slow), us(&typical));
-    let mut table = Table::new([
-        Column::words(""),
-        Column::number(slow).tone(Tone::Slow),
-        Column::number(typical).rank(1),
-        Column::number(more).rank(2),
-        Column::number(ends).rank(4),
-        Column::number(slow_us),
-        Column::number(typical_us).rank(1),
-        Column::number(ends_us).rank(5),
-        Column::words("").rank(3).tone(Tone::Faint),
-    ]);
-    for row in rows {
-        let unit = row.unit.as_str();
-        let unknown = || UNKNOWN.to_owned();
-        let each =
-            |of: Option<CountedClass>| of.map_or_else(unknown, |it| amount(unit, it.per_item));
-        let us = |of: Option<CountedClass>| {
-            of.and_then(|it| it.per_us)
-                .filter(|_| unit != "ns")
-                .map_or_else(unknown, rate)
-        };
-        let between = |excess: Option<Excess>, words: &dyn Fn(f64) -> String| {
-            let ends = excess.and_then(|it| it.low.zip(it.high));
-            ends.map_or_else(String::new, |(low, high)| {
-                format!("{} .. {}", words(low), words(high))
-            })
-        };
-        let words = row.visits.words();
-        let cells = if is_split {
-            let more = row.excess.map_or_else(unknown, |it| amount(unit, it.value));
-            let rates = row.rate_excess.filter(|_| unit != "ns");
-            [
-                each(columns[0].1(row)),
-                each(columns[1].1(row)),
-                more,
-                between(row.excess, &|it| amount(unit, it)),
-                us(columns[0].1(row)),
-                us(columns[1].1(row)),
-                between(rates, &rate),
-            ]
-        } else {
-            let none = String::new;
-            [
-                each(row.all),
-                none(),
-                none(),
-                none(),
-                us(row.all),
-                none(),
-                none(),
-            ]
-        };
-        let first = [row.event.clone()].into_iter();
-        let all = first.chain(cells).chain([words]);
-        table.row(all.map(Into::into));
-    }
-    let title = format!("counted, mean of one {noun}, and for each us on the CPU");
-    out.table(&title, &table);
 }
 
 #[cfg(test)]

@@ -45,9 +45,10 @@ use super::explain::items::Items;
 use super::explain::model::CauseKind;
 use super::explain::sums::Summing;
 use super::explain::{ExplainOptions, Timing, Unit};
-use super::report::{LossVisits, MIN_SAMPLES};
 use crate::compare::chance::normal_quantile;
+use crate::compare::losses::LossVisits;
 use crate::compare::names::Names;
+use crate::compare::pool::MIN_SAMPLES;
 use crate::failure::Hint;
 use crate::out::report::text::NO_SWITCHES;
 use crate::present::brief::file_name;
@@ -391,7 +392,7 @@ fn read(
         summing.functions(trace, event.id)?;
     }
     summing.waits(trace)?;
-    let counted = counted::sum(trace, &summing)?;
+    let counted = crate::compare::explain::counted::sum(trace, &summing)?;
     let Summing { sums, states, .. } = summing;
     let ids = sums.iter().flat_map(|it| it.typical.keys.keys());
     let ids = ids.filter_map(|key| key.function().map(|id| id.0));

@@ -15,6 +15,7 @@ pub(crate) mod model;
 
 mod columns;
 pub(crate) mod contrast;
+pub(crate) mod counted;
 pub(crate) mod groups;
 mod interrupts_and_faults;
 mod item;
@@ -41,18 +42,18 @@ use self::model::{
     EXPLAIN_VERSION, Explanation, Gap, Group, Grouped, ItemReport, ProbeExplanation, Slow, Typical,
     TypicalRule,
 };
-pub(crate) use self::request::{ExplainError, ExplainOptions, ItemChoice, Unit};
 use self::sums::{ClassSums, GroupSums, Summing};
 use super::classes::{Class, RankBy, never_ended};
-use super::counted;
-use super::report::model::OwnTimes;
-use super::report::{MIN_SAMPLES, report_event};
 use crate::compare::blocks::{MIN_ITEMS, REPLICATES};
+use crate::compare::event::report_event;
 use crate::compare::names::Names;
+use crate::compare::pool::{MIN_SAMPLES, OwnTimes};
 use crate::out::report::text::NO_SWITCHES;
 use crate::store::reader::{ReadError, Trace};
 use crate::store::run::{EventInfo, ResetChange, RunInfo};
 use crate::store::schema::visit_flag;
+
+pub(crate) use self::request::{ExplainError, ExplainOptions, ItemChoice, Unit};
 
 /// Explains the slow items of a trace.
 ///

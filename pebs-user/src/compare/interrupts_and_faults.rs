@@ -25,11 +25,7 @@ impl InterferenceColumns {
     }
 
     /// Interruptions in which this visit exceeds typical ones; `rows`: those of its probe.
-    pub(crate) fn striking(
-        &self,
-        duration_ns: i64,
-        rows: &[InterferenceRow],
-    ) -> Vec<String> {
+    pub(crate) fn striking(&self, duration_ns: i64, rows: &[InterferenceRow]) -> Vec<String> {
         let strikes = |(value, what): (Option<i64>, &'static str)| {
             let value = value.filter(|&it| it > 0)?;
             let row = rows.iter().find(|row| row.what == what);
@@ -123,11 +119,7 @@ impl InterferenceSums {
     }
 
     /// Rows of the kinds that are known for any visit.
-    pub(crate) fn rows(
-        all: &Self,
-        slow: &Self,
-        typical: &Self,
-    ) -> Vec<InterferenceRow> {
+    pub(crate) fn rows(all: &Self, slow: &Self, typical: &Self) -> Vec<InterferenceRow> {
         let rows = InterferenceColumns::WORDS
             .into_iter()
             .enumerate()

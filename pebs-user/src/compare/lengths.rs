@@ -1,7 +1,6 @@
 //! Exact distribution of lengths of time.
 
-use crate::compare::classes::quantile;
-use crate::compare::report::model::Quantiles;
+use serde::Serialize;
 
 /// Lengths of time, exact. Memory: 8 bytes each.
 #[derive(Default)]
@@ -27,4 +26,24 @@ impl Lengths {
             mean_ns: self.sum as f64 / self.all.len() as f64,
         })
     }
+}
+
+/// Quantiles of durations, exact: each is one of the durations.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Quantiles {
+    /// Median.
+    pub p50_ns: i64,
+    /// 90th percentile.
+    pub p90_ns: i64,
+    /// 99th percentile.
+    pub p99_ns: i64,
+    /// Longest.
+    pub max_ns: i64,
+    pub mean_ns: f64,
+}
+
+/// The duration that this share of items, at least one and sorted, does not exceed: one of theirs.
+pub(crate) fn quantile(sorted: &[i64], share: f64) -> i64 {
+    let rank = (sorted.len() as f64 * share).ceil() as usize;
+    sorted[rank.clamp(1, sorted.len()) - 1]
 }

@@ -1,5 +1,6 @@
 //! From the tables of a trace to answers, as data.
 
+pub(crate) mod arguments;
 pub(crate) mod batches;
 pub(crate) mod blocks;
 pub(crate) mod chance;
@@ -8,11 +9,13 @@ pub(crate) mod condensed;
 pub(crate) mod counted;
 pub(crate) mod counts;
 pub(crate) mod diff;
+pub(crate) mod event;
 pub(crate) mod explain;
 pub(crate) mod frequencies;
 pub(crate) mod interrupts_and_faults;
 pub(crate) mod lengths;
 pub(crate) mod load;
+pub(crate) mod losses;
 pub mod mine;
 pub(crate) mod names;
 pub(crate) mod paths;
@@ -20,7 +23,6 @@ pub(crate) mod pool;
 pub mod report;
 pub(crate) mod rows;
 pub(crate) mod select;
-pub(crate) mod shared;
 #[cfg(test)]
 mod simulation;
 pub(crate) mod slots;
@@ -28,3 +30,4 @@ pub(crate) mod stages;
 pub(crate) mod stats;
 #[cfg(test)]
 pub(crate) mod testing;
+pub(crate) mod waits;

@@ -1,11 +1,64 @@
-//! Last pass: names of the functions that a report mentions.
+//! Functions as people and programs know them.
 
 use rustc_hash::FxHashMap;
+use serde::Serialize;
 
-use crate::compare::report::model::{FunctionName, ProbeReport};
 use crate::store::reader::{ReadError, Trace};
 use crate::store::view::{Select as _, View as _, columns};
 use crate::units::FunctionId;
+
+/// A function as a report names it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct FunctionName {
+    /// Key in the `functions` table; null where a wait's function is unknown.
+    pub function_id: Option<u32>,
+    /// Demangled name; null if unknown.
+    pub name: Option<String>,
+    /// Its module; null if unknown.
+    pub module: Option<String>,
+    /// Kernel code.
+    pub kernel: bool,
+    /// Known to be inlined into its caller.
+    pub inlined: bool,
+    /// How the kernel was entered in which it ran; null: unknown, or no kernel code.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel_entry: Option<String>,
+    /// System call in which it ran; null: none, or unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub system_call: Option<String>,
+}
+
+impl FunctionName {
+    /// Whether it is known that the kernel ran it other than by a system call: in a page fault, or an interrupt.
+    pub(crate) const fn is_uncalled(&self) -> bool {
+        self.kernel_entry.is_some() && self.system_call.is_none()
+    }
+
+    /// Its module, for the kernel with how it was entered, without a function.
+    pub(crate) fn module_only(&self) -> Self {
+        Self {
+            module: self.module.clone(),
+            kernel: self.kernel,
+            kernel_entry: self.kernel_entry.clone(),
+            system_call: self.system_call.clone(),
+            ..Self::default()
+        }
+    }
+
+    /// The kernel, however it was entered.
+    pub(crate) fn without_entry(self) -> Self {
+        Self {
+            kernel_entry: None,
+            system_call: None,
+            ..self
+        }
+    }
+
+    /// Whether it stands for functions of a module or of the kernel.
+    pub(crate) const fn is_module(&self) -> bool {
+        self.function_id.is_none() && (self.module.is_some() || self.kernel)
+    }
+}
 
 columns! {
     struct Named of functions { function_id, name, module, kernel, inlined, kernel_entry, system_call }
@@ -15,20 +68,8 @@ columns! {
 pub(crate) struct Names(FxHashMap<u32, Option<FunctionName>>);
 
 impl Names {
-    /// Looks up every function that the sections mention.
-    pub(crate) fn read(
-        trace: &Trace,
-        probes: &[ProbeReport],
-    ) -> Result<Self, ReadError> {
-        let ids = probes.iter().flat_map(mentioned);
-        Self::of(trace, ids.filter_map(|it| it.function_id))
-    }
-
     /// Looks up these functions.
-    pub(crate) fn of(
-        trace: &Trace,
-        ids: impl Iterator<Item = u32>,
-    ) -> Result<Self, ReadError> {
+    pub(crate) fn of(trace: &Trace, ids: impl Iterator<Item = u32>) -> Result<Self, ReadError> {
         let mut names = Self(ids.map(|id| (id, None)).collect());
         for batch in Named::scan(trace)? {
             let batch = batch?;
@@ -79,30 +120,12 @@ impl Names {
     }
 
     /// Gives the functions their names.
-    pub(crate) fn fill(&self, probes: &mut [ProbeReport]) {
-        for function in probes.iter_mut().flat_map(mentioned_mut) {
+    pub(crate) fn fill<'a>(&self, functions: impl Iterator<Item = &'a mut FunctionName>) {
+        for function in functions {
             let found = function.function_id.and_then(|id| self.0.get(&id));
             if let Some(Some(name)) = found {
                 function.clone_from(name);
             }
         }
     }
-}
-
-fn mentioned(probe: &ProbeReport) -> impl Iterator<Item = &FunctionName> {
-    let rows = probe.spread.iter().chain(&probe.largest);
-    let visits = probe.slowest.iter().flat_map(|visit| {
-        let functions = visit.functions.iter().map(|it| &it.function);
-        functions.chain(visit.waits.iter().map(|it| &it.function))
-    });
-    rows.map(|row| &row.function).chain(visits)
-}
-
-fn mentioned_mut(probe: &mut ProbeReport) -> impl Iterator<Item = &mut FunctionName> {
-    let rows = probe.spread.iter_mut().chain(&mut probe.largest);
-    let visits = probe.slowest.iter_mut().flat_map(|visit| {
-        let functions = visit.functions.iter_mut().map(|it| &mut it.function);
-        functions.chain(visit.waits.iter_mut().map(|it| &mut it.function))
-    });
-    rows.map(|row| &mut row.function).chain(visits)
 }

@@ -48,10 +48,17 @@
 use std::num::NonZeroU64;
 
 use rustc_hash::FxHashMap;
+use serde::Serialize;
 
 use crate::rng::{SplitMix64, mix};
 use crate::store::run::RunInfo;
 use crate::units::FunctionId;
+
+/// Least number of samples of a function for its time per visit: with 10, chance alone makes it uncertain by a third.
+pub(crate) const MIN_SAMPLES: u64 = 10;
+
+/// Least number of samples of a function within one visit for its time there: with 3 it is known to about a third.
+pub(crate) const MIN_VISIT_SAMPLES: u32 = 3;
 
 /// Groups of items that the bootstrap draws from. The width of an interval is then itself known
 /// to 1/sqrt(2 x 512) = 3 %.
@@ -482,6 +489,17 @@ impl Pooled {
         let high = *estimates.get(estimates.len() - 1 - cut)?;
         Some((low, high))
     }
+}
+
+/// Mean time of pebs-trace's marks, samples and other records in a visit, ns.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct OwnTimes {
+    /// In all visits counted.
+    pub all_ns: f64,
+    /// In slow ones; null if there are none.
+    pub slow_ns: Option<f64>,
+    /// In typical ones; null if there are none.
+    pub typical_ns: Option<f64>,
 }
 
 #[cfg(test)]

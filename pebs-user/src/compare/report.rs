@@ -27,51 +27,30 @@ mod stages;
 mod tally;
 mod top;
 
-use std::collections::BTreeMap;
-
 use thiserror::Error;
 
 use self::classes::VisitClasses;
-use self::detail::{Details, Drafts, FunctionColumns, States, WaitColumns};
-use self::model::{IDLE, LossSum, REPORT_VERSION, Report, VisitEvent};
+use self::detail::{Details, Drafts, FunctionColumns, WaitColumns};
+use self::model::{REPORT_VERSION, Report, VisitEvent};
 use self::rank::Ranking;
 use self::section::{Gather, Runs, Section};
 use self::tally::Tally;
-use crate::compare::classes::{RankBy, Ranker, Ranks, SlowBy};
+use crate::compare::classes::{CPU_TIME_HINT, RankBy, Ranker, Ranks, SlowBy};
 use crate::compare::counted;
+use crate::compare::event::{quantity, report_event};
 use crate::compare::explain::model::Group;
 use crate::compare::explain::{ExplainError, ExplainOptions, Unit, explain};
-use crate::compare::names::Names;
-use crate::compare::pool::Quantity;
+use crate::compare::losses::{LossVisits, losses};
+use crate::compare::names::{FunctionName, Names};
+use crate::compare::pool::{MIN_SAMPLES, Quantity};
+use crate::compare::report::model::ProbeReport;
 use crate::compare::slots::Slots;
 use crate::compare::stats::{self, Stats};
+use crate::compare::waits::{IDLE, States};
 use crate::failure::Hint;
 use crate::store::reader::{ReadError, Trace};
-use crate::store::run::{EventInfo, RunInfo};
-use crate::store::view::{Select as _, View as _, columns};
+use crate::store::view::{Select as _, View as _};
 use crate::units::ProbeId;
-
-/// Least number of samples of a function for its time per visit: with 10, chance alone makes it uncertain by a third.
-pub const MIN_SAMPLES: u64 = 10;
-
-/// Least number of samples of a function within one visit for its time there: with 3 it is known to about a third.
-pub const MIN_VISIT_SAMPLES: u32 = 3;
-
-/// Unit of [`EventInfo::unit`] that makes an event a clock.
-const CLOCK_UNIT: &str = "ns";
-
-/// Advice where time on the CPU is asked for, and is unknown.
-pub(crate) const CPU_TIME_HINT: &str = "record without --no-switches, or leave 'cpu' out of --slow";
-
-/// Treatment of visits that overlap a loss.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LossVisits {
-    /// Leave them out of statistics.
-    #[default]
-    LeaveOut,
-    /// Count them.
-    Include,
-}
 
 /// Options of a report.
 #[derive(Clone, Debug, PartialEq)]
@@ -188,7 +167,9 @@ pub fn build(trace: &Trace, options: &ReportOptions) -> Result<Report, ReportErr
         slow: options.slow.unwrap_or_default(),
     };
     let mut probes = ranking.probes(gathered.sections, drafts);
-    Names::read(trace, &probes)?.fill(&mut probes);
+    let ids = probes.iter().flat_map(mentioned);
+    let names = Names::of(trace, ids.filter_map(|it| it.function_id))?;
+    names.fill(probes.iter_mut().flat_map(mentioned_mut));
     batches::fill(trace, options, &mut probes)?;
     if trace.info.switches && trace.info.keep.is_none() {
         for probe in probes.iter_mut().filter(|it| apart.contains(&it.probe_id)) {
@@ -238,20 +219,6 @@ fn check_probe(trace: &Trace, options: &ReportOptions) -> Result<(), ReportError
                 .collect(),
         }),
         _ => Ok(()),
-    }
-}
-
-/// The first event that is a clock, else the first.
-pub(crate) fn report_event(info: &RunInfo) -> Option<&EventInfo> {
-    let clock = info.events.iter().find(|event| event.unit == CLOCK_UNIT);
-    clock.or(info.events.first())
-}
-
-pub(crate) fn quantity(event: &EventInfo) -> Quantity {
-    if event.unit == CLOCK_UNIT {
-        Quantity::Time
-    } else {
-        Quantity::Events { reset: event.reset }
     }
 }
 
@@ -362,28 +329,20 @@ fn take_drafts(sections: &mut Slots<Section>) -> Drafts {
     drafts
 }
 
-columns! {
-    struct Losses of losses { begin_ns, end_ns, reason, records }
+fn mentioned(probe: &ProbeReport) -> impl Iterator<Item = &FunctionName> {
+    let rows = probe.spread.iter().chain(&probe.largest);
+    let visits = probe.slowest.iter().flat_map(|visit| {
+        let functions = visit.functions.iter().map(|it| &it.function);
+        functions.chain(visit.waits.iter().map(|it| &it.function))
+    });
+    rows.map(|row| &row.function).chain(visits)
 }
 
-pub(crate) fn losses(trace: &Trace) -> Result<Vec<LossSum>, ReadError> {
-    let mut sums: BTreeMap<String, LossSum> = BTreeMap::new();
-    for batch in Losses::scan(trace)? {
-        let batch = batch?;
-        let columns = Losses::of(&batch)?;
-        for row in 0..batch.num_rows() {
-            let reason = columns.reason.get(row);
-            let sum = sums.entry(reason.to_owned()).or_insert_with(|| LossSum {
-                reason: reason.to_owned(),
-                ranges: 0,
-                ns: 0,
-                records: Some(0),
-            });
-            let lost = columns.records.get(row);
-            sum.ranges += 1;
-            sum.ns += columns.end_ns[row] - columns.begin_ns[row];
-            sum.records = sum.records.zip(lost).map(|(sum, lost)| sum + lost);
-        }
-    }
-    Ok(sums.into_values().collect())
+fn mentioned_mut(probe: &mut ProbeReport) -> impl Iterator<Item = &mut FunctionName> {
+    let rows = probe.spread.iter_mut().chain(&mut probe.largest);
+    let visits = probe.slowest.iter_mut().flat_map(|visit| {
+        let functions = visit.functions.iter_mut().map(|it| &mut it.function);
+        functions.chain(visit.waits.iter_mut().map(|it| &mut it.function))
+    });
+    rows.map(|row| &mut row.function).chain(visits)
 }

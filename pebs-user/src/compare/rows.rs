@@ -1,6 +1,7 @@
 //! Rows of tables as several analyses read them.
 
 use crate::store::reader::{ReadError, Trace};
+use crate::store::schema::visit_flag;
 use crate::store::view::{Select as _, View as _, columns};
 use crate::units::EventId;
 
@@ -80,4 +81,13 @@ pub(crate) fn samples(
         }
     }
     Ok(())
+}
+
+/// Names of the flags set.
+pub(crate) fn flag_names(flags: u32) -> Vec<&'static str> {
+    let names = visit_flag::NAMES.into_iter().enumerate();
+    names
+        .filter(|(bit, _)| flags >> bit & 1 == 1)
+        .map(|(_, name)| name)
+        .collect()
 }

@@ -13,8 +13,8 @@ use hdrhistogram::Histogram;
 use rustc_hash::FxHashMap;
 
 use crate::compare::classes::{Class, Classes, RankBy, Ranker, Ranks, SlowBy, Standing, Took};
-use crate::compare::report::LossVisits;
-use crate::compare::report::model::Quantiles;
+use crate::compare::lengths::Quantiles;
+use crate::compare::losses::LossVisits;
 use crate::compare::select::error::ExportError;
 use crate::present::human;
 use crate::store::reader::{ReadError, Trace};

@@ -15,7 +15,7 @@
 
 use super::batches::{Batches, Share};
 use super::classes::{Standing, Took};
-use super::report::LossVisits;
+use crate::compare::losses::LossVisits;
 use crate::probe::spec::Spec;
 use crate::store::reader::{ReadError, Trace};
 use crate::store::run::RunInfo;

@@ -5,9 +5,8 @@ use rustc_hash::FxHashMap;
 
 use super::slots::Slots;
 use crate::compare::condensed::{Condensed, FunctionSums};
-use crate::compare::report::LossVisits;
-use crate::compare::report::detail::States;
-use crate::compare::report::section::{WaitKind, WaitSum};
+use crate::compare::losses::LossVisits;
+use crate::compare::waits::{States, WaitKind, WaitSum};
 use crate::store::reader::ReadError;
 use crate::store::schema::measure;
 use crate::store::view::{Select as _, View as _, columns};

@@ -1,6 +1,6 @@
 //! The end of a text report: what was recorded and lost, and the overhead.
 
-use crate::compare::report::model::LossSum;
+use crate::compare::losses::LossSum;
 use crate::ledger::{Account, Ledger};
 use crate::present::human::{UNKNOWN, count, events, percent, plural, safe, time};
 use crate::present::{Page, Tone, toned};
@@ -12,11 +12,7 @@ use crate::store::run::{
 const NOTE_WIDTH: usize = 200;
 
 /// Writes the account of the run whose trace this is.
-pub(crate) fn write(
-    out: &mut Page,
-    (run, trace): (&RunInfo, &str),
-    losses: &[LossSum],
-) {
+pub(crate) fn write(out: &mut Page, (run, trace): (&RunInfo, &str), losses: &[LossSum]) {
     match &run.ledger {
         None => out.line(
             "ledger",

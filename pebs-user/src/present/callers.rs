@@ -1,6 +1,6 @@
 //! Callers in one line.
 
-use crate::compare::report::model::FunctionName;
+use crate::compare::names::FunctionName;
 use crate::out::report::text::name_within;
 use crate::present::human::columns;
 

@@ -7,6 +7,7 @@
 pub(crate) mod account;
 pub(crate) mod brief;
 pub(crate) mod callers;
+pub(crate) mod counted;
 pub(crate) mod csv;
 pub(crate) mod human;
 pub(crate) mod json;

@@ -1,16 +1,15 @@
 //! Comparisons of made-up traces.
 
-use crate::out::diff::text;
 use crate::compare::counted::Excess;
 use crate::compare::diff::model::{Diff, RowDiff};
 use crate::compare::diff::{DiffError, DiffOptions, DiffRows, diff};
 use crate::compare::explain::model::CauseKind;
 use crate::failure::Hint as _;
+use crate::out::diff::text;
 use crate::rng::SplitMix64;
 use crate::store::fixtures::Did::{Ran, Waited};
 use crate::store::fixtures::{Maker, TestTrace, VisitFixture, info};
-use crate::store::run::EntryClass;
-use crate::store::run::{CountedInfo, PositionsInfo, RunInfo, SiteInfo};
+use crate::store::run::{CountedInfo, EntryClass, PositionsInfo, RunInfo, SiteInfo};
 use crate::store::schema::{CountRow, count_state};
 use crate::units::EventId;
 

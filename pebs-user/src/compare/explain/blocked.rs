@@ -8,8 +8,7 @@ use super::contrast::Naming;
 use super::items::Items;
 use super::model::{Cause, Gap, WaitActor, WaitPath};
 use super::sums::{ClassSums, GroupSums, Key, NO_THREAD};
-use crate::compare::names::Names;
-use crate::compare::report::model::FunctionName;
+use crate::compare::names::{FunctionName, Names};
 use crate::store::call_stacks::CallStacks;
 use crate::store::reader::{ReadError, Trace};
 

@@ -14,14 +14,14 @@ use super::model::{
 use super::{
     ExplainError, ExplainOptions, ItemChoice, Timing, Unit, kept, names, no_paths, paths, sum,
 };
+use crate::compare::arguments::NamedArg;
 use crate::compare::batches::Batches;
 use crate::compare::classes::Class;
 use crate::compare::counts::Counts;
-use crate::compare::names::Names;
-use crate::compare::report::MIN_SAMPLES;
-use crate::compare::report::detail::States;
-use crate::compare::report::model::{FunctionName, NamedArg};
-use crate::compare::report::section::flag_names;
+use crate::compare::names::{FunctionName, Names};
+use crate::compare::pool::MIN_SAMPLES;
+use crate::compare::rows::flag_names;
+use crate::compare::waits::States;
 use crate::store::args::{ArgRef, ArgView};
 use crate::store::reader::{ReadError, Trace};
 use crate::store::schema::visit_flag;

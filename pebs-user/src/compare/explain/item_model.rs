@@ -3,8 +3,9 @@
 use serde::Serialize;
 
 use super::model::{Durations, Gap, InterferenceRow, Label, Typical};
+use crate::compare::arguments::NamedArg;
 use crate::compare::counts::Counts;
-use crate::compare::report::model::{FunctionName, NamedArg};
+use crate::compare::names::FunctionName;
 use crate::store::run::EventInfo;
 
 /// One item against its group.

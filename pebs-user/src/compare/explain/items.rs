@@ -159,10 +159,7 @@ pub(crate) struct Items {
 impl Items {
     /// The items that a visit's details count for, with their shares: its own, and those that it is nested in; or those
     /// that it serves together.
-    pub(crate) fn of_visit(
-        &self,
-        visit_id: u64,
-    ) -> impl Iterator<Item = (u32, Share)> + '_ {
+    pub(crate) fn of_visit(&self, visit_id: u64) -> impl Iterator<Item = (u32, Share)> + '_ {
         let own = self.places.get(visit_id);
         let up = |item: &u32| Some(self.parents[*item as usize]).filter(|it| *it != NONE);
         let alone = std::iter::successors((own != NONE).then_some(own), up);

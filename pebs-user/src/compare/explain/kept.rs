@@ -1,22 +1,20 @@
 //! Typical items of a trace that kept the details of slow ones only.
 
-use super::sums::{ClassSums, Key, Summing, is_anywhere};
+use rustc_hash::FxHashMap;
+
+use super::sums::{ClassSums, Key, Summing};
 use crate::compare::blocks::Blocks;
 use crate::compare::classes::RankBy;
+use crate::compare::losses::LossVisits;
 use crate::compare::pool::Quantity;
-use crate::compare::report::LossVisits;
-use crate::compare::report::detail::States;
-use crate::compare::report::section::{WaitKind, WaitSum};
 use crate::compare::slots::Slots;
-use crate::compare::stats;
-use crate::compare::stats::{Stats, other_waits};
+use crate::compare::stats::{self, Stats, other_waits};
+use crate::compare::waits::{States, WaitKind, WaitSum, is_anywhere};
 use crate::store::reader::{ReadError, Trace};
 use crate::store::run::EventInfo;
 use crate::store::schema::visit_flag;
 use crate::store::view::Select as _;
 use crate::units::FunctionId;
-
-use rustc_hash::FxHashMap;
 
 /// Replaces the typical items of each probe by the items that were not kept: the sum over all visits
 /// less the kept ones.

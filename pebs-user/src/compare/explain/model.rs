@@ -6,12 +6,14 @@
 use serde::Serialize;
 
 use super::Unit;
-pub(crate) use super::item_model::{ItemAccount, ItemReport, Moment, MomentKind};
 use crate::compare::classes::RankBy;
 use crate::compare::counted::CountedRow;
-pub(crate) use crate::compare::report::model::Quantiles as Durations;
-use crate::compare::report::model::{FunctionName, OwnTimes};
+use crate::compare::names::FunctionName;
+use crate::compare::pool::OwnTimes;
 use crate::store::run::EventInfo;
+
+pub(crate) use super::item_model::{ItemAccount, ItemReport, Moment, MomentKind};
+pub(crate) use crate::compare::lengths::Quantiles as Durations;
 
 /// Version of the JSON keys; grows when one changes its meaning or goes away.
 pub(crate) const EXPLAIN_VERSION: u32 = 2;

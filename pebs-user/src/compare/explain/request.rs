@@ -3,8 +3,8 @@
 use serde::Serialize;
 use thiserror::Error;
 
-use crate::compare::classes::SlowBy;
-use crate::compare::report::{CPU_TIME_HINT, LossVisits};
+use crate::compare::classes::{CPU_TIME_HINT, SlowBy};
+use crate::compare::losses::LossVisits;
 use crate::failure::Hint;
 use crate::store::reader::ReadError;
 use crate::units::ProbeId;

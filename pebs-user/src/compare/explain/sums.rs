@@ -11,10 +11,8 @@ use crate::compare::batches::Share;
 use crate::compare::blocks::Blocks;
 use crate::compare::classes::{Class, RankBy};
 use crate::compare::pool::OwnError;
-use crate::compare::report::detail::States;
-use crate::compare::report::model::IDLE;
-use crate::compare::report::section::WaitKind;
 use crate::compare::rows;
+use crate::compare::waits::{IDLE, PREEMPTED, STOPPED, States, WaitKind, is_anywhere};
 use crate::store::reader::{ReadError, Trace};
 use crate::store::view::{Select as _, View as _, columns};
 use crate::units::{EventId, FunctionId};
@@ -29,21 +27,13 @@ columns! {
 /// Actor that is no thread: an interrupt.
 pub(super) const NO_THREAD: u32 = 0;
 
-/// State of a thread that was taken off the CPU while it could have run.
-pub(crate) const PREEMPTED: &str = "runnable";
-
 /// Kind of the time off the CPU in this state.
 pub(crate) fn kind_of_wait(state: &str) -> CauseKind {
     match state {
         PREEMPTED => CauseKind::Preempted,
-        "stopped" => CauseKind::Stopped,
+        STOPPED => CauseKind::Stopped,
         _ => CauseKind::Wait,
     }
-}
-
-/// Whether the place of such a wait is chance: the waits of all functions are one key then.
-pub(crate) fn is_anywhere(state: &str) -> bool {
-    kind_of_wait(state) != CauseKind::Wait
 }
 
 /// Key of a sum.
@@ -379,11 +369,7 @@ impl<'a> Summing<'a> {
     }
 
     /// Adds up the functions, as sampled by one event.
-    pub(crate) fn functions(
-        &mut self,
-        trace: &Trace,
-        event: EventId,
-    ) -> Result<(), ReadError> {
+    pub(crate) fn functions(&mut self, trace: &Trace, event: EventId) -> Result<(), ReadError> {
         rows::functions(trace, event, |seen| {
             let key = Key::Function(FunctionId(seen.function));
             self.add(seen.visit, key, seen.stands_for(), seen.samples.into());

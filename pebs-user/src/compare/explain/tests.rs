@@ -12,9 +12,9 @@ use crate::compare::explain::model::{
 use crate::compare::explain::{
     ExplainError, ExplainOptions, ItemChoice, Timing, Unit, explain, explain_item,
 };
-use crate::compare::report;
-use crate::compare::report::model::{IDLE, OTHER_ITEMS};
-use crate::compare::report::{LossVisits, ReportOptions};
+use crate::compare::losses::LossVisits;
+use crate::compare::report::{self, ReportOptions};
+use crate::compare::waits::{IDLE, OTHER_ITEMS};
 use crate::failure::Hint as _;
 use crate::out;
 use crate::out::explain::text;

@@ -20,7 +20,7 @@ use super::contrast::Naming;
 use super::model::{Variance, VariancePart};
 use super::sums::{AllSums, Key};
 use crate::compare::blocks::{Blocks, Draw, Draws, interval};
-use crate::compare::report::MIN_SAMPLES;
+use crate::compare::pool::MIN_SAMPLES;
 
 /// Least share of a listed part.
 const LEAST_SHARE: f64 = 0.005;

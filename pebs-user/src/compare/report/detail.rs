@@ -4,9 +4,11 @@ use arrow_array::RecordBatch;
 use rustc_hash::FxHashMap;
 
 use super::classes::VisitClasses;
-use super::model::{FunctionName, VisitFunction};
-use super::section::{Section, SlowDraft, WaitKind, WaitSum};
+use super::model::VisitFunction;
+use super::section::{Section, SlowDraft};
+use crate::compare::names::FunctionName;
 use crate::compare::slots::Slots;
+use crate::compare::waits::{States, WaitKind, WaitSum};
 use crate::store::reader::ReadError;
 use crate::store::view::{Select as _, View as _, columns};
 use crate::units::{EventId, FunctionId};
@@ -21,30 +23,6 @@ columns! {
 columns! {
     /// Columns of `waits` that are needed.
     pub(super) struct WaitColumns of waits { visit_id, begin_ns, end_ns, function_id, state }
-}
-
-/// Names of the states, in order of first occurrence.
-#[derive(Debug, Default)]
-pub(crate) struct States(Vec<String>);
-
-impl States {
-    pub(crate) fn index(&mut self, state: &str) -> usize {
-        let found = self.0.iter().position(|known| known == state);
-        found.unwrap_or_else(|| {
-            self.0.push(state.to_owned());
-            self.0.len() - 1
-        })
-    }
-
-    /// Whether it was met.
-    pub(crate) fn contains(&self, state: &str) -> bool {
-        self.0.iter().any(|known| known == state)
-    }
-
-    /// Name of a state.
-    pub(crate) fn name(&self, index: usize) -> &str {
-        &self.0[index]
-    }
 }
 
 /// The slowest visits of all probes, by number.

@@ -10,13 +10,13 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use super::classes::VisitClasses;
-use super::detail::States;
-use super::model::FunctionName;
 use super::section::{Runs, Section};
-use super::{MIN_SAMPLES, ReportError, ReportOptions, check_probe, first_pass, gather};
+use super::{ReportError, ReportOptions, check_probe, first_pass, gather};
 use crate::compare::classes::Class;
-use crate::compare::names::Names;
+use crate::compare::names::{FunctionName, Names};
+use crate::compare::pool::MIN_SAMPLES;
 use crate::compare::slots::Slots;
+use crate::compare::waits::States;
 use crate::estimate::sketch::Sketch;
 use crate::store::reader::{ReadError, Trace};
 use crate::store::run::EventInfo;

@@ -8,14 +8,20 @@ use std::ops::Deref;
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 
-use super::section::flag_names;
+use crate::compare::arguments::{NamedArg, SharedArg};
 use crate::compare::classes::RankBy;
+use crate::compare::explain::model::Group;
+use crate::compare::lengths::Quantiles;
+use crate::compare::losses::LossSum;
+use crate::compare::names::FunctionName;
+use crate::compare::pool::OwnTimes;
+use crate::compare::rows::flag_names;
+use crate::store::run::{EventInfo, RunInfo};
+use crate::store::schema::{InterferenceColumns, VisitRow, visit_flag};
+
 pub use crate::compare::counted::{CountedClass, CountedRow, CountedVisits, Excess};
 pub use crate::compare::counts::{Counts, TypicalCounts};
-use crate::compare::explain::model::Group;
 pub use crate::compare::interrupts_and_faults::InterferenceRow;
-use crate::store::run::{EventInfo, RunInfo};
-use crate::store::schema::{ArgValue, InterferenceColumns, VisitRow, visit_flag};
 
 /// Version of the JSON keys; grows when one changes its meaning or goes away.
 pub const REPORT_VERSION: u32 = 1;
@@ -112,17 +118,6 @@ pub struct BatchSum {
     pub share: Option<Quantiles>,
 }
 
-/// Mean time of pebs-trace's marks, samples and other records in a visit, ns.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct OwnTimes {
-    /// In all visits counted.
-    pub all_ns: f64,
-    /// In slow ones; null if there are none.
-    pub slow_ns: Option<f64>,
-    /// In typical ones; null if there are none.
-    pub typical_ns: Option<f64>,
-}
-
 /// Number of visits with a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct FlagCount {
@@ -130,20 +125,6 @@ pub struct FlagCount {
     pub flag: &'static str,
     /// Visits that have it, left out or not.
     pub visits: u64,
-}
-
-/// Quantiles of durations, exact: each is one of the durations.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Quantiles {
-    /// Median.
-    pub p50_ns: i64,
-    /// 90th percentile.
-    pub p90_ns: i64,
-    /// 99th percentile.
-    pub p99_ns: i64,
-    /// Longest.
-    pub max_ns: i64,
-    pub mean_ns: f64,
 }
 
 /// Items that went through stages: visits with the same id of several probes.
@@ -207,16 +188,6 @@ pub struct TimeSplit {
     pub elsewhere_ns: f64,
 }
 
-/// State of a row with the thread's time for other visits.
-pub const ELSEWHERE: &str = "elsewhere";
-
-/// State of a row with the thread's time for other items, where marks show when it turns to one (`--resume`):
-/// then [`IDLE`] is separate from it.
-pub const OTHER_ITEMS: &str = "other_items";
-
-/// State of a row with the time in which the thread slept between its turns to the item.
-pub const IDLE: &str = "idle";
-
 /// Time off the CPU in one state.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StateSum {
@@ -278,69 +249,6 @@ pub struct TypicalClass {
     /// Mean counts of their threads per visit.
     #[serde(flatten)]
     pub counts: TypicalCounts,
-}
-
-/// An argument that a group of visits has in common.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct SharedArg {
-    pub name: String,
-    /// The value, or the common prefix.
-    pub value: String,
-    /// Whether the whole value is common.
-    pub whole: bool,
-}
-
-/// A function as a report names it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct FunctionName {
-    /// Key in the `functions` table; null where a wait's function is unknown.
-    pub function_id: Option<u32>,
-    /// Demangled name; null if unknown.
-    pub name: Option<String>,
-    /// Its module; null if unknown.
-    pub module: Option<String>,
-    /// Kernel code.
-    pub kernel: bool,
-    /// Known to be inlined into its caller.
-    pub inlined: bool,
-    /// How the kernel was entered in which it ran; null: unknown, or no kernel code.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub kernel_entry: Option<String>,
-    /// System call in which it ran; null: none, or unknown.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub system_call: Option<String>,
-}
-
-impl FunctionName {
-    /// Whether it is known that the kernel ran it other than by a system call: in a page fault, or an interrupt.
-    pub(crate) const fn is_uncalled(&self) -> bool {
-        self.kernel_entry.is_some() && self.system_call.is_none()
-    }
-
-    /// Its module, for the kernel with how it was entered, without a function.
-    pub(crate) fn module_only(&self) -> Self {
-        Self {
-            module: self.module.clone(),
-            kernel: self.kernel,
-            kernel_entry: self.kernel_entry.clone(),
-            system_call: self.system_call.clone(),
-            ..Self::default()
-        }
-    }
-
-    /// The kernel, however it was entered.
-    pub(crate) fn without_entry(self) -> Self {
-        Self {
-            kernel_entry: None,
-            system_call: None,
-            ..self
-        }
-    }
-
-    /// Whether it stands for functions of a module or of the kernel.
-    pub(crate) const fn is_module(&self) -> bool {
-        self.function_id.is_none() && (self.module.is_some() || self.kernel)
-    }
 }
 
 /// Time on the CPU in a function, or off it.
@@ -494,24 +402,6 @@ fn row<S: Serializer>(row: &VisitRow, serializer: S) -> Result<S::Ok, S::Error> 
     map.end()
 }
 
-/// A named argument.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct NamedArg {
-    /// Its column.
-    pub name: String,
-    #[serde(serialize_with = "value")]
-    pub value: Option<ArgValue>,
-}
-
-fn value<S: Serializer>(value: &Option<ArgValue>, serializer: S) -> Result<S::Ok, S::Error> {
-    match value {
-        None => serializer.serialize_none(),
-        Some(ArgValue::U64(number)) => serializer.serialize_u64(*number),
-        Some(ArgValue::I64(number)) => serializer.serialize_i64(*number),
-        Some(ArgValue::Str(text)) => serializer.serialize_str(text),
-    }
-}
-
 /// A function within one visit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct VisitFunction {
@@ -535,16 +425,4 @@ pub struct VisitWait {
     pub ns: i64,
     /// Intervals.
     pub waits: u64,
-}
-
-/// Time ranges without full data for one reason.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct LossSum {
-    /// A reason of the ledger.
-    pub reason: String,
-    pub ranges: u64,
-    /// Their time in total.
-    pub ns: i64,
-    /// Records lost; null if one range doesn't know.
-    pub records: Option<u64>,
 }

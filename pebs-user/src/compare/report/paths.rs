@@ -1,24 +1,22 @@
 //! Time of functions by call path: `report --by path`.
 //!
-//! A row is a function with one call path, up to the function of the probe (`analysis/paths.rs`); paths with too few
+//! A row is a function with one call path, up to the function of the probe (`compare/paths.rs`); paths with too few
 //! samples are merged into one row of their function. Means over visits are pooled as those of functions are
 //! ([`crate::compare::pool`]), so that the rows of a function sum to its figure in `report`.
 
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use super::detail::States;
-use super::model::{Cell, FunctionName};
+use super::model::Cell;
 use super::rank::cell;
 use super::section::{ClassSums, Runs, Section};
-use super::{
-    MIN_SAMPLES, ReportError, ReportOptions, check_probe, first_pass, gather, quantity,
-    report_event,
-};
-use crate::compare::names::Names;
+use super::{ReportError, ReportOptions, check_probe, first_pass, gather};
+use crate::compare::event::{quantity, report_event};
+use crate::compare::names::{FunctionName, Names};
 use crate::compare::paths::{Paths, Weights};
-use crate::compare::pool::{Pooled, Quantity};
+use crate::compare::pool::{MIN_SAMPLES, Pooled, Quantity};
 use crate::compare::rows::samples;
+use crate::compare::waits::States;
 use crate::store::reader::Trace;
 use crate::store::run::EventInfo;
 use crate::store::schema::Table;

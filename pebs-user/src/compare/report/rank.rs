@@ -2,20 +2,19 @@
 
 use rustc_hash::FxHashMap;
 
-use super::MIN_SAMPLES;
-use super::detail::{Drafts, States};
+use super::detail::Drafts;
 use super::model::{
-    Cell, ELSEWHERE, FunctionName, Member, OTHER_ITEMS, OwnTimes, ProbeReport, Row, SlowClass,
-    SlowVisit, StateSum, TimeSplit, TypicalClass, TypicalRule, VisitWait,
+    Cell, Member, ProbeReport, Row, SlowClass, SlowVisit, StateSum, TimeSplit, TypicalClass,
+    TypicalRule, VisitWait,
 };
-use super::section::{ClassSums, Section, SlowDraft, WaitKind, WaitSum};
+use super::section::{ClassSums, Section, SlowDraft};
 use crate::compare::classes::{RankBy, SlowBy, never_ended};
 use crate::compare::condensed::Condensed;
-use crate::compare::explain::sums::is_anywhere;
-use crate::compare::names::Names;
-use crate::compare::pool::{Pooled, PooledFunction, Quantity};
+use crate::compare::names::{FunctionName, Names};
+use crate::compare::pool::{MIN_SAMPLES, OwnTimes, Pooled, PooledFunction, Quantity};
 use crate::compare::slots::Slots;
 use crate::compare::stats::{Stats, other_waits};
+use crate::compare::waits::{ELSEWHERE, OTHER_ITEMS, States, WaitKind, WaitSum, is_anywhere};
 use crate::store::run::RunInfo;
 use crate::units::FunctionId;
 

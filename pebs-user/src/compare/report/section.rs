@@ -7,17 +7,18 @@ use rustc_hash::FxHashMap;
 
 use super::ReportOptions;
 use super::classes::{VisitClass, VisitClasses};
-use super::model::{NamedArg, SlowVisit, VisitFunction};
+use super::model::{SlowVisit, VisitFunction};
 use super::tally::Tally;
 use super::top::Top;
+use crate::compare::arguments::{NamedArg, SharedArgs};
 use crate::compare::classes::{Class, Classes, Rank, RankBy, Ranker, Standing, Took, apart_on_cpu};
 use crate::compare::counted::CountedSums;
 use crate::compare::counts::{CountColumns, CountSums, Counts};
 use crate::compare::interrupts_and_faults::{InterferenceRow, InterferenceSums};
 use crate::compare::pool::{OwnError, Pool};
-use crate::compare::shared::SharedArgs;
 use crate::compare::slots::Slots;
 use crate::compare::stats::Stats;
+use crate::compare::waits::{WaitKind, WaitSum};
 use crate::store::args::{ArgRef, ArgView};
 use crate::store::reader::{ReadError, Scan, Trace};
 use crate::store::run::RunInfo;
@@ -45,29 +46,6 @@ pub(super) struct ClassSums {
     pub counts: CountSums,
     /// Their interrupts, softirqs and page faults.
     pub interference: InterferenceSums,
-}
-
-/// Waits that are counted together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct WaitKind {
-    /// Index into [`super::detail::States`].
-    pub state: usize,
-    /// Function in which the thread blocked.
-    pub function: Option<FunctionId>,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct WaitSum {
-    pub ns: i64,
-    pub waits: u64,
-}
-
-impl WaitSum {
-    /// Adds a wait.
-    pub(crate) fn add(&mut self, ns: i64) {
-        self.ns += ns;
-        self.waits += 1;
-    }
 }
 
 /// Counts and interruptions of a visit's thread.
@@ -301,15 +279,6 @@ impl<'a> Visits<'a> {
             waits: FxHashMap::default(),
         }
     }
-}
-
-/// Names of the flags set.
-pub(crate) fn flag_names(flags: u32) -> Vec<&'static str> {
-    let names = visit_flag::NAMES.into_iter().enumerate();
-    names
-        .filter(|(bit, _)| flags >> bit & 1 == 1)
-        .map(|(_, name)| name)
-        .collect()
 }
 
 /// Second pass.

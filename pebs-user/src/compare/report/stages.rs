@@ -76,7 +76,7 @@ pub(super) fn read(trace: &Trace, options: &ReportOptions) -> Result<Option<Stag
 
 #[cfg(test)]
 mod tests {
-    use crate::compare::report::model::Quantiles;
+    use crate::compare::lengths::Quantiles;
     use crate::compare::report::{ReportOptions, build};
     use crate::out::report::text;
     use crate::store::fixtures::{Did, Maker, VisitFixture, info};

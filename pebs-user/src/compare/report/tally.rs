@@ -2,10 +2,10 @@
 
 use arrow_array::RecordBatch;
 
-use super::LossVisits;
 use super::classes::IdSet;
 use super::model::FlagCount;
 use crate::compare::classes::{Rank, RankBy, Ranker, Ranks, Standing, Took};
+use crate::compare::losses::LossVisits;
 use crate::compare::slots::Slots;
 use crate::store::reader::ReadError;
 use crate::store::schema::visit_flag;

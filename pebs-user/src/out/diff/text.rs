@@ -1,14 +1,12 @@
 //! A comparison as text, for people.
 
-use crate::compare::counted;
 use crate::compare::diff::model::{Change, Diff, ProbeDiff, RowDiff};
-use crate::compare::report::model::FunctionName;
+use crate::compare::names::FunctionName;
 use crate::out::explain::text::{KindWords, kind_words};
 use crate::out::report::text::{LEAST_NAME, NAME_WIDTH, SPEC_WIDTH, name_within, wait};
-use crate::present::brief;
 use crate::present::human::{count, percent, plural, safe, time};
 use crate::present::table::{Cell, Column, Table};
-use crate::present::{Page, Tone, toned};
+use crate::present::{Page, Tone, brief, counted, toned};
 use crate::terminal::shown;
 
 /// Rows that changed beyond chance, and others, that are shown.

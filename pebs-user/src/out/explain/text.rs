@@ -8,23 +8,21 @@ mod kinds;
 mod tables;
 
 use crate::compare::batches::is_batched;
-use crate::compare::counted;
 use crate::compare::explain::Unit;
 use crate::compare::explain::contrast::PAGE_FAULTS;
-use crate::compare::explain::model::Durations;
 use crate::compare::explain::model::{
-    Cause, CauseKind, Explanation, Group, InterferenceRow, Label, LeftOut, ProbeExplanation, Slow,
-    Split, SplitTest, Typical, TypicalRule,
+    Cause, CauseKind, Durations, Explanation, Group, InterferenceRow, Label, LeftOut,
+    ProbeExplanation, Slow, Split, SplitTest, Typical, TypicalRule,
 };
-use crate::compare::report::model::{FunctionName, OTHER_ITEMS};
+use crate::compare::names::FunctionName;
+use crate::compare::waits::OTHER_ITEMS;
 use crate::out::report::text::{
     ARG_WIDTH, LEAST_NAME, LEAST_NAMED, NAME_WIDTH, NAMED, SPEC_WIDTH, but_for, heading, name,
     name_within, of_module, on_the_cpu, own_times, quantiles, slow_because, slow_because_of,
     time_shared, typed, wait,
 };
-use crate::present::brief;
 use crate::present::human::{UNKNOWN, count, percent, plural, safe, time};
-use crate::present::{Page, Tone, toned};
+use crate::present::{Page, Tone, brief, counted, toned};
 use crate::store::schema::kernel_entry;
 use crate::terminal::shown;
 

@@ -27,7 +27,7 @@ use std::io::Write;
 use clap::ValueEnum;
 
 use crate::compare::load::{Functions, Probes, Weight};
-use crate::compare::report::LossVisits;
+use crate::compare::losses::LossVisits;
 use crate::compare::select::error::ExportError;
 use crate::compare::select::{Account, Bound, Chosen, Request, Selection, choose};
 use crate::store::call_stacks::CallStacks;

@@ -1,7 +1,6 @@
 //! Every format of a small trace, against golden text: `BLESS=1 cargo test -p pebs-user export` rewrites
 //! it.
 
-use crate::failure::Hint as _;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::Read as _;
@@ -14,11 +13,11 @@ use prost::Message;
 
 use super::perfetto::proto;
 use super::{Format, export};
-use crate::compare::report::LossVisits;
+use crate::compare::losses::LossVisits;
 use crate::compare::select::Selection;
 use crate::compare::select::error::ExportError;
-use crate::compare::testing;
-use crate::compare::testing::small;
+use crate::compare::testing::{self, small};
+use crate::failure::Hint as _;
 use crate::store::fixtures::{self, Did, Maker};
 use crate::store::schema::Table;
 

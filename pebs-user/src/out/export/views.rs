@@ -11,7 +11,8 @@ use std::io::{self, Write};
 
 use super::Input;
 use crate::compare::classes::NetOnCpu;
-use crate::compare::report::{LossVisits, report_event};
+use crate::compare::event::report_event;
+use crate::compare::losses::LossVisits;
 use crate::compare::select::error::ExportError;
 use crate::store::run::CountedInfo;
 use crate::store::schema::visit_flag;

@@ -18,7 +18,8 @@ use std::io::{self, Write};
 use askama::Template;
 
 use crate::compare::classes::SlowBy;
-use crate::compare::report::{LossVisits, ReportOptions, build};
+use crate::compare::losses::LossVisits;
+use crate::compare::report::{ReportOptions, build};
 use crate::compare::select::error::ExportError;
 use crate::compare::select::{Account, Bound, Request, Selection, choose};
 use crate::out::report::text;

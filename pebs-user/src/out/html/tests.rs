@@ -5,7 +5,7 @@ use std::process::Command;
 use proptest::prelude::*;
 
 use super::{MOST_VISITS, write};
-use crate::compare::report::LossVisits;
+use crate::compare::losses::LossVisits;
 use crate::compare::select::error::ExportError;
 use crate::compare::select::{Request, Selection, choose};
 use crate::compare::testing::{HOSTILE, finish, maker, put_strange, small, strange};

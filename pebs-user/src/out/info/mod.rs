@@ -5,12 +5,10 @@ use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 
-use crate::compare::report;
-use crate::compare::report::model::LossSum;
-use crate::present::Page;
-use crate::present::account;
+use crate::compare::losses::{self, LossSum};
 use crate::present::human::{count, safe, time};
 use crate::present::table::{Column, Table as Rows};
+use crate::present::{Page, account};
 use crate::store::reader::{ReadError, Trace, TraceState};
 use crate::store::run::{HostInfo, ProbeInfo, RunInfo};
 use crate::store::schema::Table;
@@ -71,7 +69,7 @@ pub(crate) fn read(trace: &Trace) -> Result<Info, ReadError> {
             TraceState::Unfinished => "unfinished",
         },
         tables,
-        losses: report::losses(trace)?,
+        losses: losses::losses(trace)?,
         run: trace.info.clone(),
     })
 }

@@ -3,7 +3,8 @@
 //! The first line names the columns. Times are ns, unknown is empty, text is quoted where needed
 //! (RFC 4180, with `\n` line ends).
 
-use crate::compare::report::model::{Cell, FunctionName, Report, Row, SlowVisit};
+use crate::compare::names::FunctionName;
+use crate::compare::report::model::{Cell, Report, Row, SlowVisit};
 use crate::present::csv::Line;
 use crate::store::schema::{ArgValue, InterferenceColumns};
 

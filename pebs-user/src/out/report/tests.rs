@@ -3,15 +3,16 @@
 
 mod interrupts_and_faults;
 
-use crate::failure::Hint as _;
 use std::path::PathBuf;
 use std::{env, fs};
 
-use super::csv::CsvTable;
-use super::{csv, text};
+use super::csv::{self, CsvTable};
+use super::text;
 use crate::compare::explain::{ExplainOptions, explain};
+use crate::compare::losses::LossVisits;
 use crate::compare::report::model::{FlagCount, Report};
-use crate::compare::report::{LossVisits, ReportError, ReportOptions, build};
+use crate::compare::report::{ReportError, ReportOptions, build};
+use crate::failure::Hint as _;
 use crate::ledger::{Account, CpuLedger, Ledger, Reason};
 use crate::present::{human, json};
 use crate::store::fixtures::Did::{self, Ran, Waited};
@@ -200,7 +201,7 @@ fn report(make: fn() -> TestTrace, options: &ReportOptions) -> Report {
 
 fn golden(name: &str, got: &str) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .join("src/analysis/report/golden")
+        .join("src/out/report/golden")
         .join(name);
     if env::var("BLESS").as_deref() == Ok("1") {
         fs::write(&path, got).unwrap();

@@ -6,19 +6,18 @@
 pub(crate) mod lists;
 mod stages;
 
+use crate::compare::arguments::SharedArg;
 use crate::compare::classes::RankBy;
-use crate::compare::counted;
-use crate::compare::report::model::{
-    ELSEWHERE, FunctionName, IDLE, OTHER_ITEMS, OwnTimes, ProbeReport, Report, Row, SharedArg,
-    SlowClass,
-};
+use crate::compare::names::FunctionName;
+use crate::compare::pool::OwnTimes;
+use crate::compare::report::model::{ProbeReport, Report, Row, SlowClass};
+use crate::compare::waits::{ELSEWHERE, IDLE, OTHER_ITEMS};
 use crate::out::explain::text::on_cpu;
-use crate::present::brief;
 use crate::present::human::{
     UNKNOWN, columns, count, events, maybe_time, percent, plural, safe, time,
 };
 use crate::present::words::{self, Frame};
-use crate::present::{Page, Tone, account, toned};
+use crate::present::{Page, Tone, account, brief, counted, toned};
 use crate::store::run::VisitRule;
 use crate::store::schema::{ANONYMOUS_MODULE, kernel_entry, visit_flag};
 use crate::terminal::PIPE_WIDTH;

@@ -4,8 +4,10 @@ use rustc_hash::FxHashMap;
 
 use super::bars::Durations;
 use crate::compare::classes::{RankBy, Ranker, SlowBy, Standing, Took};
-use crate::compare::report::model::{FunctionName, ProbeReport, Row, SlowVisit};
-use crate::compare::report::{LossVisits, ReportError, ReportOptions, build};
+use crate::compare::losses::LossVisits;
+use crate::compare::names::FunctionName;
+use crate::compare::report::model::{ProbeReport, Row, SlowVisit};
+use crate::compare::report::{ReportError, ReportOptions, build};
 use crate::present::human::safe;
 use crate::store::reader::{ReadError, Trace};
 use crate::store::run::EventInfo;

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use super::data::Data;
 use crate::compare::classes::SlowBy;
-use crate::compare::report::{LossVisits, ReportError};
+use crate::compare::losses::LossVisits;
+use crate::compare::report::ReportError;
 use crate::store::reader::{Trace, TraceState};
 
 /// Least time between two readings: about the delay until recorded data can be read.

@@ -10,7 +10,7 @@ use ratatui::backend::TestBackend;
 use super::data::Data;
 use super::draw;
 use super::state::{Key, Page, Sort, State};
-use crate::compare::report::LossVisits;
+use crate::compare::losses::LossVisits;
 use crate::store::fixtures::Did::{Ran, Waited};
 use crate::store::fixtures::{Maker, TestTrace, VisitFixture, info};
 use crate::store::schema::visit_flag;

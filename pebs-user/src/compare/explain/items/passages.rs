@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 use super::{Items, NONE, Places};
 use crate::compare::explain::model::LeftOut;
 use crate::compare::explain::sums::Key;
-use crate::compare::report::LossVisits;
+use crate::compare::losses::LossVisits;
 use crate::compare::stages::{Completeness, Passages};
 use crate::store::reader::{ReadError, Trace};
 

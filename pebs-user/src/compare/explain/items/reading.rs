@@ -9,8 +9,7 @@ use crate::compare::batches::Batches;
 use crate::compare::classes::{NetOnCpu, RankBy, Ranks, Standing, Took};
 use crate::compare::counts::CountColumns;
 use crate::compare::explain::columns::ArgumentColumns;
-use crate::compare::explain::interrupts_and_faults;
-use crate::compare::explain::interrupts_and_faults::SLOWER_CLOCK;
+use crate::compare::explain::interrupts_and_faults::{self, SLOWER_CLOCK};
 use crate::compare::explain::{ExplainOptions, Unit};
 use crate::compare::frequencies::Frequencies;
 use crate::compare::pool::OwnError;
@@ -30,10 +29,7 @@ columns! {
 
 impl Items {
     /// Reads the visits of a trace.
-    pub(crate) fn read(
-        trace: &Trace,
-        options: &ExplainOptions,
-    ) -> Result<Self, ReadError> {
+    pub(crate) fn read(trace: &Trace, options: &ExplainOptions) -> Result<Self, ReadError> {
         let unit = options
             .unit
             .unwrap_or_else(|| unit_of(&trace.info, options));

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::{holds, sum};
+use super::{FUNCTIONS, holds, sum};
 use crate::compare::blocks::{Blocks, block_of};
 use crate::compare::explain::contrast::{Naming, gap, on_and_off};
 use crate::compare::explain::model::CauseKind;
@@ -10,13 +10,10 @@ use crate::compare::explain::sums::{AllSums, ClassSums, Key};
 use crate::compare::explain::variance::divide;
 use crate::compare::names::Names;
 use crate::compare::pool::OwnError;
-use crate::compare::report::detail::States;
-use crate::compare::report::section::WaitKind;
+use crate::compare::waits::{States, WaitKind};
 use crate::rng::SplitMix64;
 use crate::store::fixtures::{Maker, info};
 use crate::units::FunctionId;
-
-use super::FUNCTIONS;
 
 /// A class of items, each with samples of three functions and a wait, all known.
 fn class(items: &[([u16; 3], u32, u32)], first: u32) -> ClassSums {

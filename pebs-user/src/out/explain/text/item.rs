@@ -4,13 +4,12 @@ use super::tables::{blocked, called, interference, named, worth_rows};
 use super::{REASON_WIDTH, evidence, labels, range, reason, share, wait_path};
 use crate::compare::explain::model::{Gap, ItemReport, Moment, MomentKind, TypicalRule};
 use crate::compare::explain::stump::short;
-use crate::compare::explain::sums::PREEMPTED;
+use crate::compare::waits::PREEMPTED;
 use crate::out::report::text::lists::argument;
 use crate::out::report::text::{ARG_WIDTH, NAME_WIDTH, NO_MARKS, SPEC_WIDTH, name, wait};
-use crate::present::brief;
 use crate::present::human::{UNKNOWN, count, percent, plural, safe, time};
 use crate::present::table::{Cell, Column, Table};
-use crate::present::{Page, Tone, toned};
+use crate::present::{Page, Tone, brief, toned};
 use crate::store::schema::{is_own_flag, visit_flag};
 use crate::terminal::shown;
 

@@ -5,8 +5,8 @@ use crate::compare::explain::model::{
     CallPath, Cause, CountRow, Gap, Group, Grouped, InterferenceRow, OtherCauses, ProbeExplanation,
     Variance, WaitActor,
 };
-use crate::compare::explain::sums::PREEMPTED;
-use crate::compare::report::model::FunctionName;
+use crate::compare::names::FunctionName;
+use crate::compare::waits::PREEMPTED;
 use crate::out::report::text::{ARG_WIDTH, NAME_WIDTH};
 use crate::present::brief::file_name;
 use crate::present::callers::callers;

@@ -1,5 +1,6 @@
 use super::{csv, text};
-use crate::compare::report::{LossVisits, ReportOptions};
+use crate::compare::losses::LossVisits;
+use crate::compare::report::ReportOptions;
 use crate::compare::report::memory::*;
 use crate::present::json;
 use crate::store::fixtures::{Did, Maker, TestTrace, VisitFixture, info};

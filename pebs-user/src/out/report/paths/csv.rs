@@ -2,7 +2,7 @@
 //!
 //! The first line names the columns; unknown is empty. `path` is as in folded stacks: outermost first, `;` between.
 
-use crate::compare::report::model::FunctionName;
+use crate::compare::names::FunctionName;
 use crate::compare::report::paths::{PathReport, PathRow, PathSection};
 use crate::out::report::csv::{cell_columns, cells, function, header};
 use crate::present::csv::Line;

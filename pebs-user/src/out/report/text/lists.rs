@@ -1,13 +1,12 @@
 //! The lists of a text report: functions and slowest items.
 
 use super::{ARG_WIDTH, NAME_WIDTH, amount, name_within, on_the_cpu, part_of_spread, wait, what};
+use crate::compare::arguments::NamedArg;
 use crate::compare::counts::TypicalCounts;
-use crate::compare::explain::sums::PREEMPTED;
 use crate::compare::interrupts_and_faults::InterferenceRow;
-use crate::compare::report::model::{
-    Cell as Figures, ELSEWHERE, NamedArg, OTHER_ITEMS, ProbeReport, Row, SlowVisit, TypicalRule,
-};
-use crate::compare::report::{MIN_SAMPLES, MIN_VISIT_SAMPLES};
+use crate::compare::pool::{MIN_SAMPLES, MIN_VISIT_SAMPLES};
+use crate::compare::report::model::{Cell as Figures, ProbeReport, Row, SlowVisit, TypicalRule};
+use crate::compare::waits::{ELSEWHERE, OTHER_ITEMS, PREEMPTED};
 use crate::present::brief::file_name;
 use crate::present::human::{UNKNOWN, columns, count, percent, plural, safe, time};
 use crate::present::table::{Cell, Column, Table};

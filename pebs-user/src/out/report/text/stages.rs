@@ -1,11 +1,11 @@
 //! The part of a text report on items that go through stages.
 
 use super::{SPEC_WIDTH, quantiles};
-use crate::compare::report::model::{Quantiles, Stages};
-use crate::present::Page;
-use crate::present::brief;
+use crate::compare::lengths::Quantiles;
+use crate::compare::report::model::Stages;
 use crate::present::human::{UNKNOWN, count, percent, plural, time};
 use crate::present::table::{Column, Table};
+use crate::present::{Page, brief};
 
 /// Items, their latency, and a row for each stage and for the waiting before it.
 pub(super) fn write(out: &mut Page, it: &Stages) {

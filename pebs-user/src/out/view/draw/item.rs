@@ -3,14 +3,14 @@
 use ratatui::text::Line;
 
 use super::{bold, dim, list};
-use crate::compare::counted::beside;
 use crate::compare::counts::Counts;
+use crate::compare::pool::{MIN_SAMPLES, MIN_VISIT_SAMPLES};
 use crate::compare::report::model::{SlowVisit, TypicalClass, TypicalRule};
-use crate::compare::report::{MIN_SAMPLES, MIN_VISIT_SAMPLES};
 use crate::out::report::text::{name, noun, on_the_cpu};
 use crate::out::view::data::{Data, Group, Item, Part};
 use crate::out::view::state::State;
 use crate::present::brief;
+use crate::present::counted::beside;
 use crate::present::human::{UNKNOWN, count, events, maybe_time, percent, plural, safe, time};
 use crate::present::table::wrapped;
 use crate::store::schema::is_own_flag;

@@ -1,8 +1,37 @@
-//! Arguments that a group of visits shares.
+//! Named arguments of visits, and those that a group of visits shares.
 
-use crate::compare::report::model::SharedArg;
+use serde::{Serialize, Serializer};
+
 use crate::store::args::{ArgRef, ArgView};
 use crate::store::schema::{ArgColumn, ArgValue};
+
+/// A named argument.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct NamedArg {
+    /// Its column.
+    pub name: String,
+    #[serde(serialize_with = "value")]
+    pub value: Option<ArgValue>,
+}
+
+fn value<S: Serializer>(value: &Option<ArgValue>, serializer: S) -> Result<S::Ok, S::Error> {
+    match value {
+        None => serializer.serialize_none(),
+        Some(ArgValue::U64(number)) => serializer.serialize_u64(*number),
+        Some(ArgValue::I64(number)) => serializer.serialize_i64(*number),
+        Some(ArgValue::Str(text)) => serializer.serialize_str(text),
+    }
+}
+
+/// An argument that a group of visits has in common.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SharedArg {
+    pub name: String,
+    /// The value, or the common prefix.
+    pub value: String,
+    /// Whether the whole value is common.
+    pub whole: bool,
+}
 
 /// Common part of one argument's values so far.
 #[derive(Clone, Debug, PartialEq)]
@@ -107,11 +136,7 @@ impl SharedArgs {
 
     /// Arguments that these visits share and `others` do not all share. A single visit shares
     /// nothing.
-    pub(crate) fn apart_from(
-        &self,
-        others: &Self,
-        columns: &[ArgColumn],
-    ) -> Vec<SharedArg> {
+    pub(crate) fn apart_from(&self, others: &Self, columns: &[ArgColumn]) -> Vec<SharedArg> {
         if self.visits < 2 {
             return Vec::new();
         }
