@@ -48,7 +48,7 @@ use crate::compare::blocks::{MIN_ITEMS, REPLICATES};
 use crate::compare::event::report_event;
 use crate::compare::names::Names;
 use crate::compare::pool::{MIN_SAMPLES, OwnTimes};
-use crate::out::report::text::NO_SWITCHES;
+use crate::present::items::NO_SWITCHES;
 use crate::store::reader::{ReadError, Trace};
 use crate::store::run::{EventInfo, ResetChange, RunInfo};
 use crate::store::schema::visit_flag;

@@ -1,7 +1,7 @@
 //! Callers in one line.
 
 use crate::compare::names::FunctionName;
-use crate::out::report::text::name_within;
+use crate::present::functions::name_within;
 use crate::present::human::columns;
 
 /// Callers that are named; if there are more, the nearest ones and the outermost.

@@ -7,9 +7,12 @@
 pub(crate) mod account;
 pub(crate) mod brief;
 pub(crate) mod callers;
+pub(crate) mod causes;
 pub(crate) mod counted;
 pub(crate) mod csv;
+pub(crate) mod functions;
 pub(crate) mod human;
+pub(crate) mod items;
 pub(crate) mod json;
 pub(crate) mod table;
 pub(crate) mod words;

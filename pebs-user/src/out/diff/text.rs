@@ -2,8 +2,8 @@
 
 use crate::compare::diff::model::{Change, Diff, ProbeDiff, RowDiff};
 use crate::compare::names::FunctionName;
-use crate::out::explain::text::{KindWords, kind_words};
-use crate::out::report::text::{LEAST_NAME, NAME_WIDTH, SPEC_WIDTH, name_within, wait};
+use crate::present::causes::{KindWords, kind_words};
+use crate::present::functions::{LEAST_NAME, NAME_WIDTH, SPEC_WIDTH, name_within, wait};
 use crate::present::human::{count, percent, plural, safe, time};
 use crate::present::table::{Cell, Column, Table};
 use crate::present::{Page, Tone, brief, counted, toned};

@@ -8,36 +8,21 @@ mod stages;
 
 use crate::compare::arguments::SharedArg;
 use crate::compare::classes::RankBy;
-use crate::compare::names::FunctionName;
-use crate::compare::pool::OwnTimes;
 use crate::compare::report::model::{ProbeReport, Report, Row, SlowClass};
 use crate::compare::waits::{ELSEWHERE, IDLE, OTHER_ITEMS};
-use crate::out::explain::text::on_cpu;
-use crate::present::human::{
-    UNKNOWN, columns, count, events, maybe_time, percent, plural, safe, time,
+use crate::present::causes::on_cpu;
+use crate::present::functions::{
+    ARG_WIDTH, NAME_WIDTH, SPEC_WIDTH, name, name_within, of_module, wait,
 };
-use crate::present::words::{self, Frame};
+use crate::present::human::{UNKNOWN, count, percent, plural, safe, time};
+use crate::present::items::{
+    LEAST_NAMED, NAMED, NO_SWITCHES, but_for, heading, noun, on_the_cpu, own_times, quantiles,
+    slow_because, slow_because_of, time_shared, typed,
+};
 use crate::present::{Page, Tone, account, brief, counted, toned};
 use crate::store::run::VisitRule;
-use crate::store::schema::{ANONYMOUS_MODULE, kernel_entry, visit_flag};
+use crate::store::schema::visit_flag;
 use crate::terminal::PIPE_WIDTH;
-
-/// Characters of a SPEC, a function and an argument that are shown.
-pub(crate) const SPEC_WIDTH: usize = 100;
-/// Width below which no name is shortened.
-pub(crate) const LEAST_NAME: usize = 12;
-pub(crate) const NAME_WIDTH: usize = 48;
-pub(crate) const ARG_WIDTH: usize = 40;
-
-/// Shown once for items without marks, in place of a flag on each.
-pub(crate) const NO_MARKS: &str =
-    "begin and end lie between two samples, as items have no marks (sampled_bounds)";
-
-/// Largest number of causes in the line on where the time went.
-pub(crate) const NAMED: usize = 3;
-
-/// Least share of a cause there.
-pub(crate) const LEAST_NAMED: f64 = 0.02;
 
 /// Least part of the whole of time elsewhere.
 const LEAST_SHARE: f64 = 0.005;
@@ -110,15 +95,6 @@ fn section(out: &mut Page, report: &Report, probe: &ProbeReport) {
     lists::slowest(out, probe, noun);
 }
 
-/// Noun for what the rows count: items, unless these have several visits.
-pub(crate) fn noun(probe: &ProbeReport) -> &'static str {
-    if probe.batches.is_none() && probe.items == Some(probe.visits) {
-        "item"
-    } else {
-        "visit"
-    }
-}
-
 fn title(report: &Report, probe: &ProbeReport) -> String {
     let spec = probe.spec.as_deref().map_or_else(
         || format!("probe {} (not in trace.json)", probe.probe_id),
@@ -180,46 +156,6 @@ fn slow(probe: &ProbeReport, noun: &str) -> String {
     text + &lacking + &shared(&slow.shared)
 }
 
-/// What begins the sentence of the causes.
-pub(crate) const fn slow_because_of(by: RankBy) -> &'static str {
-    match by {
-        RankBy::Duration => "slow because:",
-        RankBy::CpuTime => "slow on the CPU because:",
-    }
-}
-
-/// Name of what ranks the items.
-pub(crate) const fn heading(by: RankBy) -> &'static str {
-    match by {
-        RankBy::Duration => "duration",
-        RankBy::CpuTime => "CPU time",
-    }
-}
-
-/// Said after a time that ranks items.
-pub(crate) const fn on_the_cpu(by: RankBy) -> &'static str {
-    match by {
-        RankBy::Duration => "",
-        RankBy::CpuTime => " on the CPU",
-    }
-}
-
-/// A rule as it is typed.
-pub(crate) fn typed(by: RankBy, rule: &str) -> String {
-    match by {
-        RankBy::Duration => rule.to_owned(),
-        RankBy::CpuTime => format!("cpu:{rule}"),
-    }
-}
-
-/// Words for the strays in the gap.
-pub(crate) fn but_for(between: u64) -> String {
-    match between {
-        0 => String::new(),
-        n => format!(" with {} in it", plural(n, "item")),
-    }
-}
-
 fn others(slow: &SlowClass) -> String {
     slow.others_up_to_ns
         .map_or_else(String::new, |ns| format!(" (at most {})", time(ns as f64)))
@@ -241,13 +177,6 @@ fn shared(args: &[SharedArg]) -> String {
         })
         .collect();
     format!("; all have {}", args.join(" "))
-}
-
-/// The causes named, and what their shares are of.
-pub(crate) fn slow_because(named: &str, longer_ns: f64, noun: &str) -> String {
-    let named = if named.is_empty() { UNKNOWN } else { named };
-    let longer = time(longer_ns);
-    format!("{named} (of the {longer} that a slow {noun} takes longer)")
 }
 
 /// The rows that are most of the slow items' additional time.
@@ -302,26 +231,6 @@ fn durations(probe: &ProbeReport) -> String {
     })
 }
 
-/// pebs-trace's own time.
-pub(crate) fn own_times(own: &OwnTimes, noun: &str) -> String {
-    let of = |name: &str, ns: Option<f64>| ns.map(|ns| format!("{name} {}", time(ns)));
-    let classes = [of("slow", own.slow_ns), of("typical", own.typical_ns)];
-    let classes: Vec<String> = classes.into_iter().flatten().collect();
-    let classes = match classes.is_empty() {
-        true => String::new(),
-        false => format!(" ({})", classes.join(", ")),
-    };
-    let article = if noun.starts_with(['a', 'e', 'i', 'o', 'u']) {
-        "an"
-    } else {
-        "a"
-    };
-    format!(
-        "pebs-trace's own marks and samples: {} {article} {noun}{classes}, left out of all times here",
-        time(own.all_ns)
-    )
-}
-
 /// The items of visits that serve several.
 fn batches(probe: &ProbeReport) -> String {
     let Some(it) = &probe.batches else {
@@ -342,20 +251,6 @@ fn batches(probe: &ProbeReport) -> String {
     }
     text
 }
-
-/// Median, 90th and 99th percentile, and the largest, in words.
-pub(crate) fn quantiles(ns: [i64; 4]) -> String {
-    let names = ["p50", "p90", "p99", "max"].into_iter().zip(ns);
-    let shown: Vec<String> = names
-        .map(|(name, ns)| format!("{name} {}", time(ns as f64)))
-        .collect();
-    shown.join("   ")
-}
-
-/// Note on times if it is unknown when threads ran. Intervals cover the chance of sampling, and samples are all on
-/// the CPU.
-pub(crate) const NO_SWITCHES: &str = "switches were not recorded: time off the CPU counts as \
-     the functions' own, and intervals do not cover it";
 
 /// Number of visits for which some time may be another's.
 fn of_shared_time(probe: &ProbeReport) -> u64 {
@@ -399,22 +294,6 @@ fn nested(report: &Report, probe: &ProbeReport, noun: &str) -> String {
         }
         _ => String::new(),
     }
-}
-
-/// Note on items that overlapped on a thread, with the option that separates them; empty if none did.
-pub(crate) fn time_shared(shared: u64, all: u64, noun: &str) -> String {
-    if shared == 0 {
-        return String::new();
-    }
-    let which = if shared == all {
-        format!("all {}", plural(all, noun))
-    } else {
-        format!("{} of {}", count(shared), plural(all, noun))
-    };
-    format!(
-        "{which} shared a thread with other open items, and no mark says whose time it was; \
-         add --resume 'BIN:FUNC(id=EXPR)', the function that continues an item"
-    )
 }
 
 fn time_split(probe: &ProbeReport) -> String {
@@ -500,146 +379,5 @@ fn reason(row: &Row) -> String {
             format!("in {}", what(row, NAME_WIDTH))
         }
         Some(_) => what(row, NAME_WIDTH + 24),
-    }
-}
-
-/// The reason and place of a wait in this state, by the call stack if known, within this many columns.
-pub(crate) fn wait(
-    state: &str,
-    function: &FunctionName,
-    path: &[FunctionName],
-    width: usize,
-) -> String {
-    let stack = if path.is_empty() {
-        std::slice::from_ref(function)
-    } else {
-        path
-    };
-    let frames: Vec<Frame<'_>> = stack
-        .iter()
-        .map(|it| Frame {
-            name: it.name.as_deref(),
-            module: it.module.as_deref(),
-            is_kernel: it.kernel,
-        })
-        .collect();
-    match state {
-        ELSEWHERE => return "other items of the thread, or idle".to_owned(),
-        OTHER_ITEMS => return "other items of the thread".to_owned(),
-        IDLE => return "idle between its turns".to_owned(),
-        _ => {}
-    }
-    let reason = words::wait(state, &frames);
-    let named = |at: usize| stack.get(at).filter(|it| **it != FunctionName::default());
-    let Some(place) = reason.place.and_then(named) else {
-        return reason.what.to_owned();
-    };
-    let left = width.saturating_sub(reason.what.len() + " in ".len());
-    match reason.caller.and_then(named) {
-        // Both where there is room for both.
-        Some(caller) if left >= 2 * LEAST_NAME => {
-            let place = name_within(place, left / 2);
-            let left = left.saturating_sub(columns(&place) + " <- ".len());
-            let caller = name_within(caller, left);
-            format!("{} in {place} <- {caller}", reason.what)
-        }
-        _ => format!("{} in {}", reason.what, name_within(place, left)),
-    }
-}
-
-pub(crate) fn name(function: &FunctionName) -> String {
-    name_within(function, NAME_WIDTH)
-}
-
-/// A function by name and attributes, within this many columns.
-pub(crate) fn name_within(function: &FunctionName, width: usize) -> String {
-    let with = |name: &str, remark: &str| {
-        let room = width.saturating_sub(remark.len()).max(LEAST_NAME);
-        format!("{}{remark}", brief::function(name, room))
-    };
-    match function {
-        FunctionName {
-            name: Some(name),
-            kernel: true,
-            system_call: Some(entry),
-            ..
-        }
-        | FunctionName {
-            name: Some(name),
-            kernel: true,
-            kernel_entry: Some(entry),
-            ..
-        } => with(name, &format!(" [kernel, {entry}]")),
-        FunctionName {
-            name: Some(name),
-            kernel: true,
-            ..
-        } => with(name, " [kernel]"),
-        FunctionName {
-            name: Some(name),
-            inlined: true,
-            ..
-        } => with(name, " (inlined)"),
-        FunctionName {
-            name: Some(name), ..
-        } => with(name, ""),
-        FunctionName {
-            module: Some(module),
-            ..
-        } if module == ANONYMOUS_MODULE => "code made at run time".to_owned(),
-        FunctionName {
-            module: Some(module),
-            ..
-        } => with(file_name(module), " (no symbol)"),
-        _ => "unknown function".to_owned(),
-    }
-}
-
-/// Functions of a module, or of the kernel.
-pub(crate) fn of_module(module: &FunctionName) -> String {
-    match name(module).strip_suffix(" (no symbol)") {
-        Some(_) if module.kernel => of_kernel(module),
-        Some(module) => format!("functions of {module}"),
-        None if module.module.as_deref() == Some(ANONYMOUS_MODULE) => name(module),
-        None => "code of no module".to_owned(),
-    }
-}
-
-/// Functions of the kernel, by how it was entered.
-fn of_kernel(functions: &FunctionName) -> String {
-    match (&functions.system_call, functions.kernel_entry.as_deref()) {
-        (Some(call), _) => format!("system call {call}"),
-        (None, Some(kernel_entry::BREAKPOINT)) => "breakpoints of another tool".to_owned(),
-        (None, Some(entry)) => safe(&format!("{entry}s"), NAME_WIDTH),
-        (None, None) => "functions of the kernel".to_owned(),
-    }
-}
-
-pub(crate) use crate::present::brief::file_name;
-
-pub(crate) fn amount(unit: &str, value: Option<f64>) -> String {
-    match value {
-        Some(value) if unit != "ns" => events(value),
-        value => maybe_time(value),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// What a function without a name is called.
-    #[test]
-    fn nameless() {
-        let of = |module: Option<&str>| {
-            name(&FunctionName {
-                function_id: Some(7),
-                module: module.map(str::to_owned),
-                ..FunctionName::default()
-            })
-        };
-        assert_eq!(of(Some("/usr/lib/libx.so.1")), "libx.so.1 (no symbol)");
-        assert_eq!(of(Some(ANONYMOUS_MODULE)), "code made at run time");
-        assert_eq!(of(None), "unknown function");
     }
 }

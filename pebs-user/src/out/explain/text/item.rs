@@ -1,13 +1,14 @@
 //! One item as text.
 
 use super::tables::{blocked, called, interference, named, worth_rows};
-use super::{REASON_WIDTH, evidence, labels, range, reason, share, wait_path};
+use super::{evidence, labels, wait_path};
 use crate::compare::explain::model::{Gap, ItemReport, Moment, MomentKind, TypicalRule};
 use crate::compare::explain::stump::short;
 use crate::compare::waits::PREEMPTED;
-use crate::out::report::text::lists::argument;
-use crate::out::report::text::{ARG_WIDTH, NAME_WIDTH, NO_MARKS, SPEC_WIDTH, name, wait};
+use crate::present::causes::{REASON_WIDTH, reason, share};
+use crate::present::functions::{ARG_WIDTH, NAME_WIDTH, SPEC_WIDTH, name, wait};
 use crate::present::human::{UNKNOWN, count, percent, plural, safe, time};
+use crate::present::items::{NO_MARKS, argument, range};
 use crate::present::table::{Cell, Column, Table};
 use crate::present::{Page, Tone, brief, toned};
 use crate::store::schema::{is_own_flag, visit_flag};

@@ -1,10 +1,12 @@
 //! Kinds of slow items, and what only they do.
 
-use super::{LEAST_NAMED, UNKNOWN, causes, chance, kind, range};
+use super::{LEAST_NAMED, UNKNOWN, chance};
 use crate::compare::explain::model::{Cause, Figures, Group, Kind, Only};
-use crate::out::report::text::NAME_WIDTH;
 use crate::present::Page;
+use crate::present::causes::{causes, kind};
+use crate::present::functions::NAME_WIDTH;
 use crate::present::human::{count, percent, plural, time};
+use crate::present::items::range;
 
 /// Causes named of a kind.
 const NAMED: usize = 2;

@@ -1,15 +1,16 @@
 //! The tables of an explanation.
 
-use super::{LEAST_NAMED, cause, evidence, kind, labels, reason, share, wait_path, what};
+use super::{LEAST_NAMED, evidence, labels, wait_path};
 use crate::compare::explain::model::{
     CallPath, Cause, CountRow, Gap, Group, Grouped, InterferenceRow, OtherCauses, ProbeExplanation,
     Variance, WaitActor,
 };
 use crate::compare::names::FunctionName;
 use crate::compare::waits::PREEMPTED;
-use crate::out::report::text::{ARG_WIDTH, NAME_WIDTH};
 use crate::present::brief::file_name;
 use crate::present::callers::callers;
+use crate::present::causes::{cause, kind, reason, share, what};
+use crate::present::functions::{ARG_WIDTH, NAME_WIDTH};
 use crate::present::human::{UNKNOWN, count, percent, plural, safe, time};
 use crate::present::table::{Cell, Column, Table};
 use crate::present::{Page, Tone};
@@ -49,7 +50,10 @@ pub(super) fn causes(out: &mut Page, group: &Group, gap: &Gap, noun: &str) {
             let indented = member.clone();
             table.row([
                 Cell::fitted(move |width| {
-                    format!("  {}", super::member(&indented, width.saturating_sub(2)))
+                    format!(
+                        "  {}",
+                        crate::present::causes::member(&indented, width.saturating_sub(2))
+                    )
                 }),
                 share(member.figures.share).into(),
                 ends(member.figures.share_low, member.figures.share_high).into(),

@@ -5,9 +5,8 @@ use std::fmt::Write;
 use crate::compare::report::memory::{
     AccessCell, AccessRow, AccessSection, EventAccesses, MemoryReport,
 };
-use crate::out::report::text::{NAME_WIDTH, SPEC_WIDTH, name_within};
-use crate::present::brief;
-use crate::present::brief::file_name;
+use crate::present::brief::{self, file_name};
+use crate::present::functions::{NAME_WIDTH, SPEC_WIDTH, name_within};
 use crate::present::human::{UNKNOWN, count, events, plural, safe};
 use crate::present::table::{Cell, Column, Table};
 use crate::present::{Page, Tone};

@@ -2,11 +2,11 @@
 
 use crate::compare::report::model::Cell as Figures;
 use crate::compare::report::paths::{PathReport, PathRow, PathSection};
-use crate::out::report::text::{NAME_WIDTH, SPEC_WIDTH, amount, name_within};
-use crate::present::brief;
-use crate::present::brief::file_name;
+use crate::present::brief::{self, file_name};
 use crate::present::callers::callers;
+use crate::present::functions::{NAME_WIDTH, SPEC_WIDTH, name_within};
 use crate::present::human::{UNKNOWN, count, percent, plural, safe};
+use crate::present::items::amount;
 use crate::present::table::{Cell, Column, Table};
 use crate::present::{Page, Tone};
 use crate::terminal::PIPE_WIDTH;

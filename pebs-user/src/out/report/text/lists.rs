@@ -1,17 +1,18 @@
 //! The lists of a text report: functions and slowest items.
 
-use super::{ARG_WIDTH, NAME_WIDTH, amount, name_within, on_the_cpu, part_of_spread, wait, what};
-use crate::compare::arguments::NamedArg;
+use super::{part_of_spread, what};
 use crate::compare::counts::TypicalCounts;
 use crate::compare::interrupts_and_faults::InterferenceRow;
 use crate::compare::pool::{MIN_SAMPLES, MIN_VISIT_SAMPLES};
 use crate::compare::report::model::{Cell as Figures, ProbeReport, Row, SlowVisit, TypicalRule};
 use crate::compare::waits::{ELSEWHERE, OTHER_ITEMS, PREEMPTED};
 use crate::present::brief::file_name;
+use crate::present::functions::{NAME_WIDTH, name_within, wait};
 use crate::present::human::{UNKNOWN, columns, count, percent, plural, safe, time};
+use crate::present::items::{amount, argument, on_the_cpu};
 use crate::present::table::{Cell, Column, Table};
 use crate::present::{Page, Tone};
-use crate::store::schema::{ArgValue, is_own_flag};
+use crate::store::schema::is_own_flag;
 
 /// Functions and waits named for one visit.
 const VISIT_PARTS: usize = 3;
@@ -179,15 +180,6 @@ fn marks(visit: &SlowVisit, typical: &TypicalCounts, between: &[InterferenceRow]
         .chain(counts)
         .collect::<Vec<_>>()
         .join(" ")
-}
-
-pub(crate) fn argument(arg: &NamedArg) -> Option<String> {
-    let value = match arg.value.as_ref()? {
-        ArgValue::U64(number) => number.to_string(),
-        ArgValue::I64(number) => number.to_string(),
-        ArgValue::Str(text) => safe(text, ARG_WIDTH),
-    };
-    Some(format!("{}={value}", safe(&arg.name, ARG_WIDTH)))
 }
 
 /// The largest parts of a visit's time, on the CPU and off it: as many as fit.

@@ -1,9 +1,10 @@
 //! The part of a text report on items that go through stages.
 
-use super::{SPEC_WIDTH, quantiles};
 use crate::compare::lengths::Quantiles;
 use crate::compare::report::model::Stages;
+use crate::present::functions::SPEC_WIDTH;
 use crate::present::human::{UNKNOWN, count, percent, plural, time};
+use crate::present::items::quantiles;
 use crate::present::table::{Column, Table};
 use crate::present::{Page, brief};
 

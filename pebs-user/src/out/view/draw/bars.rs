@@ -6,9 +6,9 @@ use ratatui::text::Line;
 use ratatui::widgets::{Sparkline, SparklineBar};
 
 use super::{bold, dim, selected};
-use crate::out::report::text::{heading, noun};
 use crate::out::view::data::{Data, Item};
 use crate::present::human::time;
+use crate::present::items::{heading, noun};
 
 /// Lines that it takes, its legend included.
 pub(super) const LINES: u16 = 7;

@@ -6,12 +6,13 @@ use super::{bold, dim, list};
 use crate::compare::counts::Counts;
 use crate::compare::pool::{MIN_SAMPLES, MIN_VISIT_SAMPLES};
 use crate::compare::report::model::{SlowVisit, TypicalClass, TypicalRule};
-use crate::out::report::text::{name, noun, on_the_cpu};
 use crate::out::view::data::{Data, Group, Item, Part};
 use crate::out::view::state::State;
 use crate::present::brief;
 use crate::present::counted::beside;
+use crate::present::functions::name;
 use crate::present::human::{UNKNOWN, count, events, maybe_time, percent, plural, safe, time};
+use crate::present::items::{noun, on_the_cpu};
 use crate::present::table::wrapped;
 use crate::store::schema::is_own_flag;
 

@@ -5,11 +5,11 @@ use ratatui::text::Line;
 
 use super::{bold, dim, selected};
 use crate::compare::report::model::FlagCount;
-use crate::out::report::text::{NO_MARKS, noun};
 use crate::out::view::data::{Data, Group, Item};
 use crate::out::view::state::State;
 use crate::present::brief;
 use crate::present::human::{UNKNOWN, count, maybe_time, percent, plural, safe, time};
+use crate::present::items::{NO_MARKS, noun};
 use crate::store::schema::{is_own_flag, visit_flag};
 
 /// Width of a SPEC in the heading of the list.

@@ -1,0 +1,218 @@
+//! The causes of a gap: as a sentence, and each within a number of columns.
+
+use super::functions::{LEAST_NAME, NAME_WIDTH, name, name_within, of_module, wait};
+use super::human::{UNKNOWN, count, percent, plural, time};
+use super::items::{LEAST_NAMED, NAMED, but_for, range, slow_because};
+use super::{Tone, toned};
+use crate::compare::explain::contrast::PAGE_FAULTS;
+use crate::compare::explain::model::{Cause, CauseKind, Group, InterferenceRow};
+use crate::compare::names::FunctionName;
+use crate::compare::waits::OTHER_ITEMS;
+use crate::store::schema::kernel_entry;
+use crate::terminal::shown;
+
+/// Least share of the gap of interruptions named there.
+pub(crate) const LEAST_INTERFERED: f64 = 0.1;
+
+/// Width of the column with the reason of a wait, beside its place.
+pub(crate) const REASON_WIDTH: usize = 24;
+
+/// The items that are slow on the CPU and not as a whole, and why; empty if there are none.
+pub(crate) fn on_cpu(group: Option<&Group>, noun: &str, trace: &str) -> String {
+    let Some((group, slow)) = group.and_then(|it| Some((it, it.slow.as_ref()?))) else {
+        return String::new();
+    };
+    let others = slow.others_up_to_ns.map_or_else(String::new, |ns| {
+        format!(" (the others at most {})", time(ns as f64))
+    });
+    let but = but_for(slow.between);
+    let reasons = match cause(group, noun) {
+        reasons if reasons.is_empty() => String::new(),
+        reasons => format!(", {reasons}"),
+    };
+    format!(
+        "{} {}, {} of CPU time, set apart by a gap{but}{others}{reasons}; see: pebs-trace explain {} --slow cpu",
+        toned(Tone::Strong, "slow on the CPU:"),
+        plural(slow.items, noun),
+        range(slow.from_ns, slow.to_ns),
+        shown(trace)
+    )
+}
+
+/// The causes of most of the slow items' additional time.
+pub(crate) fn cause(group: &Group, noun: &str) -> String {
+    let Some(gap) = &group.gap else {
+        return group
+            .too_little
+            .as_ref()
+            .map_or_else(String::new, |why| format!("{UNKNOWN} ({why})"));
+    };
+    let large = |it: &&Cause| it.figures.share >= LEAST_NAMED;
+    let named: Vec<&Cause> = gap.causes.iter().filter(large).take(NAMED).collect();
+    let more_faults = more_faults(group);
+    let mut remark = interfered(&group.interference);
+    if let Some(more) = more_faults
+        && gap.kernel.share >= LEAST_INTERFERED
+        && !named.iter().any(|it| is_page_faults(it))
+    {
+        remark.push_str(&format!("; {} page faults more each", count(more)));
+    }
+    if let Some(why) = &group.too_little {
+        remark.push_str(&format!("; {why}"));
+    }
+    let named = causes(&named, more_faults);
+    slow_because(&named, gap.gap_ns, noun) + &remark
+}
+
+/// Page faults that a slow item has more than a typical one, if that is not by chance.
+pub(crate) fn more_faults(group: &Group) -> Option<u64> {
+    let faults = group.counts.iter().find(|it| it.count == PAGE_FAULTS)?;
+    let is_sure = faults.excess >= 1.0 && faults.excess_low.is_some_and(|low| low > 0.0);
+    is_sure.then(|| faults.excess.round() as u64)
+}
+
+pub(crate) fn is_page_faults(cause: &Cause) -> bool {
+    cause.kind == CauseKind::Module
+        && cause.function.kernel_entry.as_deref() == Some(kernel_entry::PAGE_FAULT)
+}
+
+/// Interrupts, page faults and the like that make up a good part of the gap.
+pub(crate) fn interfered(rows: &[InterferenceRow]) -> String {
+    let large = rows.iter().filter(|row| row.share >= LEAST_INTERFERED);
+    let parts = large.map(|row| {
+        let ends = ends(row.share_low, row.share_high);
+        format!("; {} {}{ends} within these", row.what, share(row.share))
+    });
+    parts.collect()
+}
+
+/// Causes and their shares as part of a sentence, with their member functions. `more_faults`: page faults that a slow
+/// item has more, if known.
+pub(crate) fn causes(causes: &[&Cause], more_faults: Option<u64>) -> String {
+    let mut out = String::new();
+    let mut separator = "";
+    for cause in causes {
+        let members = members(cause);
+        let is_list = cause.function.is_uncalled() && !members.is_empty();
+        let more = more_faults.filter(|_| is_page_faults(cause));
+        let more = more.map_or_else(String::new, |it| format!(" ({} more each)", count(it)));
+        let of = match (members.is_empty(), is_list) {
+            (true, _) => String::new(),
+            (_, true) => format!(": {members}"),
+            _ => format!(" ({members})"),
+        };
+        let share = share(cause.figures.share);
+        out.push_str(&format!("{separator}{} {share}{more}{of}", reason(cause)));
+        separator = if is_list { "; " } else { ", " };
+    }
+    out
+}
+
+/// The largest member functions of a cause, with their shares.
+pub(crate) fn members(cause: &Cause) -> String {
+    let large = |it: &&Cause| it.figures.share >= LEAST_NAMED;
+    let members = cause.functions.iter().filter(large).take(NAMED);
+    let members: Vec<String> = members
+        .map(|it| format!("{} {}", member(it, NAME_WIDTH), share(it.figures.share)))
+        .collect();
+    members.join(", ")
+}
+
+/// A member function of a cause; the cause names the module.
+pub(crate) fn member(cause: &Cause, width: usize) -> String {
+    let function = FunctionName {
+        kernel: false,
+        ..cause.function.clone()
+    };
+    name_within(&function, width)
+}
+
+/// The same as a part of a sentence.
+pub(crate) fn reason(cause: &Cause) -> String {
+    match cause.kind {
+        CauseKind::Function => format!("in {}", name(&cause.function)),
+        CauseKind::Module if cause.function.is_uncalled() => what(cause, NAME_WIDTH),
+        CauseKind::Module => format!("in {}", what(cause, NAME_WIDTH)),
+        CauseKind::Elsewhere => format!("in {}", what(cause, NAME_WIDTH)),
+        _ => what(cause, NAME_WIDTH + REASON_WIDTH),
+    }
+}
+
+/// A cause as text, within this many columns.
+pub(crate) fn what(cause: &Cause, width: usize) -> String {
+    let path = cause.blocked.as_ref().map_or(&[][..], |it| &it.functions);
+    kind(
+        cause.kind,
+        &cause.function,
+        (cause.state.as_deref(), path),
+        width,
+    )
+}
+
+/// Words for a kind of time.
+pub(crate) enum KindWords {
+    /// These words, for any function.
+    Whole(&'static str),
+    /// These words, then the function.
+    Before(&'static str),
+    /// Words from its function and the state.
+    Own,
+}
+
+/// Words for a kind of time, here and in `diff`.
+pub(crate) const fn kind_words(kind: CauseKind) -> KindWords {
+    match kind {
+        CauseKind::Preempted => KindWords::Whole("waited for a CPU"),
+        CauseKind::Stopped => KindWords::Whole("was stopped"),
+        CauseKind::Handover => KindWords::Before("waited for stage "),
+        CauseKind::Others => KindWords::Before("others of the batch in "),
+        CauseKind::Function | CauseKind::Module | CauseKind::Wait | CauseKind::Elsewhere => {
+            KindWords::Own
+        }
+    }
+}
+
+pub(crate) fn kind(
+    kind: CauseKind,
+    function: &FunctionName,
+    (state, path): (Option<&str>, &[FunctionName]),
+    width: usize,
+) -> String {
+    let with = |words: &str| {
+        let left = width.saturating_sub(words.len()).max(LEAST_NAME);
+        format!("{words}{}", name_within(function, left))
+    };
+    match kind_words(kind) {
+        KindWords::Whole(words) => return words.to_owned(),
+        KindWords::Before(words) => return with(words),
+        KindWords::Own => {}
+    }
+    match (kind, state) {
+        (CauseKind::Module, _) => of_module(function),
+        (CauseKind::Elsewhere, Some(OTHER_ITEMS)) => "other items of the thread".to_owned(),
+        (CauseKind::Elsewhere, _) => "other items of the thread, or idle".to_owned(),
+        (CauseKind::Wait, Some(state)) => wait(state, function, path, width),
+        _ => name_within(function, width),
+    }
+}
+
+/// A share in percent, with its sign if it is negative.
+pub(crate) fn share(share: f64) -> String {
+    match share {
+        share if share <= -0.001 => format!("-{}", percent(-share)),
+        // Less than a thousandth of the gap is shown as 0.
+        share => percent(share),
+    }
+}
+
+/// An interval of a share, in brackets; empty if unknown.
+pub(crate) fn ends(low: Option<f64>, high: Option<f64>) -> String {
+    match (low, high) {
+        // Adding 0 makes -0 one.
+        (Some(low), Some(high)) => {
+            let [low, high] = [low, high].map(|end| (end * 100.0).round() + 0.0);
+            format!(" ({low} .. {high} %)")
+        }
+        _ => String::new(),
+    }
+}

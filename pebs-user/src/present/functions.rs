@@ -1,0 +1,147 @@
+//! Functions, and waits in them, within a number of columns.
+
+use super::brief::{self, file_name};
+use super::human::{columns, safe};
+use super::words::{self, Frame};
+use crate::compare::names::FunctionName;
+use crate::compare::waits::{ELSEWHERE, IDLE, OTHER_ITEMS};
+use crate::store::schema::{ANONYMOUS_MODULE, kernel_entry};
+
+/// Characters of a SPEC, a function and an argument that are shown.
+pub(crate) const SPEC_WIDTH: usize = 100;
+/// Width below which no name is shortened.
+pub(crate) const LEAST_NAME: usize = 12;
+pub(crate) const NAME_WIDTH: usize = 48;
+pub(crate) const ARG_WIDTH: usize = 40;
+
+/// The reason and place of a wait in this state, by the call stack if known, within this many columns.
+pub(crate) fn wait(
+    state: &str,
+    function: &FunctionName,
+    path: &[FunctionName],
+    width: usize,
+) -> String {
+    let stack = if path.is_empty() {
+        std::slice::from_ref(function)
+    } else {
+        path
+    };
+    let frames: Vec<Frame<'_>> = stack
+        .iter()
+        .map(|it| Frame {
+            name: it.name.as_deref(),
+            module: it.module.as_deref(),
+            is_kernel: it.kernel,
+        })
+        .collect();
+    match state {
+        ELSEWHERE => return "other items of the thread, or idle".to_owned(),
+        OTHER_ITEMS => return "other items of the thread".to_owned(),
+        IDLE => return "idle between its turns".to_owned(),
+        _ => {}
+    }
+    let reason = words::wait(state, &frames);
+    let named = |at: usize| stack.get(at).filter(|it| **it != FunctionName::default());
+    let Some(place) = reason.place.and_then(named) else {
+        return reason.what.to_owned();
+    };
+    let left = width.saturating_sub(reason.what.len() + " in ".len());
+    match reason.caller.and_then(named) {
+        // Both where there is room for both.
+        Some(caller) if left >= 2 * LEAST_NAME => {
+            let place = name_within(place, left / 2);
+            let left = left.saturating_sub(columns(&place) + " <- ".len());
+            let caller = name_within(caller, left);
+            format!("{} in {place} <- {caller}", reason.what)
+        }
+        _ => format!("{} in {}", reason.what, name_within(place, left)),
+    }
+}
+
+pub(crate) fn name(function: &FunctionName) -> String {
+    name_within(function, NAME_WIDTH)
+}
+
+/// A function by name and attributes, within this many columns.
+pub(crate) fn name_within(function: &FunctionName, width: usize) -> String {
+    let with = |name: &str, remark: &str| {
+        let room = width.saturating_sub(remark.len()).max(LEAST_NAME);
+        format!("{}{remark}", brief::function(name, room))
+    };
+    match function {
+        FunctionName {
+            name: Some(name),
+            kernel: true,
+            system_call: Some(entry),
+            ..
+        }
+        | FunctionName {
+            name: Some(name),
+            kernel: true,
+            kernel_entry: Some(entry),
+            ..
+        } => with(name, &format!(" [kernel, {entry}]")),
+        FunctionName {
+            name: Some(name),
+            kernel: true,
+            ..
+        } => with(name, " [kernel]"),
+        FunctionName {
+            name: Some(name),
+            inlined: true,
+            ..
+        } => with(name, " (inlined)"),
+        FunctionName {
+            name: Some(name), ..
+        } => with(name, ""),
+        FunctionName {
+            module: Some(module),
+            ..
+        } if module == ANONYMOUS_MODULE => "code made at run time".to_owned(),
+        FunctionName {
+            module: Some(module),
+            ..
+        } => with(file_name(module), " (no symbol)"),
+        _ => "unknown function".to_owned(),
+    }
+}
+
+/// Functions of a module, or of the kernel.
+pub(crate) fn of_module(module: &FunctionName) -> String {
+    match name(module).strip_suffix(" (no symbol)") {
+        Some(_) if module.kernel => of_kernel(module),
+        Some(module) => format!("functions of {module}"),
+        None if module.module.as_deref() == Some(ANONYMOUS_MODULE) => name(module),
+        None => "code of no module".to_owned(),
+    }
+}
+
+/// Functions of the kernel, by how it was entered.
+fn of_kernel(functions: &FunctionName) -> String {
+    match (&functions.system_call, functions.kernel_entry.as_deref()) {
+        (Some(call), _) => format!("system call {call}"),
+        (None, Some(kernel_entry::BREAKPOINT)) => "breakpoints of another tool".to_owned(),
+        (None, Some(entry)) => safe(&format!("{entry}s"), NAME_WIDTH),
+        (None, None) => "functions of the kernel".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a function without a name is called.
+    #[test]
+    fn nameless() {
+        let of = |module: Option<&str>| {
+            name(&FunctionName {
+                function_id: Some(7),
+                module: module.map(str::to_owned),
+                ..FunctionName::default()
+            })
+        };
+        assert_eq!(of(Some("/usr/lib/libx.so.1")), "libx.so.1 (no symbol)");
+        assert_eq!(of(Some(ANONYMOUS_MODULE)), "code made at run time");
+        assert_eq!(of(None), "unknown function");
+    }
+}

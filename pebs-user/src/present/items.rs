@@ -1,0 +1,149 @@
+//! Phrases about slow items that several renderers say in the same words.
+
+use super::functions::ARG_WIDTH;
+use super::human::{UNKNOWN, count, events, maybe_time, plural, safe, time};
+use crate::compare::arguments::NamedArg;
+use crate::compare::classes::RankBy;
+use crate::compare::pool::OwnTimes;
+use crate::compare::report::model::ProbeReport;
+use crate::store::schema::ArgValue;
+
+/// Shown once for items without marks, in place of a flag on each.
+pub(crate) const NO_MARKS: &str =
+    "begin and end lie between two samples, as items have no marks (sampled_bounds)";
+
+/// Largest number of causes in the line on where the time went.
+pub(crate) const NAMED: usize = 3;
+
+/// Least share of a cause there.
+pub(crate) const LEAST_NAMED: f64 = 0.02;
+
+/// Note on times if it is unknown when threads ran. Intervals cover the chance of sampling, and samples are all on
+/// the CPU.
+pub(crate) const NO_SWITCHES: &str = "switches were not recorded: time off the CPU counts as \
+     the functions' own, and intervals do not cover it";
+
+/// Noun for what the rows count: items, unless these have several visits.
+pub(crate) fn noun(probe: &ProbeReport) -> &'static str {
+    if probe.batches.is_none() && probe.items == Some(probe.visits) {
+        "item"
+    } else {
+        "visit"
+    }
+}
+
+/// What begins the sentence of the causes.
+pub(crate) const fn slow_because_of(by: RankBy) -> &'static str {
+    match by {
+        RankBy::Duration => "slow because:",
+        RankBy::CpuTime => "slow on the CPU because:",
+    }
+}
+
+/// The causes named, and what their shares are of.
+pub(crate) fn slow_because(named: &str, longer_ns: f64, noun: &str) -> String {
+    let named = if named.is_empty() { UNKNOWN } else { named };
+    let longer = time(longer_ns);
+    format!("{named} (of the {longer} that a slow {noun} takes longer)")
+}
+
+/// Name of what ranks the items.
+pub(crate) const fn heading(by: RankBy) -> &'static str {
+    match by {
+        RankBy::Duration => "duration",
+        RankBy::CpuTime => "CPU time",
+    }
+}
+
+/// Said after a time that ranks items.
+pub(crate) const fn on_the_cpu(by: RankBy) -> &'static str {
+    match by {
+        RankBy::Duration => "",
+        RankBy::CpuTime => " on the CPU",
+    }
+}
+
+/// A rule as it is typed.
+pub(crate) fn typed(by: RankBy, rule: &str) -> String {
+    match by {
+        RankBy::Duration => rule.to_owned(),
+        RankBy::CpuTime => format!("cpu:{rule}"),
+    }
+}
+
+/// Words for the strays in the gap.
+pub(crate) fn but_for(between: u64) -> String {
+    match between {
+        0 => String::new(),
+        n => format!(" with {} in it", plural(n, "item")),
+    }
+}
+
+/// pebs-trace's own time.
+pub(crate) fn own_times(own: &OwnTimes, noun: &str) -> String {
+    let of = |name: &str, ns: Option<f64>| ns.map(|ns| format!("{name} {}", time(ns)));
+    let classes = [of("slow", own.slow_ns), of("typical", own.typical_ns)];
+    let classes: Vec<String> = classes.into_iter().flatten().collect();
+    let classes = match classes.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", classes.join(", ")),
+    };
+    let article = if noun.starts_with(['a', 'e', 'i', 'o', 'u']) {
+        "an"
+    } else {
+        "a"
+    };
+    format!(
+        "pebs-trace's own marks and samples: {} {article} {noun}{classes}, left out of all times here",
+        time(own.all_ns)
+    )
+}
+
+/// Median, 90th and 99th percentile, and the largest, in words.
+pub(crate) fn quantiles(ns: [i64; 4]) -> String {
+    let names = ["p50", "p90", "p99", "max"].into_iter().zip(ns);
+    let shown: Vec<String> = names
+        .map(|(name, ns)| format!("{name} {}", time(ns as f64)))
+        .collect();
+    shown.join("   ")
+}
+
+/// Note on items that overlapped on a thread, with the option that separates them; empty if none did.
+pub(crate) fn time_shared(shared: u64, all: u64, noun: &str) -> String {
+    if shared == 0 {
+        return String::new();
+    }
+    let which = if shared == all {
+        format!("all {}", plural(all, noun))
+    } else {
+        format!("{} of {}", count(shared), plural(all, noun))
+    };
+    format!(
+        "{which} shared a thread with other open items, and no mark says whose time it was; \
+         add --resume 'BIN:FUNC(id=EXPR)', the function that continues an item"
+    )
+}
+
+pub(crate) fn amount(unit: &str, value: Option<f64>) -> String {
+    match value {
+        Some(value) if unit != "ns" => events(value),
+        value => maybe_time(value),
+    }
+}
+
+pub(crate) fn argument(arg: &NamedArg) -> Option<String> {
+    let value = match arg.value.as_ref()? {
+        ArgValue::U64(number) => number.to_string(),
+        ArgValue::I64(number) => number.to_string(),
+        ArgValue::Str(text) => safe(text, ARG_WIDTH),
+    };
+    Some(format!("{}={value}", safe(&arg.name, ARG_WIDTH)))
+}
+
+pub(crate) fn range(from: i64, to: i64) -> String {
+    if from == to {
+        time(to as f64)
+    } else {
+        format!("{} .. {}", time(from as f64), time(to as f64))
+    }
+}
