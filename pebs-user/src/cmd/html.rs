@@ -7,8 +7,10 @@ use super::progress::Progress;
 use super::result_file::{OnTerminal, ResultFile};
 use crate::compare::classes::SlowBy;
 use crate::compare::losses::LossVisits;
+use crate::compare::report::{ReportOptions, build};
 use crate::failure::Result;
 use crate::out::html;
+use crate::out::report::text;
 use crate::store::reader::Trace;
 use crate::terminal::say;
 
@@ -56,8 +58,16 @@ pub fn run(args: &HtmlArgs) -> Result<ExitCode> {
     }
     let progress = Progress::new();
     trace.watch = progress.watch();
+    let options = ReportOptions {
+        losses,
+        ..ReportOptions::default()
+    };
     let written = args.result.write(OnTerminal::Refuse, |out| {
-        html::write(&trace, args.slow, losses, out)
+        let report = match build(&trace, &options) {
+            Ok(report) => text::render(&report),
+            Err(error) => format!("no report: {error}"),
+        };
+        html::write(&trace, args.slow, losses, report, out)
     });
     drop(progress);
     match written {

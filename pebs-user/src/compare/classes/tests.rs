@@ -38,7 +38,7 @@ fn number(value: &Value) -> Option<f64> {
 
 fn page(trace: &Trace) -> Value {
     let mut out = Vec::new();
-    crate::out::html::write(trace, None, LossVisits::LeaveOut, &mut out).unwrap();
+    crate::out::html::write(trace, None, LossVisits::LeaveOut, String::new(), &mut out).unwrap();
     let page = String::from_utf8(out).unwrap();
     let data = page.split("type=\"application/json\"").nth(1).unwrap();
     let data = &data[data.find('{').unwrap()..data.find("</script>").unwrap()];

@@ -14,7 +14,7 @@ use crate::compare::explain::model::{
     Typical, TypicalRule,
 };
 use crate::compare::names::FunctionName;
-use crate::present::causes::{cause, on_cpu};
+use crate::present::causes::{cause, ends, on_cpu, share};
 use crate::present::functions::{ARG_WIDTH, SPEC_WIDTH, name};
 use crate::present::human::{UNKNOWN, count, plural, safe, time};
 use crate::present::items::{

@@ -412,7 +412,8 @@ proptest! {
             let asked = (Selection::All, LossVisits::Include);
             let _ = export(&trace, *format, asked, &mut Vec::new());
         }
-        let _ = crate::out::html::write(&trace, None, LossVisits::Include, &mut Vec::new());
+        let nothing = String::new();
+        let _ = crate::out::html::write(&trace, None, LossVisits::Include, nothing, &mut Vec::new());
     }
 
     /// Any times and numbers within nine years, and references to missing rows.

@@ -46,7 +46,8 @@ struct View<'a> {
 
 /// Writes the page of a trace; returns one line on its contents.
 ///
-/// `slow` is the initial rule for slow items; `None`: that of the report.
+/// `slow` is the initial rule for slow items; `None`: that of the report. `report`: the report as text, which the page
+/// holds as it is.
 ///
 /// # Errors
 /// If the trace can't be read, has no visits, or `out` fails.
@@ -54,6 +55,7 @@ pub(crate) fn write(
     trace: &Trace,
     slow: Option<SlowBy>,
     losses: LossVisits,
+    report: String,
     out: &mut dyn Write,
 ) -> Result<String, ExportError> {
     let request = Request {
@@ -70,14 +72,6 @@ pub(crate) fn write(
     };
     let chosen = choose(trace, &request)?;
     let data = data::read(trace, &chosen, losses)?;
-    let options = ReportOptions {
-        losses,
-        ..ReportOptions::default()
-    };
-    let report = match build(trace, &options) {
-        Ok(report) => text::render(&report),
-        Err(error) => format!("no report: {error}"),
-    };
     let shows = shows(&chosen.account);
     let events: Vec<&str> = trace
         .info

@@ -6,9 +6,11 @@ use proptest::prelude::*;
 
 use super::{MOST_VISITS, write};
 use crate::compare::losses::LossVisits;
+use crate::compare::report::{ReportOptions, build};
 use crate::compare::select::error::ExportError;
 use crate::compare::select::{Request, Selection, choose};
 use crate::compare::testing::{HOSTILE, finish, maker, put_strange, small, strange};
+use crate::out::report::text;
 use crate::store::fixtures::Did::{Called, Ran, Waited};
 use crate::store::fixtures::stacks::{server, with_stacks};
 use crate::store::fixtures::{Maker, TestTrace, VisitFixture, info};
@@ -19,7 +21,9 @@ const BROWSERS: [&str; 2] = ["chromium-headless-shell", "chromium"];
 
 fn page(trace: &Trace) -> (String, String) {
     let mut out = Vec::new();
-    let shows = write(trace, None, LossVisits::LeaveOut, &mut out).unwrap();
+    let report = build(trace, &ReportOptions::default()).map(|it| text::render(&it));
+    let report = report.unwrap_or_default();
+    let shows = write(trace, None, LossVisits::LeaveOut, report, &mut out).unwrap();
     (String::from_utf8(out).unwrap(), shows)
 }
 
@@ -111,7 +115,14 @@ fn reduced() {
 #[test]
 fn empty() {
     let trace = finish(maker());
-    let error = write(&trace, None, LossVisits::LeaveOut, &mut Vec::new()).unwrap_err();
+    let error = write(
+        &trace,
+        None,
+        LossVisits::LeaveOut,
+        String::new(),
+        &mut Vec::new(),
+    )
+    .unwrap_err();
     assert!(
         error.to_string().starts_with("no visits in trace"),
         "{error}"
@@ -450,7 +461,14 @@ fn nobody_reads() {
         }
     }
     let trace = small();
-    let error = write(&trace, None, LossVisits::LeaveOut, &mut Closed).unwrap_err();
+    let error = write(
+        &trace,
+        None,
+        LossVisits::LeaveOut,
+        String::new(),
+        &mut Closed,
+    )
+    .unwrap_err();
     assert!(
         matches!(&error, ExportError::Write(error) if error.kind() == std::io::ErrorKind::BrokenPipe)
     );
