@@ -12,8 +12,7 @@ use pebs_mine::rank::Scale;
 use super::explain::Format;
 use super::result_file::{OnTerminal, ResultFile};
 use super::{print_page, print_result};
-use crate::compare::mine::of_trace;
-use crate::compare::mine::of_trace::TraceError;
+use crate::compare::mine::of_trace::{self, TraceError};
 use crate::compare::mine::{CleanWhen, MineOptions, Mined, Until, mine};
 use crate::failure::{Context as _, Failure, Result};
 use crate::out::mine::{page, text};
@@ -190,7 +189,11 @@ fn read(path: &Path, of: SeriesArg) -> Result<csv::Table> {
     if path.is_dir() {
         let trace = Trace::open(path).map_err(TraceError::from)?;
         return Ok(match of {
-            SeriesArg::Items => of_trace::read(&trace)?,
+            SeriesArg::Items => {
+                let (mut table, remarks) = of_trace::read(&trace)?;
+                table.notes.extend(remarks.iter().map(ToString::to_string));
+                table
+            }
             SeriesArg::Intervals => of_trace::intervals(&trace)?,
         });
     }

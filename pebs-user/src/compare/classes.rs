@@ -26,6 +26,7 @@ mod tests;
 use self::gap::Gap;
 use self::matching::{MATCHED, Stratum};
 use super::pool::Quantity;
+use super::remarks::NeverEnded;
 use crate::compare::event::quantity;
 use crate::compare::lengths::{Quantiles, quantile};
 use crate::compare::losses::LossVisits;
@@ -184,7 +185,7 @@ impl Standing {
 /// Message about a probe most of whose visits never ended; `None` if most did.
 ///
 /// The others are no sample of all: they are those that happened to end where they began.
-pub(crate) fn never_ended(spec: Option<&str>, visits: u64, open: u64) -> Option<String> {
+pub(crate) fn never_ended(spec: Option<&str>, visits: u64, open: u64) -> Option<NeverEnded> {
     if open == 0 || open * 2 <= visits {
         return None;
     }
@@ -192,17 +193,11 @@ pub(crate) fn never_ended(spec: Option<&str>, visits: u64, open: u64) -> Option<
     let by_thread = spec.is_some_and(|it| {
         matches!(it.end, End::At(_)) && it.begin.args.iter().all(|arg| arg.name != "id")
     });
-    let why = if by_thread {
-        "the end is on another thread, give it id="
-    } else {
-        "their end mark was never seen"
-    };
-    let count = crate::present::human::count;
-    Some(format!(
-        "{} of {} items never ended: {why}",
-        count(open),
-        count(visits)
-    ))
+    Some(NeverEnded {
+        open,
+        visits,
+        by_thread,
+    })
 }
 
 /// Limit above which items are slow.
@@ -544,12 +539,14 @@ mod unit {
     #[test]
     fn ends_elsewhere() {
         let reason = |spec, open| never_ended(Some(spec), 2_560, open);
-        assert_eq!(
-            reason("./app:start..done", 2_559).as_deref(),
-            Some("2,559 of 2,560 items never ended: the end is on another thread, give it id=")
-        );
+        let ended = |by_thread| NeverEnded {
+            open: 2_559,
+            visits: 2_560,
+            by_thread,
+        };
+        assert_eq!(reason("./app:start..done", 2_559), Some(ended(true)));
         assert_eq!(reason("./app:start..done", 12), None);
         let by_id = reason("./app:start(id=arg1)..done(id=arg1)", 2_559);
-        assert!(by_id.is_some_and(|it| it.ends_with("never seen")));
+        assert_eq!(by_id, Some(ended(false)));
     }
 }

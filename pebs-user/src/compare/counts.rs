@@ -9,12 +9,6 @@ columns! {
     pub(crate) struct CountColumns of visits { switches, migrations, page_faults }
 }
 
-/// Nouns of the counts, as in a report.
-const NOUNS: [&str; 3] = ["switch", "migration", "page fault"];
-
-/// Least ratio to the mean of typical visits for a count to be named.
-const STRIKING: f64 = 2.0;
-
 /// Counts of one visit; null where they were not recorded. In [`TypicalCounts`] their means.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts<T = u32> {
@@ -46,21 +40,6 @@ impl<T: Copy> Counts<T> {
             migrations,
             page_faults,
         }
-    }
-}
-
-impl Counts {
-    /// The counts that set this visit apart from typical ones, with their nouns.
-    ///
-    /// Switches are left out: waits are more informative.
-    pub(crate) fn striking(&self, typical: &TypicalCounts) -> Vec<(u64, &'static str)> {
-        let counts = self.values().into_iter().zip(typical.values()).zip(NOUNS);
-        let strikes = |((count, typical), noun): ((Option<u32>, Option<f64>), &'static str)| {
-            let count = count.filter(|&n| n > 0)?;
-            let usual = STRIKING * typical.unwrap_or(0.0);
-            (f64::from(count) > usual).then_some((u64::from(count), noun))
-        };
-        counts.skip(1).filter_map(strikes).collect()
     }
 }
 

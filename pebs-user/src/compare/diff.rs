@@ -36,7 +36,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use thiserror::Error;
 
 use self::figures::{Figure, Name, PERIODS, ProbeFigures, as_rare};
-use self::model::{Change, DIFF_VERSION, Diff, DurationDiff, ProbeDiff, RowDiff};
+use self::model::{Change, DIFF_VERSION, Diff, DurationDiff, Failed, Note, ProbeDiff, RowDiff};
 use super::classes::Class;
 use super::counted;
 use super::explain::contrast::Naming;
@@ -47,11 +47,10 @@ use super::explain::sums::Summing;
 use super::explain::{ExplainOptions, Timing, Unit};
 use crate::compare::chance::normal_quantile;
 use crate::compare::losses::LossVisits;
-use crate::compare::names::Names;
+use crate::compare::names::{Names, file_name};
 use crate::compare::pool::MIN_SAMPLES;
+use crate::compare::remarks::TooLittle;
 use crate::failure::Hint;
-use crate::present::brief::file_name;
-use crate::present::items::NO_SWITCHES;
 use crate::store::reader::{ReadError, Trace};
 use crate::store::run::{CountedInfo, RunInfo};
 use crate::store::view::{Select as _, View as _, columns};
@@ -181,15 +180,15 @@ pub(crate) fn diff(
             .iter()
             .any(|it| it.old.durations[0].error.is_none() || it.new.durations[0].error.is_none())
     {
-        notes.push("too few items for intervals: nothing can fail".to_owned());
+        notes.push(Note::TooFewItems);
     }
     for draft in &drafts {
-        for (it, when) in [(draft.old, "before"), (draft.new, "after")] {
+        for (it, is_after) in [(draft.old, false), (draft.new, true)] {
             if it.beats() {
-                notes.push(format!(
-                    "samples beat with the items of {} {when}: its functions have no intervals and cannot fail",
-                    it.spec
-                ));
+                notes.push(Note::Beats {
+                    spec: it.spec.clone(),
+                    is_after,
+                });
             }
         }
     }
@@ -230,7 +229,7 @@ fn function(spec: &str) -> &str {
 }
 
 /// Numbers of the probes that are the same in both.
-fn pairs(before: &RunInfo, after: &RunInfo, notes: &mut Vec<String>) -> Option<Vec<(u16, u16)>> {
+fn pairs(before: &RunInfo, after: &RunInfo, notes: &mut Vec<Note>) -> Option<Vec<(u16, u16)>> {
     let mut pairs = Vec::new();
     let mut left: Vec<_> = after.probes.iter().collect();
     for old in &before.probes {
@@ -238,22 +237,20 @@ fn pairs(before: &RunInfo, after: &RunInfo, notes: &mut Vec<String>) -> Option<V
         let alike = |it: &&_| function(probe_spec(it)) == function(&old.spec);
         let found = left.iter().position(same);
         let Some(at) = found.or_else(|| left.iter().position(alike)) else {
-            notes.push(format!("probe {} is in the trace before only", old.spec));
+            notes.push(Note::OnlyBefore {
+                spec: old.spec.clone(),
+            });
             continue;
         };
         let new = left.remove(at);
         if place(&new.spec) != place(&old.spec) {
-            notes.push(format!(
-                "probes differ: {} before, {} after",
-                old.spec, new.spec
-            ));
+            notes.push(Note::ProbesDiffer([old.spec.clone(), new.spec.clone()]));
         }
         pairs.push((old.id.0, new.id.0));
     }
-    notes.extend(
-        left.iter()
-            .map(|it| format!("probe {} is in the trace after only", it.spec)),
-    );
+    notes.extend(left.iter().map(|it| Note::OnlyAfter {
+        spec: it.spec.clone(),
+    }));
     (!pairs.is_empty()).then_some(pairs)
 }
 
@@ -277,38 +274,34 @@ fn probe_spec(probe: &crate::store::run::ProbeInfo) -> &str {
 }
 
 /// Notes differences between two runs beside the target.
-fn compare_runs(before: &RunInfo, after: &RunInfo, notes: &mut Vec<String>) {
+fn compare_runs(before: &RunInfo, after: &RunInfo, notes: &mut Vec<Note>) {
     let timing = (Timing::of(before).event, Timing::of(after).event);
     if let (Some(old), Some(new)) = timing {
         if old.name != new.name {
-            notes.push(format!(
-                "events differ: {} before, {} after; functions may be seen differently",
-                old.name, new.name
-            ));
+            notes.push(Note::EventsDiffer([old.name.clone(), new.name.clone()]));
         } else if old.reset != new.reset {
-            notes.push(format!(
-                "reset values differ: {} before, {} after; samples slow items down differently",
-                old.reset, new.reset
-            ));
+            notes.push(Note::ResetsDiffer([old.reset, new.reset]));
         }
     }
-    for (what, old, new) in [
-        ("hosts", &before.host.name, &after.host.name),
-        ("kernels", &before.host.kernel, &after.host.kernel),
-        ("CPUs", &before.host.cpu, &after.host.cpu),
-    ] {
+    let (old, new) = (&before.host, &after.host);
+    let hosts: [(fn([String; 2]) -> Note, _, _); 3] = [
+        (Note::HostsDiffer, &old.name, &new.name),
+        (Note::KernelsDiffer, &old.kernel, &new.kernel),
+        (Note::CpusDiffer, &old.cpu, &new.cpu),
+    ];
+    for (differ, old, new) in hosts {
         if old != new {
-            notes.push(format!("{what} differ: {old} before, {new} after"));
+            notes.push(differ([old.clone(), new.clone()]));
         }
     }
     if before.switches != after.switches {
-        notes.push("only one of the traces has switches: waits can't be compared".to_owned());
+        notes.push(Note::SwitchesDiffer);
     }
     if !(before.switches && after.switches) {
-        notes.push(NO_SWITCHES.to_owned());
+        notes.push(Note::NoSwitches);
     }
     if before.keep != after.keep {
-        notes.push("the traces kept the details of different items (--keep)".to_owned());
+        notes.push(Note::KeptDiffers);
     }
 }
 
@@ -602,18 +595,17 @@ impl Draft<'_> {
                 let before = (&old.counted.0, &old.counted.1[..]);
                 counted.change(events, before, &|it| judge.counted(it))
             },
-            too_little: (few < MIN_SAMPLES)
-                .then(|| format!("too few samples ({few}): record longer or lower --reset")),
+            too_little: (few < MIN_SAMPLES).then_some(TooLittle::FewSamples(few)),
         }
     }
 }
 
-/// Figures that fail, as text.
-fn failed(probe: &ProbeDiff) -> Vec<String> {
+/// Figures that fail.
+fn failed(probe: &ProbeDiff) -> Vec<Failed> {
     let durations = probe.durations.iter().filter(|it| it.change.fails);
     let rows = probe.rows.iter().filter(|it| it.change.fails);
     durations
-        .map(|it| crate::out::diff::text::figure_name(it.figure).to_owned())
-        .chain(rows.map(crate::out::diff::text::what))
+        .map(|it| Failed::Duration(it.figure))
+        .chain(rows.cloned().map(Failed::Row))
         .collect()
 }

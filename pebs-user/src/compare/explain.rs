@@ -48,7 +48,7 @@ use crate::compare::blocks::{MIN_ITEMS, REPLICATES};
 use crate::compare::event::report_event;
 use crate::compare::names::Names;
 use crate::compare::pool::{MIN_SAMPLES, OwnTimes};
-use crate::present::items::NO_SWITCHES;
+use crate::compare::remarks::{NoFunctionTimes, Note, TooLittle};
 use crate::store::reader::{ReadError, Trace};
 use crate::store::run::{EventInfo, ResetChange, RunInfo};
 use crate::store::schema::visit_flag;
@@ -368,15 +368,18 @@ fn read(trace: &Trace, options: &ExplainOptions) -> Result<Items, ExplainError> 
         let spec = it.specs.first().map(String::as_str);
         never_ended(spec, it.visits, it.left_out.open)
     });
+    let trace_name = || trace.dir.display().to_string();
+    if let (true, Some(ended)) = (visits > 0 && lost == 0, never) {
+        return Err(ExplainError::NeverEnded {
+            trace: trace_name(),
+            ended,
+        });
+    }
     let (reason, hint) = match (visits, lost) {
         (0, _) => (
             "it has no visits".to_owned(),
             "was the probed function called? 'pebs-trace report' shows what was recorded"
                 .to_owned(),
-        ),
-        (_, 0) if never.is_some() => (
-            never.unwrap_or_default(),
-            "give id= at both ends of the SPEC, and record again".to_owned(),
         ),
         (_, 0) => (
             format!("none of its {visits} visits ended"),
@@ -388,7 +391,7 @@ fn read(trace: &Trace, options: &ExplainOptions) -> Result<Items, ExplainError> 
         ),
     };
     Err(ExplainError::Nothing {
-        trace: trace.dir.display().to_string(),
+        trace: trace_name(),
         reason,
         hint,
     })
@@ -398,7 +401,7 @@ fn read(trace: &Trace, options: &ExplainOptions) -> Result<Items, ExplainError> 
 pub(crate) struct Timing<'a> {
     pub event: Option<&'a EventInfo>,
     /// Why it can't be used.
-    pub reason: Option<String>,
+    pub reason: Option<NoFunctionTimes>,
 }
 
 /// Beginnings of names of events that count about equally many each ns that a thread runs.
@@ -432,16 +435,11 @@ impl<'a> Timing<'a> {
                 || !sees_kernel_only(name) && STEADY.iter().any(|it| name.starts_with(it))
         };
         let reason = match event {
-            None => Some("no event was sampled".to_owned()),
-            Some(event) if !steady(event) => Some(format!(
-                "{} does not count {}: record a clock or cycles as well (--event)",
-                event.name,
-                if sees_kernel_only(&event.name) {
-                    "time in user space"
-                } else {
-                    "time"
-                }
-            )),
+            None => Some(NoFunctionTimes::NoEvent),
+            Some(event) if !steady(event) => Some(NoFunctionTimes::NotSteady {
+                event: event.name.clone(),
+                is_kernel_only: sees_kernel_only(&event.name),
+            }),
             Some(_) => None,
         };
         Self { event, reason }
@@ -479,24 +477,18 @@ fn names(trace: &Trace, sums: &[GroupSums]) -> Result<Names, ReadError> {
 }
 
 /// Why the call stacks of a run do not show the callers of functions.
-fn no_paths(info: &RunInfo) -> Option<String> {
+fn no_paths(info: &RunInfo) -> Option<Note> {
     let no_callers = info.call_graph.is_some() && info.keep.is_some();
-    no_callers.then(|| {
-        "call paths: - (--keep left only sums of the typical items, which slow ones would be compared with)".to_owned()
-    })
+    no_callers.then_some(Note::NoCallPaths)
 }
 
-fn notes(info: &RunInfo, items: &Items) -> Vec<String> {
-    let mut notes: Vec<String> = no_paths(info).into_iter().collect();
+fn notes(info: &RunInfo, items: &Items) -> Vec<Note> {
+    let mut notes: Vec<Note> = no_paths(info).into_iter().collect();
     if !info.switches {
-        notes.push(NO_SWITCHES.to_owned());
+        notes.push(Note::NoSwitches);
     }
     if items.unit == Unit::Item && items.probes.iter().any(|it| it.probe_ids.len() > 1) {
-        notes.push(
-            "all probes read ids, so they are stages: an item is all visits with its id, from a begin of the first \
-             probe to the next (--per visit takes each visit by itself)"
-                .to_owned(),
-        );
+        notes.push(Note::Stages);
     }
     notes
 }
@@ -540,7 +532,7 @@ impl Explaining<'_> {
         let too_little = slow
             .as_ref()
             .and_then(|slow| self.too_little(section, slow, typical.as_ref()));
-        let too_little = never_ended.or(too_little);
+        let too_little = never_ended.map(TooLittle::NeverEnded).or(too_little);
         let context = kinds::KindContext {
             items: self.items,
             section,
@@ -677,34 +669,24 @@ impl Explaining<'_> {
         section: &Section,
         slow: &Slow,
         typical: Option<&Typical>,
-    ) -> Option<String> {
+    ) -> Option<TooLittle> {
         if slow.without_details == slow.items {
             return Some(match &self.info.keep {
-                Some(keep) if keep.keep == "none" => {
-                    "no details of any item were kept (--keep none): record with --keep slow"
-                        .to_owned()
-                }
-                _ if self.all_shared(section) => {
-                    "their thread was shared with other open items: add --resume".to_owned()
-                }
-                _ => "no details of slow items are known".to_owned(),
+                Some(keep) if keep.keep == "none" => TooLittle::NothingKept,
+                _ if self.all_shared(section) => TooLittle::SharedThread,
+                _ => TooLittle::NoSlowDetails,
             });
         }
         if typical.is_none() {
-            return Some("no details of typical items are known".to_owned());
+            return Some(TooLittle::NoTypicalDetails);
         }
         if let Some(reason) = &self.timing.reason {
-            return Some(format!("functions: - ({reason})"));
+            return Some(TooLittle::NoFunctionTimes(reason.clone()));
         }
         if slow.samples < MIN_SAMPLES {
-            let n = slow.samples;
-            return Some(format!(
-                "too few samples ({n}): record longer or lower --reset"
-            ));
+            return Some(TooLittle::FewSamples(slow.samples));
         }
         let known = slow.items - slow.without_details;
-        (known < MIN_ITEMS as u64).then(|| {
-            format!("too few slow items ({known}) for intervals: record longer or lower --slow")
-        })
+        (known < MIN_ITEMS as u64).then_some(TooLittle::FewSlowItems(known))
     }
 }

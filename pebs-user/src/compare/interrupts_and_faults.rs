@@ -3,14 +3,7 @@
 
 use serde::Serialize;
 
-use crate::present::human::{UNKNOWN, count, plural, time};
 use crate::store::schema::{InterferenceColumns, MAJOR_FAULTS};
-
-/// Least ratio to the mean of typical visits for an interruption to be named.
-const STRIKING: f64 = 2.0;
-
-/// Least part of a visit's duration of an interruption that is named.
-const LEAST_PART: f64 = 0.01;
 
 impl InterferenceColumns {
     /// The same without pebs-trace's own time during page faults: its time on the thread's CPU, in proportion to the
@@ -23,34 +16,6 @@ impl InterferenceColumns {
         });
         self
     }
-
-    /// Interruptions in which this visit exceeds typical ones; `rows`: those of its probe.
-    pub(crate) fn striking(&self, duration_ns: i64, rows: &[InterferenceRow]) -> Vec<String> {
-        let strikes = |(value, what): (Option<i64>, &'static str)| {
-            let value = value.filter(|&it| it > 0)?;
-            let row = rows.iter().find(|row| row.what == what);
-            let usual = row.and_then(|row| row.typical).unwrap_or(0.0);
-            let is_large =
-                what == MAJOR_FAULTS || value as f64 >= LEAST_PART * duration_ns.max(0) as f64;
-            (is_large && value as f64 > STRIKING * usual).then(|| amount(what, value))
-        };
-        let values = self.values().into_iter().zip(Self::WORDS);
-        values.filter_map(strikes).collect()
-    }
-
-    /// All interruptions recorded for its probe, beside typical values; empty: not recorded.
-    pub(crate) fn beside(&self, rows: &[InterferenceRow]) -> String {
-        let values = self.values();
-        let texts = rows.iter().map(|row| {
-            let at = Self::WORDS.iter().position(|what| *what == row.what);
-            let own = match at.and_then(|at| values[at]) {
-                Some(value) => amount(row.what, value),
-                None => format!("{} {UNKNOWN}", row.what),
-            };
-            format!("{own} (typical {})", row.mean(row.typical))
-        });
-        texts.collect::<Vec<_>>().join(", ")
-    }
 }
 
 /// pebs-trace's own time in `ns` of a thread's time on the CPU, of which it took `own_ns` altogether.
@@ -62,14 +27,6 @@ pub(crate) fn own_during(ns: i64, oncpu_ns: i64, own_ns: i64) -> i64 {
     }
     let part = (ns as f64 / oncpu_ns as f64).clamp(0.0, 1.0);
     ((own_ns.max(0) as f64 * part) as i64).min(ns)
-}
-
-/// `interrupts 12.0 us`, `2 major faults`
-fn amount(what: &str, value: i64) -> String {
-    if what == MAJOR_FAULTS {
-        return plural(value.max(0).unsigned_abs(), "major fault");
-    }
-    format!("{what} {}", time(value as f64))
 }
 
 /// An interruption of visits, the mean of one visit.
@@ -85,20 +42,6 @@ pub struct InterferenceRow {
     pub slow: Option<f64>,
     /// Mean of typical visits.
     pub typical: Option<f64>,
-}
-
-impl InterferenceRow {
-    /// A mean as text.
-    pub(crate) fn mean(&self, value: Option<f64>) -> String {
-        match value {
-            None => UNKNOWN.to_owned(),
-            Some(value) if self.what == MAJOR_FAULTS && value >= 100.0 => {
-                count(value.round() as u64)
-            }
-            Some(value) if self.what == MAJOR_FAULTS => format!("{value:.2}"),
-            Some(ns) => time(ns),
-        }
-    }
 }
 
 /// Sums over visits.

@@ -3,9 +3,6 @@
 mod names;
 mod weight;
 
-pub(crate) use names::{Functions, Probes, base_name};
-pub(crate) use weight::Weight;
-
 use std::ops::Deref;
 
 use super::select::VisitSet;
@@ -17,6 +14,9 @@ use crate::store::schema::{
     visits, waits,
 };
 use crate::store::view::{Select as _, View as _, columns};
+
+pub(crate) use names::{Functions, Probes};
+pub(crate) use weight::Weight;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Visit {
@@ -104,8 +104,8 @@ pub(crate) struct Wait {
     pub state: String,
     /// Call stack at which the thread went to wait.
     pub stack: Option<u32>,
-    /// `woken by NAME (TID)` or `preempted by NAME (TID)`; `None` if that is not known.
-    pub by: Option<String>,
+    /// The thread that ended it; `None`: unknown.
+    pub by: Option<EndedBy>,
     /// Part of it in which the thread was runnable, ns; `None` if unknown.
     pub runnable_ns: Option<i64>,
 }
@@ -240,9 +240,12 @@ pub(crate) fn waits(
     for batch in waits::All::scan(trace)? {
         let batch = batch?;
         let columns = waits::All::of(&batch)?;
-        let by = |what, name: Option<&str>, tid: Option<u32>| {
-            let tid = tid.map(|tid| format!(" ({tid})"));
-            Some(format!("{what} by {}{}", name?, tid.unwrap_or_default()))
+        let by = |is_preemption, name: Option<&str>, tid| {
+            Some(EndedBy {
+                is_preemption,
+                name: name?.to_owned(),
+                tid,
+            })
         };
         let is_chosen = |row: &usize| set.contains(columns.visit_id[*row]);
         for row in (0..batch.num_rows()).filter(is_chosen) {
@@ -258,7 +261,7 @@ pub(crate) fn waits(
                 function: columns.function_id.get(row),
                 state: columns.state.get(row).to_owned(),
                 stack: columns.stack_id.get(row),
-                by: by("woken", woken.0, woken.1).or_else(|| by("preempted", taken.0, taken.1)),
+                by: by(false, woken.0, woken.1).or_else(|| by(true, taken.0, taken.1)),
                 runnable_ns: columns.runnable_ns.get(row),
             });
         }
@@ -274,4 +277,13 @@ pub(crate) fn losses(trace: &Trace, mut take: impl FnMut(i64, i64, &str)) -> Res
     losses::each(trace, |row| {
         take(row.begin_ns.0, row.end_ns.0, &row.reason);
     })
+}
+
+/// The thread that ended a wait.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct EndedBy {
+    /// Whether it took the CPU; else it woke the thread.
+    pub is_preemption: bool,
+    pub name: String,
+    pub tid: Option<u32>,
 }

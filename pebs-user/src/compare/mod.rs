@@ -20,6 +20,7 @@ pub mod mine;
 pub(crate) mod names;
 pub(crate) mod paths;
 pub(crate) mod pool;
+pub(crate) mod remarks;
 pub mod report;
 pub(crate) mod rows;
 pub(crate) mod select;
@@ -30,4 +31,5 @@ pub(crate) mod stages;
 pub(crate) mod stats;
 #[cfg(test)]
 pub(crate) mod testing;
+pub(crate) mod wait_reason;
 pub(crate) mod waits;

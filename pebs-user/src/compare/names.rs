@@ -7,6 +7,11 @@ use crate::store::reader::{ReadError, Trace};
 use crate::store::view::{Select as _, View as _, columns};
 use crate::units::FunctionId;
 
+/// The last part of a path.
+pub(crate) fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
 /// A function as a report names it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FunctionName {

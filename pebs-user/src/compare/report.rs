@@ -49,7 +49,7 @@ use crate::compare::stats::{self, Stats};
 use crate::compare::waits::{IDLE, States};
 use crate::failure::Hint;
 use crate::store::reader::{ReadError, Trace};
-use crate::store::view::{Select as _, View as _};
+use crate::store::view::Select as _;
 use crate::units::ProbeId;
 
 /// Options of a report.

@@ -16,7 +16,6 @@ use crate::compare::classes::{Class, Classes, RankBy, Ranker, Ranks, SlowBy, Sta
 use crate::compare::lengths::Quantiles;
 use crate::compare::losses::LossVisits;
 use crate::compare::select::error::ExportError;
-use crate::present::human;
 use crate::store::reader::{ReadError, Trace};
 use crate::store::schema::visit_flag;
 use crate::store::view::{Select as _, View as _, columns};
@@ -69,6 +68,19 @@ pub(crate) struct Request {
     pub open: bool,
     /// Capacity of the format; `None`: unlimited.
     pub bound: Option<Bound>,
+}
+
+/// Why no visit is slow.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum NoneSlow {
+    Rule(SlowBy),
+    /// By duration.
+    Shorter {
+        rule: SlowBy,
+        longest_ns: i64,
+    },
+    /// No duration is known.
+    NoDuration,
 }
 
 /// Numbers of visits that were chosen and left out.
@@ -213,13 +225,10 @@ fn refusal(
         return Some(ExportError::NoVisits { trace: dir() });
     }
     if account.loss > 0 || account.open > 0 {
-        let reason = format!(
-            "{} overlap a loss, of {} the end is unknown",
-            account.loss, account.open
-        );
         return Some(ExportError::Nothing {
             trace: dir(),
-            reason,
+            loss: account.loss,
+            open: account.open,
         });
     }
     Some(match request.selection {
@@ -231,12 +240,12 @@ fn refusal(
         Selection::Slow(rule) => ExportError::NoneSlow {
             trace: dir(),
             reason: match longest.first() {
-                Some(_) if rule.by == RankBy::CpuTime => format!("none is by {rule}"),
-                Some((ns, _)) => {
-                    let longest = human::time(*ns as f64);
-                    format!("none is by {rule}, the longest took {longest}")
-                }
-                None => "none has a known duration".to_owned(),
+                Some(_) if rule.by == RankBy::CpuTime => NoneSlow::Rule(rule),
+                Some((ns, _)) => NoneSlow::Shorter {
+                    rule,
+                    longest_ns: *ns,
+                },
+                None => NoneSlow::NoDuration,
             },
         },
         Selection::All => ExportError::NoVisits { trace: dir() },

@@ -1,6 +1,7 @@
 //! Shortens names of functions and of probes: the least distinctive parts are left out first.
 
 use super::human::{columns, shorten};
+use crate::compare::names::file_name;
 use crate::terminal::shown;
 
 /// Replaces a part left out between brackets.
@@ -43,11 +44,6 @@ pub(crate) fn spec(spec: &str, width: usize) -> String {
         None => places.to_owned(),
     };
     shorten(format!("{}:{places}", file_name(binary)), width)
-}
-
-/// The last part of a path.
-pub(crate) fn file_name(path: &str) -> &str {
-    path.rsplit('/').next().unwrap_or(path)
 }
 
 /// Position of a name's parameters, brackets included: they come last, except for suffixes of `const` functions and of

@@ -1,9 +1,9 @@
 //! Functions, and waits in them, within a number of columns.
 
-use super::brief::{self, file_name};
 use super::human::{columns, safe};
-use super::words::{self, Frame};
-use crate::compare::names::FunctionName;
+use super::{brief, words};
+use crate::compare::names::{FunctionName, file_name};
+use crate::compare::wait_reason::{self, Frame};
 use crate::compare::waits::{ELSEWHERE, IDLE, OTHER_ITEMS};
 use crate::store::schema::{ANONYMOUS_MODULE, kernel_entry};
 
@@ -40,21 +40,22 @@ pub(crate) fn wait(
         IDLE => return "idle between its turns".to_owned(),
         _ => {}
     }
-    let reason = words::wait(state, &frames);
+    let reason = wait_reason::reason(state, &frames);
+    let what = words::reason(reason.why);
     let named = |at: usize| stack.get(at).filter(|it| **it != FunctionName::default());
     let Some(place) = reason.place.and_then(named) else {
-        return reason.what.to_owned();
+        return what.to_owned();
     };
-    let left = width.saturating_sub(reason.what.len() + " in ".len());
+    let left = width.saturating_sub(what.len() + " in ".len());
     match reason.caller.and_then(named) {
         // Both where there is room for both.
         Some(caller) if left >= 2 * LEAST_NAME => {
             let place = name_within(place, left / 2);
             let left = left.saturating_sub(columns(&place) + " <- ".len());
             let caller = name_within(caller, left);
-            format!("{} in {place} <- {caller}", reason.what)
+            format!("{what} in {place} <- {caller}")
         }
-        _ => format!("{} in {}", reason.what, name_within(place, left)),
+        _ => format!("{what} in {}", name_within(place, left)),
     }
 }
 

@@ -14,6 +14,9 @@ pub(crate) mod functions;
 pub(crate) mod human;
 pub(crate) mod items;
 pub(crate) mod json;
+mod labels;
+pub(crate) mod remarks;
+pub(crate) mod striking;
 pub(crate) mod table;
 pub(crate) mod words;
 

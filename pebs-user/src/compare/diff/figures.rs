@@ -14,7 +14,7 @@ use crate::compare::explain::contrast::Naming;
 use crate::compare::explain::items::Items;
 use crate::compare::explain::model::CauseKind;
 use crate::compare::explain::sums::ClassSums;
-use crate::present::brief::file_name;
+use crate::compare::names::file_name;
 use crate::rng::SplitMix64;
 use crate::store::run::CountedInfo;
 

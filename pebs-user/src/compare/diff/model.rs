@@ -7,6 +7,7 @@ use serde::{Serialize, Serializer};
 
 use crate::compare::counted::{CountedClass, CountedRow, CountedVisits, Excess};
 use crate::compare::explain::model::CauseKind;
+use crate::compare::remarks::TooLittle;
 
 /// Version of the JSON keys; grows when one changes its meaning or goes away.
 pub(crate) const DIFF_VERSION: u32 = 1;
@@ -26,10 +27,10 @@ pub(crate) struct Diff {
     pub comparisons: u64,
     /// Probes that both traces have.
     pub probes: Vec<ProbeDiff>,
-    /// Figures that fail, in words.
-    pub failed: Vec<String>,
+    /// Figures that fail; in words.
+    pub failed: Vec<Failed>,
     /// Reasons why the traces are hard to compare, and remarks.
-    pub notes: Vec<String>,
+    pub notes: Vec<Note>,
 }
 
 /// A probe in two traces.
@@ -48,7 +49,7 @@ pub(crate) struct ProbeDiff {
     /// Functions and waits, the largest change first.
     pub rows: Vec<RowDiff>,
     /// Why there are no functions or waits; null if there are.
-    pub too_little: Option<String>,
+    pub too_little: Option<TooLittle>,
     /// Events that were counted in both, per item: `slow` is after, `typical` before. Their intervals are among
     /// the simultaneous ones.
     #[serde(
@@ -134,4 +135,41 @@ pub(crate) struct RowDiff {
     /// Samples before; waits if off the CPU.
     pub before_samples: u64,
     pub after_samples: u64,
+}
+
+/// A figure that fails.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Failed {
+    /// A figure of the durations, see [`DurationDiff::figure`].
+    Duration(&'static str),
+    Row(RowDiff),
+}
+
+/// Why two traces are hard to compare, or a remark. Pairs: before, after.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Note {
+    OnlyBefore {
+        spec: String,
+    },
+    OnlyAfter {
+        spec: String,
+    },
+    ProbesDiffer([String; 2]),
+    EventsDiffer([String; 2]),
+    ResetsDiffer([u64; 2]),
+    HostsDiffer([String; 2]),
+    KernelsDiffer([String; 2]),
+    CpusDiffer([String; 2]),
+    /// Only one of them has switches.
+    SwitchesDiffer,
+    NoSwitches,
+    /// They kept the details of different items.
+    KeptDiffers,
+    /// There are no intervals, so that nothing fails.
+    TooFewItems,
+    /// Samples beat with the items of a probe, in the trace after or before.
+    Beats {
+        spec: String,
+        is_after: bool,
+    },
 }

@@ -37,10 +37,9 @@ use super::stump::short;
 use super::sums::{ClassSums, GroupSums, Key, kind_of_wait};
 use crate::compare::blocks::{Blocks, Draw, Draws, interval};
 use crate::compare::classes::Class;
-use crate::compare::names::{FunctionName, Names};
+use crate::compare::names::{FunctionName, Names, file_name};
 use crate::compare::pool::MIN_SAMPLES;
 use crate::compare::waits::{IDLE, OTHER_ITEMS, States};
-use crate::present::brief::file_name;
 use crate::rng::SplitMix64;
 use crate::store::run::{ProbeInfo, SiteInfo};
 

@@ -20,6 +20,7 @@ use crate::compare::classes::Class;
 use crate::compare::counts::Counts;
 use crate::compare::names::{FunctionName, Names};
 use crate::compare::pool::MIN_SAMPLES;
+use crate::compare::remarks::{ItemTooLittle, Note};
 use crate::compare::rows::flag_names;
 use crate::compare::waits::States;
 use crate::store::args::{ArgRef, ArgView};
@@ -161,29 +162,29 @@ pub(super) fn report(
         notes: timing
             .reason
             .iter()
-            .map(|it| format!("functions: - ({it})"))
+            .map(|it| Note::NoFunctionTimes(it.clone()))
             .chain(no_paths(&trace.info))
             .collect(),
     })
 }
 
 /// Why the item can't be explained.
-fn too_little(item: &Item, gap: bool, typical: f64, timing: &Timing<'_>) -> Option<String> {
+fn too_little(item: &Item, gap: bool, typical: f64, timing: &Timing<'_>) -> Option<ItemTooLittle> {
     if item.flags & visit_flag::CONDENSED != 0 {
-        return Some("its details were not kept (--keep): nothing about it was slow".to_owned());
+        return Some(ItemTooLittle::NotKept);
     }
     if item.active_ns.is_none() {
-        return Some("its time on the CPU is unknown".to_owned());
+        return Some(ItemTooLittle::NoCpuTime);
     }
     if typical == 0.0 {
-        return Some("there are no typical items to compare it with".to_owned());
+        return Some(ItemTooLittle::NoTypical);
     }
     if !gap {
-        return Some("it took no longer than typical items".to_owned());
+        return Some(ItemTooLittle::NotLonger);
     }
     let n = item.samples;
     let few = timing.reason.is_none() && u64::from(n) < MIN_SAMPLES;
-    few.then(|| format!("too few samples ({n}): lower --reset"))
+    few.then_some(ItemTooLittle::FewSamples(n))
 }
 
 fn rank_of(items: &Items, member: u32) -> i64 {

@@ -6,6 +6,7 @@ use super::model::{Durations, Gap, InterferenceRow, Label, Typical};
 use crate::compare::arguments::NamedArg;
 use crate::compare::counts::Counts;
 use crate::compare::names::FunctionName;
+use crate::compare::remarks::{ItemTooLittle, Note};
 use crate::store::run::EventInfo;
 
 /// One item against its group.
@@ -53,7 +54,7 @@ pub(crate) struct ItemReport {
     /// Waits that are too short and too many to be listed, and their time.
     pub other_waits: (u64, i64),
     /// Remarks.
-    pub notes: Vec<String>,
+    pub notes: Vec<Note>,
 }
 
 /// Place of an item in its group.
@@ -74,7 +75,7 @@ pub(crate) struct ItemAccount {
     /// Causes of its additional time; null if unknown.
     pub gap: Option<Gap>,
     /// Why `gap` is null or incomplete.
-    pub too_little: Option<String>,
+    pub too_little: Option<ItemTooLittle>,
 }
 
 /// Kind of a moment of a time line.

@@ -10,6 +10,7 @@ use crate::compare::classes::RankBy;
 use crate::compare::counted::CountedRow;
 use crate::compare::names::FunctionName;
 use crate::compare::pool::OwnTimes;
+use crate::compare::remarks::{NoFunctionTimes, Note, TooLittle};
 use crate::store::run::EventInfo;
 
 pub(crate) use super::item_model::{ItemAccount, ItemReport, Moment, MomentKind};
@@ -34,7 +35,7 @@ pub(crate) struct Explanation {
     /// Whether the event is a clock; if not, time is divided in proportion to it.
     pub event_is_clock: bool,
     /// Why there is no time of functions; null if there is.
-    pub no_function_times: Option<String>,
+    pub no_function_times: Option<NoFunctionTimes>,
     /// Least number of samples for the time of a function.
     pub min_samples: u64,
     /// Least number of slow items for an interval.
@@ -44,7 +45,7 @@ pub(crate) struct Explanation {
     /// One section for each probe; one for all if items have visits of several.
     pub probes: Vec<ProbeExplanation>,
     /// Remarks that a reader of the numbers should see.
-    pub notes: Vec<String>,
+    pub notes: Vec<Note>,
 }
 
 /// Items of one probe.
@@ -176,7 +177,7 @@ pub(crate) struct Group {
     /// Functions and waits that only slow items have, the longest first.
     pub only_slow: Vec<Only>,
     /// Why `gap` is null or incomplete; null if it is complete.
-    pub too_little: Option<String>,
+    pub too_little: Option<TooLittle>,
     /// Counts of their threads.
     pub counts: Vec<CountRow>,
     /// Interrupts, softirqs and page faults of their threads: time that is part of the times in `gap`.

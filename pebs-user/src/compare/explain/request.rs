@@ -5,6 +5,7 @@ use thiserror::Error;
 
 use crate::compare::classes::{CPU_TIME_HINT, SlowBy};
 use crate::compare::losses::LossVisits;
+use crate::compare::remarks::NeverEnded;
 use crate::failure::Hint;
 use crate::store::reader::ReadError;
 use crate::units::ProbeId;
@@ -100,6 +101,9 @@ pub(crate) enum ExplainError {
         /// Advice to the user.
         hint: String,
     },
+    /// Most items never ended.
+    #[error("cannot explain trace {trace}: {ended}")]
+    NeverEnded { trace: String, ended: NeverEnded },
     /// Time on the CPU was asked for, and is unknown.
     #[error(
         "cannot set items of trace {trace} apart by time on the CPU: switches were not recorded"
@@ -132,6 +136,9 @@ impl Hint for ExplainError {
                 "leave --group-by out, or record without --keep to compare within groups"
                     .to_owned(),
             ),
+            Self::NeverEnded { .. } => {
+                Some("give id= at both ends of the SPEC, and record again".to_owned())
+            }
             Self::NoCpuTime { .. } => Some(CPU_TIME_HINT.to_owned()),
             Self::OneByCpuTime => Some(
                 "leave 'cpu' out of --slow: its time on the CPU and its functions are shown"

@@ -1,7 +1,8 @@
 //! How the runtimes of a trace name the code that they make at run time.
 
 use super::model::{Cause, Group};
-use crate::present::brief::file_name;
+use crate::compare::names::file_name;
+use crate::compare::remarks::{Note, Runtime};
 use crate::store::reader::{ReadError, Trace};
 use crate::store::schema::ANONYMOUS_MODULE;
 use crate::store::view::{Select as _, View as _, columns};
@@ -9,34 +10,17 @@ use crate::store::view::{Select as _, View as _, columns};
 /// Number of causes of which one without a name is worth a note.
 const FIRST: usize = 3;
 
-/// How a runtime's file name begins, and what makes the runtime name its code.
-///
-/// Source: the kernel's tools/perf/Documentation/jit-interface.txt, and the documentation of each runtime.
-const RUNTIMES: [(&str, &str); 9] = [
-    (
-        "libjvm.so",
-        "'jcmd PID Compiler.perfmap' while recording names Java's",
-    ),
-    ("libj9jit", "'java -Xjit:perfTool' names Java's"),
-    ("node", "'node --perf-basic-prof' names that of Node.js"),
-    (
-        "libnode.so",
-        "'node --perf-basic-prof' names that of Node.js",
-    ),
-    (
-        "libcoreclr.so",
-        "DOTNET_PerfMapEnabled=1 names that of .NET",
-    ),
-    ("python3", "PYTHONPERFSUPPORT=1 names Python's (from 3.12)"),
-    (
-        "libpython3",
-        "PYTHONPERFSUPPORT=1 names Python's (from 3.12)",
-    ),
-    ("php", "'php -d opcache.jit_debug=16' names that of PHP"),
-    (
-        "libpcre2-8.so",
-        "regular expressions that PCRE2 compiles have no names",
-    ),
+/// How a runtime's file name begins.
+const RUNTIMES: [(&str, Runtime); 9] = [
+    ("libjvm.so", Runtime::Jvm),
+    ("libj9jit", Runtime::OpenJ9),
+    ("node", Runtime::Node),
+    ("libnode.so", Runtime::Node),
+    ("libcoreclr.so", Runtime::DotNet),
+    ("python3", Runtime::Python),
+    ("libpython3", Runtime::Python),
+    ("php", Runtime::Php),
+    ("libpcre2-8.so", Runtime::Pcre),
 ];
 
 columns! {
@@ -47,7 +31,7 @@ columns! {
 pub(super) fn note<'a>(
     trace: &Trace,
     mut groups: impl Iterator<Item = &'a Group>,
-) -> Result<Option<String>, ReadError> {
+) -> Result<Option<Note>, ReadError> {
     let is_nameless = |it: &Cause| {
         it.function.name.is_none() && it.function.module.as_deref() == Some(ANONYMOUS_MODULE)
     };
@@ -70,44 +54,34 @@ pub(super) fn note<'a>(
             }
         }
     }
-    Ok(Some(words(found)))
+    Ok(Some(Note::Nameless(runtimes(found))))
 }
 
-/// The note if these runtimes were seen.
-fn words(found: [bool; RUNTIMES.len()]) -> String {
-    let mut how: Vec<&str> = Vec::new();
-    for (_, (_, text)) in found.iter().zip(RUNTIMES).filter(|(found, _)| **found) {
-        if !how.contains(&text) {
-            how.push(text);
+/// These runtimes, each once.
+fn runtimes(found: [bool; RUNTIMES.len()]) -> Vec<Runtime> {
+    let mut seen = Vec::new();
+    for (_, (_, runtime)) in found.iter().zip(RUNTIMES).filter(|(found, _)| **found) {
+        if !seen.contains(&runtime) {
+            seen.push(runtime);
         }
     }
-    if how.is_empty() {
-        how.push("a perf map (/tmp/perf-PID.map) or a jit dump of its compiler names it");
-    }
-    format!("code made at run time has no name here: {}", how.join("; "))
+    seen
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Each runtime is told once; without a known one, the formats.
+    /// Each runtime is listed once, by the beginning of its file's name.
     #[test]
-    fn runtimes() {
+    fn seen_runtimes() {
         let seen = |names: &[&str]| {
-            words(RUNTIMES.map(|(begin, _)| names.iter().any(|name| name.starts_with(begin))))
+            runtimes(RUNTIMES.map(|(begin, _)| names.iter().any(|name| name.starts_with(begin))))
         };
-        assert_eq!(
-            seen(&["libjvm.so", "libc.so.6"]),
-            "code made at run time has no name here: 'jcmd PID Compiler.perfmap' while recording names Java's"
-        );
-        assert_eq!(
-            seen(&["node", "libnode.so.108"])
-                .matches("node --perf")
-                .count(),
-            1
-        );
-        assert!(seen(&["php-fpm8.2", "libpcre2-8.so.0.11.2"]).contains("PHP; regular expressions"));
-        assert!(seen(&["app"]).contains("/tmp/perf-PID.map"));
+        assert_eq!(seen(&["libjvm.so", "libc.so.6"]), [Runtime::Jvm]);
+        assert_eq!(seen(&["node", "libnode.so.108"]), [Runtime::Node]);
+        let both = seen(&["php-fpm8.2", "libpcre2-8.so.0.11.2"]);
+        assert_eq!(both, [Runtime::Php, Runtime::Pcre]);
+        assert_eq!(seen(&["app"]), []);
     }
 }

@@ -2,6 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
+use crate::compare::names::file_name;
 use crate::store::reader::{ReadError, Trace};
 use crate::store::run::{ProbeInfo, RunInfo};
 use crate::store::schema::{FunctionRow, functions};
@@ -29,20 +30,6 @@ impl Functions {
     #[must_use]
     pub(crate) fn get(&self, id: u32) -> Option<&FunctionRow> {
         self.0.get(&id)
-    }
-
-    /// Its name, or a placeholder in brackets.
-    #[must_use]
-    pub(crate) fn label(&self, id: u32) -> String {
-        let Some(function) = self.get(id) else {
-            return "[unknown]".to_owned();
-        };
-        match (&function.name, &function.module) {
-            (Some(name), _) if function.inlined => format!("{name} (inlined)"),
-            (Some(name), _) => name.clone(),
-            (None, Some(module)) => format!("[unknown in {}]", base_name(module)),
-            (None, None) => "[unknown]".to_owned(),
-        }
     }
 }
 
@@ -85,16 +72,10 @@ fn short(spec: &str) -> String {
         }
     }
     let parts = plain.split("..").map(|end| match end.split_once(':') {
-        Some((path, place)) => format!("{}:{place}", base_name(path)),
-        None => base_name(end).to_owned(),
+        Some((path, place)) => format!("{}:{place}", file_name(path)),
+        None => file_name(end).to_owned(),
     });
     parts.collect::<Vec<_>>().join("..")
-}
-
-/// Last part of a path.
-#[must_use]
-pub(crate) fn base_name(path: &str) -> &str {
-    path.rsplit('/').next().unwrap_or(path)
 }
 
 #[cfg(test)]

@@ -34,6 +34,12 @@ impl<'a> Weight<'a> {
         self.event.is_none_or(|event| event.unit == CLOCK_UNIT)
     }
 
+    /// Whether samples stand for a number of events that changed.
+    #[must_use]
+    pub(crate) fn is_by_frequency(&self) -> bool {
+        self.event.is_some_and(|event| event.frequency.is_some())
+    }
+
     #[must_use]
     pub(crate) fn event_name(&self) -> &'a str {
         self.event.map_or("none", |event| event.name.as_str())
@@ -46,33 +52,6 @@ impl<'a> Weight<'a> {
             CLOCK_UNIT
         } else {
             self.event_name()
-        }
-    }
-
-    #[must_use]
-    pub(crate) fn words(&self) -> String {
-        if self.is_time() {
-            let event = self.event_name();
-            format!("self_ns, estimated CPU time in ns from samples of {event}, and time of waits")
-        } else if self.event.is_some_and(|event| event.frequency.is_some()) {
-            format!("samples of {}", self.event_name())
-        } else {
-            format!("events, samples of {} x reset value", self.event_name())
-        }
-    }
-
-    /// Describes the weight of a mean over visits.
-    ///
-    /// A visit shorter than the sample interval mostly has no sample, and then its time belongs to no
-    /// function: sums of `self_ns` leave it out. The time that samples stand for is unbiased in the
-    /// mean.
-    #[must_use]
-    pub(crate) fn mean_words(&self) -> String {
-        let event = self.event_name();
-        if self.is_time() {
-            format!("CPU time in ns, as samples of {event} x reset value, and time of waits")
-        } else {
-            self.words()
         }
     }
 

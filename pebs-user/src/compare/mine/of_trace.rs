@@ -10,7 +10,6 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::super::counted::{VisitCount, each};
 use crate::failure::Hint;
-use crate::present::human::percent;
 use crate::store::reader::{ReadError, Trace};
 use crate::store::schema::count_state;
 use crate::store::view::{Select as _, View as _, columns};
@@ -63,11 +62,11 @@ impl Hint for TraceError {
     }
 }
 
-/// Reads the visits of the probe that has most of them, with the counts of each.
+/// Reads the visits of the probe that has most of them, with the counts of each, and remarks on them.
 ///
 /// # Errors
 /// If the trace can't be read, or has no counts.
-pub fn read(trace: &Trace) -> Result<Table, TraceError> {
+pub fn read(trace: &Trace) -> Result<(Table, Vec<Remark>), TraceError> {
     let events = &trace.info.counted;
     if events.is_empty() {
         return Err(TraceError::NotCounted(trace.dir.display().to_string()));
@@ -87,10 +86,8 @@ pub fn read(trace: &Trace) -> Result<Table, TraceError> {
         }
     })?;
     if scaled > 0 {
-        let share = percent(scaled as f64 / known as f64);
-        notes.push(format!(
-            "{share} of the counts are scaled, as the events took turns on the counters"
-        ));
+        let share = scaled as f64 / known as f64;
+        notes.push(Remark::Scaled { share });
     }
     let event = |name: &str, counts| Event {
         name: name.to_owned(),
@@ -112,14 +109,15 @@ pub fn read(trace: &Trace) -> Result<Table, TraceError> {
     series.labels = if ids.len() == rows.len() {
         rows.iter().map(|row| row.item_id.to_string()).collect()
     } else {
-        notes.push("items share ids: a row is called by its visit_id".to_owned());
+        notes.push(Remark::SharedIds);
         rows.iter().map(|row| row.visit_id.to_string()).collect()
     };
-    Ok(Table {
+    let table = Table {
         series,
         is_timed: false,
-        notes,
-    })
+        notes: Vec::new(),
+    };
+    Ok((table, notes))
 }
 
 /// Reads the counts of each thread in each interval in which it was on the CPU.
@@ -182,7 +180,7 @@ pub fn intervals(trace: &Trace) -> Result<Table, TraceError> {
 }
 
 /// The visits to mine, and remarks on the others.
-fn rows(trace: &Trace) -> Result<(Vec<Row>, Vec<String>), ReadError> {
+fn rows(trace: &Trace) -> Result<(Vec<Row>, Vec<Remark>), ReadError> {
     let mut rows = Vec::new();
     let (mut open, mut not_net) = (0_u64, 0_u64);
     for batch in Columns::scan(trace)? {
@@ -211,19 +209,31 @@ fn rows(trace: &Trace) -> Result<(Vec<Row>, Vec<String>), ReadError> {
     if rows.len() < all
         && let Some(probe) = trace.info.probes.iter().find(|it| it.id.0 == most)
     {
-        notes.push(format!(
-            "only the {} items of {}, the probe with most of them",
-            rows.len(),
-            probe.spec
-        ));
+        notes.push(Remark::OneProbe {
+            items: rows.len(),
+            spec: probe.spec.clone(),
+        });
     }
     if open > 0 {
-        notes.push(format!("{open} items without an end are left out"));
+        notes.push(Remark::Open { items: open });
     }
     if not_net > 0 {
-        notes.push(format!(
-            "the net time of {not_net} visits is unknown: their whole duration stands for it"
-        ));
+        notes.push(Remark::NotNet { visits: not_net });
     }
     Ok((rows, notes))
+}
+
+/// A remark on the rows read.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Remark {
+    /// This share of the counts is scaled.
+    Scaled { share: f64 },
+    /// Rows are called by `visit_id`.
+    SharedIds,
+    /// Only the items of the probe with most of them.
+    OneProbe { items: usize, spec: String },
+    /// Items left out, as they have no end.
+    Open { items: u64 },
+    /// Visits with an unknown net time.
+    NotNet { visits: u64 },
 }

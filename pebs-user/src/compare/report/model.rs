@@ -15,6 +15,7 @@ use crate::compare::lengths::Quantiles;
 use crate::compare::losses::LossSum;
 use crate::compare::names::FunctionName;
 use crate::compare::pool::OwnTimes;
+use crate::compare::remarks::NeverEnded;
 use crate::compare::rows::flag_names;
 use crate::store::run::{EventInfo, RunInfo};
 use crate::store::schema::{InterferenceColumns, VisitRow, visit_flag};
@@ -67,7 +68,7 @@ pub struct ProbeReport {
     /// Visits left out because their end was never seen.
     pub left_out_open: u64,
     /// Why visits can't be judged: most never ended. Null if most did.
-    pub never_ended: Option<String>,
+    pub never_ended: Option<NeverEnded>,
     /// Visits by flag, in the order of the flags' bits; flags that no visit has are not listed.
     pub flags: Vec<FlagCount>,
     /// Samples in the visits counted, all events.

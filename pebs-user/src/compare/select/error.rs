@@ -4,6 +4,7 @@ use std::io;
 
 use thiserror::Error;
 
+use super::NoneSlow;
 use crate::failure::Hint;
 use crate::store::reader::ReadError;
 
@@ -27,23 +28,20 @@ pub(crate) enum ExportError {
     },
     /// No visit is slow by the rule, or none with complete data.
     #[error("no slow visits in trace {trace}: {reason}")]
-    NoneSlow {
-        trace: String,
-        /// The rule, and the longest duration.
-        reason: String,
-    },
+    NoneSlow { trace: String, reason: NoneSlow },
     /// Slow visits by time on the CPU were selected, and that is unknown.
     #[error(
         "cannot set visits of trace {trace} apart by time on the CPU: switches were not recorded"
     )]
     NoCpuTime { trace: String },
     /// Visits were selected, and all were left out.
-    #[error("nothing to export of trace {trace}: {reason}")]
-    Nothing {
-        trace: String,
-        /// Why.
-        reason: String,
-    },
+    #[error(
+        "nothing to export of trace {trace}: {loss} overlap a loss, of {open} the end is unknown"
+    )]
+    Nothing { trace: String, loss: u64, open: u64 },
+    /// Nothing has a weight.
+    #[error("nothing to export of trace {trace}: the visits have no samples and no waits")]
+    Empty { trace: String },
     /// The result can't be written.
     #[error("cannot write the result")]
     Write(#[from] io::Error),
@@ -66,7 +64,9 @@ impl Hint for ExportError {
             Self::NoCpuTime { .. } => {
                 Some("record without --no-switches, or leave 'cpu' out of --slow".to_owned())
             }
-            Self::Nothing { .. } => Some("--all takes visits that overlap a loss, too".to_owned()),
+            Self::Nothing { .. } | Self::Empty { .. } => {
+                Some("--all takes visits that overlap a loss, too".to_owned())
+            }
             Self::Write(error) => match error.kind() {
                 io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
                     Some("name a file on a disk with more room".to_owned())

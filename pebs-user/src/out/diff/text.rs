@@ -1,6 +1,10 @@
 //! A comparison as text, for people.
 
-use crate::compare::diff::model::{Change, Diff, ProbeDiff, RowDiff};
+use std::fmt::{self, Display, Formatter};
+
+use serde::{Serialize, Serializer};
+
+use crate::compare::diff::model::{Change, Diff, Failed, ProbeDiff, RowDiff};
 use crate::compare::names::FunctionName;
 use crate::present::causes::{KindWords, kind_words};
 use crate::present::functions::{LEAST_NAME, NAME_WIDTH, SPEC_WIDTH, name_within, wait};
@@ -42,7 +46,7 @@ pub(crate) fn page(diff: &Diff, width: usize) -> Page {
         ),
     );
     for note in &diff.notes {
-        out.line("note", &safe(note, 2 * SPEC_WIDTH));
+        out.line("note", &safe(&note.to_string(), 2 * SPEC_WIDTH));
     }
     out.line("before", &shown(&diff.before));
     out.line("after", &shown(&diff.after));
@@ -54,7 +58,10 @@ fn verdict(diff: &Diff, limit: f64) -> String {
     if diff.failed.is_empty() {
         return format!("nothing grew by more than {limit}, as far as the intervals tell");
     }
-    format!("above {limit}: {}", diff.failed.join(", "))
+    format!("above {limit}: {}", {
+        let failed: Vec<String> = diff.failed.iter().map(ToString::to_string).collect();
+        failed.join(", ")
+    })
 }
 
 fn section(out: &mut Page, probe: &ProbeDiff) {
@@ -107,8 +114,24 @@ fn changed(probe: &ProbeDiff) -> String {
     format!("{} an item{more}{little}", named.join(", "))
 }
 
+impl Display for Failed {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Duration(figure) => f.write_str(figure_name(figure)),
+            Self::Row(row) => f.write_str(&what(row)),
+        }
+    }
+}
+
+/// JSON has it in words.
+impl Serialize for Failed {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
 /// A figure of the durations in words.
-pub(crate) fn figure_name(figure: &'static str) -> &'static str {
+fn figure_name(figure: &'static str) -> &'static str {
     if figure == "on_cpu" { "on CPU" } else { figure }
 }
 
@@ -173,7 +196,7 @@ const fn verdict_of(change: &Change) -> &'static str {
 }
 
 /// A row in words.
-pub(crate) fn what(row: &RowDiff) -> String {
+fn what(row: &RowDiff) -> String {
     what_within(row, NAME_WIDTH)
 }
 

@@ -55,7 +55,7 @@ pub(crate) fn page(explanation: &Explanation, width: usize) -> Page {
     }
     if let Some(event) = &explanation.event {
         let how = match (&explanation.no_function_times, explanation.event_is_clock) {
-            (Some(reason), _) => reason.clone(),
+            (Some(reason), _) => reason.to_string(),
             (None, true) => {
                 let reset = event.reset;
                 let every = match explanation.event_resets.unwrap_or((reset, reset)) {
@@ -81,7 +81,10 @@ pub(crate) fn page(explanation: &Explanation, width: usize) -> Page {
         ),
     );
     for note in &explanation.notes {
-        out.line("note", &toned(Tone::Warning, &safe(note, NOTE_WIDTH)));
+        out.line(
+            "note",
+            &toned(Tone::Warning, &safe(&note.to_string(), NOTE_WIDTH)),
+        );
     }
     out.line("trace", &shown(&explanation.trace));
     out

@@ -43,9 +43,8 @@ pub(super) fn write(input: &Input<'_>, out: &mut dyn Write) -> Result<(), Export
         _ => plain(&slow),
     };
     if lines.is_empty() {
-        return Err(ExportError::Nothing {
+        return Err(ExportError::Empty {
             trace: input.trace.dir.display().to_string(),
-            reason: "the visits have no samples and no waits".to_owned(),
         });
     }
     from_lines(&mut options, lines.iter().map(String::as_str), out)?;

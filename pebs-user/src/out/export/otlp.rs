@@ -12,8 +12,8 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use super::Input;
-use crate::compare::load;
-use crate::compare::load::{Visit, arg_text, base_name};
+use crate::compare::load::{self, Visit, arg_text};
+use crate::compare::names::file_name;
 use crate::compare::select::error::ExportError;
 use crate::store::schema::ArgValue;
 
@@ -144,7 +144,7 @@ pub(super) fn write(input: &Input<'_>, out: &mut dyn Write) -> Result<(), Export
         };
         let spans = &mut process.scope_spans[0].spans;
         let mut attributes = vec![Attribute::text("function", input.name(wait.function))];
-        attributes.extend(wait.by.map(|by| Attribute::text("by", by)));
+        attributes.extend(wait.by.map(|by| Attribute::text("by", by.to_string())));
         waits += 1;
         spans.push(Span {
             trace_id: spans[*place].trace_id.clone(),
@@ -172,7 +172,7 @@ fn of_process(input: &Input<'_>, visit: &Visit) -> ResourceSpans {
         .and_then(|it| it.sites.first())
         .map(|it| it.path.as_str());
     let label = input.probes.label(visit.probe_id.0);
-    let service = path.map_or_else(|| label.split(':').next().unwrap_or(&label), base_name);
+    let service = path.map_or_else(|| label.split(':').next().unwrap_or(&label), file_name);
     ResourceSpans {
         resource: Resource {
             attributes: vec![

@@ -39,7 +39,7 @@ fn slow(rule: &str) -> Selection {
 /// The output must be this file's.
 fn golden(name: &str, got: &str) {
     let path: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("src/export/golden")
+        .join("src/out/export/golden")
         .join(name);
     if env::var("BLESS").as_deref() == Ok("1") {
         fs::write(&path, got).unwrap();

@@ -14,6 +14,7 @@ use crate::compare::classes::{Class, RankBy, Standing};
 use crate::compare::counted;
 use crate::compare::load::{self, Functions, Probes, Sample, Visit, Wait, Weight, arg_text};
 use crate::compare::losses::LossVisits;
+use crate::compare::names::file_name;
 use crate::compare::select::error::ExportError;
 use crate::compare::select::{Chosen, VisitSet};
 use crate::compare::stages::passages;
@@ -174,7 +175,7 @@ impl Parts<'_> {
         let module = known.and_then(|it| it.module.as_deref()).unwrap_or("");
         self.names.push(PartName {
             name: shown(label.as_deref().unwrap_or("[unknown]")).into_owned(),
-            module: shown(load::base_name(module)).into_owned(),
+            module: shown(file_name(module)).into_owned(),
             kernel: known.is_some_and(|it| it.kernel),
             state: state.map(str::to_owned),
         });
@@ -464,7 +465,7 @@ impl Runs {
             if let Some(by) = &wait.by {
                 self.by.push(Ended {
                     run: self.part.len(),
-                    by: shown(by).into_owned(),
+                    by: shown(&by.to_string()).into_owned(),
                     ready: wait.runnable_ns,
                 });
             }

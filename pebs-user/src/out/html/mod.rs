@@ -19,10 +19,8 @@ use askama::Template;
 
 use crate::compare::classes::SlowBy;
 use crate::compare::losses::LossVisits;
-use crate::compare::report::{ReportOptions, build};
 use crate::compare::select::error::ExportError;
 use crate::compare::select::{Account, Bound, Request, Selection, choose};
-use crate::out::report::text;
 use crate::present::human::{count, plural};
 use crate::store::reader::Trace;
 

@@ -92,7 +92,7 @@ fn type_text(state: &mut State, data: &Data, text: &str) {
 
 fn golden(name: &str, got: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("src/view/golden")
+        .join("src/out/view/golden")
         .join(name);
     if env::var("BLESS").as_deref() == Ok("1") {
         fs::write(&path, got).unwrap();

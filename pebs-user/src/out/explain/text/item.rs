@@ -58,7 +58,7 @@ pub(crate) fn page(report: &ItemReport, width: usize) -> Page {
     moments(&mut out, report);
     out.gap();
     for note in &report.notes {
-        out.line("note", note);
+        out.line("note", &note.to_string());
     }
     if has_no_marks(report) {
         out.line("note", NO_MARKS);
@@ -103,9 +103,9 @@ fn took(report: &ItemReport) -> String {
 /// The verdict, and its evidence.
 fn cause(report: &ItemReport) -> (&'static str, String) {
     let account = &report.account;
-    let remark = account.too_little.as_deref();
+    let remark = account.too_little.map(|it| it.to_string());
     let Some(gap) = &account.gap else {
-        return ("not explained:", remark.unwrap_or_default().to_owned());
+        return ("not explained:", remark.unwrap_or_default());
     };
     let named: Vec<String> = gap
         .causes

@@ -5,9 +5,8 @@ use crate::compare::explain::model::{
     CallPath, Cause, CountRow, Gap, Group, Grouped, InterferenceRow, OtherCauses, ProbeExplanation,
     Variance, WaitActor,
 };
-use crate::compare::names::FunctionName;
+use crate::compare::names::{FunctionName, file_name};
 use crate::compare::waits::PREEMPTED;
-use crate::present::brief::file_name;
 use crate::present::callers::callers;
 use crate::present::causes::{cause, kind, reason, share, what};
 use crate::present::functions::{ARG_WIDTH, NAME_WIDTH};

@@ -2,14 +2,14 @@
 
 use std::fmt::Write;
 
+use crate::compare::names::file_name;
 use crate::compare::report::memory::{
     AccessCell, AccessRow, AccessSection, EventAccesses, MemoryReport,
 };
-use crate::present::brief::{self, file_name};
 use crate::present::functions::{NAME_WIDTH, SPEC_WIDTH, name_within};
 use crate::present::human::{UNKNOWN, count, events, plural, safe};
 use crate::present::table::{Cell, Column, Table};
-use crate::present::{Page, Tone};
+use crate::present::{Page, Tone, brief};
 
 /// Shown where no sample has a memory access.
 pub(crate) const NOTHING: &str = "no sample of this trace has a memory access\n\

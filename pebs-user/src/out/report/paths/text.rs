@@ -1,14 +1,14 @@
 //! Time by call path as text, for people.
 
+use crate::compare::names::file_name;
 use crate::compare::report::model::Cell as Figures;
 use crate::compare::report::paths::{PathReport, PathRow, PathSection};
-use crate::present::brief::{self, file_name};
 use crate::present::callers::callers;
 use crate::present::functions::{NAME_WIDTH, SPEC_WIDTH, name_within};
 use crate::present::human::{UNKNOWN, count, percent, plural, safe};
 use crate::present::items::amount;
 use crate::present::table::{Cell, Column, Table};
-use crate::present::{Page, Tone};
+use crate::present::{Page, Tone, brief};
 use crate::terminal::PIPE_WIDTH;
 
 /// Said where no sample has a call stack.

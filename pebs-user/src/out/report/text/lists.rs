@@ -3,10 +3,10 @@
 use super::{part_of_spread, what};
 use crate::compare::counts::TypicalCounts;
 use crate::compare::interrupts_and_faults::InterferenceRow;
+use crate::compare::names::file_name;
 use crate::compare::pool::{MIN_SAMPLES, MIN_VISIT_SAMPLES};
 use crate::compare::report::model::{Cell as Figures, ProbeReport, Row, SlowVisit, TypicalRule};
 use crate::compare::waits::{ELSEWHERE, OTHER_ITEMS, PREEMPTED};
-use crate::present::brief::file_name;
 use crate::present::functions::{NAME_WIDTH, name_within, wait};
 use crate::present::human::{UNKNOWN, columns, count, percent, plural, safe, time};
 use crate::present::items::{amount, argument, on_the_cpu};

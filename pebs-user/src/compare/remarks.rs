@@ -1,0 +1,79 @@
+//! What figures lack and what is odd about a trace, as data; `present::remarks` has the words, for people and for JSON.
+
+/// Most items of a probe never ended, so that nothing can be said about them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NeverEnded {
+    /// Items without an end.
+    pub open: u64,
+    /// All of them.
+    pub visits: u64,
+    /// Whether ends are matched by thread, so that one on another thread matches nothing.
+    pub by_thread: bool,
+}
+
+/// Why the time on the CPU can't be divided among functions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoFunctionTimes {
+    /// No event was sampled.
+    NoEvent,
+    /// The event does not count time.
+    NotSteady {
+        event: String,
+        /// Whether it leaves out user space.
+        is_kernel_only: bool,
+    },
+}
+
+/// Why a gap, or part of it, can't be explained.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TooLittle {
+    NeverEnded(NeverEnded),
+    /// No details of any item were kept.
+    NothingKept,
+    /// The slow items shared their thread with other open ones.
+    SharedThread,
+    NoSlowDetails,
+    NoTypicalDetails,
+    NoFunctionTimes(NoFunctionTimes),
+    FewSamples(u64),
+    FewSlowItems(u64),
+}
+
+/// Why one item can't be explained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ItemTooLittle {
+    /// Its details were not kept.
+    NotKept,
+    /// Its time on the CPU is unknown.
+    NoCpuTime,
+    /// There are no typical items.
+    NoTypical,
+    /// It took no longer than they.
+    NotLonger,
+    FewSamples(u32),
+}
+
+/// A remark on an explanation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// Only sums of the typical items were kept, without call paths.
+    NoCallPaths,
+    NoSwitches,
+    /// An item is all visits with its id.
+    Stages,
+    NoFunctionTimes(NoFunctionTimes),
+    /// Code made at run time has no names; the runtimes that could name it.
+    Nameless(Vec<Runtime>),
+}
+
+/// What makes code at run time, and can name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Runtime {
+    Jvm,
+    OpenJ9,
+    Node,
+    DotNet,
+    Python,
+    Php,
+    Pcre,
+}
