@@ -19,9 +19,10 @@ pub(crate) mod counted;
 pub(crate) mod groups;
 mod interrupts_and_faults;
 mod item;
-mod item_model;
+pub(crate) mod item_model;
 pub(crate) mod items;
 mod kept;
+pub(crate) mod keys;
 pub(crate) mod kinds;
 mod paths;
 mod request;
@@ -39,13 +40,14 @@ use self::contrast::Naming;
 use self::groups::{GroupColumn, MACHINE, ProbeGroups, Section};
 use self::items::Items;
 use self::model::{
-    EXPLAIN_VERSION, Explanation, Gap, Group, Grouped, ItemReport, ProbeExplanation, Slow, Typical,
-    TypicalRule,
+    EXPLAIN_VERSION, Explanation, Gap, Group, Grouped, ProbeExplanation, Slow, Typical, TypicalRule,
 };
 use self::sums::{ClassSums, GroupSums, Summing};
 use super::classes::{Class, RankBy, never_ended};
 use crate::compare::blocks::{MIN_ITEMS, REPLICATES};
 use crate::compare::event::report_event;
+use crate::compare::explain::item_model::ItemReport;
+use crate::compare::explain::sums::Rows;
 use crate::compare::names::Names;
 use crate::compare::pool::{MIN_SAMPLES, OwnTimes};
 use crate::compare::remarks::{NoFunctionTimes, Note, TooLittle};
@@ -501,7 +503,7 @@ struct Explaining<'a> {
     naming: Naming<'a>,
     wait_stacks: WaitStacks,
     top: usize,
-    rows: &'a kinds::Rows,
+    rows: &'a Rows,
     threads: Threads<'a>,
 }
 

@@ -13,7 +13,7 @@ pub struct NeverEnded {
 
 /// Why the time on the CPU can't be divided among functions.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NoFunctionTimes {
+pub(crate) enum NoFunctionTimes {
     /// No event was sampled.
     NoEvent,
     /// The event does not count time.
@@ -26,7 +26,7 @@ pub enum NoFunctionTimes {
 
 /// Why a gap, or part of it, can't be explained.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TooLittle {
+pub(crate) enum TooLittle {
     NeverEnded(NeverEnded),
     /// No details of any item were kept.
     NothingKept,
@@ -41,7 +41,7 @@ pub enum TooLittle {
 
 /// Why one item can't be explained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ItemTooLittle {
+pub(crate) enum ItemTooLittle {
     /// Its details were not kept.
     NotKept,
     /// Its time on the CPU is unknown.
@@ -55,7 +55,7 @@ pub enum ItemTooLittle {
 
 /// A remark on an explanation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Note {
+pub(crate) enum Note {
     /// Only sums of the typical items were kept, without call paths.
     NoCallPaths,
     NoSwitches,
@@ -68,7 +68,7 @@ pub enum Note {
 
 /// What makes code at run time, and can name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Runtime {
+pub(crate) enum Runtime {
     Jvm,
     OpenJ9,
     Node,

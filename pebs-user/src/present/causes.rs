@@ -216,3 +216,16 @@ pub(crate) fn ends(low: Option<f64>, high: Option<f64>) -> String {
         _ => String::new(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Shares and their intervals, of either sign.
+    #[test]
+    fn shares() {
+        assert_eq!([share(-0.2), share(0.41)], ["-20 %", "41 %"]);
+        assert_eq!(ends(Some(0.381), Some(0.449)), " (38 .. 45 %)");
+        assert_eq!(ends(None, None), "");
+    }
+}

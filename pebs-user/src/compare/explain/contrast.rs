@@ -34,9 +34,10 @@
 use super::interrupts_and_faults::WHAT;
 use super::model::{Cause, CauseKind, CountRow, Figures, Gap, InterferenceRow, OtherCauses};
 use super::stump::short;
-use super::sums::{ClassSums, GroupSums, Key, kind_of_wait};
+use super::sums::{ClassSums, GroupSums, kind_of_wait};
 use crate::compare::blocks::{Blocks, Draw, Draws, interval};
 use crate::compare::classes::Class;
+use crate::compare::explain::keys::Key;
 use crate::compare::names::{FunctionName, Names, file_name};
 use crate::compare::pool::MIN_SAMPLES;
 use crate::compare::waits::{IDLE, OTHER_ITEMS, States};

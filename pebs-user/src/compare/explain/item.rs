@@ -8,9 +8,7 @@ use super::blocked::{Threads, WaitStacks};
 use super::contrast::{self, Naming};
 use super::groups::{self, GroupColumn, Section};
 use super::items::{Item, Items};
-use super::model::{
-    EXPLAIN_VERSION, ItemAccount, ItemReport, Moment, MomentKind, Typical, TypicalRule,
-};
+use super::model::{EXPLAIN_VERSION, Typical, TypicalRule};
 use super::{
     ExplainError, ExplainOptions, ItemChoice, Timing, Unit, kept, names, no_paths, paths, sum,
 };
@@ -18,6 +16,7 @@ use crate::compare::arguments::NamedArg;
 use crate::compare::batches::Batches;
 use crate::compare::classes::Class;
 use crate::compare::counts::Counts;
+use crate::compare::explain::item_model::{ItemAccount, ItemReport, Moment, MomentKind};
 use crate::compare::names::{FunctionName, Names};
 use crate::compare::pool::MIN_SAMPLES;
 use crate::compare::remarks::{ItemTooLittle, Note};

@@ -18,10 +18,10 @@ use super::Unit;
 use super::columns::ArgumentColumns;
 use super::interrupts_and_faults::Times;
 use super::model::LeftOut;
-use super::sums::Key;
 use crate::compare::batches::Share;
 use crate::compare::blocks::block_of;
 use crate::compare::classes::{Rank, RankBy, Ranks};
+use crate::compare::explain::keys::Key;
 use crate::compare::pool::OwnError;
 use crate::store::schema::visit_flag;
 

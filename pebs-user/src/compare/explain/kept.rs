@@ -2,9 +2,10 @@
 
 use rustc_hash::FxHashMap;
 
-use super::sums::{ClassSums, Key, Summing};
+use super::sums::{ClassSums, Summing};
 use crate::compare::blocks::Blocks;
 use crate::compare::classes::RankBy;
+use crate::compare::explain::keys::Key;
 use crate::compare::losses::LossVisits;
 use crate::compare::pool::Quantity;
 use crate::compare::slots::Slots;

@@ -51,8 +51,10 @@ use super::groups::Section;
 use super::items::Items;
 use super::model::{CauseKind, Kind, Only};
 use super::stump;
-use super::sums::{ClassSums, GroupSums, Key};
+use super::sums::{ClassSums, GroupSums};
 use crate::compare::classes::{Class, gap_from};
+use crate::compare::explain::keys::Key;
+use crate::compare::explain::sums::Rows;
 use crate::units::FunctionId;
 
 const MOST_KINDS: usize = 6;
@@ -86,9 +88,6 @@ const ROUNDS: usize = 25;
 
 /// Items tried as the seed of one more component.
 const SEEDS: usize = 6;
-
-/// Rows of the examined items.
-pub(crate) type Rows = FxHashMap<u32, Vec<(Key, f64, u64)>>;
 
 /// The items of a group to look at: the slow ones, and others far beyond the typical ones.
 pub(super) fn candidates(section: &Section, items: &Items) -> Vec<u32> {

@@ -13,7 +13,6 @@ use crate::compare::pool::OwnTimes;
 use crate::compare::remarks::{NoFunctionTimes, Note, TooLittle};
 use crate::store::run::EventInfo;
 
-pub(crate) use super::item_model::{ItemAccount, ItemReport, Moment, MomentKind};
 pub(crate) use crate::compare::lengths::Quantiles as Durations;
 
 /// Version of the JSON keys; grows when one changes its meaning or goes away.

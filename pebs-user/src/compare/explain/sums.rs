@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 use super::groups::Section;
 use super::interrupts_and_faults::KINDS;
 use super::items::{Item, Items};
-use super::kinds::Rows;
+use super::keys::Key;
 use super::model::CauseKind;
 use crate::compare::batches::Share;
 use crate::compare::blocks::Blocks;
@@ -36,34 +36,8 @@ pub(crate) fn kind_of_wait(state: &str) -> CauseKind {
     }
 }
 
-/// Key of a sum.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Key {
-    /// Samples of a function, as the number of events that they stand for.
-    Function(FunctionId),
-    /// Time off the CPU; of all functions together where the place is chance ([`is_anywhere`]).
-    Wait(WaitKind),
-    /// Time in no stage, before the stage of a probe.
-    Handover(u16),
-    /// Time in the stage of a probe that went to other items of the same batch.
-    Others(u16),
-}
-
-impl Key {
-    /// Whether it is sampled, not observed.
-    pub(crate) const fn is_sampled(self) -> bool {
-        matches!(self, Self::Function(_))
-    }
-
-    /// The function to be named.
-    pub(crate) const fn function(self) -> Option<FunctionId> {
-        match self {
-            Self::Function(id) => Some(id),
-            Self::Wait(wait) => wait.function,
-            Self::Handover(_) | Self::Others(_) => None,
-        }
-    }
-}
+/// Rows of the examined items.
+pub(crate) type Rows = FxHashMap<u32, Vec<(Key, f64, u64)>>;
 
 /// Sums over the items of a class.
 #[derive(Clone, Debug, Default)]

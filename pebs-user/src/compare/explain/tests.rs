@@ -6,8 +6,9 @@ mod paths;
 mod properties;
 mod stages;
 
+use crate::compare::explain::item_model::MomentKind;
 use crate::compare::explain::model::{
-    Cause, CauseKind, Explanation, Gap, Group, MomentKind, SplitTest, TypicalRule,
+    Cause, CauseKind, Explanation, Gap, Group, SplitTest, TypicalRule,
 };
 use crate::compare::explain::{
     ExplainError, ExplainOptions, ItemChoice, Timing, Unit, explain, explain_item,

@@ -18,8 +18,9 @@
 
 use super::contrast::Naming;
 use super::model::{Variance, VariancePart};
-use super::sums::{AllSums, Key};
+use super::sums::AllSums;
 use crate::compare::blocks::{Blocks, Draw, Draws, interval};
+use crate::compare::explain::keys::Key;
 use crate::compare::pool::MIN_SAMPLES;
 
 /// Least share of a listed part.

@@ -14,7 +14,7 @@ use crate::compare::explain::model::{
     Typical, TypicalRule,
 };
 use crate::compare::names::FunctionName;
-use crate::present::causes::{cause, ends, on_cpu, share};
+use crate::present::causes::{cause, on_cpu};
 use crate::present::functions::{ARG_WIDTH, SPEC_WIDTH, name};
 use crate::present::human::{UNKNOWN, count, plural, safe, time};
 use crate::present::items::{
@@ -376,13 +376,10 @@ mod tests {
         assert_eq!(labels(&[unknown]), "n unknown");
     }
 
-    /// Chances and shares at their borders.
+    /// Chances at their borders.
     #[test]
     fn small_numbers() {
         assert_eq!(chance(0.0), "p < 1e-12");
         assert_eq!(chance(0.000_23), "p = 2e-4");
-        assert_eq!([share(-0.2), share(0.41)], ["-20 %", "41 %"]);
-        assert_eq!(ends(Some(0.381), Some(0.449)), " (38 .. 45 %)");
-        assert_eq!(ends(None, None), "");
     }
 }

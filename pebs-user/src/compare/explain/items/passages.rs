@@ -3,8 +3,8 @@
 use rustc_hash::FxHashMap;
 
 use super::{Items, NONE, Places};
+use crate::compare::explain::keys::Key;
 use crate::compare::explain::model::LeftOut;
-use crate::compare::explain::sums::Key;
 use crate::compare::losses::LossVisits;
 use crate::compare::stages::{Completeness, Passages};
 use crate::store::reader::{ReadError, Trace};

@@ -2,7 +2,8 @@
 
 use super::tables::{blocked, called, interference, named, worth_rows};
 use super::{evidence, labels, wait_path};
-use crate::compare::explain::model::{Gap, ItemReport, Moment, MomentKind, TypicalRule};
+use crate::compare::explain::item_model::{ItemReport, Moment, MomentKind};
+use crate::compare::explain::model::{Gap, TypicalRule};
 use crate::compare::explain::stump::short;
 use crate::compare::waits::PREEMPTED;
 use crate::present::causes::{REASON_WIDTH, reason, share};
