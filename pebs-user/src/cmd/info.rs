@@ -5,8 +5,9 @@ use std::process::ExitCode;
 
 use super::explain::Format;
 use super::{print_page, print_result};
+use crate::compare::info::read;
 use crate::failure::{Context as _, Result};
-use crate::out::info::{page, read};
+use crate::out::info::page;
 use crate::present::json;
 use crate::store::reader::Trace;
 use crate::terminal::{say, width};

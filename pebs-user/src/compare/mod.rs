@@ -1,4 +1,19 @@
-//! From the tables of a trace to answers, as data.
+//! From the tables of a trace to answers, as plain data: the only place that decides who is slow and why.
+//!
+//! A trace is read in streams, and what is compared is held by item: classes (slow, typical), estimates pooled over a
+//! class, causes of the difference, kinds of slow items, stages, batches, counts. [`report`], [`explain`], [`diff`] and
+//! [`mine`] answer a question each; the other modules are what they share, and [`select`] and [`load`] choose visits
+//! for export.
+//!
+//! Invariant: nothing here is text for people. A reason, a remark or a kind is an enum, and `present` has its words;
+//! only errors have their messages and hints beside them, as in all stages. Nothing is formatted, no terminal is known,
+//! and no module imports `present` or `out`.
+//!
+//! These types are what JSON prints, too: they derive `Serialize`, keys are field names, times are ns, unknown values
+//! are null. Where JSON has a sentence, `present` implements `Serialize` for the enum, so that people and programs read
+//! the same words and there is no second model.
+//!
+//! Modules import those above them in `COMPARE` of `xtask/src/modules.rs` only.
 
 pub(crate) mod arguments;
 pub(crate) mod batches;
@@ -12,6 +27,7 @@ pub(crate) mod diff;
 pub(crate) mod event;
 pub(crate) mod explain;
 pub(crate) mod frequencies;
+pub(crate) mod info;
 pub(crate) mod interrupts_and_faults;
 pub(crate) mod lengths;
 pub(crate) mod load;

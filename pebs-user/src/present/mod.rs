@@ -1,4 +1,5 @@
-//! Output for people: numbers, names, lines and tables that fit the terminal.
+//! Output for people: numbers, names, lines and tables that fit the terminal, and the words for what was compared that
+//! several renderers use.
 //!
 //! Renderers write to a [`Page`] of a given width. Foreign text goes through `human::safe`, `brief` or
 //! [`crate::terminal::shown`], which leave no control character in it; so the control characters that mark a [`Tone`]
