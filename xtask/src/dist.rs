@@ -16,7 +16,10 @@ const PAPERS: [(&str, &str); 6] = [
     ("LICENSE-APACHE", "LICENSE-APACHE"),
     ("LICENSE-MIT", "LICENSE-MIT"),
     ("pebs-user/data/events/LICENSE", "LICENSE-INTEL-EVENTS"),
-    ("pebs-user/src/out/html/assets/uPlot.LICENSE", "LICENSE-UPLOT"),
+    (
+        "pebs-user/src/out/html/assets/uPlot.LICENSE",
+        "LICENSE-UPLOT",
+    ),
 ];
 
 /// Folder of the guide, in the workspace and in the archive.

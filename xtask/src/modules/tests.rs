@@ -16,9 +16,20 @@ fn tree(files: &[(&str, &str)]) -> TempDir {
 }
 
 /// Imports of the crate that violate the table, without the path of its folder.
-fn faults(root: &TempDir, directions: &str) -> Vec<String> {
+fn faults(root: &TempDir, directions: &'static str) -> Vec<String> {
+    let room = Room {
+        parent: "",
+        directions,
+        rings: &[],
+    };
+    faults_of(root, &room)
+}
+
+/// The same of a room.
+fn faults_of(root: &TempDir, room: &Room) -> Vec<String> {
     let folder = format!("{}/", root.path().display());
-    let faults = Modules::read(root.path(), "").unwrap().faults(directions);
+    let modules = Modules::read(root.path(), room.parent).unwrap();
+    let faults = modules.faults(room);
     faults
         .iter()
         .map(|fault| fault.replace(&folder, ""))
@@ -52,9 +63,13 @@ const TREE: &[(&str, &str)] = &[
 /// The real crate passes.
 #[test]
 fn as_it_is() {
+    check().unwrap();
+    for room in &ROOMS {
+        let modules = Modules::read(&root(), room.parent).unwrap();
+        let rings: Vec<_> = room.rings.iter().map(Ring::sorted).collect();
+        assert_eq!(modules.knots(), rings, "{}", room.parent);
+    }
     let modules = Modules::read(&root(), "").unwrap();
-    assert_eq!(modules.faults(DIRECTIONS), Vec::<String>::new());
-    assert_eq!(modules.knots(), Vec::<Vec<&str>>::new());
     assert!(
         modules.imports.len() > 1000,
         "{} imports only",
@@ -101,7 +116,7 @@ fn import_upward() {
             .unwrap()
             + 1;
         let expected = format!(
-            "store/rows.rs:{line}: store imports {path}, but may import units (DIRECTIONS in xtask/src/modules.rs)"
+            "store/rows.rs:{line}: store imports {path}, but may import units (ROOMS in xtask/src/modules.rs)"
         );
         assert_eq!(faults(&root, STAGES).first(), Some(&expected), "{text}");
     }
@@ -124,10 +139,10 @@ analysis: units store gone";
     assert_eq!(
         faults(&root, directions),
         [
-            "view has no row in DIRECTIONS in xtask/src/modules.rs",
-            "DIRECTIONS in xtask/src/modules.rs lets units import store, which does not stand above it",
-            "DIRECTIONS in xtask/src/modules.rs has a row for gone, which is no module",
-            "DIRECTIONS in xtask/src/modules.rs lets analysis import gone, which it does not",
+            "view has no row in ROOMS in xtask/src/modules.rs",
+            "ROOMS in xtask/src/modules.rs lets units import store, which does not stand above it",
+            "ROOMS in xtask/src/modules.rs has a row for gone, which is no module",
+            "ROOMS in xtask/src/modules.rs lets analysis import gone, which it does not",
         ]
     );
 }
@@ -149,4 +164,62 @@ fn knots() {
             .contains("\"units\" -> \"analysis\" [label=1];")
     );
     assert!(modules.mermaid().contains("units -->|1| analysis"));
+}
+
+/// A renderer that imports another one: in the table of its room each import of a sibling is a fault.
+#[test]
+fn sibling() {
+    let root = tree(&[
+        ("lib.rs", "mod compare;\nmod out;\n"),
+        ("compare.rs", ""),
+        ("out/mod.rs", "mod html;\nmod report;\n"),
+        ("out/html.rs", "use crate::compare::Items;\n"),
+        ("out/report.rs", "use crate::compare::Items;\n"),
+    ]);
+    let out = Room {
+        parent: "out",
+        directions: "html:\nreport:",
+        rings: &[],
+    };
+    assert_eq!(faults_of(&root, &out), Vec::<String>::new());
+    let html = root.path().join("out/html.rs");
+    fs::write(html, "use super::report::text;\n").unwrap();
+    assert_eq!(
+        faults_of(&root, &out),
+        [
+            "out/html.rs:1: html imports out::report::text, but may import nothing (ROOMS in xtask/src/modules.rs for out)"
+        ]
+    );
+}
+
+/// A ring is a fault unless it is listed, and so is one that is listed and is none.
+#[test]
+fn rings() {
+    let root = tree(&[
+        ("lib.rs", "mod store;\n"),
+        ("store/mod.rs", "mod reader;\nmod run;\nmod schema;\n"),
+        ("store/reader.rs", "use super::schema::Table;\n"),
+        ("store/run.rs", ""),
+        ("store/schema.rs", "use super::reader::Trace;\n"),
+    ]);
+    let store = |rings| Room {
+        parent: "store",
+        directions: "run:\nreader: schema\nschema: reader",
+        rings,
+    };
+    let upward = "ROOMS in xtask/src/modules.rs for store lets reader import schema, which does not stand above it";
+    assert_eq!(faults_of(&root, &store(&[])), [upward]);
+    let listed = store(&[Ring {
+        modules: &["schema", "reader"],
+        reason: "a table reads itself",
+    }]);
+    assert_eq!(faults_of(&root, &listed), Vec::<String>::new());
+    fs::write(root.path().join("store/schema.rs"), "").unwrap();
+    assert_eq!(
+        faults_of(&root, &listed),
+        [
+            "ROOMS in xtask/src/modules.rs for store lets schema import reader, which it does not",
+            "ROOMS in xtask/src/modules.rs for store has a ring of schema, reader (a table reads itself), which is none",
+        ]
+    );
 }
