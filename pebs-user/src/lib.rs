@@ -8,7 +8,7 @@
 //!
 //! ```text
 //! kernel programs -> rings -> decode -> order -> correlate -> symbolize -> sink (Parquet) -> report, explain, diff
-//!   pebs-ebpf        collect    stream  stream   correlate    symbolize    store             analysis
+//!   pebs-ebpf        collect    stream  stream   correlate    symbolize    store             compare, out
 //! ```
 //!
 //! Data flows one way. A stage knows only the output of the stage before it, and books every record that it does not
@@ -17,24 +17,25 @@
 //! tests run the same code.
 //!
 //! Modules look down only: each imports from those above it in this list, and `cargo xtask ci` fails for an import that
-//! `DIRECTIONS` in `xtask/src/modules.rs` does not have. `cargo xtask modules` shows them all, with `--dot` as a drawing.
+//! `ROOMS` in `xtask/src/modules.rs` does not have. Rooms that have a table of their own there (`compare`, `out`) keep to
+//! it inside as well. `cargo xtask modules` shows them all, with `--dot` as a drawing.
 //!
 //! | modules | what they are |
 //! |---|---|
 //! | [`units`], `files`, `rng`, [`watch`], [`limits`], [`ledger`], [`terminal`] | leaves: they import nothing of ours |
-//! | [`present`] | numbers, names and tables for people, lines of CSV for programs |
 //! | [`binary`] | ELF, DWARF, unwind tables, debug files, names, `/proc` |
 //! | [`pmu`], [`perf`] | events, from a name to a counter; records of the perf subsystem, and `perf.data` |
 //! | [`stream`] | bytes to one ordered stream of records |
 //! | [`estimate`] | times of functions with their errors, baselines, aggregates: pure |
 //! | [`store`] | the trace: its tables and `trace.json`, written and read. It is below the stages, as they speak of its rows, and above `stream`, as samples stay in the columns in which they were decoded |
 //! | [`probe`] | a SPEC to the instructions to probe |
+//! | [`compare`] | the tables of a trace to answers, as plain data: who is slow, and why |
+//! | [`present`] | numbers, names and tables for people, words for what was compared; lines of CSV for programs |
 //! | [`collect`] | live collection: programs, rings, draining |
 //! | [`correlate`], [`symbolize`], [`pipeline`] | records to visits; addresses to functions; all of it to rows |
 //! | [`cost`] | what samples and marks cost the program |
 //! | [`import`] | a recording of `perf record` through the pipeline |
-//! | [`analysis`] | the tables of a trace to answers |
-//! | [`export`], [`html`], [`view`] | other outputs made from a trace |
+//! | [`out`] | renderers of what was compared, a folder for each: report, explain, diff, info, mine, html, view, export |
 //! | [`selftest`], [`validate`] | a workload that logs its truth; sampling judged against known truth |
 //! | [`cmd`], [`cli`] | one file per subcommand: wiring, messages, hints; what can be typed |
 //!
@@ -55,14 +56,18 @@
 //! | a table or a column of the trace | [`store::schema`] declares it: row, columns, reader, csv, `guide/trace.md`; `pipeline` fills it |
 //! | how columns are read | [`store::view`]: by name and type |
 //! | a trace for a test | `store/fixtures.rs`: visit by visit |
-//! | an estimate and its error | [`estimate::visit`], [`analysis::pool`] |
-//! | which counted event explains an outcome | the crate `pebs-mine` (cleaning, ranking, pairs), [`analysis::mine`] (words) |
-//! | a format of `export` | `export/mod.rs`: `Format`, with its help, and `Nature`, all that sets one apart; a file for each |
-//! | a cause in `explain` and `diff` | `analysis/explain`: `CauseKind` in `model.rs`, `kind_of_wait` in `sums.rs`, its words in `text.rs` |
-//! | what is slow, why, and what the report says about it | `analysis/classes.rs`, [`analysis::explain`], [`analysis::report`] |
+//! | an estimate and its error | [`estimate::visit`], [`compare::pool`] |
+//! | which counted event explains an outcome | the crate `pebs-mine` (cleaning, ranking, pairs), [`compare::mine`], [`out::mine`] (words) |
+//! | a format of `export` | `out/export/mod.rs`: `Format`, with its help, and `Nature`, all that sets one apart; a file for each |
+//! | which visits are exported | [`compare::select`], and their rows [`compare::load`] |
+//! | a cause in `explain` and `diff` | `compare/explain`: `CauseKind` in `model.rs`, `kind_of_wait` in `sums.rs`; its words in `present/causes.rs` |
+//! | the reason of a wait | `compare/wait_reason.rs`, its words in `present/words.rs` |
+//! | a remark, or why something is not said | `compare/remarks.rs`, its words in `present/remarks.rs` |
+//! | what is slow, why, and what the report says about it | `compare/classes.rs`, [`compare::explain`], [`compare::report`]; [`out::report`] |
+//! | what two renderers say in the same words | [`present`]: `items.rs`, `causes.rs`, `functions.rs`, `account.rs` |
 //!
 //! Other recorded data (waits, counts of events, interrupts and faults, frequencies, batches, call stacks, memory
-//! accesses) have files of that name in `pebs-ebpf/src`, `correlate` or `stream`, `pipeline` and `analysis`. Fast paths
+//! accesses) have files of that name in `pebs-ebpf/src`, `correlate` or `stream`, `pipeline` and `compare`. Fast paths
 //! for the common case have `fast` in their name (`fast_samples.rs`, `fast_visits.rs`); a test compares each with the
 //! slow path, and `cargo bench` shows where time goes.
 //!
@@ -106,9 +111,10 @@
 //! * **symbolize** ([`symbolize`]). Invariant: a sample always gets a function, and no name is guessed.
 //! * **sink** ([`store::writer`]). Invariant: a file that ends in `.parquet` is whole. Nothing is estimated but
 //!   as the pipeline says ([`store::writer::Estimate`]).
-//! * **analysis** ([`analysis`]). Invariant: reads trace tables only, no live state. A figure has its
-//!   sample count and error beside it, or is unknown.
-//! * **view** ([`view`]). Invariant: drawing and keys do no I/O; everything is read before the terminal is taken over,
+//! * **compare** ([`compare`]). Invariant: reads trace tables only, no live state, and says nothing: no text for people,
+//!   no terminal. A figure has its sample count and error beside it, or is unknown.
+//! * **renderers** ([`out`]). Invariant: they decide nothing, and none imports another.
+//! * **view** ([`out::view`]). Invariant: drawing and keys do no I/O; everything is read before the terminal is taken over,
 //!   with `--live` again and again by a separate thread.
 //! * **ledger** ([`ledger`]). Invariant: seen = written + each reason, per CPU and kind.
 
@@ -129,8 +135,6 @@ mod rng;
 pub mod terminal;
 pub(crate) mod watch;
 
-pub(crate) mod present;
-
 pub(crate) mod binary;
 
 pub mod pmu;
@@ -145,6 +149,10 @@ pub mod store;
 
 pub mod probe;
 
+pub mod compare;
+
+pub(crate) mod present;
+
 pub(crate) mod collect;
 
 pub mod correlate;
@@ -156,8 +164,6 @@ pub mod pipeline;
 pub(crate) mod cost;
 
 pub mod import;
-
-pub mod compare;
 
 pub mod out;
 

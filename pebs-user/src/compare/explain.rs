@@ -5,7 +5,7 @@
 //!
 //! * An *item* is a visit, or all visits with its id ([`Unit`]).
 //! * A *group* is the items of a probe, or those of them with the same argument values.
-//! * *Slow* and *typical* items of a group are defined in `super::classes`. Where only slow items were kept (`--keep`),
+//! * *Slow* and *typical* items of a group are defined in `compare::classes`. Where only slow items were kept (`--keep`),
 //!   those that were not kept take its place: sums over them are in `function_stats`.
 //! * [`contrast`] divides the difference between the two, [`variance`] the variance of all, [`stump`]
 //!   finds the arguments that go along with slowness.

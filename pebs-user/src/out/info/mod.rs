@@ -91,11 +91,11 @@ fn sites(probe: &ProbeInfo) -> String {
 mod tests {
     use super::*;
     use crate::compare::info::read;
-    use crate::store::schema::Table;
     use crate::ledger::{Account, CpuLedger, Ledger, Reason};
     use crate::store::fixtures::Did::Ran;
     use crate::store::fixtures::{Maker, VisitFixture, info};
     use crate::store::schema::LossRow;
+    use crate::store::schema::Table;
     use crate::units::TraceNs;
 
     /// Origin of the trace, the account of every record, and the size of each table are shown.
