@@ -36,7 +36,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use thiserror::Error;
 
 use self::figures::{Figure, Name, PERIODS, ProbeFigures, as_rare};
-use self::model::{Change, DIFF_VERSION, Diff, DurationDiff, Failed, Note, ProbeDiff, RowDiff};
+use self::model::{
+    Change, DIFF_VERSION, Diff, DurationDiff, Failed, HostPart, Note, ProbeDiff, RowDiff,
+};
 use super::classes::Class;
 use super::counted;
 use super::explain::contrast::Naming;
@@ -284,14 +286,14 @@ fn compare_runs(before: &RunInfo, after: &RunInfo, notes: &mut Vec<Note>) {
         }
     }
     let (old, new) = (&before.host, &after.host);
-    let hosts: [(fn([String; 2]) -> Note, _, _); 3] = [
-        (Note::HostsDiffer, &old.name, &new.name),
-        (Note::KernelsDiffer, &old.kernel, &new.kernel),
-        (Note::CpusDiffer, &old.cpu, &new.cpu),
-    ];
-    for (differ, old, new) in hosts {
+    for (what, old, new) in [
+        (HostPart::Host, &old.name, &new.name),
+        (HostPart::Kernel, &old.kernel, &new.kernel),
+        (HostPart::Cpu, &old.cpu, &new.cpu),
+    ] {
         if old != new {
-            notes.push(differ([old.clone(), new.clone()]));
+            let values = [old.clone(), new.clone()];
+            notes.push(Note::HostsDiffer { what, values });
         }
     }
     if before.switches != after.switches {

@@ -164,9 +164,14 @@ impl Display for diff::Note {
                 differ(f, "reset values", &resets.map(|it| it.to_string()))?;
                 f.write_str("; samples slow items down differently")
             }
-            Self::HostsDiffer(hosts) => differ(f, "hosts", hosts),
-            Self::KernelsDiffer(kernels) => differ(f, "kernels", kernels),
-            Self::CpusDiffer(cpus) => differ(f, "CPUs", cpus),
+            Self::HostsDiffer { what, values } => {
+                let what = match what {
+                    diff::HostPart::Host => "hosts",
+                    diff::HostPart::Kernel => "kernels",
+                    diff::HostPart::Cpu => "CPUs",
+                };
+                differ(f, what, values)
+            }
             Self::SwitchesDiffer => {
                 f.write_str("only one of the traces has switches: waits can't be compared")
             }

@@ -157,9 +157,10 @@ pub(crate) enum Note {
     ProbesDiffer([String; 2]),
     EventsDiffer([String; 2]),
     ResetsDiffer([u64; 2]),
-    HostsDiffer([String; 2]),
-    KernelsDiffer([String; 2]),
-    CpusDiffer([String; 2]),
+    HostsDiffer {
+        what: HostPart,
+        values: [String; 2],
+    },
     /// Only one of them has switches.
     SwitchesDiffer,
     NoSwitches,
@@ -172,4 +173,13 @@ pub(crate) enum Note {
         spec: String,
         is_after: bool,
     },
+}
+
+/// What may differ between two hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HostPart {
+    /// Its name.
+    Host,
+    Kernel,
+    Cpu,
 }
