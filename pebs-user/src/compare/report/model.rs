@@ -258,7 +258,7 @@ pub struct Row {
     /// The function that ran, or in which the thread blocked; of a module only, without name and number: its functions
     /// that have too few samples each.
     pub function: FunctionName,
-    /// State of the thread while off the CPU; null: on the CPU; [`ELSEWHERE`].
+    /// State of the thread while off the CPU; null: on the CPU; [`ELSEWHERE`](crate::compare::waits::ELSEWHERE).
     pub state: Option<String>,
     /// `ns`, or `events` if no sampled event is a clock.
     pub unit: &'static str,

@@ -1,6 +1,6 @@
 //! A trace in the formats of other tools: one file per format.
 //!
-//! [`select`] chooses the visits, [`load`] reads their rows. No format alters a number: each documents
+//! [`crate::compare::select`] chooses the visits, [`crate::compare::load`] reads their rows. No format alters a number: each documents
 //! its weight in its help and, where it has a place for that, in its output.
 //!
 //! Memory: `csv`, `folded` and `flamegraph` take any trace in bounded memory; the others hold the visits
