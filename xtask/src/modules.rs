@@ -93,7 +93,7 @@ const ROOMS: [Room; 5] = [
         rows:
         paths: rows
         select: lengths losses classes
-        load: names classes select
+        load: names event classes select
         slots:
         stages: batches losses classes
         waits:

@@ -24,11 +24,10 @@
 //! *Worked number*: items of 100 us; f takes 20.0 +- 0.2 us before and 28.0 +- 0.2 us after. The change is
 //! 8 us, its error 0.28 us, t = 3.3 for 50 figures: 7.1 .. 8.9 us, 7.1 .. 8.9 % of an item, above 5 %.
 
+mod figures;
 pub(crate) mod model;
 #[cfg(test)]
 mod tests;
-
-mod figures;
 
 use std::path::Path;
 

@@ -4,7 +4,7 @@ use super::pool::Quantity;
 use crate::store::run::{EventInfo, RunInfo};
 
 /// Unit of [`EventInfo::unit`] that makes an event a clock.
-const CLOCK_UNIT: &str = "ns";
+pub(crate) const CLOCK_UNIT: &str = "ns";
 
 /// The first event that is a clock, else the first.
 pub(crate) fn report_event(info: &RunInfo) -> Option<&EventInfo> {

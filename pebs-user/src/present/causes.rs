@@ -159,7 +159,7 @@ pub(crate) enum KindWords {
     Own,
 }
 
-/// Words for a kind of time, here and in `diff`.
+/// Words for a kind of time.
 pub(crate) const fn kind_words(kind: CauseKind) -> KindWords {
     match kind {
         CauseKind::Preempted => KindWords::Whole("waited for a CPU"),

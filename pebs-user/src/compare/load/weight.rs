@@ -1,10 +1,8 @@
 //! The weight by which a visit's time is divided among its functions.
 
+use crate::compare::event::{CLOCK_UNIT, report_event};
 use crate::store::run::{EventInfo, RunInfo};
 use crate::store::schema::VisitFunctionRow;
-
-/// Unit of [`EventInfo::unit`] that makes an event a clock.
-const CLOCK_UNIT: &str = "ns";
 
 /// Weight by which a visit's time is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,9 +14,8 @@ impl<'a> Weight<'a> {
     /// Uses the first event that is a clock, else the first event.
     #[must_use]
     pub(crate) fn of(info: &'a RunInfo) -> Self {
-        let clock = info.events.iter().find(|event| event.unit == CLOCK_UNIT);
         Self {
-            event: clock.or(info.events.first()),
+            event: report_event(info),
         }
     }
 

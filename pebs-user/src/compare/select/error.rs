@@ -5,6 +5,7 @@ use std::io;
 use thiserror::Error;
 
 use super::NoneSlow;
+use crate::compare::classes::CPU_TIME_HINT;
 use crate::failure::Hint;
 use crate::store::reader::ReadError;
 
@@ -61,9 +62,7 @@ impl Hint for ExportError {
             Self::NoneSlow { .. } => {
                 Some("give a lower limit, such as --slow p90, or leave --slow out".to_owned())
             }
-            Self::NoCpuTime { .. } => {
-                Some("record without --no-switches, or leave 'cpu' out of --slow".to_owned())
-            }
+            Self::NoCpuTime { .. } => Some(CPU_TIME_HINT.to_owned()),
             Self::Nothing { .. } | Self::Empty { .. } => {
                 Some("--all takes visits that overlap a loss, too".to_owned())
             }
