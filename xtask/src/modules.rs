@@ -111,21 +111,22 @@ const ROOMS: [Room; 5] = [
         columns:
         interrupts_and_faults:
         keys:
-        model:
-        item_model: model
-        items: columns interrupts_and_faults keys model
         request:
+        model: request
+        item_model: model
+        items: columns interrupts_and_faults keys request model
         runtimes: model
         stump: columns model items
         groups: columns model items stump
-        sums: interrupts_and_faults keys model items groups
+        timing:
+        sums: interrupts_and_faults keys model items groups timing
         contrast: interrupts_and_faults keys model stump sums
         blocked: keys model items sums contrast
         counted: sums
         kept: keys sums
         kinds: keys model items stump groups sums contrast
-        paths: keys model sums contrast
-        item: model item_model items groups contrast blocked kept paths
+        paths: keys model timing sums contrast
+        item: request model item_model items groups timing sums contrast blocked kept paths
         variance: keys model sums contrast
         ",
         rings: &[],
@@ -135,15 +136,17 @@ const ROOMS: [Room; 5] = [
         directions: "
         classes:
         model:
-        batches: model
-        stages: model
+        request:
+        batches: model request
+        stages: model request
         tally: classes model
         top:
-        section: classes model tally top
+        section: classes model request tally top
         detail: classes model section
-        memory: classes section
+        passes: classes request tally section
+        memory: classes request section passes
         rank: model section detail
-        paths: model section rank
+        paths: model request section passes rank
         ",
         rings: &[],
     },

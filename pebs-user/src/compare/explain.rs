@@ -24,13 +24,14 @@ pub(crate) mod items;
 mod kept;
 pub(crate) mod keys;
 pub(crate) mod kinds;
-mod paths;
-mod request;
+pub(crate) mod paths;
+pub(crate) mod request;
 mod runtimes;
 pub(crate) mod stump;
 pub(crate) mod sums;
 #[cfg(test)]
 mod tests;
+pub(crate) mod timing;
 pub(crate) mod variance;
 
 use rustc_hash::FxHashSet;
@@ -42,17 +43,17 @@ use self::items::Items;
 use self::model::{
     EXPLAIN_VERSION, Explanation, Gap, Group, Grouped, ProbeExplanation, Slow, Typical, TypicalRule,
 };
-use self::sums::{ClassSums, GroupSums, Summing};
+use self::sums::{ClassSums, GroupSums};
 use super::classes::{Class, RankBy, never_ended};
 use crate::compare::blocks::{MIN_ITEMS, REPLICATES};
-use crate::compare::event::report_event;
 use crate::compare::explain::item_model::ItemReport;
-use crate::compare::explain::sums::Rows;
-use crate::compare::names::Names;
+use crate::compare::explain::paths::no_paths;
+use crate::compare::explain::sums::{Rows, names, sum};
+use crate::compare::explain::timing::Timing;
 use crate::compare::pool::{MIN_SAMPLES, OwnTimes};
-use crate::compare::remarks::{NoFunctionTimes, Note, TooLittle};
+use crate::compare::remarks::{Note, TooLittle};
 use crate::store::reader::{ReadError, Trace};
-use crate::store::run::{EventInfo, ResetChange, RunInfo};
+use crate::store::run::{ResetChange, RunInfo};
 use crate::store::schema::visit_flag;
 
 pub(crate) use self::request::{ExplainError, ExplainOptions, ItemChoice, Unit};
@@ -397,91 +398,6 @@ fn read(trace: &Trace, options: &ExplainOptions) -> Result<Items, ExplainError> 
         reason,
         hint,
     })
-}
-
-/// The event that divides the time on the CPU among functions.
-pub(crate) struct Timing<'a> {
-    pub event: Option<&'a EventInfo>,
-    /// Why it can't be used.
-    pub reason: Option<NoFunctionTimes>,
-}
-
-/// Beginnings of names of events that count about equally many each ns that a thread runs.
-const STEADY: [&str; 8] = [
-    "cpu-clock",
-    "task-clock",
-    "cycles",
-    "cpu-cycles",
-    "ref-cycles",
-    "cpu_clk",
-    "ibs_op",
-    "uops_retired",
-];
-
-/// Whether the modifiers of the event leave out user space.
-fn sees_kernel_only(event: &str) -> bool {
-    let modifiers = event.rsplit_once([':', '/']).map_or("", |it| it.1);
-    let known = |it: char| "ukhpgsdiwe".contains(it.to_ascii_lowercase());
-    modifiers.contains('k') && !modifiers.contains('u') && modifiers.chars().all(known)
-}
-
-impl<'a> Timing<'a> {
-    /// The clock of a run, else an event that is steady enough.
-    pub(crate) fn of(info: &'a RunInfo) -> Self {
-        let event = report_event(info);
-        let steady = |event: &EventInfo| {
-            let name = event.name.to_lowercase();
-            // `cpu/event=…/` and raw codes are not in this list.
-            let name = name.strip_prefix("cpu/").unwrap_or(&name);
-            event.unit == "ns"
-                || !sees_kernel_only(name) && STEADY.iter().any(|it| name.starts_with(it))
-        };
-        let reason = match event {
-            None => Some(NoFunctionTimes::NoEvent),
-            Some(event) if !steady(event) => Some(NoFunctionTimes::NotSteady {
-                event: event.name.clone(),
-                is_kernel_only: sees_kernel_only(&event.name),
-            }),
-            Some(_) => None,
-        };
-        Self { event, reason }
-    }
-
-    /// Whether the event is a clock.
-    pub(crate) fn is_clock(&self) -> bool {
-        self.event.is_some_and(|event| event.unit == "ns")
-    }
-}
-
-fn sum<'a>(
-    trace: &Trace,
-    items: &'a Items,
-    sections: &'a [Section],
-    (timing, watched): (&Timing<'_>, &[Vec<u32>]),
-) -> Result<Summing<'a>, ReadError> {
-    let mut summing = Summing::new(items, sections, |items, item| items.block_of(item));
-    watched.iter().for_each(|it| summing.watch(it));
-    if let (Some(event), None) = (timing.event, &timing.reason) {
-        summing.functions(trace, event.id)?;
-    }
-    summing.waits(trace)?;
-    Ok(summing)
-}
-
-/// Names of every function met.
-fn names(trace: &Trace, sums: &[GroupSums]) -> Result<Names, ReadError> {
-    let keys = sums.iter().flat_map(|sums| {
-        let classes = sums.slow.keys.keys().chain(sums.typical.keys.keys());
-        classes.chain(sums.all.keys.keys())
-    });
-    let ids = keys.filter_map(|key| key.function().map(|id| id.0));
-    Names::of(trace, ids)
-}
-
-/// Why the call stacks of a run do not show the callers of functions.
-fn no_paths(info: &RunInfo) -> Option<Note> {
-    let no_callers = info.call_graph.is_some() && info.keep.is_some();
-    no_callers.then_some(Note::NoCallPaths)
 }
 
 fn notes(info: &RunInfo, items: &Items) -> Vec<Note> {

@@ -20,97 +20,37 @@ mod classes;
 pub(crate) mod detail;
 pub(crate) mod memory;
 pub mod model;
+mod passes;
 pub(crate) mod paths;
 mod rank;
+pub(crate) mod request;
 pub(crate) mod section;
 mod stages;
 mod tally;
 mod top;
 
-use thiserror::Error;
-
-use self::classes::VisitClasses;
 use self::detail::{Details, Drafts, FunctionColumns, WaitColumns};
 use self::model::{REPORT_VERSION, Report, VisitEvent};
+use self::passes::{first_pass, gather};
 use self::rank::Ranking;
+use self::request::{by_cpu_time, check_probe};
 use self::section::{Gather, Runs, Section};
-use self::tally::Tally;
-use crate::compare::classes::{CPU_TIME_HINT, RankBy, Ranker, Ranks, SlowBy};
 use crate::compare::counted;
 use crate::compare::event::{quantity, report_event};
 use crate::compare::explain::model::Group;
 use crate::compare::explain::{ExplainError, ExplainOptions, Unit, explain};
-use crate::compare::losses::{LossVisits, losses};
+use crate::compare::losses::losses;
 use crate::compare::names::{FunctionName, Names};
 use crate::compare::pool::{MIN_SAMPLES, Quantity};
 use crate::compare::report::model::ProbeReport;
 use crate::compare::slots::Slots;
 use crate::compare::stats::{self, Stats};
-use crate::compare::waits::{IDLE, States};
-use crate::failure::Hint;
+use crate::compare::waits::States;
 use crate::store::reader::{ReadError, Trace};
 use crate::store::view::Select as _;
 use crate::units::ProbeId;
 
-/// Options of a report.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ReportOptions {
-    /// Only this probe.
-    pub probe: Option<ProbeId>,
-    /// Number of the slowest visits to list, for each probe.
-    pub slowest: usize,
-    /// Number of functions to list, in each list.
-    pub top: usize,
-    /// Visits that overlap a loss.
-    pub losses: LossVisits,
-    /// Rule for slow visits; `None`: beyond a gap in the durations, else p99.
-    pub(crate) slow: Option<SlowBy>,
-}
-
-impl Default for ReportOptions {
-    fn default() -> Self {
-        Self {
-            probe: None,
-            slowest: 10,
-            top: 15,
-            losses: LossVisits::LeaveOut,
-            slow: None,
-        }
-    }
-}
-
-/// Why there is no report.
-#[derive(Debug, Error)]
-pub enum ReportError {
-    /// The trace can't be read.
-    #[error(transparent)]
-    Read(#[from] ReadError),
-    /// The trace has no such probe.
-    #[error("no probe {} in trace {trace}", probe.0)]
-    NoProbe {
-        trace: String,
-        /// The requested probe.
-        probe: ProbeId,
-        /// Numbers and SPECs of the probes of the trace.
-        known: Vec<String>,
-    },
-    /// Time on the CPU was asked for, and is unknown.
-    #[error(
-        "cannot set items of trace {trace} apart by time on the CPU: switches were not recorded"
-    )]
-    NoCpuTime { trace: String },
-}
-
-impl Hint for ReportError {
-    fn hint(&self) -> Option<String> {
-        match self {
-            Self::Read(error) => error.hint(),
-            Self::NoProbe { known, .. } if known.is_empty() => Some("it has none".to_owned()),
-            Self::NoProbe { known, .. } => Some(format!("there are {}", known.join(", "))),
-            Self::NoCpuTime { .. } => Some(CPU_TIME_HINT.to_owned()),
-        }
-    }
-}
+pub use self::request::{ReportError, ReportOptions};
 
 /// Makes the report of a trace.
 ///
@@ -207,44 +147,6 @@ fn slow_on_cpu(
     }
 }
 
-fn check_probe(trace: &Trace, options: &ReportOptions) -> Result<(), ReportError> {
-    let probes = &trace.info.probes;
-    match options.probe {
-        Some(probe) if probes.iter().all(|known| known.id != probe) => Err(ReportError::NoProbe {
-            trace: trace.dir.display().to_string(),
-            probe,
-            known: probes
-                .iter()
-                .map(|known| format!("{} ({})", known.id.0, known.spec))
-                .collect(),
-        }),
-        _ => Ok(()),
-    }
-}
-
-/// Whether time on the CPU takes the place of durations.
-fn by_cpu_time(options: &ReportOptions) -> bool {
-    options.slow.is_some_and(|it| it.by == RankBy::CpuTime)
-}
-
-fn ranker(trace: &Trace, options: &ReportOptions) -> Result<Ranker, ReportError> {
-    Ranker::of(&trace.info, options.slow).ok_or_else(|| ReportError::NoCpuTime {
-        trace: trace.dir.display().to_string(),
-    })
-}
-
-fn first_pass(trace: &Trace, options: &ReportOptions) -> Result<Slots<Tally>, ReportError> {
-    let ranks = Ranks::of(&trace.info);
-    let mut slots = Slots::new(&trace.info, options.probe, move || {
-        Tally::new(ranks.clone())
-    });
-    let ranker = ranker(trace, options)?;
-    for batch in tally::Visits::scan(trace)? {
-        tally::add(&batch?, (options.losses, &ranker), &mut slots)?;
-    }
-    Ok(slots)
-}
-
 /// Sums over all visits, of a trace that has not the details of each.
 fn read_stats(
     trace: &Trace,
@@ -269,28 +171,6 @@ fn read_stats(
         }
     }
     Ok(())
-}
-
-fn gather<'a>(
-    trace: &'a Trace,
-    options: &'a ReportOptions,
-    sections: Slots<Section>,
-    states: &mut States,
-) -> Result<Gather<'a>, ReportError> {
-    let args = &trace.info.columns;
-    let mut gather = Gather {
-        options,
-        columns: args,
-        switches: trace.info.switches,
-        idle: (!trace.info.resumes.is_empty()).then(|| states.index(IDLE)),
-        ranker: ranker(trace, options)?,
-        sections,
-        classes: VisitClasses::default(),
-    };
-    for batch in section::scan(trace)? {
-        gather.add(&batch?)?;
-    }
-    Ok(gather)
 }
 
 /// Adds up the counted events of the visits.

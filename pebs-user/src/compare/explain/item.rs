@@ -9,14 +9,16 @@ use super::contrast::{self, Naming};
 use super::groups::{self, GroupColumn, Section};
 use super::items::{Item, Items};
 use super::model::{EXPLAIN_VERSION, Typical, TypicalRule};
-use super::{
-    ExplainError, ExplainOptions, ItemChoice, Timing, Unit, kept, names, no_paths, paths, sum,
-};
+use super::{kept, paths};
 use crate::compare::arguments::NamedArg;
 use crate::compare::batches::Batches;
 use crate::compare::classes::Class;
 use crate::compare::counts::Counts;
 use crate::compare::explain::item_model::{ItemAccount, ItemReport, Moment, MomentKind};
+use crate::compare::explain::paths::no_paths;
+use crate::compare::explain::request::{ExplainError, ExplainOptions, ItemChoice, Unit};
+use crate::compare::explain::sums::{names, sum};
+use crate::compare::explain::timing::Timing;
 use crate::compare::names::{FunctionName, Names};
 use crate::compare::pool::MIN_SAMPLES;
 use crate::compare::remarks::{ItemTooLittle, Note};

@@ -14,7 +14,6 @@ mod reading;
 
 use rustc_hash::FxHashMap;
 
-use super::Unit;
 use super::columns::ArgumentColumns;
 use super::interrupts_and_faults::Times;
 use super::model::LeftOut;
@@ -22,6 +21,7 @@ use crate::compare::batches::Share;
 use crate::compare::blocks::block_of;
 use crate::compare::classes::{Rank, RankBy, Ranks};
 use crate::compare::explain::keys::Key;
+use crate::compare::explain::request::Unit;
 use crate::compare::pool::OwnError;
 use crate::store::schema::visit_flag;
 

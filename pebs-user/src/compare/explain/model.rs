@@ -5,9 +5,9 @@
 
 use serde::Serialize;
 
-use super::Unit;
 use crate::compare::classes::RankBy;
 use crate::compare::counted::CountedRow;
+use crate::compare::explain::request::Unit;
 use crate::compare::names::FunctionName;
 use crate::compare::pool::OwnTimes;
 use crate::compare::remarks::{NoFunctionTimes, Note, TooLittle};

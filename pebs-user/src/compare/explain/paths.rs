@@ -8,17 +8,19 @@ use std::{iter, slice};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::Timing;
 use super::contrast::{Contrast, Part, enough};
 use super::model::{CallPath, Cause, CauseKind, Gap};
 use super::sums::Summing;
 use crate::compare::blocks::Blocks;
 use crate::compare::classes::Class;
 use crate::compare::explain::keys::Key;
+use crate::compare::explain::timing::Timing;
 use crate::compare::names::Names;
 use crate::compare::paths::{Path, Paths, Weights};
+use crate::compare::remarks::Note;
 use crate::compare::rows::samples;
 use crate::store::reader::{ReadError, Trace};
+use crate::store::run::RunInfo;
 use crate::units::FunctionId;
 
 /// Call paths listed for one function.
@@ -192,4 +194,10 @@ impl Dividing<'_> {
             figures: self.contrast.figures(part),
         }
     }
+}
+
+/// Why the call stacks of a run do not show the callers of functions.
+pub(crate) fn no_paths(info: &RunInfo) -> Option<Note> {
+    let no_callers = info.call_graph.is_some() && info.keep.is_some();
+    no_callers.then_some(Note::NoCallPaths)
 }

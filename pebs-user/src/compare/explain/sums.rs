@@ -10,6 +10,8 @@ use super::model::CauseKind;
 use crate::compare::batches::Share;
 use crate::compare::blocks::Blocks;
 use crate::compare::classes::{Class, RankBy};
+use crate::compare::explain::timing::Timing;
+use crate::compare::names::Names;
 use crate::compare::pool::OwnError;
 use crate::compare::rows;
 use crate::compare::waits::{IDLE, PREEMPTED, STOPPED, States, WaitKind, is_anywhere};
@@ -401,4 +403,29 @@ pub(crate) fn wait_key(states: &mut States, state: &str, function: Option<u32>) 
         state: states.index(state),
         function: function.filter(|_| !is_anywhere(state)).map(FunctionId),
     })
+}
+
+pub(crate) fn sum<'a>(
+    trace: &Trace,
+    items: &'a Items,
+    sections: &'a [Section],
+    (timing, watched): (&Timing<'_>, &[Vec<u32>]),
+) -> Result<Summing<'a>, ReadError> {
+    let mut summing = Summing::new(items, sections, |items, item| items.block_of(item));
+    watched.iter().for_each(|it| summing.watch(it));
+    if let (Some(event), None) = (timing.event, &timing.reason) {
+        summing.functions(trace, event.id)?;
+    }
+    summing.waits(trace)?;
+    Ok(summing)
+}
+
+/// Names of every function met.
+pub(crate) fn names(trace: &Trace, sums: &[GroupSums]) -> Result<Names, ReadError> {
+    let keys = sums.iter().flat_map(|sums| {
+        let classes = sums.slow.keys.keys().chain(sums.typical.keys.keys());
+        classes.chain(sums.all.keys.keys())
+    });
+    let ids = keys.filter_map(|key| key.function().map(|id| id.0));
+    Names::of(trace, ids)
 }

@@ -10,11 +10,12 @@ use crate::compare::explain::item_model::MomentKind;
 use crate::compare::explain::model::{
     Cause, CauseKind, Explanation, Gap, Group, SplitTest, TypicalRule,
 };
-use crate::compare::explain::{
-    ExplainError, ExplainOptions, ItemChoice, Timing, Unit, explain, explain_item,
-};
+use crate::compare::explain::request::{ExplainError, ExplainOptions, ItemChoice, Unit};
+use crate::compare::explain::timing::Timing;
+use crate::compare::explain::{explain, explain_item};
 use crate::compare::losses::LossVisits;
-use crate::compare::report::{self, ReportOptions};
+use crate::compare::report;
+use crate::compare::report::request::ReportOptions;
 use crate::compare::waits::{IDLE, OTHER_ITEMS};
 use crate::failure::Hint as _;
 use crate::out;

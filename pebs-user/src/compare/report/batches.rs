@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::ReportOptions;
 use super::model::{BatchSum, ProbeReport};
 use crate::compare::batches::{Batches, is_batched};
 use crate::compare::lengths::Lengths;
 use crate::compare::losses::LossVisits;
+use crate::compare::report::request::ReportOptions;
 use crate::store::reader::{ReadError, Trace};
 use crate::store::schema::visit_flag;
 use crate::store::view::{Select as _, View as _, columns};

@@ -11,10 +11,11 @@ use serde::Serialize;
 
 use super::classes::VisitClasses;
 use super::section::{Runs, Section};
-use super::{ReportError, ReportOptions, check_probe, first_pass, gather};
 use crate::compare::classes::Class;
 use crate::compare::names::{FunctionName, Names};
 use crate::compare::pool::MIN_SAMPLES;
+use crate::compare::report::passes::{first_pass, gather};
+use crate::compare::report::request::{ReportError, ReportOptions, check_probe};
 use crate::compare::slots::Slots;
 use crate::compare::waits::States;
 use crate::estimate::sketch::Sketch;

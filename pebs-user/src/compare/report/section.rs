@@ -5,7 +5,6 @@ use std::num::NonZeroU64;
 use arrow_array::RecordBatch;
 use rustc_hash::FxHashMap;
 
-use super::ReportOptions;
 use super::classes::{VisitClass, VisitClasses};
 use super::model::{SlowVisit, VisitFunction};
 use super::tally::Tally;
@@ -16,6 +15,7 @@ use crate::compare::counted::CountedSums;
 use crate::compare::counts::{CountColumns, CountSums, Counts};
 use crate::compare::interrupts_and_faults::{InterferenceRow, InterferenceSums};
 use crate::compare::pool::{OwnError, Pool};
+use crate::compare::report::request::ReportOptions;
 use crate::compare::slots::Slots;
 use crate::compare::stats::Stats;
 use crate::compare::waits::{WaitKind, WaitSum};

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::ReportOptions;
 use super::model::{Stage, Stages};
 use crate::compare::lengths::Lengths;
+use crate::compare::report::request::ReportOptions;
 use crate::compare::stages::{Completeness, Passages, has_stages};
 use crate::store::reader::{ReadError, Trace};
 
@@ -77,7 +77,8 @@ pub(super) fn read(trace: &Trace, options: &ReportOptions) -> Result<Option<Stag
 #[cfg(test)]
 mod tests {
     use crate::compare::lengths::Quantiles;
-    use crate::compare::report::{ReportOptions, build};
+    use crate::compare::report::build;
+    use crate::compare::report::request::ReportOptions;
     use crate::out::report::text;
     use crate::store::fixtures::{Did, Maker, VisitFixture, info};
 

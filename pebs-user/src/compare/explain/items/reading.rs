@@ -10,7 +10,7 @@ use crate::compare::classes::{NetOnCpu, RankBy, Ranks, Standing, Took};
 use crate::compare::counts::CountColumns;
 use crate::compare::explain::columns::ArgumentColumns;
 use crate::compare::explain::interrupts_and_faults::{self, SLOWER_CLOCK};
-use crate::compare::explain::{ExplainOptions, Unit};
+use crate::compare::explain::request::{ExplainOptions, Unit};
 use crate::compare::frequencies::Frequencies;
 use crate::compare::pool::OwnError;
 use crate::compare::stages;

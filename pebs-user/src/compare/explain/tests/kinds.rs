@@ -2,7 +2,8 @@
 
 use super::FUNCTIONS;
 use crate::compare::explain::model::{Group, Kind, Only};
-use crate::compare::explain::{ExplainOptions, explain, with_only};
+use crate::compare::explain::request::ExplainOptions;
+use crate::compare::explain::{explain, with_only};
 use crate::estimate::baseline::Rule;
 use crate::out::explain::text;
 use crate::rng::SplitMix64;

@@ -3,9 +3,11 @@
 use super::{FUNCTIONS, SPEC};
 use crate::compare::classes::{RankBy, Ranks, SlowBy, apart_on_cpu};
 use crate::compare::explain::model::ProbeExplanation;
-use crate::compare::explain::{ExplainError, ExplainOptions, ItemChoice, explain, explain_item};
+use crate::compare::explain::request::{ExplainError, ExplainOptions, ItemChoice};
+use crate::compare::explain::{explain, explain_item};
 use crate::compare::losses::LossVisits;
-use crate::compare::report::{self, ReportOptions};
+use crate::compare::report;
+use crate::compare::report::request::ReportOptions;
 use crate::failure::Hint as _;
 use crate::out;
 use crate::out::explain::text;

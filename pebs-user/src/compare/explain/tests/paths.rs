@@ -4,7 +4,8 @@ use std::iter;
 
 use super::{sum, whole};
 use crate::compare::explain::model::{CallPath, Cause, Explanation};
-use crate::compare::explain::{ExplainOptions, ItemChoice, explain, explain_item};
+use crate::compare::explain::request::{ExplainOptions, ItemChoice};
+use crate::compare::explain::{explain, explain_item};
 use crate::out::explain::text;
 use crate::store::fixtures::Did::{Called, Ran};
 use crate::store::fixtures::stacks::{SPEC, server, with_stacks};
