@@ -14,8 +14,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::rows::functions;
 use crate::store::call_stacks::read_stacks;
 use crate::store::reader::{ReadError, Trace};
-use crate::store::run::VisitRule;
-use crate::store::run::{EventInfo, SiteInfo};
+use crate::store::run::{EventInfo, SiteInfo, VisitRule};
 use crate::store::view::{Select as _, View as _, columns};
 
 /// A call path.

@@ -3,12 +3,10 @@
 use super::request::{ReportError, ReportOptions};
 use super::section::{self, Gather, Section};
 use super::tally::{self, Tally};
-use crate::compare::classes::Ranker;
-use crate::compare::classes::Ranks;
+use crate::compare::classes::{Ranker, Ranks};
 use crate::compare::report::classes::VisitClasses;
 use crate::compare::slots::Slots;
-use crate::compare::waits::IDLE;
-use crate::compare::waits::States;
+use crate::compare::waits::{IDLE, States};
 use crate::store::reader::Trace;
 use crate::store::view::Select as _;
 

@@ -12,8 +12,7 @@ use rustc_hash::FxHashMap;
 
 use super::Input;
 use crate::compare::counted;
-use crate::compare::load;
-use crate::compare::load::{Visit, arg_text};
+use crate::compare::load::{self, Visit, arg_text};
 use crate::compare::select::VisitSet;
 use crate::compare::select::error::ExportError;
 use crate::present::csv::Line;

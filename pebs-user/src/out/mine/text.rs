@@ -4,8 +4,7 @@ use crate::compare::mine::{Mined, PairOf, Ranked, RankedEvents, RowOf};
 use crate::present::human::{UNKNOWN, count, events, percent, plural, safe, time};
 use crate::present::table::{Cell, Column, Table};
 use crate::present::{Page, Tone, toned};
-use crate::terminal::PIPE_WIDTH;
-use crate::terminal::shown;
+use crate::terminal::{PIPE_WIDTH, shown};
 
 /// Events named in the verdict.
 const NAMED: usize = 3;

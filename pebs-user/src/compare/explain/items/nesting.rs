@@ -2,8 +2,7 @@
 
 use super::{Item, Items, NONE};
 use crate::compare::explain::interrupts_and_faults;
-use crate::store::run::RunInfo;
-use crate::store::run::VisitRule;
+use crate::store::run::{RunInfo, VisitRule};
 use crate::store::schema::visit_flag;
 
 /// Largest number of open visits that are searched for the enclosing one.

@@ -2,8 +2,7 @@
 
 use crate::compare::report::model::Report;
 use crate::compare::report::{ReportOptions, build};
-use crate::out::report::csv;
-use crate::out::report::csv::CsvTable;
+use crate::out::report::csv::{self, CsvTable};
 use crate::out::report::text;
 use crate::present::json;
 use crate::store::fixtures::Did::Ran;
