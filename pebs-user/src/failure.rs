@@ -1,4 +1,4 @@
-//! The error that ends a command, with its causes and a hint.
+//! The error that ends a command, with its causes and a hint; and warnings, which have one, too.
 //!
 //! Every error of this crate that can end a command is a [`Hint`]: only those convert to a [`Failure`], so that no
 //! hint is forgotten.
@@ -10,6 +10,15 @@ use std::io;
 pub trait Hint {
     /// The value seen and the command to run; `None` if the message suffices.
     fn hint(&self) -> Option<String>;
+}
+
+/// What is not as it should be, where work goes on all the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warning {
+    /// The problem.
+    pub text: String,
+    /// Command or option against it.
+    pub hint: String,
 }
 
 /// Errors of libraries: our errors that wrap them have the hints.

@@ -10,6 +10,10 @@ use std::path::Path;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+/// Hint for machines where the pids seen here differ from the kernel's.
+pub(crate) const PIDS: &str = "run it on the host with -p PID, where paths are as that process sees them, or in a \
+    container with the pids of the host ('docker run --pid=host', hostPID)";
+
 /// Limits of the machine and of this process, read once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Limits {

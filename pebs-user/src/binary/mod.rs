@@ -24,6 +24,7 @@ pub(crate) mod symbols;
 
 pub(crate) mod debug_data;
 pub(crate) mod debug_file;
+pub(crate) mod debug_files;
 pub(crate) mod debuginfod;
 pub(crate) mod dwarf;
 pub(crate) mod go;

@@ -12,8 +12,8 @@ use comfy_table::{CellAlignment, Table};
 use indicatif::ProgressBar;
 use serde_json::json;
 
-use super::doctor::Format;
 use super::record;
+use super::values::Format;
 use crate::cmd::record::args::TransportArg;
 use crate::collect::session::Transport;
 use crate::cost::calibrate::saved::{self, Calibration, Folder, SavedMarks, SavedPoint};

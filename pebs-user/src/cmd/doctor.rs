@@ -6,6 +6,8 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
+use super::values::Format;
+
 mod check;
 mod facts;
 mod files;
@@ -15,8 +17,6 @@ mod sampling;
 
 pub use check::{Check, Status, evaluate};
 pub use facts::{Answer, Facts};
-pub(super) use kernel::NEWER;
-pub(super) use limits::PIDS;
 
 /// Options of `pebs-trace doctor`.
 #[derive(Clone, Debug, clap::Args)]
@@ -26,16 +26,6 @@ pub struct DoctorArgs {
     /// json is {"usable", "checks": [{"name", "status", "found", "fix"}]}.
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t = Format::Text)]
     pub format: Format,
-}
-
-/// Output format.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum Format {
-    /// For people
-    #[default]
-    Text,
-    /// For programs
-    Json,
 }
 
 /// The output of `--format json`.

@@ -8,7 +8,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::debug_files;
 use super::progress::Progress as ProgressLine;
 use super::report::{self, Format};
 use crate::failure::{Context as _, Failure, Hint as _, Result};
@@ -329,9 +328,7 @@ impl Import<'_> {
         let mut info = self.info();
         let mut note = None;
         if self.args.symfs.is_none() {
-            let debug_files = debug_files::of(|| binaries(self.data));
-            debug_files.say();
-            note = debug_files.note;
+            note = super::fetch_debug_files(|| binaries(self.data));
         }
         info.notes.extend(note.clone());
         let options = WriterOptions {

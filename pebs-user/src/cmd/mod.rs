@@ -3,13 +3,13 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 
+use crate::binary::debug_files;
 use crate::failure::{Context as _, Result};
 use crate::present::Page;
 use crate::terminal;
 use crate::terminal::say;
 
 pub mod calibrate;
-mod debug_files;
 pub mod diff;
 pub mod doctor;
 pub mod events;
@@ -28,7 +28,7 @@ pub mod report;
 pub mod result_file;
 pub mod selftest;
 pub mod validate;
-mod values;
+pub mod values;
 pub mod view;
 
 /// `./pebs-trace-YYYYmmdd-HHMMSS`, in UTC.
@@ -38,6 +38,19 @@ fn default_output() -> PathBuf {
     let digits =
         |range: std::ops::Range<usize>| text.get(range).unwrap_or_default().replace(['-', ':'], "");
     PathBuf::from(format!("pebs-trace-{}-{}", digits(0..10), digits(11..19)))
+}
+
+/// Fetches missing debug files of these binaries, if servers are configured: prints how many, and a warning if there
+/// are none. Returns a remark.
+fn fetch_debug_files(binaries: impl FnOnce() -> Vec<PathBuf>) -> Option<String> {
+    let fetched = debug_files::fetch(binaries, |files| {
+        say!("asking debuginfod for {}", debug_files::count(files));
+    });
+    if let Some(warning) = &fetched.warning {
+        say!("warning: {}", warning.text);
+        say!("hint: {}", warning.hint);
+    }
+    fetched.note
 }
 
 /// Writes a result to stdout.

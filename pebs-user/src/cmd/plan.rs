@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use clap::ValueEnum as _;
 
-use super::doctor::Format;
 use super::record;
+use super::values::Format;
 use crate::cmd::record::args::{CallGraph, Extra, RecordArgs};
 use crate::cost::plan::Goal;
 use crate::cost::ring::Sensitivity;

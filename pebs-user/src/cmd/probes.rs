@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use super::record::check_process;
-use super::{debug_files, values};
+use super::{fetch_debug_files, values};
 use crate::binary::elf::{Binary, with_libraries};
 use crate::binary::locate::{locate, mapped_files};
 use crate::binary::lookup::nearest;
@@ -119,7 +119,7 @@ pub fn run(args: &ProbesArgs) -> Result<ExitCode> {
         (None, Some(pid)) => of_process(pid, pattern, args.on(), limit),
         (name, _) => {
             let path = locate(name.unwrap_or_default(), pid).map_err(ResolveError::from)?;
-            debug_files::of(|| vec![path.clone()]).say();
+            fetch_debug_files(|| vec![path.clone()]);
             let binary = Binary::open(&path).map_err(ResolveError::from)?;
             let survey = survey(&binary, pattern, args.on(), limit);
             if survey.is_empty() {
@@ -153,7 +153,7 @@ pub fn run(args: &ProbesArgs) -> Result<ExitCode> {
 /// The binaries with matches among all that the process has mapped.
 fn of_process(pid: Pid, pattern: Option<&str>, on: SurveyOn<'_>, limit: usize) -> Vec<Survey> {
     let paths = mapped_files(pid);
-    debug_files::of(|| paths.clone()).say();
+    fetch_debug_files(|| paths.clone());
     let mut left = limit;
     let mut found = Vec::new();
     // A file that is no binary may be mapped as code, too.

@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::report::Format;
 use crate::watch::Watch;
 
 /// Work that takes less shows no bar.
@@ -69,12 +68,6 @@ impl Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         self.0.finish_and_clear();
-    }
-}
-
-impl From<Format> for Progress {
-    fn from(format: Format) -> Self {
-        Self::unless(format != Format::Text)
     }
 }
 
@@ -160,7 +153,6 @@ mod tests {
     /// Output for programs shows no line, whatever stderr is.
     #[test]
     fn not_for_programs() {
-        assert!(Progress::from(Format::Json).0.is_hidden());
-        assert!(Progress::from(Format::Csv).0.is_hidden());
+        assert!(Progress::unless(true).0.is_hidden());
     }
 }

@@ -115,6 +115,12 @@ pub enum ReportTable {
     Items,
 }
 
+impl From<Format> for Progress {
+    fn from(format: Format) -> Self {
+        Self::unless(format != Format::Text)
+    }
+}
+
 impl From<ReportTable> for CsvTable {
     fn from(table: ReportTable) -> Self {
         match table {

@@ -1,9 +1,21 @@
-//! Parsers of option values.
+//! Values of options that several subcommands have, and their parsers.
 
 use std::time::Duration;
 
+use clap::ValueEnum;
+
 use crate::failure::Result;
 use crate::pmu::jitter::MAX_PERCENT;
+
+/// Output format.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people
+    #[default]
+    Text,
+    /// For programs
+    Json,
+}
 
 /// Reads a number of events.
 pub(crate) fn event_count(text: &str) -> Result<u64, String> {

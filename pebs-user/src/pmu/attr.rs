@@ -4,10 +4,10 @@ use std::fmt;
 
 use perf_event_open_sys::bindings::{self as sys, perf_event_attr};
 
+use crate::failure::Warning;
 use crate::pmu::event::{Access, EventKind, EventSpec, Modifiers, Precise, SoftwareEvent};
 use crate::pmu::host::Host;
 use crate::pmu::open::{READ_FORMAT, Target};
-use crate::pmu::reset::Warning;
 use crate::pmu::sysfs::Config;
 use crate::pmu::{auto, reset};
 use crate::units::{Cpu, Ip, ResetValue};

@@ -30,6 +30,9 @@ pub struct Host {
     pub limits: Limits,
 }
 
+/// Hint for a kernel that is too old.
+pub(crate) const NEWER: &str = "boot Linux 5.15 or later (Debian 12 and later have it)";
+
 /// A kernel's version. Compares as a version does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KernelVersion(

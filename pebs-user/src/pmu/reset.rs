@@ -2,18 +2,10 @@
 
 use std::num::NonZeroU64;
 
+use crate::failure::Warning;
 use crate::limits::Limits;
 use crate::pmu::attr::{EventClass, EventError, HardwareUnit, ResolvedEvent};
 use crate::units::ResetValue;
-
-/// A remark on a reset value that is allowed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Warning {
-    /// Expected problem.
-    pub text: String,
-    /// Command or option against it.
-    pub hint: String,
-}
 
 /// Shortest period of a clock, ns: the kernel raises smaller ones to it.
 /// Source: kernel/events/core.c (`perf_swevent_start_hrtimer`).

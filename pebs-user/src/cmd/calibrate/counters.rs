@@ -8,7 +8,7 @@ use indicatif::ProgressBar;
 use serde_json::json;
 
 use super::CalibrateArgs;
-use crate::cmd::doctor::Format;
+use crate::cmd::values::Format;
 use crate::cost::counters::boxes::{self, Row};
 use crate::cost::counters::{Counters, OfEvents, OfWay, READS, ROUNDS, Spread, measure};
 use crate::cost::plot::{self, Look, Panel, Series};

@@ -2,13 +2,11 @@
 
 use super::check::Check;
 use super::facts::{Answer, Facts};
-use crate::pmu::host::KernelVersion;
+use crate::pmu::host::{KernelVersion, NEWER};
 use crate::pmu::open::ADMIN_ALONE;
 
 /// Oldest kernel that recording works on: since then perf event links have a cookie.
 const OLDEST: KernelVersion = KernelVersion(5, 15);
-
-pub(in crate::cmd) const NEWER: &str = "boot Linux 5.15 or later (Debian 12 and later have it)";
 
 pub(super) fn version(facts: &Facts) -> Check {
     let release = &facts.host.release;

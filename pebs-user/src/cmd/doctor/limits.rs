@@ -2,7 +2,7 @@
 
 use super::check::Check;
 use super::facts::{DEFAULT_RESET, Facts};
-use crate::limits::{Lockdown, SoftHard, describe_missing};
+use crate::limits::{Lockdown, PIDS, SoftHard, describe_missing};
 use crate::pmu::host::KernelVersion;
 
 const SUDO: &str = "use sudo, or 'sudo setcap cap_perfmon,cap_bpf,cap_sys_ptrace,cap_syslog,\
@@ -74,10 +74,6 @@ pub(super) fn lockdown(facts: &Facts) -> Check {
         ),
     }
 }
-
-/// Hint for machines where the pids seen here differ from the kernel's.
-pub(in crate::cmd) const PIDS: &str = "run it on the host with -p PID, where paths are as that process sees them, or in a \
-    container with the pids of the host ('docker run --pid=host', hostPID)";
 
 pub(super) fn pids(facts: &Facts) -> Check {
     match facts.host.limits.pid_namespace {

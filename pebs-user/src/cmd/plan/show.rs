@@ -11,8 +11,8 @@ use serde_json::json;
 
 use super::PlanArgs;
 use super::measure::{PlanBasis, SensitivitySource};
-use crate::cmd::doctor::Format;
 use crate::cmd::record::Counting;
+use crate::cmd::values::Format;
 use crate::cost::overhead::Counts;
 use crate::cost::plan::{Goal, Row, SHOWN, Verdict, resets};
 use crate::cost::ring::{Advice, Sensitivity, advise};

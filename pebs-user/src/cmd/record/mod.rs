@@ -18,7 +18,7 @@ mod status;
 mod targets;
 mod transport;
 
-pub(in crate::cmd) use targets::{RecordingTargets, check_process};
+pub(in crate::cmd) use targets::check_process;
 
 use std::process::ExitCode;
 

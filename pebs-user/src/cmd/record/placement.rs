@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use super::plan::Plan;
 use crate::binary::process::{self, FileId};
+use crate::failure::Warning;
 use crate::failure::{Failure, Result};
-use crate::pmu::reset::Warning;
 use crate::probe::set::Site;
 use crate::units::Pid;
 

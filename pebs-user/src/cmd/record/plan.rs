@@ -9,31 +9,34 @@ use super::replaced::ProbedFiles;
 use super::targets::RecordingTargets;
 use super::transport::{self, Choice};
 use super::{governor, items, placement, preset};
+use crate::binary::debug_files;
+use crate::binary::locate::{locate, mapped_files};
 use crate::binary::process;
 use crate::binary::process::FileId;
 use crate::cmd::record::args::{CallGraph, Extra, KeepArg, RecordArgs, ReturnArg, SampleClock};
 use crate::cmd::report::Format;
-use crate::cmd::{debug_files, doctor};
+use crate::collect::command;
 use crate::collect::counted::CountedCounters;
 use crate::collect::frequency::Frequencies;
 use crate::collect::session::Transport;
 use crate::cost::overhead::Bounds;
 use crate::cost::stepping;
 use crate::estimate::slow_by::{RankBy, SlowBy};
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, Warning};
 use crate::limits;
 use crate::pipeline::{BulkOptions, CountedFrom, Keep};
 use crate::pmu::attr::{self, EventClass, ResolvedEvent};
 use crate::pmu::counted::{self, CountError, CountSource, CountedEvent};
 use crate::pmu::counters;
 use crate::pmu::event::{EventKind, EventSpec};
-use crate::pmu::host::Host;
+use crate::pmu::host::{self, Host};
 use crate::pmu::jitter::DEFAULT_PERCENT;
 use crate::pmu::open::{self, Granted, Target};
-use crate::pmu::reset::{self, Warning};
+use crate::pmu::reset;
 use crate::probe::ReturnMode;
 use crate::probe::cgroup::Cgroup;
 use crate::probe::set::{ProbeSet, Site};
+use crate::probe::spec::{End, Spec};
 use crate::probe::{self, ResolveOptions};
 use crate::store::tables::check_columns;
 use crate::stream::decode::Interferences;
@@ -158,7 +161,7 @@ impl Plan {
         check_counts(args)?;
         let targets = RecordingTargets::of(args)?;
         let command = args.command_line.first();
-        let program = command.map(crate::collect::command::find).transpose()?;
+        let program = command.map(command::find).transpose()?;
         let output = args
             .output
             .clone()
@@ -189,7 +192,10 @@ impl Plan {
         };
         let missing = limits::missing_privileges();
         let debug_files = match missing {
-            None => debug_files::of_recording(args, &targets, &specs_typed),
+            None => debug_files::fetch(
+                || binaries(args, &targets, &specs_typed),
+                |files| say!("asking debuginfod for {}", debug_files::count(files)),
+            ),
             Some(_) => debug_files::Fetched::default(),
         };
         let probes = match args.item() {
@@ -207,7 +213,7 @@ impl Plan {
             return Err(Failure::new(
                 "cannot record in a pid namespace: the kernel reports other pids than those seen here"
                     .to_owned(),
-                doctor::PIDS.to_owned(),
+                limits::PIDS.to_owned(),
             ));
         }
         let former_limits = limits::raise();
@@ -400,6 +406,25 @@ impl Plan {
     }
 }
 
+/// Binaries whose debug files a recording will need, as far as that is known before it starts: the probed ones, the
+/// command, and the files mapped by the processes.
+fn binaries(args: &RecordArgs, targets: &RecordingTargets, specs: &[String]) -> Vec<PathBuf> {
+    let pid = targets.sees;
+    let mut found = Vec::new();
+    for spec in specs.iter().filter_map(|text| Spec::parse(text).ok()) {
+        found.extend(locate(&spec.begin.binary, pid).ok());
+        if let End::At(end) = &spec.end {
+            found.extend(locate(&end.binary, pid).ok());
+        }
+    }
+    let command = args.command_line.first();
+    found.extend(command.and_then(|command| command::find(command).ok()));
+    for pid in targets.pids.iter().copied() {
+        found.extend(mapped_files(pid));
+    }
+    found
+}
+
 /// How far distances between samples vary unless it is given, percent.
 ///
 /// Samples of `--item-..` alone tell where items are: a long distance would miss some. Events of the CPU were never
@@ -574,7 +599,7 @@ fn check_kernel(host: &Host) -> Result<()> {
         ),
         format!(
             "{}; 'pebs-trace doctor' says what else is missing",
-            doctor::NEWER
+            host::NEWER
         ),
     ))
 }

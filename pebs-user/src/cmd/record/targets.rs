@@ -12,7 +12,7 @@ use crate::units::{Pid, Tid};
 
 /// Targets of a recording; without processes and cgroup, every process.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct RecordingTargets {
+pub(super) struct RecordingTargets {
     /// Processes, with their children.
     pub pids: Vec<Pid>,
     /// Threads of those processes to trace; empty: all.
@@ -28,7 +28,7 @@ impl RecordingTargets {
     ///
     /// # Errors
     /// There is nothing to trace.
-    pub(crate) fn of(args: &RecordArgs) -> Result<Self> {
+    pub(super) fn of(args: &RecordArgs) -> Result<Self> {
         let mut targets = Self::default();
         for pid in args.pids.iter().copied().map(Pid) {
             check_process(pid)?;

@@ -3,11 +3,11 @@
 use perf_event_open_sys::bindings::{self as sys, perf_event_attr};
 
 use super::{EventClass, EventError, HardwareUnit};
+use crate::failure::Warning;
 use crate::pmu::event::{
     Breakpoint, CacheEvent, EventKind, EventSpec, HardwareEvent, Place, SoftwareEvent, raw_code,
 };
 use crate::pmu::host::{Host, Vendor, is_core_pmu};
-use crate::pmu::reset::Warning;
 use crate::pmu::sysfs::{Config, Pmu};
 use crate::pmu::table::Precision;
 use crate::units::Cpu;

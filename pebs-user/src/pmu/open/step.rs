@@ -2,11 +2,11 @@
 
 use super::{OpenError, PerfEvent, Target};
 use crate::failure::Hint;
+use crate::failure::Warning;
 use crate::pmu::attr::{EventError, ResolvedEvent};
 use crate::pmu::auto;
 use crate::pmu::event::Modifiers;
 use crate::pmu::host::Host;
-use crate::pmu::reset::Warning;
 use crate::units::{ResetValue, Tid};
 
 /// A counter that was opened, disabled, and its precision.

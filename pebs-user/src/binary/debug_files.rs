@@ -2,52 +2,28 @@
 
 use std::path::{Path, PathBuf};
 
-use super::record::RecordingTargets;
 use crate::binary::debuginfod::{self, CLIENT, Debuginfod, INSTALL, Missing, URLS};
 use crate::binary::dwarf::{Lacking, lacking};
-use crate::binary::locate::{locate, mapped_files};
-use crate::cmd::record::args::RecordArgs;
-use crate::collect::command;
-use crate::failure::Result;
-use crate::pmu::reset::Warning;
-use crate::probe::spec::{End, Spec};
-use crate::terminal::say;
+use crate::failure::Warning;
 
 /// Maximum number of binaries named in a remark.
 const NAMED: usize = 3;
 
 /// Result of asking the servers.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Fetched {
+pub(crate) struct Fetched {
     /// A remark.
     pub note: Option<String>,
     /// Set if nothing could be fetched.
     pub warning: Option<Warning>,
 }
 
-impl Fetched {
-    /// Prints the warning, if there is one.
-    pub(super) fn say(&self) {
-        if let Some(warning) = &self.warning {
-            say!("warning: {}", warning.text);
-            say!("hint: {}", warning.hint);
-        }
-    }
-}
-
-/// Fetches the debug files that a recording will need, as far as that is known before it starts: those of the
-/// probed binaries, the command, the files mapped by the processes, and their libraries.
-pub(super) fn of_recording(
-    args: &RecordArgs,
-    targets: &RecordingTargets,
-    specs: &[String],
+/// Fetches the debug files that are missing here for these binaries and the libraries they need; `asking` gets their
+/// number first. Does nothing, and does not call `binaries`, unless servers are configured.
+pub(crate) fn fetch(
+    binaries: impl FnOnce() -> Vec<PathBuf>,
+    asking: impl FnOnce(usize),
 ) -> Fetched {
-    of(|| binaries(args, targets, specs))
-}
-
-/// Fetches the debug files that are missing here for these binaries and the libraries they need. Does nothing, and
-/// does not call `binaries`, unless servers are configured.
-pub(super) fn of(binaries: impl FnOnce() -> Vec<PathBuf>) -> Fetched {
     let service = Debuginfod::here();
     if service == Debuginfod::Off {
         return Fetched::default();
@@ -59,27 +35,10 @@ pub(super) fn of(binaries: impl FnOnce() -> Vec<PathBuf>) -> Fetched {
     let Debuginfod::Client(client) = service else {
         return no_client(&lacking);
     };
-    say!("asking debuginfod for {}", count(lacking.len()));
+    asking(lacking.len());
     let ids: Vec<&str> = lacking.iter().map(|it| it.build_id.as_str()).collect();
     let answers = debuginfod::fetch(&client, &ids);
     remark(&lacking, &answers)
-}
-
-fn binaries(args: &RecordArgs, targets: &RecordingTargets, specs: &[String]) -> Vec<PathBuf> {
-    let pid = targets.sees;
-    let mut found = Vec::new();
-    for spec in specs.iter().filter_map(|text| Spec::parse(text).ok()) {
-        found.extend(locate(&spec.begin.binary, pid).ok());
-        if let End::At(end) = &spec.end {
-            found.extend(locate(&end.binary, pid).ok());
-        }
-    }
-    let command = args.command_line.first();
-    found.extend(command.and_then(|command| command::find(command).ok()));
-    for pid in targets.pids.iter().copied() {
-        found.extend(mapped_files(pid));
-    }
-    found
 }
 
 fn no_client(lacking: &[Lacking]) -> Fetched {
@@ -143,7 +102,8 @@ fn remark(lacking: &[Lacking], answers: &[Result<(), Missing>]) -> Fetched {
     }
 }
 
-fn count(files: usize) -> String {
+/// A number of debug files.
+pub(crate) fn count(files: usize) -> String {
     match files {
         1 => "1 debug file".to_owned(),
         n => format!("{n} debug files"),
