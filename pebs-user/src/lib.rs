@@ -170,6 +170,8 @@ pub mod out;
 pub(crate) mod selftest;
 pub(crate) mod validate;
 
+pub(crate) mod record;
+
 pub mod cmd;
 
 pub mod cli;

@@ -32,7 +32,7 @@ pub mod values;
 pub mod view;
 
 /// `./pebs-trace-YYYYmmdd-HHMMSS`, in UTC.
-fn default_output() -> PathBuf {
+pub(crate) fn default_output() -> PathBuf {
     let now = std::time::SystemTime::now();
     let text = humantime::format_rfc3339_seconds(now).to_string();
     let digits =

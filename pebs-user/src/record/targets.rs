@@ -62,7 +62,7 @@ impl RecordingTargets {
 }
 
 /// Refuses a pid that is no running process.
-pub(in crate::cmd) fn check_process(pid: Pid) -> Result<()> {
+pub(crate) fn check_process(pid: Pid) -> Result<()> {
     if !process::exists(pid) {
         return Err(Failure::new(
             format!("process {} does not exist", pid.0),

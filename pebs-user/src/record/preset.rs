@@ -18,8 +18,8 @@ use crate::units::Pid;
 
 /// Name and text of the built-in presets.
 const BUILT_IN: [(&str, &str); 2] = [
-    ("go", include_str!("../../../data/presets/go.preset")),
-    ("tokio", include_str!("../../../data/presets/tokio.preset")),
+    ("go", include_str!("../../data/presets/go.preset")),
+    ("tokio", include_str!("../../data/presets/tokio.preset")),
 ];
 
 /// Placeholder of the program.

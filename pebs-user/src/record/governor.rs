@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::cost::Prices;
 use crate::cmd::record::args::RecordArgs;
-use crate::cmd::record::plan::Plan;
 use crate::cost::calibrate::{UnitCosts, saved};
 use crate::cost::overhead::{self, Bounds, Change, Controller, Counts, Seen};
 use crate::failure::{Failure, Result};
@@ -13,6 +12,7 @@ use crate::pmu::attr::{EventClass, ResolvedEvent};
 use crate::pmu::reset;
 use crate::present::account::samples_may;
 use crate::present::human::{count, time};
+use crate::record::plan::Plan;
 use crate::store::run::{Extra, OverheadInfo, ResetChange, RunInfo};
 use crate::units::{EventId, ResetValue, TraceNs};
 

@@ -686,7 +686,7 @@ fn ask_access(events: &mut [ResolvedEvent]) -> Result<()> {
 }
 
 /// Opens an event once to see what the machine grants.
-pub(in crate::cmd) fn grant(
+pub(crate) fn grant(
     spec: &EventSpec,
     host: &Host,
     reset: ResetValue,

@@ -3,7 +3,6 @@
 //! `plan` resolves the options on this machine, `run` sets the session up and waits for its end, `finish` closes
 //! the trace and writes `trace.json`.
 
-pub mod args;
 mod cost;
 mod finish;
 mod governor;
@@ -18,7 +17,7 @@ mod status;
 mod targets;
 mod transport;
 
-pub(in crate::cmd) use targets::check_process;
+pub(crate) use targets::check_process;
 
 use std::process::ExitCode;
 
@@ -33,13 +32,13 @@ use crate::pmu::host::Host;
 use crate::pmu::open::Times;
 use crate::store::run::RunInfo;
 
-pub(super) use plan::grant;
+pub(crate) use plan::grant;
 
 /// Records with these options, and prints the report.
 ///
 /// # Errors
 /// If it could not run. Data already written stays.
-pub fn run(args: &RecordArgs) -> Result<ExitCode> {
+pub(crate) fn run(args: &RecordArgs) -> Result<ExitCode> {
     signals::heed_interrupt();
     check_address_space(limits::address_space())?;
     let mut plan = plan::Plan::make(args)?;
@@ -72,7 +71,7 @@ fn check_address_space(limit: Option<u64>) -> Result<()> {
 ///
 /// # Errors
 /// If it could not run, could not write the whole trace, or was interrupted.
-pub fn run_silently(args: &RecordArgs) -> Result<RunInfo> {
+pub(crate) fn run_silently(args: &RecordArgs) -> Result<RunInfo> {
     let mut plan = plan::Plan::make(args)?;
     plan.voice = plan::Voice::Silent;
     let recorded = run::record(&mut plan)?;
@@ -80,7 +79,7 @@ pub fn run_silently(args: &RecordArgs) -> Result<RunInfo> {
 }
 
 /// Result of a run with marks but without samples.
-pub struct Counting {
+pub(crate) struct Counting {
     /// The machine.
     pub host: Host,
     pub events: Vec<ResolvedEvent>,
@@ -108,7 +107,7 @@ pub struct Counting {
 ///
 /// # Errors
 /// If it could not run or could not write the whole trace.
-pub fn count(args: &RecordArgs) -> Result<Counting> {
+pub(crate) fn count(args: &RecordArgs) -> Result<Counting> {
     let mut plan = plan::Plan::make(args)?;
     plan.voice = plan::Voice::Silent;
     plan.counting = true;

@@ -3,9 +3,6 @@
 use std::num::NonZeroU64;
 
 use super::{Control, locked, session_plan};
-use crate::cmd::record::governor::Governor;
-use crate::cmd::record::pace::Counted;
-use crate::cmd::record::plan::Plan;
 use crate::collect::drain::now;
 use crate::collect::session::{SessionPlan, Transport};
 use crate::cost::calibrate::UnitCosts;
@@ -15,6 +12,9 @@ use crate::failure::Failure;
 use crate::pipeline::Load;
 use crate::pmu::attr::EventClass;
 use crate::pmu::jitter::Clocks;
+use crate::record::governor::Governor;
+use crate::record::pace::Counted;
+use crate::record::plan::Plan;
 use crate::store::run::ClockChange;
 use crate::units::{ResetValue, TraceNs};
 
