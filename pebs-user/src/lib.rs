@@ -170,7 +170,7 @@ pub mod out;
 pub(crate) mod selftest;
 pub(crate) mod validate;
 
-pub(crate) mod record;
+pub mod record;
 
 pub mod cmd;
 

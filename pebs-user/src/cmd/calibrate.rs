@@ -12,9 +12,7 @@ use comfy_table::{CellAlignment, Table};
 use indicatif::ProgressBar;
 use serde_json::json;
 
-use super::record;
-use super::values::Format;
-use crate::cmd::record::args::TransportArg;
+use super::values::{Format, TransportArg};
 use crate::collect::session::Transport;
 use crate::cost::calibrate::saved::{self, Calibration, Folder, SavedMarks, SavedPoint};
 use crate::cost::calibrate::sweep::{self, ROUNDS, Sweep, sweep};
@@ -30,6 +28,7 @@ use crate::pmu::host::Host;
 use crate::pmu::open::UprobePmu;
 use crate::pmu::reset;
 use crate::present::human::{UNKNOWN, count, time};
+use crate::record::grant;
 use crate::store::run::EntryClass;
 use crate::terminal::say;
 
@@ -98,7 +97,7 @@ pub fn run(args: &CalibrateArgs) -> Result<ExitCode> {
         ));
     }
     let host = Host::probe(Path::new("/"));
-    let (event, _) = record::grant(&spec, &host, reset::reset_value(RESET)?)?;
+    let (event, _) = grant(&spec, &host, reset::reset_value(RESET)?)?;
     let Some(pmu) = UprobePmu::read(Path::new("/")) else {
         return Err(Failure::new(
             "cannot calibrate: this kernel has no uprobe events".to_owned(),

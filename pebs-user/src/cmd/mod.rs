@@ -12,6 +12,7 @@ use crate::terminal::say;
 pub mod calibrate;
 pub mod diff;
 pub mod doctor;
+mod ending;
 pub mod events;
 pub mod explain;
 pub mod export;
@@ -27,12 +28,13 @@ pub mod recover;
 pub mod report;
 pub mod result_file;
 pub mod selftest;
+mod status;
 pub mod validate;
 pub mod values;
 pub mod view;
 
 /// `./pebs-trace-YYYYmmdd-HHMMSS`, in UTC.
-pub(crate) fn default_output() -> PathBuf {
+fn default_output() -> PathBuf {
     let now = std::time::SystemTime::now();
     let text = humantime::format_rfc3339_seconds(now).to_string();
     let digits =

@@ -13,12 +13,15 @@ use std::time::Duration;
 
 use clap::ValueEnum as _;
 
-use super::record;
-use super::values::Format;
-use crate::cmd::record::args::{CallGraph, Extra, RecordArgs};
+use super::ending::EndSignals;
+use super::status::StatusLine;
+use super::values::{CallGraphArg, Extra, Format};
 use crate::cost::plan::Goal;
 use crate::cost::ring::Sensitivity;
 use crate::failure::{Context as _, Failure, Result};
+use crate::record::{Counting, Recording, Remote, Target, TransportChoice};
+use crate::stream::decode::Interferences;
+use crate::units::Pid;
 
 /// Options of `pebs-trace plan`.
 #[derive(Clone, Debug, clap::Args)]
@@ -46,7 +49,7 @@ pub struct PlanArgs {
     /// -g without HOW is fp, as for recording. The cost of lbr can't be measured beforehand.
     #[arg(short = 'g', long, value_name = "HOW", value_enum)]
     #[arg(num_args = 0..=1, default_missing_value = "fp")]
-    pub call_graph: Option<CallGraph>,
+    pub call_graph: Option<CallGraphArg>,
     /// Plan for samples with memory accesses
     #[arg(long, conflicts_with = "call_graph")]
     pub memory: bool,
@@ -115,7 +118,7 @@ pub fn run(args: &PlanArgs) -> Result<ExitCode> {
             "give -p PID, or a command after '--'".to_owned(),
         ));
     }
-    if args.call_graph == Some(CallGraph::Lbr) {
+    if args.call_graph == Some(CallGraphArg::Lbr) {
         return Err(Failure::new(
             "cannot plan for --call-graph lbr: the cost of such a sample can only be measured while recording".to_owned(),
             "plan without it, and record with the --max-overhead that must hold".to_owned(),
@@ -123,7 +126,7 @@ pub fn run(args: &PlanArgs) -> Result<ExitCode> {
     }
     let place = Place::new()?;
     let trace = place.0.join("trace");
-    let counting = record::count(&RecordArgs::parse(words(args, &trace))?)?;
+    let counting = count(args, &trace)?;
     let found = measure::look(&counting, &trace, args)?;
     let goal = Goal {
         overhead: args.max_overhead,
@@ -134,46 +137,42 @@ pub fn run(args: &PlanArgs) -> Result<ExitCode> {
 }
 
 /// The recording that counts. Cache misses are counted along where the CPU does.
-fn words(args: &PlanArgs, trace: &Path) -> Vec<OsString> {
-    let mut words: Vec<OsString> = vec!["pebs-trace".into()];
-    let mut push = |name: &str, value: OsString| {
-        let mut word = OsString::from(name);
-        word.push(value);
-        words.push(word);
-    };
-    for spec in &args.uprobes {
-        push("--uprobe=", spec.into());
-    }
-    for preset in &args.presets {
-        push("--preset=", preset.into());
-    }
-    push("--event=", args.event.clone().into());
-    // Counters of programs: there are no samples for perf's rings.
-    push("--transport=", "bpf".into());
+fn recording(args: &PlanArgs, trace: &Path) -> Result<Recording> {
+    let has = |extra| args.with.contains(&extra);
+    let mut events = vec![args.event.clone()];
     if args.cache == Sensitivity::Auto && measure::counts_misses() {
-        push("--event=", measure::MISSES.into());
+        events.push(measure::MISSES.to_owned());
     }
-    for (name, value) in args.details() {
-        let name = if value.is_empty() {
-            name.to_owned()
-        } else {
-            format!("{name}=")
-        };
-        push(&name, value.into());
-    }
-    for pid in &args.pids {
-        push("--pid=", pid.to_string().into());
-    }
-    push(
-        "--duration=",
-        args.duration.as_secs_f64().to_string().into(),
-    );
-    push("--output=", trace.into());
-    if !args.command_line.is_empty() {
-        words.push("--".into());
-        words.extend(args.command_line.iter().cloned());
-    }
-    words
+    Ok(Recording {
+        uprobes: args.uprobes.clone(),
+        presets: args.presets.clone(),
+        events,
+        // Counters of programs: there are no samples for perf's rings.
+        transport: TransportChoice::Bpf,
+        call_graph: CallGraphArg::taken(args.call_graph)?,
+        memory: args.memory,
+        encounters: has(Extra::Waits),
+        interference: Interferences {
+            irq: has(Extra::Irq),
+            faults: has(Extra::Faults),
+        },
+        frequencies: has(Extra::Freq),
+        target: match args.command_line.as_slice() {
+            [] => Target::Processes(args.pids.iter().copied().map(Pid).collect()),
+            command => Target::Command(command.to_vec()),
+        },
+        duration: Some(args.duration),
+        ..Recording::new(trace)
+    })
+}
+
+/// Counts, with nothing but a line of status.
+fn count(args: &PlanArgs, trace: &Path) -> Result<Counting> {
+    let planned = recording(args, trace)?.plan(|_| {})?;
+    let remote = Remote::default();
+    let _signals = EndSignals::listen(&remote)?;
+    let mut status = StatusLine::default();
+    planned.count(&remote, |event| status.show(&event))
 }
 
 /// A private directory for the trace of visits, removed at the end.

@@ -6,7 +6,6 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use super::record::check_process;
 use super::{fetch_debug_files, values};
 use crate::binary::elf::{Binary, with_libraries};
 use crate::binary::locate::{locate, mapped_files};
@@ -19,6 +18,7 @@ use crate::present::human::plural;
 use crate::present::table::{Cell, Column, Table};
 use crate::probe::ResolveError;
 use crate::probe::survey::{Probeable, Survey, SurveyOn, matching, survey};
+use crate::record::check_process;
 use crate::store::run::EntryClass;
 use crate::terminal::say;
 use crate::terminal::{self, shown};

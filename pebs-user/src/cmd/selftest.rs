@@ -11,9 +11,11 @@ use std::process::ExitCode;
 
 use clap::ValueEnum;
 
-use crate::cmd::record;
-use crate::cmd::record::args::RecordArgs;
+use super::ending::EndSignals;
+use super::status::StatusLine;
 use crate::failure::{Context as _, Failure, Result};
+use crate::probe::ReturnMode;
+use crate::record::{Recording, Remote, Target, TransportChoice};
 use crate::selftest::calls;
 use crate::selftest::compare::compare;
 use crate::selftest::findings::Findings;
@@ -76,7 +78,7 @@ pub fn run(args: &SelftestArgs) -> Result<ExitCode> {
             reset,
             seconds: args.duration.as_secs_f64(),
             seed: args.seed,
-            transport: "auto",
+            transport: TransportChoice::Auto,
             order: Order::Random,
         };
         let found = task.measure(&place.dir);
@@ -107,8 +109,7 @@ pub(super) struct Task {
     pub seconds: f64,
     /// Seed of the random choices.
     pub seed: u64,
-    /// Value of `--transport`.
-    pub transport: &'static str,
+    pub transport: TransportChoice,
     pub order: Order,
 }
 
@@ -120,28 +121,22 @@ impl Task {
         } = self;
         let program = own_file()?;
         let order = self.order.name();
-        let trace = dir.join(format!("trace-{transport}-{reset}-{order}"));
-        let log = dir.join(format!("log-{transport}-{reset}-{order}"));
-        let mut spec = program.into_os_string();
-        spec.push(format!(":{}(id=arg1)", calls::ITEM));
-        let reset = reset.to_string();
-        let mut words: Vec<OsString> = [
-            "pebs-trace",
-            "--event",
-            "cpu-clock",
-            "--reset",
-            &reset,
-            "--transport",
-            transport,
-            "--return",
-            "uretprobe",
-            "--uprobe",
-        ]
-        .map(OsString::from)
-        .into();
-        words.extend([spec, "--output".into(), trace.clone().into(), "--".into()]);
-        words.extend(self.command(&log)?);
-        record::run_silently(&RecordArgs::parse(words)?)?;
+        let name = transport.name();
+        let trace = dir.join(format!("trace-{name}-{reset}-{order}"));
+        let log = dir.join(format!("log-{name}-{reset}-{order}"));
+        let spec = format!("{}:{}(id=arg1)", program.display(), calls::ITEM);
+        let recording = Recording {
+            uprobes: vec![spec],
+            events: vec!["cpu-clock".to_owned()],
+            reset: Some(*reset),
+            transport: *transport,
+            return_mode: ReturnMode::Uretprobe,
+            target: Target::Command(self.command(&log)?.into()),
+            // Costly, but what its marks cost is known.
+            force: true,
+            ..Recording::new(&trace)
+        };
+        record(&recording)?;
         let truth = Truth::read(&log)?;
         Ok((compare(&Recorded::read(&trace)?, &truth), truth))
     }
@@ -174,6 +169,16 @@ impl Task {
             self.order.name().into(),
         ])
     }
+}
+
+/// Records a command to its end, with nothing but a line of status.
+fn record(recording: &Recording) -> Result<()> {
+    let planned = recording.plan(|_| {})?;
+    let remote = Remote::default();
+    let _signals = EndSignals::listen(&remote)?;
+    let mut status = StatusLine::default();
+    let recorded = planned.run(&remote, |event| status.show(&event))?;
+    recorded.complete().map(drop)
 }
 
 fn own_file() -> Result<PathBuf> {

@@ -16,6 +16,7 @@ use crate::cost::calibrate::saved::Folder;
 use crate::failure::{Context as _, Failure, Result};
 use crate::limits;
 use crate::pmu::host::Host;
+use crate::record::TransportChoice;
 use crate::selftest::findings::Findings;
 use crate::selftest::truth::{PEAK_NOTE, Truth};
 use crate::selftest::workload::{Order, peak_kib};
@@ -176,7 +177,7 @@ impl Lab<'_> {
                 Experiment::new(name, rows)
             }
             Name::TimeStamps => {
-                let by_kernel = self.record("bulk");
+                let by_kernel = self.record(TransportChoice::Bulk);
                 let rows = [("bpf", self.by_program()), ("bulk", &by_kernel)];
                 let mut rows = rows.map(|(how, found)| stamped(how, found)).to_vec();
                 rows.extend(
@@ -187,7 +188,7 @@ impl Lab<'_> {
         }
     }
 
-    fn task(&self, transport: &'static str) -> Task {
+    fn task(&self, transport: TransportChoice) -> Task {
         Task {
             reset: RESET,
             seconds: if self.quick { 0.5 } else { 5.0 },
@@ -198,7 +199,7 @@ impl Lab<'_> {
     }
 
     /// Records the workload that logs its truth.
-    fn record(&self, transport: &'static str) -> Result<(Findings, Truth), String> {
+    fn record(&self, transport: TransportChoice) -> Result<(Findings, Truth), String> {
         measured(self.task(transport))
     }
 
@@ -208,7 +209,7 @@ impl Lab<'_> {
             reset: RESET_REGULAR,
             seconds: if self.quick { 0.5 } else { 2.0 },
             order,
-            ..self.task("bpf")
+            ..self.task(TransportChoice::Bpf)
         });
         match found {
             Ok((found, _)) => stamps::regular(order, &found),
@@ -217,7 +218,8 @@ impl Lab<'_> {
     }
 
     fn by_program(&self) -> &Result<(Findings, Truth), String> {
-        self.by_program.get_or_init(|| self.record("bpf"))
+        self.by_program
+            .get_or_init(|| self.record(TransportChoice::Bpf))
     }
 
     /// Peak memory of a target with and without a recording, and of this program.
@@ -229,7 +231,7 @@ impl Lab<'_> {
         let peaks = || -> Result<Option<stamps::Peaks>, String> {
             let (_, recorded) = self.by_program().as_ref().map_err(Clone::clone)?;
             let place = Place::new(false);
-            let alone = place.and_then(|place| self.task("bpf").alone(&place.dir));
+            let alone = place.and_then(|place| self.task(TransportChoice::Bpf).alone(&place.dir));
             let alone = alone.map_err(|error| error.to_string())?;
             let peaks = || {
                 Some(stamps::Peaks {

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::pmu::jitter::MAX_PERCENT;
+use crate::record::{CallGraph, TransportChoice};
 
 /// Output format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -15,6 +16,82 @@ pub enum Format {
     Text,
     /// For programs
     Json,
+}
+
+/// How samples come from the kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum TransportArg {
+    /// bulk if the hardware buffers samples, else bpf
+    #[default]
+    Auto,
+    /// An eBPF program reads each sample
+    Bpf,
+    /// The kernel writes samples to perf's rings
+    Bulk,
+}
+
+impl From<TransportArg> for TransportChoice {
+    fn from(transport: TransportArg) -> Self {
+        match transport {
+            TransportArg::Auto => Self::Auto,
+            TransportArg::Bpf => Self::Bpf,
+            TransportArg::Bulk => Self::Bulk,
+        }
+    }
+}
+
+/// How call stacks of samples are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CallGraphArg {
+    /// By frame pointers
+    Fp,
+    /// By the CPU's last branch records
+    Lbr,
+    /// By unwind tables, as perf does: refused.
+    #[value(hide = true)]
+    Dwarf,
+}
+
+impl CallGraphArg {
+    /// How they are taken.
+    ///
+    /// # Errors
+    /// This version can't take them so.
+    pub(super) fn taken(how: Option<Self>) -> Result<Option<CallGraph>> {
+        match how {
+            None => Ok(None),
+            Some(Self::Fp) => Ok(Some(CallGraph::Fp)),
+            Some(Self::Lbr) => Ok(Some(CallGraph::Lbr)),
+            Some(Self::Dwarf) => Err(Failure::new(
+                "cannot take call stacks by dwarf: this version has frame pointers (fp) and last branch records (lbr)"
+                    .to_owned(),
+                "use --call-graph fp; it needs programs built with -fno-omit-frame-pointer".to_owned(),
+            )),
+        }
+    }
+
+    /// The name on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Fp => "fp",
+            Self::Lbr => "lbr",
+            Self::Dwarf => "dwarf",
+        }
+    }
+}
+
+/// What else is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Extra {
+    /// Who woke a waiting thread, and who preempted a runnable one
+    Waits,
+    /// Time of interrupts within items
+    Irq,
+    /// Time of page faults and memory reclaim within items, and major faults
+    Faults,
+    /// Frequency of the CPUs
+    Freq,
 }
 
 /// Reads a number of events.

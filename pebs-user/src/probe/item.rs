@@ -25,7 +25,7 @@ use crate::units::Pid;
 
 /// The option given, with its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Typed<'a> {
+pub(crate) enum Typed<'a> {
     /// `--item-reg`.
     Reg(&'a str),
     /// `--item-mem`.

@@ -1,6 +1,7 @@
 //! Cost of a run: measured unit costs times counts.
 
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::plan::Plan;
@@ -16,6 +17,7 @@ use crate::cost::calibrate::{self, Preparing, UnitCosts, Wanted};
 use crate::cost::overhead::Window;
 use crate::estimate::marks::{AtMarks, MarksCost};
 use crate::estimate::net::{SampleCost, Spacing};
+use crate::failure::Warning;
 use crate::pipeline::{Load, MarksBy, Outcome, OwnCosts};
 use crate::pmu::attr::{EventClass, ResolvedEvent};
 use crate::pmu::jitter::{Clocks, clocks, least_together};
@@ -62,6 +64,7 @@ impl KnownCosts {
     pub(super) fn measure_marks_again(&mut self, plan: &Plan) {
         let before = Speed::now(true);
         if let Some(marks) = marks_now(plan) {
+            let _alone = alone();
             self.keep(plan, &before, marks);
             self.units = with_lower_marks(&self.units, &marks);
         }
@@ -164,6 +167,7 @@ impl Measuring {
 
     /// Measures the unknown costs, and saves them for later recordings.
     pub(super) fn finish(self, plan: &Plan) -> KnownCosts {
+        let _alone = alone();
         let mut known = self.known;
         let buffered = plan.events.iter().any(|it| it.is_buffered(&plan.host));
         // Only samples with one interrupt each can be measured now.
@@ -203,6 +207,12 @@ impl Measuring {
         }
         known
     }
+}
+
+/// Held while costs are measured: recordings of one process would measure each other.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether marks read counters, or threads are counted in intervals.
@@ -275,6 +285,7 @@ pub(super) fn marks_again(plan: &Plan, units: &UnitCosts) -> UnitCosts {
 
 /// The costs of marks, measured now.
 fn marks_now(plan: &Plan) -> Option<UnitCosts> {
+    let _alone = alone();
     let pmu = UprobePmu::read(Path::new("/"))?;
     let (costs, _) = calibrate::measure(
         &pmu,
@@ -838,7 +849,7 @@ pub(super) fn total(
 }
 
 /// Remark and hint for runs that slowed the target down a lot.
-pub(super) fn remark(plan: &Plan, costs: &UnitCosts, cost: &CostInfo) -> Option<(String, String)> {
+pub(super) fn remark(plan: &Plan, costs: &UnitCosts, cost: &CostInfo) -> Option<Warning> {
     // With a bound, the governor's own remark covers this.
     if plan.overhead.is_some() {
         return None;
@@ -855,16 +866,19 @@ pub(super) fn remark(plan: &Plan, costs: &UnitCosts, cost: &CostInfo) -> Option<
     let clock = matches!(plan.events.as_slice(), [event] if event.class == EventClass::Clock);
     if marks > samples || !clock {
         let hint = "most of it comes from marks: probe a function that is called less often";
-        return Some((
+        return Some(Warning {
             text,
-            if marks > samples {
+            hint: if marks > samples {
                 hint.to_owned()
             } else {
                 "raise --reset".to_owned()
             },
-        ));
+        });
     }
-    Some((text, super::pace::cheaper(fixed, costs.sample_ns?, unit)))
+    Some(Warning {
+        text,
+        hint: super::pace::cheaper(fixed, costs.sample_ns?, unit),
+    })
 }
 
 /// CPU time of this process so far, user and system, ns.

@@ -1,22 +1,21 @@
-//! The end of a recording: `trace.json`, the summary, the exit code.
+//! The end of a recording: `trace.json`, and what is to be said about the trace.
 
-use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{ExitCode, ExitStatus};
+use std::path::PathBuf;
+use std::process::ExitStatus;
 
 use pebs_common::record::Role;
 
 use super::Counting;
 use super::cost::ClockSpans;
 use super::plan::Plan;
-use super::run::Recorded;
+use super::run::Stopped;
 use crate::binary::process;
-use crate::cmd::report::{self, Format};
+use crate::collect::session::Session;
 use crate::correlate::Crash;
 use crate::cost::calibrate::UnitCosts;
 use crate::estimate::positions::Fell;
-use crate::failure::{Failure, Hint as _, Result};
-use crate::ledger::{CpuLedger, Ledger, Reason};
+use crate::failure::{Failure, Result, Warning};
 use crate::pipeline::{Keep, Outcome};
 use crate::pmu::counted::{CountSource, CountedEvent};
 use crate::pmu::open::Times;
@@ -28,11 +27,7 @@ use crate::store::run::{
 };
 use crate::store::schema::SCHEMA_VERSION;
 use crate::store::writer::WriteError;
-use crate::terminal::say;
 use crate::units::{EventId, KtimeNs, Pid, ProbeId};
-
-/// Removing probes from this many places takes seconds. Source: `uprobe_unregister_sync`, kernel/events/uprobes.c.
-const MANY_PLACES: usize = 50;
 
 /// The run's description, as far as it is known at the start.
 pub(super) fn run_info(plan: &Plan, origin: KtimeNs) -> RunInfo {
@@ -237,6 +232,72 @@ fn site_info(site: &Site) -> SiteInfo {
     }
 }
 
+/// Result of a recording. Dropping it removes what is left of it in the kernel, which waits at each probe.
+#[derive(Debug)]
+pub struct Recorded {
+    /// Directory of the trace.
+    pub trace: PathBuf,
+    /// Content of its `trace.json`: probes, events, ledger, costs, notes.
+    pub info: RunInfo,
+    /// Number of visits.
+    pub visits: u64,
+    /// Why it ended.
+    pub ended_by: &'static str,
+    /// How the command ended, if it did.
+    pub command: Option<ExitStatus>,
+    /// Warnings, the most important one first.
+    pub warnings: Vec<Warning>,
+    /// Accounts that do not balance.
+    pub faults: Vec<String>,
+    /// Why the trace holds only what was written before, if it does.
+    pub cut: Option<WriteError>,
+    /// Number of probed places.
+    pub places: usize,
+    /// The process of the command, if there is one.
+    command_pid: Option<Pid>,
+    #[expect(dead_code, reason = "held, not read")]
+    session: Rest,
+}
+
+/// Remaining state of a recording in the kernel.
+struct Rest(#[expect(dead_code, reason = "held, not read")] Session);
+
+impl std::fmt::Debug for Rest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Rest")
+    }
+}
+
+impl Recorded {
+    /// The process of the command, if it still runs.
+    #[must_use]
+    pub fn command_that_goes_on(&self) -> Option<Pid> {
+        let command = self.command_pid.filter(|_| self.command.is_none())?;
+        let runs = process::exists(command) && !process::is_zombie(command);
+        runs.then_some(command)
+    }
+
+    /// The content of `trace.json`, if the command was recorded to its end and all of the trace was written.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn complete(self) -> Result<RunInfo> {
+        if let Some(error) = self.cut {
+            return Err(error.into());
+        }
+        match self.command {
+            Some(status) if status.success() => Ok(self.info),
+            Some(status) => Err(Failure::bare(format!(
+                "the command that was recorded failed: {status}"
+            ))),
+            None => Err(Failure::bare(format!(
+                "the recording was ended early: {}",
+                self.ended_by
+            ))),
+        }
+    }
+}
+
 /// A closed trace and the remarks on it.
 struct Closed {
     info: RunInfo,
@@ -245,8 +306,8 @@ struct Closed {
     faults: Vec<String>,
     /// Why the trace is cut, if it is.
     cut: Option<WriteError>,
-    /// Remark and hint on the cost of the recording.
-    heavy: Option<(String, String)>,
+    /// Remark on the cost of the recording.
+    heavy: Option<Warning>,
     /// Remarks on probed files that changed.
     replaced: Vec<String>,
 }
@@ -344,11 +405,9 @@ fn crashes(seen: &[Crash], command: Option<ExitStatus>) -> Vec<String> {
     texts
 }
 
-/// Warns of processes that died and prints a hint; returns whether there were any.
-fn warn_of_crashes(plan: &Plan, crashes: &[String]) -> bool {
-    let Some(first) = crashes.first() else {
-        return false;
-    };
+/// Warning of processes that died.
+fn crashed(plan: &Plan, crashes: &[String]) -> Option<Warning> {
+    let first = crashes.first()?;
     let more = match crashes.len() {
         1 => String::new(),
         n => format!(" (and {} more)", n - 1),
@@ -362,40 +421,54 @@ fn warn_of_crashes(plan: &Plan, crashes: &[String]) -> bool {
     } else {
         "run it without pebs-trace: if it survives, try '--return ret', or fewer probes, and report this"
     };
-    warn(
-        &format!("{first} while it was probed{more}: the trace is not complete"),
-        hint,
-    );
-    true
+    Some(Warning {
+        text: format!("{first} while it was probed{more}: the trace is not complete"),
+        hint: hint.to_owned(),
+    })
 }
 
-/// Closes the trace without output. Returns the content of `trace.json`.
-pub(super) fn close_silently(plan: &Plan, recorded: Recorded) -> Result<RunInfo> {
+/// Closes the trace.
+pub(super) fn finish(plan: &Plan, stopped: Stopped) -> Recorded {
     let closed = close(
         plan,
-        recorded.outcome,
-        recorded.info,
-        (&recorded.costs.units, recorded.command),
-        (recorded.target_cpu_ns, &recorded.clocks),
+        stopped.outcome,
+        stopped.info,
+        (&stopped.costs.units, stopped.command),
+        (stopped.target_cpu_ns, &stopped.clocks),
     );
-    if let Some(error) = closed.cut {
-        return Err(error.into());
+    let warning = |text: String, hint: &str| Warning {
+        text,
+        hint: hint.to_owned(),
+    };
+    let mut warnings = Vec::new();
+    warnings.extend(crashed(plan, &closed.info.crashes));
+    if closed.visits == 0 {
+        warnings.push(warning("no item was seen".to_owned(), &no_item_hint(plan)));
     }
-    match recorded.command {
-        Some(status) if status.success() => Ok(closed.info),
-        Some(status) => Err(Failure::bare(format!(
-            "the command that was recorded failed: {status}"
-        ))),
-        None => Err(Failure::bare(format!(
-            "the recording was ended early: {}",
-            recorded.ended_by
-        ))),
+    let replaced = closed.replaced.into_iter();
+    warnings.extend(replaced.map(|text| warning(text, "record again, to trace the new file")));
+    warnings.extend(unnamed(&closed.info).map(|text| warning(text, NAMES)));
+    warnings.extend(closed.heavy);
+    warnings.extend(super::governor::remark(&closed.info));
+    let command = plan.pids.first().filter(|_| !plan.command.is_empty());
+    Recorded {
+        trace: plan.output.clone(),
+        info: closed.info,
+        visits: closed.visits,
+        ended_by: stopped.ended_by,
+        command: stopped.command,
+        warnings,
+        faults: closed.faults,
+        cut: closed.cut,
+        places: plan.probes.probes.iter().map(|it| it.sites.len()).sum(),
+        command_pid: command.copied(),
+        session: Rest(stopped.session),
     }
 }
 
 /// Closes the trace of a counting run, whichever way it ended, without output.
-pub(super) fn close_counted(plan: Plan, recorded: Recorded) -> Result<Counting> {
-    let Recorded {
+pub(super) fn close_counted(plan: Plan, stopped: Stopped) -> Result<Counting> {
+    let Stopped {
         outcome,
         info,
         costs,
@@ -404,7 +477,7 @@ pub(super) fn close_counted(plan: Plan, recorded: Recorded) -> Result<Counting> 
         target_cpu_ns,
         clocks,
         ..
-    } = recorded;
+    } = stopped;
     let most_ring_bytes = outcome.most_ring_bytes;
     let closed = close(
         &plan,
@@ -432,151 +505,14 @@ pub(super) fn close_counted(plan: Plan, recorded: Recorded) -> Result<Counting> 
     })
 }
 
-/// The process of the plan's command, if it still runs.
-fn command_that_goes_on(plan: &Plan) -> Option<Pid> {
-    let command = plan.pids.first().filter(|_| !plan.command.is_empty())?;
-    let runs = process::exists(*command) && !process::is_zombie(*command);
-    runs.then_some(*command)
-}
-
-/// Closes the trace, prints the report and remarks, returns the exit code.
-pub(super) fn finish(plan: &Plan, recorded: Recorded) -> ExitCode {
-    let closed = close(
-        plan,
-        recorded.outcome,
-        recorded.info,
-        (&recorded.costs.units, recorded.command),
-        (recorded.target_cpu_ns, &recorded.clocks),
-    );
-    // The trace is complete even if its report fails.
-    let printed = report::print(&plan.output, plan.format, &plan.notes);
-    let unprinted = printed.err().filter(|error| !error.is_broken_pipe());
-    if let Some(error) = &unprinted {
-        say!("error: {error}");
-        if let Some(hint) = error.hint() {
-            say!("hint: {hint}");
-        }
-    }
-    say!("recording ended: {}", recorded.ended_by);
-    if let Some(status) = recorded.command {
-        say!("command {status}");
-    } else if let Some(pid) = command_that_goes_on(plan) {
-        say!("the command (process {}) goes on, without probes", pid.0);
-    }
-    let died = warn_of_crashes(plan, &closed.info.crashes);
-    if closed.visits == 0 {
-        warn("no item was seen", &no_item_hint(plan));
-    }
-    for text in &closed.replaced {
-        warn(text, "record again, to trace the new file");
-    }
-    if let Some(text) = unnamed(&closed.info) {
-        warn(&text, NAMES);
-    }
-    if let Some((text, hint)) = &closed.heavy {
-        warn(text, hint);
-    }
-    if let Some((text, hint)) = super::governor::remark(&closed.info) {
-        warn(&text, &hint);
-    }
-    for fault in &closed.faults {
-        say!("warning: {fault}: this is a bug");
-    }
-    if let Some(error) = &closed.cut {
-        say!("error: {error}: the trace holds only what was written before");
-        if let Some(hint) = error.hint() {
-            say!("hint: {hint}");
-        }
-    }
-    let above = loss_is_above(plan, &closed.info);
-    say_where(plan);
-    let copied = !closed.info.copied.is_empty();
-    if copied {
-        warn(
-            &format!("{}: the trace is not complete", closed.info.copied[0]),
-            COPIED,
-        );
-    }
-    let bad = died
-        || copied
-        || above
-        || unprinted.is_some()
-        || closed.cut.is_some()
-        || !closed.faults.is_empty();
-    let places: usize = plan.probes.probes.iter().map(|it| it.sites.len()).sum();
-    if places >= MANY_PLACES {
-        say!("removing the probes of {places} places: the kernel waits at each");
-    }
-    drop(recorded.session);
-    ExitCode::from(u8::from(bad))
-}
-
 /// Hint for code without symbol names.
 const NAMES: &str = "names of generated code come from /tmp/perf-PID.map ('jcmd PID Compiler.perfmap' \
     before recording, 'node --perf-basic-prof') or a jit dump ('node --perf-prof'), those of a stripped binary from its debug file";
-
-/// Hint for copied code.
-const COPIED: &str = "to record all of it, run the program without huge pages for code \
-    (node: without --use-largepages)";
 
 /// Whether most samples have no name.
 fn unnamed(info: &RunInfo) -> Option<String> {
     let (unnamed, all) = info.ledger.as_ref()?.unnamed()?;
     Some(format!("{unnamed} of {all} samples have no name"))
-}
-
-fn warn(text: &str, hint: &str) {
-    say!("warning: {text}");
-    say!("hint: {hint}");
-}
-
-/// Prints the path of the trace: to stdout for text, else to stderr, to keep the data clean.
-fn say_where(plan: &Plan) {
-    let line = format!("trace: {}", plan.output.display());
-    if plan.format == Format::Text {
-        // Ignored: the reader may have closed the pipe.
-        let _ = writeln!(crate::terminal::stdout(), "{line}");
-    } else {
-        say!("{line}");
-    }
-}
-
-/// Warns of loss above `--max-loss`; returns whether there was.
-fn loss_is_above(plan: &Plan, info: &RunInfo) -> bool {
-    let Some(totals) = info.ledger.as_ref().map(Ledger::totals) else {
-        return false;
-    };
-    let loss = totals.samples.loss_ratio().max(totals.marks.loss_ratio()) * 100.0;
-    if loss <= plan.max_loss {
-        return false;
-    }
-    let (samples, marks) = (totals.samples.lost(), totals.marks.lost());
-    warn(
-        &format!(
-            "lost {loss:.3} % ({samples} samples, {marks} marks), above --max-loss {}",
-            plan.max_loss
-        ),
-        &against_loss(&totals, plan.ring_bytes),
-    );
-    true
-}
-
-/// Hint against the most frequent kind of loss.
-fn against_loss(totals: &CpuLedger, ring_bytes: u32) -> String {
-    let of = |reason| totals.samples.of(reason) + totals.marks.of(reason);
-    let (disk, memory) = (of(Reason::DroppedDisk), of(Reason::DroppedMemory));
-    let rest = totals.samples.lost() + totals.marks.lost() - disk - memory;
-    if disk > memory.max(rest) {
-        return "free space on the disk, or choose another place with -o".to_owned();
-    }
-    if memory > rest {
-        return "more --max-memory or a larger --reset".to_owned();
-    }
-    let ring = bytesize::ByteSize::b(u64::from(ring_bytes));
-    format!(
-        "a larger --ring-size (now {}) or a larger --reset",
-        ring.display().iec()
-    )
 }
 
 fn no_item_hint(plan: &Plan) -> String {
@@ -633,25 +569,5 @@ mod tests {
             assert!(crashes(&[], status(wait)).is_empty(), "{ended}");
         }
         assert!(crashes(&[], None).is_empty());
-    }
-
-    /// The hint fits the reason of the loss: larger rings do not help against a full disk.
-    #[test]
-    fn losses() {
-        let hint = |lost: &[(Reason, u64)]| {
-            let mut totals = CpuLedger::default();
-            lost.iter()
-                .for_each(|(reason, n)| totals.samples.book(*reason, *n));
-            totals.marks.book(Reason::DroppedRingFull, 1);
-            against_loss(&totals, 512 << 10)
-        };
-        let rings = "a larger --ring-size (now 512.0 KiB) or a larger --reset";
-        assert_eq!(
-            hint(&[(Reason::DroppedRingFull, 5), (Reason::DroppedDisk, 3)]),
-            rings
-        );
-        assert!(hint(&[(Reason::DroppedDisk, 3)]).starts_with("free space on the disk"));
-        let memory = hint(&[(Reason::DroppedMemory, 3), (Reason::Late, 1)]);
-        assert_eq!(memory, "more --max-memory or a larger --reset");
     }
 }

@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use super::cost::Prices;
-use crate::cmd::record::args::RecordArgs;
+use super::event::Event;
+use super::plan::Plan;
+use super::recording::Recording;
 use crate::cost::calibrate::{UnitCosts, saved};
 use crate::cost::overhead::{self, Bounds, Change, Controller, Counts, Seen};
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, Warning};
 use crate::pipeline::{Keep, Load};
 use crate::pmu::attr::{EventClass, ResolvedEvent};
 use crate::pmu::reset;
-use crate::present::account::samples_may;
 use crate::present::human::{count, time};
-use crate::record::plan::Plan;
 use crate::store::run::{Extra, OverheadInfo, ResetChange, RunInfo};
 use crate::units::{EventId, ResetValue, TraceNs};
 
@@ -23,7 +23,7 @@ const SPAN: u64 = 100;
 pub(super) const GOAL: f64 = 0.05;
 
 /// Extra slow-down allowed for samples where marks alone exceed the bound.
-const EXTRA: f64 = 0.02;
+pub(crate) const EXTRA: f64 = 0.02;
 
 /// Time after which the slowest items should have enough samples, if it is not known how long is recorded.
 const USUAL: Duration = Duration::from_secs(10);
@@ -41,9 +41,9 @@ pub(super) const EVENT: EventId = EventId(0);
 ///
 /// # Errors
 /// The cost of the events' samples can't be known, or the bounds contradict each other.
-pub(super) fn bounds(args: &RecordArgs, events: &[ResolvedEvent]) -> Result<Option<Bounds>> {
-    let Some(overhead) = args.max_overhead else {
-        return Ok(default_bounds(args, events));
+pub(super) fn bounds(recording: &Recording, events: &[ResolvedEvent]) -> Result<Option<Bounds>> {
+    let Some(overhead) = recording.max_overhead else {
+        return Ok(default_bounds(recording, events));
     };
     let [event] = events else {
         return Err(Failure::new(
@@ -51,10 +51,23 @@ pub(super) fn bounds(args: &RecordArgs, events: &[ResolvedEvent]) -> Result<Opti
             "give one --event: the cost of a sample is measured for one only".to_owned(),
         ));
     };
+    asked_bounds(overhead, event, recording.reset, recording.max_reset).map(Some)
+}
+
+/// The bounds for a slow-down that was asked for, with the reset values that were given.
+///
+/// # Errors
+/// As [`bounds`].
+pub(super) fn asked_bounds(
+    overhead: f64,
+    event: &ResolvedEvent,
+    reset: Option<u64>,
+    max_reset: Option<u64>,
+) -> Result<Bounds> {
     check_known(event, "keep --max-overhead")?;
-    let least = args.reset.unwrap_or_else(|| least_reset(event));
-    let most = args.reset.map_or(LARGEST, |it| it.saturating_mul(SPAN));
-    let most = args.max_reset.unwrap_or(most.max(least));
+    let least = reset.unwrap_or_else(|| least_reset(event));
+    let most = reset.map_or(LARGEST, |it| it.saturating_mul(SPAN));
+    let most = max_reset.unwrap_or(most.max(least));
     if most < least {
         return Err(Failure::new(
             format!("--max-reset {most} is below the reset value {least}"),
@@ -64,19 +77,19 @@ pub(super) fn bounds(args: &RecordArgs, events: &[ResolvedEvent]) -> Result<Opti
     let most = reset::reset_value(most.min(i64::MAX.cast_unsigned()))?
         .0
         .get();
-    Ok(Some(Bounds {
+    Ok(Bounds {
         overhead,
         least,
         most,
         extra: 0.0,
-    }))
+    })
 }
 
 /// The default bounds; `None` where they can't be kept.
-fn default_bounds(args: &RecordArgs, events: &[ResolvedEvent]) -> Option<Bounds> {
+fn default_bounds(recording: &Recording, events: &[ResolvedEvent]) -> Option<Bounds> {
     let [event] = events else { return None };
     // The base of the slow-down is time on the CPU.
-    let can = args.reset.is_none() && is_known(event) && !args.no_switches;
+    let can = recording.reset.is_none() && is_known(event) && recording.switches;
     can.then(|| Bounds {
         overhead: GOAL,
         least: least_reset(event),
@@ -93,7 +106,7 @@ pub(super) fn holds_first(plan: &Plan) -> bool {
 /// Remark if nothing bounds the slow-down of items, though no reset value was given.
 pub(super) fn no_bound(plan: &Plan, costs: &UnitCosts) -> Option<String> {
     let why = match (plan.events.as_slice(), plan.overhead) {
-        _ if plan.reset_typed => return None,
+        _ if plan.reset.is_some() => return None,
         ([event], Some(bounds)) if bounds.extra > 0.0 && costs.sample_ns.is_none() => format!(
             "what a sample of {} costs is not known: 'pebs-trace calibrate' measures it",
             saved::key(&event.name, plan.transport.how)
@@ -189,7 +202,7 @@ pub(super) fn reset_text(reset: u64, event: &ResolvedEvent) -> String {
 }
 
 /// A share in percent, with as few digits as needed.
-pub(super) fn percent(share: f64) -> String {
+pub(crate) fn percent(share: f64) -> String {
     let rounded = (share * 1000.0).round() / 10.0;
     format!("{rounded} %")
 }
@@ -198,6 +211,7 @@ pub(super) fn percent(share: f64) -> String {
 pub(super) struct Governor {
     controller: Controller,
     class: EventClass,
+    counts: Counts,
     sample_ns: f64,
     /// How long is recorded.
     duration: Duration,
@@ -243,6 +257,7 @@ impl Governor {
         Ok(Some(Self {
             controller: Controller::new(bounds, counts, sample_ns, first),
             class: event.class.clone(),
+            counts,
             sample_ns,
             duration: duration.unwrap_or(USUAL),
             last: Load::default(),
@@ -275,6 +290,21 @@ impl Governor {
         let reset = reset::near(&self.class, change.reset, least, most);
         let reset = std::num::NonZeroU64::new(reset).map(ResetValue)?;
         (reset.0.get() != self.controller.reset()).then_some((reset, change))
+    }
+
+    /// Keeps these bounds from now on.
+    pub(super) fn keep_to(&mut self, bounds: Bounds) {
+        let (counts, reset) = (self.counts, self.controller.reset());
+        self.controller = Controller::new(bounds, counts, self.sample_ns, reset);
+        (self.extra, self.has_warned) = (None, false);
+    }
+
+    /// Takes over changes that were made before it.
+    pub(super) fn after(self, changes: &[ResetChange]) -> Self {
+        Self {
+            changes: changes.to_vec(),
+            ..self
+        }
     }
 
     /// The bounds in force.
@@ -316,13 +346,13 @@ impl Governor {
     }
 
     /// The reset value was changed at that time.
-    pub(super) fn changed(&mut self, time: TraceNs, reset: ResetValue, change: &Change) {
+    pub(super) fn changed(&mut self, time: TraceNs, reset: ResetValue, overhead: Option<f64>) {
         self.changes.push(ResetChange {
             time_ns: time,
             event: EVENT,
             old: self.controller.reset(),
             new: reset.0.get(),
-            overhead: change.overhead,
+            overhead,
         });
         self.controller.changed(reset.0.get());
         self.changed_at = time;
@@ -335,19 +365,15 @@ impl Governor {
         text
     }
 
-    /// Remark if marks alone cost more than the bound, with a hint if the bound was given, or if samples may take more
-    /// than it has room for; returned once.
-    pub(super) fn warning(&mut self) -> Option<(String, Option<String>)> {
+    /// Event if marks alone cost more than the bound, or if samples may take more than it has room for; returned once.
+    pub(super) fn warning(&mut self) -> Option<Event> {
         let info = self.info();
         let warns =
             (info.marks_alone || info.extra.is_some() && info.last.is_some()) && !self.has_warned;
         self.has_warned |= warns;
         warns.then(|| match info.by_default {
-            true => (on_top(&info), None),
-            false => {
-                let (text, hint) = marks_alone(info.last_marks, info.most);
-                (text, Some(hint))
-            }
+            true => Event::Beyond(info),
+            false => Event::Warning(marks_alone(info.last_marks, info.most)),
         })
     }
 
@@ -391,37 +417,24 @@ impl Governor {
     }
 }
 
-/// Describes what samples may cost beyond the default bound, and why.
-fn on_top(info: &OverheadInfo) -> String {
-    let why = match (info.marks_alone, info.last_marks) {
-        (true, None) => "marks alone take longer than the items themselves; ".to_owned(),
-        (true, Some(share)) => format!("marks alone slow items down by {}; ", percent(share)),
-        (false, _) => String::new(),
-    };
-    let may = info.extra.as_ref().map_or_else(
-        || format!("samples may add {}", percent(EXTRA)),
-        samples_may,
-    );
-    format!("{why}{may}")
-}
-
-fn marks_alone(share: Option<f64>, bound: f64) -> (String, String) {
+fn marks_alone(share: Option<f64>, bound: f64) -> Warning {
     let cost = share.map_or_else(
         || "cost more than the items themselves".to_owned(),
         |share| format!("make items {} slower", percent(share)),
     );
-    (
-        format!(
+    Warning {
+        text: format!(
             "marks alone {cost}, above --max-overhead {}",
             percent(bound)
         ),
-        "probe a function that is called less often; samples are as few as --max-reset allows"
-            .to_owned(),
-    )
+        hint:
+            "probe a function that is called less often; samples are as few as --max-reset allows"
+                .to_owned(),
+    }
 }
 
 /// Remark and hint at the end if the bound was not kept.
-pub(super) fn remark(run: &RunInfo) -> Option<(String, String)> {
+pub(super) fn remark(run: &RunInfo) -> Option<Warning> {
     let info = run.max_overhead.as_ref()?;
     if info.by_default {
         return None;
@@ -432,15 +445,13 @@ pub(super) fn remark(run: &RunInfo) -> Option<(String, String)> {
     let last = info.last.filter(|last| *last > info.most)?;
     // Measurements from before the last change do not hold after it.
     let is_current = info.reset == info.most_reset && !info.is_of_before(&run.resets);
-    is_current.then(|| {
-        (
-            format!(
-                "slow-down of items: {} in the last moments, above --max-overhead {}",
-                percent(last),
-                percent(info.most)
-            ),
-            format!("raise --max-reset (now {})", info.most_reset),
-        )
+    is_current.then(|| Warning {
+        text: format!(
+            "slow-down of items: {} in the last moments, above --max-overhead {}",
+            percent(last),
+            percent(info.most)
+        ),
+        hint: format!("raise --max-reset (now {})", info.most_reset),
     })
 }
 
@@ -471,7 +482,7 @@ mod tests {
             resets: vec![change],
             ..RunInfo::default()
         };
-        let (text, hint) = remark(&run).unwrap();
+        let Warning { text, hint } = remark(&run).unwrap();
         assert_eq!(
             text,
             "slow-down of items: 5 % in the last moments, above --max-overhead 2 %"

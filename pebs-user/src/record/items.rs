@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
+use super::recording::Recording;
 use crate::binary::process;
-use crate::cmd::record::args::RecordArgs;
 use crate::collect::command;
 use crate::failure::{Failure, Result};
 use crate::probe::item::{self, Context, Typed};
@@ -19,25 +19,25 @@ const NOTE: &str = "visits are runs of samples with the same item id: their begi
 ///
 /// # Errors
 /// Marks were requested too, no process is named, or there is nothing to read.
-pub(super) fn probes(args: &RecordArgs, pids: &[Pid], typed: Typed<'_>) -> Result<ProbeSet> {
-    if !args.uprobes.is_empty() || !args.presets.is_empty() {
+pub(super) fn probes(recording: &Recording, pids: &[Pid], typed: Typed<'_>) -> Result<ProbeSet> {
+    if !recording.uprobes.is_empty() || !recording.presets.is_empty() {
         return Err(Failure::new(
             "cannot mark items and read their ids at samples in one run".to_owned(),
             "leave out --uprobe and --preset, or --item-reg, --item-mem and --item-tls".to_owned(),
         ));
     }
-    if pids.is_empty() && args.command_line.is_empty() {
+    if pids.is_empty() && recording.command().is_empty() {
         return Err(Failure::new(
             "cannot read item ids in every process: without marks it is unknown which to trace"
                 .to_owned(),
             "give -p PID, or a command after '--'".to_owned(),
         ));
     }
-    let program = program(args, pids);
+    let program = program(recording, pids);
     let context = Context {
         program: program.as_deref(),
         pid: pids.first().copied(),
-        none: args.item_none,
+        none: recording.item_none,
     };
     let item = item::resolve(typed, &context)?;
     let probe = Probe {
@@ -60,8 +60,8 @@ pub(super) fn probes(args: &RecordArgs, pids: &[Pid], typed: Typed<'_>) -> Resul
 }
 
 /// The program that is traced first.
-fn program(args: &RecordArgs, pids: &[Pid]) -> Option<PathBuf> {
-    match (pids.first(), args.command_line.first()) {
+fn program(recording: &Recording, pids: &[Pid]) -> Option<PathBuf> {
+    match (pids.first(), recording.command().first()) {
         (Some(pid), _) => process::exe_file(*pid),
         (None, Some(command)) => command::find(command).ok(),
         (None, None) => None,

@@ -1,85 +1,62 @@
-//! Recording: from the command line to a finished trace and its report.
+//! Recording as a library: from a description to a finished trace.
 //!
-//! `plan` resolves the options on this machine, `run` sets the session up and waits for its end, `finish` closes
-//! the trace and writes `trace.json`.
+//! [`Recording`] describes; [`Recording::plan`] resolves that on this machine, and [`Planned::run`] records until the end.
+//! [`Recording::start`] does both on a thread of its own and returns a [`Handle`]. A [`Remote`] ends the recording, changes
+//! its budget, and has its progress; what people may want to read is reported as an [`Event`], or is in [`Recorded`].
+//!
+//! `plan` resolves the options, `cost` prices marks and samples, `pace` chooses the first reset value or refuses, `run`
+//! sets the session up and waits for its end, `governor` keeps the budget meanwhile, `finish` closes the trace and writes
+//! `trace.json`.
+//!
+//! Invariant: nothing here prints, ends the process, or handles a signal, and several recordings run at once in one
+//! process. What belongs to the process is shared: a plan raises its limits of open files and locked memory, its
+//! recordings take turns to measure costs, and its CPU time, as noted in a trace, is that of all of them.
 
-mod cost;
-mod finish;
-mod governor;
+mod event;
+mod recording;
+mod remote;
+
 mod items;
-mod pace;
 mod placement;
 mod plan;
 mod preset;
 mod replaced;
-mod run;
-mod status;
 mod targets;
 mod transport;
 
-pub(crate) use targets::check_process;
+mod cost;
+mod governor;
+mod pace;
 
-use std::process::ExitCode;
+mod finish;
+mod run;
 
-use crate::cmd::record::args::RecordArgs;
-use crate::collect::signals;
+use std::thread;
+
 use crate::cost::calibrate::UnitCosts;
 use crate::cost::calibrate::saved::Calibration;
-use crate::failure::{Failure, Result};
-use crate::limits;
+use crate::failure::Result;
 use crate::pmu::attr::ResolvedEvent;
 use crate::pmu::host::Host;
 use crate::pmu::open::Times;
 use crate::store::run::RunInfo;
 
+pub use event::{Event, Status};
+pub use finish::Recorded;
+pub use recording::{
+    CallGraph, ItemId, KeepItems, Recording, SampleClock, Target, TransportChoice,
+};
+pub use remote::{Handle, Remote};
+
+pub(crate) use governor::{EXTRA, percent};
 pub(crate) use plan::grant;
+pub(crate) use targets::check_process;
 
-/// Records with these options, and prints the report.
-///
-/// # Errors
-/// If it could not run. Data already written stays.
-pub(crate) fn run(args: &RecordArgs) -> Result<ExitCode> {
-    signals::heed_interrupt();
-    check_address_space(limits::address_space())?;
-    let mut plan = plan::Plan::make(args)?;
-    plan.say();
-    let recorded = run::record(&mut plan)?;
-    Ok(finish::finish(&plan, recorded))
-}
-
-/// Address space with which recordings are tested, bytes: rings, thread stacks and kernel symbols. With less,
-/// allocation may fail, which aborts the process.
-const ADDRESS_SPACE_MIN: u64 = 512 << 20;
-
-/// Refuses to record where the address space is limited to too little.
-fn check_address_space(limit: Option<u64>) -> Result<()> {
-    match limit {
-        Some(limit) if limit < ADDRESS_SPACE_MIN => Err(Failure::new(
-            format!(
-                "cannot record: the limit of address space is {} MiB, and recording takes up to {} MiB",
-                limit >> 20,
-                ADDRESS_SPACE_MIN >> 20
-            ),
-            "run 'ulimit -v unlimited' first".to_owned(),
-        )),
-        _ => Ok(()),
-    }
-}
-
-/// Records with these options without output, for callers that read the trace themselves. Returns the content of
-/// `trace.json`.
-///
-/// # Errors
-/// If it could not run, could not write the whole trace, or was interrupted.
-pub(crate) fn run_silently(args: &RecordArgs) -> Result<RunInfo> {
-    let mut plan = plan::Plan::make(args)?;
-    plan.voice = plan::Voice::Silent;
-    let recorded = run::record(&mut plan)?;
-    finish::close_silently(&plan, recorded)
-}
+/// A recording whose options were resolved and checked on this machine. Nothing is attached yet.
+pub struct Planned(plan::Plan);
 
 /// Result of a run with marks but without samples.
-pub(crate) struct Counting {
+pub struct Counting {
     /// The machine.
     pub host: Host,
     pub events: Vec<ResolvedEvent>,
@@ -103,35 +80,50 @@ pub(crate) struct Counting {
     pub no_item: String,
 }
 
-/// Records with these options, but without samples: events are only counted. The trace contains visits.
-///
-/// # Errors
-/// If it could not run or could not write the whole trace.
-pub(crate) fn count(args: &RecordArgs) -> Result<Counting> {
-    let mut plan = plan::Plan::make(args)?;
-    plan.voice = plan::Voice::Silent;
-    plan.counting = true;
-    if let Some(event) = plan.events.first() {
-        governor::check_known(event, "plan")?;
+impl Recording {
+    /// Resolves and checks the options; reports the transport, remarks and warnings.
+    ///
+    /// # Errors
+    /// The first option that can't be satisfied on this machine, with a hint.
+    pub fn plan(&self, mut emit: impl FnMut(Event)) -> Result<Planned> {
+        let plan = plan::Plan::make(self, &mut emit)?;
+        plan.report(&mut emit);
+        Ok(Planned(plan))
     }
-    let recorded = run::record(&mut plan)?;
-    finish::close_counted(plan, recorded)
+
+    /// Records on a new thread, which calls `emit`, until the end of the target, of the time, or of the handle.
+    ///
+    /// # Errors
+    /// As [`Recording::plan`].
+    pub fn start(&self, mut emit: impl FnMut(Event) + Send + 'static) -> Result<Handle> {
+        let planned = self.plan(&mut emit)?;
+        let remote = Remote::default();
+        let theirs = remote.clone();
+        let thread = thread::spawn(move || planned.run(&theirs, emit));
+        Ok(Handle::new(remote, thread))
+    }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+impl Planned {
+    /// Records on this thread until the end of the target or of the time, or until `remote` ends it.
+    ///
+    /// # Errors
+    /// If it could not run. Data already written stays.
+    pub fn run(mut self, remote: &Remote, mut emit: impl FnMut(Event)) -> Result<Recorded> {
+        let stopped = run::record(&mut self.0, remote, &mut emit)?;
+        Ok(finish::finish(&self.0, stopped))
+    }
 
-    /// Too little address space is refused with both figures; no limit and a large one are accepted.
-    #[test]
-    fn address_space() {
-        assert!(check_address_space(None).is_ok());
-        assert!(check_address_space(Some(1 << 30)).is_ok());
-        let error = check_address_space(Some(195 << 20)).unwrap_err();
-        let text = error.to_string();
-        assert!(
-            text.contains("195 MiB") && text.contains("512 MiB"),
-            "{text}"
-        );
+    /// Records without samples: events are only counted. The trace contains visits.
+    ///
+    /// # Errors
+    /// If it could not run or could not write the whole trace.
+    pub fn count(mut self, remote: &Remote, mut emit: impl FnMut(Event)) -> Result<Counting> {
+        self.0.counting = true;
+        if let Some(event) = self.0.events.first() {
+            governor::check_known(event, "plan")?;
+        }
+        let stopped = run::record(&mut self.0, remote, &mut emit)?;
+        finish::close_counted(self.0, stopped)
     }
 }

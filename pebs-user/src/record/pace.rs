@@ -7,19 +7,19 @@ use pebs_common::counter::Counter;
 use pebs_common::record::Role;
 
 use super::cost::Prices;
+use super::event::{Emit, Event};
 use super::governor::{self, percent};
-use super::plan::{Plan, Voice};
+use super::plan::Plan;
 use crate::binary::process::{self, FileId};
 use crate::collect::cpu_time::CpuTimes;
 use crate::collect::kernel_map::Counters;
 use crate::collect::session::{MarkCount, Session, SessionPlan, Spent};
 use crate::cost::calibrate::UnitCosts;
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, Warning};
 use crate::pipeline::{Load, MarksBy};
 use crate::pmu::attr::EventClass;
 use crate::present::human::{plural, time};
 use crate::probe::set::{Probe, Site};
-use crate::terminal::say;
 use crate::units::{Pid, ResetValue};
 
 /// Time for which marks are counted before anything else is attached.
@@ -80,8 +80,8 @@ impl Count {
         session_plan: &SessionPlan<'_>,
         counters: &Counters,
     ) -> Result<Option<Self>> {
-        let tells = plan.command.is_empty() && plan.voice == Voice::Aloud && !plan.counting;
-        if !tells || (plan.force && plan.reset_typed) || plan.probes.probes.is_empty() {
+        let tells = plan.command.is_empty() && !plan.counting;
+        if !tells || (plan.force && plan.reset.is_some()) || plan.probes.probes.is_empty() {
             return Ok(None);
         }
         let mut cpu = CpuTimes::default();
@@ -311,6 +311,7 @@ pub(super) fn set_first(
     plan: &mut Plan,
     costs: &UnitCosts,
     counted: Option<&Counted>,
+    emit: &mut Emit<'_>,
 ) -> Option<ResetValue> {
     let sample_ns = costs.sample_ns?;
     // A command's marks are not known yet: samples start with their minimal share.
@@ -327,14 +328,14 @@ pub(super) fn set_first(
         event.reset = first?;
         return first;
     }
-    if plan.reset_typed && event.class == EventClass::Clock && plan.voice == Voice::Aloud {
+    if plan.reset.is_some() && event.class == EventClass::Clock {
         let reset = event.reset.0.get() as f64;
         let fixed = fixed.unwrap_or(0.0);
         let samples = sample_ns / reset;
         let slower = (fixed + samples) / (1.0 - samples).max(0.01);
         if slower > DEAR {
-            say!(
-                "warning: --reset {} is expected to slow items down by {} {}: a sample costs {}{}",
+            let text = format!(
+                "--reset {} is expected to slow items down by {} {}: a sample costs {}{}",
                 event.reset.0,
                 if samples < 0.9 { "about" } else { "at least" },
                 percent((slower * 100.0).round() / 100.0),
@@ -344,10 +345,8 @@ pub(super) fn set_first(
                     false => String::new(),
                 }
             );
-            say!(
-                "hint: {}",
-                cheaper(fixed, sample_ns, unit.unwrap_or_default())
-            );
+            let hint = cheaper(fixed, sample_ns, unit.unwrap_or_default());
+            emit(Event::Warning(Warning { text, hint }));
         }
     }
     None

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::event::{Emit, Event};
+use super::recording::{CallGraph, KeepItems, Recording, SampleClock};
 use super::replaced::ProbedFiles;
 use super::targets::RecordingTargets;
 use super::transport::{self, Choice};
@@ -13,8 +15,6 @@ use crate::binary::debug_files;
 use crate::binary::locate::{locate, mapped_files};
 use crate::binary::process;
 use crate::binary::process::FileId;
-use crate::cmd::record::args::{CallGraph, Extra, KeepArg, RecordArgs, ReturnArg, SampleClock};
-use crate::cmd::report::Format;
 use crate::collect::command;
 use crate::collect::counted::CountedCounters;
 use crate::collect::frequency::Frequencies;
@@ -33,7 +33,6 @@ use crate::pmu::host::{self, Host};
 use crate::pmu::jitter::DEFAULT_PERCENT;
 use crate::pmu::open::{self, Granted, Target};
 use crate::pmu::reset;
-use crate::probe::ReturnMode;
 use crate::probe::cgroup::Cgroup;
 use crate::probe::set::{ProbeSet, Site};
 use crate::probe::spec::{End, Spec};
@@ -41,7 +40,6 @@ use crate::probe::{self, ResolveOptions};
 use crate::store::tables::check_columns;
 use crate::stream::decode::Interferences;
 use crate::symbolize::{Inlining, SymbolizeOptions};
-use crate::terminal::say;
 use crate::units::{Pid, ResetValue, Tid};
 use pebs_common::record::MAX_FRAMES;
 
@@ -54,16 +52,6 @@ const ACCESS_BYTES: u64 = 2 * size_of::<crate::stream::access::Access>() as u64;
 /// Remark where the kernel does not report frequencies.
 const NO_FREQUENCY: &str = "frequencies of CPUs are unknown: there is no \
     /sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq here (virtual machines rarely have it)";
-
-/// Whether the recording talks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Voice {
-    /// To a person, on stderr.
-    #[default]
-    Aloud,
-    /// No output.
-    Silent,
-}
 
 /// Everything known before the recording starts.
 pub(super) struct Plan {
@@ -119,18 +107,15 @@ pub(super) struct Plan {
     pub output: PathBuf,
     /// Time after which a segment is closed.
     pub segment: Duration,
-    /// Share of lost records above which the exit code is 1.
-    pub max_loss: f64,
     /// Bounds of the slow-down of items and of the reset value.
     pub overhead: Option<Bounds>,
     /// How far distances between samples vary, percent.
     pub jitter: f64,
-    /// Whether the reset value was given.
-    pub reset_typed: bool,
+    /// The reset value, and the largest one that a bound may set, as given.
+    pub reset: Option<u64>,
+    pub max_reset: Option<u64>,
     /// Whether to record regardless of the cost of marks.
     pub force: bool,
-    /// Form of the report.
-    pub format: Format,
     /// Options of symbolization.
     pub symbolize: SymbolizeOptions,
     /// Which items keep their details.
@@ -139,8 +124,6 @@ pub(super) struct Plan {
     pub notes: Vec<String>,
     /// Warnings with hints.
     pub warnings: Vec<Warning>,
-    /// Whether to print progress.
-    pub voice: Voice,
     /// Whether events are only counted, not sampled.
     pub counting: bool,
 }
@@ -150,22 +133,18 @@ impl Plan {
     ///
     /// # Errors
     /// The first option that can't be satisfied, with a hint.
-    pub(super) fn make(args: &RecordArgs) -> Result<Self> {
+    pub(super) fn make(recording: &Recording, emit: &mut Emit<'_>) -> Result<Self> {
         // Errors of syntax first, even without privileges.
-        let reset = reset::reset_value(args.reset.unwrap_or(governor::PLAIN_RESET))?;
-        let keep = keep(args)?;
-        check_call_graph(args.call_graph)?;
-        check_extras(args)?;
-        let specs = parse_events(&args.events)?;
-        let counted_specs = counted::parse(&args.counts)?;
-        check_counts(args)?;
-        let targets = RecordingTargets::of(args)?;
-        let command = args.command_line.first();
+        let reset = reset::reset_value(recording.reset.unwrap_or(governor::PLAIN_RESET))?;
+        let keep = keep(recording)?;
+        check_extras(recording)?;
+        let specs = parse_events(&recording.events)?;
+        let counted_specs = counted::parse(&recording.counts)?;
+        check_counts(recording)?;
+        let targets = RecordingTargets::of(recording)?;
+        let command = recording.command().first();
         let program = command.map(command::find).transpose()?;
-        let output = args
-            .output
-            .clone()
-            .unwrap_or_else(crate::cmd::default_output);
+        let output = recording.output.clone();
         if output.exists() {
             return Err(Failure::new(
                 format!(
@@ -175,32 +154,27 @@ impl Plan {
                 "traces are never overwritten; give another -o DIR".to_owned(),
             ));
         }
-        let return_mode = match args.return_mode {
-            ReturnArg::Auto => ReturnMode::Auto,
-            ReturnArg::Uretprobe => ReturnMode::Uretprobe,
-            ReturnArg::Ret => ReturnMode::Ret,
-        };
         let options = ResolveOptions {
-            return_mode,
+            return_mode: recording.return_mode,
             pid: targets.sees,
             program,
             steps: stepping::works(),
         };
-        let specs_typed = match args.item() {
+        let specs_typed = match recording.typed_item() {
             Some(_) => Vec::new(),
-            None => preset::specs(args, targets.sees)?,
+            None => preset::specs(recording, targets.sees)?,
         };
         let missing = limits::missing_privileges();
         let debug_files = match missing {
             None => debug_files::fetch(
-                || binaries(args, &targets, &specs_typed),
-                |files| say!("asking debuginfod for {}", debug_files::count(files)),
+                || binaries(recording, &targets, &specs_typed),
+                |files| emit(Event::AskingDebuginfod(files)),
             ),
             Some(_) => debug_files::Fetched::default(),
         };
-        let probes = match args.item() {
-            Some(typed) => items::probes(args, &targets.pids, typed)?,
-            None => probe::resolve_with(&specs_typed, &args.resumes, &options)?,
+        let probes = match recording.typed_item() {
+            Some(typed) => items::probes(recording, &targets.pids, typed)?,
+            None => probe::resolve_with(&specs_typed, &recording.resumes, &options)?,
         };
         check_columns(&probes.columns)?;
         if let Some(missing) = missing {
@@ -224,9 +198,10 @@ impl Plan {
             granted,
             notes: mut event_notes,
             mut warnings,
-        } = resolve_events(args, &specs, reset, &host)?;
+        } = resolve_events(recording, &specs, reset, &host)?;
         let counted = counted::resolve_all(&counted_specs, &host)?;
-        let turns = counted::serve_samples_first(&mut events, &counted, args.multiplex, &host)?;
+        let turns =
+            counted::serve_samples_first(&mut events, &counted, recording.multiplex, &host)?;
         try_counted(&counted, &host)?;
         let mut notes = probes.notes.clone();
         notes.extend(debug_files.note);
@@ -243,7 +218,7 @@ impl Plan {
             let number = register.perf_number();
             events.iter_mut().for_each(|it| it.keep_register(number));
         }
-        let transport = transport::choose(args, &mut events, &host)?;
+        let transport = transport::choose(recording, &mut events, &host)?;
         if transport.how == Transport::Bulk {
             notes.retain(|note| note != attr::NO_SAMPLE_TIME);
         }
@@ -253,18 +228,18 @@ impl Plan {
         let interrupting = events.iter().filter(one_by_one);
         warnings
             .extend(interrupting.filter_map(|event| reset::throttle_warning(event, &host.limits)));
-        let overhead = governor::bounds(args, &events)?;
-        let frequencies = match args.with.contains(&Extra::Freq) {
+        let overhead = governor::bounds(recording, &events)?;
+        let frequencies = match recording.frequencies {
             true => Frequencies::open(Path::new("/"), &host.online),
             false => Frequencies::default(),
         };
-        if args.with.contains(&Extra::Freq) && frequencies.is_empty() {
+        if recording.frequencies && frequencies.is_empty() {
             notes.push(NO_FREQUENCY.to_owned());
         }
-        let jitter = default_jitter(args, &events, transport.how);
+        let jitter = default_jitter(recording, &events, transport.how);
         let has_access = events.iter().any(|event| event.access != 0);
         let sample_bytes = SAMPLE_BYTES + if has_access { ACCESS_BYTES } else { 0 };
-        let inlined = if args.inlined {
+        let inlined = if recording.inlined {
             Inlining::Innermost
         } else {
             Inlining::Physical
@@ -274,37 +249,33 @@ impl Plan {
             probes,
             events,
             counted,
-            count_interval: args.count_interval.map(Duration::from_millis),
+            count_interval: recording.count_interval,
             transport,
             granted,
             pids: targets.pids,
             threads: targets.threads,
             cgroup: targets.cgroup,
-            command: args.command_line.clone(),
+            command: recording.command().to_vec(),
             former_limits,
-            duration: args.duration,
-            switches: !args.no_switches,
-            page_faults: !args.no_page_faults,
-            encounters: args.with.contains(&Extra::Waits),
-            interference: Interferences {
-                irq: args.with.contains(&Extra::Irq),
-                faults: args.with.contains(&Extra::Faults),
-            },
+            duration: recording.duration,
+            switches: recording.switches,
+            page_faults: recording.page_faults,
+            encounters: recording.encounters,
+            interference: recording.interference,
             frequencies,
-            ring_bytes: args.ring_size,
-            max_waiting_bytes: (args.max_memory / 4) as usize,
-            max_samples: (args.max_memory / 2 / sample_bytes) as usize,
-            call_graph: args.call_graph,
-            stack_frames: args.call_graph.map_or(0, |_| stack_frames(&host)),
-            max_stack_bytes: args.stack_memory.unwrap_or(args.max_memory / 8) as usize,
+            ring_bytes: recording.ring_size,
+            max_waiting_bytes: (recording.max_memory / 4) as usize,
+            max_samples: (recording.max_memory / 2 / sample_bytes) as usize,
+            call_graph: recording.call_graph,
+            stack_frames: recording.call_graph.map_or(0, |_| stack_frames(&host)),
+            max_stack_bytes: recording.stack_memory.unwrap_or(recording.max_memory / 8) as usize,
             output,
-            segment: args.segment,
-            max_loss: args.max_loss,
+            segment: recording.segment,
             overhead,
-            jitter: args.jitter.unwrap_or(jitter),
-            reset_typed: args.reset.is_some(),
-            force: args.force,
-            format: args.format,
+            jitter: recording.jitter.unwrap_or(jitter),
+            reset: recording.reset,
+            max_reset: recording.max_reset,
+            force: recording.force,
             symbolize: SymbolizeOptions {
                 inlined,
                 debug_dirs: None,
@@ -314,7 +285,6 @@ impl Plan {
             keep,
             notes,
             warnings,
-            voice: Voice::default(),
             counting: false,
             host,
         };
@@ -377,38 +347,23 @@ impl Plan {
         each.join(", ")
     }
 
-    /// Prints a remark, unless silent.
-    pub(super) fn note(&self, text: &str) {
-        if self.voice == Voice::Aloud {
-            say!("note: {text}");
-        }
-    }
-
-    /// Prints a warning, unless silent.
-    pub(super) fn warn(&self, warning: &Warning) {
-        if self.voice == Voice::Aloud {
-            say!("warning: {}", warning.text);
-            say!("hint: {}", warning.hint);
-        }
-    }
-
-    /// Prints the transport, notes and warnings to stderr.
-    pub(super) fn say(&self) {
-        say!(
-            "transport {}: {}",
-            self.transport.how.name(),
-            self.transport_reason()
-        );
-        for note in &self.notes {
-            say!("note: {note}");
-        }
-        self.warnings.iter().for_each(|it| self.warn(it));
+    /// Reports the transport, notes and warnings.
+    pub(super) fn report(&self, emit: &mut Emit<'_>) {
+        emit(Event::Transport {
+            name: self.transport.how.name(),
+            why: self.transport_reason(),
+        });
+        self.notes
+            .iter()
+            .for_each(|it| emit(Event::Note(it.clone())));
+        let warnings = self.warnings.iter().cloned();
+        warnings.for_each(|it| emit(Event::Warning(it)));
     }
 }
 
 /// Binaries whose debug files a recording will need, as far as that is known before it starts: the probed ones, the
 /// command, and the files mapped by the processes.
-fn binaries(args: &RecordArgs, targets: &RecordingTargets, specs: &[String]) -> Vec<PathBuf> {
+fn binaries(recording: &Recording, targets: &RecordingTargets, specs: &[String]) -> Vec<PathBuf> {
     let pid = targets.sees;
     let mut found = Vec::new();
     for spec in specs.iter().filter_map(|text| Spec::parse(text).ok()) {
@@ -417,7 +372,7 @@ fn binaries(args: &RecordArgs, targets: &RecordingTargets, specs: &[String]) -> 
             found.extend(locate(&end.binary, pid).ok());
         }
     }
-    let command = args.command_line.first();
+    let command = recording.command().first();
     found.extend(command.and_then(|command| command::find(command).ok()));
     for pid in targets.pids.iter().copied() {
         found.extend(mapped_files(pid));
@@ -429,9 +384,9 @@ fn binaries(args: &RecordArgs, targets: &RecordingTargets, specs: &[String]) -> 
 ///
 /// Samples of `--item-..` alone tell where items are: a long distance would miss some. Events of the CPU were never
 /// recorded on hardware with varying distances.
-fn default_jitter(args: &RecordArgs, events: &[ResolvedEvent], transport: Transport) -> f64 {
+fn default_jitter(recording: &Recording, events: &[ResolvedEvent], transport: Transport) -> f64 {
     let clocks = events.iter().all(|event| event.class == EventClass::Clock);
-    let varies = args.item().is_none() && clocks && transport == Transport::Bpf;
+    let varies = recording.typed_item().is_none() && clocks && transport == Transport::Bpf;
     if varies { DEFAULT_PERCENT } else { 0.0 }
 }
 
@@ -474,8 +429,8 @@ fn stranger(pid: Pid, probes: &ProbeSet) -> Option<String> {
 }
 
 /// Which items keep their details.
-fn keep(args: &RecordArgs) -> Result<Keep> {
-    if args.max_overhead.is_some() && args.keep != KeepArg::All {
+fn keep(recording: &Recording) -> Result<Keep> {
+    if recording.max_overhead.is_some() && recording.keep != KeepItems::All {
         // Sums of samples can't be scaled to events if the reset value changes in between.
         return Err(Failure::new(
             "cannot change the reset value (--max-overhead) while only aggregates are kept"
@@ -483,12 +438,12 @@ fn keep(args: &RecordArgs) -> Result<Keep> {
             "use --keep all, or a fixed --reset".to_owned(),
         ));
     }
-    let keep = match args.keep {
-        KeepArg::Slow => return Ok(Keep::Slow(kept_slow(args)?)),
-        KeepArg::All => Keep::All,
-        KeepArg::None => Keep::None,
+    let keep = match recording.keep {
+        KeepItems::Slow => return Ok(Keep::Slow(kept_slow(recording)?)),
+        KeepItems::All => Keep::All,
+        KeepItems::None => Keep::None,
     };
-    let Some(rule) = args.slow else {
+    let Some(rule) = recording.slow else {
         return Ok(keep);
     };
     let what = if keep == Keep::All {
@@ -503,9 +458,9 @@ fn keep(args: &RecordArgs) -> Result<Keep> {
 }
 
 /// The rule for the items that are kept.
-fn kept_slow(args: &RecordArgs) -> Result<SlowBy> {
-    let slow = args.slow.unwrap_or_default();
-    if slow.by == RankBy::CpuTime && args.no_switches {
+fn kept_slow(recording: &Recording) -> Result<SlowBy> {
+    let slow = recording.slow.unwrap_or_default();
+    if slow.by == RankBy::CpuTime && !recording.switches {
         return Err(Failure::new(
             format!("cannot keep items by time on the CPU (--slow {slow}) without switches"),
             "leave --no-switches out, or 'cpu' out of --slow".to_owned(),
@@ -526,10 +481,10 @@ fn stack_frames(host: &Host) -> u32 {
 }
 
 /// Checks that the options which `--with` needs are on.
-fn check_extras(args: &RecordArgs) -> Result<()> {
-    let (what, needed, option) = if args.no_page_faults && args.with.contains(&Extra::Faults) {
+fn check_extras(recording: &Recording) -> Result<()> {
+    let (what, needed, option) = if !recording.page_faults && recording.interference.faults {
         ("faults", "page faults", "--no-page-faults")
-    } else if args.no_switches && args.with.contains(&Extra::Waits) {
+    } else if !recording.switches && recording.encounters {
         ("waits", "switches", "--no-switches")
     } else {
         return Ok(());
@@ -541,13 +496,11 @@ fn check_extras(args: &RecordArgs) -> Result<()> {
 }
 
 /// Checks that the options which `--count` needs are on.
-fn check_counts(args: &RecordArgs) -> Result<(), CountError> {
-    match args {
-        _ if args.counts.is_empty() => Ok(()),
-        RecordArgs {
-            no_switches: true, ..
-        } => Err(CountError::Needs("switches")),
-        _ if args.item().is_some() => Err(CountError::Needs("marks")),
+fn check_counts(recording: &Recording) -> Result<(), CountError> {
+    match recording {
+        _ if recording.counts.is_empty() => Ok(()),
+        _ if !recording.switches => Err(CountError::Needs("switches")),
+        _ if recording.typed_item().is_some() => Err(CountError::Needs("marks")),
         _ => Ok(()),
     }
 }
@@ -574,17 +527,6 @@ fn try_counted(counted: &[CountedEvent], host: &Host) -> Result<()> {
         CountedCounters::open(counted, first.map_or(&[], std::slice::from_ref))?;
     }
     Ok(())
-}
-
-fn check_call_graph(how: Option<CallGraph>) -> Result<()> {
-    match how {
-        None | Some(CallGraph::Fp | CallGraph::Lbr) => Ok(()),
-        Some(CallGraph::Dwarf) => Err(Failure::new(
-            "cannot take call stacks by dwarf: this version has frame pointers (fp) and last branch records (lbr)"
-                .to_owned(),
-            "use --call-graph fp; it needs programs built with -fno-omit-frame-pointer".to_owned(),
-        )),
-    }
 }
 
 /// Refuses a kernel that is too old before anything is loaded: the verifier's message would be long and unclear.
@@ -619,7 +561,7 @@ struct Granting {
 }
 
 fn resolve_events(
-    args: &RecordArgs,
+    recording: &Recording,
     specs: &[EventSpec],
     reset: ResetValue,
     host: &Host,
@@ -633,13 +575,13 @@ fn resolve_events(
     let mut all = Granting::default();
     for spec in specs {
         let (mut event, granted) = grant(spec, host, reset)?;
-        if args.reset.is_none() && event.reset == reset {
+        if recording.reset.is_none() && event.reset == reset {
             event.set_reset(reset::unasked(&event));
         }
-        if args.exclude_kernel {
+        if recording.exclude_kernel {
             event.exclude_kernel()?;
         }
-        match args.sample_clock {
+        match recording.sample_clock {
             SampleClock::Perf if host.programs_see_sample_time() => {
                 event.attr.set_use_clockid(0);
                 event.perf_clock = true;
@@ -647,7 +589,7 @@ fn resolve_events(
             SampleClock::Perf => all.notes.push(attr::NO_SAMPLE_TIME.to_owned()),
             SampleClock::Monotonic => {}
         }
-        match args.call_graph {
+        match recording.call_graph {
             Some(CallGraph::Lbr) => event.record_calls(host)?,
             Some(_) => event.with_call_stacks(),
             None => {}
@@ -659,10 +601,10 @@ fn resolve_events(
         all.events.push(event);
         all.granted.push(granted);
     }
-    if args.memory {
+    if recording.memory {
         ask_access(&mut all.events)?;
     }
-    if !args.multiplex {
+    if !recording.multiplex {
         counters::check(&all.events, host)?;
     }
     Ok(all)

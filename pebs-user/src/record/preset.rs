@@ -8,10 +8,10 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
+use super::recording::Recording;
 use crate::binary::elf::{Binary, Language};
 use crate::binary::go;
 use crate::binary::locate::locate;
-use crate::cmd::record::args::RecordArgs;
 use crate::collect::command;
 use crate::failure::{Context as _, Failure, Result};
 use crate::units::Pid;
@@ -32,12 +32,12 @@ const GOID: &str = "{goid}";
 const MOST_BYTES: u64 = 64 << 10;
 
 /// All SPECs: those given, then those of presets.
-pub(super) fn specs(args: &RecordArgs, sees: Option<Pid>) -> Result<Vec<String>> {
-    let mut specs = args.uprobes.clone();
-    for typed in &args.presets {
+pub(super) fn specs(recording: &Recording, sees: Option<Pid>) -> Result<Vec<String>> {
+    let mut specs = recording.uprobes.clone();
+    for typed in &recording.presets {
         let (name, bin) = match typed.split_once('=') {
             Some((name, bin)) => (name, bin.to_owned()),
-            None => (typed.as_str(), program(typed, args, sees)?),
+            None => (typed.as_str(), program(typed, recording, sees)?),
         };
         let mut text = read(name)?;
         if text
@@ -52,8 +52,8 @@ pub(super) fn specs(args: &RecordArgs, sees: Option<Pid>) -> Result<Vec<String>>
 }
 
 /// The program that is traced.
-fn program(typed: &str, args: &RecordArgs, sees: Option<Pid>) -> Result<String> {
-    let path = match (sees, args.command_line.first()) {
+fn program(typed: &str, recording: &Recording, sees: Option<Pid>) -> Result<String> {
+    let path = match (sees, recording.command().first()) {
         (Some(pid), _) => {
             let link = format!("/proc/{}/exe", pid.0);
             std::fs::read_link(&link).with_context(|| format!("cannot read {link}"))?

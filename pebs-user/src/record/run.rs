@@ -2,8 +2,8 @@
 
 mod clocks;
 mod cpus;
-mod ending;
 
+use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::ExitStatus;
@@ -15,17 +15,18 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use pebs_common::config::{KernelCode, OwnBreakpoints, PageOffsets, step_kind};
 use rustix::event::{PollFd, PollFlags, Timespec};
+use tokio::runtime::Runtime;
 
 use clocks::Choice;
 use cpus::next;
-use ending::{Ending, Signals as EndSignals};
 
 use super::cost::{self, ClockSpans, KnownCosts, Measuring, Prices};
+use super::event::{Emit, Event, Status};
 use super::governor::{self, Governor};
 use super::pace::{self, Count};
 use super::placement;
-use super::plan::{Plan, Voice};
-use super::status::StatusLine;
+use super::plan::Plan;
+use super::remote::{Order, Remote};
 use crate::binary::process;
 use crate::collect::behind::Behind;
 use crate::collect::bulk::BulkRing;
@@ -35,20 +36,19 @@ use crate::collect::drain::{Drain, now};
 use crate::collect::frequency::{self, Frequencies};
 use crate::collect::hotplug::CpuMessages;
 use crate::collect::privileges;
-use crate::collect::session::{Rings, Session, SessionPlan};
+use crate::collect::session::{Rings, Session, SessionPlan, Transport};
 use crate::collect::sideband::{Sideband, SidebandOpener};
 use crate::estimate::Pause;
-use crate::failure::{Context as _, Failure, Result};
+use crate::failure::{Context as _, Failure, Result, Warning};
 use crate::pipeline::{Load, Outcome, OwnCosts, Pipeline, PipelineOptions, Progress};
 use crate::pmu::attr::{EventClass, ResolvedEvent};
 use crate::pmu::jitter::Clocks;
 use crate::pmu::open::Times;
 use crate::probe::breakpoint;
-use crate::store::run::{JitterInfo, RunInfo};
+use crate::store::run::{JitterInfo, ResetChange, RunInfo};
 use crate::store::writer::{TraceWriter, WriterOptions};
 use crate::stream::cycle::{Cycle, FrequencyReading};
 use crate::symbolize::kernel_code;
-use crate::terminal::say;
 use crate::units::{Cpu, EventId, KtimeNs, Pid, ResetValue, Tid, TraceNs};
 
 /// Interval of looking for CPUs that came or went, where the kernel does not report it.
@@ -60,6 +60,12 @@ const GOVERN: Duration = Duration::from_millis(50);
 /// Interval of looking for threads that need a counter of their own.
 const FOLLOW: Duration = Duration::from_millis(50);
 
+/// Interval of reporting progress.
+const REPORT: Duration = Duration::from_millis(250);
+
+/// Time to wait for an order before the start.
+const GLANCE: Duration = Duration::from_millis(1);
+
 /// A wait before the start that is worth a word.
 const LONG: Duration = Duration::from_millis(300);
 
@@ -69,8 +75,8 @@ const SPARE_CYCLES: usize = 4;
 /// Rows reach the open segment after this time.
 const FLUSH: Duration = Duration::from_secs(1);
 
-/// Result of a recording.
-pub(super) struct Recorded {
+/// A recording that ended, and whose trace is not yet closed.
+pub(super) struct Stopped {
     /// Its remaining state in the kernel.
     pub session: Session,
     pub outcome: Outcome,
@@ -112,8 +118,8 @@ struct Signals {
 }
 
 /// Records until the end.
-pub(super) fn record(plan: &mut Plan) -> Result<Recorded> {
-    let mut ending = Ending::listen()?;
+pub(super) fn record(plan: &mut Plan, remote: &Remote, emit: &mut Emit<'_>) -> Result<Stopped> {
+    let runtime = runtime()?;
     let held = (!plan.command.is_empty())
         .then(|| command::start(&plan.command, &plan.former_limits))
         .transpose()?;
@@ -132,13 +138,11 @@ pub(super) fn record(plan: &mut Plan) -> Result<Recorded> {
     let named = plan.pids.clone();
     plan.pids = session.trace(&named)?;
     let count = Count::begin(plan, &session, &session_plan(plan), &rings.counters)?;
-    if measuring.takes_time(plan) && plan.voice == Voice::Aloud {
-        say!(
-            "measuring what marks and samples cost on this machine (kept once two recordings agree)"
-        );
+    if measuring.takes_time(plan) {
+        emit(Event::Measuring);
     }
     let mut costs = measuring.finish(plan);
-    ending.check()?;
+    check_not_ended(&runtime, remote)?;
     let counted = count.map(|count| count.finish(&session, &rings.counters));
     let (counted, spent) = counted.transpose()?.unzip();
     if let Some(counted) = &counted
@@ -147,7 +151,7 @@ pub(super) fn record(plan: &mut Plan) -> Result<Recorded> {
         costs.measure_marks_again(plan);
         pace::check(plan, &costs.units, counted)?;
     }
-    let mut first = pace::set_first(plan, &costs.units, counted.as_ref());
+    let mut first = pace::set_first(plan, &costs.units, counted.as_ref(), emit);
     let first_clocks = clocks::first(plan, counted.as_ref(), &costs.units);
     if let Some((Clocks::OfCpus, _)) = first_clocks {
         first = clocks::raise_reset(plan, &costs.units).or(first);
@@ -187,22 +191,22 @@ pub(super) fn record(plan: &mut Plan) -> Result<Recorded> {
     let mut info = super::finish::run_info(plan, origin);
     info.unit_costs = Some(costs.source());
     if let Some(note) = cost::counts_note(plan, &costs.units) {
-        plan.note(&note);
+        emit(Event::Note(note.clone()));
         info.notes.push(note);
     }
     if let Some(note) = &costs.note {
-        plan.note(note);
+        emit(Event::Note(note.clone()));
         info.notes.push(note.clone());
     }
     if let Some(note) = governor::no_bound(plan, &costs.units).filter(|_| !plan.counting) {
-        plan.note(&note);
+        emit(Event::Note(note.clone()));
         info.notes.push(note);
     }
     if let Some(reason) = session.restorer_error() {
         let note = format!(
             "copies of probed code can't be restored, as {reason}: a program that moves its own code to huge pages is killed"
         );
-        plan.note(&note);
+        emit(Event::Note(note.clone()));
         info.notes.push(note);
     }
     let (sideband, more_sideband) = match Sideband::open(&plan.host.online) {
@@ -211,7 +215,7 @@ pub(super) fn record(plan: &mut Plan) -> Result<Recorded> {
             let note = format!(
                 "mappings are read from /proc only, as {error}: functions of short-lived processes may stay unnamed"
             );
-            plan.note(&note);
+            emit(Event::Note(note.clone()));
             info.notes.push(note);
             (None, None)
         }
@@ -231,8 +235,8 @@ pub(super) fn record(plan: &mut Plan) -> Result<Recorded> {
     if let Some(own) = prices.own_costs() {
         let _ = workers.signals.own.set(own);
     }
-    workers.wait_until_ready(plan.voice);
-    let started = ending.check();
+    workers.wait_until_ready(emit);
+    let started = check_not_ended(&runtime, remote);
     let started = started.and_then(|()| {
         let _ = workers.signals.count_from.set(session.start_counting()?);
         session.start(&session_plan)?;
@@ -240,8 +244,8 @@ pub(super) fn record(plan: &mut Plan) -> Result<Recorded> {
     });
     match started {
         Ok(warning) => warning.into_iter().for_each(|warning| {
-            plan.warn(&warning);
-            info.notes.push(warning.text);
+            info.notes.push(warning.text.clone());
+            emit(Event::Warning(warning));
         }),
         Err(error) => {
             drop(session);
@@ -250,19 +254,15 @@ pub(super) fn record(plan: &mut Plan) -> Result<Recorded> {
         }
     }
     drop(spent);
-    if plan.voice == Voice::Aloud {
-        give_up_privileges(&mut session);
-        say!("recording to {}{}", plan.output.display(), how_to_end(plan));
-        let holds = governor::holds_first(plan) && costs.units.sample_ns.is_some();
-        if let (Some(bounds), Some(event), true) = (
-            plan.overhead,
-            plan.events.first(),
-            governor.is_some() || holds,
-        ) {
-            say!("{}", governor::first_line(&bounds, event, holds));
+    session.place_no_more();
+    let holds = governor::holds_first(plan) && costs.units.sample_ns.is_some();
+    let budget = match (plan.overhead, plan.events.first()) {
+        (Some(bounds), Some(event)) if governor.is_some() || holds => {
+            Some(governor::first_line(&bounds, event, holds))
         }
-    }
-    let first_moments = !plan.force && plan.voice == Voice::Aloud && !plan.counting;
+        _ => None,
+    };
+    emit(Event::Started { budget });
     let mut control = Control {
         plan: &session_plan,
         session: &mut session,
@@ -279,17 +279,21 @@ pub(super) fn record(plan: &mut Plan) -> Result<Recorded> {
         choice: Choice::default(),
         info: &mut info,
         output: &place,
-        voice: plan.voice,
         cpu: CpuTimes::default(),
-        first_moments: first_moments.then_some(plan),
+        whole: plan,
+        first_moments: !plan.force && !plan.counting,
         looks: 0,
+        remote,
+        emit,
+        status: Status::default(),
+        reported: Load::default(),
     };
-    if let Some((which, change)) = first_clocks {
-        control.clocks_changed(which, change);
+    if let Some((_, change)) = first_clocks {
+        control.clocks_changed(change);
     }
     control.price_switches();
     control.look_at_cpu();
-    let waited = wait(&mut control, ending, plan.duration, held);
+    let waited = wait(&mut control, runtime, plan.duration, held);
     control.note_changes();
     let together = control.session.clocks(control.plan) as u64;
     control.info.jitter = control.session.drawn().map(|drawn| JitterInfo {
@@ -318,7 +322,7 @@ pub(super) fn record(plan: &mut Plan) -> Result<Recorded> {
     };
     let outcome = workers.stop(end)?;
     let target_cpu_ns = target_cpu_ns(plan, &times, cpu, &clocks);
-    Ok(Recorded {
+    Ok(Stopped {
         session,
         costs,
         clocks,
@@ -331,12 +335,29 @@ pub(super) fn record(plan: &mut Plan) -> Result<Recorded> {
     })
 }
 
-/// Gives up root's privileges. Not called by the self-test, which records several times in one process.
-fn give_up_privileges(session: &mut Session) {
-    session.place_no_more();
-    if let Err(error) = privileges::give_up() {
-        say!("warning: cannot give up root's privileges: {error}");
-        say!("hint: the recording is not affected; please report this");
+/// The event loop that waits for the end, on the calling thread.
+fn runtime() -> Result<Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        // Started later by the calling thread, to wait for the command.
+        .on_thread_start(privileges::give_up_on_this_thread)
+        .build()
+        .context("cannot start the control loop")
+}
+
+/// Returns at once unless it was asked to end.
+///
+/// # Errors
+/// Names the reason.
+fn check_not_ended(runtime: &Runtime, remote: &Remote) -> Result<()> {
+    // An order may be on its way; a change of the budget is looked for again later.
+    let glance = async { tokio::time::timeout(GLANCE, remote.ordered()).await };
+    let _ = runtime.block_on(glance);
+    match remote.has_ended() {
+        Some(why) => Err(Failure::bare(format!(
+            "ended before it began ({why}): nothing was recorded"
+        ))),
+        None => Ok(()),
     }
 }
 
@@ -361,19 +382,6 @@ fn session_plan(plan: &Plan) -> SessionPlan<'_> {
         stack_frames: plan.stack_frames,
         counting: plan.counting,
         log: tracing::enabled!(tracing::Level::TRACE),
-    }
-}
-
-fn how_to_end(plan: &Plan) -> String {
-    match (plan.command.first(), plan.duration) {
-        (Some(command), _) => format!(" until {} ends", command.to_string_lossy()),
-        (None, Some(duration)) => {
-            format!(
-                " for {} (Ctrl-C ends sooner)",
-                humantime::format_duration(duration)
-            )
-        }
-        (None, None) => " (Ctrl-C ends)".to_owned(),
     }
 }
 
@@ -596,12 +604,10 @@ fn pump(mut pipeline: Pipeline, lanes: &Lanes, signals: &Signals) -> Outcome {
 
 impl Workers {
     /// Waits until symbols are loaded, so that no record has to wait for them later.
-    fn wait_until_ready(&self, voice: Voice) {
+    fn wait_until_ready(&self, emit: &mut Emit<'_>) {
         let waited = self.is_ready.recv_timeout(LONG);
         if waited == Err(RecvTimeoutError::Timeout) {
-            if voice == Voice::Aloud {
-                say!("reading the symbols of running processes");
-            }
+            emit(Event::ReadingSymbols);
             let _ = self.is_ready.recv();
         }
     }
@@ -647,24 +653,30 @@ struct Control<'a, 'b> {
     /// Content of `trace.json`.
     info: &'a mut RunInfo,
     output: &'a Path,
-    voice: Voice,
     /// CPU time of the traced processes.
     cpu: CpuTimes,
-    /// The plan, until the cost of marks was found acceptable.
-    first_moments: Option<&'a Plan>,
+    /// All of the plan.
+    whole: &'a Plan,
+    /// Whether the cost of marks is still to be found acceptable.
+    first_moments: bool,
     /// Number of checks of the cost of marks so far.
     looks: usize,
+    remote: &'a Remote,
+    emit: &'a mut Emit<'a>,
+    /// The last report, and the load that it was made from.
+    status: Status,
+    reported: Load,
 }
 
 /// Waits for the end of the recording; returns its reason and the command's exit status.
 fn wait(
     control: &mut Control<'_, '_>,
-    ending: Ending,
+    runtime: Runtime,
     duration: Option<Duration>,
     held: Option<Held>,
 ) -> Result<(&'static str, Option<ExitStatus>)> {
-    let Ending { runtime, signals } = ending;
-    let result = runtime.block_on(control.until_end(signals, duration, held));
+    let result = runtime.block_on(control.until_end(duration, held));
+    (control.emit)(Event::Ending);
     control.look();
     // Do not wait for a command that goes on after Ctrl-C.
     runtime.shutdown_background();
@@ -674,7 +686,6 @@ fn wait(
 impl Control<'_, '_> {
     async fn until_end(
         &mut self,
-        mut signals: EndSignals,
         duration: Option<Duration>,
         held: Option<Held>,
     ) -> Result<(&'static str, Option<ExitStatus>)> {
@@ -684,8 +695,7 @@ impl Control<'_, '_> {
         let command = tokio::task::spawn_blocking(move || running.map(command::Running::wait));
         let end_of_time = tokio::time::sleep(duration.unwrap_or(Duration::MAX / 8));
         tokio::pin!(command, end_of_time);
-        let mut status = StatusLine::new(Arc::clone(&self.progress));
-        let mut redraw = tokio::time::interval(status.period());
+        let mut report = tokio::time::interval(REPORT);
         let cpus = CpuMessages::open().ok();
         let mut look = tokio::time::interval(LOOK);
         let mut govern = tokio::time::interval(GOVERN);
@@ -693,21 +703,24 @@ impl Control<'_, '_> {
         let mut follows = self.session.follows_threads(self.plan);
         // Without switches it stays as the first look found.
         let chooses = clocks::can_choose(self.plan) && self.plan.switches;
-        let governs = chooses || self.governor.is_some();
         let mut frequency = tokio::time::interval(frequency::PERIOD);
+        let remote = self.remote;
         loop {
+            if let Some(why) = self.obey() {
+                return Ok((why, None));
+            }
             tokio::select! {
-                signal = signals.next() => return Ok((signal, None)),
+                () = remote.ordered() => {}
                 () = &mut end_of_time => return Ok(("duration", None)),
                 exit = &mut command, if has_command => {
                     let exit = exit.context("cannot wait for the command")?;
                     return Ok(("the command ended", exit.transpose().context("cannot wait for the command")?));
                 }
-                _ = redraw.tick() => {
+                _ = report.tick() => {
                     self.look_at_cpu();
                     self.note_copies();
                     self.note_keeper();
-                    status.update(&self.prices, self.reset_in_force());
+                    self.report();
                     self.session.flush_log();
                     if self.signals.failed.load(Ordering::Relaxed) {
                         return Ok(("writing failed", None));
@@ -723,7 +736,7 @@ impl Control<'_, '_> {
                 }
                 _ = look.tick() => self.look(),
                 () = next(cpus.as_ref()) => self.look(),
-                _ = govern.tick(), if governs || self.first_moments.is_some() => {
+                _ = govern.tick(), if chooses || self.governor.is_some() || self.first_moments => {
                     self.check_marks()?;
                     if chooses {
                         self.choose_clocks();
@@ -749,7 +762,7 @@ impl Control<'_, '_> {
         for copy in self.session.copies() {
             let text = copy.to_string();
             if !self.info.copied.contains(&text) {
-                self.say(&text, None);
+                self.problem(&text);
                 self.info.copied.push(text);
             }
         }
@@ -764,7 +777,7 @@ impl Control<'_, '_> {
             "{ended}: the recording goes on, but kill -9 of pebs-trace may now leave probes in the kernel"
         );
         if !self.info.notes.contains(&text) {
-            self.say(&text, None);
+            self.problem(&text);
             self.info.notes.push(text);
         }
     }
@@ -782,14 +795,15 @@ impl Control<'_, '_> {
     /// # Errors
     /// Marks take more than half of the target's CPU time.
     fn check_marks(&mut self) -> Result<()> {
-        let Some(plan) = self.first_moments else {
+        if !self.first_moments {
             return Ok(());
-        };
+        }
+        let plan = self.whole;
         self.look_at_cpu();
         let load = self.load();
         let cpu_ns = self.cpu.sum() as f64;
         let Some(look_ns) = pace::LOOKS_NS.get(self.looks) else {
-            self.first_moments = None;
+            self.first_moments = false;
             return Ok(());
         };
         if cpu_ns < *look_ns || load.marks_by.is_empty() {
@@ -803,7 +817,9 @@ impl Control<'_, '_> {
         }
         if refused.is_err() && !plan.command.is_empty() {
             let pid = plan.pids.first().map_or(0, |pid| pid.0);
-            say!("warning: the command (process {pid}) goes on without probes");
+            self.problem(&format!(
+                "the command (process {pid}) goes on without probes"
+            ));
         }
         refused
     }
@@ -820,44 +836,137 @@ impl Control<'_, '_> {
         let Some(governor) = &mut self.governor else {
             return;
         };
-        if let Some((reset, change)) = governor.look(&load, self.cpu.sum(), &self.prices) {
-            let pending = self.signals.resets.lock();
-            let mut pending = pending.unwrap_or_else(PoisonError::into_inner);
-            match self.session.set_reset(self.plan, governor::EVENT, reset) {
-                Ok(()) => {
-                    let at = now();
-                    pending.push((at, governor::EVENT, reset));
-                    drop(pending);
-                    let since_origin = at.0.saturating_sub(self.info.monotonic_ns);
-                    governor.changed(TraceNs(since_origin as i64), reset, &change);
-                    self.note_changes();
-                    // Whoever kills us finds the changes; at the end it is written in any case.
-                    if let Err(error) = TraceWriter::rewrite_info(self.output, self.info) {
-                        tracing::debug!("trace.json is not up to date: {error}");
-                    }
-                }
-                Err(error) => {
-                    drop(pending);
-                    let text = governor.failed(&Failure::from(error).to_string());
-                    self.say(&text, None);
-                }
-            }
+        if let Some((reset, change)) = governor.look(&load, self.cpu.sum(), &self.prices)
+            && let Err(error) = self.change_reset(reset, change.overhead)
+            && let Some(governor) = &mut self.governor
+        {
+            let text = governor.failed(&error.to_string());
+            self.problem(&text);
         }
-        if let Some((text, hint)) = self.governor.as_mut().and_then(Governor::warning) {
-            match hint {
-                None if self.voice == Voice::Aloud => say!("note: {text}"),
-                hint => self.say(&text, hint.as_deref()),
-            }
+        if let Some(event) = self.governor.as_mut().and_then(Governor::warning) {
+            (self.emit)(event);
         }
     }
 
-    fn say(&self, text: &str, hint: Option<&str>) {
-        if self.voice == Voice::Aloud {
-            eprintln!("warning: {text}");
-            if let Some(hint) = hint {
-                eprintln!("hint: {hint}");
+    /// Changes the reset value, because of that overhead.
+    ///
+    /// # Errors
+    /// The kernel refused: the former one stays in force.
+    fn change_reset(&mut self, reset: ResetValue, overhead: Option<f64>) -> Result<()> {
+        let old = self.reset();
+        let pending = self.signals.resets.lock();
+        let mut pending = pending.unwrap_or_else(PoisonError::into_inner);
+        self.session.set_reset(self.plan, governor::EVENT, reset)?;
+        let at = now();
+        pending.push((at, governor::EVENT, reset));
+        drop(pending);
+        let time_ns = TraceNs(at.0.saturating_sub(self.info.monotonic_ns) as i64);
+        match &mut self.governor {
+            Some(governor) => governor.changed(time_ns, reset, overhead),
+            None => self.info.resets.push(ResetChange {
+                time_ns,
+                event: governor::EVENT,
+                old,
+                new: reset.0.get(),
+                overhead,
+            }),
+        }
+        self.note_changes();
+        // Whoever kills us finds the changes; at the end it is written in any case.
+        if let Err(error) = TraceWriter::rewrite_info(self.output, self.info) {
+            tracing::debug!("trace.json is not up to date: {error}");
+        }
+        (self.emit)(Event::Changed(reset.0.get()));
+        Ok(())
+    }
+
+    /// Makes the changes that were asked for; returns why to end, if that was asked for.
+    fn obey(&mut self) -> Option<&'static str> {
+        for order in self.remote.take_changes() {
+            let done = self.check_changeable().and_then(|()| match order {
+                Order::Reset(reset) => self.change_reset(reset, None),
+                Order::MaxOverhead(share) => self.bound(share),
+            });
+            if let Err(error) = done {
+                let text = error.to_string();
+                (self.emit)(match error.hint().map(str::to_owned) {
+                    Some(hint) => Event::Warning(Warning { text, hint }),
+                    None => Event::Problem(text),
+                });
             }
         }
+        self.remote.has_ended()
+    }
+
+    /// Checks whether the reset value may change.
+    ///
+    /// # Errors
+    /// It may not.
+    fn check_changeable(&self) -> Result<()> {
+        let why = match self.plan.events {
+            _ if self.plan.counting => "nothing is sampled",
+            _ if governor::holds_first(self.whole) => "only aggregates are kept",
+            _ if self.plan.transport == Transport::Bulk => "samples come in bulk",
+            [_] => return Ok(()),
+            _ => "there are several events",
+        };
+        Err(Failure::bare(format!(
+            "cannot change the reset value: {why}"
+        )))
+    }
+
+    /// Keeps the slow-down of items below this share from now on.
+    ///
+    /// # Errors
+    /// It can't be kept.
+    fn bound(&mut self, share: f64) -> Result<()> {
+        let Some(event) = self.plan.events.first() else {
+            return Ok(());
+        };
+        let bounds = governor::asked_bounds(share, event, self.whole.reset, self.whole.max_reset)?;
+        match &mut self.governor {
+            Some(governor) => governor.keep_to(bounds),
+            None => {
+                let (costs, duration) = (self.prices.costs(), self.whole.duration);
+                let made = Governor::new(bounds, event, costs, &self.prices, duration)?;
+                self.governor = made.map(|it| it.after(&self.info.resets));
+            }
+        }
+        self.keep_above_clocks();
+        let governed = self.governor.as_ref().map(Governor::reset);
+        match governed.and_then(NonZeroU64::new) {
+            Some(reset) => self.change_reset(ResetValue(reset), None),
+            None => Ok(()),
+        }
+    }
+
+    /// Reports something that is not as it should be.
+    fn problem(&mut self, text: &str) {
+        (self.emit)(Event::Problem(text.to_owned()));
+    }
+
+    /// Reports progress.
+    fn report(&mut self) {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let load = self.load();
+        if load.until > self.reported.until {
+            let slowdown = |before: &Load| self.prices.window(before, &load)?.overhead();
+            self.status.last_slowdown = slowdown(&self.reported);
+            self.status.slowdown = slowdown(&Load::default());
+            self.reported = load;
+        }
+        let unit = self.plan.events.first().map(ResolvedEvent::reset_unit);
+        let governed = self.governor.as_ref().map(Governor::reset);
+        self.status = Status {
+            visits: get(&self.progress.visits),
+            samples: get(&self.progress.samples),
+            lost: get(&self.progress.lost),
+            bytes: get(&self.progress.bytes),
+            reset: governed.zip(unit),
+            ..self.status
+        };
+        self.remote.report(self.status.clone());
+        (self.emit)(Event::Status(self.status.clone()));
     }
 
     /// Updates the content of `trace.json`.
@@ -871,14 +980,12 @@ impl Control<'_, '_> {
         }
     }
 
-    /// The current reset value, if it may change.
-    fn reset_in_force(&self) -> Option<String> {
-        let (governor, event) = (self.governor.as_ref()?, self.plan.events.first()?);
-        Some(format!(
-            "--reset {} {}",
-            governor.reset(),
-            event.reset_unit()
-        ))
+    /// The reset value in force.
+    fn reset(&self) -> u64 {
+        let given = || self.plan.events.first().map_or(0, |it| it.reset.0.get());
+        let changed = self.info.resets.last().map(|it| it.new);
+        let governed = self.governor.as_ref().map(Governor::reset);
+        governed.or(changed).unwrap_or_else(given)
     }
 }
 

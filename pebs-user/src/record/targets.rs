@@ -1,10 +1,10 @@
-//! The targets of a recording: `-p`, `-t`, `--cgroup`, `--container`.
+//! The targets of a recording: processes, threads, a cgroup.
 
 use std::path::Path;
 use std::sync::Arc;
 
+use super::recording::{Recording, Target};
 use crate::binary::process;
-use crate::cmd::record::args::RecordArgs;
 use crate::failure::{Failure, Result};
 use crate::probe::cgroup::Cgroup;
 use crate::probe::spec::Spec;
@@ -28,13 +28,18 @@ impl RecordingTargets {
     ///
     /// # Errors
     /// There is nothing to trace.
-    pub(super) fn of(args: &RecordArgs) -> Result<Self> {
+    pub(super) fn of(recording: &Recording) -> Result<Self> {
         let mut targets = Self::default();
-        for pid in args.pids.iter().copied().map(Pid) {
+        let (pids, tids): (&[Pid], &[Tid]) = match &recording.target {
+            Target::Processes(pids) => (pids, &[]),
+            Target::Threads(tids) => (&[], tids),
+            _ => (&[], &[]),
+        };
+        for pid in pids.iter().copied() {
             check_process(pid)?;
             targets.pids.push(pid);
         }
-        for tid in args.tids.iter().copied().map(Tid) {
+        for tid in tids.iter().copied() {
             let Some(pid) = process::process_of(tid) else {
                 return Err(Failure::new(
                     format!("thread {} does not exist", tid.0),
@@ -47,14 +52,14 @@ impl RecordingTargets {
                 targets.pids.push(pid);
             }
         }
-        let cgroup = match (&args.cgroup, &args.container) {
-            (Some(path), _) => Some(Cgroup::open(path)?),
-            (None, Some(id)) => Some(Cgroup::of_container(id)?),
-            (None, None) => None,
+        let cgroup = match &recording.target {
+            Target::Cgroup(path) => Some(Cgroup::open(path)?),
+            Target::Container(id) => Some(Cgroup::of_container(id)?),
+            _ => None,
         };
         targets.sees = targets.pids.first().copied();
         if let Some(cgroup) = &cgroup {
-            targets.sees = one_that_runs(args, &cgroup.processes());
+            targets.sees = one_that_runs(recording, &cgroup.processes());
         }
         targets.cgroup = cgroup.map(Arc::new);
         Ok(targets)
@@ -94,8 +99,11 @@ pub(crate) fn check_process(pid: Pid) -> Result<()> {
 }
 
 /// A process that has mapped the first binary; if none has, the first process.
-fn one_that_runs(args: &RecordArgs, pids: &[Pid]) -> Option<Pid> {
-    let spec = args.uprobes.first().and_then(|text| Spec::parse(text).ok());
+fn one_that_runs(recording: &Recording, pids: &[Pid]) -> Option<Pid> {
+    let spec = recording
+        .uprobes
+        .first()
+        .and_then(|text| Spec::parse(text).ok());
     let name = spec.and_then(|spec| {
         let name = Path::new(&spec.begin.binary).file_name()?;
         Some(name.to_os_string())

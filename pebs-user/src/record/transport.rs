@@ -1,6 +1,6 @@
 //! Choice of the transport of samples, with the reason.
 
-use crate::cmd::record::args::{CallGraph, RecordArgs, TransportArg};
+use super::recording::{CallGraph, Recording, TransportChoice};
 use crate::collect::session::Transport;
 use crate::failure::{Failure, Result};
 use crate::perf::layout::Layout;
@@ -25,34 +25,34 @@ pub(super) struct Choice {
 /// # Errors
 /// `bulk` was given but is impossible, or would silently not be in bulk.
 pub(super) fn choose(
-    args: &RecordArgs,
+    recording: &Recording,
     events: &mut [ResolvedEvent],
     host: &Host,
 ) -> Result<Choice> {
     let buffered = events.iter().all(|event| event.is_buffered(host));
-    let needs_rings = args.call_graph == Some(CallGraph::Lbr);
-    let choice = match (args.transport, obstacle(args, events, host)) {
-        (TransportArg::Bpf, _) if needs_rings => return Err(Failure::new(
+    let needs_rings = recording.call_graph == Some(CallGraph::Lbr);
+    let choice = match (recording.transport, obstacle(recording, events, host)) {
+        (TransportChoice::Bpf, _) if needs_rings => return Err(Failure::new(
             "cannot take call stacks by lbr with --transport bpf: the kernel writes last branch records only to \
              perf's rings"
                 .to_owned(),
             "leave --transport out, or use --call-graph fp".to_owned(),
         )),
-        (TransportArg::Auto, Some((what, _))) if needs_rings => return Err(Failure::new(
+        (TransportChoice::Auto, Some((what, _))) if needs_rings => return Err(Failure::new(
             format!("cannot take call stacks by lbr: they come in bulk, but {what}"),
             "use --call-graph fp".to_owned(),
         )),
-        (TransportArg::Auto, None) if needs_rings && !buffered => Choice {
+        (TransportChoice::Auto, None) if needs_rings && !buffered => Choice {
             how: Transport::Bulk,
             why: "last branch records come only in perf's rings; one interrupt per sample".to_owned(),
         },
-        (TransportArg::Bulk, Some((what, hint))) => {
+        (TransportChoice::Bulk, Some((what, hint))) => {
             return Err(Failure::new(
                 format!("cannot take samples in bulk: {what}"),
                 hint
             ))
         }
-        (TransportArg::Bulk, None) => Choice {
+        (TransportChoice::Bulk, None) => Choice {
             how: Transport::Bulk,
             why: if buffered {
                 "the hardware buffers many samples before one interrupt".to_owned()
@@ -60,11 +60,11 @@ pub(super) fn choose(
                 "requested; these events still interrupt at each sample".to_owned()
             },
         },
-        (TransportArg::Auto, None) if buffered => Choice {
+        (TransportChoice::Auto, None) if buffered => Choice {
             how: Transport::Bulk,
             why: "the hardware buffers many samples before one interrupt".to_owned(),
         },
-        (TransportArg::Auto, Some((what, _))) if buffered => Choice {
+        (TransportChoice::Auto, Some((what, _))) if buffered => Choice {
             how: Transport::Bpf,
             why: format!("one interrupt per sample, not in bulk: {what}"),
         },
@@ -92,21 +92,25 @@ fn one_by_one(events: &[ResolvedEvent]) -> &'static str {
 }
 
 /// Why samples can't come in bulk, with a hint.
-fn obstacle(args: &RecordArgs, events: &[ResolvedEvent], host: &Host) -> Option<(String, String)> {
-    if args.item().is_some() {
+fn obstacle(
+    recording: &Recording,
+    events: &[ResolvedEvent],
+    host: &Host,
+) -> Option<(String, String)> {
+    if recording.typed_item().is_some() {
         return Some((
             "an eBPF program must read the item id at each sample".to_owned(),
             "use --transport bpf, or leave --transport out".to_owned(),
         ));
     }
-    if args.max_overhead.is_some() {
+    if recording.max_overhead.is_some() {
         return Some((
             "--max-overhead changes the reset value while recording".to_owned(),
             "use --transport bpf, or a fixed --reset".to_owned(),
         ));
     }
-    let by_lbr = args.call_graph == Some(CallGraph::Lbr);
-    if args.call_graph.is_some() && !by_lbr {
+    let by_lbr = recording.call_graph == Some(CallGraph::Lbr);
+    if recording.call_graph.is_some() && !by_lbr {
         return Some((
             "an eBPF program must take the call stack of each sample (--call-graph)".to_owned(),
             "use --transport bpf, or leave --call-graph out".to_owned(),

@@ -8,9 +8,8 @@ use serde::Serialize;
 
 use super::PlanArgs;
 use super::sizes::SampleBytes;
-use crate::cmd::record::Counting;
-use crate::cmd::record::args::Extra;
-use crate::cmd::{calibrate, record};
+use crate::cmd::calibrate;
+use crate::cmd::values::Extra;
 use crate::cost::overhead::Counts;
 use crate::cost::plan::{Counted, Price};
 use crate::cost::ring::{Caches, Sensitivity};
@@ -18,6 +17,7 @@ use crate::failure::{Failure, Result};
 use crate::pmu::attr::EventClass;
 use crate::pmu::host::Host;
 use crate::pmu::reset::reset_value;
+use crate::record::{Counting, grant};
 use crate::store::reader::{ReadError, Trace};
 use crate::store::run::CostInfo;
 use crate::store::schema::Table;
@@ -75,7 +75,7 @@ pub(super) fn counts_misses() -> bool {
     let host = Host::probe(Path::new("/"));
     let opens = || {
         let reset = reset_value(MISSES_RESET).ok()?;
-        record::grant(&MISSES.parse().ok()?, &host, reset).ok()
+        grant(&MISSES.parse().ok()?, &host, reset).ok()
     };
     host.core_pmu().is_some() && opens().is_some()
 }

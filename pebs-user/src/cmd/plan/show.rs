@@ -11,7 +11,6 @@ use serde_json::json;
 
 use super::PlanArgs;
 use super::measure::{PlanBasis, SensitivitySource};
-use crate::cmd::record::Counting;
 use crate::cmd::values::Format;
 use crate::cost::overhead::Counts;
 use crate::cost::plan::{Goal, Row, SHOWN, Verdict, resets};
@@ -20,6 +19,7 @@ use crate::failure::{Failure, Result};
 use crate::pmu::attr::ResolvedEvent;
 use crate::pmu::reset;
 use crate::present::human::{UNKNOWN, count, maybe_time, percent, plural, time};
+use crate::record::Counting;
 use crate::terminal::quoted;
 use crate::terminal::say;
 

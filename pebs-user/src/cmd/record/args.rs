@@ -2,16 +2,22 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use clap::{Args, Parser, ValueEnum};
+use clap::{Args, ValueEnum};
 
+use crate::cmd::default_output;
 use crate::cmd::report::Format;
 use crate::cmd::values::{
-    bytes, event_count, item_id, jitter, memory, overhead, percent, pid, ring_size, seconds, tid,
+    CallGraphArg, Extra, TransportArg, bytes, event_count, item_id, jitter, memory, overhead,
+    percent, pid, ring_size, seconds, tid,
 };
 use crate::estimate::slow_by::SlowBy;
 use crate::failure::Result;
-use crate::probe::item::Typed;
+use crate::probe::ReturnMode;
+use crate::record::{ItemId, KeepItems, Recording, SampleClock, Target};
+use crate::stream::decode::Interferences;
+use crate::units::{Pid, Tid};
 
 /// How to end visits of a function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -23,55 +29,6 @@ pub enum ReturnArg {
     Uretprobe,
     /// At the return instructions and tail jumps themselves
     Ret,
-}
-
-/// How samples come from the kernel.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum TransportArg {
-    /// bulk if the hardware buffers samples, else bpf
-    #[default]
-    Auto,
-    /// An eBPF program reads each sample
-    Bpf,
-    /// The kernel writes samples to perf's rings
-    Bulk,
-}
-
-/// How call stacks of samples are taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum CallGraph {
-    /// By frame pointers
-    Fp,
-    /// By the CPU's last branch records
-    Lbr,
-    /// By unwind tables, as perf does: refused.
-    #[value(hide = true)]
-    Dwarf,
-}
-
-impl CallGraph {
-    /// The name on the command line and in `trace.json`.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Fp => "fp",
-            Self::Lbr => "lbr",
-            Self::Dwarf => "dwarf",
-        }
-    }
-}
-
-/// What else is recorded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Extra {
-    /// Who woke a waiting thread, and who preempted a runnable one
-    Waits,
-    /// Time of interrupts within items
-    Irq,
-    /// Time of page faults and memory reclaim within items, and major faults
-    Faults,
-    /// Frequency of the CPUs
-    Freq,
 }
 
 /// Whose details to keep.
@@ -282,7 +239,7 @@ pub struct RecordArgs {
     /// Stop after this time
     #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
     #[arg(help_heading = "What to record")]
-    pub duration: Option<std::time::Duration>,
+    pub duration: Option<Duration>,
     /// How to mark the end of visits of BIN:FUNC
     #[arg(long = "return", value_name = "HOW", value_enum, default_value_t)]
     #[arg(help_heading = "What to record")]
@@ -344,7 +301,7 @@ pub struct RecordArgs {
         help_heading = "What to record"
     )]
     #[arg(num_args = 0..=1, default_missing_value = "fp")]
-    pub call_graph: Option<CallGraph>,
+    pub call_graph: Option<CallGraphArg>,
     /// Write the trace to this directory, which must not exist
     ///
     /// Default: ./pebs-trace-YYYYmmdd-HHMMSS
@@ -356,7 +313,7 @@ pub struct RecordArgs {
     /// Close a segment of the trace after this time; a power cut can lose one
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "10")]
     #[arg(help_heading = "Output")]
-    pub segment: std::time::Duration,
+    pub segment: Duration,
     /// Keep samples and functions of only these items
     ///
     /// slow keeps all details of the items that diverge from the others of their probe (see --slow), decided when the
@@ -419,40 +376,146 @@ pub struct RecordArgs {
     pub stack_memory: Option<u64>,
     /// Clock that samples are timed with: for tests of the conversion between kernel clocks.
     #[arg(long, value_enum, default_value_t, hide = true)]
-    pub sample_clock: SampleClock,
+    pub sample_clock: SampleClockArg,
     /// Start this command, trace it and its children, and end with it
     #[arg(last = true, value_name = "CMD", id = "command_line")]
     pub command_line: Vec<OsString>,
 }
 
-impl RecordArgs {
-    /// Reads a command line, the program's name first.
-    pub(in crate::cmd) fn parse(words: Vec<OsString>) -> Result<Self, clap::Error> {
-        #[derive(Parser)]
-        #[command(name = "pebs-trace")]
-        struct Recording {
-            #[command(flatten)]
-            record: RecordArgs,
-        }
-        Ok(Recording::try_parse_from(words)?.record)
-    }
-
-    /// Where item ids are read at samples, if they are.
-    #[must_use]
-    pub fn item(&self) -> Option<Typed<'_>> {
-        let reg = self.item_reg.as_deref().map(Typed::Reg);
-        let mem = self.item_mem.as_deref().map(Typed::Mem);
-        let tls = self.item_tls.as_deref().map(Typed::Tls);
-        reg.or(mem).or(tls)
-    }
-}
-
 /// Clock of samples of software events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum SampleClock {
+pub enum SampleClockArg {
     /// `CLOCK_MONOTONIC`, like marks.
     #[default]
     Monotonic,
     /// The perf clock, as hardware samples have it.
     Perf,
+}
+
+impl RecordArgs {
+    /// The recording that was asked for.
+    ///
+    /// # Errors
+    /// This version can't do that.
+    pub(super) fn recording(&self) -> Result<Recording> {
+        let has = |extra| self.with.contains(&extra);
+        Ok(Recording {
+            uprobes: self.uprobes.clone(),
+            resumes: self.resumes.clone(),
+            presets: self.presets.clone(),
+            item: self.item(),
+            item_none: self.item_none,
+            events: self.events.clone(),
+            multiplex: self.multiplex,
+            memory: self.memory,
+            counts: self.counts.clone(),
+            count_interval: self.count_interval.map(Duration::from_millis),
+            transport: self.transport.into(),
+            reset: self.reset,
+            jitter: self.jitter,
+            target: self.target(),
+            duration: self.duration,
+            return_mode: match self.return_mode {
+                ReturnArg::Auto => ReturnMode::Auto,
+                ReturnArg::Uretprobe => ReturnMode::Uretprobe,
+                ReturnArg::Ret => ReturnMode::Ret,
+            },
+            exclude_kernel: self.exclude_kernel,
+            switches: !self.no_switches,
+            page_faults: !self.no_page_faults,
+            encounters: has(Extra::Waits),
+            interference: Interferences {
+                irq: has(Extra::Irq),
+                faults: has(Extra::Faults),
+            },
+            frequencies: has(Extra::Freq),
+            inlined: self.inlined,
+            call_graph: CallGraphArg::taken(self.call_graph)?,
+            output: self.output.clone().unwrap_or_else(default_output),
+            segment: self.segment,
+            keep: match self.keep {
+                KeepArg::All => KeepItems::All,
+                KeepArg::Slow => KeepItems::Slow,
+                KeepArg::None => KeepItems::None,
+            },
+            slow: self.slow,
+            max_overhead: self.max_overhead,
+            max_reset: self.max_reset,
+            force: self.force,
+            ring_size: self.ring_size,
+            max_memory: self.max_memory,
+            stack_memory: self.stack_memory,
+            sample_clock: match self.sample_clock {
+                SampleClockArg::Monotonic => SampleClock::Monotonic,
+                SampleClockArg::Perf => SampleClock::Perf,
+            },
+        })
+    }
+
+    /// Where item ids are read at samples, if they are.
+    fn item(&self) -> Option<ItemId> {
+        let reg = self.item_reg.clone().map(ItemId::Reg);
+        let mem = self.item_mem.clone().map(ItemId::Mem);
+        let tls = self.item_tls.clone().map(ItemId::Tls);
+        reg.or(mem).or(tls)
+    }
+
+    /// Whose items are recorded: clap takes one of these options only.
+    fn target(&self) -> Target {
+        match (&self.cgroup, &self.container) {
+            (Some(path), _) => Target::Cgroup(path.clone()),
+            (None, Some(id)) => Target::Container(id.clone()),
+            _ if !self.command_line.is_empty() => Target::Command(self.command_line.clone()),
+            _ if !self.pids.is_empty() => {
+                Target::Processes(self.pids.iter().copied().map(Pid).collect())
+            }
+            _ if !self.tids.is_empty() => {
+                Target::Threads(self.tids.iter().copied().map(Tid).collect())
+            }
+            _ => Target::All,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: RecordArgs,
+    }
+
+    fn recording(words: &str) -> Result<Recording> {
+        let words = ["pebs-trace"].into_iter().chain(words.split(' '));
+        Line::try_parse_from(words)?.args.recording()
+    }
+
+    /// A library's recording has the defaults of the command line.
+    #[test]
+    fn defaults() {
+        let expect = Recording {
+            uprobes: vec!["app:f".to_owned()],
+            ..Recording::new("t")
+        };
+        assert_eq!(recording("-u app:f -o t").unwrap(), expect);
+    }
+
+    /// Each target is taken for what it is; unwinding by tables is refused.
+    #[test]
+    fn targets() {
+        let of = |words: &str| recording(&format!("-u app:f {words}")).unwrap().target;
+        assert_eq!(of("-p 7 -p 8"), Target::Processes(vec![Pid(7), Pid(8)]));
+        assert_eq!(of("-t 7"), Target::Threads(vec![Tid(7)]));
+        assert_eq!(of("--cgroup a"), Target::Cgroup("a".to_owned()));
+        assert_eq!(of("--container b"), Target::Container("b".to_owned()));
+        assert_eq!(
+            of("-- ls -l"),
+            Target::Command(vec!["ls".into(), "-l".into()])
+        );
+        assert!(recording("-u app:f --call-graph dwarf").is_err());
+    }
 }

@@ -126,16 +126,12 @@ impl Control<'_, '_> {
             return;
         }
         let time = TraceNs(now().0.saturating_sub(self.info.monotonic_ns) as i64);
-        self.clocks_changed(which, change(which, &seen, time));
+        self.clocks_changed(change(which, &seen, time));
     }
 
     /// Takes into account that the target has other clocks.
-    pub(super) fn clocks_changed(&mut self, which: Clocks, change: ClockChange) {
-        let sample_ns = self.prices.costs().sample_ns.unwrap_or(0.0);
-        let least = (which == Clocks::OfCpus).then(|| least_of_cpus(sample_ns) as u64);
-        if let Some(governor) = &mut self.governor {
-            governor.keep_above(least);
-        }
+    pub(super) fn clocks_changed(&mut self, change: ClockChange) {
+        self.keep_above_clocks();
         self.price_switches();
         self.info.clock_changes.push(change);
     }
@@ -146,6 +142,16 @@ impl Control<'_, '_> {
         if clocks != self.clocks.last() {
             *locked(&self.signals.switch_ns) = self.prices.switch_ns(clocks);
             self.clocks.push(self.load().switches, clocks);
+        }
+    }
+
+    /// Keeps the reset value above what the clocks in force need.
+    pub(super) fn keep_above_clocks(&mut self) {
+        let sample_ns = self.prices.costs().sample_ns.unwrap_or(0.0);
+        let of_cpus = self.session.which_clocks() == Clocks::OfCpus;
+        let least = of_cpus.then(|| least_of_cpus(sample_ns) as u64);
+        if let Some(governor) = &mut self.governor {
+            governor.keep_above(least);
         }
     }
 }

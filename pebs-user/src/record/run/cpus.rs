@@ -52,7 +52,7 @@ impl Control<'_, '_> {
     /// Reports the data that is missing for a new CPU.
     fn note_cpu(&mut self, missing: &str, error: &Failure) {
         let text = format!("a CPU that came online is not {missing}: {error}");
-        self.say(&text, None);
+        self.problem(&text);
         self.info.notes.push(text);
     }
 }

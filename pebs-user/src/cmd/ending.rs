@@ -1,59 +1,47 @@
 //! Signals that end a recording.
 //!
-//! They are caught from the first step on. SIGINT and SIGTERM end a recording even if they were ignored at its
+//! They are caught once it is planned. SIGINT and SIGTERM end a recording even if they were ignored at its
 //! start, as with `perf record`; SIGHUP does not (`nohup`).
 
-use std::time::Duration;
+use std::thread;
 
-use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
 
 use crate::collect::{privileges, signals};
-use crate::failure::{Context as _, Failure, Result};
+use crate::failure::{Context as _, Result};
+use crate::record::Remote;
 
-/// Time to wait for pending signals in a check.
-const GLANCE: Duration = Duration::from_millis(1);
+/// Ends a recording at a signal, as long as this exists.
+pub(super) struct EndSignals(#[expect(dead_code, reason = "held, not read")] oneshot::Sender<()>);
 
-/// The event loop that waits for the end of a recording, and the signals that may end it.
-pub(super) struct Ending {
-    /// Runs on the thread that waits.
-    pub runtime: Runtime,
-    /// Signals received.
-    pub signals: Signals,
-}
-
-impl Ending {
-    /// Listens from now on.
-    pub(super) fn listen() -> Result<Self> {
+impl EndSignals {
+    /// Listens from now on, on a thread of its own.
+    pub(super) fn listen(remote: &Remote) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
-            // Started later by the main thread, to wait for the command.
-            .on_thread_start(privileges::give_up_on_this_thread)
             .build()
             .context("cannot start the control loop")?;
-        let signals = {
+        let mut signals = {
             let _inside = runtime.enter();
             Signals::listen()?
         };
-        Ok(Self { runtime, signals })
-    }
-
-    /// Returns at once unless a signal came.
-    ///
-    /// # Errors
-    /// Names the signal.
-    pub(super) fn check(&mut self) -> Result<()> {
-        let glance = async { tokio::time::timeout(GLANCE, self.signals.next()).await };
-        match self.runtime.block_on(glance) {
-            Ok(what) => Err(Failure::bare(format!(
-                "ended before it began ({what}): nothing was recorded"
-            ))),
-            Err(_nothing_came) => Ok(()),
-        }
+        let remote = remote.clone();
+        let (kept, gone) = oneshot::channel();
+        thread::spawn(move || {
+            privileges::give_up_on_this_thread();
+            runtime.block_on(async {
+                tokio::select! {
+                    name = signals.next() => remote.end(name),
+                    _ = gone => {}
+                }
+            });
+        });
+        Ok(Self(kept))
     }
 }
 
-pub(super) struct Signals {
+struct Signals {
     interrupt: Signal,
     terminate: Signal,
     /// `None` if SIGHUP is ignored.
@@ -72,7 +60,7 @@ impl Signals {
     }
 
     /// Waits for the next signal and returns its name.
-    pub(super) async fn next(&mut self) -> &'static str {
+    async fn next(&mut self) -> &'static str {
         let hangup = async {
             match &mut self.hangup {
                 Some(signal) => signal.recv().await,

@@ -1,0 +1,117 @@
+//! What a recording says on stderr while it runs.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::present::account::samples_may;
+use crate::binary::debug_files;
+use crate::cmd::status::StatusLine;
+use crate::collect::privileges;
+use crate::record::{EXTRA, Event, Recording, Target, percent};
+use crate::store::run::OverheadInfo;
+use crate::terminal::say;
+
+/// Shows events of a recording.
+pub(super) struct Messages {
+    output: PathBuf,
+    /// The program of the command, if there is one.
+    command: Option<OsString>,
+    duration: Option<Duration>,
+    /// Remarks so far.
+    notes: Vec<String>,
+    status: StatusLine,
+}
+
+impl Messages {
+    pub(super) fn new(recording: &Recording) -> Self {
+        let command = match &recording.target {
+            Target::Command(command) => command.first().cloned(),
+            _ => None,
+        };
+        Self {
+            output: recording.output.clone(),
+            command,
+            duration: recording.duration,
+            notes: Vec::new(),
+            status: StatusLine::default(),
+        }
+    }
+
+    /// The remarks that were shown so far.
+    pub(super) fn take_notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notes)
+    }
+
+    pub(super) fn show(&mut self, event: Event) {
+        match event {
+            Event::AskingDebuginfod(files) => {
+                say!("asking debuginfod for {}", debug_files::count(files));
+            }
+            Event::Transport { name, why } => say!("transport {name}: {why}"),
+            Event::Note(text) => {
+                say!("note: {text}");
+                self.notes.push(text);
+            }
+            Event::Warning(warning) => {
+                say!("warning: {}", warning.text);
+                say!("hint: {}", warning.hint);
+            }
+            Event::Problem(text) => say!("warning: {text}"),
+            Event::Measuring => say!(
+                "measuring what marks and samples cost on this machine (kept once two recordings agree)"
+            ),
+            Event::ReadingSymbols => say!("reading the symbols of running processes"),
+            Event::Started { budget } => {
+                give_up_privileges();
+                say!(
+                    "recording to {}{}",
+                    self.output.display(),
+                    self.how_to_end()
+                );
+                if let Some(budget) = budget {
+                    say!("{budget}");
+                }
+            }
+            Event::Beyond(info) => say!("note: {}", on_top(&info)),
+            // The status line has it.
+            Event::Changed(_) => {}
+            Event::Status(_) | Event::Ending => self.status.show(&event),
+        }
+    }
+
+    fn how_to_end(&self) -> String {
+        match (&self.command, self.duration) {
+            (Some(command), _) => format!(" until {} ends", command.to_string_lossy()),
+            (None, Some(duration)) => {
+                format!(
+                    " for {} (Ctrl-C ends sooner)",
+                    humantime::format_duration(duration)
+                )
+            }
+            (None, None) => " (Ctrl-C ends)".to_owned(),
+        }
+    }
+}
+
+/// Gives up root's privileges: everything is attached.
+fn give_up_privileges() {
+    if let Err(error) = privileges::give_up() {
+        say!("warning: cannot give up root's privileges: {error}");
+        say!("hint: the recording is not affected; please report this");
+    }
+}
+
+/// Describes what samples may cost beyond the default bound, and why.
+fn on_top(info: &OverheadInfo) -> String {
+    let why = match (info.marks_alone, info.last_marks) {
+        (true, None) => "marks alone take longer than the items themselves; ".to_owned(),
+        (true, Some(share)) => format!("marks alone slow items down by {}; ", percent(share)),
+        (false, _) => String::new(),
+    };
+    let may = info.extra.as_ref().map_or_else(
+        || format!("samples may add {}", percent(EXTRA)),
+        samples_may,
+    );
+    format!("{why}{may}")
+}

@@ -1,0 +1,63 @@
+//! What happens in a recording, for whoever shows it.
+
+use crate::failure::Warning;
+use crate::store::run::OverheadInfo;
+
+/// Something that happened, in its order.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// Servers of debuginfod are asked for this many debug files.
+    AskingDebuginfod(usize),
+    /// The transport of samples was chosen.
+    Transport {
+        /// `bpf` or `bulk`.
+        name: &'static str,
+        /// The events, and why.
+        why: String,
+    },
+    /// A remark, which the trace has as well.
+    Note(String),
+    /// Something is not as it should be; the recording goes on.
+    Warning(Warning),
+    /// The same, where there is nothing to be done.
+    Problem(String),
+    /// The cost of marks and samples is being measured.
+    Measuring,
+    /// The symbols of running processes are being read, which takes some time.
+    ReadingSymbols,
+    /// Everything is attached: items are recorded from now on.
+    Started {
+        /// The bound on the slow-down of items and the first reset value, if there is a bound.
+        budget: Option<String>,
+    },
+    /// Marks alone cost more than the bound that nobody asked for, or samples may take more than it has room for.
+    Beyond(OverheadInfo),
+    /// The reset value was changed to this.
+    Changed(u64),
+    /// Progress, some times a second.
+    Status(Status),
+    /// It is over; the trace is being completed.
+    Ending,
+}
+
+/// Progress of a recording.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Status {
+    /// Visits of items so far.
+    pub visits: u64,
+    /// Samples so far.
+    pub samples: u64,
+    /// Records lost so far.
+    pub lost: u64,
+    /// Bytes written so far.
+    pub bytes: u64,
+    /// Slow-down of items so far, a share; `None` if unknown.
+    pub slowdown: Option<f64>,
+    /// The same in the last moments.
+    pub last_slowdown: Option<f64>,
+    /// The reset value in force and its unit, if it may change by itself.
+    pub reset: Option<(u64, &'static str)>,
+}
+
+/// Receives events, on the thread that records.
+pub(super) type Emit<'a> = dyn FnMut(Event) + 'a;

@@ -1,0 +1,244 @@
+//! The description of a recording.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::estimate::slow_by::SlowBy;
+use crate::probe::ReturnMode;
+use crate::probe::item::Typed;
+use crate::stream::decode::Interferences;
+use crate::units::{Pid, Tid};
+
+/// What is recorded, of whom, and where to: the options of `pebs-trace` as plain data, whose help says more about each.
+///
+/// [`Recording::new`] has the defaults; the least to add is a SPEC in [`Recording::uprobes`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Recording {
+    /// SPECs of where items begin and end, such as `./app:handle(id=arg1)`.
+    pub uprobes: Vec<String>,
+    /// SPECs of where a thread resumes an item.
+    pub resumes: Vec<String>,
+    /// Presets with SPECs, as `NAME` or `NAME=BIN`.
+    pub presets: Vec<String>,
+    /// Where item ids are read at samples, in place of marks.
+    pub item: Option<ItemId>,
+    /// The id that is no item, for [`Recording::item`].
+    pub item_none: u64,
+    /// Events that are sampled, by their names in perf.
+    pub events: Vec<String>,
+    /// Whether events may share counters.
+    pub multiplex: bool,
+    /// Whether samples have their memory accesses.
+    pub memory: bool,
+    /// Events that are counted per item, by their names in perf.
+    pub counts: Vec<String>,
+    /// Length of the intervals in which they are also counted.
+    pub count_interval: Option<Duration>,
+    /// How samples come from the kernel.
+    pub transport: TransportChoice,
+    /// Events between two samples, of clocks ns; `None`: from the cost of marks and samples.
+    pub reset: Option<u64>,
+    /// How far distances between samples vary, percent; `None`: as suits the events.
+    pub jitter: Option<f64>,
+    /// Whose items are recorded.
+    pub target: Target,
+    /// Time after which it ends.
+    pub duration: Option<Duration>,
+    /// How the end of visits of a function is marked.
+    pub return_mode: ReturnMode,
+    /// Whether no sample is taken in the kernel.
+    pub exclude_kernel: bool,
+    /// Whether context switches are recorded.
+    pub switches: bool,
+    /// Whether page faults are recorded.
+    pub page_faults: bool,
+    /// Whether wake-ups and preemptions are recorded.
+    pub encounters: bool,
+    /// Which interruptions (interrupts, page faults) are recorded.
+    pub interference: Interferences,
+    /// Whether frequencies of CPUs are recorded.
+    pub frequencies: bool,
+    /// Whether samples in inlined code belong to the inlined function.
+    pub inlined: bool,
+    /// Whether samples have call stacks, and how they are taken.
+    pub call_graph: Option<CallGraph>,
+    /// Directory of the trace, which must not exist.
+    pub output: PathBuf,
+    /// Time after which a segment of the trace is closed.
+    pub segment: Duration,
+    /// Whose details are kept.
+    pub keep: KeepItems,
+    /// Which items are slow, for [`KeepItems::Slow`].
+    pub slow: Option<SlowBy>,
+    /// Bound on the slow-down of items, a share.
+    pub max_overhead: Option<f64>,
+    /// Largest reset value that this bound may set.
+    pub max_reset: Option<u64>,
+    /// Whether to record whatever marks cost.
+    pub force: bool,
+    /// Bytes of each CPU's ring, a power of two.
+    pub ring_size: u32,
+    /// Bytes for pending records.
+    pub max_memory: u64,
+    /// Bytes for different call stacks; `None`: an eighth of [`Recording::max_memory`].
+    pub stack_memory: Option<u64>,
+    /// Clock that samples of software events are timed with.
+    pub sample_clock: SampleClock,
+}
+
+/// Whose items are recorded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Target {
+    /// Every process that makes a mark.
+    #[default]
+    All,
+    /// These processes and their children.
+    Processes(Vec<Pid>),
+    /// These threads alone.
+    Threads(Vec<Tid>),
+    /// Processes of a cgroup (version 2): a directory, or relative to the mount point of cgroups.
+    Cgroup(String),
+    /// Processes of a container, by the beginning of its id.
+    Container(String),
+    /// A command that is started, with its arguments, and its children; the recording ends with it.
+    Command(Vec<OsString>),
+}
+
+/// Where item ids are read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ItemId {
+    /// In a register.
+    Reg(String),
+    /// In a variable.
+    Mem(String),
+    /// In a thread-local variable.
+    Tls(String),
+}
+
+/// How samples come from the kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TransportChoice {
+    /// In bulk if the hardware buffers samples, else by an eBPF program.
+    #[default]
+    Auto,
+    /// An eBPF program reads each sample.
+    Bpf,
+    /// The kernel writes samples to perf's rings.
+    Bulk,
+}
+
+impl TransportChoice {
+    /// The name on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Bpf => "bpf",
+            Self::Bulk => "bulk",
+        }
+    }
+}
+
+/// How call stacks of samples are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallGraph {
+    /// By frame pointers.
+    Fp,
+    /// By the CPU's last branch records.
+    Lbr,
+}
+
+impl CallGraph {
+    /// The name on the command line and in `trace.json`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Fp => "fp",
+            Self::Lbr => "lbr",
+        }
+    }
+}
+
+/// Whose details are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KeepItems {
+    /// All items.
+    #[default]
+    All,
+    /// Slow items, and those that overlap a loss.
+    Slow,
+    /// No item: aggregates and durations only.
+    None,
+}
+
+/// Clock of samples of software events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SampleClock {
+    /// `CLOCK_MONOTONIC`, like marks.
+    #[default]
+    Monotonic,
+    /// The perf clock, as hardware samples have it.
+    Perf,
+}
+
+impl Recording {
+    /// A recording of every process to this directory, without a probe.
+    #[must_use]
+    pub fn new(output: impl Into<PathBuf>) -> Self {
+        Self {
+            uprobes: Vec::new(),
+            resumes: Vec::new(),
+            presets: Vec::new(),
+            item: None,
+            item_none: 0,
+            events: vec!["auto".to_owned()],
+            multiplex: false,
+            memory: false,
+            counts: Vec::new(),
+            count_interval: None,
+            transport: TransportChoice::Auto,
+            reset: None,
+            jitter: None,
+            target: Target::All,
+            duration: None,
+            return_mode: ReturnMode::Auto,
+            exclude_kernel: false,
+            switches: true,
+            page_faults: true,
+            encounters: false,
+            interference: Interferences::default(),
+            frequencies: false,
+            inlined: false,
+            call_graph: None,
+            output: output.into(),
+            segment: Duration::from_secs(10),
+            keep: KeepItems::All,
+            slow: None,
+            max_overhead: None,
+            max_reset: None,
+            force: false,
+            ring_size: 512 << 10,
+            max_memory: 512 << 20,
+            stack_memory: None,
+            sample_clock: SampleClock::Monotonic,
+        }
+    }
+
+    /// The command that is started; empty if there is none.
+    pub(super) fn command(&self) -> &[OsString] {
+        match &self.target {
+            Target::Command(command) => command,
+            _ => &[],
+        }
+    }
+
+    /// Where item ids are read at samples, if they are.
+    pub(super) fn typed_item(&self) -> Option<Typed<'_>> {
+        self.item.as_ref().map(|item| match item {
+            ItemId::Reg(text) => Typed::Reg(text),
+            ItemId::Mem(text) => Typed::Mem(text),
+            ItemId::Tls(text) => Typed::Tls(text),
+        })
+    }
+}
