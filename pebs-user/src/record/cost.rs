@@ -142,7 +142,7 @@ impl Measuring {
                 && units.page_fault_ns.is_none(),
             switches: (plan.switches || has_pause) && units.switch.is_none(),
             sample: units.sample_ns.is_none()
-                && plan.events.first().is_some_and(super::governor::is_known),
+                && plan.events.first().is_some_and(super::budget::is_known),
             event: has_pause && units.pause.is_none(),
             classes,
             known,
@@ -877,7 +877,7 @@ pub(super) fn remark(plan: &Plan, costs: &UnitCosts, cost: &CostInfo) -> Option<
     }
     Some(Warning {
         text,
-        hint: super::pace::cheaper(fixed, costs.sample_ns?, unit),
+        hint: super::budget::cheaper(fixed, costs.sample_ns?, unit),
     })
 }
 

@@ -7,9 +7,8 @@ use std::process::ExitStatus;
 use pebs_common::record::Role;
 
 use super::Counting;
-use super::cost::ClockSpans;
+use super::cost::{ClockSpans, KnownCosts};
 use super::plan::Plan;
-use super::run::Stopped;
 use crate::binary::process;
 use crate::collect::session::Session;
 use crate::correlate::Crash;
@@ -230,6 +229,23 @@ fn site_info(site: &Site) -> SiteInfo {
         instruction: site.instruction.clone(),
         class: site.class,
     }
+}
+
+/// A recording that ended, and whose trace is not yet closed.
+pub(super) struct Stopped {
+    /// Its remaining state in the kernel.
+    pub session: Session,
+    pub outcome: Outcome,
+    pub info: RunInfo,
+    pub costs: KnownCosts,
+    /// The clocks that sampled.
+    pub clocks: ClockSpans,
+    /// Count of each event, and how long it was counted.
+    pub times: Vec<Option<Times>>,
+    /// CPU time of the target, ns, if known.
+    pub target_cpu_ns: Option<f64>,
+    pub command: Option<ExitStatus>,
+    pub ended_by: &'static str,
 }
 
 /// Result of a recording. Dropping it removes what is left of it in the kernel, which waits at each probe.

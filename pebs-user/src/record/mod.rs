@@ -4,7 +4,7 @@
 //! [`Recording::start`] does both on a thread of its own and returns a [`Handle`]. A [`Remote`] ends the recording, changes
 //! its budget, and has its progress; what people may want to read is reported as an [`Event`], or is in [`Recorded`].
 //!
-//! `plan` resolves the options, `cost` prices marks and samples, `pace` chooses the first reset value or refuses, `run`
+//! `resolve` makes a `plan` of the options, `cost` prices marks and samples, `pace` chooses the first reset value or refuses, `run`
 //! sets the session up and waits for its end, `governor` keeps the budget meanwhile, `finish` closes the trace and writes
 //! `trace.json`.
 //!
@@ -16,11 +16,13 @@ mod event;
 mod recording;
 mod remote;
 
+mod budget;
 mod items;
 mod placement;
 mod plan;
 mod preset;
 mod replaced;
+mod resolve;
 mod targets;
 mod transport;
 
@@ -48,8 +50,8 @@ pub use recording::{
 };
 pub use remote::{Handle, Remote};
 
-pub(crate) use governor::{EXTRA, percent};
-pub(crate) use plan::grant;
+pub(crate) use budget::{EXTRA, percent};
+pub(crate) use resolve::grant;
 pub(crate) use targets::check_process;
 
 /// A recording whose options were resolved and checked on this machine. Nothing is attached yet.
@@ -86,7 +88,7 @@ impl Recording {
     /// # Errors
     /// The first option that can't be satisfied on this machine, with a hint.
     pub fn plan(&self, mut emit: impl FnMut(Event)) -> Result<Planned> {
-        let plan = plan::Plan::make(self, &mut emit)?;
+        let plan = resolve::resolve(self, &mut emit)?;
         plan.report(&mut emit);
         Ok(Planned(plan))
     }
@@ -121,7 +123,7 @@ impl Planned {
     pub fn count(mut self, remote: &Remote, mut emit: impl FnMut(Event)) -> Result<Counting> {
         self.0.counting = true;
         if let Some(event) = self.0.events.first() {
-            governor::check_known(event, "plan")?;
+            budget::check_known(event, "plan")?;
         }
         let stopped = run::record(&mut self.0, remote, &mut emit)?;
         finish::close_counted(self.0, stopped)

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use pebs_common::counter::Counter;
 use pebs_common::record::Role;
 
+use super::budget::{self, cheaper, percent};
 use super::cost::Prices;
 use super::event::{Emit, Event};
-use super::governor::{self, percent};
 use super::plan::Plan;
 use crate::binary::process::{self, FileId};
 use crate::collect::cpu_time::CpuTimes;
@@ -230,7 +230,7 @@ pub(super) fn refuse_seen(
     let place = plan.probes.probes.first();
     let place = place.map_or("", |probe| probe.spec.as_str());
     let seldom = refuse(place, fixed, items / cpu_ns * 1e9, marks_ns / items);
-    let goal = plan.overhead.map_or(governor::GOAL, |it| it.overhead);
+    let goal = plan.overhead.map_or(budget::GOAL, |it| it.overhead);
     let mut sites = plan.probes.probes.iter().flat_map(|it| &it.sites);
     if let Some(begin) = sites.find(|it| is_begin(it))
         && (seldom.is_err() || fixed > goal && cpu_ns >= LAST_LOOK_NS)
@@ -320,10 +320,10 @@ pub(super) fn set_first(
     let event = plan.events.first_mut()?;
     if let Some(bounds) = bounds {
         let first =
-            governor::first_reset(&bounds, event, fixed.unwrap_or(bounds.overhead), sample_ns);
+            budget::first_reset(&bounds, event, fixed.unwrap_or(bounds.overhead), sample_ns);
         let first = match bounds.extra > 0.0 || fixed.is_some() {
             true => first,
-            false => governor::first_reset(&bounds, event, 0.0, sample_ns),
+            false => budget::first_reset(&bounds, event, 0.0, sample_ns),
         };
         event.reset = first?;
         return first;
@@ -350,22 +350,6 @@ pub(super) fn set_first(
         }
     }
     None
-}
-
-/// Hint with a reset value that costs less.
-pub(super) fn cheaper(fixed: f64, sample_ns: f64, unit: &str) -> String {
-    let room = governor::GOAL - fixed;
-    if room <= 0.0 {
-        return format!(
-            "marks alone cost more than {}: probe a function that is called less often; without --reset samples add 2 %",
-            percent(governor::GOAL)
-        );
-    }
-    let reset = (sample_ns / room * (1.0 + governor::GOAL)).ceil();
-    format!(
-        "--reset {reset:.0} ({unit}) would cost {}; so does recording without --reset",
-        percent(governor::GOAL)
-    )
 }
 
 #[cfg(test)]
@@ -398,16 +382,5 @@ mod tests {
             "cannot record python:entry..return: 1,000 ends and no begin were seen, and their marks take 33.3 % of the \
              target's CPU time: it does not call entry"
         );
-    }
-
-    /// The suggested value costs what the hint says; there is none if marks use up the bound.
-    #[test]
-    fn offered() {
-        let text = cheaper(0.01, 13_000.0, "ns");
-        assert!(
-            text.starts_with("--reset 341250 (ns) would cost 5 %"),
-            "{text}"
-        );
-        assert!(cheaper(0.06, 13_000.0, "ns").starts_with("marks alone cost more"));
     }
 }

@@ -20,9 +20,11 @@ use tokio::runtime::Runtime;
 use clocks::Choice;
 use cpus::next;
 
-use super::cost::{self, ClockSpans, KnownCosts, Measuring, Prices};
+use super::budget;
+use super::cost::{self, ClockSpans, Measuring, Prices};
 use super::event::{Emit, Event, Status};
-use super::governor::{self, Governor};
+use super::finish::{self, Stopped};
+use super::governor::Governor;
 use super::pace::{self, Count};
 use super::placement;
 use super::plan::Plan;
@@ -74,23 +76,6 @@ const SPARE_CYCLES: usize = 4;
 
 /// Rows reach the open segment after this time.
 const FLUSH: Duration = Duration::from_secs(1);
-
-/// A recording that ended, and whose trace is not yet closed.
-pub(super) struct Stopped {
-    /// Its remaining state in the kernel.
-    pub session: Session,
-    pub outcome: Outcome,
-    pub info: RunInfo,
-    pub costs: KnownCosts,
-    /// The clocks that sampled.
-    pub clocks: ClockSpans,
-    /// Count of each event, and how long it was counted.
-    pub times: Vec<Option<Times>>,
-    /// CPU time of the target, ns, if known.
-    pub target_cpu_ns: Option<f64>,
-    pub command: Option<ExitStatus>,
-    pub ended_by: &'static str,
-}
 
 /// Messages of other threads to the pipeline thread.
 #[derive(Debug, Default)]
@@ -157,7 +142,7 @@ pub(super) fn record(plan: &mut Plan, remote: &Remote, emit: &mut Emit<'_>) -> R
         first = clocks::raise_reset(plan, &costs.units).or(first);
     }
     if let Some(first) = first {
-        session.begin_with(governor::EVENT, first);
+        session.begin_with(budget::EVENT, first);
     }
     if let Ok(code) = code.join() {
         session.set_kernel_code(&KernelCode {
@@ -182,13 +167,13 @@ pub(super) fn record(plan: &mut Plan, remote: &Remote, emit: &mut Emit<'_>) -> R
     }
     let prices = Prices::new(plan, &costs.units);
     let governor = match (plan.overhead, plan.events.first()) {
-        (Some(bounds), Some(event)) if !plan.counting && !governor::holds_first(plan) => {
+        (Some(bounds), Some(event)) if !plan.counting && !budget::holds_first(plan) => {
             Governor::new(bounds, event, &costs.units, &prices, plan.duration)?
         }
         _ => None,
     };
     let origin = now();
-    let mut info = super::finish::run_info(plan, origin);
+    let mut info = finish::run_info(plan, origin);
     info.unit_costs = Some(costs.source());
     if let Some(note) = cost::counts_note(plan, &costs.units) {
         emit(Event::Note(note.clone()));
@@ -198,7 +183,7 @@ pub(super) fn record(plan: &mut Plan, remote: &Remote, emit: &mut Emit<'_>) -> R
         emit(Event::Note(note.clone()));
         info.notes.push(note.clone());
     }
-    if let Some(note) = governor::no_bound(plan, &costs.units).filter(|_| !plan.counting) {
+    if let Some(note) = budget::no_bound(plan, &costs.units).filter(|_| !plan.counting) {
         emit(Event::Note(note.clone()));
         info.notes.push(note);
     }
@@ -255,10 +240,10 @@ pub(super) fn record(plan: &mut Plan, remote: &Remote, emit: &mut Emit<'_>) -> R
     }
     drop(spent);
     session.place_no_more();
-    let holds = governor::holds_first(plan) && costs.units.sample_ns.is_some();
+    let holds = budget::holds_first(plan) && costs.units.sample_ns.is_some();
     let budget = match (plan.overhead, plan.events.first()) {
         (Some(bounds), Some(event)) if governor.is_some() || holds => {
-            Some(governor::first_line(&bounds, event, holds))
+            Some(budget::first_line(&bounds, event, holds))
         }
         _ => None,
     };
@@ -311,7 +296,7 @@ pub(super) fn record(plan: &mut Plan, remote: &Remote, emit: &mut Emit<'_>) -> R
     session.stop();
     session.flush_log();
     let times = session.times();
-    super::finish::note_times(&mut info, &times);
+    finish::note_times(&mut info, &times);
     let (ended_by, command) = match waited {
         Ok(ended) => ended,
         Err(error) => {
@@ -856,16 +841,16 @@ impl Control<'_, '_> {
         let old = self.reset();
         let pending = self.signals.resets.lock();
         let mut pending = pending.unwrap_or_else(PoisonError::into_inner);
-        self.session.set_reset(self.plan, governor::EVENT, reset)?;
+        self.session.set_reset(self.plan, budget::EVENT, reset)?;
         let at = now();
-        pending.push((at, governor::EVENT, reset));
+        pending.push((at, budget::EVENT, reset));
         drop(pending);
         let time_ns = TraceNs(at.0.saturating_sub(self.info.monotonic_ns) as i64);
         match &mut self.governor {
             Some(governor) => governor.changed(time_ns, reset, overhead),
             None => self.info.resets.push(ResetChange {
                 time_ns,
-                event: governor::EVENT,
+                event: budget::EVENT,
                 old,
                 new: reset.0.get(),
                 overhead,
@@ -905,7 +890,7 @@ impl Control<'_, '_> {
     fn check_changeable(&self) -> Result<()> {
         let why = match self.plan.events {
             _ if self.plan.counting => "nothing is sampled",
-            _ if governor::holds_first(self.whole) => "only aggregates are kept",
+            _ if budget::holds_first(self.whole) => "only aggregates are kept",
             _ if self.plan.transport == Transport::Bulk => "samples come in bulk",
             [_] => return Ok(()),
             _ => "there are several events",
@@ -923,7 +908,7 @@ impl Control<'_, '_> {
         let Some(event) = self.plan.events.first() else {
             return Ok(());
         };
-        let bounds = governor::asked_bounds(share, event, self.whole.reset, self.whole.max_reset)?;
+        let bounds = budget::asked_bounds(share, event, self.whole.reset, self.whole.max_reset)?;
         match &mut self.governor {
             Some(governor) => governor.keep_to(bounds),
             None => {

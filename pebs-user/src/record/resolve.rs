@@ -1,0 +1,511 @@
+//! Resolves the options on this machine.
+
+use std::path::{Path, PathBuf};
+
+use super::event::{Emit, Event};
+use super::plan::Plan;
+use super::recording::{CallGraph, KeepItems, Recording, SampleClock};
+use super::replaced::ProbedFiles;
+use super::targets::RecordingTargets;
+use super::transport;
+use super::{budget, items, placement, preset};
+use crate::binary::debug_files;
+use crate::binary::locate::{locate, mapped_files};
+use crate::binary::process;
+use crate::binary::process::FileId;
+use crate::collect::command;
+use crate::collect::counted::CountedCounters;
+use crate::collect::frequency::Frequencies;
+use crate::collect::session::Transport;
+use crate::cost::stepping;
+use crate::estimate::slow_by::{RankBy, SlowBy};
+use crate::failure::{Failure, Result, Warning};
+use crate::limits;
+use crate::pipeline::Keep;
+use crate::pmu::attr::{self, EventClass, ResolvedEvent};
+use crate::pmu::counted::{self, CountError, CountedEvent};
+use crate::pmu::counters;
+use crate::pmu::event::{EventKind, EventSpec};
+use crate::pmu::host::{self, Host};
+use crate::pmu::jitter::DEFAULT_PERCENT;
+use crate::pmu::open::{self, Granted, Target};
+use crate::pmu::reset;
+use crate::probe::set::{ProbeSet, Site};
+use crate::probe::spec::{End, Spec};
+use crate::probe::{self, ResolveOptions};
+use crate::store::tables::check_columns;
+use crate::symbolize::{Inlining, SymbolizeOptions};
+use crate::units::{Pid, ResetValue, Tid};
+use pebs_common::record::MAX_FRAMES;
+
+/// Bytes of a sample of an open visit.
+const SAMPLE_BYTES: u64 = crate::stream::samples::SampleBuf::BYTES as u64;
+
+/// Bytes of a sample's memory access, with the table that finds it.
+const ACCESS_BYTES: u64 = 2 * size_of::<crate::stream::access::Access>() as u64;
+
+/// Remark where the kernel does not report frequencies.
+const NO_FREQUENCY: &str = "frequencies of CPUs are unknown: there is no \
+    /sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq here (virtual machines rarely have it)";
+
+/// Checks the options against the machine. Leaves nothing open.
+///
+/// # Errors
+/// The first option that can't be satisfied, with a hint.
+pub(super) fn resolve(recording: &Recording, emit: &mut Emit<'_>) -> Result<Plan> {
+    // Errors of syntax first, even without privileges.
+    let reset = reset::reset_value(recording.reset.unwrap_or(budget::PLAIN_RESET))?;
+    let keep = keep(recording)?;
+    check_extras(recording)?;
+    let specs = parse_events(&recording.events)?;
+    let counted_specs = counted::parse(&recording.counts)?;
+    check_counts(recording)?;
+    let targets = RecordingTargets::of(recording)?;
+    let command = recording.command().first();
+    let program = command.map(command::find).transpose()?;
+    let output = recording.output.clone();
+    if output.exists() {
+        return Err(Failure::new(
+            format!(
+                "cannot create trace {}: it exists already",
+                output.display()
+            ),
+            "traces are never overwritten; give another -o DIR".to_owned(),
+        ));
+    }
+    let options = ResolveOptions {
+        return_mode: recording.return_mode,
+        pid: targets.sees,
+        program,
+        steps: stepping::works(),
+    };
+    let specs_typed = match recording.typed_item() {
+        Some(_) => Vec::new(),
+        None => preset::specs(recording, targets.sees)?,
+    };
+    let missing = limits::missing_privileges();
+    let debug_files = match missing {
+        None => debug_files::fetch(
+            || binaries(recording, &targets, &specs_typed),
+            |files| emit(Event::AskingDebuginfod(files)),
+        ),
+        Some(_) => debug_files::Fetched::default(),
+    };
+    let probes = match recording.typed_item() {
+        Some(typed) => items::probes(recording, &targets.pids, typed)?,
+        None => probe::resolve_with(&specs_typed, &recording.resumes, &options)?,
+    };
+    check_columns(&probes.columns)?;
+    if let Some(missing) = missing {
+        return Err(Failure::new(
+            format!("cannot record: {missing}"),
+            "use sudo, or 'pebs-trace doctor' for what is missing".to_owned(),
+        ));
+    }
+    if limits::pid_namespace(Path::new("/")) == Some(true) {
+        return Err(Failure::new(
+            "cannot record in a pid namespace: the kernel reports other pids than those seen here"
+                .to_owned(),
+            limits::PIDS.to_owned(),
+        ));
+    }
+    let former_limits = limits::raise();
+    let host = Host::probe(Path::new("/"));
+    check_kernel(&host)?;
+    let Granting {
+        mut events,
+        granted,
+        notes: mut event_notes,
+        mut warnings,
+    } = resolve_events(recording, &specs, reset, &host)?;
+    let counted = counted::resolve_all(&counted_specs, &host)?;
+    let turns = counted::serve_samples_first(&mut events, &counted, recording.multiplex, &host)?;
+    try_counted(&counted, &host)?;
+    let mut notes = probes.notes.clone();
+    notes.extend(debug_files.note);
+    notes.extend(
+        targets
+            .pids
+            .iter()
+            .filter_map(|pid| stranger(*pid, &probes)),
+    );
+    warnings.extend(debug_files.warning);
+    notes.append(&mut event_notes);
+    notes.extend(turns);
+    if let Some(register) = probes.item.as_ref().and_then(|item| item.register) {
+        let number = register.perf_number();
+        events.iter_mut().for_each(|it| it.keep_register(number));
+    }
+    let transport = transport::choose(recording, &mut events, &host)?;
+    if transport.how == Transport::Bulk {
+        notes.retain(|note| note != attr::NO_SAMPLE_TIME);
+    }
+    // Events that collect many records per interrupt do not interrupt too often.
+    let one_by_one =
+        |event: &&ResolvedEvent| transport.how == Transport::Bpf || !event.is_buffered(&host);
+    let interrupting = events.iter().filter(one_by_one);
+    warnings.extend(interrupting.filter_map(|event| reset::throttle_warning(event, &host.limits)));
+    let overhead = budget::bounds(recording, &events)?;
+    let frequencies = match recording.frequencies {
+        true => Frequencies::open(Path::new("/"), &host.online),
+        false => Frequencies::default(),
+    };
+    if recording.frequencies && frequencies.is_empty() {
+        notes.push(NO_FREQUENCY.to_owned());
+    }
+    let jitter = default_jitter(recording, &events, transport.how);
+    let has_access = events.iter().any(|event| event.access != 0);
+    let sample_bytes = SAMPLE_BYTES + if has_access { ACCESS_BYTES } else { 0 };
+    let inlined = if recording.inlined {
+        Inlining::Innermost
+    } else {
+        Inlining::Physical
+    };
+    let mut plan = Plan {
+        files: ProbedFiles::of(&probes),
+        probes,
+        events,
+        counted,
+        count_interval: recording.count_interval,
+        transport,
+        granted,
+        pids: targets.pids,
+        threads: targets.threads,
+        cgroup: targets.cgroup,
+        command: recording.command().to_vec(),
+        former_limits,
+        duration: recording.duration,
+        switches: recording.switches,
+        page_faults: recording.page_faults,
+        encounters: recording.encounters,
+        interference: recording.interference,
+        frequencies,
+        ring_bytes: recording.ring_size,
+        max_waiting_bytes: (recording.max_memory / 4) as usize,
+        max_samples: (recording.max_memory / 2 / sample_bytes) as usize,
+        call_graph: recording.call_graph,
+        stack_frames: recording.call_graph.map_or(0, |_| stack_frames(&host)),
+        max_stack_bytes: recording.stack_memory.unwrap_or(recording.max_memory / 8) as usize,
+        output,
+        segment: recording.segment,
+        overhead,
+        jitter: recording.jitter.unwrap_or(jitter),
+        reset: recording.reset,
+        max_reset: recording.max_reset,
+        force: recording.force,
+        symbolize: SymbolizeOptions {
+            inlined,
+            debug_dirs: None,
+            recorded: None,
+            own_programs: None,
+        },
+        keep,
+        notes,
+        warnings,
+        counting: false,
+        host,
+    };
+    let debuggers = placement::debuggers(&plan);
+    plan.warnings.extend(debuggers);
+    Ok(plan)
+}
+
+/// Binaries whose debug files a recording will need, as far as that is known before it starts: the probed ones, the
+/// command, and the files mapped by the processes.
+fn binaries(recording: &Recording, targets: &RecordingTargets, specs: &[String]) -> Vec<PathBuf> {
+    let pid = targets.sees;
+    let mut found = Vec::new();
+    for spec in specs.iter().filter_map(|text| Spec::parse(text).ok()) {
+        found.extend(locate(&spec.begin.binary, pid).ok());
+        if let End::At(end) = &spec.end {
+            found.extend(locate(&end.binary, pid).ok());
+        }
+    }
+    let command = recording.command().first();
+    found.extend(command.and_then(|command| command::find(command).ok()));
+    for pid in targets.pids.iter().copied() {
+        found.extend(mapped_files(pid));
+    }
+    found
+}
+
+/// How far distances between samples vary unless it is given, percent.
+///
+/// Samples of `--item-..` alone tell where items are: a long distance would miss some. Events of the CPU were never
+/// recorded on hardware with varying distances.
+fn default_jitter(recording: &Recording, events: &[ResolvedEvent], transport: Transport) -> f64 {
+    let clocks = events.iter().all(|event| event.class == EventClass::Clock);
+    let varies = recording.typed_item().is_none() && clocks && transport == Transport::Bpf;
+    if varies { DEFAULT_PERCENT } else { 0.0 }
+}
+
+/// Warning if a process of `-p` runs none of the probed files.
+fn stranger(pid: Pid, probes: &ProbeSet) -> Option<String> {
+    let sites = || probes.probes.iter().flat_map(|probe| &probe.sites);
+    let path = sites().next()?.path.display();
+    let mapped = process::mappings(pid)?;
+    // Device numbers differ in containers and on some file systems.
+    let is_mapped = |path: &Path| {
+        let inode = FileId::of(path).map(|file| file.inode);
+        let name = path.file_name();
+        mapped
+            .iter()
+            .any(|it| Some(it.file.inode) == inode || Path::new(&it.path).file_name() == name)
+    };
+    if sites().any(|site| is_mapped(&site.path)) {
+        return None;
+    }
+    let was_there = |site: &Site| {
+        let old = format!("{} (deleted)", site.path.display());
+        mapped.iter().any(|it| it.path == old)
+    };
+    if let Some(site) = sites().find(|site| was_there(site)) {
+        let name = site.path.file_name()?.to_string_lossy();
+        return Some(format!(
+            "process {} runs {} as it was before it was replaced, and what is there now is probed: '{name}:..', \
+             without a path, probes what the process runs",
+            pid.0,
+            site.path.display()
+        ));
+    }
+    // A process that has ended has no executable.
+    let exe = process::exe(pid)?;
+    Some(format!(
+        "process {} runs {} and has not loaded {path}: is it the right one?",
+        pid.0,
+        exe.display()
+    ))
+}
+
+/// Which items keep their details.
+fn keep(recording: &Recording) -> Result<Keep> {
+    if recording.max_overhead.is_some() && recording.keep != KeepItems::All {
+        // Sums of samples can't be scaled to events if the reset value changes in between.
+        return Err(Failure::new(
+            "cannot change the reset value (--max-overhead) while only aggregates are kept"
+                .to_owned(),
+            "use --keep all, or a fixed --reset".to_owned(),
+        ));
+    }
+    let keep = match recording.keep {
+        KeepItems::Slow => return Ok(Keep::Slow(kept_slow(recording)?)),
+        KeepItems::All => Keep::All,
+        KeepItems::None => Keep::None,
+    };
+    let Some(rule) = recording.slow else {
+        return Ok(keep);
+    };
+    let what = if keep == Keep::All {
+        "everything"
+    } else {
+        "nothing"
+    };
+    Err(Failure::new(
+        format!("--slow {rule} says which items to keep, but {what} is kept"),
+        format!("add --keep slow: '--keep slow --slow {rule}'"),
+    ))
+}
+
+/// The rule for the items that are kept.
+fn kept_slow(recording: &Recording) -> Result<SlowBy> {
+    let slow = recording.slow.unwrap_or_default();
+    if slow.by == RankBy::CpuTime && !recording.switches {
+        return Err(Failure::new(
+            format!("cannot keep items by time on the CPU (--slow {slow}) without switches"),
+            "leave --no-switches out, or 'cpu' out of --slow".to_owned(),
+        ));
+    }
+    // A gap is known at the end only.
+    Ok(SlowBy {
+        rule: Some(slow.rule.unwrap_or_default()),
+        ..slow
+    })
+}
+
+/// Maximum frames of a call stack in each mode.
+fn stack_frames(host: &Host) -> u32 {
+    let most = MAX_FRAMES as u32;
+    let set = host.limits.max_stack.and_then(|set| set.try_into().ok());
+    set.map_or(most, |set: u32| set.clamp(1, most))
+}
+
+/// Checks that the options which `--with` needs are on.
+fn check_extras(recording: &Recording) -> Result<()> {
+    let (what, needed, option) = if !recording.page_faults && recording.interference.faults {
+        ("faults", "page faults", "--no-page-faults")
+    } else if !recording.switches && recording.encounters {
+        ("waits", "switches", "--no-switches")
+    } else {
+        return Ok(());
+    };
+    Err(Failure::new(
+        format!("--with {what} needs {needed}, which {option} leaves out"),
+        "give one of them".to_owned(),
+    ))
+}
+
+/// Checks that the options which `--count` needs are on.
+fn check_counts(recording: &Recording) -> Result<(), CountError> {
+    match recording {
+        _ if recording.counts.is_empty() => Ok(()),
+        _ if !recording.switches => Err(CountError::Needs("switches")),
+        _ if recording.typed_item().is_some() => Err(CountError::Needs("marks")),
+        _ => Ok(()),
+    }
+}
+
+/// Opens the counters of one CPU to see what the machine grants. The address of a breakpoint given by name is known
+/// only once there is a process.
+fn try_counted(counted: &[CountedEvent], host: &Host) -> Result<()> {
+    let is_named = |event: &ResolvedEvent| {
+        let class = &event.class;
+        matches!(
+            class,
+            EventClass::Breakpoint {
+                symbol: Some(_),
+                ..
+            }
+        )
+    };
+    if !counted
+        .iter()
+        .filter_map(CountedEvent::counter)
+        .any(is_named)
+    {
+        let first = host.online.first();
+        CountedCounters::open(counted, first.map_or(&[], std::slice::from_ref))?;
+    }
+    Ok(())
+}
+
+/// Refuses a kernel that is too old before anything is loaded: the verifier's message would be long and unclear.
+fn check_kernel(host: &Host) -> Result<()> {
+    if aya::features().bpf_cookie() {
+        return Ok(());
+    }
+    let release = &host.release;
+    Err(Failure::new(
+        format!(
+            "cannot record on Linux {release}: its eBPF links take no cookie (Linux 5.15 has them)"
+        ),
+        format!(
+            "{}; 'pebs-trace doctor' says what else is missing",
+            host::NEWER
+        ),
+    ))
+}
+
+fn parse_events(typed: &[String]) -> Result<Vec<EventSpec>> {
+    let specs = typed.iter().map(|text| text.parse::<EventSpec>());
+    Ok(specs.collect::<Result<_, _>>()?)
+}
+
+/// The requested events as the machine grants them.
+#[derive(Default)]
+struct Granting {
+    events: Vec<ResolvedEvent>,
+    granted: Vec<Granted>,
+    notes: Vec<String>,
+    warnings: Vec<Warning>,
+}
+
+fn resolve_events(
+    recording: &Recording,
+    specs: &[EventSpec],
+    reset: ResetValue,
+    host: &Host,
+) -> Result<Granting> {
+    if specs.len() > pebs_common::config::MAX_EVENTS {
+        return Err(Failure::new(
+            format!("{} events are too many", specs.len()),
+            format!("give at most {} --event", pebs_common::config::MAX_EVENTS),
+        ));
+    }
+    let mut all = Granting::default();
+    for spec in specs {
+        let (mut event, granted) = grant(spec, host, reset)?;
+        if recording.reset.is_none() && event.reset == reset {
+            event.set_reset(reset::unasked(&event));
+        }
+        if recording.exclude_kernel {
+            event.exclude_kernel()?;
+        }
+        match recording.sample_clock {
+            SampleClock::Perf if host.programs_see_sample_time() => {
+                event.attr.set_use_clockid(0);
+                event.perf_clock = true;
+            }
+            SampleClock::Perf => all.notes.push(attr::NO_SAMPLE_TIME.to_owned()),
+            SampleClock::Monotonic => {}
+        }
+        match recording.call_graph {
+            Some(CallGraph::Lbr) => event.record_calls(host)?,
+            Some(_) => event.with_call_stacks(),
+            None => {}
+        }
+        all.warnings.append(&mut reset::check_reset(&event)?);
+        all.warnings.extend(granted.warning(&event.name));
+        all.notes.append(&mut event.notes);
+        all.warnings.append(&mut event.warnings);
+        all.events.push(event);
+        all.granted.push(granted);
+    }
+    if recording.memory {
+        ask_access(&mut all.events)?;
+    }
+    if !recording.multiplex {
+        counters::check(&all.events, host)?;
+    }
+    Ok(all)
+}
+
+/// Makes samples carry their memory accesses, where the events can.
+fn ask_access(events: &mut [ResolvedEvent]) -> Result<()> {
+    let able = events.iter_mut().map(ResolvedEvent::ask_access);
+    if able.fold(false, |any, able| any | able) {
+        return Ok(());
+    }
+    let names: Vec<&str> = events.iter().map(|event| event.name.as_str()).collect();
+    Err(Failure::new(
+        format!(
+            "cannot record memory accesses: samples of {} have none",
+            names.join(", ")
+        ),
+        "take page-faults, a precise event of Intel's such as mem-loads:P, or ibs_op// on AMD"
+            .to_owned(),
+    ))
+}
+
+/// Opens an event once to see what the machine grants.
+pub(crate) fn grant(
+    spec: &EventSpec,
+    host: &Host,
+    reset: ResetValue,
+) -> Result<(ResolvedEvent, Granted)> {
+    let tid = Tid(std::process::id());
+    let own = Target::Thread(tid);
+    if spec.kind == EventKind::Auto {
+        let auto = open::open_auto(spec.modifiers, host, reset, own)?;
+        let mut event = auto.event;
+        event
+            .attr
+            .set_precise_ip(auto.opened.granted.precise.into());
+        return Ok((event, auto.opened.granted));
+    }
+    let mut event = attr::resolve(spec, host, reset)?;
+    // The address of a breakpoint is known only once there is a process.
+    if matches!(
+        event.class,
+        EventClass::Breakpoint {
+            symbol: Some(_),
+            ..
+        }
+    ) {
+        return Ok((event, Granted::default()));
+    }
+    let opened = open::open_stepping_down(&event, own)?;
+    event.attr.set_precise_ip(opened.granted.precise.into());
+    let lower = open::settle_twins(&mut event, tid)?;
+    event.notes.extend(lower);
+    Ok((event, opened.granted))
+}
