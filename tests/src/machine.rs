@@ -21,6 +21,21 @@ pub fn pebs_trace() -> PathBuf {
     path.canonicalize().expect("the file is there")
 }
 
+/// An example of pebs-user.
+///
+/// # Errors
+/// It was not built: the harness builds nothing itself.
+pub fn example(name: &str) -> Result<PathBuf, String> {
+    let path = profile_dir().join("examples").join(name);
+    match path.is_file() {
+        true => Ok(path),
+        false => Err(format!(
+            "{} is missing: build it with 'cargo build -p pebs-user --examples'",
+            path.display()
+        )),
+    }
+}
+
 /// Directory of the built profile, such as `target/debug`.
 ///
 /// # Panics

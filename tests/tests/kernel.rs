@@ -41,6 +41,8 @@ mod intervals;
 mod items;
 #[path = "kernel/keep.rs"]
 mod keep;
+#[path = "kernel/library.rs"]
+mod library;
 #[path = "kernel/losses.rs"]
 mod losses;
 #[path = "kernel/overhead.rs"]

@@ -918,8 +918,10 @@ impl Control<'_, '_> {
             }
         }
         self.keep_above_clocks();
+        // The new bounds may not hold the value in force.
         let governed = self.governor.as_ref().map(Governor::reset);
-        match governed.and_then(NonZeroU64::new) {
+        let other = governed.filter(|reset| *reset != self.reset());
+        match other.and_then(NonZeroU64::new) {
             Some(reset) => self.change_reset(ResetValue(reset), None),
             None => Ok(()),
         }
@@ -967,10 +969,8 @@ impl Control<'_, '_> {
 
     /// The reset value in force.
     fn reset(&self) -> u64 {
-        let given = || self.plan.events.first().map_or(0, |it| it.reset.0.get());
-        let changed = self.info.resets.last().map(|it| it.new);
-        let governed = self.governor.as_ref().map(Governor::reset);
-        governed.or(changed).unwrap_or_else(given)
+        let first = || self.plan.events.first().map_or(0, |it| it.reset.0.get());
+        self.info.resets.last().map_or_else(first, |it| it.new)
     }
 }
 
