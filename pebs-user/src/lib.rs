@@ -34,6 +34,7 @@
 //! | [`collect`] | live collection: programs, rings, draining |
 //! | [`correlate`], [`symbolize`], [`pipeline`] | records to visits; addresses to functions; all of it to rows |
 //! | [`cost`] | what samples and marks cost the program |
+//! | [`record`] | a recording as a library: from a description to a finished trace |
 //! | [`import`] | a recording of `perf record` through the pipeline |
 //! | [`out`] | renderers of what was compared, a folder for each: report, explain, diff, info, mine, html, view, export |
 //! | [`selftest`], [`validate`] | a workload that logs its truth; sampling judged against known truth |
@@ -43,7 +44,11 @@
 //!
 //! | to change | look at |
 //! |---|---|
-//! | an option, its help, a message | [`cmd`] (a subcommand's file has its arguments; `record/args.rs`, `values.rs`), then [`cli`] |
+//! | an option, its help, a message | [`cmd`] (a subcommand's file has its arguments; `values.rs`), then [`cli`] |
+//! | an option of recording | `cmd/record/args.rs` (its help), [`record::Recording`], `record/resolve.rs` (what it means on this machine) |
+//! | what a recording says meanwhile | [`record::Event`]; its words are in `cmd/record/messages.rs` |
+//! | what happens in a recording, in its order | `record/run.rs`, `record/finish.rs`; `examples/record_and_explain.rs` calls it |
+//! | the bound on the slow-down, the reset value | `record/budget.rs` and `record/pace.rs` (before it starts), `record/governor.rs` |
 //! | a subcommand | its file in [`cmd`]; [`cli`] declares and runs it; the README has a line for each |
 //! | what the kernel programs record | `pebs-ebpf/src`, with the wire structs in `pebs-common`; `collect/programs.rs` attaches them; [`stream::decode`] |
 //! | what comes between a thread and its work | `interference!` in [`store::schema`]: which columns, and what reports call them; `correlate/interrupts_and_faults.rs` fills them |
@@ -73,15 +78,16 @@
 //!
 //! # Threads of a recording
 //!
-//! The main thread waits for the end (signals, time, the command, the target) in a tokio loop and
-//! looks after CPUs that come and go. The *draining* thread empties all rings every few ms and hands
+//! The thread that calls [`record::Planned::run`], of the command the main thread, waits for the end (an order, time, the
+//! command, the target) in a tokio loop and looks after CPUs that come and go. A thread of the command waits for
+//! signals, and gives that order. The *draining* thread empties all rings every few ms and hands
 //! the bytes on as a cycle. The *pipeline* thread makes closed visits of them, with named samples, and rows of all
 //! tables but two. Two threads of [`store::writer`] estimate the visits that are kept and encode their samples and
 //! estimates, another compacts closed segments. Memory between the threads is
 //! bounded in bytes; when the bound is reached the rings fill, and the kernel programs refuse samples
 //! (never marks, as long as samples can be refused) and count them. [`pipeline`] says what bounds the rate.
 //!
-//! Once everything is attached, each of them drops the privileges that it no longer needs.
+//! Once everything is attached, the command has each of them drop the privileges that it no longer needs.
 //!
 //! # What others wrote
 //!
@@ -105,6 +111,8 @@
 //!   booked. Nothing of this machine (processes, kernel symbols, files by path alone) explains a recording.
 //! * **order** ([`stream::order`]). Invariant: records come out once, below the frontier, those of a thread in time
 //!   order. It knows which records concern several threads, not what they mean.
+//! * **record** ([`record`]). Invariant: prints nothing, never ends the process and handles no signal; recordings in one
+//!   process do not know of each other.
 //! * **correlate** ([`correlate`]). Invariant: a thread is brought up to the time of a record that
 //!   concerns several before that record is used, and at each instant at most one visit of a thread is current,
 //!   so no sample and no time counts twice. No symbols, no files.
@@ -163,14 +171,14 @@ pub mod pipeline;
 
 pub(crate) mod cost;
 
+pub mod record;
+
 pub mod import;
 
 pub mod out;
 
 pub(crate) mod selftest;
 pub(crate) mod validate;
-
-pub mod record;
 
 pub mod cmd;
 
