@@ -35,8 +35,8 @@ use pebs_user::pipeline::{BulkOptions, Keep, Pipeline, PipelineOptions};
 use pebs_user::store::writer::TraceWriter;
 use pebs_user::stream::clock::Clock;
 use pebs_user::stream::cycle::Cycle;
-use pebs_user::stream::decode::Interferences;
 use pebs_user::stream::decode::decode;
+use pebs_user::stream::decode::{Interferences, RecordKinds};
 use pebs_user::stream::order::Order;
 use pebs_user::units::KtimeNs;
 
@@ -250,8 +250,6 @@ impl Stages<'_> {
 fn pipeline(writer: TraceWriter, keep: Keep, bulk: bool) -> Pipeline {
     let options = PipelineOptions {
         origin: KtimeNs(START_NS - 1_000_000_000),
-        switches: CORRELATE.switches,
-        page_faults: CORRELATE.page_faults,
         resets: vec![16_000],
         max_samples: CORRELATE.max_samples,
         keep,
@@ -260,6 +258,11 @@ fn pipeline(writer: TraceWriter, keep: Keep, bulk: bool) -> Pipeline {
             everyone: true,
         }),
         interval: Duration::from_secs(10),
+        kinds: RecordKinds {
+            switches: CORRELATE.switches,
+            page_faults: CORRELATE.page_faults,
+            ..RecordKinds::default()
+        },
         ..synthetic::options()
     };
     Pipeline::new(&synthetic::probes(), &options, writer, Default::default())

@@ -22,7 +22,7 @@ use crate::present::human::plural;
 use crate::probe::set::{Probe, ProbeSet};
 use crate::store::run::RunInfo;
 use crate::store::writer::{TraceWriter, WriterOptions};
-use crate::stream::decode::Interferences;
+use crate::stream::decode::RecordKinds;
 use crate::symbolize::{Inlining, Recorded, SymbolizeOptions};
 use crate::terminal::say;
 use crate::units::{KtimeNs, ProbeId};
@@ -385,10 +385,6 @@ impl Import<'_> {
         let options = PipelineOptions {
             bulk: None,
             origin,
-            switches: roles.switches,
-            page_faults: false,
-            interference: Interferences::default(),
-            encounters: false,
             counted: Vec::new(),
             count_interval: None,
             clock_events: info.events.iter().map(|event| clock(&event.unit)).collect(),
@@ -419,6 +415,10 @@ impl Import<'_> {
             },
             keep: Keep::All,
             interval: SEGMENT,
+            kinds: RecordKinds {
+                switches: roles.switches,
+                ..RecordKinds::default()
+            },
         };
         Pipeline::new(&probes, &options, writer, Arc::new(Progress::default()))
     }

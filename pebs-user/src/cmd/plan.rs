@@ -20,7 +20,7 @@ use crate::cost::plan::Goal;
 use crate::cost::ring::Sensitivity;
 use crate::failure::{Context as _, Failure, Result};
 use crate::record::{Counting, Recording, Remote, Target, TransportChoice};
-use crate::stream::decode::Interferences;
+use crate::stream::decode::{Interferences, RecordKinds};
 use crate::units::Pid;
 
 /// Options of `pebs-trace plan`.
@@ -143,6 +143,7 @@ fn recording(args: &PlanArgs, trace: &Path) -> Result<Recording> {
     if args.cache == Sensitivity::Auto && measure::counts_misses() {
         events.push(measure::MISSES.to_owned());
     }
+    let plain = Recording::new(trace);
     Ok(Recording {
         uprobes: args.uprobes.clone(),
         presets: args.presets.clone(),
@@ -151,10 +152,13 @@ fn recording(args: &PlanArgs, trace: &Path) -> Result<Recording> {
         transport: TransportChoice::Bpf,
         call_graph: CallGraphArg::taken(args.call_graph)?,
         memory: args.memory,
-        encounters: has(Extra::Waits),
-        interference: Interferences {
-            irq: has(Extra::Irq),
-            faults: has(Extra::Faults),
+        kinds: RecordKinds {
+            encounters: has(Extra::Waits),
+            interference: Interferences {
+                irq: has(Extra::Irq),
+                faults: has(Extra::Faults),
+            },
+            ..plain.kinds
         },
         frequencies: has(Extra::Freq),
         target: match args.command_line.as_slice() {
@@ -162,7 +166,7 @@ fn recording(args: &PlanArgs, trace: &Path) -> Result<Recording> {
             command => Target::Command(command.to_vec()),
         },
         duration: Some(args.duration),
-        ..Recording::new(trace)
+        ..plain
     })
 }
 

@@ -15,7 +15,7 @@ use crate::collect::btf::{Btf, BtfError};
 use crate::collect::kernel_map;
 use crate::pmu::attr::Faults;
 use crate::probe::cgroup::Cgroup;
-use crate::stream::decode::Interferences;
+use crate::stream::decode::{Interferences, RecordKinds};
 use crate::units::{Cpu, EventId, Pid, Tid};
 pub(crate) use error::ProgramsError;
 use interrupts_and_faults::Attachments;
@@ -47,18 +47,12 @@ pub(crate) struct Settings {
     pub sample_limit: u64,
     /// Whether the mark program does probed instructions in place of the kernel.
     pub steps: bool,
-    /// Whether switches are recorded.
-    pub switches: bool,
-    /// Whether page faults are recorded.
-    pub page_faults: bool,
+    /// What is recorded beside marks and samples.
+    pub kinds: RecordKinds,
     /// Whether some marks read ids behind an array of pointers.
     pub ids_behind: bool,
     /// How samples read item ids; `None` if they do not. Offsets are filled in.
     pub item: Option<(ItemSource, ItemConfig)>,
-    /// Whether wake-ups and preemptions are recorded; needs `switches`.
-    pub encounters: bool,
-    /// Which interruptions (interrupts, page faults) are recorded.
-    pub interference: Interferences,
     /// Whether samples are taken in interrupts that are recorded like others.
     pub samples_interrupt: bool,
     /// Events sampled.
@@ -186,17 +180,17 @@ impl Programs {
         let btf = aya::Btf::from_sys_fs().map_err(ProgramsError::AyaBtf)?;
         let switch = switch_program(&kernel);
         let mut tracepoints = Vec::new();
-        if settings.switches {
+        if settings.kinds.switches {
             tracepoints.push((switch, SWITCH));
         }
         tracepoints.extend(TRACEPOINTS.map(|name| (name, name)));
-        if settings.encounters {
+        if settings.kinds.encounters {
             tracepoints.push((WAKING, WAKING));
         }
-        let encounters = u32::from(settings.encounters);
-        let own_interrupts = settings.interference.irq && settings.samples_interrupt;
+        let encounters = u32::from(settings.kinds.encounters);
+        let own_interrupts = settings.kinds.interference.irq && settings.samples_interrupt;
         let samples_interrupt = u32::from(own_interrupts);
-        let fault_times = u32::from(settings.interference.faults);
+        let fault_times = u32::from(settings.kinds.interference.faults);
         let state = if switch == OLD_SWITCH_PROGRAM {
             kernel.member("task_struct", "__state")?
         } else {
@@ -295,7 +289,7 @@ impl Programs {
             ebpf: loader.load(OBJECT).map_err(ProgramsError::Object)?,
             tracepoints,
             attached: Vec::new(),
-            interference: Attachments::of(settings.interference, &kernel),
+            interference: Attachments::of(settings.kinds.interference, &kernel),
             counters: Vec::new(),
         };
         programs.make_counters(settings.counters)?;
@@ -323,8 +317,8 @@ impl Programs {
                 program.load()
             })?;
         }
-        if settings.page_faults {
-            for which in Faults::needed(settings.interference) {
+        if settings.kinds.page_faults {
+            for which in Faults::needed(settings.kinds.interference) {
                 let name = interrupts_and_faults::fault_program(*which);
                 self.verify(name, |program: &mut PerfEvent| program.load())?;
             }
@@ -765,20 +759,22 @@ mod tests {
             access_events: 3,
             sample_limit: 1 << 18,
             steps: false,
-            switches: true,
-            page_faults: true,
             events: MAX_EVENTS,
             counters: MAX_COUNTS as u32,
             count_always: 0x5555,
             count_intervals: true,
             stack_frames: 127,
-            encounters: true,
-            interference: Interferences {
-                irq: true,
-                faults: true,
-            },
             samples_interrupt: true,
             log: true,
+            kinds: RecordKinds {
+                switches: true,
+                page_faults: true,
+                encounters: true,
+                interference: Interferences {
+                    irq: true,
+                    faults: true,
+                },
+            },
         };
         let mut programs = Programs::load(&settings).unwrap_or_else(|error| panic!("{error:#?}"));
         programs.attach_tasks().unwrap();

@@ -29,7 +29,7 @@ use crate::pmu::open::{
 use crate::probe::cgroup::Cgroup;
 use crate::probe::set::{ProbeSet, Site};
 use crate::store::run::EntryClass;
-use crate::stream::decode::Interferences;
+use crate::stream::decode::RecordKinds;
 use crate::units::{Cpu, EventId, KtimeNs, Pid, ResetValue, Tid};
 
 mod cpus;
@@ -101,14 +101,8 @@ pub(crate) struct SessionPlan<'a> {
     pub sample_ns: Option<f64>,
     /// How samples are read from the kernel.
     pub transport: Transport,
-    /// Whether to record switches.
-    pub switches: bool,
-    /// Whether to record page faults.
-    pub page_faults: bool,
-    /// Which interruptions (interrupts, page faults) to record.
-    pub interference: Interferences,
-    /// Whether to record wake-ups and preemptions.
-    pub encounters: bool,
+    /// What to record beside marks and samples.
+    pub kinds: RecordKinds,
     /// Maximum frames of a call stack in each mode; 0: no call stacks.
     pub stack_frames: u32,
     /// Whether events are counted only, with no sample taken.
@@ -234,12 +228,9 @@ impl Session {
                 u64::from(plan.ring_bytes) * part / whole
             },
             steps: all_sites(plan.probes).any(steps),
-            switches: plan.switches,
-            page_faults: plan.page_faults,
+            kinds: plan.kinds,
             ids_behind: plan.probes.reads_behind(),
             item: plan.probes.item.as_ref().map(|it| (it.source, it.config)),
-            encounters: plan.encounters,
-            interference: plan.interference,
             samples_interrupt: by_program && !nmi,
             events: plan.events.len(),
             counters: counted::counters(plan.counted),
@@ -386,7 +377,7 @@ impl Session {
                 }
             }
         }
-        if plan.page_faults {
+        if plan.kinds.page_faults {
             self.faults = self.open_faults(plan, self.on(plan, &plan.host.online, plan.pids))?;
         }
         self.clocks = self.open_clocks(&plan.host.online)?;
@@ -574,7 +565,7 @@ impl Session {
 
     fn open_faults(&self, plan: &SessionPlan<'_>, on: On<'_>) -> Result<Counters, SessionError> {
         let mut all = Counters::default();
-        for &which in Faults::needed(plan.interference) {
+        for &which in Faults::needed(plan.kinds.interference) {
             let recipe = Recipe {
                 name: which.name(),
                 attrs: &|target| vec![(page_faults(which, target), 1.0)],
@@ -950,7 +941,7 @@ impl Session {
             }
             self.events[n].extend(opened);
         }
-        if plan.page_faults && !new.is_empty() && self.faults.are_of_cpus() == Some(true) {
+        if plan.kinds.page_faults && !new.is_empty() && self.faults.are_of_cpus() == Some(true) {
             let opened = self.open_faults(plan, On::Cpus(&new))?;
             opened.enable()?;
             self.faults.extend(opened);

@@ -38,7 +38,7 @@ use crate::pmu::open::{
 };
 use crate::store::run::EntryClass;
 use crate::stream::clock::Clock;
-use crate::stream::decode::{RawSample, Unordered, decode};
+use crate::stream::decode::{RawSample, RecordKinds, Unordered, decode};
 use crate::units::{Cpu, EventId, KtimeNs, Pid, Tid};
 
 pub(crate) mod counts;
@@ -347,18 +347,20 @@ impl Bench {
             perf_clock_events: 0,
             access_events: 0,
             sample_limit: u64::MAX,
-            switches: true,
             steps: false,
-            page_faults: true,
             events: 1,
             counters: counted::counters(counted),
             count_always: counted::always(counted),
             count_intervals: counting.is_some(),
             stack_frames,
-            encounters: extras.encounters,
-            interference: extras.interference,
             samples_interrupt: false,
             log: false,
+            kinds: RecordKinds {
+                switches: true,
+                page_faults: true,
+                encounters: extras.encounters,
+                interference: extras.interference,
+            },
         };
         let keeper = Keeper::start()?;
         let programs = Programs::load(&settings)?;

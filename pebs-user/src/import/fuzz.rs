@@ -9,7 +9,7 @@ use crate::perf::data::reader::PerfData;
 use crate::pipeline::{Keep, Pipeline, PipelineOptions, Progress};
 use crate::probe::set::{Probe, ProbeSet};
 use crate::store::writer::{TraceWriter, WriterOptions};
-use crate::stream::decode::Interferences;
+use crate::stream::decode::RecordKinds;
 use crate::symbolize::{Recorded, SymbolizeOptions};
 use crate::units::{KtimeNs, ProbeId};
 
@@ -93,10 +93,6 @@ fn pipeline(
     let options = PipelineOptions {
         bulk: None,
         origin: KtimeNs(first),
-        switches: roles.switches,
-        page_faults: false,
-        interference: Interferences::default(),
-        encounters: false,
         counted: Vec::new(),
         count_interval: None,
         clock_events: vec![false; info.events.len()],
@@ -109,6 +105,10 @@ fn pipeline(
         },
         keep: Keep::All,
         interval: Duration::from_secs(10),
+        kinds: RecordKinds {
+            switches: roles.switches,
+            ..RecordKinds::default()
+        },
     };
     let progress = Arc::new(Progress::default());
     Some(Pipeline::new(&probes, &options, writer, progress))

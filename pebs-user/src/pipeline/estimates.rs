@@ -43,6 +43,7 @@ mod tests {
     use crate::store::schema::{SCHEMA_VERSION, Table};
     use crate::store::writer::{TraceWriter, WriterOptions};
     use crate::stream::cycle::Cycle;
+    use crate::stream::decode::RecordKinds;
     use crate::units::EventId;
 
     /// Bytes of the tables' files.
@@ -61,7 +62,10 @@ mod tests {
         };
         let writer = TraceWriter::create(&dir, &info, writer_options).unwrap();
         let options = PipelineOptions {
-            page_faults: false,
+            kinds: RecordKinds {
+                switches: true,
+                ..RecordKinds::default()
+            },
             keep,
             interval: writer_options.segment,
             ..synthetic::options()

@@ -55,7 +55,7 @@ use crate::store::writer::{TraceWriter, WriteError};
 use crate::stream::clock::Clock;
 use crate::stream::clock::ClockError;
 use crate::stream::cycle::Cycle;
-use crate::stream::decode::Interferences;
+use crate::stream::decode::RecordKinds;
 use crate::stream::decode::{Unordered, decode};
 use crate::stream::order::{Late, Order, Ready};
 use crate::stream::sideband::SidebandEvent;
@@ -75,14 +75,8 @@ use rows::Rows;
 pub struct PipelineOptions {
     /// `CLOCK_MONOTONIC` of ns 0.
     pub origin: KtimeNs,
-    /// Whether switches are recorded.
-    pub switches: bool,
-    /// Whether page faults are recorded.
-    pub page_faults: bool,
-    /// Which interrupts, softirqs and faults are recorded.
-    pub interference: Interferences,
-    /// Whether wakers and preempting threads are recorded.
-    pub encounters: bool,
+    /// What is recorded beside marks and samples.
+    pub kinds: RecordKinds,
     /// The events counted for each visit, by the source of their counts.
     pub counted: Vec<CountedFrom>,
     /// Length of the intervals of `interval_counts`; `None`: there are none.
@@ -233,9 +227,9 @@ impl Pipeline {
         progress: Arc<Progress>,
     ) -> Self {
         let correlate = CorrelateOptions {
-            switches: options.switches,
-            page_faults: options.page_faults,
-            interference: options.interference,
+            switches: options.kinds.switches,
+            page_faults: options.kinds.page_faults,
+            interference: options.kinds.interference,
             counters: CountedFrom::counters(&options.counted),
             count_interval_ns: options.count_interval.map_or(0, |it| it.as_nanos() as i64),
             max_samples: options.max_samples,

@@ -124,7 +124,7 @@ impl Rows {
             estimator: Estimator::new(&options.clock_events),
             block: VisitBlock::default(),
             estimates: Vec::new(),
-            encounters: options.encounters,
+            encounters: options.kinds.encounters,
             counted: options.counted.clone(),
             functions: Vec::new(),
             resets: Arc::new(Resets::new(&options.resets)),

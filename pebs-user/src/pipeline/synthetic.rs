@@ -16,7 +16,7 @@ use super::{Keep, PipelineOptions};
 use crate::probe::set::{Probe, ProbeSet};
 use crate::store::run::VisitRule;
 use crate::store::writer::WriterOptions;
-use crate::stream::decode::Interferences;
+use crate::stream::decode::RecordKinds;
 use crate::units::{Cpu, FunctionId, Ip, KtimeNs, ProbeId};
 
 /// Number of sampled functions.
@@ -50,10 +50,11 @@ const ADDRESSES: u64 = 16;
 pub fn options() -> PipelineOptions {
     PipelineOptions {
         origin: KtimeNs(START_NS),
-        switches: true,
-        page_faults: true,
-        interference: Interferences::default(),
-        encounters: false,
+        kinds: RecordKinds {
+            switches: true,
+            page_faults: true,
+            ..RecordKinds::default()
+        },
         counted: Vec::new(),
         count_interval: None,
         clock_events: vec![true],

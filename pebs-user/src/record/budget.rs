@@ -81,7 +81,7 @@ pub(super) fn asked_bounds(
 fn default_bounds(recording: &Recording, events: &[ResolvedEvent]) -> Option<Bounds> {
     let [event] = events else { return None };
     // The base of the slow-down is time on the CPU.
-    let can = recording.reset.is_none() && is_known(event) && recording.switches;
+    let can = recording.reset.is_none() && is_known(event) && recording.kinds.switches;
     can.then(|| Bounds {
         overhead: GOAL,
         least: least_reset(event),
@@ -104,7 +104,7 @@ pub(super) fn no_bound(plan: &Plan, costs: &UnitCosts) -> Option<String> {
             saved::key(&event.name, plan.transport.how)
         ),
         (_, Some(_)) => return None,
-        ([_], None) if !plan.switches => {
+        ([_], None) if !plan.kinds.switches => {
             "without switches (--no-switches) it is not known".to_owned()
         }
         ([event], None) => format!("what samples of {} cost can't be measured", event.name),

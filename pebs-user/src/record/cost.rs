@@ -137,10 +137,10 @@ impl Measuring {
         let has_pause = plan.events.first().is_some_and(is_clock);
         let mut wanted = Self {
             uretprobes: sites(plan).any(|site| site.uretprobe) && units.uretprobe_ns.is_none(),
-            page_faults: plan.page_faults
-                && !plan.interference.faults
+            page_faults: plan.kinds.page_faults
+                && !plan.kinds.interference.faults
                 && units.page_fault_ns.is_none(),
-            switches: (plan.switches || has_pause) && units.switch.is_none(),
+            switches: (plan.kinds.switches || has_pause) && units.switch.is_none(),
             sample: units.sample_ns.is_none()
                 && plan.events.first().is_some_and(super::budget::is_known),
             event: has_pause && units.pause.is_none(),
@@ -336,8 +336,8 @@ fn load(plan: &Plan, key: &str) -> (Option<Box<Calibration>>, Option<String>) {
 
 fn extras(plan: &Plan) -> Extras {
     Extras {
-        encounters: plan.encounters,
-        interference: plan.interference,
+        encounters: plan.kinds.encounters,
+        interference: plan.kinds.interference,
     }
 }
 
@@ -415,7 +415,7 @@ impl<'a> Prices<'a> {
         Self {
             probes: &plan.probes.probes,
             costs,
-            page_faults: plan.page_faults,
+            page_faults: plan.kinds.page_faults,
             extras: extras(plan),
             ticks: plan.count_interval.is_some(),
             samples_interrupt: matches!(plan.events.as_slice(), [event] if event.class == EventClass::Clock),
@@ -664,7 +664,7 @@ pub(super) fn own_time(
 ) -> Option<OwnTime> {
     let prices = Prices::new(plan, units);
     let costs = prices.own_costs()?;
-    let switch_ns = prices.switch_ns(clocks).filter(|_| plan.switches);
+    let switch_ns = prices.switch_ns(clocks).filter(|_| plan.kinds.switches);
     let source = source.unwrap_or_default().to_owned();
     let measured_marks = prices.measured(&outcome.marks_by);
     let inside_factor = match (measured_marks, prices.clock_sample_ns()) {
@@ -721,7 +721,10 @@ pub(super) fn own_time(
         }),
         sample_spread_ns: sample.map(|it| it.spread_ns),
         switch: switch_ns.filter(|it| *it > 0.0).map(measured),
-        page_fault: plan.page_faults.then(|| measured(costs.page_fault_ns)),
+        page_fault: plan
+            .kinds
+            .page_faults
+            .then(|| measured(costs.page_fault_ns)),
         tick: (costs.tick_ns > 0.0).then(|| measured(costs.tick_ns)),
     })
 }
@@ -779,7 +782,7 @@ pub(super) fn total(
     let outside = outcome.ledger.samples_unmatched - outcome.shared_samples;
     let inside = outcome.samples - outside.min(outcome.samples);
     let switches = outcome.switches;
-    let switches_ns = match plan.switches {
+    let switches_ns = match plan.kinds.switches {
         true => clocks.switches_ns(switches, |it| prices.switch_ns(it)),
         false => Some(0.0),
     };
@@ -827,11 +830,11 @@ pub(super) fn total(
         interrupts: outcome.extras.interrupts + outcome.extras.softirqs,
         interrupts_ns: prices
             .interrupts_ns(&outcome.extras)
-            .filter(|_| plan.interference.irq),
+            .filter(|_| plan.kinds.interference.irq),
         encounters: outcome.extras.encounters,
         encounters_ns: prices
             .encounters_ns(&outcome.extras)
-            .filter(|_| plan.encounters),
+            .filter(|_| plan.kinds.encounters),
         pause_before_ns: costs.pause.map(|pause| pause.before),
         pause_after_ns: costs.pause.map(|pause| pause.after),
         visits_oncpu_ns: outcome.visits_oncpu_ns,
@@ -842,7 +845,7 @@ pub(super) fn total(
         target_cpu: target_cpu(),
         target_cpu_ns,
         switches,
-        switches_ns: switches_ns.filter(|_| plan.switches),
+        switches_ns: switches_ns.filter(|_| plan.kinds.switches),
         ticks: outcome.ticks,
         ticks_ns: ticks_ns.filter(|_| plan.count_interval.is_some()),
     }

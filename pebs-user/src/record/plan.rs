@@ -20,7 +20,7 @@ use crate::pmu::host::Host;
 use crate::pmu::open::Granted;
 use crate::probe::cgroup::Cgroup;
 use crate::probe::set::ProbeSet;
-use crate::stream::decode::Interferences;
+use crate::stream::decode::RecordKinds;
 use crate::symbolize::SymbolizeOptions;
 use crate::units::{Pid, Tid};
 
@@ -52,14 +52,8 @@ pub(super) struct Plan {
     pub former_limits: limits::Former,
     /// Stop after this time.
     pub duration: Option<Duration>,
-    /// Whether switches are recorded.
-    pub switches: bool,
-    /// Whether page faults are recorded.
-    pub page_faults: bool,
-    /// Whether wake-ups and preemptions are recorded.
-    pub encounters: bool,
-    /// Which interruptions (interrupts, page faults) are recorded.
-    pub interference: Interferences,
+    /// What is recorded beside marks and samples.
+    pub kinds: RecordKinds,
     /// CPUs whose frequency is recorded.
     pub frequencies: Frequencies,
     /// Size of each CPU's ring.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::estimate::slow_by::SlowBy;
 use crate::probe::ReturnMode;
 use crate::probe::item::Typed;
-use crate::stream::decode::Interferences;
+use crate::stream::decode::RecordKinds;
 use crate::units::{Pid, Tid};
 
 /// What is recorded, of whom, and where to: the options of `pebs-trace` as plain data, whose help says more about each.
@@ -49,14 +49,8 @@ pub struct Recording {
     pub return_mode: ReturnMode,
     /// Whether no sample is taken in the kernel.
     pub exclude_kernel: bool,
-    /// Whether context switches are recorded.
-    pub switches: bool,
-    /// Whether page faults are recorded.
-    pub page_faults: bool,
-    /// Whether wake-ups and preemptions are recorded.
-    pub encounters: bool,
-    /// Which interruptions (interrupts, page faults) are recorded.
-    pub interference: Interferences,
+    /// What is recorded beside marks and samples.
+    pub kinds: RecordKinds,
     /// Whether frequencies of CPUs are recorded.
     pub frequencies: bool,
     /// Whether samples in inlined code belong to the inlined function.
@@ -204,10 +198,11 @@ impl Recording {
             duration: None,
             return_mode: ReturnMode::Auto,
             exclude_kernel: false,
-            switches: true,
-            page_faults: true,
-            encounters: false,
-            interference: Interferences::default(),
+            kinds: RecordKinds {
+                switches: true,
+                page_faults: true,
+                ..RecordKinds::default()
+            },
             frequencies: false,
             inlined: false,
             call_graph: None,

@@ -175,10 +175,7 @@ pub(super) fn resolve(recording: &Recording, emit: &mut Emit<'_>) -> Result<Plan
         command: recording.command().to_vec(),
         former_limits,
         duration: recording.duration,
-        switches: recording.switches,
-        page_faults: recording.page_faults,
-        encounters: recording.encounters,
-        interference: recording.interference,
+        kinds: recording.kinds,
         frequencies,
         ring_bytes: recording.ring_size,
         max_waiting_bytes: (recording.max_memory / 4) as usize,
@@ -309,7 +306,7 @@ fn keep(recording: &Recording) -> Result<Keep> {
 /// The rule for the items that are kept.
 fn kept_slow(recording: &Recording) -> Result<SlowBy> {
     let slow = recording.slow.unwrap_or_default();
-    if slow.by == RankBy::CpuTime && !recording.switches {
+    if slow.by == RankBy::CpuTime && !recording.kinds.switches {
         return Err(Failure::new(
             format!("cannot keep items by time on the CPU (--slow {slow}) without switches"),
             "leave --no-switches out, or 'cpu' out of --slow".to_owned(),
@@ -331,13 +328,14 @@ fn stack_frames(host: &Host) -> u32 {
 
 /// Checks that the options which `--with` needs are on.
 fn check_extras(recording: &Recording) -> Result<()> {
-    let (what, needed, option) = if !recording.page_faults && recording.interference.faults {
-        ("faults", "page faults", "--no-page-faults")
-    } else if !recording.switches && recording.encounters {
-        ("waits", "switches", "--no-switches")
-    } else {
-        return Ok(());
-    };
+    let (what, needed, option) =
+        if !recording.kinds.page_faults && recording.kinds.interference.faults {
+            ("faults", "page faults", "--no-page-faults")
+        } else if !recording.kinds.switches && recording.kinds.encounters {
+            ("waits", "switches", "--no-switches")
+        } else {
+            return Ok(());
+        };
     Err(Failure::new(
         format!("--with {what} needs {needed}, which {option} leaves out"),
         "give one of them".to_owned(),
@@ -348,7 +346,7 @@ fn check_extras(recording: &Recording) -> Result<()> {
 fn check_counts(recording: &Recording) -> Result<(), CountError> {
     match recording {
         _ if recording.counts.is_empty() => Ok(()),
-        _ if !recording.switches => Err(CountError::Needs("switches")),
+        _ if !recording.kinds.switches => Err(CountError::Needs("switches")),
         _ if recording.typed_item().is_some() => Err(CountError::Needs("marks")),
         _ => Ok(()),
     }

@@ -360,10 +360,7 @@ fn session_plan(plan: &Plan) -> SessionPlan<'_> {
         jitter: plan.jitter,
         sample_ns: None,
         transport: plan.transport.how,
-        switches: plan.switches,
-        page_faults: plan.page_faults,
-        encounters: plan.encounters,
-        interference: plan.interference,
+        kinds: plan.kinds,
         stack_frames: plan.stack_frames,
         counting: plan.counting,
         log: tracing::enabled!(tracing::Level::TRACE),
@@ -473,10 +470,7 @@ impl Workers {
         };
         let options = PipelineOptions {
             origin,
-            switches: plan.switches,
-            page_faults: plan.page_faults,
-            encounters: plan.encounters,
-            interference: plan.interference,
+            kinds: plan.kinds,
             counted: plan.counted_from(),
             count_interval: plan.count_interval,
             clock_events: plan.clock_events(),
@@ -687,7 +681,7 @@ impl Control<'_, '_> {
         let mut follow = tokio::time::interval(FOLLOW);
         let mut follows = self.session.follows_threads(self.plan);
         // Without switches it stays as the first look found.
-        let chooses = clocks::can_choose(self.plan) && self.plan.switches;
+        let chooses = clocks::can_choose(self.plan) && self.plan.kinds.switches;
         let mut frequency = tokio::time::interval(frequency::PERIOD);
         let remote = self.remote;
         loop {

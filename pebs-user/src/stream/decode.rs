@@ -51,6 +51,19 @@ pub struct Interferences {
     pub faults: bool,
 }
 
+/// Which records the kernel programs make beside marks and samples.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecordKinds {
+    /// Switches.
+    pub switches: bool,
+    /// Page faults.
+    pub page_faults: bool,
+    /// Wake-ups and preemptions; needs switches.
+    pub encounters: bool,
+    /// Times of interrupts, softirqs and page faults.
+    pub interference: Interferences,
+}
+
 /// A thread that woke or displaced another one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Actor {

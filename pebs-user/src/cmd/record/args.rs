@@ -16,7 +16,7 @@ use crate::estimate::slow_by::SlowBy;
 use crate::failure::Result;
 use crate::probe::ReturnMode;
 use crate::record::{ItemId, KeepItems, Recording, SampleClock, Target};
-use crate::stream::decode::Interferences;
+use crate::stream::decode::{Interferences, RecordKinds};
 use crate::units::{Pid, Tid};
 
 /// How to end visits of a function.
@@ -421,12 +421,14 @@ impl RecordArgs {
                 ReturnArg::Ret => ReturnMode::Ret,
             },
             exclude_kernel: self.exclude_kernel,
-            switches: !self.no_switches,
-            page_faults: !self.no_page_faults,
-            encounters: has(Extra::Waits),
-            interference: Interferences {
-                irq: has(Extra::Irq),
-                faults: has(Extra::Faults),
+            kinds: RecordKinds {
+                switches: !self.no_switches,
+                page_faults: !self.no_page_faults,
+                encounters: has(Extra::Waits),
+                interference: Interferences {
+                    irq: has(Extra::Irq),
+                    faults: has(Extra::Faults),
+                },
             },
             frequencies: has(Extra::Freq),
             inlined: self.inlined,

@@ -25,7 +25,7 @@ use crate::pmu::open::{
     BpfLink, Keeper, PerfEvent, UprobeAt, UprobePmu, UprobeScope, UprobeSite, open_uprobe,
 };
 use crate::stream::clock::Clock;
-use crate::stream::decode::Interferences;
+use crate::stream::decode::RecordKinds;
 use crate::stream::decode::{Body, decode};
 use crate::stream::order::{Order, Turn};
 use crate::units::{Pid, Tid, TraceNs};
@@ -88,17 +88,14 @@ impl Kernel {
             access_events: 0,
             sample_limit: u64::MAX,
             steps: false,
-            switches: false,
-            page_faults: false,
             events: 1,
             counters: 0,
             count_always: 0,
             count_intervals: false,
             stack_frames: 0,
-            encounters: false,
-            interference: Interferences::default(),
             samples_interrupt: false,
             log: false,
+            kinds: RecordKinds::default(),
         };
         let programs = Programs::load(&settings).unwrap();
         let pid = Pid(std::process::id());

@@ -11,7 +11,7 @@ use crate::pmu::attr::resolve;
 use crate::pmu::host::Host;
 use crate::pmu::open::{Target, open_stepping_down};
 use crate::pmu::reset::reset_value;
-use crate::stream::decode::Interferences;
+use crate::stream::decode::RecordKinds;
 use crate::units::{Pid, Tid};
 
 /// Time on the CPU that makes thousands of samples.
@@ -46,17 +46,14 @@ fn left_out(exclude_user: u32, exclude_kernel: u32, work: fn()) -> u64 {
         access_events: 0,
         sample_limit: u64::MAX,
         steps: false,
-        switches: false,
-        page_faults: false,
         events: 1,
         counters: 0,
         count_always: 0,
         count_intervals: false,
         stack_frames: 0,
-        encounters: false,
-        interference: Interferences::default(),
         samples_interrupt: false,
         log: false,
+        kinds: RecordKinds::default(),
     };
     let programs = Programs::load(&settings).unwrap();
     programs.trace(Pid(std::process::id())).unwrap();
