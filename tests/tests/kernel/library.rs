@@ -1,5 +1,4 @@
 //! Recordings by programs that use the library: the examples of pebs-user.
-#![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::collections::BTreeSet;
 use std::process::Command;
