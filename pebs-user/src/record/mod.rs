@@ -4,9 +4,9 @@
 //! [`Recording::start`] does both on a thread of its own and returns a [`Handle`]. A [`Remote`] ends the recording, changes
 //! its budget, and has its progress; what people may want to read is reported as an [`Event`], or is in [`Recorded`].
 //!
-//! `resolve` makes a `plan` of the options, `cost` prices marks and samples, `pace` chooses the first reset value or refuses, `run`
-//! sets the session up and waits for its end, `governor` keeps the budget meanwhile, `finish` closes the trace and writes
-//! `trace.json`.
+//! `resolve` makes a `plan` of the options, `cost` prices marks and samples, `pace` chooses the first reset value or
+//! refuses, `run` sets the session up and waits for its end, `governor` keeps the budget meanwhile, `finish` closes the
+//! trace and writes `trace.json`.
 //!
 //! Invariant: nothing here prints, ends the process, or handles a signal, and several recordings run at once in one
 //! process. What belongs to the process is shared: a plan raises its limits of open files and locked memory, its
@@ -37,7 +37,7 @@ use std::thread;
 
 use crate::cost::calibrate::UnitCosts;
 use crate::cost::calibrate::saved::Calibration;
-use crate::failure::Result;
+use crate::failure::{Context as _, Result};
 use crate::pmu::attr::ResolvedEvent;
 use crate::pmu::host::Host;
 use crate::pmu::open::Times;
@@ -96,18 +96,22 @@ impl Recording {
     /// Records on a new thread, which calls `emit`, until the end of the target, of the time, or of the handle.
     ///
     /// # Errors
-    /// As [`Recording::plan`].
+    /// As [`Recording::plan`]; or there is no thread left.
     pub fn start(&self, mut emit: impl FnMut(Event) + Send + 'static) -> Result<Handle> {
         let planned = self.plan(&mut emit)?;
         let remote = Remote::default();
         let theirs = remote.clone();
-        let thread = thread::spawn(move || planned.run(&theirs, emit));
+        let thread = thread::Builder::new().spawn(move || planned.run(&theirs, emit));
+        let thread = thread.context("cannot start the recording's thread")?;
         Ok(Handle::new(remote, thread))
     }
 }
 
 impl Planned {
     /// Records on this thread until the end of the target or of the time, or until `remote` ends it.
+    ///
+    /// Waits in an event loop of its own: not to be called from asynchronous code, for which there is
+    /// [`Recording::start`].
     ///
     /// # Errors
     /// If it could not run. Data already written stays.

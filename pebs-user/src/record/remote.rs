@@ -150,3 +150,27 @@ impl Drop for Handle {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first reason to end counts; changes are kept until they are taken, in their order.
+    #[test]
+    fn orders() {
+        let remote = Remote::default();
+        let other = remote.clone();
+        assert_eq!(remote.has_ended(), None);
+        other.end("first");
+        other.end("second");
+        assert_eq!(remote.has_ended(), Some("first"));
+        other.set_max_overhead(0.02);
+        other.set_max_overhead(0.03);
+        let changes = remote.take_changes();
+        assert!(
+            matches!(changes[..], [Order::MaxOverhead(a), Order::MaxOverhead(b)] if a < b),
+            "{changes:?}"
+        );
+        assert!(remote.take_changes().is_empty());
+    }
+}
