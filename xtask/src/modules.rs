@@ -59,11 +59,12 @@ const ROOMS: [Room; 5] = [
         symbolize: arch failure units binary stream store
         pipeline: units ledger pmu stream estimate store probe correlate symbolize
         cost: failure units files present pmu stream estimate store collect
+        record: failure units limits present binary pmu perf stream estimate store probe collect correlate symbolize pipeline cost
         import: failure units binary pmu perf stream store correlate symbolize pipeline
         out: units terminal store compare present
         selftest: failure units rng store compare
         validate: failure units files rng terminal present pmu perf stream collect cost selftest
-        cmd: failure units watch limits ledger terminal present binary pmu perf stream estimate store probe collect correlate symbolize pipeline cost import compare out selftest validate
+        cmd: failure units watch limits ledger terminal present binary pmu perf stream estimate store probe collect symbolize pipeline cost record import compare out selftest validate
         cli: failure terminal selftest cmd
         main: terminal cmd cli
         ",

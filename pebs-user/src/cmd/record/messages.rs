@@ -4,10 +4,10 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::present::account::samples_may;
 use crate::binary::debug_files;
 use crate::cmd::status::StatusLine;
 use crate::collect::privileges;
+use crate::present::account::samples_may;
 use crate::record::{EXTRA, Event, Recording, Target, percent};
 use crate::store::run::OverheadInfo;
 use crate::terminal::say;
