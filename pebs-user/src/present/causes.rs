@@ -2,7 +2,7 @@
 
 use super::functions::{LEAST_NAME, NAME_WIDTH, name, name_within, of_module, wait};
 use super::human::{UNKNOWN, count, percent, plural, time};
-use super::items::{LEAST_NAMED, NAMED, but_for, range, slow_because};
+use super::items::{LEAST_NAMED, NAMED, but_for, range, slow_because, with_unexplained};
 use super::{Tone, toned};
 use crate::compare::explain::contrast::PAGE_FAULTS;
 use crate::compare::explain::model::{Cause, CauseKind, Group, InterferenceRow};
@@ -60,7 +60,8 @@ pub(crate) fn cause(group: &Group, noun: &str) -> String {
     if let Some(why) = &group.too_little {
         remark.push_str(&format!("; {why}"));
     }
-    let named = causes(&named, more_faults);
+    let largest = named.first().map_or(0.0, |it| it.figures.share);
+    let named = with_unexplained(causes(&named, more_faults), largest, gap.unexplained.share);
     slow_because(&named, gap.gap_ns, noun) + &remark
 }
 

@@ -1,7 +1,7 @@
 //! Phrases about slow items that several renderers say in the same words.
 
 use super::functions::ARG_WIDTH;
-use super::human::{UNKNOWN, count, events, maybe_time, plural, safe, time};
+use super::human::{UNKNOWN, count, events, maybe_time, percent, plural, safe, time};
 use crate::compare::arguments::NamedArg;
 use crate::compare::classes::RankBy;
 use crate::compare::pool::OwnTimes;
@@ -17,6 +17,9 @@ pub(crate) const NAMED: usize = 3;
 
 /// Least share of a cause there.
 pub(crate) const LEAST_NAMED: f64 = 0.02;
+
+/// The same of time in functions with too few samples each.
+const LEAST_UNEXPLAINED: f64 = 0.1;
 
 /// Note on times if it is unknown when threads ran. Intervals cover the chance of sampling, and samples are all on
 /// the CPU.
@@ -37,6 +40,22 @@ pub(crate) const fn slow_because_of(by: RankBy) -> &'static str {
     match by {
         RankBy::Duration => "slow because:",
         RankBy::CpuTime => "slow on the CPU because:",
+    }
+}
+
+/// The causes named, the largest of which has this share, and the time on the CPU that no single function is known to have.
+pub(crate) fn with_unexplained(named: String, largest: f64, unexplained: f64) -> String {
+    if unexplained < LEAST_UNEXPLAINED {
+        return named;
+    }
+    let rest = format!(
+        "on the CPU in functions with too few samples each {}",
+        percent(unexplained.min(1.0))
+    );
+    match named.is_empty() {
+        true => rest,
+        false if unexplained > largest => format!("{rest}, {named}"),
+        false => format!("{named}, {rest}"),
     }
 }
 

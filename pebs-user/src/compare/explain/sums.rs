@@ -366,7 +366,7 @@ impl<'a> Summing<'a> {
                 let function = waits.function_id.get(row);
                 let key = wait_key(&mut self.states, waits.state.get(row), function);
                 let (begin, end) = (waits.begin_ns[row], waits.end_ns[row]);
-                let ns = end - begin;
+                let ns = end.saturating_sub(begin);
                 self.add(visit, key, ns as f64, 1);
                 if let Some(stack) = waits.stack_id.get(row) {
                     self.add_slow(visit, |slow, share| {

@@ -292,6 +292,10 @@ impl Ranking<'_> {
         let known = never_ended.is_none();
         let slow = slow.filter(|_| known);
         let slowest = slowest_ids.iter().filter_map(|id| drafts.0.remove(id));
+        let (spread, spread_unexplained_ns) = match slow {
+            Some(_) => self.spread(&mut classes),
+            None => (Vec::new(), None),
+        };
         ProbeReport {
             batches: None,
             probe_id,
@@ -308,9 +312,8 @@ impl Ranking<'_> {
             duration: summary.map(|it| it.quantiles),
             time,
             largest: self.largest(&classes),
-            spread: slow
-                .as_ref()
-                .map_or_else(Vec::new, |_| self.spread(&mut classes)),
+            spread,
+            spread_unexplained_ns,
             slow,
             slow_on_cpu: None,
             typical: typical.filter(|_| known),
@@ -398,9 +401,19 @@ impl Ranking<'_> {
         })
     }
 
-    fn spread(&self, classes: &mut Classes) -> Vec<Row> {
+    /// Rows by the difference of slow visits to typical ones, and the difference in functions with too few samples each.
+    fn spread(&self, classes: &mut Classes) -> (Vec<Row>, Option<f64>) {
         let modules = self.join_few(classes);
         let Classes { slow, typical, .. } = &*classes;
+        let functions = slow.figures.functions().into_iter();
+        let few = functions.filter(|id| slow.function(*id, self.quantity).per_visit.is_none());
+        let more = few.map(|id| {
+            let of = |class: &Class| class.weight(Key::Function(id), self.quantity);
+            of(slow) - of(typical)
+        });
+        let more: Vec<f64> = more.collect();
+        let is_known = self.quantity == Quantity::Time && !more.is_empty();
+        let unexplained = is_known.then(|| more.iter().sum());
         let mut rows = self.rows(classes, |key| {
             let whole = slow.whole(key, self.quantity) - typical.whole(key, self.quantity);
             (
@@ -417,7 +430,7 @@ impl Ranking<'_> {
                 row.functions.clone_from(members);
             }
         }
-        rows
+        (rows, unexplained)
     }
 
     /// Joins the functions of each module that have too few samples each, and enough together, as `explain` does.

@@ -17,7 +17,7 @@ use crate::present::functions::{
 use crate::present::human::{UNKNOWN, count, percent, plural, safe, time};
 use crate::present::items::{
     LEAST_NAMED, NAMED, NO_SWITCHES, but_for, heading, noun, on_the_cpu, own_times, quantiles,
-    slow_because, slow_because_of, time_shared, typed,
+    slow_because, slow_because_of, time_shared, typed, with_unexplained,
 };
 use crate::present::{Page, Tone, account, brief, counted, toned};
 use crate::store::run::VisitRule;
@@ -190,6 +190,15 @@ fn because(probe: &ProbeReport, noun: &str) -> String {
         format!("{} {}{members}", reason(row), percent(*part))
     });
     let named = named.collect::<Vec<_>>().join(", ");
+    let longer = probe.slow.as_ref().zip(probe.typical.as_ref());
+    let unexplained = probe
+        .spread_unexplained_ns
+        .zip(longer)
+        .map_or(0.0, |(ns, (slow, typical))| {
+            ns / (slow.mean_ns - typical.mean_ns)
+        });
+    let largest = large.first().map_or(0.0, |it| it.0);
+    let named = with_unexplained(named, largest, unexplained);
     match (&probe.slow, &probe.typical, large.first()) {
         (_, _, Some((_, first))) if first.unit != "ns" => format!("{named} (of their events)"),
         (Some(slow), Some(typical), _) if slow.mean_ns > typical.mean_ns => {
