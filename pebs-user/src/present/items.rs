@@ -166,3 +166,27 @@ pub(crate) fn range(from: i64, to: i64) -> String {
         format!("{} .. {}", time(from as f64), time(to as f64))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is not known of functions stands where its share is, and is not said if it is small.
+    #[test]
+    fn unexplained_stands_by_its_share() {
+        let of = |named: &str, largest, unexplained| {
+            with_unexplained(named.to_owned(), largest, unexplained)
+        };
+        let rest = "on the CPU in functions with too few samples each";
+        assert_eq!(of("in f 80 %", 0.8, 0.09), "in f 80 %");
+        assert_eq!(
+            of("in f 80 %", 0.8, 0.15),
+            format!("in f 80 %, {rest} 15 %")
+        );
+        assert_eq!(
+            of("waited 12 %", 0.12, 0.88),
+            format!("{rest} 88 %, waited 12 %")
+        );
+        assert_eq!(of("", 0.0, 1.02), format!("{rest} 100 %"));
+    }
+}

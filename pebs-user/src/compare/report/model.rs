@@ -98,8 +98,8 @@ pub struct ProbeReport {
     /// Rows with more time in slow visits than in typical ones, the largest difference first; from 0.5 % of the
     /// whole difference.
     pub spread: Vec<Row>,
-    /// What a slow visit takes more time for in functions that have too few samples each, ns; absent if there are none, or
-    /// functions are not in ns.
+    /// What a slow visit takes more time for on the CPU in functions that have too few samples each, ns; absent if functions
+    /// are not in ns.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spread_unexplained_ns: Option<f64>,
     /// Rows with the largest share of all visits counted, the largest first; from 0.5 %.

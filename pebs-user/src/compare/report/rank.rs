@@ -401,19 +401,20 @@ impl Ranking<'_> {
         })
     }
 
-    /// Rows by the difference of slow visits to typical ones, and the difference in functions with too few samples each.
+    /// Rows by the difference of slow visits to typical ones, and that on the CPU in functions with too few
+    /// samples each.
     fn spread(&self, classes: &mut Classes) -> (Vec<Row>, Option<f64>) {
         let modules = self.join_few(classes);
         let Classes { slow, typical, .. } = &*classes;
         let functions = slow.figures.functions().into_iter();
-        let few = functions.filter(|id| slow.function(*id, self.quantity).per_visit.is_none());
-        let more = few.map(|id| {
+        let known = functions.filter(|id| slow.function(*id, self.quantity).per_visit.is_some());
+        let more = known.map(|id| {
             let of = |class: &Class| class.weight(Key::Function(id), self.quantity);
             of(slow) - of(typical)
         });
-        let more: Vec<f64> = more.collect();
-        let is_known = self.quantity == Quantity::Time && !more.is_empty();
-        let unexplained = is_known.then(|| more.iter().sum());
+        let unexplained = slow.oncpu_ns - typical.oncpu_ns - more.sum::<f64>();
+        let is_known = self.quantity == Quantity::Time && unexplained.is_finite();
+        let unexplained = Some(unexplained).filter(|_| is_known);
         let mut rows = self.rows(classes, |key| {
             let whole = slow.whole(key, self.quantity) - typical.whole(key, self.quantity);
             (
