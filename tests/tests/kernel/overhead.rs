@@ -285,7 +285,7 @@ fn clocks_of_threads_that_sleep() {
     let (recording, truth) = Recorder::new(&workload.spec(super::ID))
         .own_pace()
         .args(&["--event", "cpu-clock"])
-        .workload(&workload, &["30000", "2000"]);
+        .workload(&workload, &["30000", "4000"]);
     let trace = recording.trace();
     let changes = trace.json["clock_changes"].as_array().expect("changes");
     let of: Vec<_> = changes.iter().map(|it| it["of"].as_str()).collect();
