@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 
@@ -12,7 +12,7 @@ mod source;
 #[cfg(test)]
 mod tests;
 
-use source::Import;
+use source::{Import, Tree};
 
 /// A module whose children look down only, each with the siblings that it may import, all of which stand above it.
 ///
@@ -21,17 +21,101 @@ struct Room {
     /// Path of the module; empty: the crate's root.
     parent: &'static str,
     directions: &'static str,
-    /// Siblings that may import each other, each with the reason; none that could be cut.
-    rings: &'static [Ring],
 }
 
+/// Siblings that may import each other, as long as they do.
 struct Ring {
+    /// As in [`Room`].
+    parent: &'static str,
     modules: &'static [&'static str],
     reason: &'static str,
 }
 
+/// Rings at any depth of pebs-user that can't be cut, or only for a higher price than theirs.
+const RINGS: [Ring; 12] = [
+    Ring {
+        parent: "cmd::doctor",
+        modules: &["check", "files", "kernel", "limits", "sampling"],
+        reason: "checks return the `Line` of `check`, which runs them",
+    },
+    Ring {
+        parent: "collect",
+        modules: &["bulk", "counters", "drain", "jitter", "session"],
+        reason: "the rings of a session are drained by what it opens",
+    },
+    Ring {
+        parent: "correlate",
+        modules: &["counts", "marks", "own", "thread", "turns", "visit"],
+        reason: "a thread has visits, which keep what the thread had at their begin",
+    },
+    Ring {
+        parent: "out::html",
+        modules: &["data", "flame"],
+        reason: "the page has a drawing, made from its columns",
+    },
+    Ring {
+        parent: "pipeline",
+        modules: &["counts", "rows"],
+        reason: "rows of counts are written by what counts them",
+    },
+    Ring {
+        parent: "pmu",
+        modules: &[
+            "attr", "auto", "bulk", "host", "open", "reset", "sysfs", "table",
+        ],
+        reason: "an event is resolved by what the host opens",
+    },
+    Ring {
+        parent: "store",
+        modules: &[
+            "columns",
+            "compacted",
+            "declare",
+            "descriptions",
+            "estimates",
+            "net",
+            "read_error",
+            "reader",
+            "run",
+            "samples",
+            "scan",
+            "schema",
+            "segment",
+            "tables",
+            "view",
+            "visit_block",
+        ],
+        reason: "a table declares its reader",
+    },
+    Ring {
+        parent: "store",
+        modules: &["compactor", "output", "writer"],
+        reason: "the writer's output starts the compactor",
+    },
+    Ring {
+        parent: "store::pages",
+        modules: &["block", "delta32"],
+        reason: "an encoding of blocks is a block's",
+    },
+    Ring {
+        parent: "stream",
+        modules: &["decode", "samples"],
+        reason: "what is decoded becomes a row of the columns that decoding fills",
+    },
+    Ring {
+        parent: "symbolize",
+        modules: &["jit_dump", "jitted", "perf_map"],
+        reason: "a table of functions is read from either file",
+    },
+    Ring {
+        parent: "validate",
+        modules: &["compare", "text"],
+        reason: "a comparison is text, too",
+    },
+];
+
 /// Modules of pebs-user, from the root inwards.
-const ROOMS: [Room; 5] = [
+const ROOMS: [Room; 7] = [
     Room {
         parent: "",
         directions: "
@@ -68,7 +152,6 @@ const ROOMS: [Room; 5] = [
         cli: failure terminal selftest cmd
         main: terminal cmd cli
         ",
-        rings: &[],
     },
     Room {
         parent: "compare",
@@ -104,7 +187,6 @@ const ROOMS: [Room; 5] = [
         report: arguments batches counts interrupts_and_faults lengths losses names pool condensed event remarks classes counted rows paths slots stages waits stats explain
         wait_reason: names waits
         ",
-        rings: &[],
     },
     Room {
         parent: "compare::explain",
@@ -130,7 +212,6 @@ const ROOMS: [Room; 5] = [
         item: request model item_model items groups timing sums contrast blocked kept paths
         variance: keys model sums contrast
         ",
-        rings: &[],
     },
     Room {
         parent: "compare::report",
@@ -149,7 +230,28 @@ const ROOMS: [Room; 5] = [
         rank: model section detail
         paths: model request section passes rank
         ",
-        rings: &[],
+    },
+    Room {
+        parent: "record",
+        directions: "
+        event:
+        recording:
+        replaced:
+        items: recording
+        preset: recording
+        targets: recording
+        transport: recording
+        plan: event recording replaced transport
+        budget: recording plan
+        placement: plan
+        cost: plan budget
+        resolve: event recording replaced items preset targets transport plan budget placement
+        governor: event budget cost
+        pace: event plan budget cost
+        finish: plan cost governor
+        remote: event finish
+        run: event plan budget placement cost governor pace finish remote
+        ",
     },
     // No renderer imports another.
     Room {
@@ -164,7 +266,34 @@ const ROOMS: [Room; 5] = [
         report:
         view:
         ",
-        rings: &[],
+    },
+    Room {
+        parent: "cmd",
+        directions: "
+        ending:
+        events:
+        progress:
+        result_file:
+        status:
+        values:
+        explain: progress
+        recover: progress
+        report: progress
+        view: progress
+        export: progress result_file
+        html: progress result_file
+        calibrate: values
+        probes: values
+        selftest: ending status values
+        diff: progress explain
+        info: explain
+        mine: result_file explain
+        import: progress values report
+        record: ending status values report
+        plan: ending status values calibrate
+        validate: result_file selftest
+        doctor: values calibrate validate
+        ",
     },
 ];
 
@@ -187,7 +316,7 @@ pub struct Args {
 
 /// Shows modules and imports.
 pub fn main(args: &Args) -> Result<()> {
-    let modules = Modules::read(&root(), &args.parent)?;
+    let modules = Modules::new(&Tree::read(&root())?, &args.parent);
     if args.dot {
         print!("{}", modules.dot());
     } else if args.mermaid {
@@ -204,16 +333,66 @@ pub fn main(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Fails if an import is not in a table, or a table is not true: a step of `cargo xtask ci`.
+/// Fails if an import is not in a table, a ring not in [`RINGS`], or either not true: a step of `cargo xtask ci`.
 pub fn check() -> Result<()> {
-    let mut faults = Vec::new();
-    for room in &ROOMS {
-        faults.extend(Modules::read(&root(), room.parent)?.faults(room));
-    }
+    let faults = faults(&Tree::read(&root())?, &ROOMS, &RINGS);
     if !faults.is_empty() {
         bail!("stages only look down\n{}", faults.join("\n"));
     }
     Ok(())
+}
+
+/// Faults of all tables, and of all modules that have modules in them.
+fn faults(tree: &Tree, rooms: &[Room], rings: &[Ring]) -> Vec<String> {
+    let rooms = rooms.iter().flat_map(|room| {
+        let rings: Vec<_> = rings.iter().filter(|it| it.parent == room.parent).collect();
+        Modules::new(tree, room.parent).faults(room, &rings)
+    });
+    rooms.chain(ring_faults(tree, rings)).collect()
+}
+
+/// One line for each ring that is not listed, and each that is listed and is none.
+fn ring_faults(tree: &Tree, rings: &[Ring]) -> Vec<String> {
+    let parents = tree.parents();
+    let found: BTreeSet<(&str, Vec<String>)> = parents
+        .iter()
+        .flat_map(|parent| {
+            let knots = Modules::new(tree, parent).knots();
+            knots.into_iter().map(|knot| (&**parent, knot))
+        })
+        .collect();
+    let listed: BTreeSet<_> = rings.iter().map(|it| (it.parent, it.sorted())).collect();
+    let mut faults = Vec::new();
+    for (parent, ring) in found.difference(&listed) {
+        let ring = ring.join(", ");
+        faults.push(format!(
+            "{} has a ring of {ring}, which RINGS in xtask/src/modules.rs does not list",
+            shown(parent)
+        ));
+    }
+    for ring in rings
+        .iter()
+        .filter(|it| !found.contains(&(it.parent, it.sorted())))
+    {
+        let Ring {
+            parent,
+            modules,
+            reason,
+        } = ring;
+        faults.push(format!(
+            "RINGS in xtask/src/modules.rs lists {} in {} ({reason}), which is no ring",
+            modules.join(", "),
+            shown(parent)
+        ));
+    }
+    faults
+}
+
+fn shown(parent: &str) -> &str {
+    match parent {
+        "" => "the root",
+        parent => parent,
+    }
 }
 
 fn root() -> PathBuf {
@@ -227,15 +406,9 @@ struct Modules {
 }
 
 impl Modules {
-    /// Reads the crate whose `lib.rs` is in `root`, and its binary if `main.rs` is there as well.
-    fn read(root: &Path, parent: &str) -> Result<Self> {
-        let mut reader = source::Reader::new(root, parent);
-        reader.root_file("lib.rs", None)?;
-        if root.join("main.rs").is_file() {
-            reader.root_file("main.rs", Some("main"))?;
-        }
-        let (names, imports) = reader.finish();
-        Ok(Self { names, imports })
+    fn new(tree: &Tree, parent: &str) -> Self {
+        let (names, imports) = tree.children(parent);
+        Self { names, imports }
     }
 
     /// Number of imports of one module by another.
@@ -248,7 +421,7 @@ impl Modules {
     }
 
     /// Modules that import each other, directly or through others.
-    fn knots(&self) -> Vec<Vec<&str>> {
+    fn knots(&self) -> Vec<Vec<String>> {
         let mut reached: BTreeSet<_> = self.edges().into_keys().collect();
         for via in &self.names {
             let from: Vec<_> = reached
@@ -267,13 +440,12 @@ impl Modules {
             );
         }
         let knots = self.names.iter().map(|name| {
-            let is_tied = |other: &&str| {
-                reached.contains(&(name, *other)) && reached.contains(&(*other, name))
-            };
+            let is_tied =
+                |other: &str| reached.contains(&(name, other)) && reached.contains(&(other, name));
             self.names
                 .iter()
-                .map(|other| &**other)
-                .filter(is_tied)
+                .filter(|other| is_tied(other))
+                .cloned()
                 .collect::<Vec<_>>()
         });
         let knots: BTreeSet<_> = knots.filter(|knot| !knot.is_empty()).collect();
@@ -319,8 +491,8 @@ impl Modules {
         text
     }
 
-    /// One line for each import, module, ring and row of the table that violates the table or is superfluous.
-    fn faults(&self, room: &Room) -> Vec<String> {
+    /// One line for each import, module and row of the table that violates the table or is superfluous.
+    fn faults(&self, room: &Room, rings: &[&Ring]) -> Vec<String> {
         let table = room.table();
         let mut faults = Vec::new();
         let directions: Vec<_> = room
@@ -356,7 +528,8 @@ impl Modules {
             }
             for to in imports.split_whitespace() {
                 let is_above = directions[..at].iter().any(|(above, _)| *above == to);
-                if !is_above && !room.is_in_ring(from, to) {
+                let is_in_ring = rings.iter().any(|it| it.has(from) && it.has(to));
+                if !is_above && !is_in_ring {
                     faults.push(format!(
                         "{table} lets {from} import {to}, which does not stand above it"
                     ));
@@ -367,15 +540,6 @@ impl Modules {
                 }
             }
         }
-        let knots = self.knots();
-        let rings = room.rings.iter();
-        faults.extend(rings.filter(|it| !knots.contains(&it.sorted())).map(|it| {
-            let ring = it.modules.join(", ");
-            format!(
-                "{table} has a ring of {ring} ({}), which is none",
-                it.reason
-            )
-        }));
         faults
     }
 }
@@ -388,16 +552,15 @@ impl Room {
             parent => format!("ROOMS in xtask/src/modules.rs for {parent}"),
         }
     }
-
-    fn is_in_ring(&self, from: &str, to: &str) -> bool {
-        let mut rings = self.rings.iter();
-        rings.any(|it| [from, to].iter().all(|name| it.modules.contains(name)))
-    }
 }
 
 impl Ring {
-    fn sorted(&self) -> Vec<&str> {
-        let mut modules = self.modules.to_vec();
+    fn has(&self, name: &str) -> bool {
+        self.modules.contains(&name)
+    }
+
+    fn sorted(&self) -> Vec<String> {
+        let mut modules: Vec<_> = self.modules.iter().map(|it| (*it).to_owned()).collect();
         modules.sort_unstable();
         modules
     }

@@ -39,13 +39,19 @@ impl fmt::Display for Import {
     }
 }
 
-/// Reads files, from the crate's root down.
-pub struct Reader {
+/// All modules of a crate, and the paths named in them, read from its root down.
+pub struct Tree {
     root: PathBuf,
-    /// The module whose children are distinguished; empty: the crate's root.
-    parent: Vec<String>,
-    modules: BTreeSet<String>,
-    imports: Vec<Import>,
+    modules: BTreeSet<Vec<String>>,
+    named: Vec<Named>,
+}
+
+/// A path that code names, as seen from the crate's root.
+struct Named {
+    module: Vec<String>,
+    path: Vec<String>,
+    file: PathBuf,
+    line: usize,
 }
 
 type Tokens = Peekable<IntoIter>;
@@ -68,37 +74,62 @@ impl Place {
     }
 }
 
-impl Reader {
-    /// An empty reader; `root` has the crate's `lib.rs`, `parent` is a module's path.
-    pub fn new(root: &Path, parent: &str) -> Self {
-        Self {
+impl Tree {
+    /// Reads the crate whose `lib.rs` is in `root`, and its binary if `main.rs` is there as well.
+    pub fn read(root: &Path) -> Result<Self> {
+        let mut tree = Self {
             root: root.to_owned(),
-            parent: parent
-                .split("::")
-                .filter(|name| !name.is_empty())
-                .map(str::to_owned)
-                .collect(),
             modules: BTreeSet::new(),
-            imports: Vec::new(),
+            named: Vec::new(),
+        };
+        tree.root_file("lib.rs", None)?;
+        if root.join("main.rs").is_file() {
+            tree.root_file("main.rs", Some("main"))?;
         }
+        Ok(tree)
     }
 
-    /// The modules, and the imports between them.
-    pub fn finish(mut self) -> (BTreeSet<String>, Vec<Import>) {
-        self.imports
-            .retain(|import| self.modules.contains(&import.to));
-        (self.modules, self.imports)
+    /// Paths of the modules that have modules in them; empty: the crate's root.
+    pub fn parents(&self) -> BTreeSet<String> {
+        let parents = self.modules.iter().map(|module| module.split_last());
+        parents
+            .filter_map(|split| Some(split?.1.join("::")))
+            .collect()
+    }
+
+    /// The modules in a module, and the imports of one by another.
+    pub fn children(&self, parent: &str) -> (BTreeSet<String>, Vec<Import>) {
+        let parent: Vec<_> = parent.split("::").filter(|name| !name.is_empty()).collect();
+        let child = |path: &[String]| {
+            let is_below =
+                path.len() > parent.len() && path.iter().zip(&parent).all(|(a, b)| a == b);
+            is_below.then(|| path[parent.len()].clone())
+        };
+        let names: BTreeSet<_> = self.modules.iter().filter_map(|it| child(it)).collect();
+        let imports = self.named.iter().filter_map(|named| {
+            let (from, to) = (child(&named.module)?, child(&named.path)?);
+            (from != to && names.contains(&to)).then(|| Import {
+                from,
+                to,
+                file: named.file.clone(),
+                line: named.line,
+                path: named.path.join("::"),
+            })
+        });
+        let imports = imports.collect();
+        (names, imports)
     }
 
     /// Reads the file of a crate's root, and those of its modules; `module`: the module that its own paths count for.
-    pub fn root_file(&mut self, name: &str, module: Option<&str>) -> Result<()> {
-        if self.parent.is_empty() {
-            self.modules.extend(module.map(str::to_owned));
+    fn root_file(&mut self, name: &str, module: Option<&str>) -> Result<()> {
+        let module: Vec<_> = module.map(str::to_owned).into_iter().collect();
+        if !module.is_empty() {
+            self.modules.insert(module.clone());
         }
         self.file(&Place {
             file: name.into(),
             folder: PathBuf::new(),
-            module: module.map(str::to_owned).into_iter().collect(),
+            module,
         })
     }
 
@@ -136,7 +167,7 @@ impl Reader {
             return Ok(());
         };
         let mut child = place.child(&name.to_string());
-        self.modules.extend(self.child_of_parent(&child.module));
+        self.modules.insert(child.module.clone());
         if let Some(TokenTree::Group(group)) = tokens.peek() {
             let body = group.stream();
             tokens.next();
@@ -184,10 +215,10 @@ impl Reader {
                 _ => break,
             }
         }
-        self.import(&path, line, place)
+        self.name(&path, line, place)
     }
 
-    fn import(&mut self, path: &[String], line: usize, place: &Place) -> Result<()> {
+    fn name(&mut self, path: &[String], line: usize, place: &Place) -> Result<()> {
         let mut module = place.module.clone();
         let mut names = path.iter().peekable();
         while let Some(name) = names.next_if(|name| begins_path(name) || *name == "self") {
@@ -200,21 +231,12 @@ impl Reader {
             }
         }
         module.extend(names.cloned());
-        let (from, to) = (
-            self.child_of_parent(&place.module),
-            self.child_of_parent(&module),
-        );
-        if let (Some(from), Some(to)) = (from, to)
-            && from != to
-        {
-            self.imports.push(Import {
-                from,
-                to,
-                file: self.shown(place),
-                line,
-                path: module.join("::"),
-            });
-        }
+        self.named.push(Named {
+            module: place.module.clone(),
+            path: module,
+            file: self.shown(place),
+            line,
+        });
         Ok(())
     }
 
@@ -223,10 +245,6 @@ impl Reader {
         path.strip_prefix(shell::workspace())
             .unwrap_or(&path)
             .to_owned()
-    }
-
-    fn child_of_parent(&self, module: &[String]) -> Option<String> {
-        module.strip_prefix(&self.parent[..])?.first().cloned()
     }
 }
 
