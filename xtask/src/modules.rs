@@ -32,7 +32,7 @@ struct Ring {
 }
 
 /// Rings at any depth of pebs-user that can't be cut, or only for a higher price than theirs.
-const RINGS: [Ring; 12] = [
+const RINGS: [Ring; 11] = [
     Ring {
         parent: "cmd::doctor",
         modules: &["check", "files", "kernel", "limits", "sampling"],
@@ -52,11 +52,6 @@ const RINGS: [Ring; 12] = [
         parent: "out::html",
         modules: &["data", "flame"],
         reason: "the page has a drawing, made from its columns",
-    },
-    Ring {
-        parent: "pipeline",
-        modules: &["counts", "rows"],
-        reason: "rows of counts are written by what counts them",
     },
     Ring {
         parent: "pmu",

@@ -1,28 +1,9 @@
 //! Writes the counts of visits and intervals: rows of `counts` and `interval_counts`, one per event.
 
-use super::rows::Rows;
+use super::rows::{CountedFrom, Rows};
 use crate::correlate::{ClosedVisit, Count, IntervalCounts};
 use crate::store::schema::{CountRow, IntervalCountRow, count_state, visit_flag};
 use crate::units::EventId;
-
-/// Source of an event's counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CountedFrom {
-    /// A counter, read at marks and switches. Counters are in the order of these events.
-    Counter,
-    /// Number of switch records.
-    Switches,
-    /// Time on the CPU.
-    Times,
-}
-
-impl CountedFrom {
-    /// Number of events with a counter.
-    #[must_use]
-    pub fn counters(all: &[Self]) -> usize {
-        all.iter().filter(|it| **it == Self::Counter).count()
-    }
-}
 
 impl Rows {
     /// Writes the counts of a visit.

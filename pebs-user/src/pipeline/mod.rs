@@ -64,10 +64,10 @@ use crate::units::{Cpu, EventId, KtimeNs, Pid, ProbeId, TraceNs};
 use account::Accounts;
 use bulk::Bulk;
 pub use bulk::BulkOptions;
-pub use counts::CountedFrom;
 pub use imported::{ImportedRound, ReportedLoss};
 pub use keep::Keep;
 pub use net::OwnCosts;
+pub use rows::CountedFrom;
 use rows::Rows;
 
 /// Settings of a [`Pipeline`].

@@ -7,7 +7,6 @@ use std::time::Duration;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::PipelineOptions;
-use super::counts::CountedFrom;
 use super::estimates::estimate;
 use super::keep::Keeper;
 use super::memory::Accesses;
@@ -45,6 +44,25 @@ pub(super) enum Used {
     NotKept(Cpu, u64),
     /// A lost record of a CPU.
     Lost(Cpu, Lost, Reason),
+}
+
+/// Source of an event's counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CountedFrom {
+    /// A counter, read at marks and switches. Counters are in the order of these events.
+    Counter,
+    /// Number of switch records.
+    Switches,
+    /// Time on the CPU.
+    Times,
+}
+
+impl CountedFrom {
+    /// Number of events with a counter.
+    #[must_use]
+    pub fn counters(all: &[Self]) -> usize {
+        all.iter().filter(|it| **it == Self::Counter).count()
+    }
 }
 
 /// Makes rows and writes them.
