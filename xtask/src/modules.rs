@@ -32,7 +32,7 @@ struct Ring {
 }
 
 /// Rings at any depth of pebs-user that can't be cut, or only for a higher price than theirs.
-const RINGS: [Ring; 11] = [
+const RINGS: [Ring; 10] = [
     Ring {
         parent: "cmd::doctor",
         modules: &["check", "files", "kernel", "limits", "sampling"],
@@ -101,11 +101,6 @@ const RINGS: [Ring; 11] = [
         parent: "symbolize",
         modules: &["jit_dump", "jitted", "perf_map"],
         reason: "a table of functions is read from either file",
-    },
-    Ring {
-        parent: "validate",
-        modules: &["compare", "text"],
-        reason: "a comparison is text, too",
     },
 ];
 

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::report::{Basis, Experiment, Figure, Name, Report, Row, Spread};
-use super::text::value;
+use super::report::{Basis, Experiment, Figure, Name, Report, Row, Spread, value};
 
 /// Aspects of the comparison, as in the paper's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]

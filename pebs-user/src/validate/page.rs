@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use askama::Template;
 
 use super::compare::{Comparison, MachineEntry};
-use super::report::{Report, Row, Verdict};
-use super::text::{LEGEND, heading, judgement, value};
+use super::report::{Report, Row, Verdict, value};
+use super::text::{LEGEND, heading, judgement};
 
 /// The page of a report.
 #[derive(Template)]

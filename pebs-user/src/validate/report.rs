@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::statistics::Summary;
 use crate::failure::Hint;
 use crate::pmu::host::Host;
+use crate::present::human::{count, time};
 use crate::terminal::shown;
 
 /// Type of the file.
@@ -516,6 +517,47 @@ fn safe(value: Value) -> Value {
     }
 }
 
+/// A figure's value, with its unit and how exact it is.
+pub(crate) fn value(figure: &Figure) -> String {
+    let unit = figure.unit.as_str();
+    if unit == "ns" && figure.spread.is_none() {
+        return time(figure.value);
+    }
+    let plain = |value: f64| number(value, unit);
+    let shown = match unit {
+        // The name implies the unit.
+        "" | "samples" | "events" | "items" => String::new(),
+        unit => format!(" {unit}"),
+    };
+    match figure.spread {
+        None => format!("{}{shown}", plain(figure.value)),
+        Some(Spread::Deviation(deviation)) => {
+            format!("{} ± {}{shown}", plain(figure.value), plain(deviation))
+        }
+        Some(Spread::Interval(low, high)) => {
+            format!(
+                "{} ({} .. {}){shown}",
+                plain(figure.value),
+                plain(low),
+                plain(high)
+            )
+        }
+    }
+}
+
+fn number(value: f64, unit: &str) -> String {
+    let is_whole = value == value.round() && value.abs() < 1e15;
+    match value {
+        v if is_whole && v >= 1_000.0 => count(v as u64),
+        v if is_whole => format!("{v:.0}"),
+        v if unit == "%" && v.abs() < 0.01 => format!("{v:.4}"),
+        v if v.abs() < 1e-4 => format!("{v:.1e}"),
+        v if unit.is_empty() => format!("{v:.4}"),
+        v if v.abs() < 10.0 => format!("{v:.2}"),
+        v => format!("{v:.1}"),
+    }
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
@@ -621,5 +663,25 @@ pub(crate) mod tests {
                 "{other}: {error}"
             );
         }
+    }
+
+    /// Numbers as short as they can be read.
+    #[test]
+    fn values() {
+        let figure = |value, unit| Figure::new("x", value, unit, 3);
+        assert_eq!(value(&figure(1_234.0, "samples")), "1,234");
+        assert_eq!(value(&figure(0.998_76, "")), "0.9988");
+        assert_eq!(value(&figure(1_500.0, "ns")), "1.50 us");
+        assert_eq!(value(&figure(12.345, "%")), "12.3 %");
+        let interval = Figure::share("x", 30, 100).unwrap();
+        assert_eq!(value(&interval), "30 (21.9 .. 39.6) %");
+        let spread = Some(Spread::Deviation(0.001));
+        assert_eq!(
+            value(&Figure {
+                spread,
+                ..figure(1.0, "")
+            }),
+            "1 ± 0.0010"
+        );
     }
 }

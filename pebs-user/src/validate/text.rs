@@ -1,9 +1,9 @@
 //! A report, or two side by side, as text for people.
 
 use super::compare::{Comparison, MachineEntry};
-use super::report::{Basis, Experiment, Figure, Report, Row, Spread, Verdict};
+use super::report::{Basis, Experiment, Report, Row, Verdict, value};
 use crate::present::Page;
-use crate::present::human::{columns, count, time};
+use crate::present::human::columns;
 use crate::present::table::{Cell, Column, Table};
 
 /// Figures of a row that are shown; JSON and the page have all.
@@ -153,47 +153,6 @@ fn figures(row: &Row) -> Cell {
     }
 }
 
-/// A figure's value, with its unit and how exact it is.
-pub(crate) fn value(figure: &Figure) -> String {
-    let unit = figure.unit.as_str();
-    if unit == "ns" && figure.spread.is_none() {
-        return time(figure.value);
-    }
-    let plain = |value: f64| number(value, unit);
-    let shown = match unit {
-        // The name implies the unit.
-        "" | "samples" | "events" | "items" => String::new(),
-        unit => format!(" {unit}"),
-    };
-    match figure.spread {
-        None => format!("{}{shown}", plain(figure.value)),
-        Some(Spread::Deviation(deviation)) => {
-            format!("{} ± {}{shown}", plain(figure.value), plain(deviation))
-        }
-        Some(Spread::Interval(low, high)) => {
-            format!(
-                "{} ({} .. {}){shown}",
-                plain(figure.value),
-                plain(low),
-                plain(high)
-            )
-        }
-    }
-}
-
-fn number(value: f64, unit: &str) -> String {
-    let is_whole = value == value.round() && value.abs() < 1e15;
-    match value {
-        v if is_whole && v >= 1_000.0 => count(v as u64),
-        v if is_whole => format!("{v:.0}"),
-        v if unit == "%" && v.abs() < 0.01 => format!("{v:.4}"),
-        v if v.abs() < 1e-4 => format!("{v:.1e}"),
-        v if unit.is_empty() => format!("{v:.4}"),
-        v if v.abs() < 10.0 => format!("{v:.2}"),
-        v => format!("{v:.1}"),
-    }
-}
-
 /// Two machines side by side.
 pub(crate) fn comparison(compared: &Comparison, width: usize) -> Page {
     let mut page = Page::new(width);
@@ -281,26 +240,6 @@ mod tests {
         assert!(
             text.lines().all(|line| line.chars().count() <= 100),
             "{text}"
-        );
-    }
-
-    /// Numbers as short as they can be read.
-    #[test]
-    fn values() {
-        let figure = |value, unit| Figure::new("x", value, unit, 3);
-        assert_eq!(value(&figure(1_234.0, "samples")), "1,234");
-        assert_eq!(value(&figure(0.998_76, "")), "0.9988");
-        assert_eq!(value(&figure(1_500.0, "ns")), "1.50 us");
-        assert_eq!(value(&figure(12.345, "%")), "12.3 %");
-        let interval = Figure::share("x", 30, 100).unwrap();
-        assert_eq!(value(&interval), "30 (21.9 .. 39.6) %");
-        let spread = Some(Spread::Deviation(0.001));
-        assert_eq!(
-            value(&Figure {
-                spread,
-                ..figure(1.0, "")
-            }),
-            "1 ± 0.0010"
         );
     }
 
