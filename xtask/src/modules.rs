@@ -32,7 +32,7 @@ struct Ring {
 }
 
 /// Rings at any depth of pebs-user that can't be cut, or only for a higher price than theirs.
-const RINGS: [Ring; 10] = [
+const RINGS: [Ring; 9] = [
     Ring {
         parent: "cmd::doctor",
         modules: &["check", "files", "kernel", "limits", "sampling"],
@@ -91,11 +91,6 @@ const RINGS: [Ring; 10] = [
         parent: "store::pages",
         modules: &["block", "delta32"],
         reason: "an encoding of blocks is a block's",
-    },
-    Ring {
-        parent: "stream",
-        modules: &["decode", "samples"],
-        reason: "what is decoded becomes a row of the columns that decoding fills",
     },
     Ring {
         parent: "symbolize",

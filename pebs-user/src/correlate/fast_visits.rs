@@ -14,8 +14,9 @@ use super::thread::{Thread, inside_frame};
 use super::{Batch, ClosedVisit, Correlator, Counts, EventCounts, OwnWork, Sink};
 use crate::store::run::VisitRule;
 use crate::store::schema::ArgValue;
-use crate::stream::decode::{Body, Payloads, SampleKind};
+use crate::stream::decode::{Body, Payloads};
 use crate::stream::order::{Lane, Two};
+use crate::stream::sample::SampleKind;
 use crate::units::{Cpu, TraceNs};
 
 /// Buffers of a visit, kept for reuse.

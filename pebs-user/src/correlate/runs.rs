@@ -14,7 +14,8 @@ use rustc_hash::FxHashMap;
 use super::{Correlator, Sink, thread};
 use crate::store::schema::visit_flag;
 use crate::stream::decode::{Body, Payloads, Record};
-use crate::stream::samples::{BareSample, RawSamples};
+use crate::stream::sample::BareSample;
+use crate::stream::samples::RawSamples;
 use crate::units::{Cpu, Pid, ProbeId, Tid, TraceNs};
 
 /// Most records of a thread that wait for its next sample. Beyond that, the run ends where the thread

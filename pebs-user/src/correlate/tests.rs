@@ -11,7 +11,8 @@ use std::fmt::Write;
 
 use super::marks::MAX_OPEN;
 use super::*;
-use crate::stream::decode::{ArgBytes, STATE_IN_MARK, SampleKind};
+use crate::stream::decode::{ArgBytes, STATE_IN_MARK};
+use crate::stream::sample::SampleKind;
 use crate::stream::stacks::StackKey;
 use crate::units::{EventId, Ip};
 use pebs_common::record::{Interference, Role, go_frame};

@@ -24,9 +24,9 @@ use pebs_common::record::Role;
 use serde::{Deserialize, Serialize};
 
 use super::pause;
+use crate::collect::session::SessionError;
 use crate::collect::kernel_map;
 use crate::collect::programs::{Programs, Settings};
-use crate::collect::session::SessionError;
 use crate::estimate::Pause;
 use crate::failure::Failure;
 use crate::pmu::attr::{EventClass, ResolvedEvent};
@@ -38,7 +38,8 @@ use crate::pmu::open::{
 };
 use crate::store::run::EntryClass;
 use crate::stream::clock::Clock;
-use crate::stream::decode::{RawSample, RecordKinds, Unordered, decode};
+use crate::stream::decode::{RecordKinds, Unordered, decode};
+use crate::stream::sample::RawSample;
 use crate::units::{Cpu, EventId, KtimeNs, Pid, Tid};
 
 pub(crate) mod counts;

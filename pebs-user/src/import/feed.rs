@@ -14,10 +14,9 @@ use crate::perf::record::{Mode, RawRecord, Record as PerfRecord, RecordKind};
 use crate::perf::sample::{Malformed, Sample, Words};
 use crate::pipeline::{ImportedRound, Pipeline, ReportedLoss};
 use crate::stream::access::{self, Access};
-use crate::stream::decode::{
-    ArgBytes, Body, Inbox as _, RawSample, Record, STATE_UNKNOWN, SampleKind,
-};
+use crate::stream::decode::{ArgBytes, Body, Inbox as _, Record, STATE_UNKNOWN};
 use crate::stream::fast_samples::{Alike, Run};
+use crate::stream::sample::{RawSample, SampleKind};
 use crate::stream::sideband::{SidebandEvent, SidebandKind};
 use crate::stream::stacks::StackKey;
 use crate::units::{Cpu, Ip, KtimeNs, Pid, ProbeId, Tid, TraceNs};

@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 use crate::pmu::memory::{Blocked, Place, Snoop, Tlb};
 use crate::store::schema::MemoryRow;
 use crate::stream::access::Access;
-use crate::stream::samples::BareSample;
+use crate::stream::sample::BareSample;
 use crate::units::{EventId, FunctionId, Ip, Tid, TraceNs};
 
 type Key = (Tid, TraceNs, EventId, Ip);
@@ -132,7 +132,7 @@ fn name<T: Eq + Hash + Copy + Display>(known: &mut FxHashMap<T, String>, value: 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stream::decode::SampleKind;
+    use crate::stream::sample::SampleKind;
     use crate::units::Cpu;
 
     fn sample(time: i64) -> BareSample {

@@ -26,7 +26,8 @@ use crate::store::schema::{
 };
 use crate::store::visit_block::{VisitBlock, VisitKey};
 use crate::store::writer::{TraceWriter, WriteError};
-use crate::stream::decode::{Actor, KernelEntry, SampleKind};
+use crate::stream::decode::Actor;
+use crate::stream::sample::{KernelEntry, SampleKind};
 use crate::stream::samples::Samples;
 use crate::stream::sideband::{SidebandEvent, SidebandKind};
 use crate::stream::stacks::{Chains, StackKey};

@@ -4,8 +4,8 @@ use std::ops::{Range, RangeInclusive};
 
 use super::schema::{SampleRow, sample_flag};
 use crate::arch::will_write;
-use crate::stream::decode::SampleKind;
-use crate::stream::samples::{BareSample, Samples};
+use crate::stream::sample::{BareSample, SampleKind};
+use crate::stream::samples::Samples;
 use crate::units::Slot;
 use crate::units::{Cpu, EventId, FunctionId, Ip, StackId, Tid, TraceNs};
 

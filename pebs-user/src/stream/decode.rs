@@ -4,7 +4,6 @@
 //! format; knows nothing about items, files or the kernel.
 
 mod fast_samples;
-mod sample;
 mod wire;
 
 use std::borrow::Cow;
@@ -17,12 +16,12 @@ use pebs_common::record::{
 
 use crate::stream::access::Access;
 use crate::stream::clock::Clock;
+use crate::stream::sample::RawSample;
 use crate::stream::samples::SampleSource;
 use crate::stream::stacks::StackKey;
 use crate::stream::text::escape;
 use crate::units::{Cpu, EventId, Ip, KtimeNs, PerfNs, Pid, ProbeId, Tid, TraceNs};
 use fast_samples::{Alike, Source};
-pub use sample::{KernelEntry, RawSample, SampleKind};
 use wire::{Frames, SampleFrame, read};
 
 /// Position of a mark's named arguments in the [`Payloads`] of the batch.

@@ -10,7 +10,7 @@ use perf_event_open_sys::bindings as sys;
 
 use crate::perf::layout::Layout;
 use crate::perf::record::RawRecord;
-use crate::stream::decode::SampleKind;
+use crate::stream::sample::SampleKind;
 use crate::stream::samples::{Rising, SampleSource, fill};
 use crate::units::{Cpu, EventId, Ip, TraceNs};
 

@@ -7,6 +7,7 @@ pub mod cycle;
 pub mod decode;
 pub(crate) mod fast_samples;
 pub mod order;
+pub mod sample;
 pub mod samples;
 pub mod sideband;
 pub(crate) mod stacks;

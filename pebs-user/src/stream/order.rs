@@ -23,7 +23,8 @@ mod queue;
 
 use rustc_hash::FxHashMap;
 
-use crate::stream::decode::{Body, Inbox, Payloads, RawSample, Record};
+use crate::stream::decode::{Body, Inbox, Payloads, Record};
+use crate::stream::sample::RawSample;
 use crate::stream::samples::{RawSampleBuf, RawSamples, SampleSource};
 use crate::units::{Pid, Tid, TraceNs};
 use queue::Queue;

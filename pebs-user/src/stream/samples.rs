@@ -1,16 +1,7 @@
 //! Samples of a thread, stored by column: most work is done a column at a time.
 
-use crate::stream::decode::{RawSample, SampleKind};
+use crate::stream::sample::{BareSample, RawSample, SampleKind};
 use crate::units::{Ip, TraceNs};
-
-/// A sample without its thread and stack pointer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BareSample {
-    pub time: TraceNs,
-    pub ip: Ip,
-    /// Fields that mostly equal those of neighbouring samples.
-    pub kind: SampleKind,
-}
 
 /// Borrowed samples. The columns have the same length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -16,7 +16,7 @@ impl StackKey {
     /// The sample has no stack.
     pub const NONE: Self = Self(0);
 
-    /// Largest number: as many as fit in a [`SampleKind`](crate::stream::decode::SampleKind).
+    /// Largest number: as many as fit in a [`SampleKind`](crate::stream::sample::SampleKind).
     const COUNT: usize = (1 << 29) - 1;
 
     const fn new(index: u32) -> Self {

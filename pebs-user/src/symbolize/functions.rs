@@ -5,7 +5,7 @@ use syscalls::Sysno;
 
 use crate::binary::demangle::NAME_MAX;
 use crate::store::schema::{FunctionRow, OWN_MODULE, kernel_entry};
-use crate::stream::decode::KernelEntry;
+use crate::stream::sample::KernelEntry;
 use crate::units::FunctionId;
 
 /// A function without its number.

@@ -61,7 +61,7 @@ use crate::binary::frames::CallerRule;
 use crate::binary::mapping::{Backing, Mapping};
 use crate::binary::proc_maps::proc_maps;
 use crate::store::schema::FunctionRow;
-use crate::stream::decode::KernelEntry;
+use crate::stream::sample::KernelEntry;
 use crate::stream::sideband::SidebandKind;
 use crate::units::{FunctionId, Ip, Pid, Slot};
 

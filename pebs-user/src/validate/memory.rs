@@ -335,7 +335,7 @@ mod tests {
     use super::*;
     use crate::pmu::host::fixtures;
     use crate::stream::access::Access;
-    use crate::stream::decode::{RawSample, SampleKind};
+    use crate::stream::sample::{RawSample, SampleKind};
     use crate::units::{Cpu, EventId, Ip, TraceNs};
     use crate::validate::report::Verdict;
 

@@ -15,7 +15,8 @@ use crate::pmu::open::{
 use crate::stream::access::{Access, Registers};
 use crate::stream::bulk::{Reading, RingKind, RingReport, RingState};
 use crate::stream::clock::Clock;
-use crate::stream::decode::{Inbox, Payloads, RawSample, Record};
+use crate::stream::decode::{Inbox, Payloads, Record};
+use crate::stream::sample::RawSample;
 use crate::units::{Cpu, EventId, KtimeNs, Pid, Tid};
 
 /// Bytes of a perf ring: some 100,000 samples.

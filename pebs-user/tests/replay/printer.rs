@@ -8,7 +8,8 @@ use pebs_user::ledger::Reason;
 use pebs_user::store::schema::visit_flag;
 use pebs_user::stream::decode::{Body, Decoded};
 use pebs_user::stream::order::{Late, LateKind, Ready};
-use pebs_user::stream::samples::{BareSample, Samples};
+use pebs_user::stream::sample::BareSample;
+use pebs_user::stream::samples::Samples;
 use pebs_user::units::{Cpu, FunctionId, Ip, Pid, Tid};
 
 /// Counts of samples, marks and other records.

@@ -5,8 +5,9 @@ use std::iter;
 use proptest::prelude::*;
 
 use super::*;
-use crate::stream::decode::{Inbox as _, RawSample};
+use crate::stream::decode::Inbox as _;
 use crate::stream::order::Order;
+use crate::stream::sample::RawSample;
 
 /// Runs a thread's records through its lane, with a frontier every `step` records.
 fn run_through_lane(input: &str, step: usize) -> String {

@@ -16,8 +16,8 @@ use super::super::segment::open_path;
 use super::super::view::{Select as _, View as _, columns};
 use super::super::visit_block::VisitKey;
 use super::*;
-use crate::stream::decode::SampleKind;
-use crate::stream::samples::{BareSample, SampleBuf};
+use crate::stream::sample::{BareSample, SampleKind};
+use crate::stream::samples::SampleBuf;
 use crate::units::{Cpu, EventId, Ip, Tid, TraceNs};
 
 /// Segments are closed and rows flushed only by the tests' own ticks.

@@ -3,8 +3,8 @@
 use pebs_common::record::{Head, Sample, sample_flag};
 
 use super::wire::{SampleFrame, sample_words};
-use super::{RawSample, SampleKind};
 use crate::stream::clock::Clock;
+use crate::stream::sample::{RawSample, SampleKind};
 use crate::stream::samples::SampleSource;
 use crate::units::{Cpu, EventId, Ip, KtimeNs, PerfNs, TraceNs};
 

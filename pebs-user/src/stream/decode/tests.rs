@@ -2,6 +2,7 @@ use pebs_common::record::sample_flag;
 
 use super::wire::ACCESS;
 use super::*;
+use crate::stream::sample::SampleKind;
 
 /// Collects the stacks and gives them no number.
 #[derive(Default)]

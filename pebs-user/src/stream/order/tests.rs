@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use super::queue::{KEPT_ROOM, ROOMY};
 use super::*;
-use crate::stream::decode::SampleKind;
+use crate::stream::sample::SampleKind;
 use crate::units::{Cpu, EventId, Ip, ProbeId};
 use pebs_common::record::Role;
 use proptest::prelude::*;

@@ -4,7 +4,6 @@ use std::fmt;
 
 use pebs_common::record::{MAX_SYSTEM_CALLS, entry};
 
-use crate::stream::samples::BareSample;
 use crate::stream::stacks::StackKey;
 use crate::units::{Cpu, EventId, Ip, TraceNs};
 
@@ -16,6 +15,15 @@ pub struct RawSample {
     /// User stack pointer; 0 for a sample in kernel mode. Where item ids are sampled, the id of the thread's current
     /// item: there are no frames to match then.
     pub sp: u64,
+    /// Fields that mostly equal those of neighbouring samples.
+    pub kind: SampleKind,
+}
+
+/// A sample without its thread and stack pointer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BareSample {
+    pub time: TraceNs,
+    pub ip: Ip,
     /// Fields that mostly equal those of neighbouring samples.
     pub kind: SampleKind,
 }
