@@ -32,7 +32,7 @@ struct Ring {
 }
 
 /// Rings at any depth of pebs-user that can't be cut, or only for a higher price than theirs.
-const RINGS: [Ring; 9] = [
+const RINGS: [Ring; 8] = [
     Ring {
         parent: "cmd::doctor",
         modules: &["check", "files", "kernel", "limits", "sampling"],
@@ -91,11 +91,6 @@ const RINGS: [Ring; 9] = [
         parent: "store::pages",
         modules: &["block", "delta32"],
         reason: "an encoding of blocks is a block's",
-    },
-    Ring {
-        parent: "symbolize",
-        modules: &["jit_dump", "jitted", "perf_map"],
-        reason: "a table of functions is read from either file",
     },
 ];
 

@@ -5,11 +5,14 @@
 //! address. Other records (lines, unwinding) are skipped. Numbers are in the machine's byte order.
 //! Source: tools/perf/Documentation/jitdump-specification.txt.
 
+use std::cell::Cell;
 use std::io::{self, BufReader, Read as _, Seek as _, SeekFrom};
 use std::path::Path;
+use std::rc::Rc;
 
-use super::jitted::{JitTable, READ_AT_ONCE, Source};
+use super::jitted::{JitFile, JitTable, READ_AT_ONCE, Source};
 use crate::binary::demangle::NAME_MAX;
+use crate::units::Pid;
 
 /// `JiTD`.
 const MAGIC: u32 = 0x4A69_5444;
@@ -35,12 +38,13 @@ pub(super) fn is_dump(path: &Path) -> bool {
     pid.is_some_and(|pid| !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
+/// The dump that a process mapped from this path; see [`JitFile::new`].
+pub(super) fn file(pid: Pid, path: &Path, left: Rc<Cell<usize>>) -> Option<JitFile> {
+    JitFile::new(pid, path.to_owned(), read_records, left)
+}
+
 /// Reads complete records until the table has `most` functions.
-pub(super) fn read_records(
-    source: &mut Source,
-    table: &mut JitTable,
-    most: usize,
-) -> io::Result<()> {
+fn read_records(source: &mut Source, table: &mut JitTable, most: usize) -> io::Result<()> {
     let end = source.file.metadata()?.len();
     source.file.seek(SeekFrom::Start(source.read))?;
     let mut reader = BufReader::with_capacity(64 << 10, &source.file);

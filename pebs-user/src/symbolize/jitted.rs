@@ -14,7 +14,6 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use super::functions::{Description, Functions};
-use super::{jit_dump, perf_map};
 use crate::binary::open::{open_not_link, open_root};
 use crate::units::{FunctionId, Pid};
 
@@ -164,23 +163,17 @@ impl Source {
 }
 
 impl JitFile {
-    /// The perf map of a process, by its path; `None` if the process is gone. Reads nothing yet.
+    /// A file of a process; `None` if the process is gone. Reads nothing yet.
     ///
     /// Usable after the end of the process, as long as the file exists. `left` is the number of functions that all
     /// files together may still add, initially [`ENTRIES_MAX`].
     #[must_use]
-    pub(super) fn map(pid: Pid, left: Rc<Cell<usize>>) -> Option<Self> {
-        let path = format!("/tmp/perf-{}.map", own_pid(pid).0);
-        Self::new(pid, path.into(), perf_map::read_lines, left)
-    }
-
-    /// Likewise the dump that a process mapped from this path.
-    #[must_use]
-    pub(super) fn dump(pid: Pid, path: &Path, left: Rc<Cell<usize>>) -> Option<Self> {
-        Self::new(pid, path.to_owned(), jit_dump::read_records, left)
-    }
-
-    fn new(pid: Pid, path: PathBuf, read_on: ReadOn, left: Rc<Cell<usize>>) -> Option<Self> {
+    pub(super) fn new(
+        pid: Pid,
+        path: PathBuf,
+        read_on: ReadOn,
+        left: Rc<Cell<usize>>,
+    ) -> Option<Self> {
         let process = fs::metadata(format!("/proc/{}", pid.0)).ok()?;
         let root = format!("/proc/{}/root", pid.0);
         let root_is_ours = same_file(&fs::metadata(&root).ok()?, &fs::metadata("/").ok()?);
@@ -300,16 +293,6 @@ fn same_file(one: &fs::Metadata, other: &fs::Metadata) -> bool {
     (one.dev(), one.ino()) == (other.dev(), other.ino())
 }
 
-/// The pid of a process in its innermost pid namespace; the given pid if that can't be read.
-fn own_pid(pid: Pid) -> Pid {
-    let status = fs::read_to_string(format!("/proc/{}/status", pid.0)).unwrap_or_default();
-    status
-        .lines()
-        .find_map(|line| line.strip_prefix("NSpid:"))
-        .and_then(|pids| pids.split_whitespace().next_back()?.parse().ok())
-        .map_or(pid, Pid)
-}
-
 /// The name of the function at an address.
 #[cfg(test)]
 pub(super) fn name(table: &mut JitTable, address: u64) -> Option<String> {
@@ -319,6 +302,7 @@ pub(super) fn name(table: &mut JitTable, address: u64) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::symbolize::perf_map;
 
     fn all_left() -> Rc<Cell<usize>> {
         Rc::new(Cell::new(ENTRIES_MAX))
@@ -331,7 +315,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("map");
         let left = all_left();
-        let mut map = JitFile::map(me, Rc::clone(&left)).unwrap();
+        let mut map = perf_map::file(me, Rc::clone(&left)).unwrap();
         map.path.clone_from(&path);
         let mut functions = Functions::default();
         let mut found = |map: &mut JitFile| {
@@ -376,7 +360,7 @@ mod tests {
         let path = PathBuf::from(format!("/tmp/perf-{}.map", me.0));
         fs::write(&path, "1000 100 first\n2000 100 seco").unwrap();
         let mut functions = Functions::default();
-        let mut map = JitFile::map(me, all_left()).unwrap();
+        let mut map = perf_map::file(me, all_left()).unwrap();
         assert_eq!(map.path, path);
         let first = map.function(0x1010, &mut functions);
         assert!(first.is_some());
@@ -400,7 +384,7 @@ mod tests {
     #[test]
     fn written_anew() {
         let dir = tempfile::tempdir().unwrap();
-        let mut map = JitFile::map(Pid(std::process::id()), all_left()).unwrap();
+        let mut map = perf_map::file(Pid(std::process::id()), all_left()).unwrap();
         map.path = dir.path().join("map");
         let mut functions = Functions::default();
         let mut at = |map: &mut JitFile, address| {

@@ -534,7 +534,7 @@ impl Symbolizer {
                 .jit_dumps
                 .get(&pid)
                 .is_none_or(|it| !it.is_at(&file.path))
-            && let Some(dump) = JitFile::dump(pid, &file.path, Rc::clone(&self.jitted_left))
+            && let Some(dump) = jit_dump::file(pid, &file.path, Rc::clone(&self.jitted_left))
         {
             self.jit_dumps.insert(pid, dump);
         }
@@ -544,7 +544,7 @@ impl Symbolizer {
     fn perf_map(&mut self, pid: Pid) {
         if self.is_live
             && let Entry::Vacant(entry) = self.perf_maps.entry(pid)
-            && let Some(map) = JitFile::map(pid, Rc::clone(&self.jitted_left))
+            && let Some(map) = perf_map::file(pid, Rc::clone(&self.jitted_left))
         {
             entry.insert(map);
         }

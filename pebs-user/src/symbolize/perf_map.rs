@@ -1,10 +1,30 @@
 //! Perf maps: `/tmp/perf-PID.map` in the process's root, with the PID of its own pid namespace. One line per
 //! function, `START SIZE NAME`, numbers in hex. Source: tools/perf/Documentation/jit-interface.txt.
 
+use std::cell::Cell;
+use std::fs;
 use std::io::{self, BufReader, Read as _, Seek as _, SeekFrom};
+use std::rc::Rc;
 
-use super::jitted::{JitTable, READ_AT_ONCE, Source};
+use super::jitted::{JitFile, JitTable, READ_AT_ONCE, Source};
 use crate::binary::demangle::NAME_MAX;
+use crate::units::Pid;
+
+/// The map of a process, by its path; see [`JitFile::new`].
+pub(super) fn file(pid: Pid, left: Rc<Cell<usize>>) -> Option<JitFile> {
+    let path = format!("/tmp/perf-{}.map", own_pid(pid).0);
+    JitFile::new(pid, path.into(), read_lines, left)
+}
+
+/// The pid of a process in its innermost pid namespace; the given pid if that can't be read.
+fn own_pid(pid: Pid) -> Pid {
+    let status = fs::read_to_string(format!("/proc/{}/status", pid.0)).unwrap_or_default();
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("NSpid:"))
+        .and_then(|pids| pids.split_whitespace().next_back()?.parse().ok())
+        .map_or(pid, Pid)
+}
 
 /// Adds the function of a line; malformed lines are skipped.
 pub(super) fn push_line(table: &mut JitTable, line: &[u8]) {
@@ -30,7 +50,7 @@ fn hex(text: &str) -> Option<u64> {
 }
 
 /// Reads complete lines until the table has `most` functions.
-pub(super) fn read_lines(source: &mut Source, table: &mut JitTable, most: usize) -> io::Result<()> {
+fn read_lines(source: &mut Source, table: &mut JitTable, most: usize) -> io::Result<()> {
     source.file.seek(SeekFrom::Start(source.read))?;
     let limited = (&source.file).take(READ_AT_ONCE);
     let mut reader = BufReader::with_capacity(64 << 10, limited);
@@ -72,7 +92,6 @@ fn read_line(reader: &mut impl io::BufRead, line: &mut Vec<u8>) -> io::Result<(u
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
     use std::io::Write as _;
     use std::os::fd::AsRawFd as _;
 
