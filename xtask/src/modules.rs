@@ -32,16 +32,11 @@ struct Ring {
 }
 
 /// Rings at any depth of pebs-user that can't be cut, or only for a higher price than theirs.
-const RINGS: [Ring; 8] = [
+const RINGS: [Ring; 7] = [
     Ring {
         parent: "cmd::doctor",
         modules: &["check", "files", "kernel", "limits", "sampling"],
         reason: "checks return the `Line` of `check`, which runs them",
-    },
-    Ring {
-        parent: "collect",
-        modules: &["bulk", "counters", "drain", "jitter", "session"],
-        reason: "the rings of a session are drained by what it opens",
     },
     Ring {
         parent: "correlate",

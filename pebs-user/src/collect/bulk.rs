@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use perf_event_open_sys::bindings::perf_event_attr;
 
-use crate::collect::counters::threads_of;
-use crate::collect::drain::now;
+use crate::collect::clock::now;
+use crate::collect::error::SessionError;
 use crate::collect::perf_ring::PerfRing;
-use crate::collect::session::SessionError;
+use crate::collect::threads::threads_of;
 use crate::pmu::open::{ControlError, OpenErrorKind, PerfEvent, Target};
 use crate::stream::cycle::BulkStream;
 use crate::units::{Cpu, EventId, KtimeNs, Pid, Tid};

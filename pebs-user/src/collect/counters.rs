@@ -8,7 +8,8 @@ use rustc_hash::FxHashMap;
 
 use crate::binary::process;
 use crate::collect::bulk::unseen_events::RestRings;
-use crate::collect::session::SessionError;
+use crate::collect::error::SessionError;
+use crate::collect::threads::{is_wanted, threads_of};
 use crate::pmu::open::{BpfLink, ControlError, OpenErrorKind, PerfEvent, Target, Times};
 use crate::units::{Cpu, Pid, ResetValue, Tid};
 
@@ -272,24 +273,6 @@ impl Counters {
         *self = new;
         Ok(())
     }
-}
-
-/// The threads of a process that are to be counted; none if it has ended.
-pub(super) fn threads_of(pid: Pid, only: &[Tid]) -> Result<Vec<Tid>, SessionError> {
-    let Some(mut threads) = process::threads(pid) else {
-        // Checking its existence needs no descriptor, listing does.
-        return match std::fs::read_dir(format!("/proc/{}/task", pid.0)) {
-            Err(source) if process::exists(pid) => Err(SessionError::Threads { pid, source }),
-            _ => Ok(Vec::new()),
-        };
-    };
-    threads.retain(|tid| is_wanted(only, *tid));
-    Ok(threads)
-}
-
-/// Whether a thread is to be counted: one of `only`, or any if that is empty.
-fn is_wanted(only: &[Tid], tid: Tid) -> bool {
-    only.is_empty() || only.contains(&tid)
 }
 
 /// Sum of values and times of an event's counters, added to `before`. All counters of one thread (per CPU or kind

@@ -14,6 +14,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender};
 
 use crate::collect::bulk::BulkRing;
+use crate::collect::clock::now;
 use crate::collect::kernel_map::Counters;
 use crate::collect::ring::{ReadExtent, Ring};
 use crate::collect::sideband::{RING_RECORDS, Sideband};
@@ -57,13 +58,6 @@ pub(crate) struct Drain {
     pub max_waiting_bytes: usize,
     /// Set to end the thread after one last round.
     pub stop: Arc<AtomicBool>,
-}
-
-/// `CLOCK_MONOTONIC` now.
-#[must_use]
-pub(crate) fn now() -> KtimeNs {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    KtimeNs(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
 impl Drain {

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::collect::drain::now;
+use crate::collect::clock::now;
 use crate::pmu::attr::{EventClass, ResolvedEvent};
 use crate::pmu::jitter::Distances;
 use crate::pmu::open::PerfEvent;

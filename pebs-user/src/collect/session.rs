@@ -12,12 +12,14 @@ use perf_event_open_sys::bindings::perf_event_attr;
 use crate::binary::process;
 use crate::collect::bulk::unseen_events::RestRings;
 use crate::collect::bulk::{self, BulkCounters, BulkRing};
+use crate::collect::clock::now;
 use crate::collect::copies::{Copy as CodeCopy, CopyRestorer};
 use crate::collect::counted::CountedCounters;
-use crate::collect::counters::{Counters, On, Recipe, threads_of, times_of};
-use crate::collect::drain::now;
+use crate::collect::counters::{Counters, On, Recipe, times_of};
+use crate::collect::error::SessionError;
 use crate::collect::jitter::{Drawn, Jitter};
 use crate::collect::programs::{Log, Programs, Settings};
+use crate::collect::threads::threads_of;
 use crate::pmu::attr::{EventClass, Faults, ResolvedEvent, calibrator, page_faults};
 use crate::pmu::counted::{self, CountedEvent};
 use crate::pmu::host::{Host, KernelVersion};
@@ -33,10 +35,8 @@ use crate::stream::decode::RecordKinds;
 use crate::units::{Cpu, EventId, KtimeNs, Pid, ResetValue, Tid};
 
 mod cpus;
-mod error;
 mod rings;
 
-pub(crate) use error::SessionError;
 pub(crate) use rings::Rings;
 
 use cpus::{Changed, OpenCpus};

@@ -24,7 +24,7 @@ use pebs_common::record::Role;
 use serde::{Deserialize, Serialize};
 
 use super::pause;
-use crate::collect::session::SessionError;
+use crate::collect::error::SessionError;
 use crate::collect::kernel_map;
 use crate::collect::programs::{Programs, Settings};
 use crate::estimate::Pause;

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use crate::collect::drain::now;
+use crate::collect::clock::now;
 use crate::estimate::Pause;
 use crate::units::KtimeNs;
 

@@ -109,7 +109,7 @@ fn keep_info(keep: Keep) -> Option<KeepInfo> {
 /// `CLOCK_REALTIME` at an instant of `CLOCK_MONOTONIC`, ns since 1970.
 fn wall_clock_of(origin: KtimeNs) -> i64 {
     let real = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
-    let since = crate::collect::drain::now().0 - origin.0;
+    let since = crate::collect::clock::now().0 - origin.0;
     real.tv_sec * 1_000_000_000 + real.tv_nsec - since as i64
 }
 

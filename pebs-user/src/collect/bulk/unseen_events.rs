@@ -11,8 +11,8 @@
 use std::os::fd::AsFd;
 
 use super::BulkRing;
+use crate::collect::error::SessionError;
 use crate::collect::perf_ring::PerfRing;
-use crate::collect::session::SessionError;
 use crate::pmu::attr::dummy;
 use crate::pmu::open::{ControlError, PerfEvent, Target};
 use crate::units::{Cpu, EventId, KtimeNs, Tid};

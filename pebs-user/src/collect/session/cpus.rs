@@ -4,7 +4,7 @@
 //! whose time then stands still: this also detects a CPU that was offline between two looks at the list.
 //! Source: `__perf_event_exit_context`, kernel/events/core.c.
 
-use crate::collect::drain::now;
+use crate::collect::clock::now;
 use crate::pmu::attr::dummy;
 use crate::pmu::open::{OpenErrorKind, PerfEvent, Target};
 use crate::units::{Cpu, KtimeNs};

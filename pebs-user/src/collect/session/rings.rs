@@ -5,7 +5,8 @@ use std::os::fd::AsFd;
 
 use pebs_common::config::MAX_CPUS;
 
-use super::{SessionError, SessionPlan};
+use super::SessionPlan;
+use crate::collect::error::SessionError;
 use crate::collect::kernel_map;
 use crate::collect::programs::Programs;
 use crate::collect::ring::Ring;

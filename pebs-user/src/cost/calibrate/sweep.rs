@@ -15,9 +15,9 @@ use perf_event_open_sys::bindings::{PERF_RECORD_LOST, PERF_RECORD_SAMPLE};
 
 use super::with_options::Extras;
 use super::{Bench, TABLE, Work, own_thread, timed, work_for};
+use crate::collect::error::SessionError;
 use crate::collect::kernel_map;
 use crate::collect::perf_ring::PerfRing;
-use crate::collect::session::SessionError;
 use crate::collect::session::Transport;
 use crate::cost::Point;
 use crate::failure::Hint;

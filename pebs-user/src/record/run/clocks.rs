@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 
 use super::{Control, locked, session_plan};
-use crate::collect::drain::now;
+use crate::collect::clock::now;
 use crate::collect::session::{SessionPlan, Transport};
 use crate::cost::calibrate::UnitCosts;
 use crate::cost::clocks::{Seen, choose, least_of_cpus};

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{Control, locked};
-use crate::collect::drain::now;
+use crate::collect::clock::now;
 use crate::collect::hotplug::CpuMessages;
 use crate::failure::Failure;
 use crate::pmu::host::online_cpus;
