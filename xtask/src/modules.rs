@@ -32,7 +32,7 @@ struct Ring {
 }
 
 /// Rings at any depth of pebs-user that can't be cut, or only for a higher price than theirs.
-const RINGS: [Ring; 7] = [
+const RINGS: [Ring; 6] = [
     Ring {
         parent: "cmd::doctor",
         modules: &["check", "files", "kernel", "limits", "sampling"],
@@ -47,13 +47,6 @@ const RINGS: [Ring; 7] = [
         parent: "out::html",
         modules: &["data", "flame"],
         reason: "the page has a drawing, made from its columns",
-    },
-    Ring {
-        parent: "pmu",
-        modules: &[
-            "attr", "auto", "bulk", "host", "open", "reset", "sysfs", "table",
-        ],
-        reason: "an event is resolved by what the host opens",
     },
     Ring {
         parent: "store",

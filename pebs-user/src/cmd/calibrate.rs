@@ -22,11 +22,10 @@ use crate::cost::plot::{self, Look, Panel, Series};
 use crate::cost::{Fit, fit};
 use crate::failure::{Context as _, Failure, Result};
 use crate::limits;
-use crate::pmu::attr::ResolvedEvent;
+use crate::pmu::attr::{ResolvedEvent, reset_value};
 use crate::pmu::event::EventSpec;
 use crate::pmu::host::Host;
-use crate::pmu::open::UprobePmu;
-use crate::pmu::reset;
+use crate::pmu::sysfs::UprobePmu;
 use crate::present::human::{UNKNOWN, count, time};
 use crate::record::grant;
 use crate::store::run::EntryClass;
@@ -97,7 +96,7 @@ pub fn run(args: &CalibrateArgs) -> Result<ExitCode> {
         ));
     }
     let host = Host::probe(Path::new("/"));
-    let (event, _) = grant(&spec, &host, reset::reset_value(RESET)?)?;
+    let (event, _) = grant(&spec, &host, reset_value(RESET)?)?;
     let Some(pmu) = UprobePmu::read(Path::new("/")) else {
         return Err(Failure::new(
             "cannot calibrate: this kernel has no uprobe events".to_owned(),

@@ -17,7 +17,8 @@ use crate::collect::clock::now;
 use crate::collect::error::SessionError;
 use crate::collect::perf_ring::PerfRing;
 use crate::collect::threads::threads_of;
-use crate::pmu::open::{ControlError, OpenErrorKind, PerfEvent, Target};
+use crate::pmu::open::{ControlError, OpenErrorKind, PerfEvent};
+use crate::pmu::target::Target;
 use crate::stream::cycle::BulkStream;
 use crate::units::{Cpu, EventId, KtimeNs, Pid, Tid};
 

@@ -3,7 +3,8 @@
 use std::os::fd::{AsFd, BorrowedFd};
 
 use crate::pmu::counted::CountedEvent;
-use crate::pmu::open::{ControlError, OpenError, OpenErrorKind, PerfEvent, Target};
+use crate::pmu::open::{ControlError, OpenError, OpenErrorKind, PerfEvent};
+use crate::pmu::target::Target;
 use crate::units::Cpu;
 
 /// The counters of all events. Dropping it ends them.

@@ -10,7 +10,8 @@ use crate::binary::process;
 use crate::collect::bulk::unseen_events::RestRings;
 use crate::collect::error::SessionError;
 use crate::collect::threads::{is_wanted, threads_of};
-use crate::pmu::open::{BpfLink, ControlError, OpenErrorKind, PerfEvent, Target, Times};
+use crate::pmu::open::{BpfLink, ControlError, OpenErrorKind, PerfEvent, Times};
+use crate::pmu::target::Target;
 use crate::units::{Cpu, Pid, ResetValue, Tid};
 
 /// An opened event and its program. Dropping it ends both.

@@ -170,7 +170,8 @@ mod tests {
 
     use super::*;
     use crate::binary::proc_maps::proc_maps;
-    use crate::pmu::open::{PerfEvent, Target};
+    use crate::pmu::open::PerfEvent;
+    use crate::pmu::target::Target;
     use crate::units::{Cpu, Pid};
 
     /// Runs a test's body on a thread that has dropped everything except `kept`, with a process of user nobody; the

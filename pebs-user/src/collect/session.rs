@@ -20,14 +20,15 @@ use crate::collect::error::SessionError;
 use crate::collect::jitter::{Drawn, Jitter};
 use crate::collect::programs::{Log, Programs, Settings};
 use crate::collect::threads::threads_of;
-use crate::pmu::attr::{EventClass, Faults, ResolvedEvent, calibrator, page_faults};
+use crate::pmu::attr::{EventClass, Faults, READ_FORMAT, ResolvedEvent, calibrator, page_faults};
 use crate::pmu::counted::{self, CountedEvent};
 use crate::pmu::host::{Host, KernelVersion};
 use crate::pmu::jitter::{self, Clocks};
 use crate::pmu::open::{
-    BpfLink, Ended, Keeper, PerfEvent, READ_FORMAT, Target, Times, UprobeAt, UprobePmu,
-    UprobeScope, UprobeSite, open_uprobe,
+    BpfLink, Ended, Keeper, PerfEvent, Times, UprobeAt, UprobeScope, UprobeSite, open_uprobe,
 };
+use crate::pmu::sysfs::UprobePmu;
+use crate::pmu::target::Target;
 use crate::probe::cgroup::Cgroup;
 use crate::probe::set::{ProbeSet, Site};
 use crate::store::run::EntryClass;

@@ -10,7 +10,9 @@ use perf_event_open_sys::bindings as sys;
 
 use super::perf_ring::{PerfRing, PerfRingError};
 use crate::failure::Hint;
-use crate::pmu::open::{OpenError, OpenErrorKind, PerfEvent, READ_FORMAT, Target};
+use crate::pmu::attr::READ_FORMAT;
+use crate::pmu::open::{OpenError, OpenErrorKind, PerfEvent};
+use crate::pmu::target::Target;
 use crate::stream::sideband::{SidebandEvent, decode};
 use crate::units::Cpu;
 

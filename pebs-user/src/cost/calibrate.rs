@@ -29,13 +29,14 @@ use crate::collect::kernel_map;
 use crate::collect::programs::{Programs, Settings};
 use crate::estimate::Pause;
 use crate::failure::Failure;
-use crate::pmu::attr::{EventClass, ResolvedEvent};
-use crate::pmu::attr::{Faults, page_faults};
+use crate::pmu::attr::{EventClass, Faults, ResolvedEvent, page_faults};
 use crate::pmu::counted::{self, CountedEvent};
 use crate::pmu::jitter::Clocks;
 use crate::pmu::open::{
-    BpfLink, Keeper, PerfEvent, Target, UprobeAt, UprobePmu, UprobeScope, UprobeSite, open_uprobe,
+    BpfLink, Keeper, PerfEvent, UprobeAt, UprobeScope, UprobeSite, open_uprobe,
 };
+use crate::pmu::sysfs::UprobePmu;
+use crate::pmu::target::Target;
 use crate::store::run::EntryClass;
 use crate::stream::clock::Clock;
 use crate::stream::decode::{RecordKinds, Unordered, decode};
@@ -736,7 +737,7 @@ mod tests {
     fn all_costs() {
         let Some(pmu) = uprobes() else { return };
         let host = crate::pmu::host::Host::probe(std::path::Path::new("/"));
-        let reset = crate::pmu::reset::reset_value(16_000).unwrap();
+        let reset = crate::pmu::attr::reset_value(16_000).unwrap();
         let spec = "cpu-clock".parse().unwrap();
         let event = crate::pmu::attr::resolve(&spec, &host, reset).unwrap();
         let classes = [EntryClass::Emulated, EntryClass::SingleStep];
@@ -764,7 +765,7 @@ mod tests {
         let ordered = |it: SwitchCosts| it.several_ns >= it.one_ns && it.one_ns >= it.none_ns;
         assert!(costs.switch.is_some_and(ordered), "{costs:?}");
         let spec = "page-faults".parse().unwrap();
-        let reset = crate::pmu::reset::reset_value(1).unwrap();
+        let reset = crate::pmu::attr::reset_value(1).unwrap();
         let faults = crate::pmu::attr::resolve(&spec, &host, reset).unwrap();
         let wanted = Wanted {
             classes: &[],

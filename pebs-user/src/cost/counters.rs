@@ -24,7 +24,7 @@ use serde::Serialize;
 use crate::cost::calibrate::counts::CountingMarks;
 use crate::pmu::counted::{self, CountedEvent};
 use crate::pmu::host::Host;
-use crate::pmu::open::UprobePmu;
+use crate::pmu::sysfs::UprobePmu;
 use program::{Program, STATIC};
 use raw::{read_by_libc, ticks};
 pub(crate) use spread::Spread;

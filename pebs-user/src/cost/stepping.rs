@@ -14,7 +14,8 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use super::calibrate::place_of;
-use crate::pmu::open::{Keeper, UprobeAt, UprobePmu, UprobeScope, UprobeSite, open_uprobe};
+use crate::pmu::open::{Keeper, UprobeAt, UprobeScope, UprobeSite, open_uprobe};
+use crate::pmu::sysfs::UprobePmu;
 use crate::units::Pid;
 
 std::arch::global_asm!(

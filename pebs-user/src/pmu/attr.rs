@@ -1,28 +1,36 @@
 //! Resolves an event on a machine to the kernel's settings. Pure.
 
 use std::fmt;
+use std::num::NonZeroU64;
 
 use perf_event_open_sys::bindings::{self as sys, perf_event_attr};
 
 use crate::failure::Warning;
 use crate::pmu::event::{Access, EventKind, EventSpec, Modifiers, Precise, SoftwareEvent};
 use crate::pmu::host::Host;
-use crate::pmu::open::{READ_FORMAT, Target};
 use crate::pmu::sysfs::Config;
-use crate::pmu::{auto, reset};
+use crate::pmu::target::Target;
 use crate::units::{Cpu, Ip, ResetValue};
 
 pub(crate) mod access;
+pub(crate) mod auto;
 pub(crate) mod bulk;
 mod draft;
 mod error;
 mod ibs_terms;
 mod internal_events;
+pub(crate) mod large_pebs;
 mod lbr;
 
 use draft::{Draft, forwards_to_ibs};
 pub(crate) use error::EventError;
 pub(crate) use internal_events::{Faults, calibrator, dummy, page_faults};
+
+/// `read_format` of every event: value, time enabled, time running.
+#[doc(alias = "PERF_FORMAT_TOTAL_TIME_ENABLED")]
+#[doc(alias = "PERF_FORMAT_TOTAL_TIME_RUNNING")]
+pub(crate) const READ_FORMAT: u64 =
+    (sys::PERF_FORMAT_TOTAL_TIME_ENABLED | sys::PERF_FORMAT_TOTAL_TIME_RUNNING) as u64;
 
 /// An event that can be opened on any CPU or thread, with the meaning of its samples.
 #[derive(Clone)]
@@ -287,6 +295,19 @@ impl fmt::Debug for ResolvedEvent {
     }
 }
 
+/// Checks that a typed number is a reset value at all.
+///
+/// # Errors
+/// 0, or beyond the kernel's signed 64 bits.
+pub(crate) fn reset_value(typed: u64) -> Result<ResetValue, EventError> {
+    if typed > i64::MAX.cast_unsigned() {
+        return Err(EventError::ResetTooLarge { reset: typed });
+    }
+    NonZeroU64::new(typed)
+        .map(ResetValue)
+        .ok_or(EventError::ResetZero)
+}
+
 /// Resolves an EVENT into settings for this machine.
 ///
 /// `auto` becomes the first of [`auto::candidates`]; `open::open_auto` tries the next ones if the machine refuses
@@ -375,7 +396,7 @@ fn finish(
             .is_some_and(|ibs| ibs.formats.contains_key("swfilt"));
     }
     let mut notes = Vec::new();
-    let typed = draft.period.map_or(Ok(reset), reset::reset_value)?;
+    let typed = draft.period.map_or(Ok(reset), reset_value)?;
     let reset = match draft.class {
         EventClass::Hardware {
             unit: HardwareUnit::Ibs,
@@ -494,7 +515,7 @@ fn ibs_reset(reset: ResetValue, notes: &mut Vec<String>) -> ResetValue {
             "IBS counts in steps of 16: reset value {value} became {rounded}"
         ));
     }
-    std::num::NonZeroU64::new(rounded).map_or(reset, ResetValue)
+    NonZeroU64::new(rounded).map_or(reset, ResetValue)
 }
 
 /// Settings of every event of the `bpf` transport: one interrupt per sample, fixed period.

@@ -2,11 +2,11 @@
 
 use serde::Serialize;
 
+use crate::pmu::attr::{auto, large_pebs};
 use crate::pmu::event::{CacheEvent, HardwareEvent, SoftwareEvent, Term, TermValue};
 use crate::pmu::host::{Host, Vendor};
 use crate::pmu::sysfs::Pmu;
 use crate::pmu::table::{CpuList, EventTable, Precision};
-use crate::pmu::{auto, bulk};
 
 /// An event and its name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -62,7 +62,7 @@ impl Entry {
         };
         self.precise = precision.map(word);
         let can = matches!(self.precise, Some("yes" | "only"));
-        self.bulk = can && bulk::available(host).is_ok();
+        self.bulk = can && large_pebs::available(host).is_ok();
         self
     }
 }
@@ -253,10 +253,9 @@ fn vendor<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pmu::attr::resolve;
+    use crate::pmu::attr::{reset_value, resolve};
     use crate::pmu::event::EventSpec;
     use crate::pmu::host::fixtures;
-    use crate::pmu::reset::reset_value;
 
     fn find(entries: &[Entry], event: &str) -> Entry {
         let found = entries.iter().find(|entry| entry.event == event);

@@ -20,7 +20,7 @@ use crate::pmu::event::{
     EventKind, EventSpec, HardwareEvent, Modifiers, ParseError, Precise, SoftwareEvent,
 };
 use crate::pmu::host::Host;
-use crate::pmu::open::Target;
+use crate::pmu::target::Target;
 use crate::units::{Cpu, ResetValue};
 use pebs_common::config::MAX_COUNTS;
 

@@ -290,9 +290,8 @@ fn place(event: usize, needs: &[u32], holders: &mut [Option<usize>; 32], tried: 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pmu::attr::resolve;
+    use crate::pmu::attr::{reset_value, resolve};
     use crate::pmu::host::fixtures;
-    use crate::pmu::reset::reset_value;
 
     fn checked(host: &Host, events: &[&str]) -> Result<(), TooManyEvents> {
         let reset = reset_value(16_000).unwrap();

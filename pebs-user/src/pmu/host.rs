@@ -7,8 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::limits::Limits;
-use crate::pmu::open::UprobePmu;
-use crate::pmu::sysfs::{self, Pmu};
+use crate::pmu::sysfs::{self, CORE_PMUS, Pmu, UprobePmu};
 use crate::units::Cpu;
 
 /// The machine.
@@ -58,16 +57,6 @@ impl std::fmt::Display for KernelVersion {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}.{}", self.0, self.1)
     }
-}
-
-/// The kernel's names of core PMUs.
-/// Source: arch/x86/events/intel/core.c (`intel_hybrid_pmu_type_map`).
-const CORE_PMUS: [&str; 4] = ["cpu", "cpu_core", "cpu_atom", "cpu_lowpower"];
-
-/// Whether that is the PMU of a kind of cores.
-#[must_use]
-pub(crate) fn is_core_pmu(name: &str) -> bool {
-    CORE_PMUS.contains(&name)
 }
 
 /// CPU vendor.

@@ -1,14 +1,12 @@
 //! Events: from the name on the command line to an opened counter.
 //!
 //! `event` (text to [`event::EventSpec`], pure) -> `sysfs` and `host` (features of the machine, as plain data),
-//! `table` (Intel's event lists) -> `attr` (spec and host to the kernel's settings, pure) -> `reset`, `counters`,
-//! `bulk` (checks, pure), `jitter` (distances between samples, pure) -> `open` (system calls). `counted` resolves events that are counted, not sampled.
-//! `memory` and `ibs` decode the hardware's data about a sample (pure).
+//! `table` (Intel's event lists) -> `attr` (spec and host to the kernel's settings for a `target`, pure) -> `reset`,
+//! `counters` (checks, pure), `jitter` (distances between samples, pure) -> `open` (system calls). `counted` resolves
+//! events that are counted, not sampled. `memory` and `ibs` decode the hardware's data about a sample (pure).
 
 pub(crate) mod attr;
-pub(crate) mod auto;
 pub(crate) mod bits;
-pub(crate) mod bulk;
 pub(crate) mod catalog;
 pub(crate) mod counted;
 pub(crate) mod counters;
@@ -21,3 +19,4 @@ pub(crate) mod open;
 pub(crate) mod reset;
 pub(crate) mod sysfs;
 pub(crate) mod table;
+pub(crate) mod target;

@@ -4,7 +4,6 @@
     reason = "perf_event_open and its ioctls have no safe binding"
 )]
 
-use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
@@ -12,6 +11,7 @@ use perf_event_open_sys as sys;
 use perf_event_open_sys::bindings::perf_event_attr;
 
 use crate::pmu::attr::access::loads_leader;
+use crate::pmu::target::Target;
 use crate::units::{Cpu, ResetValue, Tid};
 
 mod error;
@@ -25,47 +25,7 @@ pub(crate) use error::{ADMIN_ALONE, AttachError, Attempt, ControlError, OpenErro
 pub(crate) use keeper::{Ended, Keeper, KeeperError};
 pub(crate) use link::BpfLink;
 pub(crate) use step::{Granted, open_auto, open_stepping_down, settle_twins};
-pub(crate) use uprobe::{UprobeAt, UprobePmu, UprobeScope, UprobeSite, may_place, open_uprobe};
-
-/// Target of a counter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Target {
-    /// Everything that runs on one CPU.
-    Cpu(Cpu),
-    /// One thread on any CPU; with `inherit` also the threads and processes it starts later. Such an event has no
-    /// mmap ring.
-    Thread(Tid),
-    /// One thread while it runs on this CPU: allows both `inherit` and a ring.
-    ThreadOnCpu(Tid, Cpu),
-}
-
-impl Target {
-    /// The `pid` and `cpu` arguments of the system call.
-    fn arguments(self) -> (libc::pid_t, libc::c_int) {
-        match self {
-            Self::Cpu(cpu) => (-1, cpu.0.into()),
-            Self::Thread(tid) => (tid.0.cast_signed(), -1),
-            Self::ThreadOnCpu(tid, cpu) => (tid.0.cast_signed(), cpu.0.into()),
-        }
-    }
-
-    const fn thread(self) -> Option<Tid> {
-        match self {
-            Self::Cpu(_) => None,
-            Self::Thread(tid) | Self::ThreadOnCpu(tid, _) => Some(tid),
-        }
-    }
-}
-
-impl fmt::Display for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Cpu(cpu) => write!(f, "on cpu {}", cpu.0),
-            Self::Thread(tid) => write!(f, "for thread {}", tid.0),
-            Self::ThreadOnCpu(tid, cpu) => write!(f, "for thread {} on cpu {}", tid.0, cpu.0),
-        }
-    }
-}
+pub(crate) use uprobe::{UprobeAt, UprobeScope, UprobeSite, may_place, open_uprobe};
 
 /// Value and times of one counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -372,12 +332,6 @@ impl AsFd for PerfEvent {
         self.fd.as_fd()
     }
 }
-
-/// `read_format` of every event: value, time enabled, time running.
-#[doc(alias = "PERF_FORMAT_TOTAL_TIME_ENABLED")]
-#[doc(alias = "PERF_FORMAT_TOTAL_TIME_RUNNING")]
-pub(crate) const READ_FORMAT: u64 = (sys::bindings::PERF_FORMAT_TOTAL_TIME_ENABLED
-    | sys::bindings::PERF_FORMAT_TOTAL_TIME_RUNNING) as u64;
 
 /// The native-endian word at a byte offset.
 fn word(bytes: &[u8; 32], at: usize) -> u64 {

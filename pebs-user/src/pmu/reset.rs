@@ -23,19 +23,6 @@ const STEADY_PER_SECOND: u64 = 3_000_000_000;
 /// Share of CPU time at which the kernel lowers the maximum rate, if the sysctl is not 0 or 100.
 const NO_CPU_LIMIT: [u64; 2] = [0, 100];
 
-/// Checks that a typed number is a reset value at all.
-///
-/// # Errors
-/// 0, or beyond the kernel's signed 64 bits.
-pub(crate) fn reset_value(typed: u64) -> Result<ResetValue, EventError> {
-    if typed > i64::MAX.cast_unsigned() {
-        return Err(EventError::ResetTooLarge { reset: typed });
-    }
-    NonZeroU64::new(typed)
-        .map(ResetValue)
-        .ok_or(EventError::ResetZero)
-}
-
 /// Checks whether an event can keep up with its reset value.
 ///
 /// # Errors
@@ -198,7 +185,7 @@ fn is_prime(value: u64) -> bool {
 mod tests {
     use super::*;
     use crate::failure::Hint as _;
-    use crate::pmu::attr::resolve;
+    use crate::pmu::attr::{reset_value, resolve};
     use crate::pmu::host::{Host, fixtures};
 
     fn limits() -> Limits {

@@ -15,6 +15,16 @@ use crate::units::Cpu;
 /// Folder of all PMUs.
 pub(crate) const DEVICES: &str = "sys/bus/event_source/devices";
 
+/// The kernel's names of core PMUs.
+/// Source: arch/x86/events/intel/core.c (`intel_hybrid_pmu_type_map`).
+pub(super) const CORE_PMUS: [&str; 4] = ["cpu", "cpu_core", "cpu_atom", "cpu_lowpower"];
+
+/// Whether that is the PMU of a kind of cores.
+#[must_use]
+pub(crate) fn is_core_pmu(name: &str) -> bool {
+    CORE_PMUS.contains(&name)
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pmu {
     /// Name of its folder: `cpu`, `ibs_op`, ...
@@ -31,6 +41,34 @@ pub struct Pmu {
     pub branches: u32,
     /// CPUs that it counts on (hybrid CPUs); `None`: all.
     pub cpus: Option<Vec<Cpu>>,
+}
+
+/// The uprobe PMU as sysfs describes it. Read once, used for every probe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UprobePmu {
+    /// `perf_event_attr.type`.
+    pub kind: u32,
+    /// Bit field that requests a return probe.
+    pub retprobe: BitField,
+    /// Bits that hold the semaphore's offset in the file; absent before Linux 4.20.
+    pub semaphore: Option<BitField>,
+}
+
+impl UprobePmu {
+    /// Reads the PMU below `root` (`/` except in tests); `None` if the kernel has none: before Linux 4.17 or
+    /// without `CONFIG_UPROBE_EVENTS`.
+    /// Source: Documentation/ABI/testing/sysfs-bus-event_source-devices-format.
+    #[must_use]
+    pub fn read(root: &Path) -> Option<Self> {
+        let dir = root.join(DEVICES).join("uprobe");
+        let text = |name: &str| fs::read_to_string(dir.join(name)).ok();
+        let field = |name: &str| BitField::parse(&text(name)?).filter(|f| f.word == Word::Config);
+        Some(Self {
+            kind: text("type")?.trim().parse().ok()?,
+            retprobe: field("format/retprobe")?,
+            semaphore: field("format/ref_ctr_offset"),
+        })
+    }
 }
 
 /// Errors of encoding terms.
@@ -108,7 +146,7 @@ impl Pmu {
     /// Whether it is the PMU of a kind of cores.
     #[must_use]
     pub fn is_core(&self) -> bool {
-        super::host::is_core_pmu(&self.name)
+        is_core_pmu(&self.name)
     }
 
     /// Encodes terms into settings. An alias is replaced by its own terms, which explicit terms override:

@@ -6,7 +6,7 @@ use crate::cost::calibrate::{UnitCosts, saved};
 use crate::cost::overhead::Bounds;
 use crate::failure::{Failure, Result};
 use crate::pipeline::Keep;
-use crate::pmu::attr::{EventClass, ResolvedEvent};
+use crate::pmu::attr::{EventClass, ResolvedEvent, reset_value};
 use crate::pmu::reset;
 use crate::present::human::{count, time};
 use crate::units::{EventId, ResetValue};
@@ -66,9 +66,7 @@ pub(super) fn asked_bounds(
             format!("give --max-reset {} or more", least.saturating_mul(2)),
         ));
     }
-    let most = reset::reset_value(most.min(i64::MAX.cast_unsigned()))?
-        .0
-        .get();
+    let most = reset_value(most.min(i64::MAX.cast_unsigned()))?.0.get();
     Ok(Bounds {
         overhead,
         least,

@@ -21,7 +21,7 @@ use crate::failure::Warning;
 use crate::pipeline::{Load, MarksBy, Outcome, OwnCosts};
 use crate::pmu::attr::{EventClass, ResolvedEvent};
 use crate::pmu::jitter::{Clocks, clocks, least_together};
-use crate::pmu::open::UprobePmu;
+use crate::pmu::sysfs::UprobePmu;
 use crate::present::human::{percent, plural, time};
 use crate::probe::set::{Probe, Site};
 use crate::store::run::EntryClass;

@@ -28,8 +28,9 @@ use crate::pmu::counters;
 use crate::pmu::event::{EventKind, EventSpec};
 use crate::pmu::host::{self, Host};
 use crate::pmu::jitter::DEFAULT_PERCENT;
-use crate::pmu::open::{self, Granted, Target};
+use crate::pmu::open::{self, Granted};
 use crate::pmu::reset;
+use crate::pmu::target::Target;
 use crate::probe::set::{ProbeSet, Site};
 use crate::probe::spec::{End, Spec};
 use crate::probe::{self, ResolveOptions};
@@ -54,7 +55,7 @@ const NO_FREQUENCY: &str = "frequencies of CPUs are unknown: there is no \
 /// The first option that can't be satisfied, with a hint.
 pub(super) fn resolve(recording: &Recording, emit: &mut Emit<'_>) -> Result<Plan> {
     // Errors of syntax first, even without privileges.
-    let reset = reset::reset_value(recording.reset.unwrap_or(budget::PLAIN_RESET))?;
+    let reset = attr::reset_value(recording.reset.unwrap_or(budget::PLAIN_RESET))?;
     let keep = keep(recording)?;
     check_extras(recording)?;
     let specs = parse_events(&recording.events)?;

@@ -7,7 +7,7 @@ use crate::perf::layout::Layout;
 use crate::pipeline::BulkOptions;
 use crate::pmu::attr::{EventClass, HardwareUnit, ResolvedEvent};
 use crate::pmu::host::{Host, Vendor};
-use crate::pmu::open::Target;
+use crate::pmu::target::Target;
 use crate::stream::access::Registers;
 use crate::stream::bulk::RingKind;
 use crate::units::Cpu;
@@ -193,9 +193,8 @@ fn registers(event: &ResolvedEvent, host: &Host) -> Option<Registers> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pmu::attr::resolve;
+    use crate::pmu::attr::{reset_value, resolve};
     use crate::pmu::host::fixtures;
-    use crate::pmu::reset::reset_value;
 
     /// All IBS events have their registers read, under any name; other events have none.
     #[test]

@@ -3,11 +3,11 @@
 use super::report::Basis;
 use super::work::{Chase, Kind};
 use crate::failure::{Failure, Result};
-use crate::pmu::attr::{EventClass, HardwareUnit, ResolvedEvent, resolve};
+use crate::pmu::attr::{EventClass, HardwareUnit, ResolvedEvent, reset_value, resolve};
 use crate::pmu::event::EventSpec;
 use crate::pmu::host::{Host, Vendor};
-use crate::pmu::open::{Target, open_stepping_down, settle_twins};
-use crate::pmu::reset;
+use crate::pmu::open::{open_stepping_down, settle_twins};
+use crate::pmu::target::Target;
 use crate::units::Tid;
 
 /// True count of an event.
@@ -72,7 +72,7 @@ fn find(host: &Host, spec: &str, reset: u64, access: bool) -> Result<ResolvedEve
     let spec: EventSpec = spec
         .parse()
         .map_err(|error| Failure::from(error).to_string())?;
-    let reset = reset::reset_value(reset).map_err(|error| Failure::from(error).to_string())?;
+    let reset = reset_value(reset).map_err(|error| Failure::from(error).to_string())?;
     let resolved = resolve(&spec, host, reset);
     let mut event = resolved.map_err(|error| match host.no_pmu_reason() {
         Some(reason) => reason,
@@ -216,7 +216,7 @@ mod tests {
     fn machines_have_them() {
         let chase = Chase::new(Ratio::In20);
         let resolved = |host: &Host, offer: &Offer| {
-            let reset = reset::reset_value(100_000).unwrap();
+            let reset = reset_value(100_000).unwrap();
             { offer.specs.iter() }.find_map(|spec| {
                 let spec: EventSpec = spec.parse().unwrap();
                 resolve(&spec, host, reset).ok()

@@ -9,9 +9,9 @@ use crate::cost::calibrate::Bench;
 use crate::perf::layout::Layout;
 use crate::pmu::attr::{EventClass, HardwareUnit, ResolvedEvent};
 use crate::pmu::host::CpuModel;
-use crate::pmu::open::{
-    AttachError, BpfLink, ControlError, OpenError, PerfEvent, Target, Times, UprobePmu,
-};
+use crate::pmu::open::{AttachError, BpfLink, ControlError, OpenError, PerfEvent, Times};
+use crate::pmu::sysfs::UprobePmu;
+use crate::pmu::target::Target;
 use crate::stream::access::{Access, Registers};
 use crate::stream::bulk::{Reading, RingKind, RingReport, RingState};
 use crate::stream::clock::Clock;

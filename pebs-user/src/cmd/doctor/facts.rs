@@ -12,11 +12,11 @@ use crate::collect::programs::tracepoints_of_extras;
 use crate::cost::stepping;
 use crate::failure::Result;
 use crate::limits;
-use crate::pmu::attr::resolve;
+use crate::pmu::attr::{reset_value, resolve};
 use crate::pmu::event::Modifiers;
 use crate::pmu::host::Host;
-use crate::pmu::open::{Target, may_place, open_auto, open_stepping_down};
-use crate::pmu::reset::reset_value;
+use crate::pmu::open::{may_place, open_auto, open_stepping_down};
+use crate::pmu::target::Target;
 use crate::units::{Cpu, Tid};
 
 /// Reset value with which events are tried: the default of recording.
@@ -128,7 +128,7 @@ impl Facts {
         host.limits.capabilities = Some(limits::Capabilities::from_mask(u64::MAX));
         host.limits.max_sample_rate = Some(100_000);
         host.limits.pid_namespace = Some(false);
-        let best = crate::pmu::auto::candidates(&host).remove(0);
+        let best = crate::pmu::attr::auto::candidates(&host).remove(0);
         let automatic = Automatic {
             name: best.name.into(),
             precise: best.min_precise,

@@ -14,7 +14,8 @@ use super::BulkRing;
 use crate::collect::error::SessionError;
 use crate::collect::perf_ring::PerfRing;
 use crate::pmu::attr::dummy;
-use crate::pmu::open::{ControlError, PerfEvent, Target};
+use crate::pmu::open::{ControlError, PerfEvent};
+use crate::pmu::target::Target;
 use crate::units::{Cpu, EventId, KtimeNs, Tid};
 
 /// Size of a ring, bytes; it is usually empty.

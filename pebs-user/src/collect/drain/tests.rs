@@ -22,8 +22,9 @@ use crate::collect::programs::{Programs, Settings};
 use crate::cost::calibrate::place_of;
 use crate::limits;
 use crate::pmu::open::{
-    BpfLink, Keeper, PerfEvent, UprobeAt, UprobePmu, UprobeScope, UprobeSite, open_uprobe,
+    BpfLink, Keeper, PerfEvent, UprobeAt, UprobeScope, UprobeSite, open_uprobe,
 };
+use crate::pmu::sysfs::UprobePmu;
 use crate::stream::clock::Clock;
 use crate::stream::decode::RecordKinds;
 use crate::stream::decode::{Body, decode};

@@ -7,10 +7,10 @@ use pebs_common::counter::Counter;
 
 use super::*;
 use crate::collect::kernel_map::Counters;
-use crate::pmu::attr::resolve;
+use crate::pmu::attr::{reset_value, resolve};
 use crate::pmu::host::Host;
-use crate::pmu::open::{Target, open_stepping_down};
-use crate::pmu::reset::reset_value;
+use crate::pmu::open::open_stepping_down;
+use crate::pmu::target::Target;
 use crate::stream::decode::RecordKinds;
 use crate::units::{Pid, Tid};
 

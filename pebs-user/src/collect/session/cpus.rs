@@ -6,7 +6,8 @@
 
 use crate::collect::clock::now;
 use crate::pmu::attr::dummy;
-use crate::pmu::open::{OpenErrorKind, PerfEvent, Target};
+use crate::pmu::open::{OpenErrorKind, PerfEvent};
+use crate::pmu::target::Target;
 use crate::units::{Cpu, KtimeNs};
 
 /// Tolerated lag of a counter's time, ns: longer than the kernel's tick, by which time advances without a better

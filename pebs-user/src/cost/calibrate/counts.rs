@@ -11,7 +11,8 @@ use crate::collect::counted::CountedCounters;
 use crate::pmu::attr::{EventClass, calibrator};
 use crate::pmu::counted::{self, CountedEvent};
 use crate::pmu::host::Host;
-use crate::pmu::open::{PerfEvent, UprobeAt, UprobePmu};
+use crate::pmu::open::{PerfEvent, UprobeAt};
+use crate::pmu::sysfs::UprobePmu;
 
 /// Number of functions: one for marks that read nothing, one for each set of counters.
 const FUNCTIONS: usize = 9;

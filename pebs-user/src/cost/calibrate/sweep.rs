@@ -22,7 +22,8 @@ use crate::collect::session::Transport;
 use crate::cost::Point;
 use crate::failure::Hint;
 use crate::pmu::attr::{EventClass, ResolvedEvent};
-use crate::pmu::open::{BpfLink, PerfEvent, UprobePmu};
+use crate::pmu::open::{BpfLink, PerfEvent};
+use crate::pmu::sysfs::UprobePmu;
 use crate::units::ResetValue;
 
 /// Bytes of the ring. A clock whose samples last longer than its interval takes them back to back: in a virtual
@@ -228,7 +229,7 @@ impl Setting {
         };
         let counter = match reset {
             None => None,
-            Some(reset) => Some(open(crate::pmu::reset::reset_value(reset).ok()?)?),
+            Some(reset) => Some(open(crate::pmu::attr::reset_value(reset).ok()?)?),
         };
         Some(Self {
             reset,
@@ -325,7 +326,7 @@ mod tests {
     fn short_sweep() {
         let Some(pmu) = uprobes() else { return };
         let host = Host::probe(std::path::Path::new("/"));
-        let reset = crate::pmu::reset::reset_value(16_000).unwrap();
+        let reset = crate::pmu::attr::reset_value(16_000).unwrap();
         let (bpf, bulk) = (Transport::Bpf, Transport::Bulk);
         for (name, transport, least) in [
             ("cpu-clock", bpf, 1_000.0),

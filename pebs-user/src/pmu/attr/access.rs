@@ -47,7 +47,7 @@ pub(crate) fn loads_leader(attr: &perf_event_attr) -> Option<perf_event_attr> {
     let mut leader = perf_event_attr {
         type_: attr.type_,
         config: LOADS_AUX,
-        read_format: crate::pmu::open::READ_FORMAT,
+        read_format: super::READ_FORMAT,
         ..perf_event_attr::default()
     };
     leader.set_exclude_user(attr.exclude_user());
@@ -131,11 +131,11 @@ mod tests {
     use crate::pmu::attr::bulk::check_buffered;
     use crate::pmu::attr::resolve;
     use crate::pmu::host::{Host, fixtures};
-    use crate::pmu::open::Target;
+    use crate::pmu::target::Target;
     use crate::units::Cpu;
 
     fn resolved(host: &Host, name: &str) -> ResolvedEvent {
-        let reset = crate::pmu::reset::reset_value(16_000).unwrap();
+        let reset = crate::pmu::attr::reset_value(16_000).unwrap();
         resolve(&name.parse().unwrap(), host, reset).unwrap()
     }
 

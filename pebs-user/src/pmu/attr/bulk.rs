@@ -4,10 +4,9 @@
 use perf_event_open_sys::bindings::{self as sys, perf_event_attr};
 use thiserror::Error;
 
-use super::{EventClass, HardwareUnit, ResolvedEvent, lbr};
-use crate::pmu::bulk;
+use super::{EventClass, HardwareUnit, ResolvedEvent, large_pebs, lbr};
 use crate::pmu::host::Host;
-use crate::pmu::open::Target;
+use crate::pmu::target::Target;
 use crate::units::Cpu;
 
 /// Fields of a sample. CPU and event are the ring's.
@@ -113,7 +112,7 @@ impl ResolvedEvent {
         if lbr::are_buffered(host) {
             attr.sample_type &= !self.calls_field();
         }
-        bulk::check(self, host).is_ok() && check_buffered(&attr).is_ok()
+        large_pebs::check(self, host).is_ok() && check_buffered(&attr).is_ok()
     }
 
     /// Whether one interrupt may find several records, so that a program sees only the last one.
@@ -146,7 +145,7 @@ mod tests {
     const RING: u32 = 1 << 19;
 
     fn resolved(host: &Host, name: &str) -> ResolvedEvent {
-        let reset = crate::pmu::reset::reset_value(16_000).unwrap();
+        let reset = crate::pmu::attr::reset_value(16_000).unwrap();
         resolve(&name.parse().unwrap(), host, reset).unwrap()
     }
 

@@ -7,8 +7,8 @@ use crate::failure::Warning;
 use crate::pmu::event::{
     Breakpoint, CacheEvent, EventKind, EventSpec, HardwareEvent, Place, SoftwareEvent, raw_code,
 };
-use crate::pmu::host::{Host, Vendor, is_core_pmu};
-use crate::pmu::sysfs::{Config, Pmu};
+use crate::pmu::host::{Host, Vendor};
+use crate::pmu::sysfs::{Config, Pmu, is_core_pmu};
 use crate::pmu::table::Precision;
 use crate::units::Cpu;
 

@@ -10,7 +10,7 @@ use crate::pmu::host::fixtures;
 type Row = (&'static str, [u64; 7], &'static str);
 
 fn words(host: &Host, event: &str) -> [u64; 7] {
-    let reset = reset::reset_value(16_000).unwrap();
+    let reset = reset_value(16_000).unwrap();
     let spec = event.parse().unwrap();
     let attr = resolve(&spec, host, reset)
         .unwrap_or_else(|error| panic!("{event}: {error}"))
@@ -322,7 +322,7 @@ fn bare_names_are_on_both_kinds() {
         ("r1c2:pp", [10, 0x1c2, 0, 0, 2, 0, 0]),
     ];
     for (event, atom) in cases {
-        let reset = reset::reset_value(16_000).unwrap();
+        let reset = reset_value(16_000).unwrap();
         let event = resolve(&event.parse().unwrap(), &host, reset).unwrap();
         let both = event.attrs_for(Target::Thread(crate::units::Tid(1)));
         assert_eq!(both.len(), 2, "{event:?}");
@@ -338,7 +338,7 @@ fn bare_names_are_on_both_kinds() {
     let core = resolve(
         &"cpu_core/cycles/".parse().unwrap(),
         &host,
-        reset::reset_value(16_000).unwrap(),
+        reset_value(16_000).unwrap(),
     )
     .unwrap();
     assert!(core.twins.is_empty() && core.counts_on(Cpu(1)) && !core.counts_on(Cpu(2)));

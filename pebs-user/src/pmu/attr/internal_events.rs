@@ -2,7 +2,8 @@
 
 use perf_event_open_sys::bindings::{self as sys, perf_event_attr};
 
-use crate::pmu::open::{READ_FORMAT, Target};
+use super::READ_FORMAT;
+use crate::pmu::target::Target;
 
 /// Settings of an event that counts nothing.
 #[must_use]

@@ -6,8 +6,8 @@
 use perf_event_open_sys::bindings as sys;
 use thiserror::Error;
 
+use super::large_pebs::{self, NotBulk};
 use super::{EventClass, EventError, HardwareUnit, ResolvedEvent};
-use crate::pmu::bulk::{self, NotBulk};
 use crate::pmu::host::{Host, Vendor};
 
 /// Requested branches: calls in user space, without fields that are slow to write.
@@ -89,7 +89,7 @@ impl ResolvedEvent {
 /// Whether the hardware's own buffer holds branches: from Ice Lake and Tremont on.
 pub(super) fn are_buffered(host: &Host) -> bool {
     let has_time = !matches!(
-        bulk::available(host),
+        large_pebs::available(host),
         Err(NotBulk::NoPebs | NotBulk::NoTime)
     );
     has_time && !WITHOUT_BRANCHES.contains(&host.cpu.model)
@@ -101,11 +101,11 @@ mod tests {
     use crate::perf::layout::Layout;
     use crate::pmu::attr::resolve;
     use crate::pmu::host::fixtures;
-    use crate::pmu::open::Target;
+    use crate::pmu::target::Target;
     use crate::units::{Cpu, Tid};
 
     fn recorded(host: &Host, name: &str) -> Result<ResolvedEvent, NoCallRecord> {
-        let reset = crate::pmu::reset::reset_value(16_000).unwrap();
+        let reset = crate::pmu::attr::reset_value(16_000).unwrap();
         let mut event = resolve(&name.parse().unwrap(), host, reset).unwrap();
         match event.record_calls(host) {
             Ok(()) => Ok(event),

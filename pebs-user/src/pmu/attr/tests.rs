@@ -3,11 +3,7 @@ use crate::failure::Hint as _;
 use crate::pmu::host::fixtures;
 
 fn try_resolve(host: &Host, event: &str) -> Result<ResolvedEvent, EventError> {
-    resolve(
-        &event.parse().unwrap(),
-        host,
-        reset::reset_value(16_000).unwrap(),
-    )
+    resolve(&event.parse().unwrap(), host, reset_value(16_000).unwrap())
 }
 
 fn resolved(host: &Host, event: &str) -> ResolvedEvent {
@@ -233,7 +229,7 @@ fn ibs_modes() {
 #[test]
 fn ibs_rounds() {
     let host = fixtures::zen4();
-    let reset = reset::reset_value(16_001).unwrap();
+    let reset = reset_value(16_001).unwrap();
     for text in ["ibs_op//", "cycles:pp"] {
         let event = resolve(&text.parse().unwrap(), &host, reset).unwrap();
         assert_eq!(

@@ -1,12 +1,12 @@
 //! Opening with the highest precise level that the machine grants.
 
-use super::{OpenError, PerfEvent, Target};
+use super::{OpenError, PerfEvent};
 use crate::failure::Hint;
 use crate::failure::Warning;
-use crate::pmu::attr::{EventError, ResolvedEvent};
-use crate::pmu::auto;
+use crate::pmu::attr::{EventError, ResolvedEvent, auto};
 use crate::pmu::event::Modifiers;
 use crate::pmu::host::Host;
+use crate::pmu::target::Target;
 use crate::units::{ResetValue, Tid};
 
 /// A counter that was opened, disabled, and its precision.

@@ -8,10 +8,10 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::*;
 use crate::limits;
-use crate::pmu::attr::{ResolvedEvent, resolve};
+use crate::pmu::attr::{ResolvedEvent, reset_value, resolve};
 use crate::pmu::event::{EventSpec, Modifiers};
 use crate::pmu::host::Host;
-use crate::pmu::reset::reset_value;
+use crate::pmu::sysfs::UprobePmu;
 use crate::units::Pid;
 
 /// Prints why a test is skipped; returns whether it is.

@@ -2,44 +2,17 @@
 
 use std::ffi::CString;
 use std::fmt;
-use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use perf_event_open_sys::bindings::perf_event_attr;
 
-use super::{Attempt, Keeper, OpenError, PerfEvent, READ_FORMAT};
-use crate::pmu::bits::{BitField, Word};
+use super::{Attempt, Keeper, OpenError, PerfEvent};
+use crate::pmu::attr::READ_FORMAT;
+use crate::pmu::bits::BitField;
+use crate::pmu::sysfs::UprobePmu;
 use crate::units::Pid;
-
-/// The uprobe PMU as sysfs describes it. Read once, used for every probe.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UprobePmu {
-    /// `perf_event_attr.type`.
-    pub kind: u32,
-    /// Bit field that requests a return probe.
-    pub retprobe: BitField,
-    /// Bits that hold the semaphore's offset in the file; absent before Linux 4.20.
-    pub semaphore: Option<BitField>,
-}
-
-impl UprobePmu {
-    /// Reads the PMU below `root` (`/` except in tests); `None` if the kernel has none: before Linux 4.17 or
-    /// without `CONFIG_UPROBE_EVENTS`.
-    /// Source: Documentation/ABI/testing/sysfs-bus-event_source-devices-format.
-    #[must_use]
-    pub fn read(root: &Path) -> Option<Self> {
-        let dir = root.join("sys/bus/event_source/devices/uprobe");
-        let text = |name: &str| fs::read_to_string(dir.join(name)).ok();
-        let field = |name: &str| BitField::parse(&text(name)?).filter(|f| f.word == Word::Config);
-        Some(Self {
-            kind: text("type")?.trim().parse().ok()?,
-            retprobe: field("format/retprobe")?,
-            semaphore: field("format/ref_ctr_offset"),
-        })
-    }
-}
 
 /// Which hit of the instruction makes a mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -179,6 +152,8 @@ fn config(pmu: &UprobePmu, site: &UprobeSite) -> io::Result<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
     use crate::failure::Hint as _;
 

@@ -3,8 +3,8 @@
 use super::{Draft, Generic, Listed, pmu_class};
 use crate::pmu::attr::{EventError, ibs_terms};
 use crate::pmu::event::{Term, TermValue, nearest};
-use crate::pmu::host::{Host, is_core_pmu};
-use crate::pmu::sysfs::{Config, Pmu, TermError};
+use crate::pmu::host::Host;
+use crate::pmu::sysfs::{Config, Pmu, TermError, is_core_pmu};
 use crate::pmu::table::{EventTable, VendorEvent};
 
 /// Looks up event names on a machine.

@@ -1,6 +1,6 @@
 //! `auto`: the best precise event that the machine grants. Pure; trying them out is `open`'s.
 
-use crate::pmu::attr::{EventError, ResolvedEvent, resolve};
+use super::{EventError, ResolvedEvent, resolve};
 use crate::pmu::event::{EventKind, EventSpec, Modifiers, Precise, SoftwareEvent, Term, TermValue};
 use crate::pmu::host::{Host, Vendor};
 use crate::pmu::table::{EventTable, Precision};
@@ -213,7 +213,7 @@ mod tests {
     /// Every candidate of every machine resolves there, with its reason as a note.
     #[test]
     fn candidates_resolve() {
-        let reset = crate::pmu::reset::reset_value(16_000).unwrap();
+        let reset = crate::pmu::attr::reset_value(16_000).unwrap();
         let modes = Modifiers {
             user: true,
             ..Modifiers::default()

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::pmu::attr::{EventClass, HardwareUnit, ResolvedEvent};
+use super::{EventClass, HardwareUnit, ResolvedEvent};
 use crate::pmu::host::{Host, Vendor};
 
 /// Why an event can't be sampled in bulk.
@@ -93,9 +93,8 @@ const WITHOUT_TIME: [u32; 36] = [
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pmu::attr::resolve;
+    use crate::pmu::attr::{reset_value, resolve};
     use crate::pmu::host::fixtures;
-    use crate::pmu::reset::reset_value;
 
     fn checked(host: &Host, event: &str) -> Result<(), NotBulk> {
         let reset = reset_value(16_000).unwrap();
