@@ -32,16 +32,11 @@ struct Ring {
 }
 
 /// Rings at any depth of pebs-user that can't be cut, or only for a higher price than theirs.
-const RINGS: [Ring; 6] = [
+const RINGS: [Ring; 5] = [
     Ring {
         parent: "cmd::doctor",
         modules: &["check", "files", "kernel", "limits", "sampling"],
         reason: "checks return the `Line` of `check`, which runs them",
-    },
-    Ring {
-        parent: "correlate",
-        modules: &["counts", "marks", "own", "thread", "turns", "visit"],
-        reason: "a thread has visits, which keep what the thread had at their begin",
     },
     Ring {
         parent: "out::html",

@@ -9,9 +9,6 @@
 //! tick, and those after a missing switch-out begin at the next switch-in: what was counted before is lost, and the
 //! visit is flagged as incomplete.
 
-use super::thread::Thread;
-use crate::units::{Cpu, TraceNs};
-
 /// Count of one event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
@@ -94,78 +91,6 @@ pub(super) enum CountsState {
     Before,
     /// The same, but the switch-in that began the period is missing, so they may lack its begin.
     BeginMissing,
-}
-
-impl Thread {
-    /// Starts counting at the thread's first mark, if `counts`.
-    pub(super) const fn counting(mut self, counts: bool) -> Self {
-        if counts {
-            self.counts_known = CountsState::UpToNow;
-        }
-        self
-    }
-
-    /// Adds the counts up to now to the current visit.
-    pub(super) fn counted(&mut self, time: TraceNs, cpu: Cpu, counted: &Counted<'_>) {
-        self.on_cpu(time, cpu);
-        let incomplete = self.counts_known == CountsState::BeginMissing;
-        if let Some(current) = self.current() {
-            current.events.add(counted);
-            current.events.incomplete |= incomplete;
-        }
-        self.counts_known = CountsState::UpToNow;
-        if counted.tick {
-            self.counts_begin();
-        }
-    }
-
-    /// Ends the period at a mark or when the thread leaves the CPU; its counts should have arrived by now.
-    pub(super) fn counts_end(&mut self) {
-        if self.is_before_counts() {
-            self.flag_incomplete_counts();
-            self.counts_known = CountsState::UpToNow;
-        }
-    }
-
-    /// Begins a new period.
-    pub(super) fn counts_begin(&mut self) {
-        if self.counts_known != CountsState::NotCounted {
-            self.counts_known = CountsState::Before;
-        }
-    }
-
-    /// Handles the thread taking the CPU. If it seems to be on the CPU, its switch-out is missing, and so are the
-    /// counts up to then, unless a record that came before the switch-in has shown it there.
-    pub(super) fn counts_begin_anew(&mut self) {
-        match self.counts_known {
-            CountsState::BeginMissing => self.counts_known = CountsState::Before,
-            _ => self.flag_incomplete_counts(),
-        }
-    }
-
-    /// Handles a record of the thread on a CPU whose switch-in is missing.
-    pub(super) fn counts_begin_unseen(&mut self) {
-        if self.counts_known == CountsState::Before {
-            self.counts_known = CountsState::BeginMissing;
-        }
-    }
-
-    fn is_before_counts(&self) -> bool {
-        matches!(
-            self.counts_known,
-            CountsState::Before | CountsState::BeginMissing
-        )
-    }
-
-    /// Flags the current visit's counts as incomplete if its period changes hands before its counts arrived.
-    pub(super) fn flag_incomplete_counts(&mut self) {
-        if self.off.is_none()
-            && self.is_before_counts()
-            && let Some(current) = self.current()
-        {
-            current.events.incomplete = true;
-        }
-    }
 }
 
 #[cfg(test)]

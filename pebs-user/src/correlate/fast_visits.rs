@@ -7,10 +7,11 @@
 
 use pebs_common::record::Role;
 
+use super::frames::inside_frame;
 use super::interrupts_and_faults::InterruptionTimes;
 use super::loss::VisitThread;
 use super::marks::read_args;
-use super::thread::{Thread, inside_frame};
+use super::thread::Thread;
 use super::{Batch, ClosedVisit, Correlator, Counts, EventCounts, OwnWork, Sink};
 use crate::store::run::VisitRule;
 use crate::store::schema::ArgValue;

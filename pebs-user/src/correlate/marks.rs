@@ -3,7 +3,9 @@
 use pebs_common::config::STR_CUT;
 use pebs_common::record::{Role, goroutine_of};
 
-use super::thread::{self, Thread};
+use super::frames::same_stack;
+use super::thread::Thread;
+use super::turns::Ends;
 use super::visit::OpenVisit;
 use super::{Correlator, IdKey, Lost, ProbeRule, Sink};
 use crate::ledger::Reason;
@@ -12,7 +14,7 @@ use crate::store::run::VisitRule;
 use crate::store::schema::{ArgType, ArgValue, visit_flag};
 use crate::stream::decode::{ArgBytes, Payloads, Record};
 use crate::stream::text::escape;
-use crate::units::{Cpu, ProbeId, Tid, TraceNs};
+use crate::units::{Cpu, Pid, ProbeId, Tid, TraceNs};
 
 /// Most open visits of one thread. More than any event loop serves at once; beyond that they are items whose end
 /// is never marked, which must not fill the memory.
@@ -118,6 +120,59 @@ impl Correlator {
         self.close(oldest, Some((record.time, None)), record.time, sink);
     }
 
+    /// Returns the thread on which the item with this id is open.
+    pub(super) fn owner_of(&self, pid: Pid, id: Option<u64>) -> Option<Tid> {
+        let id = id?;
+        let by_id = |(_, rule): &(usize, &ProbeRule)| rule.rule == VisitRule::ById;
+        let probes = self.probes.iter().enumerate().filter(by_id);
+        let mut keys = probes.map(|(probe, _)| (ProbeId(probe as u16), pid, id));
+        keys.find_map(|key| self.by_id.get(&key).copied())
+    }
+
+    /// Handles a resume mark: the thread turns to an item, or leaves it.
+    pub(super) fn resume(
+        &mut self,
+        (role, rule): (Role, VisitRule),
+        mark: &MarkAt<'_>,
+        sink: &mut impl Sink,
+    ) {
+        let (time, tid) = (mark.record.time, mark.record.tid);
+        // The time of the mark itself belongs to no item.
+        let own = self.mark_times[usize::from(mark.probe.0)].of(role, mark.stepped);
+        let ends = match rule {
+            VisitRule::Call => Ends::Call(mark.sp),
+            VisitRule::UntilNext => Ends::Next,
+            _ => Ends::Mark,
+        };
+        if matches!(role, Role::End | Role::Return) {
+            // If no turn is open, there is nothing to leave.
+            if let Some(thread) = self.threads.get_mut(tid)
+                && thread.turns.leave(mark.probe, ends)
+            {
+                thread.turn(TraceNs(time.0 - own.before_ns as i64));
+            }
+            return;
+        }
+        let Some(id) = mark.id else {
+            return sink.lost(mark.record.cpu, Lost::Mark, Reason::UnmatchedMark);
+        };
+        let owner = self.owner_of(mark.record.pid, Some(id));
+        if let Some(owner) = owner.filter(|owner| *owner != tid) {
+            self.resumed_elsewhere += 1;
+            let visits = self.threads.get_mut(owner).map(|thread| &mut thread.visits);
+            let of_it = visits.into_iter().flatten();
+            of_it
+                .filter(|visit| visit.id == Some(id))
+                .for_each(|visit| visit.flags |= visit_flag::TIME_SHARED);
+        }
+        let (pid, cpu) = (mark.record.pid, mark.record.cpu);
+        let counts = self.options.counters > 0;
+        let new = || Thread::new(pid, cpu, true).counting(counts);
+        let thread = self.threads.or_insert_with(tid, new);
+        thread.turns.resume((mark.probe, id), ends);
+        thread.turn(TraceNs(time.0 + own.after_ns as i64));
+    }
+
     /// Opens a visit at a begin mark and makes it the thread's current one.
     pub(super) fn begin(&mut self, mark: &MarkAt<'_>) {
         let Record {
@@ -212,7 +267,7 @@ impl Correlator {
         let visits = &thread.visits;
         let inside = |v: &OpenVisit| {
             self.probes[v.probe.0 as usize].rule == VisitRule::Call
-                && thread::same_stack(v.sp, sp)
+                && same_stack(v.sp, sp)
                 && v.sp < sp
         };
         (index + 1..visits.len())
@@ -233,9 +288,7 @@ impl Correlator {
             let gone = thread.visits.iter().rposition(|v| {
                 self.probes[v.probe.0 as usize].rule == VisitRule::Call
                     && (v.sp == mark.sp && v.probe == mark.probe
-                        || !thread.has_stacks
-                            && v.sp < mark.sp
-                            && thread::same_stack(v.sp, mark.sp))
+                        || !thread.has_stacks && v.sp < mark.sp && same_stack(v.sp, mark.sp))
             });
             let Some(index) = gone else { return };
             self.unwind_at(tid, index, time, sink);

@@ -13,6 +13,7 @@
 mod batch;
 mod counts;
 mod fast_visits;
+mod frames;
 mod goroutines;
 mod interrupts_and_faults;
 mod intervals;
@@ -36,9 +37,8 @@ pub use interrupts_and_faults::ExtraRecords;
 pub use intervals::IntervalCounts;
 use loss::VisitThread;
 pub use loss::{LossRanges, LossScope};
-pub use own::OwnWork;
 pub use throttle::{LONGEST_TICK_NS, Throttled};
-pub use visit::{ClosedVisit, Counts, MarkTime, MarkTimes, OpenLoad, RUNNABLE, RawWait};
+pub use visit::{ClosedVisit, Counts, MarkTime, MarkTimes, OpenLoad, OwnWork, RUNNABLE, RawWait};
 
 use crate::ledger::Reason;
 use crate::probe::expr::Type;

@@ -6,48 +6,7 @@
 //! to the end of the turn. Where turns are unknown, as there are no resume marks, it counts while the thread ran when the
 //! visit began and when it ended.
 
-use std::ops::AddAssign;
-
-use super::ExtraRecords;
-use super::visit::OpenVisit;
-
-/// Own time and records on a thread.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OwnWork {
-    /// Time of marks, ns.
-    pub marks_ns: u64,
-    pub samples: u64,
-    /// Number of switch-outs.
-    pub switches: u64,
-    /// Number of page faults counted.
-    pub page_faults: u64,
-    /// Numbers of the other interruptions.
-    pub extras: ExtraRecords,
-}
-
-impl OwnWork {
-    /// Difference to an earlier state.
-    #[must_use]
-    pub const fn since(&self, before: &Self) -> Self {
-        Self {
-            marks_ns: self.marks_ns - before.marks_ns,
-            samples: self.samples - before.samples,
-            switches: self.switches - before.switches,
-            page_faults: self.page_faults - before.page_faults,
-            extras: self.extras.since(&before.extras),
-        }
-    }
-}
-
-impl AddAssign for OwnWork {
-    fn add_assign(&mut self, more: Self) {
-        self.marks_ns += more.marks_ns;
-        self.samples += more.samples;
-        self.switches += more.switches;
-        self.page_faults += more.page_faults;
-        self.extras += more.extras;
-    }
-}
+use super::visit::{OpenVisit, OwnCounted, OwnWork};
 
 /// Own work on a thread while it had open visits.
 #[derive(Clone, Copy, Debug, Default)]
@@ -59,21 +18,14 @@ pub(super) struct ThreadOwn {
     sleeps: u64,
 }
 
-/// Up to where own work was counted for a visit.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Counted {
-    own: OwnWork,
-    sleeps: u64,
-}
-
 impl ThreadOwn {
     /// Counts for a visit from now on.
     pub(super) fn begin(&self, visit: &mut OpenVisit) {
         visit.counted = self.now();
     }
 
-    const fn now(&self) -> Counted {
-        Counted {
+    const fn now(&self) -> OwnCounted {
+        OwnCounted {
             own: self.so_far,
             sleeps: self.sleeps,
         }

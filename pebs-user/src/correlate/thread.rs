@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 use pebs_common::record::Interference;
 
 use super::ProbeRule;
-use super::counts::CountsState;
+use super::counts::{Counted, CountsState};
+use super::frames::{RETURN_ADDRESS, inside_frame, same_stack};
 use super::own::ThreadOwn;
 use super::turns::{Owner, Turns};
 use super::visit::{OpenVisit, RUNNABLE, RawWait};
@@ -15,41 +16,8 @@ use crate::stream::decode::{Actor, STATE_IN_MARK, STATE_UNKNOWN};
 use crate::stream::stacks::StackKey;
 use crate::units::{Cpu, Ip, Pid, ProbeId, TraceNs};
 
-/// Two stack pointers further apart than this are on different stacks (signal stacks, coroutines) and show nothing
-/// about each other's frames. Threads' stacks are 8 MiB apart by default.
-const STACK_SPAN: u64 = 1 << 20;
-
 /// Most calls of a thread that are remembered as unwound.
 const MAX_UNWOUND: usize = 64;
-
-/// Size of a return address, bytes.
-pub(super) const RETURN_ADDRESS: u64 = 8;
-
-/// Whether two stack pointers can be compared.
-pub(super) const fn same_stack(a: u64, b: u64) -> bool {
-    a.abs_diff(b) < STACK_SPAN
-}
-
-/// Number of leading `sps` that are still inside the frame entered at `sp`. See [`Thread::frames_gone`].
-#[inline]
-pub(super) fn inside_frame(sp: u64, sps: &[u64]) -> usize {
-    // Gone: above the return address, on the same stack.
-    let first = sp.saturating_add(RETURN_ADDRESS + 1);
-    let count = sp.saturating_add(STACK_SPAN).saturating_sub(first);
-    let gone = |sp: &u64| sp.wrapping_sub(first) < count;
-    // Nearly always none is gone: a loop without early exit that only collects sign bits compares several at once. As
-    // `count` is below 2^63, `distance < count` is the borrow of their difference.
-    let borrow = |sp: &u64| {
-        let distance = sp.wrapping_sub(first);
-        !distance & distance.wrapping_sub(count)
-    };
-    let any = sps.iter().fold(0, |bits, sp| bits | borrow(sp));
-    if any.cast_signed() < 0 {
-        sps.iter().position(gone).unwrap_or(sps.len())
-    } else {
-        sps.len()
-    }
-}
 
 /// How the thread left the CPU.
 #[derive(Clone, Copy, Debug)]
@@ -228,6 +196,15 @@ impl Thread {
         if self.off.is_none() {
             self.go_on(time);
         }
+    }
+
+    /// Ends calls that resumed items and are gone according to the stack pointer; returns whether there were any.
+    pub(super) fn leave_scopes(&mut self, sp: u64, time: TraceNs) -> bool {
+        let left = self.turns.unwind(sp);
+        if left {
+            self.turn(time);
+        }
+        left
     }
 
     /// Ends the current visit's turn: no visit is current.
@@ -504,6 +481,79 @@ impl Thread {
                 displaced: off.displaced,
                 stack: off.stack,
             });
+        }
+    }
+}
+
+/// Its counts, see [`super::counts`].
+impl Thread {
+    /// Starts counting at the thread's first mark, if `counts`.
+    pub(super) const fn counting(mut self, counts: bool) -> Self {
+        if counts {
+            self.counts_known = CountsState::UpToNow;
+        }
+        self
+    }
+
+    /// Adds the counts up to now to the current visit.
+    pub(super) fn counted(&mut self, time: TraceNs, cpu: Cpu, counted: &Counted<'_>) {
+        self.on_cpu(time, cpu);
+        let incomplete = self.counts_known == CountsState::BeginMissing;
+        if let Some(current) = self.current() {
+            current.events.add(counted);
+            current.events.incomplete |= incomplete;
+        }
+        self.counts_known = CountsState::UpToNow;
+        if counted.tick {
+            self.counts_begin();
+        }
+    }
+
+    /// Ends the period at a mark or when the thread leaves the CPU; its counts should have arrived by now.
+    pub(super) fn counts_end(&mut self) {
+        if self.is_before_counts() {
+            self.flag_incomplete_counts();
+            self.counts_known = CountsState::UpToNow;
+        }
+    }
+
+    /// Begins a new period.
+    pub(super) fn counts_begin(&mut self) {
+        if self.counts_known != CountsState::NotCounted {
+            self.counts_known = CountsState::Before;
+        }
+    }
+
+    /// Handles the thread taking the CPU. If it seems to be on the CPU, its switch-out is missing, and so are the
+    /// counts up to then, unless a record that came before the switch-in has shown it there.
+    pub(super) fn counts_begin_anew(&mut self) {
+        match self.counts_known {
+            CountsState::BeginMissing => self.counts_known = CountsState::Before,
+            _ => self.flag_incomplete_counts(),
+        }
+    }
+
+    /// Handles a record of the thread on a CPU whose switch-in is missing.
+    pub(super) fn counts_begin_unseen(&mut self) {
+        if self.counts_known == CountsState::Before {
+            self.counts_known = CountsState::BeginMissing;
+        }
+    }
+
+    fn is_before_counts(&self) -> bool {
+        matches!(
+            self.counts_known,
+            CountsState::Before | CountsState::BeginMissing
+        )
+    }
+
+    /// Flags the current visit's counts as incomplete if its period changes hands before its counts arrived.
+    pub(super) fn flag_incomplete_counts(&mut self) {
+        if self.off.is_none()
+            && self.is_before_counts()
+            && let Some(current) = self.current()
+        {
+            current.events.incomplete = true;
         }
     }
 }

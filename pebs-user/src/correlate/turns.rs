@@ -9,16 +9,10 @@
 //! does not wait for one item. The remaining time is the loop's own. It is counted as shared too, but no item is
 //! flagged for it.
 
-use pebs_common::record::Role;
-
-use super::marks::MarkAt;
-use super::thread::{RETURN_ADDRESS, Thread, same_stack};
-use super::visit::OpenVisit;
-use super::{Correlator, Lost, Sink};
-use crate::ledger::Reason;
-use crate::store::run::VisitRule;
+use super::frames::{RETURN_ADDRESS, same_stack};
+use super::visit::{OpenVisit, Spells};
 use crate::store::schema::visit_flag;
-use crate::units::{Pid, ProbeId, Tid, TraceNs};
+use crate::units::{ProbeId, TraceNs};
 
 /// Most entries of a thread's stack: beyond that, ends are missing.
 const MAX_TURNS: usize = 1 << 10;
@@ -34,15 +28,6 @@ pub(super) enum Owner {
     Visit(usize),
 }
 
-/// Time that was shared.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Spells {
-    /// On the CPU, ns.
-    pub ns: i64,
-    /// Number of times that shared time began.
-    count: u64,
-}
-
 /// An item or visit that the thread turned to.
 #[derive(Clone, Copy, Debug)]
 enum Turn {
@@ -54,7 +39,7 @@ enum Turn {
 
 /// How a resume ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ends {
+pub(super) enum Ends {
     /// With the return of the call whose stack pointer was this at its first instruction.
     Call(u64),
     Mark,
@@ -228,7 +213,7 @@ impl Turns {
     }
 
     /// Turns to an item.
-    fn resume(&mut self, (probe, id): (ProbeId, u64), ends: Ends) {
+    pub(super) fn resume(&mut self, (probe, id): (ProbeId, u64), ends: Ends) {
         self.next_mark();
         let is_over = |turn: &Turn| match (*turn, ends) {
             // The frame was overwritten.
@@ -255,7 +240,7 @@ impl Turns {
     }
 
     /// Ends the last resume of the probe; returns whether there was one.
-    fn leave(&mut self, probe: ProbeId, ends: Ends) -> bool {
+    pub(super) fn leave(&mut self, probe: ProbeId, ends: Ends) -> bool {
         let of_it = |turn: &Turn| matches!(turn, Turn::Item { probe: of, ends: by, .. } if *of == probe && *by == ends);
         let Some(at) = self.stack.iter().rposition(of_it) else {
             return false;
@@ -270,7 +255,7 @@ impl Turns {
     }
 
     /// Drops resumes whose frame is gone according to the stack pointer; returns whether there were any.
-    fn unwind(&mut self, sp: u64) -> bool {
+    pub(super) fn unwind(&mut self, sp: u64) -> bool {
         let before = self.stack.len();
         let is_gone = |turn: &mut Turn| {
             matches!(turn, Turn::Item { ends: Ends::Call(frame), .. }
@@ -278,71 +263,5 @@ impl Turns {
         };
         while self.stack.pop_if(is_gone).is_some() {}
         self.stack.len() < before
-    }
-}
-
-impl Thread {
-    /// Ends calls that resumed items and are gone according to the stack pointer; returns whether there were any.
-    pub(super) fn leave_scopes(&mut self, sp: u64, time: TraceNs) -> bool {
-        let left = self.turns.unwind(sp);
-        if left {
-            self.turn(time);
-        }
-        left
-    }
-}
-
-impl Correlator {
-    /// Returns the thread on which the item with this id is open.
-    pub(super) fn owner_of(&self, pid: Pid, id: Option<u64>) -> Option<Tid> {
-        let id = id?;
-        let by_id = |(_, rule): &(usize, &super::ProbeRule)| rule.rule == VisitRule::ById;
-        let probes = self.probes.iter().enumerate().filter(by_id);
-        let mut keys = probes.map(|(probe, _)| (ProbeId(probe as u16), pid, id));
-        keys.find_map(|key| self.by_id.get(&key).copied())
-    }
-
-    /// Handles a resume mark: the thread turns to an item, or leaves it.
-    pub(super) fn resume(
-        &mut self,
-        (role, rule): (Role, VisitRule),
-        mark: &MarkAt<'_>,
-        sink: &mut impl Sink,
-    ) {
-        let (time, tid) = (mark.record.time, mark.record.tid);
-        // The time of the mark itself belongs to no item.
-        let own = self.mark_times[usize::from(mark.probe.0)].of(role, mark.stepped);
-        let ends = match rule {
-            VisitRule::Call => Ends::Call(mark.sp),
-            VisitRule::UntilNext => Ends::Next,
-            _ => Ends::Mark,
-        };
-        if matches!(role, Role::End | Role::Return) {
-            // If no turn is open, there is nothing to leave.
-            if let Some(thread) = self.threads.get_mut(tid)
-                && thread.turns.leave(mark.probe, ends)
-            {
-                thread.turn(TraceNs(time.0 - own.before_ns as i64));
-            }
-            return;
-        }
-        let Some(id) = mark.id else {
-            return sink.lost(mark.record.cpu, Lost::Mark, Reason::UnmatchedMark);
-        };
-        let owner = self.owner_of(mark.record.pid, Some(id));
-        if let Some(owner) = owner.filter(|owner| *owner != tid) {
-            self.resumed_elsewhere += 1;
-            let visits = self.threads.get_mut(owner).map(|thread| &mut thread.visits);
-            let of_it = visits.into_iter().flatten();
-            of_it
-                .filter(|visit| visit.id == Some(id))
-                .for_each(|visit| visit.flags |= visit_flag::TIME_SHARED);
-        }
-        let (pid, cpu) = (mark.record.pid, mark.record.cpu);
-        let counts = self.options.counters > 0;
-        let new = || Thread::new(pid, cpu, true).counting(counts);
-        let thread = self.threads.or_insert_with(tid, new);
-        thread.turns.resume((mark.probe, id), ends);
-        thread.turn(TraceNs(time.0 + own.after_ns as i64));
     }
 }

@@ -1,13 +1,11 @@
 //! Visits, open and closed.
 
-use std::ops::{Deref, DerefMut};
+use std::ops::{AddAssign, Deref, DerefMut};
 
 use pebs_common::record::Role;
 
 use super::counts::EventCounts;
 use super::interrupts_and_faults::{ExtraRecords, InterruptionTimes};
-use super::own::{Counted, OwnWork};
-use super::turns::Spells;
 use super::{Batch, CorrelateOptions};
 use crate::store::schema::{ArgValue, InterferenceColumns, visit_flag};
 use crate::stream::decode::Actor;
@@ -120,6 +118,63 @@ impl MarkTimes {
     }
 }
 
+/// Own time and records on a thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OwnWork {
+    /// Time of marks, ns.
+    pub marks_ns: u64,
+    pub samples: u64,
+    /// Number of switch-outs.
+    pub switches: u64,
+    /// Number of page faults counted.
+    pub page_faults: u64,
+    /// Numbers of the other interruptions.
+    pub extras: ExtraRecords,
+}
+
+impl OwnWork {
+    /// Difference to an earlier state.
+    #[inline]
+    #[must_use]
+    pub const fn since(&self, before: &Self) -> Self {
+        Self {
+            marks_ns: self.marks_ns - before.marks_ns,
+            samples: self.samples - before.samples,
+            switches: self.switches - before.switches,
+            page_faults: self.page_faults - before.page_faults,
+            extras: self.extras.since(&before.extras),
+        }
+    }
+}
+
+impl AddAssign for OwnWork {
+    #[inline]
+    fn add_assign(&mut self, more: Self) {
+        self.marks_ns += more.marks_ns;
+        self.samples += more.samples;
+        self.switches += more.switches;
+        self.page_faults += more.page_faults;
+        self.extras += more.extras;
+    }
+}
+
+/// Up to where own work was counted for a visit.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct OwnCounted {
+    pub own: OwnWork,
+    /// Number of times that the thread had gone to sleep.
+    pub sleeps: u64,
+}
+
+/// Time that was shared.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Spells {
+    /// On the CPU, ns.
+    pub ns: i64,
+    /// Number of times that shared time began.
+    pub count: u64,
+}
+
 /// Sums of the visits that are open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenLoad {
@@ -179,7 +234,7 @@ pub(super) struct VisitState {
     /// Own work during it, up to `counted`.
     pub own: OwnWork,
     /// Up to where its thread's own work was counted.
-    pub counted: Counted,
+    pub counted: OwnCounted,
     pub args: Vec<Option<ArgValue>>,
     /// The items, if it serves several.
     pub batch: Batch,
@@ -217,7 +272,7 @@ impl Default for VisitState {
             counts: Counts::default(),
             taken: InterruptionTimes::default(),
             own: OwnWork::default(),
-            counted: Counted::default(),
+            counted: OwnCounted::default(),
             args: Vec::new(),
             batch: Batch::default(),
             active: Vec::new(),

@@ -7,7 +7,7 @@ use crate::correlate::{ClosedVisit, CorrelateOptions, Correlator, Lost, Sink};
 use crate::ledger::Reason;
 use crate::stream::decode::{Body, Payloads, Record};
 use crate::stream::samples::Samples;
-use crate::units::{Pid, Tid};
+use crate::units::{Cpu, Pid, Tid, TraceNs};
 
 /// Counts of each visit, as it closes.
 #[derive(Default)]
