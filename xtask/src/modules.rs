@@ -32,12 +32,7 @@ struct Ring {
 }
 
 /// Rings at any depth of pebs-user that can't be cut, or only for a higher price than theirs.
-const RINGS: [Ring; 5] = [
-    Ring {
-        parent: "cmd::doctor",
-        modules: &["check", "files", "kernel", "limits", "sampling"],
-        reason: "checks return the `Line` of `check`, which runs them",
-    },
+const RINGS: [Ring; 4] = [
     Ring {
         parent: "out::html",
         modules: &["data", "flame"],

@@ -9,13 +9,15 @@ use serde::Serialize;
 use super::values::Format;
 
 mod check;
+mod checks;
 mod facts;
 mod files;
 mod kernel;
 mod limits;
 mod sampling;
 
-pub use check::{Check, Status, evaluate};
+pub use check::{Check, Status};
+pub use checks::evaluate;
 pub use facts::{Answer, Facts};
 
 /// Options of `pebs-trace doctor`.
