@@ -32,7 +32,7 @@ struct Ring {
 }
 
 /// Rings at any depth of pebs-user that can't be cut, or only for a higher price than theirs.
-const RINGS: [Ring; 4] = [
+const RINGS: [Ring; 3] = [
     Ring {
         parent: "out::html",
         modules: &["data", "flame"],
@@ -64,11 +64,6 @@ const RINGS: [Ring; 4] = [
         parent: "store",
         modules: &["compactor", "output", "writer"],
         reason: "the writer's output starts the compactor",
-    },
-    Ring {
-        parent: "store::pages",
-        modules: &["block", "delta32"],
-        reason: "an encoding of blocks is a block's",
     },
 ];
 

@@ -6,14 +6,14 @@
 
 use parquet::basic::Encoding;
 
-pub(in crate::store) use super::block::BLOCK;
-pub(crate) use super::block::Integer;
+pub(crate) use super::integer::Integer;
 use super::levels::Levels;
+pub(in crate::store) use super::pack::BLOCK;
 use super::room::Room;
-use super::{PAGE_VALUES, PageStatistics, Pages, block, varint, zigzag};
+use super::{PAGE_VALUES, PageStatistics, Pages, block, pack, varint, zigzag};
 
 /// A block of equal numbers: the smallest difference and four widths, all 0.
-const UNCHANGED: [u8; 1 + block::GROUPS] = [0; 1 + block::GROUPS];
+const UNCHANGED: [u8; 1 + pack::GROUPS] = [0; 1 + pack::GROUPS];
 
 /// Extends a range by two numbers.
 fn include<T: Ord + Copy>(range: Option<(T, T)>, min: T, max: T) -> Option<(T, T)> {
@@ -209,7 +209,7 @@ impl<T: Integer> Deltas<T> {
                         levels.take(begin);
                     }
                     varint(begin, BLOCK as u64);
-                    varint(begin, block::GROUPS as u64);
+                    varint(begin, pack::GROUPS as u64);
                     varint(begin, values);
                     varint(begin, zigzag(first));
                     self.blocks.swap(rest);

@@ -4,8 +4,8 @@
 
 #![expect(unsafe_code, reason = "vectors from and to arrays")]
 
-use super::block::{BLOCK, GROUPS, Integer};
-use super::pack::GROUP;
+use super::integer::Integer;
+use super::pack::{BLOCK, GROUP, GROUPS};
 
 /// Numbers are near if they differ in these bits only.
 const NEAR: u64 = i32::MAX as u64;

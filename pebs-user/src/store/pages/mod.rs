@@ -15,6 +15,7 @@ pub(super) mod coded;
 pub(super) mod delta;
 mod delta32;
 mod indices;
+mod integer;
 pub(super) mod levels;
 mod pack;
 pub(super) mod plain;
@@ -23,7 +24,7 @@ mod room;
 use parquet::basic::Encoding;
 
 /// Maximum non-null values in a data page: one and 511 blocks of 128 differences.
-const PAGE_VALUES: usize = 1 + 511 * block::BLOCK;
+const PAGE_VALUES: usize = 1 + 511 * pack::BLOCK;
 
 /// Kind of page.
 #[derive(Clone, Copy, Debug)]

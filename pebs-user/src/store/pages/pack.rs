@@ -11,6 +11,11 @@
 /// Numbers packed at once.
 pub(super) const GROUP: usize = 32;
 
+/// Differences per block.
+pub(in crate::store) const BLOCK: usize = 128;
+/// Groups per block, each with its own bit width.
+pub(super) const GROUPS: usize = BLOCK / GROUP;
+
 /// Bytes that packing a group may write: it writes whole words, and the next group overwrites the surplus.
 pub(super) const ROOM: usize = 8 * (GROUP + 1);
 
