@@ -8,7 +8,8 @@ use super::{MarkSource, Premises, Reading, Roles, Survey, check_span, feed, role
 use crate::perf::data::reader::PerfData;
 use crate::pipeline::{Keep, Pipeline, PipelineOptions, Progress};
 use crate::probe::set::{Probe, ProbeSet};
-use crate::store::writer::{TraceWriter, WriterOptions};
+use crate::store::options::WriterOptions;
+use crate::store::writer::TraceWriter;
 use crate::stream::decode::RecordKinds;
 use crate::symbolize::{Recorded, SymbolizeOptions};
 use crate::units::{KtimeNs, ProbeId};

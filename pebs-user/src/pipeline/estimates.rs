@@ -39,9 +39,10 @@ mod tests {
     use crate::estimate::Pause;
     use crate::pipeline::synthetic::{self, Workload};
     use crate::pipeline::{Keep, Pipeline, PipelineOptions};
+    use crate::store::options::WriterOptions;
     use crate::store::run::RunInfo;
     use crate::store::schema::{SCHEMA_VERSION, Table};
-    use crate::store::writer::{TraceWriter, WriterOptions};
+    use crate::store::writer::TraceWriter;
     use crate::stream::cycle::Cycle;
     use crate::stream::decode::RecordKinds;
     use crate::units::EventId;

@@ -14,8 +14,8 @@ use pebs_common::record::{Head, Kind, Role, mark_flag, switch_flag};
 
 use super::{Keep, PipelineOptions};
 use crate::probe::set::{Probe, ProbeSet};
+use crate::store::options::WriterOptions;
 use crate::store::run::VisitRule;
-use crate::store::writer::WriterOptions;
 use crate::stream::decode::RecordKinds;
 use crate::units::{Cpu, FunctionId, Ip, KtimeNs, ProbeId};
 

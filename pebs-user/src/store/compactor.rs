@@ -15,9 +15,10 @@ use crossbeam_channel::{SendError, Sender, TrySendError, bounded};
 use super::descriptions::of_segment;
 use super::files::Owner;
 use super::net::SampleCosts;
-use super::segment::{close, closed_path, compact, open_path};
+use super::options::WriterOptions;
+use super::segment::{close, compact};
+use super::segment_files::{closed_path, open_path};
 use super::write_error::WriteError;
-use super::writer::WriterOptions;
 
 /// Maximum number of segments waiting for the thread.
 const QUEUE: usize = 64;

@@ -6,6 +6,7 @@ pub(crate) mod stacks;
 use std::ops::Deref;
 use std::path::Path;
 
+use super::options::WriterOptions;
 use super::reader::Trace;
 use super::run::{EventInfo, ProbeInfo, RunInfo, VisitRule};
 use super::schema::{
@@ -13,7 +14,7 @@ use super::schema::{
     SampleRow, StackRow, VisitFunctionRow, VisitRow, WaitRow, visit_flag,
 };
 use super::tables::Row;
-use super::writer::{TraceWriter, WriterOptions};
+use super::writer::TraceWriter;
 use crate::units::{Cpu, EventId, FunctionId, Pid, ProbeId, StackId, Tid, TraceNs};
 
 /// Part of an item: on the CPU in a function, or off it; times in ns.

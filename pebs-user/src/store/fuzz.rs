@@ -8,7 +8,7 @@ use super::reader::Trace;
 use super::recover::recover;
 use super::run::RunInfo;
 use super::schema::{ArgColumn, ArgType, SCHEMA_VERSION, Table};
-use super::segment::{closed_path, open_path};
+use super::segment_files::{closed_path, open_path};
 
 /// The run that the corpus was recorded in: `n=arg1, delta=arg2:i32, key=str(arg3)`.
 fn run_info() -> RunInfo {

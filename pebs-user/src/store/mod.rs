@@ -17,12 +17,15 @@ mod declare;
 pub mod descriptions;
 mod files;
 mod net;
+pub mod options;
 mod output;
 mod pages;
 mod prefix;
 mod read_error;
 mod scan;
 mod segment;
+mod segment_error;
+mod segment_files;
 mod thrift;
 mod write_error;
 

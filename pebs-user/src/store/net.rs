@@ -12,7 +12,7 @@ use super::compacted::ChunkPages;
 use super::prefix::Prefix;
 use super::read_error::ReadError;
 use super::schema::{visit_flag, visits};
-use super::segment::SegmentError;
+use super::segment_error::SegmentError;
 use super::view::{Named, Select as _, View as _, columns};
 use crate::estimate::net::SampleCost;
 

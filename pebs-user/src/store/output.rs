@@ -10,12 +10,13 @@ use arrow_schema::SchemaRef;
 
 use super::compactor::{Compactor, Job};
 use super::files::{Held, INFO_FILE, Owner, free_reserve};
+use super::options::WriterOptions;
 use super::run::RunInfo;
 use super::schema::{Columns, Table};
-use super::segment::{OpenSegment, SegmentFiles, write_empty};
+use super::segment::{OpenSegment, write_empty};
+use super::segment_files::SegmentFiles;
 use super::tables::{RowColumns, table_schema};
 use super::write_error::WriteError;
-use super::writer::WriterOptions;
 use crate::estimate::net::SampleCost;
 
 /// Maximum row groups of a segment: each has a footer that lists all before it.

@@ -17,7 +17,7 @@ use super::run::RunInfo;
 pub use super::scan::Scan;
 use super::scan::open_parquet;
 use super::schema::{OLDEST_SCHEMA, OWN_MODULE, SCHEMA_VERSION, Table};
-use super::segment::SegmentFiles;
+use super::segment_files::SegmentFiles;
 use super::tables::table_schema;
 use super::view::{Select as _, View as _, columns};
 use crate::files::read_regular;
@@ -353,9 +353,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::fixtures::rows::{self, complete, info};
+    use super::super::options::WriterOptions;
     use super::super::schema::visits;
     use super::super::view::{Nullables, view, view_of};
-    use super::super::writer::{TraceWriter, WriterOptions};
+    use super::super::writer::TraceWriter;
     use super::*;
     use crate::failure::Hint as _;
 

@@ -11,7 +11,8 @@ use super::files::{Held, INFO_FILE, Owner, TraceLock, free_reserve, remove_if_th
 use super::reader::{ReadError, read_info};
 use super::run::RunInfo;
 use super::schema::Table;
-use super::segment::{SegmentFiles, recover as recover_segment, write_empty};
+use super::segment::{recover as recover_segment, write_empty};
+use super::segment_files::SegmentFiles;
 use super::tables::table_schema;
 use super::writer::WriteError;
 use crate::failure::Hint;
@@ -249,9 +250,11 @@ mod tests {
 
     use super::super::columns::{Column as _, Required};
     use super::super::fixtures::rows::{self, complete, info};
+    use super::super::options::WriterOptions;
     use super::super::reader::{Trace, TraceState};
-    use super::super::segment::{OpenSegment, closed_path, open_path};
-    use super::super::writer::{TraceWriter, WriterOptions};
+    use super::super::segment::OpenSegment;
+    use super::super::segment_files::{closed_path, open_path};
+    use super::super::writer::TraceWriter;
     use super::*;
 
     /// A trace of 30 visits whose writer died: 20 flushed, 10 not.

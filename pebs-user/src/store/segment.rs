@@ -4,15 +4,13 @@
 //! far: whenever the writer dies, the file is complete up to the last footer. `TABLE/NNNNNN.parquet` is always
 //! complete: it is the open file renamed, and later a compacted one in its place.
 
-use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, IoSlice, Write as _};
 use std::ops::Range;
 use std::panic::{self, AssertUnwindSafe};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use arrow_schema::ArrowError;
 use arrow_schema::{Schema, SchemaRef};
 use parquet::arrow::ArrowSchemaConverter;
 use parquet::arrow::arrow_reader::{
@@ -23,7 +21,6 @@ use parquet::file::metadata::{
     FileMetaData, ParquetMetaData, ParquetMetaDataWriter, RowGroupMetaData,
 };
 use parquet::schema::types::SchemaDescPtr;
-use thiserror::Error;
 
 use super::columns::Chunk;
 use super::compacted::{ChunkPages, CompactedWriter, Part};
@@ -31,87 +28,16 @@ use super::descriptions::of_segment;
 use super::files::{Owner, io_cause, remove_if_there};
 use super::net::SampleCosts;
 use super::prefix::Prefix;
-use super::read_error::ReadError;
+use super::segment_error::SegmentError;
+use super::segment_files::{closed_path, open_path};
 use super::thrift::check_group;
 use crate::files::open_regular;
-
-/// Ending of an open segment's file.
-const OPEN: &str = ".parquet.open";
-
-/// Ending of a closed segment's file.
-const CLOSED: &str = ".parquet";
 
 /// First and last bytes of a Parquet file.
 const MAGIC: &[u8; 4] = b"PAR1";
 
 /// Version of the format in a footer.
 const FORMAT: i32 = 2;
-
-/// A failure below the writer; the caller adds which file it was.
-#[derive(Debug, Error)]
-pub(super) enum SegmentError {
-    #[error(transparent)]
-    Io(#[from] io::Error),
-    #[error(transparent)]
-    Arrow(#[from] ArrowError),
-    #[error(transparent)]
-    Parquet(#[from] ParquetError),
-    #[error(transparent)]
-    Read(#[from] ReadError),
-    #[error("its columns are not those of its table in trace.json")]
-    Foreign,
-    #[error("{found} rows can be read back of {expected} written")]
-    Short { expected: u64, found: u64 },
-}
-
-/// Files of a table's folder by segment number.
-#[derive(Debug, Default)]
-pub(super) struct SegmentFiles {
-    /// Parquet files.
-    pub(super) closed: BTreeMap<u32, PathBuf>,
-    /// Files of segments that are open.
-    pub(super) open: BTreeMap<u32, PathBuf>,
-    /// Files left by a writer that died: unfinished temporaries, open files of closed segments.
-    pub(super) leftover: Vec<PathBuf>,
-}
-
-impl SegmentFiles {
-    /// Lists a table's folder. Files with other names are ignored.
-    pub(super) fn list(folder: &Path) -> io::Result<Self> {
-        let mut files = Self::default();
-        for entry in fs::read_dir(folder)? {
-            let path = entry?.path();
-            let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
-                continue;
-            };
-            if let Some(number) = number_of(name, CLOSED) {
-                files.closed.insert(number, path);
-            } else if let Some(number) = number_of(name, OPEN) {
-                files.open.insert(number, path);
-            } else if number_of(name, ".parquet.tmp").is_some() {
-                files.leftover.push(path);
-            }
-        }
-        for number in files.closed.keys() {
-            files.leftover.extend(files.open.remove(number));
-        }
-        Ok(files)
-    }
-}
-
-fn number_of(name: &str, ending: &str) -> Option<u32> {
-    name.strip_suffix(ending)?.parse().ok()
-}
-
-/// Path of a closed segment.
-pub(super) fn closed_path(folder: &Path, number: u32) -> PathBuf {
-    folder.join(format!("{number:06}{CLOSED}"))
-}
-
-/// Path of an open segment.
-pub(super) fn open_path(folder: &Path, number: u32) -> PathBuf {
-    folder.join(format!("{number:06}{OPEN}"))
-}
 
 /// An open segment being written.
 pub(super) struct OpenSegment {
@@ -468,9 +394,10 @@ mod tests {
 
     use super::*;
     use crate::store::fixtures::rows;
+    use crate::store::options::WriterOptions;
     use crate::store::run::RunInfo;
     use crate::store::schema::Table;
-    use crate::store::writer::{TraceWriter, WriterOptions};
+    use crate::store::writer::TraceWriter;
 
     /// Column chunks of the first segment of a table of a small trace.
     fn chunks(table: Table) -> Vec<ColumnChunkMetaData> {
@@ -511,30 +438,5 @@ mod tests {
         let times = &chunks[0];
         assert_eq!(times.num_values(), 10_000);
         assert!(times.compressed_size() < 2 * 10_000);
-    }
-
-    // Segments are sorted by number, not by name, and files of other programs are ignored.
-    #[test]
-    fn folders_are_listed_by_number() {
-        let folder = tempfile::tempdir().unwrap();
-        let names = [
-            "1000000.parquet",
-            "000002.parquet",
-            "000010.parquet.open",
-            "000002.parquet.open",
-            "000011.parquet.tmp",
-            "notes.parquet",
-            "x",
-        ];
-        for name in names {
-            fs::write(folder.path().join(name), "").unwrap();
-        }
-        let files = SegmentFiles::list(folder.path()).unwrap();
-        assert_eq!(files.closed.into_keys().collect::<Vec<_>>(), [2, 1_000_000]);
-        assert_eq!(files.open.into_keys().collect::<Vec<_>>(), [10]);
-        let mut leftover = files.leftover;
-        leftover.sort();
-        let expected = ["000002.parquet.open", "000011.parquet.tmp"];
-        assert_eq!(leftover, expected.map(|name| folder.path().join(name)));
     }
 }

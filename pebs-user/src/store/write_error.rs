@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 use super::files::{io_cause, is_full, named};
-use super::segment::SegmentError;
+use super::segment_error::SegmentError;
 use super::tables::ColumnError;
 use crate::failure::Hint;
 use crate::limits;

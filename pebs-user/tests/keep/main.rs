@@ -15,11 +15,12 @@ use pebs_user::estimate::sketch::RELATIVE_ERROR;
 use pebs_user::ledger::Reason;
 use pebs_user::pipeline::synthetic;
 use pebs_user::pipeline::{Keep, Outcome, Pipeline, PipelineOptions};
+use pebs_user::store::options::WriterOptions;
 use pebs_user::store::reader::Trace;
 use pebs_user::store::recover::recover;
 use pebs_user::store::run::{EventInfo, KeepInfo, KeptVisits, RunInfo};
 use pebs_user::store::schema::{SCHEMA_VERSION, Table, VisitRow, measure, visit_flag};
-use pebs_user::store::writer::{TraceWriter, WriterOptions};
+use pebs_user::store::writer::TraceWriter;
 use pebs_user::units::{EventId, KtimeNs};
 
 use stream::{ITEMS, Stream};

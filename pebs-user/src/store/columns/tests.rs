@@ -11,7 +11,8 @@ use proptest::prelude::*;
 
 use super::super::files::Owner;
 use super::super::pages::coded::{Code, Halves, Rounded, Small};
-use super::super::segment::{OpenSegment, open_path};
+use super::super::segment::OpenSegment;
+use super::super::segment_files::open_path;
 use super::*;
 use crate::rng::SplitMix64;
 

@@ -12,7 +12,8 @@ use super::*;
 use crate::store::files::Owner;
 use crate::store::net::SampleCosts;
 use crate::store::schema::{Columns, SampleRow, Table};
-use crate::store::segment::{OpenSegment, close, closed_path, compact, open_path};
+use crate::store::segment::{OpenSegment, close, compact};
+use crate::store::segment_files::{closed_path, open_path};
 use crate::store::tables::{Row as _, table_schema};
 use crate::units::{FunctionId, TraceNs};
 

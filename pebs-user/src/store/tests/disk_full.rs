@@ -7,10 +7,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::store::fixtures::rows::{self, info};
+use crate::store::options::WriterOptions;
 use crate::store::reader::{Trace, TraceState};
 use crate::store::recover::recover;
 use crate::store::schema::{LossRow, Table};
-use crate::store::writer::{TraceWriter, WriteError, WriterOptions};
+use crate::store::writer::{TraceWriter, WriteError};
 
 /// A small disk in memory, unmounted when dropped.
 struct Disk {

@@ -7,11 +7,12 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use crate::store::fixtures::rows::{self, info};
+use crate::store::options::WriterOptions;
 use crate::store::reader::{Trace, TraceState};
 use crate::store::recover::{RecoverError, recover};
 use crate::store::schema::Table;
 use crate::store::schema::visits;
-use crate::store::writer::{TraceWriter, WriterOptions};
+use crate::store::writer::TraceWriter;
 
 /// Set in the process to be killed: its output directory.
 const DIR: &str = "PEBS_TRACE_TEST_KILLED";

@@ -7,10 +7,11 @@ use std::{env, fs};
 use serde_json::{Value, json};
 
 use crate::store::fixtures::rows::{self, complete, info};
+use crate::store::options::WriterOptions;
 use crate::store::schema::{
     FunctionRow, FunctionStatRow, MemoryRow, Table, VisitFunctionRow, WaitRow,
 };
-use crate::store::writer::{TraceWriter, WriterOptions};
+use crate::store::writer::TraceWriter;
 
 /// Rows of `visits`; enough for a second page of the ten times as many samples.
 const VISITS: u64 = 12_000;

@@ -12,7 +12,7 @@ use super::super::output::SEGMENT_GROUPS;
 use super::super::reader::{Trace, TraceState};
 use super::super::samples::SamplesOf;
 use super::super::schema::{check_all, visit_flag, visits, write_all};
-use super::super::segment::open_path;
+use super::super::segment_files::open_path;
 use super::super::view::{Select as _, View as _, columns};
 use super::super::visit_block::VisitKey;
 use super::*;
