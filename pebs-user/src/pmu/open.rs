@@ -234,7 +234,7 @@ impl PerfEvent {
 
     /// Value, enabled and running time.
     ///
-    /// The event must have been opened with [`READ_FORMAT`], as every attr made in this crate is.
+    /// The event must have been opened with [`READ_FORMAT`](crate::pmu::attr::READ_FORMAT), as every attr made in this crate is.
     /// Enabled above running time means that the counter was shared or throttled.
     ///
     /// # Errors
