@@ -2,7 +2,7 @@
 //
 // CLOCK_LOG is a file that exists, CLOCK_BEGIN and CLOCK_END are names of functions. An item begins when the first
 // has received something, and ends where its thread next calls the second. A row of the log is: the thread, begin and
-// return of the first call, begin and return of the second (ns of CLOCK_MONOTONIC); the number of rows stands before.
+// return of the first call, begin of the second (ns of CLOCK_MONOTONIC); the number of rows stands before.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -18,7 +18,7 @@
 #define ROWS 4000000u
 
 struct row {
-    uint64_t tid, called, received, sends, sent;
+    uint64_t tid, called, received, sends;
 };
 
 struct log {
@@ -40,8 +40,9 @@ static uint64_t now(void) {
 __attribute__((constructor)) static void start(void) {
     const char *path = getenv("CLOCK_LOG");
     if (!path) return;
-    begins = getenv("CLOCK_BEGIN");
-    ends = getenv("CLOCK_END");
+    // A server may write its title over its environment.
+    begins = strdup(getenv("CLOCK_BEGIN"));
+    ends = strdup(getenv("CLOCK_END"));
     int file = open(path, O_RDWR | O_CLOEXEC);
     if (file < 0) return;
     void *map = mmap(0, sizeof(struct log), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
@@ -65,7 +66,6 @@ static void sent(uint64_t sends) {
     uint64_t at = __atomic_fetch_add(&table->rows, 1, __ATOMIC_RELAXED);
     if (at < ROWS) {
         now_open.sends = sends;
-        now_open.sent = now();
         table->row[at] = now_open;
     }
     now_open.received = 0;
@@ -82,9 +82,9 @@ static void sent(uint64_t sends) {
         }                                                                      \
         if (!begin && !end) return real arguments;                             \
         uint64_t called = now();                                               \
+        if (end) sent(called);                                                 \
         type result = real arguments;                                          \
         if (begin) received(called, result);                                   \
-        else sent(called);                                                     \
         return result;                                                         \
     }
 
