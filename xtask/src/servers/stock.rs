@@ -64,7 +64,7 @@ pub(super) struct Server {
     pub clock: Option<(&'static str, &'static str)>,
 }
 
-const SERVERS: [Server; 10] = [
+const SERVERS: [Server; 9] = [
     Server {
         program: Program {
             name: "redis",
@@ -224,28 +224,6 @@ const SERVERS: [Server; 10] = [
         spec: None,
         client: clients::dns,
         clock: Some(("recvfrom", "sendto")),
-    },
-    Server {
-        program: Program {
-            name: "bind9",
-            package: "bind9",
-            needs: "/usr/sbin/named",
-            path: "/usr/sbin/named",
-            user: None,
-            config: "options {\n directory \"DIR\";\n listen-on port PORT { 127.0.0.1; };\n listen-on-v6 { none; };\n \
-                pid-file \"DIR/pid\";\n session-keyfile \"DIR/key\";\n recursion no;\n dnssec-validation no;\n max-records-per-type 0;\n max-udp-size 4096;\n};\n\
-                controls { };\nzone \"test\" { type primary; file \"DIR/zone\"; };\n",
-            args: &["-f", "-n", "1", "-c", "DIR/config"],
-            init: &[
-                "/bin/sh",
-                "-c",
-                "{ printf '$TTL 60\\n@ SOA ns mail 1 60 60 60 60\\n@ NS ns\\nns A 127.0.0.1\\nusual A 192.0.2.1\\n'; \
-                for i in $(seq 200); do echo dear A 192.0.2.$i; done; } > DIR/zone",
-            ],
-        },
-        spec: Some("libns:ns__client_request"),
-        client: clients::dns,
-        clock: None,
     },
     Server {
         program: Program {

@@ -292,6 +292,8 @@ impl Ranking<'_> {
         let known = never_ended.is_none();
         let slow = slow.filter(|_| known);
         let slowest = slowest_ids.iter().filter_map(|id| drafts.0.remove(id));
+        // First, as functions are joined for the other.
+        let largest = self.largest(&classes);
         let (spread, spread_unexplained_ns) = match slow {
             Some(_) => self.spread(&mut classes),
             None => (Vec::new(), None),
@@ -311,7 +313,7 @@ impl Ranking<'_> {
             by: self.slow.by,
             duration: summary.map(|it| it.quantiles),
             time,
-            largest: self.largest(&classes),
+            largest,
             spread,
             spread_unexplained_ns,
             slow,

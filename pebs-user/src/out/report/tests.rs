@@ -399,6 +399,36 @@ fn many_small_functions() {
     }
 }
 
+/// Functions that are joined where slow items are compared stand by themselves in the list of all items.
+#[test]
+fn joined_functions_are_listed() {
+    let mut maker = maker(run_info("/usr/bin/node:handle", "n", ArgType::I64));
+    for i in 0..2_000_i64 {
+        let usual = Ran(1, 9_000 + i * 37 % 2_000);
+        let parser = Ran(2 + (i / 500) as u32, 80_000);
+        let did: &[Did] = if i % 200 == 60 {
+            &[usual, parser]
+        } else {
+            &[usual]
+        };
+        maker.visit(&made(i, did));
+    }
+    let names: Vec<String> = (0..4).map(|n| format!("parse{n}")).collect();
+    let parsers = (2..)
+        .zip(&names)
+        .map(|(id, name)| (id, &**name, "/usr/bin/node"));
+    let functions: Vec<_> = parsers.chain([(1, "handle", "/usr/bin/node")]).collect();
+    let report = build(&maker.finish(&functions), &ReportOptions::default()).unwrap();
+    let probe = &report.probes[0];
+    let joined = probe.spread.iter().any(|row| row.function.is_module());
+    assert!(joined, "{:?}", probe.spread);
+    let of_all = probe.largest.iter().map(|row| row.function.name.as_deref());
+    let of_all: Vec<_> = of_all.flatten().collect();
+    for name in names.iter().map(String::as_str).chain(["handle"]) {
+        assert!(of_all.contains(&name), "{name}: {of_all:?}");
+    }
+}
+
 /// Functions of one pattern that call each other are named; the other way round, a function that calls itself is not.
 #[test]
 fn nested_visits() {
