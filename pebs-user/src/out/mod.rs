@@ -11,4 +11,6 @@ pub(crate) mod html;
 pub(crate) mod info;
 pub mod mine;
 pub(crate) mod report;
+#[cfg(test)]
+mod testing;
 pub(crate) mod view;

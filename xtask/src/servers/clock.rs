@@ -1,19 +1,19 @@
 //! `cargo xtask servers --clock`: compares the times of items with a clock inside of the server.
 //!
-//! A preloaded library logs when the call that receives a request begins and returns, and the same of the one that
-//! answers (`xtask/workloads/clock.c`). The tool records the items between these calls of libc, so that each has its
+//! A preloaded library logs when the call that receives a request begins and returns, and when the one that answers
+//! begins (`xtask/workloads/clock.c`). The tool records the items between these calls of libc, so that each has its
 //! true times beside it. The exit code is 1 where items are missing, or times are off by more than [`GOOD`].
 //!
 //! * *Net time* of `RECEIVE%return..SEND` is the time from the return of one call to the other, and of `RECEIVE..SEND` from
-//!   the call: compared with what they take in rounds without the tool. The marks are not in it, though those of the first
-//!   are dear and those of the second cheap.
+//!   the call: compared with what they take in rounds without the tool. The same work has a dear first mark in the one and
+//!   a cheap one in the other.
 //! * *Own time*: the mark where an item begins lies within the call that receives, so the time from that call to the other
 //!   grows by what this mark takes. Where the call waits for the request, it only waits less, and this is not known.
 
 use std::fmt::Write as _;
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
@@ -286,7 +286,8 @@ fn quantiles(values: impl Iterator<Item = f64>) -> [f64; 2] {
 pub(super) fn main(
     tool: &Path,
     servers: &[&Server],
-    (rounds, seconds): (usize, f64),
+    rounds: usize,
+    length: Duration,
 ) -> Result<ExitCode> {
     let mut table = String::from(
         "| server | items | its clock, p50 | net | p99 | net | of 5 times p50 or more: without, with, net | too short | its first mark | as said | |\n\
@@ -295,7 +296,7 @@ pub(super) fn main(
     let mut wrong = false;
     for server in servers {
         let Some(calls) = server.clock else { continue };
-        match measure(server, calls, tool, (rounds, seconds)) {
+        match measure(server, calls, tool, rounds, length) {
             Ok(rows) => {
                 for (spec, (text, is_right)) in rows {
                     wrong |= !is_right;
@@ -319,11 +320,13 @@ fn measure(
     server: &Server,
     calls: (&str, &str),
     tool: &Path,
-    (rounds, seconds): (usize, f64),
+    rounds: usize,
+    length: Duration,
 ) -> Result<Vec<SpecRow>> {
-    let dir: PathBuf = tempfile::tempdir()?.keep();
-    fs::set_permissions(&dir, Permissions::from_mode(0o755))?;
-    let (mut clock, variables) = Clock::new(&dir, calls)?;
+    let folder = tempfile::tempdir()?;
+    let dir = folder.path();
+    fs::set_permissions(dir, Permissions::from_mode(0o755))?;
+    let (mut clock, variables) = Clock::new(dir, calls)?;
     let running = Running::start(&server.program, &variables, |it| {
         (server.client)(it.port).is_ok_and(|mut it| it.ask(false).is_ok())
     })?;
@@ -336,7 +339,6 @@ fn measure(
         (format!("libc.so.6:{receives}..{sends}"), false),
     ];
     let mut all = [Rounds::default(), Rounds::default()];
-    let length = Duration::from_secs_f64(seconds);
     let trace = dir.join("trace");
     for _ in 0..rounds.max(1) {
         for ((spec, from_return), figures) in specs.iter().zip(&mut all) {
@@ -354,7 +356,8 @@ fn measure(
             figures.see(&plain, &traced, &trace, *from_return)?;
         }
     }
-    shell::output(shell::as_root("rm").arg("-rf").arg(&dir))?;
+    // Files of root can be removed only by root.
+    shell::output(shell::as_root("rm").arg("-rf").arg(&trace))?;
     // Both marks of the second SPEC are emulated, and its last is that of the first, too.
     let of_both = |rounds: &Rounds| median(rounds.own.iter().copied());
     let cheap = of_both(&all[1]) / 2.0;

@@ -288,7 +288,8 @@ struct Said {
 pub fn main(args: &Args) -> Result<ExitCode> {
     let (tool, servers) = args.which.of(&SERVERS, |it| &it.program)?;
     if args.clock {
-        return clock::main(&tool, &servers, (args.rounds, args.seconds));
+        let length = Duration::from_secs_f64(args.seconds);
+        return clock::main(&tool, &servers, args.rounds, length);
     }
     let mut table = HEAD.to_owned();
     let (mut wrong, mut good, mut number) = (false, 0, 0);
@@ -483,7 +484,13 @@ fn told(tool: &Path, trace: &Path, requests: &[Request]) -> Result<Said> {
         false => &explained["probes"][0]["whole"]["gap"]["causes"][0],
     };
     let name = cause["function"]["name"].as_str();
-    let name = name.or(cause["function"]["module"].as_str());
+    let module = cause["function"]["module"].as_str();
+    // As the report calls it.
+    let module = module.map(|it| match it {
+        "[anon]" => "code made at run time",
+        it => it,
+    });
+    let name = name.or(module);
     Ok(Said {
         items: items.iter().filter(|it| **it == 1).count() as u64,
         found: f64::from(found) / dear,

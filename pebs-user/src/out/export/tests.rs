@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::Read as _;
-use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 use clap::ValueEnum as _;
@@ -37,19 +36,9 @@ fn slow(rule: &str) -> Selection {
 }
 
 /// The output must be this file's.
+#[track_caller]
 fn golden(name: &str, got: &str) {
-    let path: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("src/out/export/golden")
-        .join(name);
-    if env::var("BLESS").as_deref() == Ok("1") {
-        fs::write(&path, got).unwrap();
-    }
-    let want = fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        got == want,
-        "{} differs; BLESS=1 accepts this:\n{got}",
-        path.display()
-    );
+    crate::out::testing::golden("export", name, got);
 }
 
 /// A row a function, one for a visit without; text with separators is quoted, the unknown is empty.

@@ -3,9 +3,6 @@
 
 mod interrupts_and_faults;
 
-use std::path::PathBuf;
-use std::{env, fs};
-
 use super::csv::{self, CsvTable};
 use super::text;
 use crate::compare::explain::{ExplainOptions, explain};
@@ -199,19 +196,9 @@ fn report(make: fn() -> TestTrace, options: &ReportOptions) -> Report {
     report
 }
 
+#[track_caller]
 fn golden(name: &str, got: &str) {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .join("src/out/report/golden")
-        .join(name);
-    if env::var("BLESS").as_deref() == Ok("1") {
-        fs::write(&path, got).unwrap();
-    }
-    let want = fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        got == want,
-        "{} differs; BLESS=1 accepts this:\n{got}",
-        path.display()
-    );
+    crate::out::testing::golden("report", name, got);
 }
 
 /// The slow items of a key-value store are identified by number, and by the function that frees their

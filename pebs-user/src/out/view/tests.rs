@@ -1,9 +1,6 @@
 //! Screens of a synthetic trace against golden text (`BLESS=1 cargo test -p pebs-user view` rewrites it),
 //! and the effects of keys on them.
 
-use std::path::Path;
-use std::{env, fs};
-
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
@@ -90,19 +87,9 @@ fn type_text(state: &mut State, data: &Data, text: &str) {
     text.chars().for_each(|c| state.press(Key::Char(c), data));
 }
 
+#[track_caller]
 fn golden(name: &str, got: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("src/out/view/golden")
-        .join(name);
-    if env::var("BLESS").as_deref() == Ok("1") {
-        fs::write(&path, got).unwrap();
-    }
-    let want = fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        got == want,
-        "{} differs; BLESS=1 accepts this:\n{got}",
-        path.display()
-    );
+    crate::out::testing::golden("view", name, got);
 }
 
 /// The list starts with the slowest items and states what it leaves out; the selected item is marked in the
