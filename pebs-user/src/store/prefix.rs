@@ -31,8 +31,17 @@ pub(super) struct Prefix {
 impl Prefix {
     /// The file up to its last valid footer; `None` without one.
     pub(super) fn whole_parquet(file: File) -> io::Result<Option<Self>> {
-        let file = Arc::new(file);
-        let mut end = file.metadata()?.len();
+        let end = file.metadata()?.len();
+        Self::up_to(Arc::new(file), end)
+    }
+
+    /// The file up to the valid footer before its last one.
+    pub(super) fn earlier(&self) -> io::Result<Option<Self>> {
+        Self::up_to(Arc::clone(&self.file), self.bytes - 1)
+    }
+
+    /// The file up to the last valid footer that ends before or at `end`.
+    fn up_to(file: Arc<File>, mut end: u64) -> io::Result<Option<Self>> {
         while end > TAIL {
             let start = end.saturating_sub(WINDOW);
             let mut window = vec![0; (end - start) as usize];

@@ -312,32 +312,36 @@ impl Groups {
             file_bytes: file.metadata()?.len(),
             whole_bytes: 0,
         };
-        // Without a footer there is no complete row group.
-        let Some(whole) = Prefix::whole_parquet(file)? else {
-            return Ok(groups);
-        };
-        groups.whole_bytes = whole.bytes();
-        let load = || ArrowReaderMetadata::load(&whole, ArrowReaderOptions::new());
-        if let Some(metadata) = guarded(load)? {
-            if !has_columns(metadata.schema(), schema) {
-                return Err(SegmentError::Foreign);
-            }
-            groups.left = 0..metadata.metadata().num_row_groups();
-            groups.file = Some((whole, metadata));
+        groups.read(Prefix::whole_parquet(file)?, 0)?;
+        if let Some((_, metadata)) = &groups.file
+            && !has_columns(metadata.schema(), schema)
+        {
+            return Err(SegmentError::Foreign);
         }
         Ok(groups)
+    }
+
+    /// Reads the groups from the `first` on by the last footer of this part of the file. Without a footer there is no
+    /// complete row group.
+    fn read(&mut self, whole: Option<Prefix>, first: usize) -> Result<(), SegmentError> {
+        self.file = None;
+        self.whole_bytes = whole.as_ref().map_or(0, Prefix::bytes);
+        let Some(whole) = whole else { return Ok(()) };
+        let load = || ArrowReaderMetadata::load(&whole, ArrowReaderOptions::new());
+        if let Some(metadata) = guarded(load)? {
+            self.left = first..metadata.metadata().num_row_groups();
+            self.file = Some((whole, metadata));
+        }
+        Ok(())
     }
 
     /// The next row group, `None` at the first incomplete one. `costs`: costs of a sample, if visits are to be
     /// recomputed with them.
     fn next_whole(&mut self, costs: Option<&SampleCosts>) -> Result<Option<Group>, SegmentError> {
-        let (Some((file, metadata)), Some(index)) = (&self.file, self.left.next()) else {
+        let Some((index, mut group)) = self.next_readable()? else {
             return Ok(None);
         };
-        let group = whole_group(file, metadata.metadata().row_group(index))?;
-        let Some(mut group) = group else {
-            // Nothing more is read after a panic or an error.
-            self.file = None;
+        let Some((file, metadata)) = &self.file else {
             return Ok(None);
         };
         if let Some(costs) = costs {
@@ -347,6 +351,26 @@ impl Groups {
             })?;
         }
         Ok(Some(group))
+    }
+
+    /// Where a group can't be read, bits have flipped in it or in what the footer says of it: an earlier footer, which
+    /// says it as well, is used from there on.
+    fn next_readable(&mut self) -> Result<Option<(usize, Group)>, SegmentError> {
+        let Some(index) = self.left.next() else {
+            return Ok(None);
+        };
+        while let Some((file, metadata)) = &self.file
+            && index < metadata.metadata().num_row_groups()
+        {
+            if let Some(group) = whole_group(file, metadata.metadata().row_group(index))? {
+                return Ok(Some((index, group)));
+            }
+            let earlier = file.earlier()?;
+            self.read(earlier, index + 1)?;
+        }
+        // Nothing more is read after a group that is damaged itself.
+        self.file = None;
+        Ok(None)
     }
 }
 

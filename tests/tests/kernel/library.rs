@@ -26,13 +26,13 @@ fn records_and_explains() {
     let place = tempfile::tempdir().unwrap();
     let trace = place.path().join("trace");
     let _lock = Lock::recording();
-    let done = run(Command::new(example).arg(&trace), &workload, &["100000"]);
+    let done = run(Command::new(example).arg(&trace), &workload, &["400000"]);
     assert!(done.stderr.contains("recording\n"), "{done}");
     assert!(done.stderr.contains(" items so far\n"), "{done}");
     assert!(done.stdout.contains("long_part"), "{done}");
     let trace = Trace::open(&trace);
     check::ledger(&trace);
-    assert_eq!(trace.visits().len(), 100_000);
+    assert_eq!(trace.visits().len(), 400_000);
 }
 
 /// Two recordings run at once in one process: each has the items of its own command, and its own reset value, which
