@@ -320,14 +320,57 @@ pub const fn goroutine(goid: u64) -> u64 {
     goroutine_of(goid << GO_DEPTH_BITS)
 }
 
+/// Time of a mark, and how long its program had run by then, in one word: what a mark takes can be told from that.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MarkClock(pub u64);
+
+impl MarkClock {
+    /// Bits of the time, the low ones; those above are lost, and follow from the time of the recording.
+    const TIME_BITS: u32 = 56;
+    /// Unit of the program's time, ns.
+    const UNIT_NS: u64 = 8;
+
+    /// A time on `CLOCK_MONOTONIC`, and the time since the program's start, ns; 0: unknown.
+    #[must_use]
+    pub const fn new(time_ns: u64, ran_ns: u64) -> Self {
+        let units = ran_ns / Self::UNIT_NS;
+        let units = if units > 255 { 255 } else { units };
+        Self(time_ns << (64 - Self::TIME_BITS) >> (64 - Self::TIME_BITS) | units << Self::TIME_BITS)
+    }
+
+    /// ns from a time less than a year away.
+    #[must_use]
+    pub const fn since(self, origin_ns: u64) -> i64 {
+        let unused = 64 - Self::TIME_BITS;
+        (self.0.wrapping_sub(origin_ns) << unused).cast_signed() >> unused
+    }
+
+    /// Time that the program had run, ns, rounded down; `None` if unknown. At most 2,040.
+    #[must_use]
+    pub const fn ran_ns(self) -> Option<u16> {
+        match self.0 >> Self::TIME_BITS {
+            0 => None,
+            units => Some((units * Self::UNIT_NS) as u16),
+        }
+    }
+}
+
+impl From<u64> for MarkClock {
+    #[inline(always)]
+    fn from(word: u64) -> Self {
+        Self(word)
+    }
+}
+
 /// A mark without named arguments. 32 bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
     /// Index: the probe. Flags: [`Role`] and [`mark_flag`].
     pub head: Head,
-    /// ns on `CLOCK_MONOTONIC`, read after the ring's room was reserved.
-    pub time_ns: u64,
+    /// On `CLOCK_MONOTONIC`, read after the ring's room was reserved.
+    pub clock: MarkClock,
     /// Stack pointer as it was at the function's first instruction (where the return address
     /// is), whatever instruction the probe sits on. In Go code the [`go_frame`] there.
     pub sp: u64,
@@ -518,6 +561,24 @@ mod tests {
     use super::*;
 
     /// A head returns the packed values, at the limits of every field.
+    /// The time of a mark and that of its program share a word: any time within a year of the origin, whatever its high bits.
+    #[test]
+    fn mark_clock() {
+        for origin in [0, 1_000, (1 << 56) - 5, (7 << 56) + 3, u64::MAX - 100] {
+            for (since, ran, rounded) in [
+                (0, 0, None),
+                (1_000_000, 7, None),
+                (-3, 8, Some(8)),
+                (1 << 50, 135, Some(128)),
+                (1, 1 << 40, Some(2_040)),
+            ] {
+                let clock = MarkClock::new(origin.wrapping_add_signed(since), ran);
+                assert_eq!(clock.since(origin), since, "{origin} {ran}");
+                assert_eq!(clock.ran_ns(), rounded);
+            }
+        }
+    }
+
     #[test]
     fn head_round_trip() {
         let head = Head::new(Kind::SwitchOut, 0xf, 255, (1 << 22) - 1, 1 << 22);

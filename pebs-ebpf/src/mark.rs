@@ -11,7 +11,7 @@ use pebs_common::condition::Condition;
 use pebs_common::config::{ArgKind, ArgProgram, MAX_ARGS, SiteConfig, id_source};
 use pebs_common::counter::Counter;
 use pebs_common::record::batch::COUNT;
-use pebs_common::record::{ARG_CLASSES, Head, Kind, Mark, MarkArgs, mark_flag};
+use pebs_common::record::{ARG_CLASSES, Head, Kind, Mark, MarkArgs, MarkClock, mark_flag};
 
 use crate::arg::{self, Registers, STR_LONG, STR_SHORT};
 use crate::batch;
@@ -67,6 +67,8 @@ fn site(ctx: &ProbeContext) -> Option<&'static SiteConfig> {
 /// Makes the mark of a site, where the stack pointer is `popped` bytes above that before the instruction.
 #[inline(always)]
 fn make(ctx: &ProbeContext, site: &SiteConfig, popped: u64) {
+    // SAFETY: the helper takes no pointer.
+    let begin_ns = unsafe { bpf_ktime_get_ns() };
     let ids = task::current();
     if !task::is_traced_at_mark(ids) {
         count(Counter::MarkFiltered);
@@ -77,7 +79,7 @@ fn make(ctx: &ProbeContext, site: &SiteConfig, popped: u64) {
     if Condition::from_code(site.condition).is_some_and(|it| !it.holds(flags())) {
         return;
     }
-    let target = Target::of(ctx, ids, popped);
+    let target = Target::of(ctx, (ids, begin_ns), popped);
     if site.has_id == id_source::BATCH {
         batch::mark(&target, site);
     } else if site.payload == 0 {
@@ -96,6 +98,8 @@ fn make(ctx: &ProbeContext, site: &SiteConfig, popped: u64) {
 /// The thread at a mark.
 pub struct Target {
     ids: task::Ids,
+    /// When the mark's program began.
+    begin_ns: u64,
     /// Stack pointer.
     sp: u64,
     /// A copy: not all kernels let separately verified functions take the program's context.
@@ -104,17 +108,22 @@ pub struct Target {
 
 impl Target {
     #[inline(always)]
-    fn of(ctx: &ProbeContext, ids: task::Ids, popped: u64) -> Self {
+    fn of(ctx: &ProbeContext, (ids, begin_ns): (task::Ids, u64), popped: u64) -> Self {
         // SAFETY: the verifier checks the context reads.
         let (sp, registers) = unsafe { ((*ctx.regs).rsp, ctx.regs.cast::<Registers>().read()) };
         let sp = sp.wrapping_sub(popped);
-        Self { ids, sp, registers }
+        Self {
+            ids,
+            begin_ns,
+            sp,
+            registers,
+        }
     }
 }
 
 #[inline(always)]
 fn plain(target: &Target, site: &SiteConfig, kind: Kind) -> Mark {
-    let time_ns = time(target.ids);
+    let clock = time(target);
     let mut flags = site.role;
     let mut id = 0;
     if site.has_id == id_source::ONE {
@@ -129,7 +138,7 @@ fn plain(target: &Target, site: &SiteConfig, kind: Kind) -> Mark {
     let head = Head::new(kind, flags, site.probe, target.ids.pid, target.ids.tid);
     Mark {
         head,
-        time_ns,
+        clock,
         sp: frame(target, site),
         id,
     }
@@ -149,18 +158,27 @@ fn frame(target: &Target, site: &SiteConfig) -> u64 {
     frame
 }
 
-/// The time of the mark, ns. If events are counted, emits the counts up to it, timed 1 ns before the mark.
+/// The time of the mark. If events are counted, emits the counts up to it, timed 1 ns before the mark: how long that
+/// takes says nothing about the rest.
 #[inline(always)]
-fn time(ids: task::Ids) -> u64 {
-    let counted = match COUNT_EVENTS.load() {
-        0 => 0,
-        _ => count_at_mark(both(ids)),
+fn time(target: &Target) -> MarkClock {
+    let is_counted = COUNT_EVENTS.load() != 0;
+    let counted = if is_counted {
+        count_at_mark(both(target.ids))
+    } else {
+        0
     };
     if counted != 0 {
-        return counted + 1;
+        return MarkClock::new(counted + 1, 0);
     }
     // SAFETY: the helper takes no pointer.
-    unsafe { bpf_ktime_get_ns() }
+    let time_ns = unsafe { bpf_ktime_get_ns() };
+    let ran_ns = if is_counted {
+        0
+    } else {
+        time_ns - target.begin_ns
+    };
+    MarkClock::new(time_ns, ran_ns)
 }
 
 #[inline(always)]

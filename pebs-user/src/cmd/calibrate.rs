@@ -222,12 +222,12 @@ fn text(calibration: &Calibration, event: &ResolvedEvent, kept: Option<&Path>) -
     let _ = writeln!(
         text,
         "a mark costs {} at an emulated instruction, {} single-stepped, {} as a uretprobe;\n\
-         each {} more where the target works between marks\n\
+         each {} more where the thread slept since the last one\n\
          counting a page fault costs {}",
         of(marks.emulated_ns),
         of(marks.single_step_ns),
         of(marks.uretprobe_ns),
-        of(marks.apart_ns),
+        of(marks.apart.map(|it| it.extra_ns())),
         of(marks.page_fault_ns)
     );
     if let Some(file) = kept {

@@ -60,6 +60,7 @@ impl Correlator {
                 probe,
                 role: Role::Begin,
                 stepped: begin_stepped,
+                ran_ns: begin_ran_ns,
                 id,
                 sp,
                 args,
@@ -69,6 +70,7 @@ impl Correlator {
                 probe: returned,
                 role: Role::Return,
                 stepped: end_stepped,
+                ran_ns: end_ran_ns,
                 sp: return_sp,
                 args: end_args,
                 ..
@@ -84,6 +86,7 @@ impl Correlator {
             columns,
             options,
             mark_times,
+            coldness,
             threads,
             runs,
             losses,
@@ -163,6 +166,7 @@ impl Correlator {
             interference: InterruptionTimes::default().columns(options.interference),
             own: OwnWork {
                 marks_ns: begin_mark.after_ns + end_mark.before_ns,
+                cold_ns: coldness.more(begin_ran_ns).after_ns + coldness.more(end_ran_ns).before_ns,
                 samples: samples.len() as u64,
                 ..OwnWork::default()
             },

@@ -26,6 +26,8 @@ pub(super) struct MarkAt<'a> {
     pub probe: ProbeId,
     /// Whether the instruction is single-stepped.
     pub stepped: bool,
+    /// How long its program had run, ns.
+    pub ran_ns: Option<u16>,
     pub id: Option<u64>,
     pub sp: u64,
     pub args: ArgBytes,
@@ -42,10 +44,12 @@ impl Correlator {
             return sink.lost(mark.record.cpu, Lost::Mark, Reason::Malformed);
         };
         let own = self.mark_times[mark.probe.0 as usize].of(role, mark.stepped);
+        let cold = self.coldness.more(mark.ran_ns);
         if let Some(thread) = self.threads.get_mut(mark.record.tid) {
             thread.on_cpu(mark.record.time, mark.record.cpu);
             thread.counts_end();
             thread.own.so_far.marks_ns += own.before_ns;
+            thread.own.so_far.cold_ns += cold.before_ns;
         }
         if rule.is_of_goroutine() {
             match resumes {
@@ -59,6 +63,7 @@ impl Correlator {
         }
         if let Some(thread) = self.threads.get_mut(mark.record.tid) {
             thread.own.so_far.marks_ns += own.after_ns;
+            thread.own.so_far.cold_ns += cold.after_ns;
             thread.counts_begin();
         }
     }
@@ -139,6 +144,7 @@ impl Correlator {
         let (time, tid) = (mark.record.time, mark.record.tid);
         // The time of the mark itself belongs to no item.
         let own = self.mark_times[usize::from(mark.probe.0)].of(role, mark.stepped);
+        let before_ns = own.before_ns.cast_signed() + self.coldness.more(mark.ran_ns).before_ns;
         let ends = match rule {
             VisitRule::Call => Ends::Call(mark.sp),
             VisitRule::UntilNext => Ends::Next,
@@ -149,7 +155,7 @@ impl Correlator {
             if let Some(thread) = self.threads.get_mut(tid)
                 && thread.turns.leave(mark.probe, ends)
             {
-                thread.turn(TraceNs(time.0 - own.before_ns as i64));
+                thread.turn(TraceNs(time.0 - before_ns));
             }
             return;
         }

@@ -38,7 +38,9 @@ pub use intervals::IntervalCounts;
 use loss::VisitThread;
 pub use loss::{LossRanges, LossScope};
 pub use throttle::{LONGEST_TICK_NS, Throttled};
-pub use visit::{ClosedVisit, Counts, MarkTime, MarkTimes, OpenLoad, OwnWork, RUNNABLE, RawWait};
+pub use visit::{
+    ClosedVisit, Cold, Coldness, Counts, MarkTime, MarkTimes, OpenLoad, OwnWork, RUNNABLE, RawWait,
+};
 
 use crate::ledger::Reason;
 use crate::probe::expr::Type;
@@ -120,6 +122,7 @@ pub struct Correlator {
     options: CorrelateOptions,
     /// Time that marks take, by probe.
     mark_times: Vec<MarkTimes>,
+    coldness: Coldness,
     threads: Threads,
     /// Thread of each open visit that is matched by id.
     by_id: FxHashMap<IdKey, Tid>,
@@ -222,6 +225,7 @@ impl Correlator {
             shared_samples: 0,
             resumed_elsewhere: 0,
             mark_times: vec![MarkTimes::default(); probes.len()],
+            coldness: Coldness::default(),
             probes,
             columns: set.columns.len(),
             options,
@@ -243,8 +247,10 @@ impl Correlator {
         }
     }
 
-    /// Sets the time that marks take, by probe. Call it before the first record; the default is 0.
-    pub fn mark_times(&mut self, times: &[MarkTimes]) {
+    /// Sets the time that marks take, by probe, and how they tell that they take longer. Call it before the first record; the
+    /// default is 0.
+    pub fn mark_times(&mut self, times: &[MarkTimes], coldness: Coldness) {
+        self.coldness = coldness;
         for (mine, time) in self.mark_times.iter_mut().zip(times) {
             *mine = *time;
         }
@@ -381,10 +387,10 @@ impl Correlator {
                 probe,
                 role,
                 stepped,
+                ran_ns,
                 id,
                 sp,
                 args,
-                ..
             } => {
                 self.mark(
                     role,
@@ -392,6 +398,7 @@ impl Correlator {
                         record,
                         probe,
                         stepped,
+                        ran_ns,
                         id,
                         sp,
                         args,

@@ -125,6 +125,7 @@ fn body(words: &[&str]) -> Body {
         probe: ProbeId(words[1].parse().unwrap()),
         role,
         stepped: words.contains(&"stepped"),
+        ran_ns: option(words, "ran").map(|ns| ns as u16),
         id: option(words, "id"),
         sp: match (option(words, "g"), option(words, "sp").unwrap_or(0)) {
             (Some(goroutine), sp) => go_frame(goroutine, 4096, sp),
@@ -642,7 +643,7 @@ fn dear_and_cheap_places() {
     }
     assert_eq!(times.ends(), [(2, 4), (2, 30), (20, 4), (20, 30)]);
     let mut correlator = Correlator::new(&probes(), OPTIONS);
-    correlator.mark_times(&[times]);
+    correlator.mark_times(&[times], Coldness::default());
     let mut own = Own(Vec::new());
     let mut time = 0;
     for line in [
@@ -658,6 +659,49 @@ fn dear_and_cheap_places() {
         push(&mut correlator, TraceNs(time), Tid(7), &words, &mut own);
     }
     assert_eq!(own.0, [6, 24, 32]);
+}
+
+/// What marks take longer counts for the visits that it falls into: after a begin's time, and before an end's; beside a call,
+/// in calls within calls, and in the fast path.
+#[test]
+fn cold_marks() {
+    struct Own(Vec<(u64, i64)>);
+    impl Sink for Own {
+        fn visit(&mut self, visit: &ClosedVisit<'_>) {
+            self.0.push((visit.own.marks_ns, visit.own.cold_ns));
+        }
+        fn strays(&mut self, _: Samples<'_>, _: Pid, _: Tid) {}
+        fn lost(&mut self, _: Cpu, lost: Lost, reason: Reason) {
+            panic!("{lost:?} {reason:?}");
+        }
+    }
+    let coldness = Coldness {
+        warm_ns: 100.0,
+        before: 10.0,
+        after: 1.0,
+    };
+    let cold = |ns| coldness.more(ns);
+    assert_eq!(cold(None), Cold::default());
+    assert_eq!((cold(Some(90)).before_ns, cold(Some(90)).after_ns), (-100, -10));
+    // An interrupted program.
+    assert_eq!(cold(Some(2_000)), cold(Some(400)));
+    let mut correlator = Correlator::new(&probes(), OPTIONS);
+    correlator.mark_times(&[MarkTimes::default()], coldness);
+    let mut own = Own(Vec::new());
+    let mut time = 0;
+    for line in [
+        "begin 0 sp=100 ran=120",
+        "ret 0 sp=100 ran=130",
+        "begin 0 sp=100 ran=101",
+        "begin 0 sp=90 ran=102",
+        "ret 0 sp=90 ran=103",
+        "ret 0 sp=100",
+    ] {
+        time += 1_000;
+        let words: Vec<&str> = line.split_whitespace().collect();
+        push(&mut correlator, TraceNs(time), Tid(7), &words, &mut own);
+    }
+    assert_eq!(own.0, [(0, 20 + 300), (0, 2 + 30), (0, 1 + 22 + 33)]);
 }
 
 /// The sums of open visits: closed intervals and the current one, of the current visit only.

@@ -118,11 +118,50 @@ impl MarkTimes {
     }
 }
 
+/// What tells that a mark takes longer than one right after another: the program itself does, where the kernel's code and
+/// data have left the caches. All of a mark takes longer then.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Coldness {
+    /// Time of the program right after another mark, ns; 0: unknown, and no mark takes longer.
+    pub warm_ns: f64,
+    /// What is added to the time before and after the mark's own time, for each ns that the program takes longer.
+    pub before: f64,
+    pub after: f64,
+}
+
+impl Coldness {
+    /// A program that takes longer than this many times its usual time was interrupted, which is not its own time.
+    const MOST: f64 = 4.0;
+
+    /// What a mark takes longer than one right after another, ns; less than nothing where its program was faster.
+    #[inline]
+    #[must_use]
+    pub fn more(&self, ran_ns: Option<u16>) -> Cold {
+        let Some(ran_ns) = ran_ns.filter(|_| self.warm_ns > 0.0) else {
+            return Cold::default();
+        };
+        let excess = f64::from(ran_ns).min(Self::MOST * self.warm_ns) - self.warm_ns;
+        Cold {
+            before_ns: (excess * self.before) as i64,
+            after_ns: (excess * self.after) as i64,
+        }
+    }
+}
+
+/// Time that a mark takes beyond that of one right after another, ns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cold {
+    pub before_ns: i64,
+    pub after_ns: i64,
+}
+
 /// Own time and records on a thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OwnWork {
-    /// Time of marks, ns.
+    /// Time of marks as they are right after another, ns.
     pub marks_ns: u64,
+    /// What they took longer, ns.
+    pub cold_ns: i64,
     pub samples: u64,
     /// Number of switch-outs.
     pub switches: u64,
@@ -139,6 +178,7 @@ impl OwnWork {
     pub const fn since(&self, before: &Self) -> Self {
         Self {
             marks_ns: self.marks_ns - before.marks_ns,
+            cold_ns: self.cold_ns - before.cold_ns,
             samples: self.samples - before.samples,
             switches: self.switches - before.switches,
             page_faults: self.page_faults - before.page_faults,
@@ -151,6 +191,7 @@ impl AddAssign for OwnWork {
     #[inline]
     fn add_assign(&mut self, more: Self) {
         self.marks_ns += more.marks_ns;
+        self.cold_ns += more.cold_ns;
         self.samples += more.samples;
         self.switches += more.switches;
         self.page_faults += more.page_faults;

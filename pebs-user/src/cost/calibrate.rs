@@ -24,9 +24,11 @@ use pebs_common::record::Role;
 use serde::{Deserialize, Serialize};
 
 use super::pause;
+use crate::collect::clock::now;
 use crate::collect::error::SessionError;
 use crate::collect::kernel_map;
 use crate::collect::programs::{Programs, Settings};
+use crate::correlate::Coldness;
 use crate::estimate::Pause;
 use crate::failure::Failure;
 use crate::pmu::attr::{EventClass, Faults, ResolvedEvent, page_faults};
@@ -39,7 +41,7 @@ use crate::pmu::sysfs::UprobePmu;
 use crate::pmu::target::Target;
 use crate::store::run::EntryClass;
 use crate::stream::clock::Clock;
-use crate::stream::decode::{RecordKinds, Unordered, decode};
+use crate::stream::decode::{Body, Record, RecordKinds, Unordered, decode};
 use crate::stream::sample::RawSample;
 use crate::units::{Cpu, EventId, KtimeNs, Pid, Tid};
 
@@ -51,7 +53,7 @@ pub(crate) mod sweep;
 pub(crate) mod with_options;
 
 use saved::SavedMarks;
-use with_options::{ExtraCosts, Extras};
+use with_options::{ExtraCosts, Extras, OnOneCpu};
 
 /// Calls in a round: their marks fit into the ring.
 const CALLS: u32 = 100;
@@ -68,8 +70,8 @@ const PAGES: usize = 256;
 const LEAST_SAMPLES: f64 = 10.0;
 /// The largest reset value of clocks with which there are enough samples in a short time, ns.
 const SHORT_CLOCK: u64 = 20_000;
-/// Work between two marks that are apart; number of marks per round; words that the work uses.
-const APART: (Duration, u32, usize) = (Duration::from_micros(25), 40, 32 << 10);
+/// Number of marks that are apart, and of those right after another.
+const APART: u32 = 150;
 /// Words used by a loop of known work: they fit the first-level cache of any CPU.
 const TABLE_WORDS: usize = 4096;
 /// Work in a round of sampling.
@@ -121,9 +123,8 @@ pub struct UnitCosts {
     pub single_step_ns: Option<f64>,
     /// A mark by a uretprobe, without its entry.
     pub uretprobe_ns: Option<f64>,
-    /// Extra cost of any of these if the target works between two marks, on more memory than the first-level cache
-    /// holds.
-    pub apart_ns: Option<f64>,
+    /// What any of these takes longer where the thread slept since the last mark.
+    pub apart: Option<Apart>,
     /// Cost of reading the counters of events that are counted for each visit.
     pub count_ns: Option<f64>,
     /// Cost of a tick, the end of an interval of counts, at which the same counters are read: an interrupt of its own.
@@ -244,7 +245,7 @@ impl Bench {
             uretprobe_ns: wanted.uretprobes.then(uretprobe).flatten(),
             count_ns: None,
             tick_ns: None,
-            apart_ns: (!wanted.classes.is_empty()).then(|| self.apart()).flatten(),
+            apart: (!wanted.classes.is_empty()).then(|| self.apart()).flatten(),
             page_fault_ns: wanted.page_faults.then(|| self.page_fault()).flatten(),
             sample_ns: wanted
                 .event
@@ -268,10 +269,17 @@ impl UnitCosts {
         costs.tick_ns = self.tick_ns.or(costs.tick_ns);
     }
 
-    /// Cost of a mark at a site, as programs pay it, ns.
+    /// Cost of a mark at a site, as programs pay it that sleep between marks, ns.
     #[must_use]
     pub fn of_mark(&self, class: EntryClass, uretprobe: bool) -> Option<f64> {
-        let more = self.apart_ns.unwrap_or(0.0) + self.count_ns.unwrap_or(0.0);
+        let more = self.apart.map_or(0.0, |it| it.extra_ns());
+        Some(self.of_warm_mark(class, uretprobe)? + more)
+    }
+
+    /// Cost of a mark right after another one, ns.
+    #[must_use]
+    pub fn of_warm_mark(&self, class: EntryClass, uretprobe: bool) -> Option<f64> {
+        let more = self.count_ns.unwrap_or(0.0);
         Some(self.next_to_another(class, uretprobe)? + more)
     }
 
@@ -299,6 +307,51 @@ impl UnitCosts {
         // Counters are read before.
         let before = without_step / 2.0 + self.count_ns.unwrap_or(0.0);
         Some((before, whole - without_step / 2.0))
+    }
+}
+
+/// What a mark takes longer where the thread slept since the last one, and how its program tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Apart {
+    /// Before the mark's time is read, ns.
+    pub before_ns: f64,
+    /// After that, ns.
+    pub after_ns: f64,
+    /// How long the mark's program had run when the time was read, ns: right after another mark, and after a sleep.
+    pub ran_ns: [f64; 2],
+}
+
+impl Apart {
+    /// Least difference of the program's times that tells something, ns: they are rounded to as much.
+    const LEAST_NS: f64 = 8.0;
+
+    /// Before and after the mark's time, ns.
+    #[must_use]
+    pub fn extra_ns(&self) -> f64 {
+        self.before_ns + self.after_ns
+    }
+
+    pub(crate) fn times(&self, scale: f64) -> Self {
+        Self {
+            before_ns: self.before_ns * scale,
+            after_ns: self.after_ns * scale,
+            ran_ns: self.ran_ns.map(|ns| ns * scale),
+        }
+    }
+
+    /// How any mark tells what it takes; nothing where both took as long.
+    #[must_use]
+    pub fn coldness(&self) -> Coldness {
+        let [warm_ns, apart_ns] = self.ran_ns;
+        let longer = apart_ns - warm_ns;
+        if longer < Self::LEAST_NS {
+            return Coldness::default();
+        }
+        Coldness {
+            warm_ns,
+            before: self.before_ns / longer,
+            after: self.after_ns / longer,
+        }
     }
 }
 
@@ -422,15 +475,16 @@ impl Bench {
 
     /// Takes the samples out of the ring.
     pub(crate) fn take_samples(&self) -> Vec<RawSample> {
+        let samples = self.take().samples.into_iter();
+        samples.map(|(.., sample)| sample).collect()
+    }
+
+    fn take(&self) -> Unordered {
         let mut bytes = Vec::new();
         self.ring.borrow_mut().take(&mut bytes);
         let mut inbox = Unordered::default();
         decode(Cpu(0), &bytes, &mut Clock::new(KtimeNs(0)), &mut inbox);
         inbox
-            .samples
-            .into_iter()
-            .map(|(.., sample)| sample)
-            .collect()
     }
 
     /// The value; `None` after an error, of which the first is kept.
@@ -459,25 +513,67 @@ impl Bench {
         Some((probed - plain).max(0.0))
     }
 
-    /// Extra cost of a mark between pieces of work, compared with one right after another, ns.
-    fn apart(&self) -> Option<f64> {
-        let (work, calls, words) = APART;
-        let table: Vec<AtomicU64> = (0..words as u64).map(AtomicU64::new).collect();
-        let steps = work_for(work, &table);
+    /// Compares marks after a sleep with marks right after another.
+    fn apart(&self) -> Option<Apart> {
         let function: Function = pebs_calibrate_apart;
-        let far = || {
-            self.rounds(calls, || {
-                spin(steps, &table);
-                // SAFETY: the function is ours, takes nothing, and returns.
-                unsafe { black_box(function)() };
-            })
+        // So that nothing else runs on this CPU while it sleeps.
+        let _here = OnOneCpu::stay();
+        let calls = std::cell::RefCell::new(Vec::new());
+        let call = || {
+            let begin = now();
+            // SAFETY: the function is ours, takes nothing, and returns.
+            unsafe { black_box(function)() };
+            calls.borrow_mut().push((begin.0, now().0));
         };
-        let plain = [self.call_ns(function), far()];
+        let close = || (0..APART).for_each(|_| call());
+        let apart = || Self::wakes(None, APART, call);
+        // Reading the clock takes longer after a sleep, too.
+        let plain = [&close as &dyn Fn(), &apart].map(|round| {
+            round();
+            let calls = calls.take();
+            usual(calls.iter().map(|(begin, end)| (end - begin) as f64))
+        });
         let probe = self.attach(function, UprobeAt::Instruction)?;
-        let probed = [self.call_ns(function), far()];
+        let of = |round: &dyn Fn(), plain: f64| {
+            self.empty();
+            round();
+            let calls = calls.take();
+            let marks = self.take_marks();
+            let with_mark = || {
+                let mark_of = |begin: u64, end: u64| {
+                    let at = marks.partition_point(|(time, _)| *time < begin);
+                    marks.get(at).filter(|(time, _)| *time <= end)
+                };
+                let all = calls.iter();
+                all.filter_map(move |(begin, end)| Some((*begin, *mark_of(*begin, *end)?, *end)))
+            };
+            // The clock is read half before and half after.
+            let before = with_mark().map(|(begin, (time, _), _)| (time - begin) as f64);
+            let after = with_mark().map(|(_, (time, _), end)| (end - time) as f64);
+            let before = usual(before)? - plain / 2.0;
+            Some([
+                before,
+                usual(after)? - plain / 2.0,
+                usual(with_mark().map(|(_, (_, ran_ns), _)| f64::from(ran_ns)))?,
+            ])
+        };
+        let close = of(&close, plain[0]?)?;
+        let apart = of(&apart, plain[1]?)?;
         self.probes.borrow_mut().push(probe);
-        let [close, far] = [0, 1].map(|it| probed[it] - plain[it]);
-        Some((far - close).max(0.0))
+        Some(Apart {
+            before_ns: (apart[0] - close[0]).max(0.0),
+            after_ns: (apart[1] - close[1]).max(0.0),
+            ran_ns: [close[2], apart[2]],
+        })
+    }
+
+    /// Takes the marks out of the ring: times, ns, and how long their programs had run.
+    fn take_marks(&self) -> Vec<(u64, u16)> {
+        let mark = |record: &Record| match record.body {
+            Body::Mark { ran_ns, .. } => Some((record.time.0.cast_unsigned(), ran_ns?)),
+            _ => None,
+        };
+        self.take().records.iter().filter_map(mark).collect()
     }
 
     fn attach(&self, function: Function, at: UprobeAt) -> Option<(BpfLink, PerfEvent)> {
@@ -654,6 +750,15 @@ impl Bench {
     }
 }
 
+/// Mean of the values between the lower quartile and the median, as any disturbance makes a value larger; `None` without a
+/// value.
+fn usual(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    let usual = &values[values.len() / 4..values.len().div_ceil(2)];
+    (!usual.is_empty()).then(|| usual.iter().sum::<f64>() / usual.len() as f64)
+}
+
 fn own_thread() -> Target {
     Target::Thread(Tid(rustix::thread::gettid().as_raw_nonzero().get() as u32))
 }
@@ -730,6 +835,24 @@ mod tests {
             println!("SKIP the kernel has no uprobe PMU");
         }
         pmu
+    }
+
+    /// A mark tells what it takes by its program only where that takes longer after a sleep.
+    #[test]
+    fn marks_tell() {
+        let apart = Apart {
+            before_ns: 200.0,
+            after_ns: 100.0,
+            ran_ns: [80.0, 120.0],
+        };
+        let told = apart.coldness().more(Some(120));
+        assert_eq!((told.before_ns, told.after_ns), (200, 100));
+        assert_eq!(apart.times(2.0).coldness().more(Some(240)).after_ns, 200);
+        let alike = Apart {
+            ran_ns: [80.0, 85.0],
+            ..apart
+        };
+        assert_eq!(alike.coldness(), Coldness::default());
     }
 
     /// Every cost can be measured on this machine, and a single-stepped mark costs most.

@@ -435,6 +435,7 @@ impl<'a> Feed<'a> {
                 probe: PROBE,
                 role,
                 stepped: false,
+                ran_ns: None,
                 id,
                 sp: 0,
                 args: ArgBytes::default(),

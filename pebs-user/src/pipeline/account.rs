@@ -1,18 +1,18 @@
 //! Builds the ledger: what the kernel programs counted, against what was decoded.
 
-use super::MarksBy;
 use std::collections::BTreeMap;
 
 use pebs_common::counter::Counter;
+use pebs_common::record::Role;
 
-use super::REFUSALS;
 use super::rows::{Rows, Used};
-use crate::correlate::Lost;
+use super::{ColdNs, MarksBy, MarksMade, REFUSALS};
+use crate::correlate::{Coldness, Lost};
 use crate::ledger::{Account, CpuLedger, Ledger, Reason};
 use crate::stream::cycle::CounterRow;
 use crate::stream::decode::{Body, Decoded, Record};
 use crate::stream::order::{Late, LateKind, Ready};
-use crate::units::Cpu;
+use crate::units::{Cpu, ProbeId};
 
 /// Running account of one CPU.
 #[derive(Debug, Default)]
@@ -31,8 +31,33 @@ struct CpuAccount {
 #[derive(Debug, Default)]
 pub(super) struct Accounts {
     cpus: BTreeMap<u16, CpuAccount>,
-    /// Marks decoded, by probe and [`pebs_common::record::Role`].
-    pub marks_by: Vec<MarksBy>,
+    /// Marks decoded.
+    pub marks: Marks,
+}
+
+/// Counts marks and what they take.
+#[derive(Debug, Default)]
+pub(super) struct Marks {
+    pub made: MarksMade,
+    pub coldness: Coldness,
+}
+
+impl Marks {
+    fn count(&mut self, (probe, role, stepped): (ProbeId, Role, bool), ran_ns: Option<u16>) {
+        let MarksMade { by, cold } = &mut self.made;
+        let probe = usize::from(probe.0);
+        if probe >= by.len() {
+            by.resize(probe + 1, MarksBy::default());
+            cold.resize(probe + 1, ColdNs::default());
+        }
+        by[probe][role as usize + 4 * usize::from(stepped)] += 1;
+        let more = self.coldness.more(ran_ns);
+        cold[probe].whole += more.before_ns + more.after_ns;
+        cold[probe].outside += match role {
+            Role::Begin | Role::Next => more.before_ns,
+            Role::End | Role::Return => more.after_ns,
+        };
+    }
 }
 
 impl Accounts {
@@ -163,21 +188,17 @@ impl Accounts {
     fn count_marks(&mut self, records: &[Record]) -> u64 {
         let mut marks = 0;
         for record in records {
-            let Body::Mark {
+            if let Body::Mark {
                 probe,
                 role,
                 stepped,
+                ran_ns,
                 ..
             } = record.body
-            else {
-                continue;
-            };
-            marks += 1;
-            let probe = usize::from(probe.0);
-            if probe >= self.marks_by.len() {
-                self.marks_by.resize(probe + 1, MarksBy::default());
+            {
+                marks += 1;
+                self.marks.count((probe, role, stepped), ran_ns);
             }
-            self.marks_by[probe][role as usize + 4 * usize::from(stepped)] += 1;
         }
         marks
     }

@@ -122,14 +122,50 @@ pub const LOAD_NS: i64 = 50_000_000;
 /// Number of a probe's marks: by [`pebs_common::record::Role`], then the same for marks at single-stepped instructions.
 pub type MarksBy = [u64; 8];
 
+/// Marks, by probe.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MarksMade {
+    pub by: Vec<MarksBy>,
+    /// What they took beyond what marks right after another take, ns.
+    pub cold: Vec<ColdNs>,
+}
+
+/// A part of the time of a probe's marks, ns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ColdNs {
+    pub whole: i64,
+    /// Outside of visits: before a begin mark's time, and after an end mark's.
+    pub outside: i64,
+}
+
+impl MarksMade {
+    /// Those since an earlier state.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        let then = |probe| before.by.get(probe).copied().unwrap_or_default();
+        let marks = (0..)
+            .zip(&self.by)
+            .map(|(probe, roles)| std::array::from_fn(|role| roles[role] - then(probe)[role]));
+        let then = |probe| before.cold.get(probe).copied().unwrap_or_default();
+        let cold = (0..).zip(&self.cold).map(|(probe, now)| ColdNs {
+            whole: now.whole - then(probe).whole,
+            outside: now.outside - then(probe).outside,
+        });
+        Self {
+            by: marks.collect(),
+            cold: cold.collect(),
+        }
+    }
+}
+
 /// Totals within closed and open visits up to an instant.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Load {
     pub until: TraceNs,
     /// Time on the CPU, ns.
     pub oncpu_ns: f64,
-    /// Marks, by probe and [`pebs_common::record::Role`], including those without a visit.
-    pub marks_by: Vec<MarksBy>,
+    /// Marks, including those without a visit.
+    pub marks: MarksMade,
     pub samples: u64,
     pub page_faults: u64,
     /// Records of `--with`.
@@ -149,8 +185,8 @@ pub struct Outcome {
     pub clock_error: Option<ClockError>,
     /// Marks decoded.
     pub marks: u64,
-    /// Marks decoded, by probe and [`pebs_common::record::Role`].
-    pub marks_by: Vec<MarksBy>,
+    /// The same by probe and role, and what they took longer.
+    pub marks_made: MarksMade,
     /// Samples decoded.
     pub samples: u64,
     /// Page faults within visits.
@@ -266,7 +302,8 @@ impl Pipeline {
 
     /// Sets the costs of recording, for net times. Call it before the first record; else net times are unknown.
     pub fn own_costs(&mut self, costs: &OwnCosts) {
-        self.correlator.mark_times(&costs.marks);
+        self.correlator.mark_times(&costs.marks, costs.coldness);
+        self.accounts.marks.coldness = costs.coldness;
         let Rows { net, writer, .. } = &mut self.rows;
         net.costs(costs, writer);
     }
@@ -405,7 +442,7 @@ impl Pipeline {
         load.page_faults = self.rows.page_faults + open.page_faults;
         load.extras = self.rows.extras;
         load.extras += open.extras;
-        load.marks_by.clone_from(&self.accounts.marks_by);
+        load.marks.clone_from(&self.accounts.marks.made);
         load.switches = self.accounts.switches();
         let slowest = |it: &Sketch| (it.len(), it.sum_of_largest(SLOWEST));
         load.at_marks = self.rows.at_marks;
@@ -479,7 +516,7 @@ impl Pipeline {
             ledger: self.accounts.ledger(&self.rows, lost_samples),
             clock_error: self.clock.error(),
             marks: self.accounts.marks(),
-            marks_by: std::mem::take(&mut self.accounts.marks_by),
+            marks_made: std::mem::take(&mut self.accounts.marks.made),
             samples: self.accounts.samples(),
             page_faults: self.rows.page_faults,
             extras: self.rows.extras,

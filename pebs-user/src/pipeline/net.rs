@@ -2,7 +2,7 @@
 
 use super::PipelineOptions;
 use super::resets::Resets;
-use crate::correlate::{ClosedVisit, MarkTimes};
+use crate::correlate::{ClosedVisit, Coldness, MarkTimes};
 use crate::estimate::Pause;
 use crate::estimate::net::{Learner, LearntVisit, SampleCost, Spacing};
 use crate::estimate::positions::{Fell, Positions};
@@ -15,6 +15,8 @@ use crate::units::{EventId, ProbeId};
 pub struct OwnCosts {
     /// Marks, by probe.
     pub marks: Vec<MarkTimes>,
+    /// How they tell that they take longer.
+    pub coldness: Coldness,
     pub sample: Option<SampleCost>,
     /// How samples follow each other.
     pub spacing: Spacing,
@@ -92,6 +94,8 @@ struct OfMarks {
     /// The begin mark's after its time, and the end mark's before its time, ns.
     ends: (u64, u64),
     visits: u64,
+    /// What these marks took longer in them, ns.
+    cold_ns: i64,
     shortest: Shortest,
 }
 
@@ -103,6 +107,7 @@ impl OfMarks {
         let new = |ends| Self {
             ends,
             visits: 0,
+            cold_ns: 0,
             shortest: Shortest::default(),
         };
         all.into_iter().map(new).collect()
@@ -199,7 +204,8 @@ impl Net {
             visit_id,
         } = known.as_mut();
         *visit_id = visit.visit_id;
-        let records = own.switches as f64 * costs.switch_ns
+        let records = own.cold_ns as f64
+            + own.switches as f64 * costs.switch_ns
             + own.page_faults as f64 * costs.page_fault_ns
             + own.extras.interrupts as f64 * costs.interrupt_ns
             + own.extras.softirqs as f64 * costs.softirq_ns
@@ -217,7 +223,9 @@ impl Net {
         let alike = of_marks.get_mut(same.unwrap_or(0));
         let ((after, before), too_much) = alike.map_or_else(Default::default, |alike| {
             alike.visits += u64::from(same.is_some());
+            alike.cold_ns += if same.is_some() { own.cold_ns } else { 0 };
             if is_plain && same.is_some() && own.samples == 0 {
+                // What they take longer in it is not known well enough to bound them more closely.
                 alike.shortest.see(duration as i64);
             }
             (alike.ends, alike.too_much())
@@ -269,7 +277,9 @@ impl Net {
                     first
                 }
             };
-            (of(OfMarks::ns), of(OfMarks::too_much))
+            let cold: i64 = all.iter().map(|it| it.cold_ns).sum();
+            let cold = cold as f64 / visits.max(1) as f64;
+            (of(OfMarks::ns) + cold, of(OfMarks::too_much))
         };
         known.map(mean).collect()
     }

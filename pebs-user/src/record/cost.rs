@@ -8,7 +8,7 @@ use super::plan::Plan;
 use pebs_common::record::Role;
 
 use crate::collect::session::Transport;
-use crate::correlate::{ExtraRecords, MarkTime, MarkTimes};
+use crate::correlate::{Coldness, ExtraRecords, MarkTime, MarkTimes};
 use crate::cost::calibrate::measured::{Measured, Taken};
 use crate::cost::calibrate::saved::{self, Calibration, Folder, LoadedCalibration};
 use crate::cost::calibrate::speed::Speed;
@@ -18,7 +18,7 @@ use crate::cost::overhead::Window;
 use crate::estimate::marks::{AtMarks, MarksCost};
 use crate::estimate::net::{SampleCost, Spacing};
 use crate::failure::Warning;
-use crate::pipeline::{Load, MarksBy, Outcome, OwnCosts};
+use crate::pipeline::{ColdNs, Load, MarksBy, MarksMade, Outcome, OwnCosts};
 use crate::pmu::attr::{EventClass, ResolvedEvent};
 use crate::pmu::jitter::{Clocks, clocks, least_together};
 use crate::pmu::sysfs::UprobePmu;
@@ -312,7 +312,7 @@ fn with_lower_marks(units: &UnitCosts, marks: &UnitCosts) -> UnitCosts {
         emulated_ns: lower(units.emulated_ns, marks.emulated_ns),
         single_step_ns: lower(units.single_step_ns, marks.single_step_ns),
         uretprobe_ns: lower(units.uretprobe_ns, marks.uretprobe_ns),
-        apart_ns: lower(units.apart_ns, marks.apart_ns),
+        apart: marks.apart.or(units.apart),
         ..*units
     }
 }
@@ -361,6 +361,8 @@ pub(super) struct Prices<'a> {
     one_event: bool,
     /// How samples follow each other.
     spacing: Spacing,
+    /// How marks tell what they take.
+    coldness: Coldness,
 }
 
 /// The clocks that sampled a target.
@@ -410,6 +412,13 @@ fn spacing(plan: &Plan, costs: &UnitCosts) -> Spacing {
     }
 }
 
+/// How marks tell what they take: known where their programs do as they did when they were measured.
+fn coldness(plan: &Plan, costs: &UnitCosts) -> Coldness {
+    let is_alike = plan.threads.is_empty() && costs.count_ns.is_none();
+    let apart = costs.apart.filter(|_| is_alike);
+    apart.map_or_else(Coldness::default, |it| it.coldness())
+}
+
 impl<'a> Prices<'a> {
     pub(super) fn new(plan: &'a Plan, costs: &'a UnitCosts) -> Self {
         Self {
@@ -421,6 +430,7 @@ impl<'a> Prices<'a> {
             samples_interrupt: matches!(plan.events.as_slice(), [event] if event.class == EventClass::Clock),
             one_event: plan.events.len() == 1,
             spacing: spacing(plan, costs),
+            coldness: coldness(plan, costs),
         }
     }
 
@@ -431,7 +441,10 @@ impl<'a> Prices<'a> {
 
     /// Whether all of them are known.
     pub(super) fn are_known(&self) -> bool {
-        let each = vec![[1; 8]; self.probes.len()];
+        let each = MarksMade {
+            by: vec![[1; 8]; self.probes.len()],
+            cold: Vec::new(),
+        };
         let one = ExtraRecords {
             interrupts: 1,
             softirqs: 1,
@@ -446,11 +459,19 @@ impl<'a> Prices<'a> {
 
     /// Cost of marks, ns. The cost of one mark depends on its probe, its role and whether its instruction is
     /// single-stepped; sites that share these are almost always of the same class.
-    pub(super) fn marks_ns(&self, marks_by: &[MarksBy]) -> Option<f64> {
-        self.sum(marks_by, |site| {
-            let mark = self.costs.of_mark(site.class, site.uretprobe)?;
-            Some(mark + self.passed_ns(site)?)
-        })
+    pub(super) fn marks_ns(&self, marks: &MarksMade) -> Option<f64> {
+        let sum = self.sum(&marks.by, |site| {
+            Some(self.mark_ns(site)? + self.passed_ns(site)?)
+        });
+        Some(sum? + cold_ns(marks, |it| it.whole))
+    }
+
+    /// Cost of a mark, ns: as right after another one where marks tell that they take longer, else as programs pay it.
+    fn mark_ns(&self, site: &Site) -> Option<f64> {
+        match self.coldness.warm_ns > 0.0 {
+            true => self.costs.of_warm_mark(site.class, site.uretprobe),
+            false => self.costs.of_mark(site.class, site.uretprobe),
+        }
     }
 
     /// Cost of the sites that a visit passes without a mark before this one, ns.
@@ -463,9 +484,9 @@ impl<'a> Prices<'a> {
 
     /// The part of it outside of visits, ns: for a begin mark the work before it reads its time, for an end mark
     /// the work after, including all of a single step.
-    fn outside_ns(&self, marks_by: &[MarksBy]) -> Option<f64> {
-        self.sum(marks_by, |site| {
-            let whole = self.costs.of_mark(site.class, site.uretprobe)?;
+    fn outside_ns(&self, marks: &MarksMade) -> Option<f64> {
+        let sum = self.sum(&marks.by, |site| {
+            let whole = self.mark_ns(site)?;
             let emulated = match (site.class, site.uretprobe) {
                 (EntryClass::SingleStep, false) => self.costs.emulated_ns?.min(whole),
                 _ => whole,
@@ -473,16 +494,17 @@ impl<'a> Prices<'a> {
             let begins = matches!(site.role, Role::Begin | Role::Next);
             let step = if begins { 0.0 } else { whole - emulated };
             Some(OUTSIDE * emulated + step)
-        })
+        });
+        Some(sum? + cold_ns(marks, |it| it.outside))
     }
 
     /// Cost of these marks, of all that were made until then, and of the samples that met those.
     pub(super) fn cost_of_marks(
         &self,
-        marks_by: &[MarksBy],
-        (all, at_marks): (&[MarksBy], &AtMarks),
+        marks: &MarksMade,
+        (all, at_marks): (&MarksMade, &AtMarks),
     ) -> Option<MarksCost> {
-        let measured = self.measured(marks_by)?;
+        let measured = self.measured(marks)?;
         let Some(sample_ns) = self.clock_sample_ns() else {
             return Some(measured);
         };
@@ -504,10 +526,10 @@ impl<'a> Prices<'a> {
     }
 
     /// Cost of marks as measured before the run.
-    fn measured(&self, marks_by: &[MarksBy]) -> Option<MarksCost> {
+    fn measured(&self, marks: &MarksMade) -> Option<MarksCost> {
         Some(MarksCost {
-            whole_ns: self.marks_ns(marks_by)?,
-            outside_ns: self.outside_ns(marks_by)?,
+            whole_ns: self.marks_ns(marks)?,
+            outside_ns: self.outside_ns(marks)?,
         })
     }
 
@@ -536,6 +558,7 @@ impl<'a> Prices<'a> {
         let spread_ns = pause.map_or(0.0, |pause| 2.0 * pause.spread as f64);
         Some(OwnCosts {
             marks: self.mark_times()?,
+            coldness: self.coldness,
             sample: Some(SampleCost::measured(sample_ns, spread_ns)),
             spacing: self.spacing,
             // 0 if it could not be measured: small compared with a switch. Counters are read at both ends of a
@@ -621,21 +644,13 @@ impl<'a> Prices<'a> {
 
     /// Costs of what was counted between two instants; `None` if a unit cost is unknown.
     pub(super) fn window(&self, before: &Load, now: &Load) -> Option<Window> {
-        let marks: Vec<MarksBy> = now
-            .marks_by
-            .iter()
-            .enumerate()
-            .map(|(probe, roles)| {
-                let then = before.marks_by.get(probe).copied().unwrap_or_default();
-                std::array::from_fn(|role| roles[role] - then[role])
-            })
-            .collect();
+        let marks = now.marks.since(&before.marks);
         // A visit whose end is unknown has counted samples, but no time.
         let samples = now.samples.saturating_sub(before.samples);
         let faults = now.page_faults.saturating_sub(before.page_faults);
         let oncpu_ns = (now.oncpu_ns - before.oncpu_ns).max(0.0);
         let extras = self.extras_ns(&now.extras.since(&before.extras))?;
-        let marks = self.cost_of_marks(&marks, (&now.marks_by, &now.at_marks))?;
+        let marks = self.cost_of_marks(&marks, (&now.marks, &now.at_marks))?;
         let others = (
             self.page_faults_ns(faults)? + extras,
             self.samples_ns(samples)?,
@@ -666,7 +681,7 @@ pub(super) fn own_time(
     let costs = prices.own_costs()?;
     let switch_ns = prices.switch_ns(clocks).filter(|_| plan.kinds.switches);
     let source = source.unwrap_or_default().to_owned();
-    let measured_marks = prices.measured(&outcome.marks_by);
+    let measured_marks = prices.measured(&outcome.marks_made);
     let inside_factor = match (measured_marks, prices.clock_sample_ns()) {
         (Some(all), Some(sample_ns)) => outcome
             .at_marks
@@ -687,8 +702,12 @@ pub(super) fn own_time(
         .zip(&costs.marks)
         .zip(0..=u16::MAX);
     let marks = marks.map(|((probe, times), id)| {
-        let by_role = outcome.marks_by.get(usize::from(id));
-        let whole = whole_ns(probe, times, by_role);
+        let made = &outcome.marks_made;
+        let by_role = made.by.get(usize::from(id));
+        let cold = made.cold.get(usize::from(id)).map_or(0, |it| it.whole);
+        let begins = by_role.map_or(0, begins);
+        let cold = cold as f64 / begins.max(1) as f64;
+        let whole = whole_ns(probe, times, by_role) + cold;
         let within = outcome.marks_within.get(usize::from(id)).copied();
         let (inside, too_much) = within.unwrap_or_default();
         let seen_ns = inside * inside_factor;
@@ -751,6 +770,17 @@ fn whole_ns(probe: &Probe, times: &MarkTimes, by_role: Option<&MarksBy>) -> f64 
     of(&[Role::Begin, Role::Next]) + of(&[Role::End, Role::Return])
 }
 
+/// Number of begin marks.
+fn begins(by_role: &MarksBy) -> u64 {
+    let of = |role: Role| by_role[role as usize] + by_role[role as usize + 4];
+    of(Role::Begin) + of(Role::Next)
+}
+
+/// What marks took beyond that of marks right after another, ns.
+fn cold_ns(marks: &MarksMade, part: fn(&ColdNs) -> i64) -> f64 {
+    marks.cold.iter().map(part).sum::<i64>() as f64
+}
+
 /// Cost of `number` events; 0 if they are not recorded or there were none, `None` if the unit cost is unknown.
 fn price(recorded: bool, number: u64, each: Option<f64>) -> Option<f64> {
     if !recorded || number == 0 {
@@ -773,10 +803,10 @@ pub(super) fn total(
         ..*costs
     };
     let prices = Prices::new(plan, costs);
-    let all = (outcome.marks_by.as_slice(), &outcome.at_marks);
-    let marks = prices.cost_of_marks(&outcome.marks_by, all);
+    let all = (&outcome.marks_made, &outcome.at_marks);
+    let marks = prices.cost_of_marks(&outcome.marks_made, all);
     let marks_ns = marks.map(|it| it.whole_ns);
-    let measured_ns = prices.marks_ns(&outcome.marks_by);
+    let measured_ns = prices.marks_ns(&outcome.marks_made);
     let samples_ns = prices.samples_ns(outcome.samples);
     let page_faults_ns = prices.page_faults_ns(outcome.page_faults);
     let outside = outcome.ledger.samples_unmatched - outcome.shared_samples;

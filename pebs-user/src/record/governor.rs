@@ -130,9 +130,8 @@ impl Governor {
     /// Allows samples what the slowest items need, unless a bound was given.
     fn allow(&mut self, load: &Load, cpu_ns: u64, prices: &Prices<'_>) {
         let bounds = *self.controller.bounds();
-        let marks = (load.marks_by.as_slice(), &load.at_marks);
         let marks_ns = prices
-            .cost_of_marks(&load.marks_by, marks)
+            .cost_of_marks(&load.marks, (&load.marks, &load.at_marks))
             .map(|it| it.whole_ns);
         let all = prices.window(&Load::default(), load);
         let (Some(marks_ns), Some(all), true) = (marks_ns, all, bounds.extra > 0.0) else {

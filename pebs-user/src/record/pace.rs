@@ -221,10 +221,10 @@ pub(super) fn refuse_seen(
     load: &Load,
     cpu_ns: f64,
 ) -> Result<()> {
-    let Some(marks_ns) = prices.marks_ns(&load.marks_by) else {
+    let Some(marks_ns) = prices.marks_ns(&load.marks) else {
         return Ok(());
     };
-    let marks: u64 = load.marks_by.iter().flatten().sum();
+    let marks: u64 = load.marks.by.iter().flatten().sum();
     let items = (marks / 2).max(1) as f64;
     let fixed = marks_ns / (cpu_ns - marks_ns).max(0.02 * cpu_ns);
     let place = plan.probes.probes.first();
@@ -235,7 +235,7 @@ pub(super) fn refuse_seen(
     if let Some(begin) = sites.find(|it| is_begin(it))
         && (seldom.is_err() || fixed > goal && cpu_ns >= LAST_LOOK_NS)
     {
-        refuse_ends((place, &begin.place), &load.marks_by, fixed)?;
+        refuse_ends((place, &begin.place), &load.marks.by, fixed)?;
     }
     seldom
 }

@@ -787,7 +787,7 @@ impl Control<'_, '_> {
             self.first_moments = false;
             return Ok(());
         };
-        if cpu_ns < *look_ns || load.marks_by.is_empty() {
+        if cpu_ns < *look_ns || load.marks.by.is_empty() {
             return Ok(());
         }
         self.looks += 1;

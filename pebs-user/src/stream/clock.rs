@@ -11,6 +11,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use pebs_common::record::MarkClock;
+
 use crate::units::{KtimeNs, PerfNs, TraceNs};
 
 /// Residual of the clock conversion, ns.
@@ -69,6 +71,12 @@ impl Clock {
     #[must_use]
     pub const fn trace_of_ktime(&self, ktime: KtimeNs) -> TraceNs {
         TraceNs(ktime.0.wrapping_sub(self.origin.0) as i64)
+    }
+
+    /// Converts the time of a mark.
+    #[must_use]
+    pub const fn trace_of_mark(&self, clock: MarkClock) -> TraceNs {
+        TraceNs(clock.since(self.origin.0))
     }
 
     /// Converts a time on the perf clock, by the latest offsets; unconverted before the first pair.

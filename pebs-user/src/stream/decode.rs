@@ -93,6 +93,8 @@ pub enum Body {
         role: Role,
         /// Whether the probed instruction is single-stepped, which is slow.
         stepped: bool,
+        /// How long its program had run until the time was read, ns; `None` if unknown.
+        ran_ns: Option<u16>,
         /// Item id; `None` if not configured or not readable.
         id: Option<u64>,
         /// Stack pointer at the function's first instruction.
@@ -463,7 +465,7 @@ impl<I: Inbox> Decoder<'_, I> {
     fn mark(&mut self, mark: &Mark, args: ArgBytes) {
         self.put(
             mark.head,
-            self.trace_time(mark.time_ns),
+            self.clock.trace_of_mark(mark.clock),
             mark_body(mark, args),
         );
         self.decoded.marks += 1;
@@ -522,6 +524,7 @@ fn mark_body(mark: &Mark, args: ArgBytes) -> Body {
         probe: ProbeId(u16::from(mark.head.index())),
         role: Role::from_flags(flags),
         stepped: flags & mark_flag::STEPPED != 0,
+        ran_ns: mark.clock.ran_ns(),
         id: (flags & mark_flag::ID_VALID != 0).then_some(mark.id),
         sp: mark.sp,
         args,

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use super::with_options::Extras;
-use super::{APART, Bench, CALLS, Function, RING_BYTES, ROUNDS, own_thread, spin, timed, work_for};
+use super::{Bench, CALLS, Function, RING_BYTES, ROUNDS, own_thread, spin, timed, work_for};
 use crate::collect::counted::CountedCounters;
 use crate::pmu::attr::{EventClass, calibrator};
 use crate::pmu::counted::{self, CountedEvent};
@@ -23,6 +23,9 @@ const STEP: usize = 16;
 /// Interval of ticks while their cost is measured, ns: long enough for the work to fill the first-level cache between
 /// two of them, as a target does.
 const TICK_NS: u64 = 100_000;
+
+/// Words that the work uses: more than the first-level cache holds.
+const WORDS: u64 = 32 << 10;
 
 /// Length of a round with ticks.
 const TICKING: Duration = Duration::from_millis(2);
@@ -114,8 +117,7 @@ impl CountingMarks {
         let clock =
             PerfEvent::open(&calibrator(TICK_NS), own_thread(), "clock of intervals").ok()?;
         let _link = clock.attach(bench.programs.tick().ok()?, None).ok()?;
-        let words = APART.2 as u64;
-        let table: Vec<AtomicU64> = (0..words).map(AtomicU64::new).collect();
+        let table: Vec<AtomicU64> = (0..WORDS).map(AtomicU64::new).collect();
         let steps = work_for(TICKING, &table);
         let (mut plain, mut ticking) = (Vec::new(), Vec::new());
         // Interleaved, so that a slow period affects both.

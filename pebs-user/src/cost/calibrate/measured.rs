@@ -14,12 +14,12 @@ use serde::{Deserialize, Serialize};
 
 use super::saved::{Folder, MOST_NS, SavedMarks, day_of};
 use super::speed::Speed;
-use super::{SwitchCosts, UnitCosts};
+use super::{Apart, SwitchCosts, UnitCosts};
 use crate::estimate::Pause;
 use crate::pmu::host::Host;
 
 /// Version of the figures' meaning and of the way they are measured.
-const VERSION: u32 = 9;
+const VERSION: u32 = 10;
 
 /// Build profile: the loops run at another speed when not optimized.
 const BUILD: &str = if cfg!(debug_assertions) {
@@ -180,8 +180,6 @@ impl Measured {
     fn agreed_at(&self, speed: &Speed) -> UnitCosts {
         let all: Vec<_> = self.taken.iter().filter_map(|it| it.at(speed)).collect();
         let agreed = |field: fn(&UnitCosts) -> Option<f64>| agreed(all.iter().filter_map(field));
-        let mut apart: Vec<_> = all.iter().filter_map(|it| it.apart_ns).collect();
-        apart.sort_by(f64::total_cmp);
         let whole = |it: &Pause| (it.before + it.after) as f64;
         let switches = all.iter().filter_map(|it| it.switch);
         let pauses = all.iter().filter_map(|it| it.pause);
@@ -193,8 +191,7 @@ impl Measured {
             page_fault_ns: agreed(|it| it.page_fault_ns),
             sample_ns: agreed(|it| it.sample_ns),
             switch: agreed_of(switches, |it| it.several_ns),
-            // A small difference of large figures, which rarely agrees.
-            apart_ns: apart.first().filter(|_| apart.len() > 1).copied(),
+            apart: agreed_of(all.iter().filter_map(|it| it.apart), Apart::extra_ns),
             pause,
             ..UnitCosts::default()
         }

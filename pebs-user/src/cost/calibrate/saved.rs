@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::UnitCosts;
+use super::{Apart, UnitCosts};
 use crate::collect::session::Transport;
 use crate::cost::{Fit, Point};
 use crate::files::{self, FileUser};
@@ -97,9 +97,9 @@ pub struct SavedMarks {
     pub single_step_ns: Option<f64>,
     /// A uretprobe, without its entry.
     pub uretprobe_ns: Option<f64>,
-    /// Extra cost of any of these if the target works between two marks.
+    /// What any of these takes longer where the thread slept since the last mark.
     #[serde(default)]
-    pub apart_ns: Option<f64>,
+    pub apart: Option<Apart>,
     /// Cost of counting a page fault.
     pub page_fault_ns: Option<f64>,
 }
@@ -120,11 +120,11 @@ impl SavedMarks {
             (&mut costs.emulated_ns, self.emulated_ns),
             (&mut costs.single_step_ns, self.single_step_ns),
             (&mut costs.uretprobe_ns, self.uretprobe_ns),
-            (&mut costs.apart_ns, self.apart_ns),
             (&mut costs.page_fault_ns, self.page_fault_ns),
         ] {
             *cost = saved.or(*cost);
         }
+        costs.apart = self.apart.or(costs.apart);
     }
 
     /// All costs, scaled.
@@ -134,7 +134,7 @@ impl SavedMarks {
             emulated_ns: times(self.emulated_ns),
             single_step_ns: times(self.single_step_ns),
             uretprobe_ns: times(self.uretprobe_ns),
-            apart_ns: times(self.apart_ns),
+            apart: self.apart.map(|it| it.times(scale)),
             page_fault_ns: times(self.page_fault_ns),
         }
     }
@@ -144,14 +144,14 @@ impl SavedMarks {
             emulated_ns,
             single_step_ns,
             uretprobe_ns,
-            apart_ns,
+            apart,
             page_fault_ns,
         } = *self;
         [
             emulated_ns,
             single_step_ns,
             uretprobe_ns,
-            apart_ns,
+            apart.map(|it| it.extra_ns()),
             page_fault_ns,
         ]
     }
@@ -163,7 +163,7 @@ impl From<&UnitCosts> for SavedMarks {
             emulated_ns: costs.emulated_ns,
             single_step_ns: costs.single_step_ns,
             uretprobe_ns: costs.uretprobe_ns,
-            apart_ns: costs.apart_ns,
+            apart: costs.apart,
             page_fault_ns: costs.page_fault_ns,
         }
     }

@@ -197,7 +197,7 @@ impl Bench {
     }
 
     /// Wakes a waiting thread of ours, which stays on that CPU, and waits for it, after `each`.
-    fn wakes(cpu: Option<&CpuSet>, number: u32, each: impl Fn()) {
+    pub(super) fn wakes(cpu: Option<&CpuSet>, number: u32, each: impl Fn()) {
         let Ok((mut ours, mut theirs)) = UnixStream::pair() else {
             return;
         };
@@ -235,14 +235,14 @@ impl Bench {
 }
 
 /// This thread stays on its CPU: a wake-up takes another time on each.
-struct OnOneCpu {
+pub(super) struct OnOneCpu {
     before: Option<CpuSet>,
     /// A CPU for a thread that it wakes; the same if there is no other.
     other: CpuSet,
 }
 
 impl OnOneCpu {
-    fn stay() -> Self {
+    pub(super) fn stay() -> Self {
         let only = |cpu| {
             let mut set = CpuSet::new();
             set.set(cpu);

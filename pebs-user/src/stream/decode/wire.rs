@@ -110,7 +110,7 @@ macro_rules! wire {
                 let mut index = 0..;
                 Some(Self {
                     head: Head(word(words, index.next()?)?),
-                    $($field: word(words, index.next()?)?),*
+                    $($field: word(words, index.next()?)?.into()),*
                 })
             }
         }
@@ -118,7 +118,7 @@ macro_rules! wire {
 }
 
 wire!(Sample { time_ns, ip, sp });
-wire!(Mark { time_ns, sp, id });
+wire!(Mark { clock, sp, id });
 wire!(Switch { time_ns, ip, state });
 wire!(Task { time_ns, other });
 wire!(Counts { time_ns, ns });

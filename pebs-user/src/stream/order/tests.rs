@@ -20,6 +20,7 @@ fn mark(order: &mut Order, time: i64, tid: u32, probe: ProbeId) {
         probe,
         role: Role::Begin,
         stepped: false,
+        ran_ns: None,
         id: None,
         sp: 0,
         args,
