@@ -166,7 +166,8 @@ impl Correlator {
             interference: InterruptionTimes::default().columns(options.interference),
             own: OwnWork {
                 marks_ns: begin_mark.after_ns + end_mark.before_ns,
-                cold_ns: coldness.more(begin_ran_ns).after_ns + coldness.more(end_ran_ns).before_ns,
+                cold_ns: coldness.more(begin_stepped, begin_ran_ns).after_ns
+                    + coldness.more(end_stepped, end_ran_ns).before_ns,
                 samples: samples.len() as u64,
                 ..OwnWork::default()
             },

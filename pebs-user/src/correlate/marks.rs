@@ -44,7 +44,7 @@ impl Correlator {
             return sink.lost(mark.record.cpu, Lost::Mark, Reason::Malformed);
         };
         let own = self.mark_times[mark.probe.0 as usize].of(role, mark.stepped);
-        let cold = self.coldness.more(mark.ran_ns);
+        let cold = self.coldness.more(mark.stepped, mark.ran_ns);
         if let Some(thread) = self.threads.get_mut(mark.record.tid) {
             thread.on_cpu(mark.record.time, mark.record.cpu);
             thread.counts_end();
@@ -144,7 +144,8 @@ impl Correlator {
         let (time, tid) = (mark.record.time, mark.record.tid);
         // The time of the mark itself belongs to no item.
         let own = self.mark_times[usize::from(mark.probe.0)].of(role, mark.stepped);
-        let before_ns = own.before_ns.cast_signed() + self.coldness.more(mark.ran_ns).before_ns;
+        let cold = self.coldness.more(mark.stepped, mark.ran_ns);
+        let before_ns = own.before_ns.cast_signed() + cold.before_ns;
         let ends = match rule {
             VisitRule::Call => Ends::Call(mark.sp),
             VisitRule::UntilNext => Ends::Next,

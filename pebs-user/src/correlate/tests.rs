@@ -676,13 +676,17 @@ fn cold_marks() {
         }
     }
     let coldness = Coldness {
-        warm_ns: 100.0,
+        warm_ns: [100.0, 200.0],
         before: 10.0,
         after: 1.0,
     };
-    let cold = |ns| coldness.more(ns);
+    let cold = |ns| coldness.more(false, ns);
+    assert_eq!(coldness.more(true, Some(210)), cold(Some(110)));
     assert_eq!(cold(None), Cold::default());
-    assert_eq!((cold(Some(90)).before_ns, cold(Some(90)).after_ns), (-100, -10));
+    assert_eq!(
+        (cold(Some(90)).before_ns, cold(Some(90)).after_ns),
+        (-100, -10)
+    );
     // An interrupted program.
     assert_eq!(cold(Some(2_000)), cold(Some(400)));
     let mut correlator = Correlator::new(&probes(), OPTIONS);

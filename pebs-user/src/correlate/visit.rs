@@ -122,8 +122,9 @@ impl MarkTimes {
 /// data have left the caches. All of a mark takes longer then.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Coldness {
-    /// Time of the program right after another mark, ns; 0: unknown, and no mark takes longer.
-    pub warm_ns: f64,
+    /// Time of the program right after another mark, ns, of instructions that are emulated and single-stepped; 0: unknown, and
+    /// no mark takes longer.
+    pub warm_ns: [f64; 2],
     /// What is added to the time before and after the mark's own time, for each ns that the program takes longer.
     pub before: f64,
     pub after: f64,
@@ -136,11 +137,12 @@ impl Coldness {
     /// What a mark takes longer than one right after another, ns; less than nothing where its program was faster.
     #[inline]
     #[must_use]
-    pub fn more(&self, ran_ns: Option<u16>) -> Cold {
-        let Some(ran_ns) = ran_ns.filter(|_| self.warm_ns > 0.0) else {
+    pub fn more(&self, stepped: bool, ran_ns: Option<u16>) -> Cold {
+        let warm_ns = self.warm_ns[usize::from(stepped)];
+        let Some(ran_ns) = ran_ns.filter(|_| warm_ns > 0.0) else {
             return Cold::default();
         };
-        let excess = f64::from(ran_ns).min(Self::MOST * self.warm_ns) - self.warm_ns;
+        let excess = f64::from(ran_ns).min(Self::MOST * warm_ns) - warm_ns;
         Cold {
             before_ns: (excess * self.before) as i64,
             after_ns: (excess * self.after) as i64,

@@ -125,6 +125,9 @@ pub struct UnitCosts {
     pub uretprobe_ns: Option<f64>,
     /// What any of these takes longer where the thread slept since the last mark.
     pub apart: Option<Apart>,
+    /// How long the program of a mark at an instruction that is single-stepped had run when the time was read, right after
+    /// another: single steps leave the caches colder.
+    pub single_step_ran_ns: Option<f64>,
     /// Cost of reading the counters of events that are counted for each visit.
     pub count_ns: Option<f64>,
     /// Cost of a tick, the end of an interval of counts, at which the same counters are read: an interrupt of its own.
@@ -239,9 +242,13 @@ impl Bench {
         let entry = |function| self.mark(function, UprobeAt::Instruction);
         let mark = |class, function| wants(class).then(|| entry(function)).flatten();
         let uretprobe = || self.mark(pebs_calibrate_returns, UprobeAt::Return);
+        let single_step_ns = mark(EntryClass::SingleStep, pebs_calibrate_single_step);
+        // Those of the last round.
+        let stepped = single_step_ns.map_or_else(Vec::new, |_| self.take_marks());
         UnitCosts {
             emulated_ns: mark(EntryClass::Emulated, pebs_calibrate_emulated),
-            single_step_ns: mark(EntryClass::SingleStep, pebs_calibrate_single_step),
+            single_step_ns,
+            single_step_ran_ns: usual(stepped.iter().map(|(_, ran_ns)| f64::from(*ran_ns))),
             uretprobe_ns: wanted.uretprobes.then(uretprobe).flatten(),
             count_ns: None,
             tick_ns: None,
@@ -339,16 +346,17 @@ impl Apart {
         }
     }
 
-    /// How any mark tells what it takes; nothing where both took as long.
+    /// How any mark tells what it takes, also where a single-stepped one's program takes so long right after another; nothing
+    /// where both took as long.
     #[must_use]
-    pub fn coldness(&self) -> Coldness {
+    pub fn coldness(&self, single_step_ran_ns: Option<f64>) -> Coldness {
         let [warm_ns, apart_ns] = self.ran_ns;
         let longer = apart_ns - warm_ns;
         if longer < Self::LEAST_NS {
             return Coldness::default();
         }
         Coldness {
-            warm_ns,
+            warm_ns: [warm_ns, single_step_ran_ns.unwrap_or(0.0)],
             before: self.before_ns / longer,
             after: self.after_ns / longer,
         }
@@ -845,14 +853,23 @@ mod tests {
             after_ns: 100.0,
             ran_ns: [80.0, 120.0],
         };
-        let told = apart.coldness().more(Some(120));
+        let coldness = apart.coldness(Some(100.0));
+        let told = coldness.more(false, Some(120));
+        assert_eq!(coldness.more(true, Some(140)), told);
         assert_eq!((told.before_ns, told.after_ns), (200, 100));
-        assert_eq!(apart.times(2.0).coldness().more(Some(240)).after_ns, 200);
+        assert_eq!(
+            apart
+                .times(2.0)
+                .coldness(None)
+                .more(false, Some(240))
+                .after_ns,
+            200
+        );
         let alike = Apart {
             ran_ns: [80.0, 85.0],
             ..apart
         };
-        assert_eq!(alike.coldness(), Coldness::default());
+        assert_eq!(alike.coldness(None), Coldness::default());
     }
 
     /// Every cost can be measured on this machine, and a single-stepped mark costs most.

@@ -51,7 +51,7 @@ impl Marks {
             cold.resize(probe + 1, ColdNs::default());
         }
         by[probe][role as usize + 4 * usize::from(stepped)] += 1;
-        let more = self.coldness.more(ran_ns);
+        let more = self.coldness.more(stepped, ran_ns);
         cold[probe].whole += more.before_ns + more.after_ns;
         cold[probe].outside += match role {
             Role::Begin | Role::Next => more.before_ns,

@@ -313,6 +313,7 @@ fn with_lower_marks(units: &UnitCosts, marks: &UnitCosts) -> UnitCosts {
         single_step_ns: lower(units.single_step_ns, marks.single_step_ns),
         uretprobe_ns: lower(units.uretprobe_ns, marks.uretprobe_ns),
         apart: marks.apart.or(units.apart),
+        single_step_ran_ns: marks.single_step_ran_ns.or(units.single_step_ran_ns),
         ..*units
     }
 }
@@ -416,7 +417,9 @@ fn spacing(plan: &Plan, costs: &UnitCosts) -> Spacing {
 fn coldness(plan: &Plan, costs: &UnitCosts) -> Coldness {
     let is_alike = plan.threads.is_empty() && costs.count_ns.is_none();
     let apart = costs.apart.filter(|_| is_alike);
-    apart.map_or_else(Coldness::default, |it| it.coldness())
+    apart.map_or_else(Coldness::default, |it| {
+        it.coldness(costs.single_step_ran_ns)
+    })
 }
 
 impl<'a> Prices<'a> {
@@ -468,7 +471,7 @@ impl<'a> Prices<'a> {
 
     /// Cost of a mark, ns: as right after another one where marks tell that they take longer, else as programs pay it.
     fn mark_ns(&self, site: &Site) -> Option<f64> {
-        match self.coldness.warm_ns > 0.0 {
+        match self.coldness.warm_ns[usize::from(is_stepped(site))] > 0.0 {
             true => self.costs.of_warm_mark(site.class, site.uretprobe),
             false => self.costs.of_mark(site.class, site.uretprobe),
         }

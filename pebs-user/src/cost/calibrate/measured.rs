@@ -19,7 +19,7 @@ use crate::estimate::Pause;
 use crate::pmu::host::Host;
 
 /// Version of the figures' meaning and of the way they are measured.
-const VERSION: u32 = 10;
+const VERSION: u32 = 11;
 
 /// Build profile: the loops run at another speed when not optimized.
 const BUILD: &str = if cfg!(debug_assertions) {
@@ -191,6 +191,7 @@ impl Measured {
             page_fault_ns: agreed(|it| it.page_fault_ns),
             sample_ns: agreed(|it| it.sample_ns),
             switch: agreed_of(switches, |it| it.several_ns),
+            single_step_ran_ns: agreed(|it| it.single_step_ran_ns),
             apart: agreed_of(all.iter().filter_map(|it| it.apart), Apart::extra_ns),
             pause,
             ..UnitCosts::default()

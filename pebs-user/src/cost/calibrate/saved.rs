@@ -100,6 +100,9 @@ pub struct SavedMarks {
     /// What any of these takes longer where the thread slept since the last mark.
     #[serde(default)]
     pub apart: Option<Apart>,
+    /// Time of the program of a mark at an instruction that is single-stepped, right after another.
+    #[serde(default)]
+    pub single_step_ran_ns: Option<f64>,
     /// Cost of counting a page fault.
     pub page_fault_ns: Option<f64>,
 }
@@ -120,6 +123,7 @@ impl SavedMarks {
             (&mut costs.emulated_ns, self.emulated_ns),
             (&mut costs.single_step_ns, self.single_step_ns),
             (&mut costs.uretprobe_ns, self.uretprobe_ns),
+            (&mut costs.single_step_ran_ns, self.single_step_ran_ns),
             (&mut costs.page_fault_ns, self.page_fault_ns),
         ] {
             *cost = saved.or(*cost);
@@ -135,16 +139,18 @@ impl SavedMarks {
             single_step_ns: times(self.single_step_ns),
             uretprobe_ns: times(self.uretprobe_ns),
             apart: self.apart.map(|it| it.times(scale)),
+            single_step_ran_ns: times(self.single_step_ran_ns),
             page_fault_ns: times(self.page_fault_ns),
         }
     }
 
-    pub(super) fn all(&self) -> [Option<f64>; 5] {
+    pub(super) fn all(&self) -> [Option<f64>; 6] {
         let Self {
             emulated_ns,
             single_step_ns,
             uretprobe_ns,
             apart,
+            single_step_ran_ns,
             page_fault_ns,
         } = *self;
         [
@@ -152,6 +158,7 @@ impl SavedMarks {
             single_step_ns,
             uretprobe_ns,
             apart.map(|it| it.extra_ns()),
+            single_step_ran_ns,
             page_fault_ns,
         ]
     }
@@ -164,6 +171,7 @@ impl From<&UnitCosts> for SavedMarks {
             single_step_ns: costs.single_step_ns,
             uretprobe_ns: costs.uretprobe_ns,
             apart: costs.apart,
+            single_step_ran_ns: costs.single_step_ran_ns,
             page_fault_ns: costs.page_fault_ns,
         }
     }
