@@ -67,7 +67,7 @@ const TOGETHER: [f64; 8] = {
 
 /// Shortest reset value of clocks that sample together, in costs of a sample. The kernel keeps one clock from taking all
 /// time, as what it missed is skipped; several that are always due would leave none to the program.
-const SAFE: f64 = 4.0;
+const SAFE: f64 = 3.0;
 
 /// The least of these, ns: what a sample costs may be measured too small, and grows on a busy host.
 const SAFE_NS: f64 = 50_000.0;

@@ -67,6 +67,34 @@ pub(super) fn debuggers(plan: &Plan) -> Vec<Warning> {
     processes(plan).into_iter().filter_map(warning).collect()
 }
 
+/// Names of debuggers that set breakpoints.
+const DEBUGGERS: [&str; 6] = ["gdb", "gdbserver", "lldb", "lldb-server", "dlv", "rr"];
+
+/// The debugger of a process, if it has one that sets breakpoints.
+pub(super) fn debugger(pid: Pid) -> Option<Pid> {
+    let tracer = process::tracer(pid)?;
+    let name = process::name(tracer)?;
+    DEBUGGERS.contains(&name.as_str()).then_some(tracer)
+}
+
+/// Warning of a debugger that came while recording.
+///
+/// It takes the probe's breakpoint for the program's own code when it sets one at the same place, and writes it back when
+/// it takes its own away. The kernel puts the instruction back at the end of the recording, if that comes later.
+pub(super) fn debugger_came(debugger: Pid, pid: Pid) -> Warning {
+    let name = process::name(debugger).unwrap_or_else(|| "a debugger".to_owned());
+    Warning {
+        text: format!(
+            "{name} (process {}) is attached to process {} while it is recorded: a breakpoint of it at a probed place, taken \
+             away after the recording, leaves pebs-trace's there, and the process dies of SIGTRAP",
+            debugger.0, pid.0
+        ),
+        hint: format!(
+            "quit {name} before the recording ends, or set no breakpoint at a probed place"
+        ),
+    }
+}
+
 /// Warning of processes that have probed code mapped in a way that the kernel does not probe, after probes are placed.
 ///
 /// # Errors

@@ -264,6 +264,7 @@ pub(super) fn record(plan: &mut Plan, remote: &Remote, emit: &mut Emit<'_>) -> R
         frequencies: &plan.frequencies,
         clocks: ClockSpans::default(),
         choice: Choice::default(),
+        debuggers: Vec::new(),
         info: &mut info,
         output: &place,
         cpu: CpuTimes::default(),
@@ -631,6 +632,8 @@ struct Control<'a, 'b> {
     /// The clocks so far, and what the last choice of them saw.
     clocks: ClockSpans,
     choice: Choice,
+    /// The debuggers of requested processes that were reported.
+    debuggers: Vec<Pid>,
     /// Content of `trace.json`.
     info: &'a mut RunInfo,
     output: &'a Path,
@@ -715,7 +718,10 @@ impl Control<'_, '_> {
                         return Ok((what, None));
                     }
                 }
-                _ = look.tick() => self.look(),
+                _ = look.tick() => {
+                    self.look();
+                    self.note_debuggers();
+                }
                 () = next(cpus.as_ref()) => self.look(),
                 _ = govern.tick(), if chooses || self.governor.is_some() || self.first_moments => {
                     self.check_marks()?;
@@ -760,6 +766,20 @@ impl Control<'_, '_> {
         if !self.info.notes.contains(&text) {
             self.problem(&text);
             self.info.notes.push(text);
+        }
+    }
+
+    /// Reports once each debugger of a requested process.
+    fn note_debuggers(&mut self) {
+        for pid in &self.whole.pids {
+            if let Some(debugger) = placement::debugger(*pid)
+                && !self.debuggers.contains(&debugger)
+            {
+                let warning = placement::debugger_came(debugger, *pid);
+                self.debuggers.push(debugger);
+                self.info.notes.push(warning.text.clone());
+                (self.emit)(Event::Warning(warning));
+            }
         }
     }
 

@@ -79,6 +79,15 @@ fn extras() {
     refused(&done, &["interrupts", "irq"]);
 }
 
+/// Items can't be kept by their time on the CPU where it is unknown.
+#[test]
+fn slow_by_cpu_time() {
+    need!(machine::root());
+    let done = with(&["--keep", "slow", "--slow", "cpu:p99", "--no-switches"]);
+    refused(&done, &["--slow cpu:p99", "without switches"]);
+    hints(&done, &["--no-switches"]);
+}
+
 /// The nearest event is suggested.
 #[test]
 fn unknown_event() {

@@ -8,6 +8,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
+use std::time::Duration;
 
 /// A PIE with symbols; also: the exit code of the command is reported.
 #[test]
@@ -249,6 +251,8 @@ fn breakpoint_of_a_debugger() {
     let mut debugger = Running::start(Command::new("gdb").args(["-q", "-p", &pid.to_string()]));
     debugger.send("set pagination off\nbreak *handle\ncontinue\n");
     debugger.wait_for_output(|it| it.contains("Continuing."));
+    // It inserts its breakpoints after that.
+    thread::sleep(Duration::from_secs(1));
     let live = Recorder::new(&workload.spec(&format!("{place}(id=*(arg1):u64)"))).attach(pid);
     target.go();
     let recording = live.finish();
@@ -261,6 +265,32 @@ fn breakpoint_of_a_debugger() {
         "{}",
         recording.tool
     );
+}
+
+/// So is one that comes while it is recorded: it would leave the probe's breakpoint behind.
+#[test]
+fn debugger_while_recording() {
+    need!(machine::root());
+    need!(machine::program("gdb"));
+    let workload = Workload::build("plain");
+    let mut target = workload.start(&["100"]);
+    let pid = target.process.pid();
+    let live = Recorder::new(&workload.spec(super::ID)).attach(pid);
+    let mut debugger = Running::start(Command::new("gdb").args(["-q", "-p", &pid.to_string()]));
+    debugger.send("set pagination off\ncontinue\n");
+    debugger.wait_for_output(|it| it.contains("Continuing."));
+    // Processes are looked at twice a second.
+    thread::sleep(Duration::from_secs(2));
+    target.go();
+    let recording = live.finish();
+    let warning = format!(
+        "gdb (process {}) is attached to process {pid}",
+        debugger.pid()
+    );
+    let said = &recording.tool.stderr;
+    assert_eq!(said.matches(&warning).count(), 1, "{}", recording.tool);
+    let notes = recording.trace().json["notes"].to_string();
+    assert!(notes.contains(&warning), "{notes}");
 }
 
 /// Two copies of a workload, `app` and `new`.
