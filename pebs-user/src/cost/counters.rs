@@ -413,8 +413,8 @@ fn at_a_mark(number: usize) -> Means {
     };
     let sets: Vec<&[CountedEvent]> = (1..=all.len()).map(|n| &all[..n]).collect();
     match CountingMarks::place(&pmu, &sets, &host) {
-        Some(marks) => Means::Mark(Box::new(marks), clock_ticks()),
-        None => Means::None("this user can't place marks and count on CPUs: use sudo".to_owned()),
+        Ok(marks) => Means::Mark(Box::new(marks), clock_ticks()),
+        Err(why) => Means::None(format!("marks can't be placed, or CPUs not be counted: {why}")),
     }
 }
 

@@ -202,8 +202,14 @@ impl Measuring {
             && let Some(pmu) = UprobePmu::read(Path::new("/"))
         {
             let ticks = plan.count_interval.is_some();
-            let reading = calibrate::counts::reading(&pmu, &plan.counted, ticks, &plan.host);
-            (known.units.count_ns, known.units.tick_ns) = (reading.mark_ns, reading.tick_ns);
+            match calibrate::counts::reading(&pmu, &plan.counted, ticks, &plan.host) {
+                Ok(it) => (known.units.count_ns, known.units.tick_ns) = (it.mark_ns, it.tick_ns),
+                Err(why) => {
+                    known.note = Some(format!(
+                        "what reading counters costs can't be measured: {why}"
+                    ));
+                }
+            }
         }
         known
     }

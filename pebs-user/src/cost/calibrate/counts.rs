@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::with_options::Extras;
 use super::{Bench, CALLS, Function, RING_BYTES, ROUNDS, own_thread, spin, timed, work_for};
 use crate::collect::counted::CountedCounters;
+use crate::failure::Failure;
 use crate::pmu::attr::{EventClass, calibrator};
 use crate::pmu::counted::{self, CountedEvent};
 use crate::pmu::host::Host;
@@ -69,25 +70,32 @@ struct Counting {
 }
 
 impl CountingMarks {
-    /// Places marks that read each of these sets of counters; `None` if the kernel refuses one.
-    pub(crate) fn place(pmu: &UprobePmu, sets: &[&[CountedEvent]], host: &Host) -> Option<Self> {
-        let plain = Bench::new(pmu, RING_BYTES, 0, Extras::default()).ok()?;
+    /// Places marks that read each of these sets of counters;
+    ///
+    /// # Errors
+    /// The kernel refuses one.
+    pub(crate) fn place(
+        pmu: &UprobePmu,
+        sets: &[&[CountedEvent]],
+        host: &Host,
+    ) -> Result<Self, Failure> {
+        let plain = Bench::new(pmu, RING_BYTES, 0, Extras::default())?;
         plain.keep_mark(function(0))?;
         let mut counting = Vec::new();
         for (number, set) in (1..).zip(sets) {
-            let bench = Bench::counting(pmu, set).ok()?;
-            let opened = CountedCounters::open(set, &host.online).ok()?;
+            let bench = Bench::counting(pmu, set)?;
+            let opened = CountedCounters::open(set, &host.online)?;
             for (slot, cpu, counter) in opened.iter() {
-                bench.programs.set_counter(slot, cpu, counter).ok()?;
+                bench.programs.set_counter(slot, cpu, counter)?;
             }
-            opened.enable().ok()?;
+            opened.enable()?;
             bench.keep_mark(function(number))?;
             counting.push(Counting {
                 bench,
                 _counters: opened,
             });
         }
-        Some(Self { plain, counting })
+        Ok(Self { plain, counting })
     }
 
     /// ns that reading the counters of a set adds to a mark, by the quartile of the faster rounds of each.
@@ -114,9 +122,13 @@ impl CountingMarks {
     /// Cost of a tick that reads the counters of a set, ns: lower quartiles of rounds with and without ticks.
     pub(crate) fn tick_ns(&self, set: usize) -> Option<f64> {
         let bench = &self.counting.get(set)?.bench;
-        let clock =
-            PerfEvent::open(&calibrator(TICK_NS), own_thread(), "clock of intervals").ok()?;
-        let _link = clock.attach(bench.programs.tick().ok()?, None).ok()?;
+        let clock = bench.kept(PerfEvent::open(
+            &calibrator(TICK_NS),
+            own_thread(),
+            "clock of intervals",
+        ))?;
+        let tick = bench.kept(bench.programs.tick())?;
+        let _link = bench.kept(clock.attach(tick, None))?;
         let table: Vec<AtomicU64> = (0..WORDS).map(AtomicU64::new).collect();
         let steps = work_for(TICKING, &table);
         let (mut plain, mut ticking) = (Vec::new(), Vec::new());
@@ -124,9 +136,9 @@ impl CountingMarks {
         for _ in 0..ROUNDS {
             plain.push(timed(|| spin(steps, &table)));
             bench.empty();
-            clock.enable().ok()?;
+            bench.kept(clock.enable())?;
             ticking.push(timed(|| spin(steps, &table)));
-            clock.disable().ok()?;
+            bench.kept(clock.disable())?;
         }
         let quartile = |mut rounds: Vec<Duration>| {
             rounds.sort_unstable();
@@ -166,19 +178,20 @@ pub(crate) struct Reading {
 }
 
 /// Cost of reading the counters of these events at marks and, with `ticks`, at ticks.
+///
+/// # Errors
+/// The kernel refuses a mark or a counter.
 pub(crate) fn reading(
     pmu: &UprobePmu,
     counted: &[CountedEvent],
     ticks: bool,
     host: &Host,
-) -> Reading {
-    let stand_ins = stand_ins(counted, host).unwrap_or_default();
+) -> Result<Reading, Failure> {
+    let stand_ins = stand_ins(counted, host)?;
     if stand_ins.is_empty() && !ticks {
-        return Reading::default();
+        return Ok(Reading::default());
     }
-    let Some(marks) = CountingMarks::place(pmu, &[&stand_ins], host) else {
-        return Reading::default();
-    };
+    let marks = CountingMarks::place(pmu, &[&stand_ins], host)?;
     let reads = !stand_ins.is_empty();
     let reading = Reading {
         mark_ns: reads.then(|| marks.more_ns(0)).flatten(),
@@ -186,31 +199,37 @@ pub(crate) fn reading(
     };
     // The kernel waits at each probe that is taken away.
     std::thread::spawn(move || drop(marks));
-    reading
+    Ok(reading)
 }
 
 /// Events to measure in place of these: breakpoints, which are few, are replaced by software events of equal cost, as
-/// the kernel counts both itself. `None` if these can't be opened.
-fn stand_ins(counted: &[CountedEvent], host: &Host) -> Option<Vec<CountedEvent>> {
+/// the kernel counts both itself.
+fn stand_ins(counted: &[CountedEvent], host: &Host) -> Result<Vec<CountedEvent>, Failure> {
     let spec = ["page-faults".to_owned()];
-    let other = counted::resolve_all(&counted::parse(&spec).ok()?, host).ok()?;
+    let other = counted::resolve_all(&counted::parse(&spec)?, host)?;
     let mut stand_ins = counted.to_vec();
     stand_ins.retain(|event| event.counter().is_some());
     for event in &mut stand_ins {
         let class = event.counter().map(|it| &it.class);
         if matches!(class, Some(EventClass::Breakpoint { .. })) {
-            event.source = other.first()?.source.clone();
+            event.source.clone_from(&other[0].source);
         }
     }
-    Some(stand_ins)
+    Ok(stand_ins)
 }
 
 impl Bench {
     /// Has a mark made at a function for as long as this lives.
-    fn keep_mark(&self, function: Function) -> Option<()> {
-        let probe = self.attach(function, UprobeAt::Instruction)?;
+    fn keep_mark(&self, function: Function) -> Result<(), Failure> {
+        let refused = || {
+            let why = self.failure.take();
+            Failure::bare(why.unwrap_or_else(|| "a mark of our own can't be placed".to_owned()))
+        };
+        let probe = self
+            .attach(function, UprobeAt::Instruction)
+            .ok_or_else(refused)?;
         self.probes.borrow_mut().push(probe);
-        Some(())
+        Ok(())
     }
 }
 
@@ -248,9 +267,9 @@ mod tests {
         println!("a tick: one {:.0} ns, eight {:.0} ns", ns[0], ns[1]);
         // Beside other work the cost of a tick may be lost in what that takes.
         assert!(ns.iter().all(|it| *it >= 0.0 && *it < 1e6), "{ns:?}");
-        let none = reading(&pmu, &resolve("context-switches"), true, &host);
+        let none = reading(&pmu, &resolve("context-switches"), true, &host).unwrap();
         assert!(none.mark_ns.is_none() && none.tick_ns.is_some());
-        let breakpoint = reading(&pmu, &resolve("mem:0x1000:x"), false, &host);
+        let breakpoint = reading(&pmu, &resolve("mem:0x1000:x"), false, &host).unwrap();
         assert!(breakpoint.mark_ns.is_some() && breakpoint.tick_ns.is_none());
     }
 }

@@ -20,7 +20,7 @@ use crate::collect::kernel_map;
 use crate::collect::perf_ring::PerfRing;
 use crate::collect::session::Transport;
 use crate::cost::Point;
-use crate::failure::Hint;
+use crate::failure::{Failure, Hint};
 use crate::pmu::attr::{EventClass, ResolvedEvent};
 use crate::pmu::open::{BpfLink, PerfEvent};
 use crate::pmu::sysfs::UprobePmu;
@@ -70,8 +70,13 @@ pub(crate) enum SweepError {
     #[error("cannot calibrate event '{0}': no built-in work makes it happen steadily")]
     NoWork(String),
     /// Programs, ring or counter could not be set up.
-    #[error("cannot calibrate event '{0}': the kernel refused a program, a ring or the event")]
-    Refused(String),
+    #[error("cannot calibrate event '{event}': {why}")]
+    Refused {
+        /// The event.
+        event: String,
+        /// What the kernel said.
+        why: String,
+    },
     /// The programs could not be loaded.
     #[error("cannot calibrate event '{event}'")]
     Programs {
@@ -99,7 +104,7 @@ impl Hint for SweepError {
             Self::NoWork(_) => {
                 "calibrate a clock (cpu-clock), cycles, instructions or page-faults".to_owned()
             }
-            Self::Refused(_) | Self::Programs { .. } => {
+            Self::Refused { .. } | Self::Programs { .. } => {
                 "'pebs-trace doctor' says what this machine can do".to_owned()
             }
             Self::TooSlow { .. } => {
@@ -153,14 +158,17 @@ pub(crate) fn sweep(
     mut after_round: impl FnMut(u32),
 ) -> Result<Sweep, SweepError> {
     let no_work = || SweepError::NoWork(event.name.clone());
-    let refused = || SweepError::Refused(event.name.clone());
+    let refused = |why: Failure| SweepError::Refused {
+        event: event.name.clone(),
+        why: why.to_string(),
+    };
     let resets = resets(event).ok_or_else(no_work)?;
     let work = work_of(event).ok_or_else(no_work)?;
     let bench = Bench::new(pmu, RING_BYTES, 0, Extras::default()).map_err(|error| {
         let (event, source) = (event.name.clone(), Box::new(error));
         SweepError::Programs { event, source }
     })?;
-    let setting = |reset| Setting::new(&bench, (event, transport), reset).ok_or_else(refused);
+    let setting = |reset| Setting::new(&bench, (event, transport), reset).map_err(refused);
     let mut settings = vec![setting(None)?];
     for reset in resets {
         settings.push(setting(Some(reset))?);
@@ -171,7 +179,7 @@ pub(crate) fn sweep(
         for n in 0..settings.len() {
             // Each setting is the first in one of the rounds.
             let at = (n + rounds as usize) % settings.len();
-            settings[at].run(&bench, work).ok_or_else(refused)?;
+            settings[at].run(&bench, work).map_err(refused)?;
         }
         rounds += 1;
         after_round(rounds);
@@ -202,8 +210,8 @@ impl Setting {
         bench: &Bench,
         (event, transport): (&ResolvedEvent, Transport),
         reset: Option<u64>,
-    ) -> Option<Self> {
-        let open = |reset: ResetValue| {
+    ) -> Result<Self, Failure> {
+        let open = |reset: ResetValue| -> Result<_, Failure> {
             let mut attr = event.attr_for(own_thread());
             if transport == Transport::Bulk {
                 attr = event.bulk_attr(own_thread(), PERF_RING_BYTES);
@@ -211,27 +219,27 @@ impl Setting {
                 attr.set_inherit(0);
             }
             attr.__bindgen_anon_1.sample_period = reset.0.get();
-            let counter = PerfEvent::open(&attr, own_thread(), &event.name).ok()?;
+            let counter = PerfEvent::open(&attr, own_thread(), &event.name)?;
             let taker = match transport {
                 Transport::Bpf => {
-                    let program = bench.programs.sample(crate::units::EventId(0)).ok()?;
+                    let program = bench.programs.sample(crate::units::EventId(0))?;
                     Taker::Program {
-                        _link: counter.attach(program, None).ok()?,
+                        _link: counter.attach(program, None)?,
                     }
                 }
                 Transport::Bulk => {
                     let pages = PERF_RING_BYTES as usize / rustix::param::page_size();
-                    let ring = PerfRing::map(counter.as_fd(), pages).ok()?;
+                    let ring = PerfRing::map(counter.as_fd(), pages)?;
                     Taker::Kernel(Box::new(RefCell::new(ring)))
                 }
             };
-            Some((taker, counter))
+            Ok((taker, counter))
         };
         let counter = match reset {
             None => None,
-            Some(reset) => Some(open(crate::pmu::attr::reset_value(reset).ok()?)?),
+            Some(reset) => Some(open(crate::pmu::attr::reset_value(reset)?)?),
         };
-        Some(Self {
+        Ok(Self {
             reset,
             counter,
             elapsed: Vec::new(),
@@ -240,16 +248,16 @@ impl Setting {
         })
     }
 
-    fn run(&mut self, bench: &Bench, (work, times): (Work, u32)) -> Option<()> {
+    fn run(&mut self, bench: &Bench, (work, times): (Work, u32)) -> Result<(), Failure> {
         bench.empty();
         let before = bench.refused()?;
         let counter = self.counter.as_ref().map(|(_, counter)| counter);
         if let Some(counter) = counter {
-            counter.enable().ok()?;
+            counter.enable()?;
         }
         let elapsed = timed(|| (0..times).for_each(|_| work.run()));
         if let Some(counter) = counter {
-            counter.disable().ok()?;
+            counter.disable()?;
         }
         let (samples, refused) = match &self.counter {
             Some((Taker::Kernel(ring), _)) => taken(&mut ring.borrow_mut())?,
@@ -259,7 +267,7 @@ impl Setting {
         self.elapsed.push(elapsed.as_nanos() as f64);
         // A refused sample costs nearly as much.
         self.samples.push((samples + refused) as f64);
-        Some(())
+        Ok(())
     }
 
     fn result(self) -> Swept {
@@ -276,20 +284,20 @@ impl Setting {
 
 impl Bench {
     /// Number of samples refused so far, on all CPUs.
-    pub(crate) fn refused(&self) -> Option<u64> {
-        let map = self.programs.map("COUNTERS").ok()?;
+    pub(crate) fn refused(&self) -> Result<u64, Failure> {
+        let map = self.programs.map("COUNTERS")?;
         let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let counters = kernel_map::Counters::map(map, cpus).ok()?;
+        let counters = kernel_map::Counters::map(map, cpus)?;
         let of = |cpu| {
             let row = counters.row(cpu);
             row[Counter::SampleDropped as usize] + row[Counter::SampleNoRing as usize]
         };
-        Some((0..cpus).map(of).sum())
+        Ok((0..cpus).map(of).sum())
     }
 }
 
 /// Reads a perf ring: number of samples, and of those that the kernel dropped because the ring was full.
-fn taken(ring: &mut PerfRing) -> Option<(u64, u64)> {
+fn taken(ring: &mut PerfRing) -> Result<(u64, u64), Failure> {
     let (mut samples, mut lost) = (0, 0);
     ring.drain(|record| match record.kind {
         PERF_RECORD_SAMPLE => samples += 1,
@@ -299,9 +307,8 @@ fn taken(ring: &mut PerfRing) -> Option<(u64, u64)> {
             lost += number.map_or(0, u64::from_ne_bytes);
         }
         _ => {}
-    })
-    .ok()?;
-    Some((samples, lost))
+    })?;
+    Ok((samples, lost))
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
