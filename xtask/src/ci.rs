@@ -174,7 +174,7 @@ fn clippy() -> Result<()> {
 
 /// Compiles the eBPF programs with warnings as errors: with clippy where the compiler that has a
 /// `core` for the target has one too, else with the compiler's own lints.
-fn ebpf_lints() -> Result<()> {
+pub fn ebpf_lints() -> Result<()> {
     let compiler = toolchain::find_compiler(None).context("no rustc for eBPF")?;
     let linker = toolchain::find_linker().context("no bpf-linker")?;
     let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());

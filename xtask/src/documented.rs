@@ -9,7 +9,8 @@ use std::path::Path;
 use clap::Parser as _;
 use clap::error::ErrorKind;
 
-use crate::{Cli, shell};
+use crate::test::area;
+use crate::{Cli, Task, shell};
 
 /// Other commands of cargo that may be shown: their misspelling would fail anyway.
 const OTHERS: [&str; 3] = ["build", "doc", "install"];
@@ -20,8 +21,13 @@ fn fault(words: &[String]) -> Option<String> {
     match words[..] {
         [_, "xtask", ..] => {
             let words = [&["cargo xtask"], &words[2..]].concat();
-            let error = Cli::try_parse_from(words).err()?;
-            (error.kind() != ErrorKind::DisplayHelp).then(|| error.to_string())
+            match Cli::try_parse_from(words) {
+                Ok(Cli {
+                    task: Task::Test(args),
+                }) => no_area(args.areas()),
+                Ok(_) => None,
+                Err(error) => (error.kind() != ErrorKind::DisplayHelp).then(|| error.to_string()),
+            }
         }
         [_, "test", ..] | [_, "bench", ..] => {
             let after = |option| {
@@ -51,6 +57,15 @@ fn fault(words: &[String]) -> Option<String> {
         [_, other, ..] if OTHERS.contains(&other) => None,
         _ => Some("not known".to_owned()),
     }
+}
+
+/// The fault of areas to test, unless they exist. Capitals stand for any.
+fn no_area(names: &[String]) -> Option<String> {
+    let areas = area::all().ok()?;
+    let name = names
+        .iter()
+        .find(|name| **name != name.to_uppercase() && !areas.contains_key(*name))?;
+    Some(format!("no area '{name}'"))
 }
 
 /// Whether the file or one of its modules has a test with such a name, or is named so.

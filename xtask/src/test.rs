@@ -1,13 +1,17 @@
-//! `cargo xtask test`: every test, those on the real kernel included.
+//! `cargo xtask test`: every test, those on the real kernel included, or those of one area.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{ExitCode, Stdio};
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
-use crate::{recorder, setup, shell};
+use crate::{ci, recorder, setup, shell};
+
+pub mod area;
+
+use area::Part;
 
 /// Names the Python, with duckdb and pandas, of the tests that read traces as users do.
 const PYTHON_ENV: &str = "PEBS_TRACE_PYTHON";
@@ -20,15 +24,38 @@ const TIMES_AGAIN: u32 = 2;
 /// Options of `cargo xtask test`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Passed on to cargo test: packages, filters
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    /// Areas to test: modules of pebs-user, files of tests/tests/kernel, packages; or options for cargo test
+    ///
+    /// Without any, everything is tested. What has the name of an area is tested together: `waits` is
+    /// tests/tests/kernel/waits.rs, `import` a module and the program of tests of that name. An unknown name lists all.
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "AREA"
+    )]
     rest: Vec<String>,
+}
+
+impl Args {
+    /// The areas to test; none: everything, with arguments of cargo test.
+    pub fn areas(&self) -> &[String] {
+        match self.rest.first() {
+            Some(first) if !first.starts_with('-') => &self.rest,
+            _ => &[],
+        }
+    }
 }
 
 /// Runs the task.
 pub fn main(args: &Args) -> Result<ExitCode> {
-    setup::ensure()?;
-    Ok(if all(&args.rest)? {
+    let passed = match args.areas() {
+        [] => {
+            setup::ensure()?;
+            all(&args.rest)?
+        }
+        names => areas(names)?,
+    };
+    Ok(if passed {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
@@ -46,6 +73,58 @@ pub fn all(rest: &[String]) -> Result<bool> {
         return Ok(passed);
     }
     pass_alone(&counts.failures)
+}
+
+/// Builds and runs the tests of some areas, and returns whether all passed.
+///
+/// Each package is compiled with the features that it has in the whole workspace, so that nothing is compiled twice.
+fn areas(names: &[String]) -> Result<bool> {
+    let all = area::all()?;
+    let mut parts = Vec::new();
+    for name in names {
+        let Some(found) = all.get(name) else {
+            let known: Vec<&str> = all.keys().map(String::as_str).collect();
+            bail!("no area '{name}'; there are {}", known.join(", "));
+        };
+        parts.extend_from_slice(found);
+    }
+    parts.sort_unstable();
+    parts.dedup();
+    let programs: Vec<&str> = parts
+        .iter()
+        .filter_map(|part| match part {
+            Part::Program { package, name, .. } if package == "pebs-tests" => Some(&**name),
+            _ => None,
+        })
+        .collect();
+    if !programs.is_empty() {
+        // They run the command and the examples.
+        let mut command = shell::cargo(&["build", "--bin", "pebs-trace", "--examples"]);
+        command.args(shell::WHOLE);
+        shell::run(command.args(programs.iter().flat_map(|name| ["--test", name])))?;
+    }
+    let mut passed = true;
+    for part in &parts {
+        passed &= run_part(part)?;
+    }
+    Ok(passed)
+}
+
+fn run_part(part: &Part) -> Result<bool> {
+    let of_module = |module: &str| format!("{module}::");
+    let (passed, _) = match part {
+        Part::Module(module) => run(&["--lib", "--", &of_module(module)])?,
+        Part::Program { name, module, .. } => match module {
+            Some(module) => run(&["--test", name, "--", &of_module(module)])?,
+            None => run(&["--test", name])?,
+        },
+        Part::Package(package) => run(&["--package", package])?,
+        Part::KernelPrograms { loaded_by } => {
+            ci::ebpf_lints()?;
+            return run_part(&Part::Module((*loaded_by).to_owned()));
+        }
+    };
+    Ok(passed)
 }
 
 /// Whether tests that failed beside others pass alone, each time. They are reported as flaky, and their first output
