@@ -10,11 +10,11 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use super::flame::Flame;
+use super::parts::{PartName, Parts};
 use crate::compare::classes::{Class, RankBy, Standing};
 use crate::compare::counted;
 use crate::compare::load::{self, Functions, Probes, Sample, Visit, Wait, Weight, arg_text};
 use crate::compare::losses::LossVisits;
-use crate::compare::names::file_name;
 use crate::compare::select::error::ExportError;
 use crate::compare::select::{Chosen, VisitSet};
 use crate::compare::stages::passages;
@@ -69,16 +69,6 @@ struct ProbeData {
     max: i64,
     /// Begin and end of a bar, and visits in it.
     bars: Vec<(f64, f64, u64)>,
-}
-
-/// A function on the CPU, or one off it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
-struct PartName {
-    name: String,
-    module: String,
-    kernel: bool,
-    /// State of a wait.
-    state: Option<String>,
 }
 
 /// A row a visit, by begin.
@@ -157,33 +147,6 @@ struct LossData {
     ns: i64,
 }
 
-/// Numbers of the parts met.
-pub(super) struct Parts<'a> {
-    functions: &'a Functions,
-    names: Vec<PartName>,
-    numbers: FxHashMap<(Option<u32>, Option<String>), usize>,
-}
-
-impl Parts<'_> {
-    pub(super) fn number(&mut self, function: Option<u32>, state: Option<&str>) -> usize {
-        let key = (function, state.map(str::to_owned));
-        if let Some(number) = self.numbers.get(&key) {
-            return *number;
-        }
-        let known = function.and_then(|id| self.functions.get(id));
-        let label = function.map(|id| self.functions.label(id));
-        let module = known.and_then(|it| it.module.as_deref()).unwrap_or("");
-        self.names.push(PartName {
-            name: shown(label.as_deref().unwrap_or("[unknown]")).into_owned(),
-            module: shown(file_name(module)).into_owned(),
-            kernel: known.is_some_and(|it| it.kernel),
-            state: state.map(str::to_owned),
-        });
-        self.numbers.insert(key, self.names.len() - 1);
-        self.names.len() - 1
-    }
-}
-
 /// A part within a visit.
 #[derive(Clone, Copy, Default)]
 struct PartSum {
@@ -213,11 +176,7 @@ pub(super) fn read(
     let mut visits = Vec::new();
     load::visits(trace, &chosen.visits, |visit| visits.push(visit))?;
     visits.sort_by_key(|visit| (visit.begin_ns.0, visit.visit_id));
-    let mut parts = Parts {
-        functions: &functions,
-        names: Vec::new(),
-        numbers: FxHashMap::default(),
-    };
+    let mut parts = Parts::new(&functions);
     let (with_time_line, lines) = time_lines(&visits);
     let mut drafts = drafts(trace, chosen, weight, &lines, &mut parts)?;
     let (mut sums, mut runs) = (Sums::default(), Runs::default());
@@ -253,7 +212,7 @@ pub(super) fn read(
             .iter()
             .map(|probe| ProbeData::of(chosen, *probe, &labels))
             .collect(),
-        parts: parts.names,
+        parts: parts.into_names(),
         visits: table,
         between: between(trace, &visits)?,
         sums,

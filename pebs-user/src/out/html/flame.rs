@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use super::data::Parts;
+use super::parts::Parts;
 use crate::compare::load;
 use crate::compare::load::{Visit, Weight};
 use crate::compare::paths::Paths;

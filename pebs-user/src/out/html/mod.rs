@@ -9,6 +9,7 @@
 
 mod data;
 mod flame;
+mod parts;
 
 #[cfg(test)]
 mod tests;
