@@ -17,8 +17,8 @@
 //! tests run the same code.
 //!
 //! Modules look down only: each imports from those above it in this list, and `cargo xtask ci` fails for an import that
-//! `ROOMS` in `xtask/src/modules.rs` does not have. Rooms that have a table of their own there (`compare`, `record`,
-//! `out`, `cmd`) keep to it inside as well. Nowhere, at any depth, do modules import each other in a ring that `RINGS`
+//! `ROOMS` in `xtask/src/modules.rs` does not have. Rooms that have a table of their own there (`store`, `compare`,
+//! `record`, `out`, `cmd`) keep to it inside as well. Nowhere, at any depth, do modules import each other in a ring that `RINGS`
 //! there does not list with its reason. `cargo xtask modules` shows them all, with `--dot` as a drawing.
 //!
 //! | modules | what they are |
@@ -59,7 +59,7 @@
 //! | which sample belongs to which item | [`correlate`] |
 //! | what it costs a program to count its own events | [`cost::counters`]; the counting is the crate [`pebs_selfcount`] |
 //! | names of functions | [`symbolize`], [`binary`] |
-//! | a table or a column of the trace | [`store::schema`] declares it: row, columns, reader, csv, `guide/trace.md`; `pipeline` fills it |
+//! | a table or a column of the trace | `store/declaration.rs` declares it: row, columns, reader, csv, `guide/trace.md`; `pipeline` fills it |
 //! | how columns are read | [`store::view`]: by name and type |
 //! | a trace for a test | `store/fixtures.rs`: visit by visit |
 //! | an estimate and its error | [`estimate::visit`], [`compare::pool`] |

@@ -34,7 +34,7 @@ use crate::pmu::target::Target;
 use crate::probe::set::{ProbeSet, Site};
 use crate::probe::spec::{End, Spec};
 use crate::probe::{self, ResolveOptions};
-use crate::store::tables::check_columns;
+use crate::store::fields::check_columns;
 use crate::symbolize::{Inlining, SymbolizeOptions};
 use crate::units::{Pid, ResetValue, Tid};
 use pebs_common::record::MAX_FRAMES;

@@ -2,8 +2,8 @@
 
 use arrow_array::{Int64Array, RecordBatch, StringArray, UInt64Array};
 
+use super::argument::{ArgColumn, ArgType, ArgValue};
 use super::read_error::ReadError;
-use super::schema::{ArgColumn, ArgType, ArgValue};
 use super::view::{Nullables, View as _, view_of};
 
 /// An argument column of a batch.

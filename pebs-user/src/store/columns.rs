@@ -28,7 +28,7 @@ use super::pages::coded::Code;
 use super::pages::delta::{Deltas, Integer};
 use super::pages::levels::{Levels, ListLevels};
 use super::pages::plain::{Bits, Plain};
-use super::view::{Nullables, Values, View};
+use super::values::{Nullables, Values, View};
 use crate::units::Ip;
 use crate::units::Slot;
 pub(super) use coded::{Codable, NullableCoded, RequiredCoded};

@@ -10,10 +10,17 @@ use std::sync::Arc;
 use arrow_schema::{Field, Metadata, Schema, SchemaRef};
 use parquet::file::metadata::KeyValue;
 
-use super::declare::Described;
-
 const UNIT: &str = "unit";
 const DESCRIPTION: &str = "description";
+
+/// Description of a column.
+#[derive(Clone, Copy, Debug)]
+pub struct Described {
+    /// Its name.
+    pub name: &'static str,
+    /// Description of its values, from the declaration's comment.
+    pub words: &'static str,
+}
 
 impl Described {
     /// Unit of a column's values, by the end of its name.

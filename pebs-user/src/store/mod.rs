@@ -1,6 +1,7 @@
 //! The trace on disk.
 
 pub(crate) mod args;
+pub mod argument;
 pub mod call_stacks;
 pub mod estimates;
 pub mod run;
@@ -13,20 +14,27 @@ pub mod visit_block;
 mod columns;
 mod compacted;
 mod compactor;
+mod declaration;
 mod declare;
 pub mod descriptions;
+pub mod fields;
 mod files;
 mod net;
 pub mod options;
 mod output;
+mod own_function;
 mod pages;
 mod prefix;
 mod read_error;
+mod row_columns;
 mod scan;
 mod segment;
 mod segment_error;
 mod segment_files;
+mod stored;
+pub mod table;
 mod thrift;
+mod values;
 mod write_error;
 
 pub mod reader;

@@ -9,13 +9,15 @@ use std::sync::Arc;
 use arrow_schema::SchemaRef;
 
 use super::compactor::{Compactor, Job};
+use super::fields::table_schema;
 use super::files::{Held, INFO_FILE, Owner, free_reserve};
 use super::options::WriterOptions;
+use super::row_columns::RowColumns;
 use super::run::RunInfo;
-use super::schema::{Columns, Table};
 use super::segment::{OpenSegment, write_empty};
 use super::segment_files::SegmentFiles;
-use super::tables::{RowColumns, table_schema};
+use super::table::Table;
+use super::tables::Columns;
 use super::write_error::WriteError;
 use crate::estimate::net::SampleCost;
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use arrow_schema::DataType;
 use thiserror::Error;
 
-use super::schema::{OLDEST_SCHEMA, SCHEMA_VERSION, Table};
+use super::table::{OLDEST_SCHEMA, SCHEMA_VERSION, Table};
 
 /// An error of reading a trace.
 #[derive(Debug, Error)]

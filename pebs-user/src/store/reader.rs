@@ -11,15 +11,14 @@ use std::{fs, io};
 use arrow_schema::SchemaRef;
 use serde::Deserialize;
 
+use super::fields::table_schema;
 use super::files::{INFO_FILE, TraceLock};
 pub use super::read_error::ReadError;
 use super::run::RunInfo;
 pub use super::scan::Scan;
 use super::scan::open_parquet;
-use super::schema::{OLDEST_SCHEMA, OWN_MODULE, SCHEMA_VERSION, Table};
 use super::segment_files::SegmentFiles;
-use super::tables::table_schema;
-use super::view::{Select as _, View as _, columns};
+use super::table::{OLDEST_SCHEMA, SCHEMA_VERSION, Table};
 use crate::files::read_regular;
 use crate::watch::Watch;
 
@@ -57,7 +56,8 @@ pub struct Trace {
     state: TraceState,
     closed: [Vec<PathBuf>; Table::ALL.len()],
     open: Vec<UnreadSegment>,
-    own_function: OnceCell<Option<u32>>,
+    /// See [`Self::own_function`].
+    pub(super) own_function: OnceCell<Option<u32>>,
 }
 
 impl Trace {
@@ -111,27 +111,6 @@ impl Trace {
             }
         }
         Ok(trace)
-    }
-
-    /// The function that represents pebs-trace's own work, which profiles exclude; `None` if it has no samples.
-    ///
-    /// # Errors
-    /// `functions` can't be read; only at the first call.
-    pub fn own_function(&self) -> Result<Option<u32>, ReadError> {
-        if let Some(known) = self.own_function.get() {
-            return Ok(*known);
-        }
-        let mut found = None;
-        for batch in Modules::scan(self)? {
-            let batch = batch?;
-            let Modules {
-                function_id,
-                module,
-            } = Modules::of(&batch)?;
-            let own = |row: &usize| module.get(*row) == Some(OWN_MODULE);
-            found = found.or((0..batch.num_rows()).find(own).map(|row| function_id[row]));
-        }
-        Ok(*self.own_function.get_or_init(|| found))
     }
 
     fn list(&mut self, table: Table) -> Result<(), ReadError> {
@@ -273,10 +252,6 @@ impl Trace {
         let columns: Vec<&str> = columns.iter().copied().chain(args).collect();
         self.scan(Table::Visits, &columns)
     }
-}
-
-columns! {
-    struct Modules of functions { function_id, module }
 }
 
 /// Largest `trace.json` that is read.

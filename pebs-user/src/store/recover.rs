@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+use super::fields::table_schema;
 use super::files::{Held, INFO_FILE, Owner, TraceLock, free_reserve, remove_if_there, temporary};
 use super::reader::{ReadError, read_info};
 use super::run::RunInfo;
-use super::schema::Table;
 use super::segment::{recover as recover_segment, write_empty};
 use super::segment_files::SegmentFiles;
-use super::tables::table_schema;
+use super::table::Table;
 use super::writer::WriteError;
 use crate::failure::Hint;
 use crate::watch::Watch;

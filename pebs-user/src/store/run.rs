@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::arch::EntryClass;
 use crate::ledger::Ledger;
-use crate::store::schema::ArgColumn;
+use crate::store::argument::ArgColumn;
 use crate::stream::clock::ClockError;
 use crate::units::{EventId, ProbeId, TraceNs};
 

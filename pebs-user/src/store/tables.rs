@@ -1,121 +1,24 @@
-//! Schemas of the tables, and what every table's columns have in common.
+//! What writes rows: the columns of all tables.
 
 mod batched;
 mod estimates;
 mod samples;
 
-use crate::failure::Hint;
 use std::fmt::Debug;
-use std::sync::Arc;
 
 use arrow_array::types::{Int64Type, UInt64Type};
-use arrow_schema::{Field, Schema, SchemaRef};
-use thiserror::Error;
 
+use super::argument::{ArgColumn, ArgType, ArgValue};
 use super::columns::{Chunk, Column, Nullable, NullableText};
-use super::descriptions::described;
-use super::schema::{
-    ArgColumn, ArgType, ArgValue, Columns, SampleColumns, Table, VisitFields, VisitFunctionColumns,
-    VisitRow,
-};
-pub use batched::{Batched, Extend};
-pub use samples::Samples;
-
-/// An invalid list of argument columns.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum ColumnError {
-    /// The name is a column of every trace.
-    #[error("cannot name an argument '{name}': column '{column}' of table visits has that name")]
-    Taken {
-        /// Name of the argument.
-        name: String,
-        column: String,
-    },
-    /// Two arguments have the same name, ignoring case as SQL engines do.
-    #[error("cannot name two arguments '{first}' and '{second}': SQL does not tell them apart")]
-    Twice {
-        /// First name.
-        first: String,
-        /// Second name.
-        second: String,
-    },
-    /// The name is empty.
-    #[error("cannot make a column of an argument without a name")]
-    Unnamed,
-}
-
-impl Hint for ColumnError {
-    fn hint(&self) -> Option<String> {
-        let name = match self {
-            Self::Taken { name, .. } => name,
-            Self::Twice { second, .. } => second,
-            Self::Unnamed => return Some("write NAME=EXPR in the probe's SPEC".to_owned()),
-        };
-        Some(format!(
-            "'{name}' is a name in the probe's SPEC; choose another, for example '{name}_arg=EXPR'"
-        ))
-    }
-}
-
-/// Checks that argument columns fit beside the fixed columns of `visits`.
-///
-/// Case is ignored, as SQL engines do.
-///
-/// # Errors
-/// If a name is taken, given twice, or empty.
-pub fn check_columns(columns: &[ArgColumn]) -> Result<(), ColumnError> {
-    let fixed = Table::Visits.columns();
-    for (index, ArgColumn { name, r#type: _ }) in columns.iter().enumerate() {
-        if name.is_empty() {
-            return Err(ColumnError::Unnamed);
-        }
-        if let Some(field) = fixed.iter().find(|it| it.name.eq_ignore_ascii_case(name)) {
-            return Err(ColumnError::Taken {
-                name: name.clone(),
-                column: field.name.to_owned(),
-            });
-        }
-        let earlier = &columns[..index];
-        if let Some(first) = earlier.iter().find(|c| c.name.eq_ignore_ascii_case(name)) {
-            return Err(ColumnError::Twice {
-                first: first.name.clone(),
-                second: name.clone(),
-            });
-        }
-    }
-    Ok(())
-}
-
-/// Arrow schema of a table. `args`: the trace's argument columns, which `visits` has at its end. Fields have
-/// descriptions, see [`super::descriptions`].
-#[must_use]
-pub fn table_schema(table: Table, args: &[ArgColumn]) -> SchemaRef {
-    let fields = table.fields().into_iter().zip(table.columns());
-    let fields = fields.map(|(field, column)| described(field, column));
-    let mut fields: Vec<Field> = fields.collect();
-    if table == Table::Visits {
-        fields.extend(args.iter().map(ArgBuilder::field_of));
-    }
-    Arc::new(Schema::new(fields))
-}
-
-/// Operations of the writer on the columns of any table.
-pub trait RowColumns: Debug {
-    /// Rows held.
-    fn rows(&self) -> usize;
-
-    /// Whether the rows should be written before more are added.
-    fn is_full(&self) -> bool;
-
-    /// Ends the last pages and returns the chunks, in the schema's order.
-    fn end(&mut self) -> Vec<Chunk<'_>>;
-
-    /// Drops the rows; keeps the memory and the data shared by the row groups of a segment.
-    fn clear(&mut self);
-
-    /// Drops the data shared by the row groups of a segment. There are no rows.
-    fn end_segment(&mut self);
-}
+use super::declaration::declared;
+#[cfg(test)]
+use super::reader::Trace;
+use super::row_columns::{Extend, RowColumns};
+// Rows and columns of every table.
+use super::schema::*;
+use super::table::Table;
+use batched::Batched;
+use samples::Samples;
 
 /// A row of a table.
 pub trait Row: Sized {
@@ -137,8 +40,78 @@ impl<C: Default> NewColumns for C {
     }
 }
 
-/// Maximum rows of a row group; bounds the memory. With a quarter of it a trace would be 2 % larger.
-pub(super) const GROUP_ROWS: usize = 256 * 1024;
+macro_rules! writes {
+    ($(
+        $(#[doc = $about:literal])+
+        $table:ident = $variant:ident, $row:ident $(<$life:lifetime>)? $(($($derive:ident),+))?, $columns:ident $(in $writer:ty)? {
+            $(
+                $(#[doc = $words:literal])+
+                $column:ident: $type:ty $(as $kind:ty)?,
+            )+
+        }
+    )+) => {
+        /// Rows of all tables, in columns.
+        #[derive(Debug)]
+        pub struct Columns {
+            $(pub(super) $table: writes!(@writer $columns $(, $writer)?),)+
+        }
+
+        impl Columns {
+            pub(super) fn new(args: &[ArgColumn]) -> Self {
+                Self {
+                    $($table: NewColumns::new(args),)+
+                }
+            }
+
+            pub(super) fn of(&self, table: Table) -> &dyn RowColumns {
+                match table {
+                    $(Table::$variant => &self.$table,)+
+                }
+            }
+
+            pub(super) fn of_mut(&mut self, table: Table) -> &mut dyn RowColumns {
+                match table {
+                    $(Table::$variant => &mut self.$table,)+
+                }
+            }
+        }
+
+        /// Writes rows of every table.
+        #[cfg(test)]
+        pub(in crate::store) fn write_all(writer: &mut super::writer::TraceWriter, rows: u64) {
+            $(writer.extend(&(0..rows).map($row::numbered).collect::<Vec<_>>()).unwrap();)+
+        }
+
+        /// Fails unless the rows are those of [`write_all`].
+        #[cfg(test)]
+        pub(in crate::store) fn check_all(trace: &Trace, rows: u64) {
+            $(
+                let mut n = 0;
+                super::schema::$table::each(trace, |row| {
+                    assert_eq!(row, $row::numbered(n));
+                    n += 1;
+                }).unwrap();
+                assert_eq!(n, rows, stringify!($table));
+            )+
+        }
+
+        $(
+            impl $(<$life>)? Row for $row $(<$life>)? {
+                const TABLE: Table = Table::$variant;
+
+                #[inline(always)]
+                fn write(rows: &[Self], columns: &mut Columns) -> bool {
+                    columns.$table.extend(rows);
+                    columns.$table.is_full()
+                }
+            }
+        )+
+    };
+    (@writer $columns:ident) => { $columns };
+    (@writer $columns:ident, $writer:ty) => { $writer };
+}
+
+declared!(writes);
 
 /// Maximum bytes of argument text in memory, give or take a page.
 const GROUP_TEXT_BYTES: usize = 8 << 20;
@@ -157,14 +130,6 @@ impl ArgBuilder {
             ArgType::U64 => Self::U64(Nullable::default()),
             ArgType::I64 => Self::I64(Nullable::default()),
             ArgType::Str => Self::Str(NullableText::default()),
-        }
-    }
-
-    fn field_of(column: &ArgColumn) -> Field {
-        match column.r#type {
-            ArgType::U64 => Nullable::<UInt64Type>::field(&column.name),
-            ArgType::I64 => Nullable::<Int64Type>::field(&column.name),
-            ArgType::Str => NullableText::field(&column.name),
         }
     }
 

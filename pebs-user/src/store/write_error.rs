@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+use super::fields::ColumnError;
 use super::files::{io_cause, is_full, named};
 use super::segment_error::SegmentError;
-use super::tables::ColumnError;
 use crate::failure::Hint;
 use crate::limits;
 use crate::terminal::quoted;

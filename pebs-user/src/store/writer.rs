@@ -15,13 +15,17 @@ use std::{fs, io, slice};
 
 use encoder::{Encoder, Shared, locked};
 
+use super::argument::ArgValue;
 use super::estimates::EstimateBlock;
+use super::fields::check_columns;
 use super::files::{Held, Owner, TraceLock};
 use super::options::WriterOptions;
 use super::output::Output;
+use super::row_columns::RowColumns;
 use super::run::RunInfo;
-use super::schema::{ArgValue, Columns, Table, VisitRow};
-use super::tables::{Row, RowColumns, check_columns};
+use super::schema::VisitRow;
+use super::table::Table;
+use super::tables::{Columns, Row};
 use super::visit_block::VisitBlock;
 pub use super::write_error::WriteError;
 use crate::estimate::VisitTimeline;

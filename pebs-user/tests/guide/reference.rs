@@ -5,8 +5,8 @@
 use std::fmt::Write as _;
 
 use pebs_user::store::descriptions::plain;
+use pebs_user::store::fields::table_schema;
 use pebs_user::store::schema::{Table, sample_flag, visit_flag};
-use pebs_user::store::tables::table_schema;
 
 /// Where the generated part begins.
 const MARK: &str = "<!-- generated from pebs-user/src/store/schema.rs: PEBS_BLESS=1 cargo test -p pebs-user --test guide -->\n";

@@ -9,12 +9,13 @@ use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData};
 use parquet::file::page_index::column_index::ColumnIndexMetaData;
 
 use super::*;
+use crate::store::fields::table_schema;
 use crate::store::files::Owner;
 use crate::store::net::SampleCosts;
-use crate::store::schema::{Columns, SampleRow, Table};
+use crate::store::schema::{SampleRow, Table};
 use crate::store::segment::{OpenSegment, close, compact};
 use crate::store::segment_files::{closed_path, open_path};
-use crate::store::tables::{Row as _, table_schema};
+use crate::store::tables::{Columns, Row as _};
 use crate::units::{FunctionId, TraceNs};
 
 fn read(path: &Path) -> (RecordBatch, ParquetMetaData) {

@@ -2,16 +2,11 @@
 
 use std::fmt::Debug;
 
-use super::{Chunk, RowColumns};
-
-/// Columns that can take rows of a type.
-pub trait Extend<Row>: RowColumns {
-    /// Appends rows, column by column.
-    fn extend(&mut self, rows: &[Row]);
-}
+use crate::store::columns::Chunk;
+use crate::store::row_columns::{Extend, RowColumns};
 
 /// Rows waiting for their columns.
-pub trait Waiting<C>: Debug + Default {
+pub(in crate::store) trait Waiting<C>: Debug + Default {
     /// Number of rows.
     fn len(&self) -> usize;
 
@@ -39,7 +34,7 @@ impl<C: Extend<Row>, Row: Debug> Waiting<C> for Vec<Row> {
 
 /// Columns, and rows waiting for them.
 #[derive(Debug, Default)]
-pub struct Batched<C, W> {
+pub(in crate::store) struct Batched<C, W> {
     columns: C,
     waiting: W,
 }

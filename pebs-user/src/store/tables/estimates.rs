@@ -1,7 +1,7 @@
 //! Writes the rows of `visit_functions` from the estimator's blocks.
 
-use super::VisitFunctionColumns;
 use crate::store::estimates::{BLOCK_ROWS, Parts};
+use crate::store::schema::VisitFunctionColumns;
 
 impl VisitFunctionColumns {
     /// Appends the rows of a block, one column after another.

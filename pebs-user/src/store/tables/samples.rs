@@ -1,13 +1,13 @@
 //! Writes the rows of `samples`, which come in blocks of columns.
 
-use super::SampleColumns;
-use super::batched::{Batched, Extend, Waiting};
+use super::batched::{Batched, Waiting};
+use crate::store::row_columns::Extend;
 use crate::store::samples::{BLOCK_ROWS, Common, Part, SampleBlock};
-use crate::store::schema::SampleRow;
+use crate::store::schema::{SampleColumns, SampleRow};
 use crate::units::StackId;
 
 /// The table. Single rows wait in a block.
-pub type Samples = Batched<SampleColumns, SampleBlock>;
+pub(in crate::store) type Samples = Batched<SampleColumns, SampleBlock>;
 
 impl Extend<SampleRow> for Samples {
     fn extend(&mut self, rows: &[SampleRow]) {

@@ -1,30 +1,6 @@
 use super::*;
 use crate::store::schema::VisitFunctionRow;
 
-fn arg(name: &str) -> ArgColumn {
-    ArgColumn {
-        name: name.to_owned(),
-        r#type: ArgType::U64,
-    }
-}
-
-// An argument can't have the name of a fixed column or of another argument, in any case of letters.
-#[test]
-fn colliding_names_are_refused() {
-    assert_eq!(check_columns(&[arg("n"), arg("kind")]), Ok(()));
-    for name in ["pid", "PID", "duration_ns", "flags"] {
-        let error = check_columns(&[arg("n"), arg(name)]).unwrap_err();
-        assert!(matches!(error, ColumnError::Taken { .. }), "{name}");
-        assert!(error.hint().unwrap().contains(name));
-    }
-    let error = check_columns(&[arg("n"), arg("N")]).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "cannot name two arguments 'n' and 'N': SQL does not tell them apart"
-    );
-    assert_eq!(check_columns(&[arg("")]), Err(ColumnError::Unnamed));
-}
-
 /// A block of estimates is read back as the same rows.
 #[test]
 fn blocks_of_estimates() {

@@ -12,9 +12,10 @@ use std::thread::{self, JoinHandle};
 
 use super::super::estimates::{EstimateBlock, ORDERED_ROWS};
 use super::super::output::Output;
+use super::super::row_columns::RowColumns as _;
 use super::super::samples::SampleBlock;
-use super::super::schema::{Columns, Table};
-use super::super::tables::RowColumns as _;
+use super::super::table::Table;
+use super::super::tables::Columns;
 use super::super::visit_block::VisitBlock;
 use super::Estimate;
 
