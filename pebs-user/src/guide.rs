@@ -33,5 +33,6 @@ pages! {
     queries: "../guide/queries.md",
     trace: "../guide/trace.md",
     validation: "../guide/validation.md",
+    words: "../guide/words.md",
     decisions: "../guide/decisions.md",
 }

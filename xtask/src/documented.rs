@@ -1,4 +1,4 @@
-//! The commands of cargo that README, guide and measurements show: tasks, tests and benchmarks that exist.
+//! The commands of cargo that README, guide, the page on how to work and measurements show: tasks, tests and benchmarks that exist.
 
 #[path = "../../pebs-user/tests/guide/markdown.rs"]
 mod markdown;
@@ -13,7 +13,7 @@ use crate::test::area;
 use crate::{Cli, Task, shell};
 
 /// Other commands of cargo that may be shown: their misspelling would fail anyway.
-const OTHERS: [&str; 3] = ["build", "doc", "install"];
+const OTHERS: [&str; 4] = ["build", "check", "doc", "install"];
 
 /// The fault of a command; `None` if it is valid.
 fn fault(words: &[String]) -> Option<String> {

@@ -519,7 +519,7 @@ fn damage(data: &PerfData, survey: &Survey) -> Option<(String, String)> {
     }
     if data.incomplete {
         let text = format!(
-            "{path} is cut behind its records: names and build ids may be missing; all {saved} samples were saved"
+            "{path} is truncated after its records: names and build ids may be missing; all {saved} samples were saved"
         );
         let hint = "copy the file again, if it was complete elsewhere";
         return Some((text, hint.to_owned()));
@@ -603,7 +603,7 @@ fn no_items(
         _ => {
             let (first, last) = survey.times.unwrap_or_default();
             (
-                "no item was seen: no begin has an end".to_owned(),
+                "no item is complete: no begin has a matching end".to_owned(),
                 format!(
                     "the recording's times are {first} to {last} ns: are the marks on the same clock?"
                 ),

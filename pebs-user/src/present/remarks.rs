@@ -97,7 +97,7 @@ impl Display for TooLittle {
 impl Display for ItemTooLittle {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::NotKept => "its details were not kept (--keep): nothing about it was slow",
+            Self::NotKept => "details were not kept (--keep): the item was not slow",
             Self::NoCpuTime => "its time on the CPU is unknown",
             Self::NoTypical => "there are no typical items to compare it with",
             Self::NotLonger => "it took no longer than typical items",

@@ -152,7 +152,7 @@ fn place_of(binary: &Binary, endpoint: &Endpoint) -> Result<(PlaceKind, String),
                 .is_some_and(|range| range.contains(&address));
             if !inside {
                 let place = format!("{name}+{offset:#x}");
-                return Err(refuse(binary, &place, "it lies behind the function's end"));
+                return Err(refuse(binary, &place, "it is past the end of the function"));
             }
             (PlaceKind::Addresses(vec![address]), found.name)
         }

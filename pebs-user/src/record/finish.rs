@@ -438,7 +438,7 @@ fn crashed(plan: &Plan, crashes: &[String]) -> Option<Warning> {
         "run it without pebs-trace: if it survives, try '--return ret', or fewer probes, and report this"
     };
     Some(Warning {
-        text: format!("{first} while it was probed{more}: the trace is not complete"),
+        text: format!("{first} while probed{more}: the trace is incomplete"),
         hint: hint.to_owned(),
     })
 }

@@ -18,7 +18,7 @@ use crate::cost::calibrate::UnitCosts;
 use crate::failure::{Failure, Result, Warning};
 use crate::pipeline::{Load, MarksBy};
 use crate::pmu::attr::EventClass;
-use crate::present::human::{plural, time};
+use crate::present::human::{count, plural, time};
 use crate::probe::set::{Probe, Site};
 use crate::units::{Pid, ResetValue};
 
@@ -278,8 +278,9 @@ pub(super) fn refuse(place: &str, fixed: f64, a_second: f64, item_ns: f64) -> Re
     }
     Err(Failure::new(
         format!(
-            "cannot record {place}: it is called {a_second:.0} times in a second of CPU time, and its marks, {} each, would \
+            "cannot record {place}: it is called {} times per second of CPU time; its marks ({} each) would \
              take {} of the target's CPU time",
+            count(a_second as u64),
             time(item_ns),
             percent(share)
         ),
@@ -364,7 +365,7 @@ mod tests {
         let text = error.to_string();
         assert_eq!(
             text,
-            "cannot record app:f: it is called 1500000 times in a second of CPU time, and its marks, 2.00 us each, would \
+            "cannot record app:f: it is called 1,500,000 times per second of CPU time; its marks (2.00 us each) would \
              take 75 % of the target's CPU time"
         );
     }

@@ -260,7 +260,7 @@ fn stranger(pid: Pid, probes: &ProbeSet) -> Option<String> {
     if let Some(site) = sites().find(|site| was_there(site)) {
         let name = site.path.file_name()?.to_string_lossy();
         return Some(format!(
-            "process {} runs {} as it was before it was replaced, and what is there now is probed: '{name}:..', \
+            "process {} still runs the old {}, which was replaced on disk; the new file is probed: '{name}:..', \
              without a path, probes what the process runs",
             pid.0,
             site.path.display()

@@ -1,5 +1,5 @@
-//! Checks the README and the guide against the program: every command parses, every option exists, every link has a
-//! target, and the reference of columns equals the schema.
+//! Checks README, guide and the page on how to work against the program: every command parses, every option exists, every
+//! link has a target, every path a file, and the reference of columns equals the schema.
 #![expect(
     clippy::unwrap_used,
     reason = "integration tests: a panic is the report"
@@ -66,6 +66,34 @@ fn links() {
         }
     }
     assert!(faults.is_empty(), "{faults:#?}");
+}
+
+/// The page on how to work names files and folders that exist; words in capitals stand for any.
+#[test]
+fn paths() {
+    let pages = pages();
+    let page = pages
+        .iter()
+        .find(|page| page.name == markdown::CONTRIBUTING)
+        .unwrap();
+    let (mut seen, mut faults) = (0, Vec::new());
+    for span in markdown::spans(&page.text) {
+        let is_any = |part: &str| part.len() > 1 && part.chars().all(|c| c.is_ascii_uppercase());
+        let fixed: Vec<&str> = span
+            .split('/')
+            .take_while(|part| !is_any(part.split('.').next().unwrap_or(part)))
+            .collect();
+        let is_ours = fixed[0] != "target" && workspace().join(fixed[0]).is_dir();
+        if fixed.len() < 2 || span.contains(' ') || !is_ours {
+            continue;
+        }
+        seen += 1;
+        if !workspace().join(fixed.join("/")).exists() {
+            faults.push(span);
+        }
+    }
+    assert!(faults.is_empty(), "{faults:#?}");
+    assert!(seen > 20, "{seen} paths only");
 }
 
 /// Whether a page has a heading with this anchor, as GitHub makes it.

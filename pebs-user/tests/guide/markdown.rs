@@ -1,4 +1,4 @@
-//! Extracts fenced blocks, code spans, and the commands of `sh` blocks from the README and the guide.
+//! Extracts fenced blocks, code spans, and the commands of `sh` blocks from README, guide and the page on how to work.
 //!
 //! The tests of the guide, of the command line (`tests/tests/cli/documented.rs`) and of `xtask` share this file.
 
@@ -32,13 +32,17 @@ impl Command {
     }
 }
 
-/// Reads the README and the pages of the guide, by name.
+/// How to work on the program.
+pub const CONTRIBUTING: &str = ".github/CONTRIBUTING.md";
+
+/// Reads the README, the pages of the guide by name, and the one on how to work.
 pub fn pages(workspace: &Path) -> std::io::Result<Vec<Page>> {
     let mut paths: Vec<PathBuf> = std::fs::read_dir(workspace.join("pebs-user/guide"))?
         .map(|entry| Ok(entry?.path()))
         .collect::<std::io::Result<_>>()?;
     paths.sort();
     paths.insert(0, workspace.join("README.md"));
+    paths.push(workspace.join(CONTRIBUTING));
     paths
         .into_iter()
         .map(|path| {

@@ -50,7 +50,7 @@ fn not_a_recording() {
     let text = Import::of_bytes(b"time,event\n", &[]);
     refused(
         &text,
-        "perf.data is no perf.data: it begins with 'time,eve'",
+        "perf.data is not a perf.data file: it begins with 'time,eve'",
         "perf record -o",
     );
     refused(&Import::of_bytes(b"", &[]), "it is empty", "perf record -o");

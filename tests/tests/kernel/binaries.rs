@@ -181,7 +181,7 @@ fn replaced_before() {
         .finish();
     let stderr = &by_path.tool.stderr;
     let note = format!(
-        "note: process {pid} runs {} as it was before it was replaced",
+        "note: process {pid} still runs the old {}, which was replaced on disk",
         app.display()
     );
     assert!(stderr.contains(&note), "{}", by_path.tool);

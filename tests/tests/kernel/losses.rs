@@ -186,7 +186,7 @@ fn ring_too_small() {
     let hint = recording
         .tool
         .stderr
-        .contains("a larger --ring-size (now 64.0 KiB)");
+        .contains("raise --ring-size (now 64.0 KiB)");
     assert!(hint, "{}", recording.tool);
 }
 

@@ -224,7 +224,7 @@ fn cookies() -> Answer {
     let may = limits::capabilities(Path::new("/")).is_some_and(limits::Capabilities::may_bpf);
     match (aya::features().bpf_cookie(), may) {
         (true, _) => Answer::Yes,
-        (false, true) => Answer::No("the kernel's links take no cookie".into()),
+        (false, true) => Answer::No("this kernel has no cookies for perf links".into()),
         (false, false) => Answer::Unknown("permission denied".into()),
     }
 }
@@ -234,7 +234,7 @@ fn uprobes(host: &Host) -> Answer {
     let caps = limits::capabilities(Path::new("/"));
     match host.uprobe.as_ref().map(may_place) {
         Some(Err(_)) if caps.is_some_and(limits::Capabilities::may_perf) => {
-            Answer::No("this kernel asks for CAP_SYS_ADMIN to place one".into())
+            Answer::No("this kernel requires CAP_SYS_ADMIN to place a uprobe".into())
         }
         Some(Err(error)) => refused(&error),
         Some(Ok(())) | None => Answer::Yes,

@@ -114,11 +114,11 @@ fn against_loss(totals: &CpuLedger, ring_bytes: u32) -> String {
         return "free space on the disk, or choose another place with -o".to_owned();
     }
     if memory > rest {
-        return "more --max-memory or a larger --reset".to_owned();
+        return "raise --max-memory or --reset".to_owned();
     }
     let ring = bytesize::ByteSize::b(u64::from(ring_bytes));
     format!(
-        "a larger --ring-size (now {}) or a larger --reset",
+        "raise --ring-size (now {}) or --reset",
         ring.display().iec()
     )
 }
@@ -137,13 +137,13 @@ mod tests {
             totals.marks.book(Reason::DroppedRingFull, 1);
             against_loss(&totals, 512 << 10)
         };
-        let rings = "a larger --ring-size (now 512.0 KiB) or a larger --reset";
+        let rings = "raise --ring-size (now 512.0 KiB) or --reset";
         assert_eq!(
             hint(&[(Reason::DroppedRingFull, 5), (Reason::DroppedDisk, 3)]),
             rings
         );
         assert!(hint(&[(Reason::DroppedDisk, 3)]).starts_with("free space on the disk"));
         let memory = hint(&[(Reason::DroppedMemory, 3), (Reason::Late, 1)]);
-        assert_eq!(memory, "more --max-memory or a larger --reset");
+        assert_eq!(memory, "raise --max-memory or --reset");
     }
 }

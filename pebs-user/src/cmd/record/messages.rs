@@ -58,9 +58,9 @@ impl Messages {
                 say!("hint: {}", warning.hint);
             }
             Event::Problem(text) => say!("warning: {text}"),
-            Event::Measuring => say!(
-                "measuring what marks and samples cost on this machine (kept once two recordings agree)"
-            ),
+            Event::Measuring => {
+                say!("measuring the cost of marks and samples (saved once two recordings agree)");
+            }
             Event::ReadingSymbols => say!("reading the symbols of running processes"),
             Event::Started { budget } => {
                 give_up_privileges();

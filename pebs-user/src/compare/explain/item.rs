@@ -55,7 +55,7 @@ pub(super) fn report(
             trace: trace.dir.display().to_string(),
             what: "item",
             number: item.item_id,
-            hint: "it is in no group".to_owned(),
+            hint: "no group contains it; try without --group-by".to_owned(),
         });
     };
     let rank = 1 + longer(&section, items, item.net_ns());

@@ -21,7 +21,7 @@ pub enum DataError {
     #[error("cannot read {path}: it is not a regular file")]
     NotRegular { path: String },
     /// Its magic is unknown.
-    #[error("{path} is no perf.data: it begins with {begin}")]
+    #[error("{path} is not a perf.data file: it begins with {begin}")]
     NotPerfData {
         path: String,
         /// Its first bytes.

@@ -244,7 +244,7 @@ fn places() {
         "{text}"
     );
     let (text, _) = error(&program.spec("process+0x7000.."));
-    assert!(text.contains("behind the function's end"), "{text}");
+    assert!(text.contains("past the end of the function"), "{text}");
     let (text, _) = error(&program.spec("0x10.."));
     assert!(text.contains("no code"), "{text}");
 }

@@ -49,7 +49,7 @@ pub(super) fn lines(data: &Data, state: &State, width: u16) -> Vec<Line<'static>
     lines.extend(parts.iter().map(|part| Line::raw(row(part, wide))));
     if parts.is_empty() {
         let why = if item.visit.is_condensed() {
-            "its details were not kept (--keep)"
+            "details were not kept (--keep)"
         } else {
             "no sample and no wait"
         };
