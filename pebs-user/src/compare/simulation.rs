@@ -264,19 +264,21 @@ fn pooled(items: u64, trials: u32) -> (f64, f64) {
     (sum / trials / truth - 1.0, f64::from(covered) / trials)
 }
 
-/// Items shorter than the interval: the pooled time is unbiased and the interval has its coverage; with
-/// 20 items it is a little too narrow, as documented.
+/// Items shorter than the interval: the pooled time is unbiased and the interval has its coverage. The mean over the
+/// trials is itself known to 1 %.
 #[test]
 fn pooled_over_short_items() {
-    // The mean over the trials is itself known to 1 % and 0.5 %.
-    for (items, trials, error, coverage) in [
-        (20, 2_000, 0.03, 0.90..0.94),
-        (300, 500, 0.015, 0.925..0.975),
-    ] {
-        let (bias, covered) = pooled(items, trials);
-        assert!(bias.abs() < error, "{items}: bias {bias}");
-        assert!(coverage.contains(&covered), "{items}: coverage {covered}");
-    }
+    let (bias, covered) = pooled(300, 500);
+    assert!(bias.abs() < 0.015, "bias {bias}");
+    assert!((0.925..0.975).contains(&covered), "coverage {covered}");
+}
+
+/// With 20 items the interval is a little too narrow, as documented; the coverage is known to 0.5 %.
+#[test]
+fn pooled_over_few_short_items() {
+    let (bias, covered) = pooled(20, 2_000);
+    assert!(bias.abs() < 0.03, "bias {bias}");
+    assert!((0.90..0.94).contains(&covered), "coverage {covered}");
 }
 
 /// Means of the first, middle and last function's estimate over their truth, and the coverage of the intervals, if
