@@ -47,18 +47,10 @@ numbered! {
         SwitchOut = 4,
         /// A [`Switch`] onto the CPU.
         SwitchIn = 5,
-        /// A [`Task`]: a traced process forked.
-        Fork = 6,
-        /// A [`Task`]: a traced process replaced its program.
-        Exec = 7,
-        /// A [`Task`]: a traced thread ended.
-        Exit = 8,
+        /// A [`Task`]; its flags are a [`TaskKind`].
+        Task = 6,
         /// A [`ClockPair`].
         Clock = 9,
-        /// A [`Task`]: a traced thread was interrupted; the index is an [`Interference`].
-        Interference = 10,
-        /// A [`Task`]: the kernel stops an event's counter until the next tick.
-        Throttle = 11,
         /// A [`SampleAccess`]: a sample with its memory access.
         SampleAccess = 12,
         /// A [`SampleStack`]: a sample followed by its call stack.
@@ -67,6 +59,22 @@ numbered! {
         Wake = 14,
         /// An [`Encounter`]: a traced thread that could have run is preempted by another one.
         Displace = 15,
+    }
+}
+
+numbered! {
+    /// What a [`Task`] says. Rare records share a [`Kind`], as there are 16.
+    TaskKind {
+        /// A traced process forked.
+        Fork = 0,
+        /// A traced process replaced its program.
+        Exec = 1,
+        /// A traced thread ended.
+        Exit = 2,
+        /// A traced thread was interrupted; the index is an [`Interference`].
+        Interference = 3,
+        /// The kernel stops an event's counter until the next tick.
+        Throttle = 4,
     }
 }
 
@@ -91,6 +99,13 @@ impl Head {
                 | ((pid as u64 & 0xff_ffff) << 16)
                 | ((tid as u64 & 0xff_ffff) << 40),
         )
+    }
+
+    /// Packs the head of a [`Task`].
+    #[inline(always)]
+    #[must_use]
+    pub const fn of_task(what: TaskKind, index: u8, pid: u32, tid: u32) -> Self {
+        Self::new(Kind::Task, what as u8, index, pid, tid)
     }
 
     /// The kind's number.
@@ -500,7 +515,7 @@ numbered! {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Task {
-    /// The thread concerned; for Throttle the running one. Index: for Exit the signal that ended it, 0 if none; for
+    /// The thread concerned; for Throttle the running one. Flags: [`TaskKind`]. Index: for Exit the signal that ended it, 0 if none; for
     /// Interference its kind; for Throttle the event.
     pub head: Head,
     /// ns on `CLOCK_MONOTONIC`.

@@ -6,7 +6,7 @@ use aya_ebpf::macros::perf_event;
 use aya_ebpf::programs::PerfEventContext;
 use pebs_common::config::ItemSource;
 use pebs_common::counter::Counter;
-use pebs_common::record::{Head, Kind, Sample, SampleAccess, Task, sample_flag};
+use pebs_common::record::{Head, Kind, Sample, SampleAccess, Task, TaskKind, sample_flag};
 
 use crate::access;
 use crate::emit::{TASKS, count, emit_beside_samples, emit_sample};
@@ -75,7 +75,7 @@ fn throttle<const EVENT: u8>() {
         // SAFETY: the helper takes no pointer.
         let time_ns = unsafe { bpf_ktime_get_ns() };
         room.write(Task {
-            head: Head::new(Kind::Throttle, 0, EVENT, ids.pid, ids.tid),
+            head: Head::of_task(TaskKind::Throttle, EVENT, ids.pid, ids.tid),
             time_ns,
             other: 0,
         });

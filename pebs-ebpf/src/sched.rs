@@ -7,7 +7,7 @@ use aya_ebpf::macros::btf_tracepoint;
 use aya_ebpf::programs::BtfTracePointContext;
 use aya_log_ebpf::debug;
 use pebs_common::config::Scope;
-use pebs_common::record::{Head, Interference, Kind, Switch, Task, entry, switch_flag};
+use pebs_common::record::{Head, Interference, Kind, Switch, Task, TaskKind, entry, switch_flag};
 
 use crate::emit::{TASKS, emit};
 use crate::maps::{ENCOUNTERS, SCOPE, STACK_FRAMES};
@@ -117,7 +117,7 @@ pub fn sched_process_fork(ctx: BtfTracePointContext) -> i32 {
         task::trace(child.pid);
     }
     record(
-        Kind::Fork,
+        TaskKind::Fork,
         parent,
         u64::from(child.pid) | u64::from(child.tid) << 32,
     );
@@ -132,7 +132,7 @@ pub fn sched_process_exec(ctx: BtfTracePointContext) -> i32 {
     if !task::is_traced(ids) {
         return 0;
     }
-    record(Kind::Exec, ids, u64::from(ctx.arg::<u32>(1)));
+    record(TaskKind::Exec, ids, u64::from(ctx.arg::<u32>(1)));
     if SCOPE.load() != Scope::Table as u32 {
         task::forget(ids.pid);
     }
@@ -151,7 +151,7 @@ pub fn sched_process_exit(ctx: BtfTracePointContext) -> i32 {
     let ended = ctx.arg::<*const u8>(0);
     let last = task::is_last_thread(ended);
     let signal = task::fatal_signal(ended);
-    put(Kind::Exit, signal, ids, u64::from(last));
+    put(TaskKind::Exit, signal, ids, u64::from(last));
     if last {
         task::forget(ids.pid);
         debug!(&ctx, "{} ended", ids.pid);
@@ -161,23 +161,23 @@ pub fn sched_process_exit(ctx: BtfTracePointContext) -> i32 {
 
 /// Puts a [`Task`] into the ring.
 #[inline(always)]
-fn record(kind: Kind, ids: Ids, other: u64) {
-    put(kind, 0, ids, other);
+fn record(what: TaskKind, ids: Ids, other: u64) {
+    put(what, 0, ids, other);
 }
 
 /// Emits an interference of a thread that ends now, with its duration, ns.
 #[inline(always)]
 pub fn interference(which: Interference, ids: Ids, ns: u64) {
-    put(Kind::Interference, which as u8, ids, ns);
+    put(TaskKind::Interference, which as u8, ids, ns);
 }
 
 #[inline(always)]
-fn put(kind: Kind, index: u8, ids: Ids, other: u64) {
+fn put(what: TaskKind, index: u8, ids: Ids, other: u64) {
     emit::<Task>(TASKS, |room| {
         // SAFETY: the helper takes no pointer.
         let time_ns = unsafe { bpf_ktime_get_ns() };
         room.write(Task {
-            head: Head::new(kind, 0, index, ids.pid, ids.tid),
+            head: Head::of_task(what, index, ids.pid, ids.tid),
             time_ns,
             other,
         });

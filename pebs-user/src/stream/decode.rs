@@ -10,7 +10,7 @@ use std::borrow::Cow;
 
 use pebs_common::record::{
     ClockPair, Counts, Encounter, Head, Interference, Kind, Mark, MarkArgs, Role, STACK_WORDS,
-    Sample, SampleAccess, SampleStack, StackDepth, Switch, SwitchStack, Task, count_flag,
+    Sample, SampleAccess, SampleStack, StackDepth, Switch, SwitchStack, Task, TaskKind, count_flag,
     encounter_flag, mark_flag, switch_flag,
 };
 
@@ -361,9 +361,9 @@ impl<I: Inbox> Decoder<'_, I> {
                 self.decoded.switches += 1;
                 self.task(switch.head, switch.time_ns, Body::SwitchIn);
             }
-            kind @ (Kind::Fork | Kind::Exec | Kind::Exit | Kind::Interference | Kind::Throttle) => {
+            Kind::Task => {
                 let task: Task = read(frame)?;
-                self.task(task.head, task.time_ns, task_body(kind, &task)?);
+                self.task(task.head, task.time_ns, task_body(&task)?);
             }
             kind @ (Kind::Wake | Kind::Displace) => {
                 let encounter: Encounter = read(frame)?;
@@ -563,23 +563,23 @@ fn encounter_body(kind: Kind, encounter: &Encounter) -> Body {
     }
 }
 
-fn task_body(kind: Kind, task: &Task) -> Option<Body> {
-    Some(match kind {
-        Kind::Fork => Body::Fork {
+fn task_body(task: &Task) -> Option<Body> {
+    Some(match TaskKind::from_u8(task.head.flags())? {
+        TaskKind::Fork => Body::Fork {
             pid: Pid(task.other as u32),
             tid: Tid((task.other >> 32) as u32),
         },
-        Kind::Exec => Body::Exec {
+        TaskKind::Exec => Body::Exec {
             old_tid: Tid(task.other as u32),
         },
-        Kind::Interference => Body::Interference {
+        TaskKind::Interference => Body::Interference {
             which: Interference::from_u8(task.head.index())?,
             ns: task.other,
         },
-        Kind::Throttle => Body::Throttle {
+        TaskKind::Throttle => Body::Throttle {
             event: EventId(task.head.index()),
         },
-        _ => Body::Exit {
+        TaskKind::Exit => Body::Exit {
             last: task.other != 0,
             signal: task.head.index(),
         },

@@ -26,7 +26,7 @@
 //! Times are ns on the trace clock, addresses are hex. Probes: p0 is a call with the arguments
 //! `kind` (number) and `key` (string of 8 bytes at most), p1 by thread, p2 by id, p3 until the next.
 
-use pebs_common::record::{Head, Kind, Role, mark_flag, sample_flag, switch_flag};
+use pebs_common::record::{Head, Kind, Role, TaskKind, mark_flag, sample_flag, switch_flag};
 use pebs_user::pipeline::synthetic::{self, Workload, frame, frame_words};
 use pebs_user::probe::set::{ArgField, Probe, ProbeSet};
 use pebs_user::store::run::VisitRule;
@@ -235,19 +235,40 @@ fn record(ring: &mut Vec<u8>, line: &Line<'_>) {
         "fork" => {
             let (pid, tid) = pid_tid(line.value("child").unwrap());
             let child = u64::from(pid) | u64::from(tid) << 32;
-            frame_words(ring, &[line.head(Kind::Fork, 0, 0), line.time(), child]);
+            frame_words(
+                ring,
+                &[
+                    line.head(Kind::Task, TaskKind::Fork as u8, 0),
+                    line.time(),
+                    child,
+                ],
+            );
         }
         "exec" => {
             let old = line.number("old").unwrap();
-            frame_words(ring, &[line.head(Kind::Exec, 0, 0), line.time(), old]);
+            frame_words(
+                ring,
+                &[
+                    line.head(Kind::Task, TaskKind::Exec as u8, 0),
+                    line.time(),
+                    old,
+                ],
+            );
         }
         "exit" => {
             let last = line.has("last").into();
-            frame_words(ring, &[line.head(Kind::Exit, 0, 0), line.time(), last]);
+            frame_words(
+                ring,
+                &[
+                    line.head(Kind::Task, TaskKind::Exit as u8, 0),
+                    line.time(),
+                    last,
+                ],
+            );
         }
         "throttle" => {
             let event = line.number("event").unwrap_or(0) as u8;
-            let head = line.head(Kind::Throttle, 0, event);
+            let head = line.head(Kind::Task, TaskKind::Throttle as u8, event);
             frame_words(ring, &[head, line.time(), 0]);
         }
         "clock" => {

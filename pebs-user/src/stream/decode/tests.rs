@@ -195,7 +195,13 @@ fn switches_with_stacks() {
 /// Interruptions and their length; an unknown kind is counted as malformed.
 #[test]
 fn interference() {
-    let task = |which: u8| framed(&[Head::new(Kind::Interference, 0, which, 1, 1).0, 2000, 7]);
+    let task = |which: u8| {
+        framed(&[
+            Head::of_task(TaskKind::Interference, which, 1, 1).0,
+            2000,
+            7,
+        ])
+    };
     let (decoded, inbox) = decode_all(&[task(3), task(99)].concat());
     assert_eq!((decoded.tasks, decoded.malformed), (1, 1));
     let which = Interference::Interrupt;
@@ -209,7 +215,7 @@ fn odd_records() {
     bytes[3] |= 0x40;
     bytes.extend(framed(&[0xf]));
     bytes.extend(framed(&[Head::new(Kind::Mark, 0, 0, 1, 1).0]));
-    bytes.extend(framed(&[Head::new(Kind::Exit, 0, 0, 1, 1).0, 2000, 1]));
+    bytes.extend(framed(&[Head::of_task(TaskKind::Exit, 0, 1, 1).0, 2000, 1]));
     let (decoded, inbox) = decode_all(&bytes);
     assert_eq!(
         decoded,
