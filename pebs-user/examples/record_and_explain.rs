@@ -1,42 +1,32 @@
-//! Records a command with a SPEC, and explains why its slow items were slow.
-//!
-//!     cargo build -p pebs-user --examples
-//!     sudo target/debug/examples/record_and_explain t './app:handle(id=arg1)' ./app
+//! Records a command with a SPEC (`t './app:handle(id=arg1)' ./app`), and explains why its slow items were slow.
 
-use std::env;
-use std::ffi::OsString;
-use std::process::ExitCode;
-
-use pebs_user::cmd::explain::{self, ExplainArgs};
 use pebs_user::failure::{Failure, Result};
+use pebs_user::out::explain;
 use pebs_user::record::{Event, Recording, Target};
 
-fn main() -> ExitCode {
-    record_and_explain().unwrap_or_else(|error| {
-        eprintln!("error: {error}");
-        if let Some(hint) = error.hint() {
-            eprintln!("hint: {hint}");
-        }
-        ExitCode::FAILURE
-    })
+fn main() {
+    if let Err(error) = record_and_explain() {
+        eprintln!("error: {error}\nhint: {}", error.hint().unwrap_or("none"));
+        std::process::exit(2);
+    }
 }
 
-fn record_and_explain() -> Result<ExitCode> {
-    let mut words = env::args_os().skip(1);
+fn record_and_explain() -> Result<()> {
+    let mut words = std::env::args_os().skip(1);
     let (Some(trace), Some(spec)) = (words.next(), words.next()) else {
         return Err(Failure::bare("give a directory, a SPEC and a command"));
     };
-    let command: Vec<OsString> = words.collect();
     let recording = Recording {
         uprobes: vec![spec.to_string_lossy().into_owned()],
-        target: Target::Command(command),
+        target: Target::Command(words.collect()),
         ..Recording::new(trace)
     };
     let recorded = recording.start(show)?.wait()?;
     for warning in &recorded.warnings {
         eprintln!("{} ({})", warning.text, warning.hint);
     }
-    explain::run(&ExplainArgs::of(recorded.trace.clone()))
+    print!("{}", explain::text_of(&recorded.trace, 120)?);
+    Ok(())
 }
 
 fn show(event: Event) {

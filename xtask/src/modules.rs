@@ -65,7 +65,7 @@ const ROOMS: [Room; 8] = [
         cost: failure units files present pmu stream estimate store collect
         record: failure units limits present binary pmu perf stream estimate store probe collect correlate symbolize pipeline cost
         import: failure units binary pmu perf stream store correlate symbolize pipeline
-        out: units terminal store compare present
+        out: failure units terminal store compare present
         selftest: failure units rng store compare
         validate: failure units files rng terminal present pmu perf stream collect cost selftest
         cmd: failure units watch limits ledger terminal present binary pmu perf stream estimate store probe collect symbolize pipeline cost record import compare out selftest validate

@@ -103,23 +103,6 @@ pub enum PerArg {
 }
 
 impl ExplainArgs {
-    /// The default options, for this trace.
-    #[must_use]
-    pub fn of(trace: PathBuf) -> Self {
-        Self {
-            trace,
-            group_by: Vec::new(),
-            slow: None,
-            item: None,
-            visit: None,
-            per: None,
-            probe: None,
-            top: ExplainOptions::default().top,
-            all: false,
-            format: Format::default(),
-        }
-    }
-
     fn options(&self) -> ExplainOptions {
         ExplainOptions {
             probe: self.probe.map(ProbeId),

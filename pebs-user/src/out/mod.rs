@@ -5,7 +5,7 @@
 //! report in a page of HTML), [`crate::cmd`] hands it on.
 
 pub(crate) mod diff;
-pub(crate) mod explain;
+pub mod explain;
 pub(crate) mod export;
 pub(crate) mod html;
 pub(crate) mod info;
