@@ -22,7 +22,7 @@ use crate::estimate::{Estimator, Events, FunctionEstimate, Pause, Series, VisitT
 use crate::ledger::Reason;
 use crate::store::samples::{ORDERED_ROWS, SamplesOf};
 use crate::store::schema::{
-    FunctionRow, INTERRUPT, LossRow, MemoryRow, Table, WaitRow, visit_flag,
+    FunctionRow, INTERRUPT, LossRow, MemoryRow, Table, VisitRow, WaitRow, visit_flag,
 };
 use crate::store::visit_block::{VisitBlock, VisitKey};
 use crate::store::writer::{TraceWriter, WriteError};
@@ -738,7 +738,7 @@ impl Sink for Rows {
         self.waits(visit, kept);
         self.batch(visit);
         self.counts(visit);
-        let oncpu_ns = visit.oncpu_ns();
+        let oncpu = visit.oncpu_ns();
         if let Some(oncpu_ns) = visit.least_oncpu_ns() {
             self.oncpu_ns += oncpu_ns;
             self.oncpu_known = true;
@@ -749,34 +749,63 @@ impl Sink for Rows {
             self.oncpu[probe].add(oncpu_ns.max(0).cast_unsigned());
         }
         let interference = &visit.interference;
-        // Field by field: a row literal would be built on the stack and copied.
-        let result = self.writer.visit_with(visit.args, |row| {
-            row.visit_id = visit.visit_id;
-            row.item_id = visit.item_id;
-            row.probe_id = visit.probe;
-            row.pid = visit.pid;
-            row.tid = visit.tid;
-            row.cpu_begin = visit.begin.1;
-            row.cpu_end = visit.end.and_then(|(_, cpu)| cpu);
-            row.begin_ns = visit.begin.0;
-            row.end_ns = visit.end.map(|(end, _)| end);
-            row.duration_ns = visit.end.map(|(end, _)| end.0 - visit.begin.0.0);
-            row.oncpu_ns = oncpu_ns;
-            row.net_ns = net.map(|it| it.0);
-            row.net_stderr_ns = net.map(|it| it.1);
-            row.samples = visit.samples.len() as u32;
-            row.flags = visit.flags | if kept { 0 } else { visit_flag::CONDENSED };
-            row.switches = visit.switches();
-            row.migrations = visit.migrations();
-            row.page_faults = visit.page_faults();
-            row.irq_ns = interference.irq_ns;
-            row.softirq_ns = interference.softirq_ns;
-            row.fault_ns = interference.fault_ns;
-            row.reclaim_ns = interference.reclaim_ns;
-            row.major_faults = interference.major_faults;
-            row.shared_ns = visit.shared_ns();
-            row.idle_ns = visit.idle_ns();
-        });
+        // Field by field, as a row literal would be built on the stack and copied; taken apart, so that none is forgotten.
+        let result = self.writer.visit_with(
+            visit.args,
+            |VisitRow {
+                 visit_id,
+                 item_id,
+                 probe_id,
+                 pid,
+                 tid,
+                 cpu_begin,
+                 cpu_end,
+                 begin_ns,
+                 end_ns,
+                 duration_ns,
+                 oncpu_ns,
+                 net_ns,
+                 net_stderr_ns,
+                 samples,
+                 flags,
+                 switches,
+                 migrations,
+                 page_faults,
+                 irq_ns,
+                 softirq_ns,
+                 fault_ns,
+                 reclaim_ns,
+                 major_faults,
+                 shared_ns,
+                 idle_ns,
+             }| {
+                *visit_id = visit.visit_id;
+                *item_id = visit.item_id;
+                *probe_id = visit.probe;
+                *pid = visit.pid;
+                *tid = visit.tid;
+                *cpu_begin = visit.begin.1;
+                *cpu_end = visit.end.and_then(|(_, cpu)| cpu);
+                *begin_ns = visit.begin.0;
+                *end_ns = visit.end.map(|(end, _)| end);
+                *duration_ns = visit.end.map(|(end, _)| end.0 - visit.begin.0.0);
+                *oncpu_ns = oncpu;
+                *net_ns = net.map(|it| it.0);
+                *net_stderr_ns = net.map(|it| it.1);
+                *samples = visit.samples.len() as u32;
+                *flags = visit.flags | if kept { 0 } else { visit_flag::CONDENSED };
+                *switches = visit.switches();
+                *migrations = visit.migrations();
+                *page_faults = visit.page_faults();
+                *irq_ns = interference.irq_ns;
+                *softirq_ns = interference.softirq_ns;
+                *fault_ns = interference.fault_ns;
+                *reclaim_ns = interference.reclaim_ns;
+                *major_faults = interference.major_faults;
+                *shared_ns = visit.shared_ns();
+                *idle_ns = visit.idle_ns();
+            },
+        );
         self.check(result);
     }
 
