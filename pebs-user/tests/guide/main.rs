@@ -83,8 +83,8 @@ fn paths() {
             .split('/')
             .take_while(|part| !is_any(part.split('.').next().unwrap_or(part)))
             .collect();
-        let is_ours = fixed[0] != "target" && workspace().join(fixed[0]).is_dir();
-        if fixed.len() < 2 || span.contains(' ') || !is_ours {
+        let is_ours = |top: &&str| *top != "target" && workspace().join(top).is_dir();
+        if fixed.len() < 2 || span.contains(' ') || !fixed.first().is_some_and(is_ours) {
             continue;
         }
         seen += 1;

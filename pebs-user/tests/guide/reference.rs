@@ -9,7 +9,7 @@ use pebs_user::store::fields::table_schema;
 use pebs_user::store::schema::{Table, sample_flag, visit_flag};
 
 /// Where the generated part begins.
-const MARK: &str = "<!-- generated from pebs-user/src/store/schema.rs: PEBS_BLESS=1 cargo test -p pebs-user --test guide -->\n";
+const MARK: &str = "<!-- generated from pebs-user/src/store/declaration.rs: PEBS_BLESS=1 cargo test -p pebs-user --test guide -->\n";
 
 /// The words of a comment in a table.
 fn words(comment: &str) -> String {
