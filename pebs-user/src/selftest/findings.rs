@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::compare::chance::normal_quantile;
+
 /// Functions of at least this many sample intervals in a visit are compared visit by visit.
 pub(crate) const LONG_INTERVALS: f64 = 5.0;
 
@@ -338,14 +340,9 @@ impl Findings {
 
 /// Number of standard errors that cover this many independent normal deviates, all at once, in 95 %
 /// of the runs (Šidák). One: 1.96.
-///
-/// Source: the normal quantile is Abramowitz and Stegun 26.2.23, right to 0.00045.
 fn family_quantile(tests: usize) -> f64 {
     let each = 0.95_f64.powf(1.0 / tests.max(1) as f64);
-    let t = (-2.0 * ((1.0 - each) / 2.0).ln()).sqrt();
-    let above = 2.515_517 + t * (0.802_853 + t * 0.010_328);
-    let below = 1.0 + t * (1.432_788 + t * (0.189_269 + t * 0.001_308));
-    t - above / below
+    normal_quantile((1.0 - each) / 2.0)
 }
 
 #[cfg(test)]
