@@ -509,7 +509,7 @@ fn damage(data: &PerfData, survey: &Survey) -> Option<(String, String)> {
     let path = data.path();
     if let Some(fault) = &survey.fault {
         let text = format!(
-            "{path} is cut: {} at byte {} of {}; the {saved} samples before it were saved",
+            "{path} is truncated: {} at byte {} of {}; the {saved} samples before it were saved",
             fault.what, fault.at, data.len
         );
         return Some((

@@ -147,7 +147,7 @@ fn cut() {
         let info = trace.info.import.as_ref().unwrap();
         let samples: u64 = info.events.iter().map(|event| event.samples).sum();
         assert!(
-            import.stderr.contains("warning: perf.data is cut"),
+            import.stderr.contains("warning: perf.data is truncated"),
             "{}",
             import.stderr
         );
@@ -303,7 +303,7 @@ fn wrong_tables() {
     );
     let elsewhere = with(b"time_ns,tid,mark\n10,1,end\n");
     assert!(
-        elsewhere.stderr.contains("no item was seen"),
+        elsewhere.stderr.contains("no item is complete"),
         "{}",
         elsewhere.stderr
     );
