@@ -12,17 +12,23 @@
     reason = "everything here runs in tests, where a panic is the report"
 )]
 
+#[cfg(feature = "recordings")]
 pub mod bpf;
+#[cfg(feature = "recordings")]
 pub mod check;
+#[cfg(feature = "recordings")]
 pub mod explain;
 pub mod locks;
 pub mod machine;
 pub mod process;
+#[cfg(feature = "recordings")]
 pub mod recording;
 pub mod redis;
 pub mod softpmu;
 pub mod sysctl;
+#[cfg(feature = "recordings")]
 pub mod table;
+#[cfg(feature = "recordings")]
 pub mod trace;
 pub mod truth;
 pub mod workload;
