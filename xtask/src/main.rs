@@ -4,31 +4,20 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use pebs_experiments::frame::{recorder, shell};
+use pebs_experiments::{accuracy, bench, counterminer, mysteries, overhead, papers, servers, soak};
 
-mod accuracy;
-mod bench;
 mod ci;
-mod counterminer;
 mod demo;
 mod dist;
 #[cfg(test)]
 mod documented;
 mod events;
 mod exits;
-mod exported;
 mod fuzz;
 mod kernels;
 mod modules;
-mod mysteries;
-mod overhead;
-mod papers;
-mod random;
-mod recorder;
-mod servers;
 mod setup;
-mod shell;
-mod soak;
-mod spread;
 mod test;
 #[path = "../../pebs-user/build/toolchain.rs"]
 mod toolchain;
@@ -96,10 +85,10 @@ fn main() -> ExitCode {
         Task::Test(args) => test::main(&args),
         Task::Fuzz(args) => fuzz::main(&args),
         Task::Ci(args) => ci::main(&args),
-        Task::Bench(args) => bench::main(&args),
-        Task::Accuracy(args) => accuracy::main(&args),
-        Task::Overhead(args) => overhead::main(&args),
-        Task::Papers(args) => papers::main(&args),
+        Task::Bench(args) => setup::ensure().and_then(|()| bench::main(&args)),
+        Task::Accuracy(args) => setup::ensure().and_then(|()| accuracy::main(&args)),
+        Task::Overhead(args) => setup::ensure().and_then(|()| overhead::main(&args)),
+        Task::Papers(args) => setup::ensure().and_then(|()| papers::main(&args)),
         Task::Prefork(args) => servers::prefork::main(&args),
         Task::Servers(args) => servers::stock::main(&args),
         Task::Modules(args) => modules::main(&args).map(|()| ExitCode::SUCCESS),
@@ -109,7 +98,7 @@ fn main() -> ExitCode {
         Task::Kernels(args) => kernels::main(&args),
         Task::Guest => kernels::guest::work(),
         Task::Events(args) => events::main(&args).map(|()| ExitCode::SUCCESS),
-        Task::Soak(args) => soak::main(&args),
+        Task::Soak(args) => setup::ensure().and_then(|()| soak::main(&args)),
         Task::Dist => dist::main().map(|()| ExitCode::SUCCESS),
     };
     match result {

@@ -6,8 +6,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-
-use super::resp::{Client, Reply};
+use pebs_experiments::frame::resp::{Client, Reply};
 
 /// Fields of each large hash.
 const FIELDS: usize = 20_000;

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
+use pebs_experiments::frame::redis;
 
 use crate::recorder::{self, Recorder};
 use crate::{setup, shell};
@@ -13,8 +14,6 @@ use load::Size;
 
 mod load;
 mod queries;
-pub mod redis;
-pub mod resp;
 mod verdict;
 
 /// One command is one item; the client is recorded as an argument.

@@ -5,25 +5,8 @@
 
 use anyhow::{Context, Result};
 
-use super::{Means, library_dirs};
+use super::Means;
 use crate::shell;
-
-/// The shared library, any version.
-pub fn find_library() -> Option<String> {
-    for dir in library_dirs() {
-        let Ok(entries) = std::fs::read_dir(dir) else {
-            continue;
-        };
-        let found = entries.flatten().find(|entry| {
-            let name = entry.file_name();
-            name.to_string_lossy().starts_with("librte_acl.so.")
-        });
-        if let Some(found) = found {
-            return Some(found.path().display().to_string());
-        }
-    }
-    None
-}
 
 /// Installs the release's own version of the library.
 pub fn install_library(means: &Means) -> Result<()> {
@@ -35,15 +18,6 @@ pub fn install_library(means: &Means) -> Result<()> {
         .max()
         .context("apt has no librte-acl")?;
     means.apt.install(&[&package])
-}
-
-/// The headers: the system's, or those unpacked below `target/tools/dpdk`.
-pub fn find_headers() -> Option<String> {
-    let own = shell::tools_dir().join("dpdk/usr/include/dpdk");
-    [own, "/usr/include/dpdk".into()]
-        .into_iter()
-        .find(|dir| dir.join("rte_acl.h").exists())
-        .map(|dir| dir.display().to_string())
 }
 
 /// Unpacks the headers.

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use clap::ValueEnum;
+use pebs_experiments::frame::installed;
 
 use crate::{kernels, toolchain};
 use apt::Apt;
@@ -18,7 +19,7 @@ mod browser;
 mod dpdk;
 mod python;
 
-pub use dpdk::{find_headers as dpdk_headers, find_library as dpdk_library};
+pub use pebs_experiments::frame::installed::readers;
 pub use python::make as make_environment;
 
 /// Options of `cargo xtask setup`.
@@ -183,7 +184,7 @@ const PIECES: [Piece; 20] = [
         purpose: "firewall test",
         required: false,
         for_demo: false,
-        find: dpdk::find_library,
+        find: installed::dpdk_library,
         source: Source::Custom(dpdk::install_library),
     },
     Piece {
@@ -191,7 +192,7 @@ const PIECES: [Piece; 20] = [
         purpose: "firewall test",
         required: false,
         for_demo: false,
-        find: dpdk::find_headers,
+        find: installed::dpdk_headers,
         source: Source::Custom(dpdk::install_headers),
     },
     Piece {
@@ -247,7 +248,7 @@ const PIECES: [Piece; 20] = [
         purpose: "reader tests",
         required: false,
         for_demo: true,
-        find: python::find_readers,
+        find: readers,
         source: Source::Custom(python::install_readers),
     },
 ];
@@ -305,11 +306,6 @@ fn quietly(for_demo: bool) -> Result<()> {
     .map(drop)
 }
 
-/// The Python with the readers that users have, if setup could make it.
-pub fn readers() -> Option<String> {
-    python::find_readers()
-}
-
 /// Path of a program, on `PATH` or among cargo's.
 fn program(name: &str) -> Option<String> {
     toolchain::find_program(name).map(|path| path.display().to_string())
@@ -317,20 +313,9 @@ fn program(name: &str) -> Option<String> {
 
 /// Path of a shared library.
 fn library(name: &str) -> Option<String> {
-    library_dirs()
+    installed::library_dirs()
         .map(|dir| format!("{dir}/{name}"))
         .find(|path| Path::new(path).exists())
-}
-
-/// Folders with shared libraries on Debian and similar systems.
-fn library_dirs() -> impl Iterator<Item = &'static str> {
-    [
-        "/usr/lib/x86_64-linux-gnu",
-        "/usr/lib64",
-        "/usr/lib",
-        "/usr/local/lib",
-    ]
-    .into_iter()
 }
 
 /// Prints the existing pieces, and returns the missing ones.

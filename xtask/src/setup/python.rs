@@ -1,15 +1,13 @@
 //! A Python environment of the project's own, with the readers that users have.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::Result;
+use pebs_experiments::frame::installed::{PYTHON_PACKAGES, python_environment};
 
 use super::Means;
 use crate::shell;
-
-/// Imports of the reader tests.
-const PACKAGES: [&str; 3] = ["duckdb", "pandas", "pyarrow"];
 
 /// Debian's own Python: one from elsewhere may vanish with its version manager.
 const PYTHON: &str = "/usr/bin/python3";
@@ -20,18 +18,9 @@ pub fn find_venv_module() -> Option<String> {
     found.is_ok().then(|| format!("{PYTHON} -m venv"))
 }
 
-/// The environment, if all packages import.
-pub fn find_readers() -> Option<String> {
-    let python = environment().join("bin/python");
-    let import = format!("import {}", PACKAGES.join(", "));
-    let found = Path::new(&python).exists()
-        && shell::output(Command::new(&python).args(["-c", &import])).is_ok();
-    found.then(|| python.display().to_string())
-}
-
 /// Makes the environment.
 pub fn install_readers(_: &Means) -> Result<()> {
-    make(&environment(), &PACKAGES)
+    make(&python_environment(), &PYTHON_PACKAGES)
 }
 
 /// Makes an environment with these packages.
@@ -46,8 +35,4 @@ pub fn make(environment: &Path, packages: &[&str]) -> Result<()> {
         "--disable-pip-version-check",
     ]);
     shell::run(pip.args(packages))
-}
-
-fn environment() -> PathBuf {
-    shell::tools_dir().join("venv")
 }

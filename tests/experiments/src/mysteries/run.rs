@@ -1,0 +1,174 @@
+//! Runs a server and records it with the tool.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use super::mystery::{Bursts, Cause, Language, Mystery, Shape};
+use crate::frame::shell;
+
+/// Longer than its time no run may take.
+const MORE: Duration = Duration::from_secs(40);
+
+/// The other processes; they end with this.
+struct Helper(Child);
+
+impl Helper {
+    fn start(program: &Path, args: &[&str]) -> Result<Self> {
+        let mut command = Command::new(program);
+        command.args(args).stdin(Stdio::null());
+        Ok(Self(command.spawn().context("cannot start a helper")?))
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Probes as set by a user who knows only where the server accepts items.
+pub fn probes(it: &Mystery, program: &Path) -> Vec<String> {
+    let program = program.display();
+    let path = |name: &str| match it.language {
+        Language::C => name.to_owned(),
+        Language::Cpp => format!("{}::{name}", it.space),
+        Language::Rust => format!("server::{}::{name}", it.space),
+        Language::Go => format!("main.{name}"),
+    };
+    let first = if it.language == Language::Go {
+        "%rax"
+    } else {
+        "arg1"
+    };
+    let id = format!("id=*({first}):u64");
+    let handler = path(&it.handler);
+    let mut args = Vec::new();
+    let mut probe = |option: &str, spec: String| args.extend([option.to_owned(), spec]);
+    match (it.shape, it.cause) {
+        (Shape::Turns, _) => {
+            let (accept, finish) = (path(&it.accept), path(&it.finish));
+            probe(
+                "--uprobe",
+                format!("{program}:{accept}({id})..{finish}({id})"),
+            );
+            probe("--resume", format!("{program}:{handler}({id})"));
+        }
+        (_, Cause::Queue) => {
+            // In Rust it is in no module.
+            let submit = match it.language {
+                Language::Rust => format!("server::{}", it.submit),
+                _ => path(&it.submit),
+            };
+            probe("--uprobe", format!("{program}:{submit}({id})"));
+            probe("--uprobe", format!("{program}:{handler}({id})"));
+        }
+        _ => probe(
+            "--uprobe",
+            format!("{program}:{handler}({id}, kind=*({first}+8):u32)"),
+        ),
+    }
+    args
+}
+
+/// The log of a server, and the tool's output; `None` with the reason if the tool failed.
+pub struct Run {
+    pub truth: String,
+    pub explanation: Result<Value>,
+}
+
+/// Runs a mystery in `dir`, which is empty.
+pub fn record(it: &Mystery, tool: &Path, program: &Path, helper: &Path, dir: &Path) -> Result<Run> {
+    let path = |name: &str| dir.join(name).display().to_string();
+    let [truth, file, socket, trace] = ["truth", "file", "socket", "trace"].map(path);
+    let mut helpers = Vec::new();
+    if it.cause == Cause::Dependency {
+        helpers.push(Helper::start(helper, &["answer", &socket])?);
+        let begin = Instant::now();
+        while !Path::new(&socket).exists() && begin.elapsed() < MORE {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    if let Some(Bursts {
+        cpu,
+        run_us,
+        gap_us,
+    }) = it.load
+    {
+        let cpu = cpu.map_or("-1".to_owned(), |cpu| cpu.to_string());
+        let [run, gap, seed] = [run_us, gap_us, it.seed].map(|it| it.to_string());
+        helpers.push(Helper::start(helper, &["burst", &cpu, &run, &gap, &seed])?);
+    }
+    let mut command = shell::as_root(tool);
+    command
+        .args(["--output", &trace])
+        .args(probes(it, program))
+        .arg("--");
+    command
+        .arg(program)
+        .args([&truth, &file, &socket])
+        .stdin(Stdio::null());
+    command
+        .stdout(File::create(path("report"))?)
+        .stderr(File::create(path("stderr"))?);
+    fs::write(path("command"), shell::display(&command) + "\n")?;
+    let status = finish(&mut command, Duration::from_secs_f64(it.seconds) + MORE);
+    drop(helpers);
+    let _ = fs::remove_file(&file);
+    let log = fs::read_to_string(&truth).unwrap_or_default();
+    let explanation = status.and_then(|()| explain(tool, &trace, &path("explain.json")));
+    let explanation = explanation.map_err(|error| {
+        let stderr = fs::read_to_string(path("stderr")).unwrap_or_default();
+        let errors = stderr
+            .lines()
+            .filter(|it| it.starts_with("error") || it.starts_with("hint"));
+        let errors: Vec<&str> = errors.collect();
+        anyhow::anyhow!("{error:#} {}", errors.join("; "))
+    });
+    Ok(Run {
+        truth: log,
+        explanation,
+    })
+}
+
+/// Explains the trace of a run that was kept in `dir`.
+pub fn explain_again(tool: &Path, dir: &Path) -> Result<Run> {
+    let path = |name: &str| dir.join(name).display().to_string();
+    Ok(Run {
+        truth: fs::read_to_string(dir.join("truth")).unwrap_or_default(),
+        explanation: explain(tool, &path("trace"), &path("explain.json")),
+    })
+}
+
+fn explain(tool: &Path, trace: &str, to: &str) -> Result<Value> {
+    let text = shell::output(shell::as_root(tool).args(["explain", trace, "--format", "json"]))?;
+    fs::write(to, &text)?;
+    serde_json::from_str(&text).context("explain printed no JSON")
+}
+
+/// Waits until it ends; kills it if that takes too long.
+fn finish(command: &mut Command, most: Duration) -> Result<()> {
+    let begin = Instant::now();
+    let mut child = command.spawn().context("cannot start pebs-trace")?;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            // 1: finished, with loss above its limit.
+            return match status.code() {
+                Some(0 | 1) => Ok(()),
+                _ => bail!("pebs-trace failed ({status})"),
+            };
+        }
+        if begin.elapsed() > most {
+            child.kill()?;
+            child.wait()?;
+            bail!("pebs-trace did not end within {:.0} s", most.as_secs_f64());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

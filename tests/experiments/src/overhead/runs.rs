@@ -1,0 +1,275 @@
+//! Runs of fixed work, alone and recorded.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use crate::frame::shell;
+
+/// Kinds of work of `tests/workloads/fixed.c`.
+pub const KINDS: [&str; 4] = ["integer", "branchy", "chase", "stream"];
+
+/// Memory of work that streams, KiB: far beyond the second level cache.
+const STREAM_KIB: u64 = 64 << 10;
+
+/// Sizes of the caches if the machine does not report them, KiB.
+const USUAL_L1_KIB: u64 = 32;
+const USUAL_L2_KIB: u64 = 1 << 10;
+
+/// Steps of the trial that measures the speed of the work.
+const TRIAL: u64 = 2_000_000;
+
+/// Some work.
+#[derive(Clone)]
+pub struct Work {
+    pub kind: &'static str,
+    pub threads: u32,
+    pub steps: u64,
+    pub kib: u64,
+    /// Calls below the probed function, which are recorded with each sample; 0: samples have no call stack.
+    pub depth: u32,
+}
+
+impl Work {
+    fn args(&self) -> [String; 5] {
+        [
+            self.kind.to_owned(),
+            self.threads.to_string(),
+            self.steps.to_string(),
+            self.kib.to_string(),
+            self.depth.to_string(),
+        ]
+    }
+}
+
+/// Result of a recorded run.
+pub struct Run {
+    /// CPU time of a thread, ns.
+    pub cpu_ns: f64,
+    /// Samples of all threads.
+    pub samples: f64,
+    /// Part of them that was lost, 0..1.
+    pub lost: f64,
+}
+
+/// Predicted slow-down of work, by reset value.
+pub struct Slower(Vec<(u64, Option<f64>)>);
+
+impl Slower {
+    /// `None`: all of the time would be taken.
+    pub fn of(&self, reset: u64) -> Option<f64> {
+        self.0.iter().find(|row| row.0 == reset)?.1
+    }
+}
+
+/// The tool, the program and a place.
+pub struct Bench {
+    tool: PathBuf,
+    program: PathBuf,
+    dir: PathBuf,
+}
+
+impl Bench {
+    /// Builds the program.
+    pub fn new(tool: PathBuf, dir: PathBuf) -> Result<Self> {
+        let program = dir.join("fixed");
+        let mut command = Command::new("cc");
+        command.args(["-O2", "-g", "-fno-omit-frame-pointer", "-pthread", "-o"]);
+        command.arg(&program);
+        command.arg(shell::workspace().join("tests/workloads/fixed.c"));
+        shell::run(&mut command)?;
+        Ok(Self { tool, program, dir })
+    }
+
+    pub fn tool_path(&self) -> &Path {
+        &self.tool
+    }
+
+    /// The tool as root, with a cache of its own.
+    fn tool(&self) -> Command {
+        let mut command = shell::as_root("env");
+        let cache = self.dir.join("cache");
+        command.arg(format!("XDG_CACHE_HOME={}", cache.display()));
+        command.arg(&self.tool);
+        command
+    }
+
+    /// Calibrates; returns the cost of a sample, ns.
+    pub fn calibrate(&self) -> Result<f64> {
+        let mut command = self.tool();
+        command.args(["calibrate", "--event", "cpu-clock", "--format", "json"]);
+        command.args(["--duration", "8"]);
+        let found = json_of(&mut command)?;
+        let alpha = found["calibration"]["fit"]["alpha_ns"].as_f64();
+        alpha.context("calibrate printed no alpha")
+    }
+
+    /// Work of a kind that takes this many seconds of CPU time in each thread.
+    pub fn work(&self, kind: &'static str, threads: u32, seconds: f64) -> Result<Work> {
+        let kib = match kind {
+            // Larger caches are shared with others, on some hosts also most of this one, so runs would differ.
+            "chase" => l2_kib() / 8,
+            "stream" => STREAM_KIB,
+            _ => 64,
+        };
+        self.sized(kind, threads, seconds, kib)
+    }
+
+    /// The same with this much memory.
+    pub fn sized(&self, kind: &'static str, threads: u32, seconds: f64, kib: u64) -> Result<Work> {
+        let trial = Work {
+            kind,
+            threads,
+            steps: TRIAL,
+            kib,
+            depth: 0,
+        };
+        let step_ns = self.native(&trial)? / TRIAL as f64;
+        let steps = (seconds * 1e9 / step_ns).max(1.0) as u64;
+        Ok(Work { steps, ..trial })
+    }
+
+    /// Folder in which [`Self::sampled`] leaves its trace.
+    pub fn trace(&self) -> PathBuf {
+        self.dir.join("trace")
+    }
+
+    /// The program with the arguments of the work.
+    pub fn command(&self, work: &Work) -> Vec<OsString> {
+        let program = std::iter::once(self.program.clone().into_os_string());
+        program.chain(work.args().map(OsString::from)).collect()
+    }
+
+    /// CPU time of a thread without the tool, ns.
+    pub fn native(&self, work: &Work) -> Result<f64> {
+        let text = shell::output(Command::new(&self.program).args(work.args()))?;
+        cpu_of(&text, work)
+    }
+
+    /// The tool's predictions.
+    pub fn predict(&self, work: &Work) -> Result<Slower> {
+        let mut command = self.tool();
+        command.args(["plan", "--format", "json", "--event", "cpu-clock"]);
+        command.args(["--duration", "60", "--uprobe", &self.spec(), "--"]);
+        command.arg(&self.program).args(work.args());
+        let found = json_of(&mut command)?;
+        let rows = found["rows"].as_array().context("plan printed no rows")?;
+        let row = |row: &Value| Some((row["reset"].as_u64()?, row["second_takes_s"].as_f64()));
+        Ok(Slower(rows.iter().filter_map(row).collect()))
+    }
+
+    fn spec(&self) -> String {
+        format!("{}:work", self.program.display())
+    }
+
+    /// CPU time and samples of a recorded run.
+    pub fn sampled(&self, work: &Work, reset: u64, ring: &str) -> Result<Run> {
+        let trace = self.trace();
+        // Files of root can be removed only by root.
+        shell::output(shell::as_root("rm").arg("-rf").arg(&trace))?;
+        let mut command = self.tool();
+        command.args(["--uprobe", &self.spec(), "--event", "cpu-clock"]);
+        command.args(["--reset", &reset.to_string(), "--ring-size", ring]);
+        // The smallest rings lose samples, which cost the same.
+        command.args(["--max-loss", "100", "--format", "csv", "--output"]);
+        command.arg(&trace);
+        if work.depth > 0 {
+            command.args(["--call-graph", "fp"]);
+        }
+        command.arg("--").arg(&self.program);
+        let text = shell::output(command.args(work.args()))?;
+        let info: Value = serde_json::from_slice(&fs::read(trace.join("trace.json"))?)?;
+        let samples = info["cost"]["samples"].as_f64();
+        Ok(Run {
+            cpu_ns: cpu_of(&text, work)?,
+            samples: samples.context("trace.json has no samples")?,
+            lost: lost_of(&info),
+        })
+    }
+}
+
+/// Size of a core's second level cache, KiB.
+pub fn l2_kib() -> u64 {
+    cache_kib("2").unwrap_or(USUAL_L2_KIB)
+}
+
+/// Size of a core's first level cache of data, KiB.
+pub fn l1_kib() -> u64 {
+    cache_kib("1").unwrap_or(USUAL_L1_KIB)
+}
+
+fn cache_kib(level: &str) -> Option<u64> {
+    let size = |dir: PathBuf| {
+        let read = |file: &str| fs::read_to_string(dir.join(file)).ok();
+        let is_wanted = read("level")?.trim() == level && read("type")?.trim() != "Instruction";
+        let size = read("size")?.trim().strip_suffix('K')?.parse().ok()?;
+        is_wanted.then_some(size)
+    };
+    let caches = fs::read_dir("/sys/devices/system/cpu/cpu0/cache");
+    let mut caches = caches.into_iter().flatten().flatten();
+    caches.find_map(|cache| size(cache.path()))
+}
+
+/// Part of the samples seen that were not written.
+fn lost_of(info: &Value) -> f64 {
+    let cpus = info["ledger"]["cpus"].as_array();
+    let sum = |key: &str| -> f64 {
+        let of = |cpu: &Value| cpu["samples"][key].as_f64();
+        cpus.into_iter().flatten().filter_map(of).sum()
+    };
+    1.0 - sum("written") / sum("seen")
+}
+
+/// Runs a command that exits with 1 where a goal is missed, and reads the object that it printed, among other lines.
+fn json_of(command: &mut Command) -> Result<Value> {
+    eprintln!("$ {}", shell::display(command));
+    let output = command.output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let begin = text.find('{').with_context(|| {
+        let command = shell::display(command);
+        format!("'{command}' printed no JSON: {}", stderr.trim())
+    })?;
+    Ok(serde_json::from_str(&text[begin..])?)
+}
+
+/// CPU time of a thread, ns, from the line `elapsed NS cpu NS check N`.
+pub fn cpu_of(text: &str, work: &Work) -> Result<f64> {
+    let words = || text.lines().find(|line| line.starts_with("elapsed "));
+    let cpu: Option<f64> = words().and_then(|line| line.split(' ').nth(3)?.parse().ok());
+    let cpu = cpu.with_context(|| format!("the work printed no CPU time: {text}"))?;
+    Ok(cpu / f64::from(work.threads))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// The program's line is found among others, and shared by its threads.
+    #[test]
+    fn line_of_the_work() {
+        let work = Work {
+            kind: "integer",
+            threads: 2,
+            steps: 1,
+            kib: 1,
+            depth: 0,
+        };
+        let text = "a report\nelapsed 700 cpu 1000 check 7\n";
+        assert_eq!(cpu_of(text, &work).ok(), Some(500.0));
+        assert!(cpu_of("elapsed", &work).is_err());
+    }
+
+    /// Over all CPUs.
+    #[test]
+    fn lost_samples() {
+        let cpu = |seen: u64, written: u64| json!({"samples": {"seen": seen, "written": written}});
+        let info = json!({"ledger": {"cpus": [cpu(30, 20), cpu(10, 10)]}});
+        assert_eq!(lost_of(&info), 0.25);
+    }
+}

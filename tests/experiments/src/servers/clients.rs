@@ -1,0 +1,288 @@
+//! Clients that ask a usual or a dear request on a connection that stays.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, TcpStream, UdpSocket};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::running::PATIENCE;
+use crate::frame::resp;
+
+/// A client with its connection.
+pub trait Client {
+    /// Asks for something and waits for the whole answer.
+    fn ask(&mut self, dear: bool) -> Result<()>;
+}
+
+fn connect(port: u16) -> Result<BufReader<TcpStream>> {
+    let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    Ok(BufReader::new(stream))
+}
+
+/// The dear command walks along a list.
+pub fn redis(port: u16) -> Result<Box<dyn Client>> {
+    let mut client = resp::Client::connect(port)?;
+    client.ask(&["SET", "key", "value"])?;
+    client.ask(&["DEL", "list"])?;
+    let mut push = vec!["RPUSH", "list"];
+    push.resize(5_000, "element");
+    client.ask(&push)?;
+    Ok(Box::new(client))
+}
+
+impl Client for resp::Client {
+    fn ask(&mut self, dear: bool) -> Result<()> {
+        let words: &[&str] = match dear {
+            true => &["LREM", "list", "0", "absent"],
+            false => &["GET", "key"],
+        };
+        Self::ask(self, words).map(drop)
+    }
+}
+
+struct Memcached(BufReader<TcpStream>);
+
+/// The dear command asks for many values.
+pub fn memcached(port: u16) -> Result<Box<dyn Client>> {
+    let mut client = Memcached(connect(port)?);
+    client
+        .0
+        .get_mut()
+        .write_all(b"set key 0 0 5\r\nvalue\r\n")?;
+    let mut line = String::new();
+    client.0.read_line(&mut line)?;
+    ensure!(line == "STORED\r\n", "{line}");
+    Ok(Box::new(client))
+}
+
+impl Client for Memcached {
+    fn ask(&mut self, dear: bool) -> Result<()> {
+        let keys = " key".repeat(if dear { 150 } else { 1 });
+        let command = format!("get{keys}\r\n");
+        self.0.get_mut().write_all(command.as_bytes())?;
+        let mut line = String::new();
+        while line != "END\r\n" {
+            line.clear();
+            ensure!(
+                self.0.read_line(&mut line)? > 0,
+                "the server closed the connection"
+            );
+        }
+        Ok(())
+    }
+}
+
+struct Http {
+    stream: BufReader<TcpStream>,
+    /// Path of dear requests, which a number follows.
+    dear: &'static str,
+    number: u64,
+}
+
+impl Http {
+    fn boxed(port: u16, dear: &'static str) -> Result<Box<dyn Client>> {
+        Ok(Box::new(Self {
+            stream: connect(port)?,
+            dear,
+            number: 0,
+        }))
+    }
+}
+
+/// The dear path makes a regular expression go back again and again.
+pub fn apache(port: u16) -> Result<Box<dyn Client>> {
+    Http::boxed(port, "/xaaaaaaaaaaaaaab")
+}
+
+/// The same.
+pub fn haproxy(port: u16) -> Result<Box<dyn Client>> {
+    Http::boxed(port, "/xabcdefghijklmnopqrstuvwx")
+}
+
+/// The same.
+pub fn go(port: u16) -> Result<Box<dyn Client>> {
+    Http::boxed(port, "/xaaaaaaaaaaaa")
+}
+
+/// The same.
+pub fn varnish(port: u16) -> Result<Box<dyn Client>> {
+    Http::boxed(port, "/xabcdefghijklmnopqrstuvwx")
+}
+
+impl Client for Http {
+    fn ask(&mut self, dear: bool) -> Result<()> {
+        // HAProxy knows what it has matched before.
+        self.number += u64::from(dear);
+        let path = match dear {
+            true => format!("{}{}", self.dear, letters(self.number)),
+            false => "/page".to_owned(),
+        };
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        self.stream.get_mut().write_all(request.as_bytes())?;
+        let (mut line, mut length) = (String::new(), None);
+        loop {
+            line.clear();
+            ensure!(
+                self.stream.read_line(&mut line)? > 0,
+                "the server closed the connection"
+            );
+            let header = line.to_ascii_lowercase();
+            if let Some(value) = header.strip_prefix("content-length:") {
+                length = Some(value.trim().parse()?);
+            }
+            if line == "\r\n" {
+                break;
+            }
+        }
+        let length: u64 = length.context("no Content-Length")?;
+        std::io::copy(&mut (&mut self.stream).take(length), &mut std::io::sink())?;
+        Ok(())
+    }
+}
+
+/// A number as three letters.
+fn letters(number: u64) -> String {
+    let digit = |place: u32| char::from(b'a' + (number / 26_u64.pow(place) % 26) as u8);
+    (0..3).map(digit).collect()
+}
+
+struct Postgres(BufReader<TcpStream>);
+
+/// The dear query counts for long.
+///
+/// Source: PostgreSQL 15, 55.7, message formats: a type, a length with itself, and what it is long.
+pub fn postgres(port: u16) -> Result<Box<dyn Client>> {
+    let mut client = Postgres(connect(port)?);
+    let user = b"\0\x03\0\0user\0postgres\0\0";
+    let stream = client.0.get_mut();
+    stream.write_all(&(4 + user.len() as u32).to_be_bytes())?;
+    stream.write_all(user)?;
+    client.until_ready()?;
+    Ok(Box::new(client))
+}
+
+impl Postgres {
+    fn until_ready(&mut self) -> Result<()> {
+        loop {
+            let mut head = [0; 5];
+            self.0.read_exact(&mut head)?;
+            let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]);
+            let mut content = vec![0; length.saturating_sub(4) as usize];
+            self.0.read_exact(&mut content)?;
+            match head[0] {
+                b'E' => bail!("{}", String::from_utf8_lossy(&content)),
+                b'Z' => return Ok(()),
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Client for Postgres {
+    fn ask(&mut self, dear: bool) -> Result<()> {
+        let query: &[u8] = match dear {
+            true => b"select sum(i * i) from generate_series(1, 5000) i\0",
+            false => b"select 1 + 1\0",
+        };
+        let mut message = vec![b'Q'];
+        message.extend((4 + query.len() as u32).to_be_bytes());
+        message.extend(query);
+        self.0.get_mut().write_all(&message)?;
+        self.until_ready()
+    }
+}
+
+struct Maria(BufReader<TcpStream>);
+
+/// The dear query computes for long.
+///
+/// Source: MariaDB's client/server protocol: a length of three bytes, a number, and what it is long.
+pub fn mariadb(port: u16) -> Result<Box<dyn Client>> {
+    let mut client = Maria(connect(port)?);
+    client.packet()?;
+    // Protocol 4.1, no password; `root`, as nobody is asked for one.
+    let mut answer = 0x0000_8200_u32.to_le_bytes().to_vec();
+    answer.extend(0x0100_0000_u32.to_le_bytes());
+    answer.push(33);
+    answer.extend([0; 23]);
+    answer.extend(b"root\0\0");
+    client.send(1, &answer)?;
+    let done = client.packet()?;
+    ensure!(
+        done.first() == Some(&0),
+        "{}",
+        String::from_utf8_lossy(&done)
+    );
+    Ok(Box::new(client))
+}
+
+impl Maria {
+    fn send(&mut self, number: u8, content: &[u8]) -> Result<()> {
+        let mut packet = (content.len() as u32).to_le_bytes();
+        packet[3] = number;
+        Ok(self.0.get_mut().write_all(&[&packet, content].concat())?)
+    }
+
+    fn packet(&mut self) -> Result<Vec<u8>> {
+        let mut head = [0; 4];
+        self.0.read_exact(&mut head)?;
+        let length = u32::from_le_bytes([head[0], head[1], head[2], 0]);
+        let mut content = vec![0; length as usize];
+        self.0.read_exact(&mut content)?;
+        Ok(content)
+    }
+}
+
+impl Client for Maria {
+    fn ask(&mut self, dear: bool) -> Result<()> {
+        let query: &[u8] = match dear {
+            true => b"\x03select benchmark(5000, md5('text'))",
+            false => b"\x03select 1 + 1",
+        };
+        self.send(0, query)?;
+        // Columns and rows end with a short packet each.
+        let mut ends = 0;
+        while ends < 2 {
+            let packet = self.packet()?;
+            match packet.first() {
+                Some(0xff) => bail!("{}", String::from_utf8_lossy(&packet)),
+                Some(0xfe) if packet.len() < 9 => ends += 1,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+struct Dns {
+    socket: UdpSocket,
+    number: u16,
+}
+
+/// The dear name has 200 addresses.
+pub fn dns(port: u16) -> Result<Box<dyn Client>> {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+    socket.connect((Ipv4Addr::LOCALHOST, port))?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    Ok(Box::new(Dns { socket, number: 0 }))
+}
+
+impl Client for Dns {
+    fn ask(&mut self, dear: bool) -> Result<()> {
+        self.number = self.number.wrapping_add(1);
+        // Source: RFC 1035, 4.1: an id, flags, one question; RFC 6891, 6.1: one record of EDNS, 4,096 bytes at most.
+        let mut query = self.number.to_be_bytes().to_vec();
+        query.extend([0, 0, 0, 1, 0, 0, 0, 0, 0, 1]);
+        query.extend(if dear { &b"\x04dear"[..] } else { b"\x05usual" });
+        query.extend(b"\x04test\0\0\x01\0\x01");
+        query.extend([0, 0, 41, 0x10, 0, 0, 0, 0, 0, 0, 0]);
+        self.socket.send(&query)?;
+        let mut answer = [0; 4096];
+        let length = self.socket.recv(&mut answer)?;
+        ensure!(length > 12 && answer[..2] == query[..2], "no answer");
+        ensure!(answer[3] & 15 == 0, "answer code {}", answer[3] & 15);
+        Ok(())
+    }
+}

@@ -1,0 +1,324 @@
+//! `cargo xtask soak`: records several programs at the highest rate for a long time, and checks that
+//! nothing is lost without account, that memory stays flat, and that the trace can be read.
+//!
+//! The trace stays in `target/soak/trace`. The exit code is 1 if a check fails.
+
+mod memory;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use crate::frame::recorder::{self, Recorder};
+use crate::frame::{installed, shell};
+use memory::{Memory, Verdict};
+
+/// Options of `cargo xtask soak`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// How long to record
+    #[arg(long, default_value_t = 10.0)]
+    minutes: f64,
+    /// Time between two samples, ns; the default is the kernel's minimum
+    #[arg(long, default_value_t = 10_000)]
+    reset: u64,
+    /// Soak this pebs-trace instead of a release build of the workspace
+    #[arg(long, value_name = "PATH")]
+    tool: Option<PathBuf>,
+}
+
+/// Memory limit for pending records and open visits.
+const MAX_MEMORY: &str = "64MiB";
+
+/// Interval between two readings of the tool's memory.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// A workload of `tests/` that runs until it is ended.
+struct Load {
+    name: &'static str,
+    args: &'static [&'static str],
+    processes: u32,
+}
+
+/// A busy loop of tiny items, and two servers that sleep between bursts of larger ones.
+const LOADS: [Load; 2] = [
+    Load {
+        name: "short_visits",
+        args: &["4000000000", "20000"],
+        processes: 1,
+    },
+    Load {
+        name: "answers",
+        args: &["20"],
+        processes: 2,
+    },
+];
+
+/// Runs the task.
+pub fn main(args: &Args) -> Result<ExitCode> {
+    let dir = shell::target_dir()?.join("soak");
+    fs::create_dir_all(&dir)?;
+    let tool = match &args.tool {
+        Some(tool) => tool.clone(),
+        None => recorder::build(true)?,
+    };
+    let trace = dir.join("trace");
+    // Files of root can be removed only by root.
+    shell::output(shell::as_root("rm").arg("-rf").arg(&trace))?;
+    let mut command: Vec<String> = Vec::new();
+    let mut targets = Targets(Vec::new());
+    for load in &LOADS {
+        let program = compile(load.name, &dir)?;
+        command.extend([
+            "--uprobe".to_owned(),
+            format!("{}:handle(id=arg1)", program.display()),
+        ]);
+        for _ in 0..load.processes {
+            targets.start(&program, load.args)?;
+        }
+    }
+    // Sampling this fast starves the recorder too: a quarter of this may wait for it.
+    command.extend(["--max-memory", MAX_MEMORY].map(str::to_owned));
+    command.extend(["--event", "cpu-clock", "--reset"].map(str::to_owned));
+    command.extend([
+        args.reset.to_string(),
+        "--output".to_owned(),
+        trace.display().to_string(),
+    ]);
+    let time = Duration::try_from_secs_f64(args.minutes * 60.0).context("--minutes")?;
+    let memory = record(&tool, &command, time, &mut targets)?;
+    let text = fs::read_to_string(trace.join("trace.json")).context("no trace.json")?;
+    let found = SoakResults {
+        run: serde_json::from_str(&text)?,
+        memory: memory.verdict().context("too short to judge memory")?,
+        bytes: size_of_dir(&trace)?,
+        read: read(&trace)?,
+    };
+    let (table, faults) = found.table(targets.0.len());
+    println!("{table}");
+    for fault in &faults {
+        println!("FAILED: {fault}");
+    }
+    println!("trace: {}", trace.display());
+    Ok(ExitCode::from(u8::from(!faults.is_empty())))
+}
+
+/// Builds a workload of `tests/`.
+fn compile(name: &str, dir: &Path) -> Result<PathBuf> {
+    let source = format!("tests/workloads/{name}.c");
+    let program = dir.join(name);
+    let mut command = Command::new("cc");
+    command.args(["-O2", "-g", "-pthread", "-o"]);
+    command.arg(&program).arg(shell::workspace().join(source));
+    shell::run(&mut command)?;
+    Ok(program)
+}
+
+/// Programs that are recorded. Killed when dropped.
+struct Targets(Vec<Child>);
+
+impl Targets {
+    fn start(&mut self, program: &Path, args: &[&str]) -> Result<()> {
+        let mut command = Command::new(program);
+        command.args(args).env("TRUTH_FILE", "/dev/null");
+        // Held open: its end would be the program's.
+        command.stdin(Stdio::piped()).stdout(Stdio::null());
+        let child = command.spawn();
+        self.0
+            .push(child.with_context(|| format!("cannot run {}", program.display()))?);
+        Ok(())
+    }
+
+    /// Fails if one of them has ended.
+    fn all_run(&mut self) -> Result<()> {
+        for child in &mut self.0 {
+            if let Some(status) = child.try_wait()? {
+                bail!("a target ended while it was recorded ({status})");
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Targets {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            // A child that has ended is no problem.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Records for a time, and watches the tool's memory.
+fn record(tool: &Path, args: &[String], time: Duration, targets: &mut Targets) -> Result<Memory> {
+    let recorder = Recorder::start(tool, args)?;
+    let (mut memory, start) = (Memory::default(), Instant::now());
+    let pid = recorder.pid()?;
+    while start.elapsed() < time {
+        std::thread::sleep(LOOK.min(time.saturating_sub(start.elapsed())));
+        memory.look(pid, start.elapsed());
+    }
+    println!("{}", recorder.stop()?);
+    // Neither the recording nor its end affected them.
+    std::thread::sleep(LOOK);
+    targets.all_run()?;
+    Ok(memory)
+}
+
+/// Bytes of all files below a folder.
+fn size_of_dir(dir: &Path) -> Result<u64> {
+    let listing = shell::output(shell::as_root("du").arg("-sb").arg(dir))?;
+    let bytes = listing.split_whitespace().next();
+    bytes
+        .and_then(|bytes| bytes.parse().ok())
+        .context("du said nothing")
+}
+
+/// Counts rows with DuckDB and pandas, and runs a query in DuckDB.
+const READ: &str = "
+import glob, json, os, sys, duckdb, pandas
+t = sys.argv[1]
+duckdb.execute('set enable_progress_bar = false')
+tables = [d for d in sorted(os.listdir(t)) if os.path.isdir(f'{t}/{d}')]
+ask = lambda sql: duckdb.execute(sql).fetchone()
+print(json.dumps({
+    'duckdb': {d: ask(f\"select count(*) from '{t}/{d}/*.parquet'\")[0] for d in tables},
+    'pandas': {d: sum(len(pandas.read_parquet(f)) for f in glob.glob(f'{t}/{d}/*.parquet')) for d in tables},
+    'quantiles': ask(f\"select quantile_cont(duration_ns, [0.5, 0.99]) from '{t}/visits/*.parquet'\")[0],
+    'losses': ask(f\"select coalesce(sum(records), 0)::bigint from '{t}/losses/*.parquet'\")[0],
+}))
+";
+
+/// Counts by other readers; `None`, with a message, if they are not installed.
+fn read(trace: &Path) -> Result<Option<Value>> {
+    let Some(python) = installed::readers() else {
+        println!("SKIP reading with DuckDB and pandas: not installed; see cargo xtask setup");
+        return Ok(None);
+    };
+    let mut command = shell::as_root(python);
+    let text = shell::output(command.args(["-c", READ]).arg(trace));
+    let text = text.context("DuckDB or pandas cannot read the trace")?;
+    Ok(Some(serde_json::from_str(&text)?))
+}
+
+/// Results of the run.
+struct SoakResults {
+    run: Value,
+    memory: Verdict,
+    bytes: u64,
+    read: Option<Value>,
+}
+
+/// Reasons that are no loss: ends of items that began while the probes were being attached or taken away.
+const NO_LOSS: [&str; 3] = ["began_before", "began_after", "unmatched_mark"];
+
+/// Account of one kind of record, summed over CPUs.
+#[derive(Debug, Default)]
+struct Account {
+    seen: u64,
+    written: u64,
+    /// Ends of items that began before the recording.
+    unmatched: u64,
+    /// With any other reason.
+    lost: u64,
+    balances: bool,
+}
+
+impl SoakResults {
+    fn account(&self, kind: &str) -> Account {
+        let mut sum = Account {
+            balances: true,
+            ..Account::default()
+        };
+        for cpu in self.run["ledger"]["cpus"].as_array().into_iter().flatten() {
+            let account = &cpu[kind];
+            let number = |value: &Value| value.as_u64().unwrap_or(0);
+            let (seen, written) = (number(&account["seen"]), number(&account["written"]));
+            let reasons = account["reasons"].as_object();
+            let with_reason: u64 = reasons.map_or(0, |all| all.values().map(number).sum());
+            let unmatched = NO_LOSS.map(|reason| number(&account["reasons"][reason]));
+            let unmatched: u64 = unmatched.iter().sum();
+            sum.seen += seen;
+            sum.written += written;
+            sum.unmatched += unmatched;
+            sum.lost += with_reason - unmatched;
+            sum.balances &= seen == written + with_reason;
+        }
+        sum
+    }
+
+    /// The table, and the faults.
+    fn table(&self, targets: usize) -> (String, Vec<String>) {
+        let seconds = self.run["duration_ns"].as_f64().unwrap_or(f64::NAN) / 1e9;
+        let mut rows = vec![("time", format!("{seconds:.0} s, {targets} targets"))];
+        let mut faults = Vec::new();
+        let mut fault = |wrong: bool, what: String| {
+            if wrong {
+                faults.push(what);
+            }
+        };
+        fault(
+            self.run["complete"] != true,
+            "the trace is not complete".into(),
+        );
+        for kind in ["samples", "marks", "tasks"] {
+            let account = self.account(kind);
+            let rate = account.seen as f64 / seconds;
+            let lost = account.lost as f64 / account.seen.max(1) as f64 * 100.0;
+            rows.push((
+                kind,
+                format!(
+                    "{} seen, {rate:.0}/s; {} lost ({lost:.4} %), {} unmatched",
+                    account.seen, account.lost, account.unmatched
+                ),
+            ));
+            fault(account.seen == 0, format!("no {kind}"));
+            fault(
+                !account.balances,
+                format!("{kind} do not balance: {account:?}"),
+            );
+        }
+        rows.push((
+            "throttled",
+            format!("{} times", self.run["ledger"]["throttled"]),
+        ));
+        let memory = &self.memory;
+        rows.push((
+            "memory",
+            format!(
+                "median {:.1} MiB, most {:.1} MiB, slope {:+.2} MiB/min, growth {:+.1} MiB (limit {:.0})",
+                memory.median_mib,
+                memory.most_mib,
+                memory.slope_mib,
+                memory.growth_mib,
+                Verdict::LIMIT_MIB
+            ),
+        ));
+        fault(!memory.is_flat(), format!("memory grows: {memory:?}"));
+        let written = self.account("samples").written;
+        let each = self.bytes as f64 / written.max(1) as f64;
+        let mib = self.bytes as f64 / f64::from(1 << 20);
+        rows.push(("trace", format!("{mib:.0} MiB, {each:.1} bytes a sample")));
+        if let Some(read) = &self.read {
+            rows.push(("read", read.to_string()));
+            let rows_read = read["duckdb"]["samples"].as_u64();
+            fault(
+                rows_read != Some(written),
+                format!("DuckDB reads {rows_read:?} samples of {written}"),
+            );
+            fault(
+                read["duckdb"] != read["pandas"],
+                "pandas reads other numbers of rows than DuckDB".into(),
+            );
+        }
+        let lines = rows
+            .iter()
+            .map(|(name, text)| format!("{name:<10} {text}\n"));
+        (lines.collect(), faults)
+    }
+}
