@@ -1,7 +1,7 @@
 //! What experiments share: commands, the tool as it records, its traces, statistics, pictures.
 
-pub mod exported;
 pub mod installed;
+pub mod page;
 #[path = "../../../../pebs-user/src/cost/plot.rs"]
 pub mod plot;
 pub mod random;
@@ -9,4 +9,5 @@ pub mod recorder;
 pub mod redis;
 pub mod resp;
 pub mod shell;
-pub mod spread;
+pub mod statistics;
+pub mod trace;

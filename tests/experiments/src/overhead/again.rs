@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::runs::{Bench, Work};
 use super::{MOST_ERROR, Pair, noise_spread};
-use crate::frame::spread::Spread;
+use crate::frame::statistics::Spread;
 
 /// Result of repeating a case.
 pub struct Again {

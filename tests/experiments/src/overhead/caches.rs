@@ -10,7 +10,7 @@ use anyhow::Result;
 
 use super::Pair;
 use super::runs::Bench;
-use crate::frame::spread::Spread;
+use crate::frame::statistics::Spread;
 
 /// Memory of a thread, KiB: within the first level; beyond it; a quarter and most of an L2 of a MiB.
 const MEMORY: [u64; 5] = [4, 16, 64, 256, 768];

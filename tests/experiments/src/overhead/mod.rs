@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::builder::PossibleValuesParser;
 
-use crate::frame::spread::Spread;
+use crate::frame::statistics::Spread;
 use crate::frame::{plot, recorder, shell};
 pub use again::{Again, write_table as again_table};
 use plot::{Look, Panel, Series};

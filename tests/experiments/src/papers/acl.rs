@@ -11,11 +11,11 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 
 use super::Lab;
-use super::page::Section;
 use super::trace::{self, Function, Log, Recording};
 use crate::frame::installed;
+use crate::frame::page::Section;
 use crate::frame::plot::{self, Look, Panel, Series};
-use crate::frame::spread::Spread;
+use crate::frame::statistics::Spread;
 use cost::{Costs, Latency};
 use drift::Drift;
 use scaled::Scaled;

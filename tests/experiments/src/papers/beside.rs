@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 use super::Lab;
-use super::page::Section;
+use crate::frame::page::Section;
 use crate::frame::plot::{self, Look, Panel, Series};
 use crate::frame::shell;
 

@@ -6,10 +6,10 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 use super::Lab;
-use super::page::{Section, included};
+use crate::frame::page::{Section, included};
 use crate::frame::plot::{self, Look, Panel, Series};
 use crate::frame::shell;
-use crate::frame::spread::Spread;
+use crate::frame::statistics::Spread;
 use crate::overhead::runs::{Bench, Work, cpu_of, l1_kib};
 use crate::overhead::{caches, rings};
 

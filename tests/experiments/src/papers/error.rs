@@ -6,7 +6,7 @@ use std::fs;
 use anyhow::Result;
 
 use super::Lab;
-use super::page::{Section, included};
+use crate::frame::page::{Section, included};
 use crate::frame::shell;
 use crate::overhead::runs::Bench;
 use crate::overhead::{self, Again, Predictions};

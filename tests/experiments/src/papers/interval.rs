@@ -8,9 +8,9 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 use super::Lab;
-use super::page::Section;
+use crate::frame::page::Section;
 use crate::frame::plot::{self, Look, Panel, Series};
-use crate::frame::spread::Spread;
+use crate::frame::statistics::Spread;
 use crate::frame::{installed, shell};
 use crate::overhead::runs::{Bench, Work};
 

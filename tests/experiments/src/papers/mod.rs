@@ -8,7 +8,6 @@ mod beside;
 mod buffer;
 mod error;
 mod interval;
-mod page;
 mod query;
 mod trace;
 
@@ -20,9 +19,9 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use clap::builder::PossibleValuesParser;
 
+use crate::frame::page::{self, Section};
 use crate::frame::{recorder, shell};
 use crate::overhead::load;
-use page::Section;
 
 /// Options of `cargo xtask papers`.
 #[derive(clap::Args)]

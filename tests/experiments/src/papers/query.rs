@@ -7,10 +7,10 @@ use std::fmt::Write as _;
 use anyhow::{Context, Result};
 
 use super::Lab;
-use super::page::Section;
 use super::trace::{self, Item};
+use crate::frame::page::Section;
 use crate::frame::plot::{self, Look, Panel, Series};
-use crate::frame::spread::Spread;
+use crate::frame::statistics::Spread;
 
 /// n of the ten queries, as in the figure.
 const NS: [u32; 10] = [3, 3, 1, 3, 5, 1, 5, 3, 5, 1];

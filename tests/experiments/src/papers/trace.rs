@@ -10,10 +10,10 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use super::Lab;
-use crate::frame::exported::read_items;
-pub use crate::frame::exported::{Function, Item};
 use crate::frame::recorder::Recorder;
 use crate::frame::shell;
+use crate::frame::trace::read_items;
+pub use crate::frame::trace::{Function, Item};
 
 /// An item by the workload's log, ns.
 #[derive(Clone, Copy)]

@@ -12,7 +12,7 @@ use super::draw::{Draw, Order};
 use super::{Estimate, Figure};
 use crate::accuracy::regular::{self, FUNCTIONS, REGULAR};
 use crate::accuracy::{compile, number};
-use crate::frame::exported::{self, Item};
+use crate::frame::trace::{self as exported, Item};
 use crate::frame::{installed, shell};
 
 /// Steps of an item of one round.

@@ -10,7 +10,7 @@ use super::super::trace::Recording;
 use super::drift::Drift;
 use crate::frame::plot::{self, Look, Panel, Series};
 use crate::frame::shell;
-use crate::frame::spread::Spread;
+use crate::frame::statistics::Spread;
 
 /// A prediction is good within this part of the measured value.
 const GOOD: f64 = 0.25;

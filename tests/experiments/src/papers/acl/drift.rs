@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 
 use super::super::Lab;
 use crate::bench;
-use crate::frame::spread::Spread;
+use crate::frame::statistics::Spread;
 use crate::frame::{installed, shell};
 
 /// Time between two samples, ns.

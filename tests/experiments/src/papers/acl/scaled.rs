@@ -12,7 +12,7 @@ use super::super::trace;
 use super::cost::Costs;
 use super::{Estimates, FUNCTION, estimates, logged, panel, typical};
 use crate::frame::plot::Panel;
-use crate::frame::spread::Spread;
+use crate::frame::statistics::Spread;
 
 /// Shortest interval of the software clock, us.
 const SHORTEST_US: f64 = 10.0;
