@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -35,6 +35,14 @@ pub fn build(release: bool) -> Result<PathBuf> {
     Ok(shell::target_dir()?.join(profile).join("pebs-trace"))
 }
 
+/// The `pebs-trace` that is asked for, or else a release build of the workspace.
+pub fn of(tool: Option<&Path>) -> Result<PathBuf> {
+    match tool {
+        Some(tool) => std::fs::canonicalize(tool).context("--tool"),
+        None => build(true),
+    }
+}
+
 /// A `pebs-trace` that records.
 pub struct Recorder {
     child: Child,
@@ -46,13 +54,19 @@ impl Recorder {
     /// Starts it and waits until everything is attached. Its stderr is passed on.
     pub fn start(tool: &Path, args: &[String]) -> Result<Self> {
         let mut command = shell::as_root(tool);
+        command.args(args);
+        Self::spawn(command)
+    }
+
+    /// The same with its whole command line.
+    pub fn spawn(mut command: Command) -> Result<Self> {
         command
-            .args(args)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        eprintln!("$ {}", shell::display(&command));
-        let mut child = command.spawn().context("cannot start pebs-trace")?;
+        let mut child = shell::show(&mut command)
+            .spawn()
+            .context("cannot start pebs-trace")?;
         let stdout = child.stdout.take().context("no stdout")?;
         let stderr = child.stderr.take().context("no stderr")?;
         let (ready, is_ready) = channel();

@@ -1,6 +1,5 @@
 //! Debian's redis-server on its own port and in its own folder.
 
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -8,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::machine;
 use super::resp::Client;
 
 /// Longest time for the server to answer.
@@ -22,7 +22,7 @@ pub struct Server {
 impl Server {
     /// Starts the server: loopback only, nothing saved, `DEBUG` allowed.
     pub fn start(dir: &Path) -> Result<Self> {
-        let port = free_port()?;
+        let port = machine::free_port()?;
         std::fs::create_dir_all(dir)?;
         let child = Command::new("redis-server")
             .args([
@@ -91,10 +91,4 @@ impl Drop for Server {
             );
         }
     }
-}
-
-/// A port that is free at the moment.
-pub fn free_port() -> Result<u16> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port")?;
-    Ok(listener.local_addr()?.port())
 }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
+use serde_json::Value;
 
 /// Root of the workspace.
 #[must_use]
@@ -97,6 +98,37 @@ pub fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
+/// Removes a file or folder, of root as well; nothing if it is not there.
+pub fn remove(path: &Path) -> Result<()> {
+    output(as_root("rm").arg("-rf").arg(path)).map(drop)
+}
+
+/// Prints the command line.
+pub fn show(command: &mut Command) -> &mut Command {
+    eprintln!("$ {}", display(command));
+    command
+}
+
+/// Runs the command silently, and reads the object of JSON that it printed, among other lines. Its exit status may be 1:
+/// a goal is missed, or more was lost than allowed.
+pub fn json(command: &mut Command) -> Result<Value> {
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("cannot run {}", display(command)))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let begin = text
+        .find('{')
+        .filter(|_| matches!(output.status.code(), Some(0 | 1)));
+    let begin = begin.with_context(|| {
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let (command, status) = (display(command), output.status);
+        format!("'{command}' printed no JSON ({status}): {}", stderr.trim())
+    })?;
+    let value = serde_json::from_str(&text[begin..]);
+    value.with_context(|| format!("'{}' printed no JSON", display(command)))
+}
+
 /// The command line, quoted for a shell.
 #[must_use]
 pub fn display(command: &Command) -> String {
@@ -113,7 +145,7 @@ pub fn target_dir() -> Result<PathBuf> {
         "--format-version",
         "1",
     ]))?;
-    let metadata: serde_json::Value = serde_json::from_str(&metadata)?;
+    let metadata: Value = serde_json::from_str(&metadata)?;
     let dir = metadata["target_directory"].as_str();
     dir.map(PathBuf::from)
         .context("cargo metadata names no target directory")

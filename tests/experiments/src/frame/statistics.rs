@@ -1,6 +1,61 @@
-//! The median of rounds, and how well it is known.
+//! Medians, quantiles and means, and how well they are known.
 
 use std::fmt;
+
+use pebs_mine::stats::{correlation, moments, quantile};
+pub use pebs_mine::stats::{mean, median};
+
+/// Standard errors on each side of an interval of 95 %.
+pub const Z_95: f64 = 1.96;
+
+/// Quantiles of values in any order; NaN if there are none.
+#[must_use]
+pub fn quantiles<const N: usize>(mut values: Vec<f64>, shares: [f64; N]) -> [f64; N] {
+    values.sort_by(f64::total_cmp);
+    shares.map(|share| quantile(&values, share))
+}
+
+/// Mean of values and their standard deviation, as of a sample; NaN for fewer than two.
+#[must_use]
+pub fn mean_and_deviation(values: &[f64]) -> (f64, f64) {
+    let n = values.len() as f64;
+    let (mean, deviation) = moments(values);
+    match values.len() {
+        0 | 1 => (mean, f64::NAN),
+        _ => (mean, deviation * (n / (n - 1.0)).sqrt()),
+    }
+}
+
+/// Standard error of a mean; NaN for fewer than two values.
+#[must_use]
+pub fn stderr(values: &[f64]) -> f64 {
+    mean_and_deviation(values).1 / (values.len() as f64).sqrt()
+}
+
+/// The line of least squares through some points.
+#[derive(Clone, Copy, Debug)]
+pub struct Line {
+    /// 0 if all points have the same x.
+    pub slope: f64,
+    /// Value at 0.
+    pub zero: f64,
+    /// Part of the variance that the line explains.
+    pub r2: f64,
+}
+
+/// Fits a line.
+#[must_use]
+pub fn fit(points: &[(f64, f64)]) -> Line {
+    let (x, y): (Vec<f64>, Vec<f64>) = points.iter().copied().unzip();
+    let ((mean_x, sd_x), (mean_y, sd_y)) = (moments(&x), moments(&y));
+    let r = correlation(&x, &y);
+    let slope = if sd_x > 0.0 { r * sd_y / sd_x } else { 0.0 };
+    Line {
+        slope,
+        zero: mean_y - slope * mean_x,
+        r2: r * r,
+    }
+}
 
 /// A median with its interval of 95 % (the whole range below six values), by ranks: it assumes no distribution of the
 /// values, and a round spoilt by the machine does not count more than another.
@@ -12,6 +67,13 @@ pub struct Spread {
 }
 
 impl Spread {
+    /// Of no values.
+    pub const UNKNOWN: Self = Self {
+        low: f64::NAN,
+        median: f64::NAN,
+        high: f64::NAN,
+    };
+
     /// Spread of values in any order; NaN if there are none.
     ///
     /// The interval lies between the k-th value from below and from above, k = n/2 - 0.98 sqrt(n): of 25 values the 8th and
@@ -21,16 +83,12 @@ impl Spread {
         values.sort_by(f64::total_cmp);
         let n = values.len();
         if n == 0 {
-            return Self {
-                low: f64::NAN,
-                median: f64::NAN,
-                high: f64::NAN,
-            };
+            return Self::UNKNOWN;
         }
         let left_out = (n as f64 / 2.0 - 0.98 * (n as f64).sqrt()).max(0.0) as usize;
         Self {
             low: values[left_out],
-            median: f64::midpoint(values[(n - 1) / 2], values[n / 2]),
+            median: quantile(&values, 0.5),
             high: values[n - 1 - left_out],
         }
     }
@@ -44,18 +102,13 @@ impl Spread {
     /// The median and two quantiles.
     pub fn between(mut values: Vec<f64>, low: f64, high: f64) -> Self {
         values.retain(|value| value.is_finite());
-        values.sort_by(f64::total_cmp);
-        let at = |share| pebs_mine::stats::quantile(&values, share);
-        Self {
-            low: at(low),
-            median: at(0.5),
-            high: at(high),
-        }
+        let [low, median, high] = quantiles(values, [low, 0.5, high]);
+        Self { low, median, high }
     }
 
     /// The median of each of the three over rounds: what one round has, if the machine's speed changed within another.
     pub fn typical(rounds: &[Self]) -> Self {
-        let over = |of: fn(&Self) -> f64| pebs_mine::stats::median(rounds.iter().map(of).collect());
+        let over = |of: fn(&Self) -> f64| median(rounds.iter().map(of).collect());
         Self {
             low: over(|it| it.low),
             median: over(|it| it.median),
@@ -101,6 +154,15 @@ impl fmt::Display for Spread {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Of one value nothing is known but itself.
+    #[test]
+    fn means() {
+        let (mean, deviation) = mean_and_deviation(&[1.0, 2.0, 3.0]);
+        assert!((mean - 2.0).abs() < 1e-12 && (deviation - 1.0).abs() < 1e-12);
+        assert!(stderr(&[1.0]).is_nan() && (stderr(&[1.0, 3.0]) - 1.0).abs() < 1e-12);
+        assert_eq!(quantiles(vec![3.0, 1.0, 2.0], [0.5, 1.0]), [2.0, 3.0]);
+    }
 
     /// Few values give their whole range, many the ranks in the middle.
     #[test]

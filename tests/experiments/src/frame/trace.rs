@@ -1,6 +1,73 @@
-//! Items of a trace, as `pebs-trace export --to csv` prints them.
+//! Traces, as other programs read them: `trace.json`, visits by DuckDB, items by `pebs-trace export --to csv`.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use super::{installed, shell};
+
+/// `trace.json` of a trace.
+pub fn info(trace: &Path) -> Result<Value> {
+    let path = trace.join("trace.json");
+    // Files of root may be readable by root only.
+    let text = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(_) => shell::output(shell::as_root("cat").arg(&path))?,
+    };
+    serde_json::from_str(&text).with_context(|| path.display().to_string())
+}
+
+/// What a query of DuckDB finds, words by row; tables are `'TRACE/NAME/*.parquet'`. NULL is `None`.
+pub fn query(trace: &Path, sql: &str) -> Result<Vec<Vec<String>>> {
+    const SCRIPT: &str = "import duckdb, sys
+duckdb.execute('set enable_progress_bar = false')
+for row in duckdb.execute(sys.argv[2].replace('TRACE', sys.argv[1])).fetchall(): print(*row)";
+    let python = installed::python_environment().join("bin/python");
+    let mut command = Command::new(python);
+    let text = shell::output(command.args(["-c", SCRIPT]).arg(trace).arg(sql))?;
+    let words = |line: &str| line.split(' ').map(str::to_owned).collect();
+    Ok(text.lines().map(words).collect())
+}
+
+/// A visit that has an end. Times that are not known are `None`.
+pub struct Visit {
+    pub tid: u64,
+    /// On `CLOCK_MONOTONIC`, ns.
+    pub begin: u64,
+    pub duration_ns: i64,
+    /// Less pebs-trace's own time.
+    pub net_ns: Option<i64>,
+    pub oncpu_ns: Option<i64>,
+    /// Samples in it, and times that it was off the CPU.
+    pub disturbances: Option<u64>,
+}
+
+/// All visits that have an end, in order of time.
+pub fn visits(trace: &Path) -> Result<Vec<Visit>> {
+    let origin = info(trace)?["monotonic_ns"].as_u64();
+    let origin = origin.context("trace.json has no monotonic_ns")?;
+    let rows = query(
+        trace,
+        "select tid, begin_ns, duration_ns, net_ns, oncpu_ns, samples + coalesce(switches, 0) \
+         from 'TRACE/visits/*.parquet' where end_ns is not null order by begin_ns",
+    )?;
+    let visit = |row: &Vec<String>| {
+        let number = |at: usize| row.get(at)?.parse::<i64>().ok();
+        Some(Visit {
+            tid: number(0)?.try_into().ok()?,
+            begin: origin.saturating_add_signed(number(1)?),
+            duration_ns: number(2)?,
+            net_ns: number(3),
+            oncpu_ns: number(4),
+            disturbances: number(5).and_then(|it| it.try_into().ok()),
+        })
+    };
+    let visits: Option<Vec<Visit>> = rows.iter().map(visit).collect();
+    visits.context("a visit without thread or times")
+}
 
 /// A function within an item.
 pub struct Function {

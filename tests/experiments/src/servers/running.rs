@@ -11,8 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-use crate::frame::shell;
-use crate::frame::{recorder, redis};
+use crate::frame::{machine, recorder, shell};
 
 /// Longest time for a server to start, and for an answer.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -84,11 +83,7 @@ impl Which {
                 bail!("no {needs}: apt-get install {package}");
             }
         }
-        let tool = match &self.tool {
-            Some(tool) => fs::canonicalize(tool).context("--tool")?,
-            None => recorder::build(true)?,
-        };
-        Ok((tool, servers))
+        Ok((recorder::of(self.tool.as_deref())?, servers))
     }
 }
 
@@ -125,7 +120,7 @@ impl Running {
                 .args(["-R", "www-data"])
                 .arg(dir.join("www")),
         )?;
-        let port = redis::free_port()?;
+        let port = machine::free_port()?;
         let place = |text: &str| {
             let text = text.replace("DIR", &dir.display().to_string());
             text.replace("PORT", &port.to_string())
