@@ -11,12 +11,16 @@ mod regular;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use serde_json::Value;
 
-use crate::frame::{recorder, shell};
+use crate::frame::lab::Lab;
+use crate::frame::shell;
+use crate::frame::statistics::median;
+use crate::frame::table::Table;
+use crate::frame::verdict::exit_code;
 
 /// Options of `cargo xtask accuracy`.
 #[derive(clap::Args)]
@@ -83,100 +87,55 @@ const WORKLOADS: [Workload; 4] = [
 
 /// Runs the task.
 pub fn main(args: &Args) -> Result<ExitCode> {
-    let dir = shell::target_dir()?.join("accuracy");
-    fs::create_dir_all(&dir)?;
-    let tool = match &args.tool {
-        Some(tool) => tool.clone(),
-        None => recorder::build(true)?,
-    };
+    let lab = Lab::new("accuracy", args.tool.as_deref())?;
     if args.regular {
-        let text = regular::table(&tool, &dir)?;
-        fs::write(dir.join("regular.md"), &text)?;
+        let text = regular::table(&lab)?;
+        fs::write(lab.dir.join("regular.md"), &text)?;
         println!("{text}");
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(runs) = args.coverage {
-        return coverage::main(&tool, &dir, (args.from, runs), args.log.as_deref());
+        return coverage::main(&lab, (args.from, runs), args.log.as_deref());
     }
     let rounds: Vec<Value> = (1..=args.rounds.max(1))
-        .map(|round| selftest(&tool, args, round))
+        .map(|round| selftest(&lab, args, round))
         .collect::<Result<_>>()?;
     let mut workloads = Vec::new();
     for workload in &WORKLOADS {
-        let program = compile(workload, &dir)?;
+        let program = lab.compile(workload.name, &[])?;
         for &reset in &args.reset {
-            let found = record(&tool, workload, &program, reset, &dir)?;
+            let found = record(&lab, workload, &program, reset)?;
             workloads.push((workload.name, found));
         }
     }
-    let (table, svg) = (dir.join("accuracy.md"), dir.join("accuracy.svg"));
     let (text, misses) = write_table(&rounds, &workloads);
-    fs::write(&table, &text)?;
+    let svg = lab.dir.join("accuracy.svg");
     fs::write(&svg, plot::draw(&panels(&rounds)))?;
-    println!("{text}");
-    println!("table: {}\npicture: {}", table.display(), svg.display());
-    Ok(ExitCode::from(u8::from(misses > 0)))
+    lab.publish("accuracy.md", &text)?;
+    println!("picture: {}", svg.display());
+    Ok(exit_code(misses == 0))
 }
 
 /// The built-in workload over all reset values.
-fn selftest(tool: &Path, args: &Args, seed: u64) -> Result<Value> {
+fn selftest(lab: &Lab, args: &Args, seed: u64) -> Result<Value> {
     let resets: Vec<String> = args.reset.iter().map(u64::to_string).collect();
-    let mut command = shell::as_root(tool);
+    let mut command = lab.tool();
     command.args(["selftest", "--format", "json"]);
     command.args(["--reset", &resets.join(",")]);
     command.args(["--duration", &args.seconds.to_string()]);
     command.args(["--seed", &seed.to_string()]);
-    json_of(&mut command)
-}
-
-/// Runs a command that exits with 1 where a target is missed, and reads its JSON.
-fn json_of(command: &mut Command) -> Result<Value> {
-    eprintln!("$ {}", shell::display(command));
-    let output = command.output()?;
-    if !matches!(output.status.code(), Some(0 | 1)) {
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        bail!("'{}' failed: {}", shell::display(command), stderr.trim());
-    }
-    serde_json::from_slice(&output.stdout).context("pebs-trace printed no JSON")
-}
-
-/// Builds a workload of `tests/`.
-fn compile(workload: &Workload, dir: &Path) -> Result<PathBuf> {
-    let source = format!("tests/workloads/{}.c", workload.name);
-    let program = dir.join(workload.name);
-    let mut command = Command::new("cc");
-    command.args(["-O2", "-g", "-pthread", "-o"]);
-    command.arg(&program).arg(shell::workspace().join(source));
-    shell::run(&mut command)?;
-    Ok(program)
+    shell::json(shell::show(&mut command))
 }
 
 /// Records a workload and compares the trace with its log.
-fn record(
-    tool: &Path,
-    workload: &Workload,
-    program: &Path,
-    reset: u64,
-    dir: &Path,
-) -> Result<Value> {
-    let (trace, log) = (dir.join("trace"), dir.join("log"));
-    for old in [&trace, &log] {
-        // Files of root can be removed only by root.
-        shell::output(shell::as_root("rm").arg("-rf").arg(old))?;
-    }
-    let mut command = shell::as_root("env");
-    command
-        .arg(format!("TRUTH_FILE={}", log.display()))
-        .arg(tool);
-    command.arg("--uprobe");
-    command.arg(format!("{}:{}", program.display(), workload.function));
-    command.args(["--event", "cpu-clock", "--reset", &reset.to_string()]);
-    command.arg("--output").arg(&trace);
-    command.arg("--").arg(program).args(workload.args);
-    shell::output(&mut command)?;
-    let mut command = shell::as_root(tool);
+fn record(lab: &Lab, workload: &Workload, program: &Path, reset: u64) -> Result<Value> {
+    let spec = format!("{}:{}", program.display(), workload.function);
+    let mut command = lab.recording(&spec, Some(reset), &[])?;
+    shell::output(command.arg(program).args(workload.args))?;
+    let mut command = lab.tool();
     command.args(["selftest", "--format", "json", "--against"]);
-    let mut found = json_of(command.arg(&trace).arg(&log))?;
+    command.arg(lab.trace()).arg(lab.log());
+    let mut found = shell::json(shell::show(&mut command))?;
     Ok(found["reset_values"][0].take())
 }
 
@@ -194,12 +153,6 @@ fn resets(rounds: &[Value]) -> usize {
         .first()
         .and_then(|round| round["reset_values"].as_array());
     first.map_or(0, Vec::len)
-}
-
-/// Median; 0 if there are no values.
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
 /// Adds up one figure over the functions of a length.
@@ -337,35 +290,31 @@ fn selftest_table(rounds: &[Value]) -> String {
             0,
         ),
     ];
-    let mut text = String::from("| reset value, ns |");
     let columns: Vec<Vec<&Value>> = (0..resets(rounds)).map(|n| of_reset(rounds, n)).collect();
-    for column in &columns {
-        let _ = write!(text, " {} |", column[0]["reset_ns"]);
-    }
-    text += "\n|---|";
-    text += &"--:|".repeat(columns.len());
+    let resets = columns
+        .iter()
+        .map(|it| format!(" | {}:", it[0]["reset_ns"]));
+    let mut table = Table::new(&format!("reset value, ns{}", resets.collect::<String>()));
     for (name, of, digits) in FIGURES {
-        let _ = write!(text, "\n| {name} |");
-        for column in &columns {
+        let values = columns.iter().map(|column| {
             let value = median(column.iter().map(|found| of(found)).collect());
-            let _ = write!(text, " {value:.digits$} |");
-        }
+            format!(" | {value:.digits$}")
+        });
+        table.row(format_args!("{name}{}", values.collect::<String>()));
     }
-    text + "\n"
+    table.to_string()
 }
 
 /// One row per workload and reset value; bias only where functions are logged.
 fn workload_table(workloads: &[(&str, Value)]) -> String {
-    let mut text = String::from(
-        "| workload | reset, ns | items | visits | misplaced | samples in items | wrong item | \
-         wrong function | bias of self_ns by function, % ± standard error |\n\
-         |---|--:|--:|--:|--:|--:|--:|--:|---|\n",
+    let mut table = Table::new(
+        "workload | reset, ns: | items: | visits: | misplaced: | samples in items: | wrong item: | wrong function: | \
+         bias of self_ns by function, % ± standard error",
     );
     for (name, found) in workloads {
         let (visits, samples) = (&found["visits"], &found["samples"]);
-        let _ = writeln!(
-            text,
-            "| {name} | {} | {} | {} | {} | {} | {} | {} of {} | {} |",
+        table.row(format_args!(
+            "{name} | {} | {} | {} | {} | {} | {} | {} of {} | {}",
             found["reset_ns"],
             visits["items"],
             visits["visits"],
@@ -375,9 +324,9 @@ fn workload_table(workloads: &[(&str, Value)]) -> String {
             samples["wrong_function"],
             samples["judged"],
             biases(found)
-        );
+        ));
     }
-    text
+    table.to_string()
 }
 
 fn biases(found: &Value) -> String {

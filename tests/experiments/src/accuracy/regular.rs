@@ -4,11 +4,13 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde_json::Value;
 
-use super::{Workload, compile, number};
+use super::{Workload, number};
+use crate::frame::lab::Lab;
 use crate::frame::shell;
+use crate::frame::table::Table;
 
 pub(super) const REGULAR: Workload = Workload {
     name: "regular",
@@ -53,11 +55,10 @@ struct Found {
 }
 
 /// Records each length of items at each reset value with both; a table of it.
-pub(super) fn table(tool: &Path, dir: &Path) -> Result<String> {
-    let program = compile(&REGULAR, dir)?;
-    let mut text = String::from(
-        "| rounds | reset, ns | equal distances: bias of nine, seven, four, % | with jitter, % | beats: equal | with jitter |\n\
-         |--:|--:|---|---|---|---|\n",
+pub(super) fn table(lab: &Lab) -> Result<String> {
+    let program = lab.compile(REGULAR.name, &[])?;
+    let mut table = Table::new(
+        "rounds: | reset, ns: | equal distances: bias of nine, seven, four, % | with jitter, % | beats: equal | with jitter",
     );
     let mut all: [Vec<Found>; 2] = Default::default();
     for (rounds, items) in ITEMS {
@@ -70,7 +71,7 @@ pub(super) fn table(tool: &Path, dir: &Path) -> Result<String> {
                     reset,
                     jitter,
                 };
-                let report = run.record(tool, &program, dir)?;
+                let report = run.record(lab, &program)?;
                 let found = compare(&report);
                 let each = found.iter().map(|it| format!("{:+.1}", it.bias * 100.0));
                 biases.push(each.collect::<Vec<_>>().join(" "));
@@ -84,13 +85,13 @@ pub(super) fn table(tool: &Path, dir: &Path) -> Result<String> {
                 all.extend(found);
             }
             let reset = reset.map_or_else(|| "none".to_owned(), |reset| reset.to_string());
-            let _ = writeln!(
-                text,
-                "| {rounds} | {reset} | {} | {} | {} | {} |",
+            table.row(format_args!(
+                "{rounds} | {reset} | {} | {} | {} | {}",
                 biases[0], biases[1], beats[0], beats[1]
-            );
+            ));
         }
     }
+    let mut text = table.to_string();
     for (jitter, all) in JITTERS.iter().zip(&all) {
         let number = all.len() as f64;
         let mean = all.iter().map(|it| it.bias.abs()).sum::<f64>() / number;
@@ -117,29 +118,14 @@ struct Run<'a> {
 
 impl Run<'_> {
     /// Makes it; the report in JSON.
-    fn record(&self, tool: &Path, program: &Path, dir: &Path) -> Result<Value> {
-        let trace = dir.join("trace");
-        shell::output(shell::as_root("rm").arg("-rf").arg(&trace))?;
-        let mut command = shell::as_root("env");
-        command.arg("TRUTH_FILE=/dev/null").arg(tool);
-        command.arg("--uprobe");
-        command.arg(format!("{}:{}", program.display(), REGULAR.function));
-        command.args(["--event", "cpu-clock", "--force", "--jitter", self.jitter]);
-        if let Some(reset) = self.reset {
-            command.args(["--reset", &reset.to_string()]);
-        }
-        command.arg("--output").arg(&trace).arg("--").arg(program);
-        command.args([self.items, self.rounds].map(|it| it.to_string()));
-        shell::output(&mut command)?;
-        report(tool, &trace)
+    fn record(&self, lab: &Lab, program: &Path) -> Result<Value> {
+        let spec = format!("{}:{}", program.display(), REGULAR.function);
+        let reset = self.reset.map(u64::from);
+        let mut command = lab.recording(&spec, reset, &["--force", "--jitter", self.jitter])?;
+        command.arg(program);
+        shell::output(command.args([self.items, self.rounds].map(|it| it.to_string())))?;
+        lab.ask("report")
     }
-}
-
-/// The report of a trace.
-pub(super) fn report(tool: &Path, trace: &Path) -> Result<Value> {
-    let mut command = shell::as_root(tool);
-    command.args(["report", "--format", "json"]).arg(trace);
-    serde_json::from_str(&shell::output(&mut command)?).context("pebs-trace printed no JSON")
 }
 
 /// A function's row of all items; `None` if it has no sample.

@@ -24,17 +24,19 @@ mod draw;
 mod record;
 mod score;
 
-use std::collections::BTreeMap;
-use std::fs::{self, OpenOptions};
-use std::io::Write as _;
+use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
 use self::draw::Draw;
-use self::record::Lab;
+use self::record::Regular;
+use crate::frame::lab::Lab;
+use crate::frame::seeds::Seeds;
+use crate::frame::statistics::Z_95;
+use crate::frame::verdict::exit_code;
 
 /// Least number of intervals that are judged.
 const LEAST: usize = 40;
@@ -94,7 +96,7 @@ impl Figure {
             Estimate::Share | Estimate::MeanSelf | Estimate::Counted => false,
         };
         if let (true, Some((low, high))) = (is_time, self.interval) {
-            let unknown = 1.96 * unknown * self.truth;
+            let unknown = Z_95 * unknown * self.truth;
             let low = self.value - (self.value - low).hypot(unknown);
             self.interval = Some((low, self.value + (high - self.value).hypot(unknown)));
         }
@@ -118,20 +120,22 @@ struct Outcome {
 
 /// Makes the recordings of these seeds and prints tables. With `log`, seeds that it has are not recorded again, and
 /// the tables are of all that are in it.
-pub(super) fn main(
-    tool: &Path,
-    dir: &Path,
-    (from, runs): (u64, u64),
-    log: Option<&Path>,
-) -> Result<ExitCode> {
-    let mut done = logged(log)?;
-    let lab = Lab::new(tool, dir)?;
-    for seed in (from..from + runs)
-        .filter(|seed| !done.contains_key(seed))
-        .collect::<Vec<_>>()
-    {
+pub(super) fn main(lab: &Lab, (from, runs): (u64, u64), log: Option<&Path>) -> Result<ExitCode> {
+    let mut seeds = Seeds::read(log, "an outcome", |it: &Outcome| {
+        let seed = it.seed;
+        ensure!(
+            it.draw == Draw::new(seed),
+            "seed {seed} was another run then: take a new file"
+        );
+        Ok(seed)
+    })?;
+    let regular = Regular::new(lab)?;
+    for seed in from..from + runs {
+        if seeds.done.contains_key(&seed) {
+            continue;
+        }
         let draw = Draw::new(seed);
-        let (beats, figures) = lab
+        let (beats, figures) = regular
             .figures(&draw)
             .with_context(|| format!("seed {seed}: {draw:?}"))?;
         let outcome = Outcome {
@@ -140,40 +144,15 @@ pub(super) fn main(
             beats,
             figures,
         };
-        if let Some(log) = log {
-            let mut log = OpenOptions::new().create(true).append(true).open(log)?;
-            writeln!(log, "{}", serde_json::to_string(&outcome)?)?;
-        }
-        done.insert(seed, outcome);
+        seeds.add(seed, outcome)?;
     }
-    let all: Vec<Outcome> = done.into_values().collect();
+    let all: Vec<Outcome> = seeds.done.into_values().collect();
     let (text, misses) = score::tables(&all);
-    fs::write(dir.join("coverage.md"), &text)?;
+    fs::write(lab.dir.join("coverage.md"), &text)?;
     println!(
         "interrupts of the machine itself take {:.2} % of the time, ± {:.2} from run to run\n\n{text}",
-        (lab.interrupts.0 - 1.0) * 100.0,
-        lab.interrupts.1 * 100.0
+        (regular.interrupts.0 - 1.0) * 100.0,
+        regular.interrupts.1 * 100.0
     );
-    Ok(ExitCode::from(u8::from(misses > 0)))
-}
-
-/// Outcomes of earlier runs.
-fn logged(log: Option<&Path>) -> Result<BTreeMap<u64, Outcome>> {
-    let Some(log) = log.filter(|it| it.exists()) else {
-        return Ok(BTreeMap::new());
-    };
-    let mut done = BTreeMap::new();
-    for line in fs::read_to_string(log)?.lines() {
-        let outcome: Outcome = serde_json::from_str(line)
-            .with_context(|| format!("{}: not an outcome: {line}", log.display()))?;
-        if outcome.draw != Draw::new(outcome.seed) {
-            bail!(
-                "{}: seed {} was another run then: take a new file",
-                log.display(),
-                outcome.seed
-            );
-        }
-        done.insert(outcome.seed, outcome);
-    }
-    Ok(done)
+    Ok(exit_code(misses == 0))
 }

@@ -1,18 +1,19 @@
 //! Makes a recording, and puts pebs-trace's figures beside the program's.
 
-use std::collections::HashMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
+use pebs_tests::truth::Truth as Log;
 use serde_json::Value;
 
 use super::draw::{Draw, Order};
 use super::{Estimate, Figure};
+use crate::accuracy::number;
 use crate::accuracy::regular::{self, FUNCTIONS, REGULAR};
-use crate::accuracy::{compile, number};
-use crate::frame::trace::{self as exported, Item};
+use crate::frame::lab::Lab;
+use crate::frame::statistics::{Z_95, mean_and_deviation, stderr};
+use crate::frame::trace::{self, Item};
 use crate::frame::{installed, shell};
 
 /// Steps of an item of one round.
@@ -38,93 +39,69 @@ const MANY_SAMPLES: f64 = 10.0;
 /// the items.
 const STRETCHES: usize = 40;
 
-/// Standard errors on each side of an interval of 95 %.
-const Z_95: f64 = 1.96;
-
 /// The function whose calls are counted, once an item; and the one that does more in slow items.
 const COUNTED: &str = "four";
 const SLOW: &str = "seven";
 
-/// What recordings need.
-pub(super) struct Lab<'a> {
-    tool: &'a Path,
-    dir: &'a Path,
+/// The workload, and what it does on this machine.
+pub(super) struct Regular<'a> {
+    lab: &'a Lab,
     program: PathBuf,
     /// Time of a step on this machine, about.
     step_ns: f64,
     /// What the machine's own interrupts add to a step's time, as a factor, without pebs-trace; and the standard deviation
     /// of that between runs.
     pub(super) interrupts: (f64, f64),
-    /// Reads `interval_counts`; `None`: it is not installed.
-    python: Option<String>,
+    /// Whether `interval_counts` can be read.
+    has_readers: bool,
 }
 
-/// Numbers that the workload logged.
-type Notes = HashMap<String, f64>;
-
-impl<'a> Lab<'a> {
-    pub(super) fn new(tool: &'a Path, dir: &'a Path) -> Result<Self> {
-        let program = compile(&REGULAR, dir)?;
-        let python = installed::readers();
-        if python.is_none() {
+impl<'a> Regular<'a> {
+    pub(super) fn new(lab: &'a Lab) -> Result<Self> {
+        let program = lab.compile(REGULAR.name, &[])?;
+        let has_readers = installed::readers().is_some();
+        if !has_readers {
             println!("SKIP interval_counts: no duckdb; see cargo xtask setup");
         }
-        let mut lab = Self {
-            tool,
-            dir,
-            program,
-            step_ns: 1.0,
-            interrupts: (1.0, 0.0),
-            python,
-        };
+        let mut step = f64::NAN;
         let mut factors = Vec::new();
+        let args = ALONE.map(|it| it.to_string());
+        let args = args.each_ref().map(String::as_str);
         for _ in 0..RUNS_ALONE {
-            let log = lab.clean("log")?;
-            let mut alone = Command::new("env");
-            alone.arg(format!("TRUTH_FILE={}", log.display()));
-            alone.arg(&lab.program);
-            shell::output(alone.args(ALONE.map(|it| it.to_string())))?;
-            let notes = notes(&log)?;
-            lab.step_ns = step_ns(&notes)?;
-            let mean = notes.get("mean_fs").context("the log has no mean")?;
-            factors.push(mean / 1e6 / lab.step_ns);
+            let truth = lab.alone(&program, &args)?;
+            step = step_ns(&truth)?;
+            let mean = truth.notes.get("mean_fs").context("the log has no mean")?;
+            factors.push(*mean as f64 / 1e6 / step);
         }
-        let n = factors.len() as f64;
-        let mean = factors.iter().sum::<f64>() / n;
-        let squares: f64 = factors.iter().map(|it| (it - mean).powi(2)).sum();
-        lab.interrupts = (mean, (squares / (n - 1.0)).sqrt());
-        Ok(lab)
-    }
-
-    /// Path of a file or directory in the folder, which is not there.
-    fn clean(&self, name: &str) -> Result<PathBuf> {
-        let path = self.dir.join(name);
-        // Files of root can be removed only by root.
-        shell::output(shell::as_root("rm").arg("-rf").arg(&path))?;
-        Ok(path)
+        Ok(Self {
+            lab,
+            program,
+            step_ns: step,
+            interrupts: mean_and_deviation(&factors),
+            has_readers,
+        })
     }
 
     /// Records, and compares; and whether samples beat with the items all the time, as far as pebs-trace knows. Empty if the truth is
     /// not known, as the CPU changed its speed.
     pub(super) fn figures(&self, draw: &Draw) -> Result<(bool, Vec<Figure>)> {
-        let (trace, log) = (self.clean("trace")?, self.clean("log")?);
-        shell::output(&mut self.recording(draw, &trace, &log))?;
-        let notes = notes(&log)?;
-        let note = |name: &str| notes.get(name).copied().unwrap_or(f64::NAN);
-        let spread = 1.0 - note("step_low_fs") / note("step_fs");
+        shell::output(&mut self.recording(draw)?)?;
+        let log = self.lab.truth()?;
+        let spread = 1.0 - note(&log, "step_low_fs") / note(&log, "step_fs");
         if spread.is_nan() || spread > STEADY {
             eprintln!("the CPU's speed changed by {:.1} %", spread * 100.0);
             return Ok((false, Vec::new()));
         }
-        let truth = Truth::new(draw, &notes, self.interrupts.0)?;
+        let truth = Truth::new(draw, &log, self.interrupts.0)?;
         // Counting calls takes time, all of it in that function.
         if draw.counts {
-            let python = self.python.as_deref();
-            let count = python.map(|python| counted(python, &trace, &truth));
-            let known = count.transpose()?.flatten();
-            return Ok((false, known.into_iter().collect()));
+            let count = match self.has_readers {
+                true => counted(&self.lab.trace(), &truth)?,
+                false => None,
+            };
+            return Ok((false, count.into_iter().collect()));
         }
-        let report = regular::report(self.tool, &trace)?;
+        let report = self.lab.ask("report")?;
         let mut figures = pooled(&report, &truth);
         let samples: f64 = FUNCTIONS
             .iter()
@@ -132,18 +109,10 @@ impl<'a> Lab<'a> {
             .map(|all| number(&all["samples"]))
             .sum();
         if samples / truth.items >= MANY_SAMPLES {
-            let csv = self.clean("items.csv")?;
-            let mut export = shell::as_root(self.tool);
-            export.args(["export", "--to", "csv", "--output"]);
-            shell::output(export.arg(&csv).arg(&trace))?;
-            let items = exported::read_items(&fs::read_to_string(&csv)?)?;
-            figures.extend(mean_self(&items, &truth));
+            figures.extend(mean_self(&self.lab.items()?, &truth));
         }
         if let Order::Slow { .. } = draw.order {
-            let mut explain = shell::as_root(self.tool);
-            explain.args(["explain", "--format", "json"]).arg(&trace);
-            let explanation: Value = serde_json::from_str(&shell::output(&mut explain)?)?;
-            figures.extend(excess(&explanation, &truth));
+            figures.extend(excess(&self.lab.ask("explain")?, &truth));
         }
         let run = &report["run"];
         let is_alone = run["jitter"]["clocks"].as_u64().is_none_or(|it| it <= 1);
@@ -153,7 +122,7 @@ impl<'a> Lab<'a> {
         Ok((beats, figures))
     }
 
-    fn recording(&self, draw: &Draw, trace: &Path, log: &Path) -> Command {
+    fn recording(&self, draw: &Draw) -> Result<Command> {
         let rounds = ((draw.item_us * 1e3 / STEPS / self.step_ns) as u32).max(1);
         let (mut lengths, mut timer_us, mut every, mut extra) = (1, 0, 0, 0);
         match draw.order {
@@ -167,39 +136,27 @@ impl<'a> Lab<'a> {
         }
         let gap = GAP.max(2 * rounds);
         let args = [draw.items, rounds, lengths, timer_us, every, extra, gap];
-        let mut command = shell::as_root("env");
-        command.arg(format!("TRUTH_FILE={}", log.display()));
-        command.arg(self.tool).arg("--uprobe");
-        command.arg(format!("{}:{}", self.program.display(), REGULAR.function));
-        command.args(["--event", "cpu-clock", "--force", "--max-loss", "100"]);
-        if let Some(reset) = draw.reset {
-            command.args(["--reset", &reset.to_string()]);
-        }
+        let spec = format!("{}:{}", self.program.display(), REGULAR.function);
+        let mut options = vec!["--force", "--max-loss", "100"];
+        let count = format!("mem:{COUNTED}:x");
         if draw.counts {
-            command.args(["--count", &format!("mem:{COUNTED}:x"), "-I", "10"]);
+            options.extend(["--count", &count, "-I", "10"]);
         }
-        command.arg("--output").arg(trace).arg("--");
+        let mut command = (self.lab).recording(&spec, draw.reset.map(u64::from), &options)?;
         command.arg(&self.program);
         command.args(args.map(|it| it.to_string()));
-        command
+        Ok(command)
     }
 }
 
-fn notes(log: &Path) -> Result<Notes> {
-    let text = fs::read_to_string(log).with_context(|| format!("no log {}", log.display()))?;
-    let note = |line: &str| {
-        let mut words = line.split(' ').skip(1);
-        Some((words.next()?.to_owned(), words.next()?.parse().ok()?))
-    };
-    let notes = text.lines().map(note);
-    notes.collect::<Option<_>>().context("not a log of notes")
+/// A number that the workload logged; NaN if it did not.
+fn note(log: &Log, name: &str) -> f64 {
+    log.notes.get(name).map_or(f64::NAN, |it| *it as f64)
 }
 
-fn step_ns(notes: &Notes) -> Result<f64> {
-    let fs = notes
-        .get("step_fs")
-        .context("the log has no time of a step")?;
-    Ok(fs / 1e6)
+fn step_ns(log: &Log) -> Result<f64> {
+    let fs = log.notes.get("step_fs");
+    Ok(*fs.context("the log has no time of a step")? as f64 / 1e6)
 }
 
 /// What the program did.
@@ -214,11 +171,11 @@ struct Truth {
 
 impl Truth {
     /// An interrupt meets few items: the mean of the slow ones has its part of them, the middle half of the others has none.
-    fn new(draw: &Draw, notes: &Notes, interrupts: f64) -> Result<Self> {
-        let alone = step_ns(notes)?;
+    fn new(draw: &Draw, log: &Log, interrupts: f64) -> Result<Self> {
+        let alone = step_ns(log)?;
         let step = alone * interrupts;
         let items = f64::from(draw.items);
-        let steps = |name: &str| notes.get(name).copied().unwrap_or(f64::NAN);
+        let steps = |name: &str| note(log, name);
         let slow = match draw.order {
             Order::Slow { every, .. } => (draw.items / every) as f64,
             _ => 0.0,
@@ -277,7 +234,7 @@ fn mean_self(items: &[Item], truth: &Truth) -> Vec<Figure> {
     let scale = all / number / truth.per_item.iter().sum::<f64>();
     let mean = |(name, truth): (&str, f64)| {
         let truth = truth * scale;
-        let of = |item: &Item, what: &dyn Fn(&exported::Function) -> f64| -> f64 {
+        let of = |item: &Item, what: &dyn Fn(&trace::Function) -> f64| -> f64 {
             let found = item.functions.iter().filter(|it| it.name == name);
             found.map(|it| what(it) * item.net_part()).sum()
         };
@@ -303,14 +260,6 @@ fn mean_self(items: &[Item], truth: &Truth) -> Vec<Figure> {
         .zip(truth.per_item)
         .map(mean)
         .collect()
-}
-
-/// Standard error of a mean; not a number for fewer than two values.
-fn stderr(values: &[f64]) -> f64 {
-    let n = values.len() as f64;
-    let mean = values.iter().sum::<f64>() / n;
-    let squares: f64 = values.iter().map(|it| (it - mean).powi(2)).sum();
-    (squares / (n - 1.0) / n).sqrt()
 }
 
 /// What slow items take more. Empty if the slow ones of `explain` are not as many as those of the program: this is about
@@ -345,11 +294,13 @@ fn excess(explanation: &Value, truth: &Truth) -> Vec<Figure> {
 }
 
 /// Sums up the counts of all intervals; `None` if that of one is unknown.
-fn counted(python: &str, trace: &Path, truth: &Truth) -> Result<Option<Figure>> {
-    const SCRIPT: &str = "import duckdb, sys; print(duckdb.execute(\"select if(count(*) = count(count), sum(count), null) from '\" + sys.argv[1] + \
-                          \"/interval_counts/*.parquet'\").fetchone()[0])";
-    let text = shell::output(Command::new(python).args(["-c", SCRIPT]).arg(trace))?;
-    let value = match text.trim() {
+fn counted(trace: &Path, truth: &Truth) -> Result<Option<Figure>> {
+    let rows = trace::query(
+        trace,
+        "select if(count(*) = count(count), sum(count), null) from 'TRACE/interval_counts/*.parquet'",
+    )?;
+    let sum = rows.first().and_then(|row| row.first());
+    let value = match sum.map_or("", String::as_str) {
         "None" => return Ok(None),
         sum => sum
             .parse()

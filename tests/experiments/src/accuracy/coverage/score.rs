@@ -1,18 +1,16 @@
 //! Coverage and bias over many recordings.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use super::{Estimate, Figure, LEAST, Outcome};
+use crate::frame::statistics::{Z_95, mean, stderr};
+use crate::frame::table::Table;
 
 /// Coverage that is right.
 const RIGHT: (f64, f64) = (0.93, 0.97);
 
 /// Bias that is right.
 const UNBIASED: f64 = 0.02;
-
-/// Standard errors on each side of an interval of 95 %.
-const Z_95: f64 = 1.96;
 
 /// Intervals that hold the truth.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -78,13 +76,10 @@ struct Bias {
 impl Bias {
     /// `None` for fewer than two values.
     fn of(values: &[f64]) -> Option<Self> {
-        let n = values.len() as f64;
-        let mean = values.iter().sum::<f64>() / n;
-        let squares: f64 = values.iter().map(|it| (it - mean).powi(2)).sum();
         (values.len() > 1).then(|| Self {
             runs: values.len(),
-            mean,
-            stderr: (squares / (n - 1.0) / n).sqrt(),
+            mean: mean(values),
+            stderr: stderr(values),
         })
     }
 
@@ -131,9 +126,8 @@ fn biases<'a>(
 /// The tables, and how many figures are not right.
 pub(super) fn tables(all: &[Outcome]) -> (String, usize) {
     let judged = || all.iter().filter(|it| !it.beats);
-    let mut text = String::from(
-        "| estimate | runs | intervals | hold the truth, % | 95 % of that, % | bias by function, % ± standard error | |\n\
-         |---|--:|--:|--:|---|---|---|\n",
+    let mut table = Table::new(
+        "estimate | runs: | intervals: | hold the truth, %: | 95 % of that, % | bias by function, % ± standard error |",
     );
     let mut misses = 0;
     for estimate in [
@@ -158,31 +152,29 @@ pub(super) fn tables(all: &[Outcome]) -> (String, usize) {
                 bias.stderr * 100.0
             )
         });
-        // Writing to a string does not fail.
-        let _ = writeln!(
-            text,
-            "| {} | {runs} | {} | {} | {} |",
+        table.row(format_args!(
+            "{} | {runs} | {} | {} | {}",
             estimate.name(),
             cells(covered),
             each.collect::<Vec<_>>().join(", "),
             if is_right { "" } else { "missed" }
-        );
+        ));
     }
     let beating = all.len() - judged().count();
     let unsteady = all.iter().filter(|it| it.figures.is_empty()).count();
-    let _ = writeln!(
-        text,
-        "\n{} runs; in {unsteady} the truth is not known, as the CPU's speed changed or a count is unknown; in {beating} a single clock beats with \
+    let mut text = format!(
+        "{table}\n{} runs; in {unsteady} the truth is not known, as the CPU's speed changed or a count is unknown; in {beating} a single clock beats with \
          items by pebs-trace's own word, which are left out of the table above. Missed: a coverage whose \
          interval lies outside of {:.0} to {:.0} %, or a function's bias above {:.0} % and above its standard error; of \
-         {LEAST} intervals or more.\n",
+         {LEAST} intervals or more.\n\n",
         all.len(),
         RIGHT.0 * 100.0,
         RIGHT.1 * 100.0,
         UNBIASED * 100.0
     );
-    text += "| pooled time | runs | intervals | hold the truth, % | 95 % of that, % | bias of nine, seven, four, % |\n\
-             |---|--:|--:|--:|---|---|\n";
+    let mut table = Table::new(
+        "pooled time | runs: | intervals: | hold the truth, %: | 95 % of that, % | bias of nine, seven, four, %",
+    );
     let mut parts: BTreeMap<(usize, String), Vec<&Outcome>> = BTreeMap::new();
     for outcome in all.iter().filter(|it| !it.figures.is_empty()) {
         let draw = &outcome.draw;
@@ -218,14 +210,14 @@ pub(super) fn tables(all: &[Outcome]) -> (String, usize) {
                 .get(name)
                 .map_or_else(|| "-".to_owned(), |it| format!("{:+.1}", it.mean * 100.0))
         });
-        let _ = writeln!(
-            text,
-            "| {name} | {} | {} | {} |",
+        table.row(format_args!(
+            "{name} | {} | {} | {}",
             outcomes.len(),
             cells(coverage(outcomes.iter().copied(), Estimate::Pooled)),
             each.join(" ")
-        );
+        ));
     }
+    text += &table.to_string();
     (text, misses)
 }
 
