@@ -148,23 +148,43 @@ fn letters(number: u64) -> String {
     (0..3).map(digit).collect()
 }
 
-struct Postgres(BufReader<TcpStream>);
-
-/// The dear query counts for long.
+/// A session with PostgreSQL.
 ///
 /// Source: PostgreSQL 15, 55.7, message formats: a type, a length with itself, and what it is long.
+pub struct Postgres(BufReader<TcpStream>);
+
+/// The dear query counts for long.
 pub fn postgres(port: u16) -> Result<Box<dyn Client>> {
-    let mut client = Postgres(connect(port)?);
-    let user = b"\0\x03\0\0user\0postgres\0\0";
-    let stream = client.0.get_mut();
-    stream.write_all(&(4 + user.len() as u32).to_be_bytes())?;
-    stream.write_all(user)?;
-    client.until_ready()?;
-    Ok(Box::new(client))
+    Ok(Box::new(Postgres::begin(connect(port)?)?))
 }
 
 impl Postgres {
-    fn until_ready(&mut self) -> Result<()> {
+    pub fn begin(stream: BufReader<TcpStream>) -> Result<Self> {
+        let mut session = Self(stream);
+        session.send(b"", b"\0\x03\0\0user\0postgres\0\0")?;
+        session.until_ready()?;
+        Ok(session)
+    }
+
+    /// The rows of a query.
+    pub fn query(&mut self, query: &[u8]) -> Result<Vec<u8>> {
+        self.send(b"Q", query)?;
+        self.until_ready()
+    }
+
+    pub fn end(mut self) -> Result<()> {
+        self.send(b"X", b"")
+    }
+
+    fn send(&mut self, kind: &[u8], content: &[u8]) -> Result<()> {
+        let length = (4 + content.len() as u32).to_be_bytes();
+        let message = [kind, &length, content].concat();
+        Ok(self.0.get_mut().write_all(&message)?)
+    }
+
+    /// Data rows until the server is ready for a query.
+    fn until_ready(&mut self) -> Result<Vec<u8>> {
+        let mut rows = Vec::new();
         loop {
             let mut head = [0; 5];
             self.0.read_exact(&mut head)?;
@@ -172,8 +192,9 @@ impl Postgres {
             let mut content = vec![0; length.saturating_sub(4) as usize];
             self.0.read_exact(&mut content)?;
             match head[0] {
+                b'D' => rows.extend(content),
                 b'E' => bail!("{}", String::from_utf8_lossy(&content)),
-                b'Z' => return Ok(()),
+                b'Z' => return Ok(rows),
                 _ => {}
             }
         }
@@ -186,11 +207,7 @@ impl Client for Postgres {
             true => b"select sum(i * i) from generate_series(1, 5000) i\0",
             false => b"select 1 + 1\0",
         };
-        let mut message = vec![b'Q'];
-        message.extend((4 + query.len() as u32).to_be_bytes());
-        message.extend(query);
-        self.0.get_mut().write_all(&message)?;
-        self.until_ready()
+        self.query(query).map(drop)
     }
 }
 

@@ -10,20 +10,21 @@
 //! * *Own time*: the mark where an item begins lies within the call that receives, so the time from that call to the other
 //!   grows by what this mark takes. Where the call waits for the request, it only waits less, and this is not known.
 
-use std::fmt::Write as _;
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use serde_json::Value;
 
 use super::clients::Client;
-use super::running::Running;
-use super::stock::{Server, median, pin, record_under_load};
-use crate::frame::shell;
+use super::stock::{Server, record_under_load, start};
+use crate::frame::lab::Lab;
+use crate::frame::statistics::{median, quantiles};
+use crate::frame::table::Table;
+use crate::frame::verdict::exit_code;
+use crate::frame::{trace, workload};
 
 /// A time is right within this part of the true one, or these ns; an own time within the last part of it.
 const GOOD: (f64, f64, f64) = (0.1, 500.0, 0.2);
@@ -73,10 +74,8 @@ impl Clock {
     /// Makes the log and the library, and returns them with the variables of the server.
     fn new(dir: &Path, (receives, sends): (&str, &str)) -> Result<(Self, Vec<(String, String)>)> {
         let (library, log) = (dir.join("clock.so"), dir.join("log"));
-        let source = shell::workspace().join("tests/experiments/workloads/clock.c");
-        let mut compile = Command::new("cc");
-        compile.args(["-O2", "-fPIC", "-shared", "-o"]);
-        shell::run(compile.arg(&library).arg(source).arg("-ldl"))?;
+        let flags = ["-O2", "-fPIC", "-shared", "-ldl"];
+        workload::compile("tests/experiments/workloads/clock.c", &library, &flags)?;
         let file = File::options()
             .read(true)
             .write(true)
@@ -123,35 +122,6 @@ impl Clock {
     }
 }
 
-/// What the tool says of an item.
-struct Visit {
-    tid: u64,
-    /// On `CLOCK_MONOTONIC`.
-    begin: u64,
-    net_ns: f64,
-    /// Whether it met no sample and no switch.
-    undisturbed: bool,
-}
-
-fn visits(trace: &Path) -> Result<Vec<Visit>> {
-    const SCRIPT: &str = "import duckdb, json, sys
-origin = json.load(open(sys.argv[1] + '/trace.json'))['monotonic_ns']
-for row in duckdb.sql(f\"select tid, begin_ns + {origin}, net_ns, samples + coalesce(switches, 0) from \
-'{sys.argv[1]}/visits/*.parquet' where net_ns is not null\").fetchall(): print(*row)";
-    let python = shell::tools_dir().join("venv/bin/python");
-    let text = shell::output(Command::new(python).args(["-c", SCRIPT]).arg(trace))?;
-    let line = |line: &str| {
-        let mut words = line.split(' ').map(|it| it.parse::<u64>().ok());
-        Some(Visit {
-            tid: words.next()??,
-            begin: words.next()??,
-            net_ns: words.next()?? as f64,
-            undisturbed: words.next()?? == 0,
-        })
-    };
-    Ok(text.lines().filter_map(line).collect())
-}
-
 /// Figures of the rounds of one SPEC.
 #[derive(Default)]
 struct Rounds {
@@ -170,14 +140,9 @@ struct Rounds {
 }
 
 impl Rounds {
-    fn see(
-        &mut self,
-        plain: &[Item],
-        traced: &[Item],
-        trace: &Path,
-        from_return: bool,
-    ) -> Result<()> {
-        let mut visits = visits(trace)?;
+    fn see(&mut self, plain: &[Item], traced: &[Item], lab: &Lab, from_return: bool) -> Result<()> {
+        let mut visits = trace::visits(&lab.trace())?;
+        visits.retain(|it| it.net_ns.is_some());
         visits.sort_by_key(|it| (it.tid, it.begin));
         let mut net = Vec::new();
         for item in traced {
@@ -189,13 +154,14 @@ impl Rounds {
                 continue;
             };
             self.items.1 += 1;
-            net.push(visit.net_ns);
+            let net_ns = visit.net_ns.unwrap_or_default() as f64;
+            net.push(net_ns);
             // The marks are not within.
             let took = (item.sends - item.received) as f64;
             let least = LEAST.0 * took - LEAST.1;
-            self.too_short += usize::from(visit.undisturbed && visit.net_ns < least);
+            self.too_short += usize::from(visit.disturbances == Some(0) && net_ns < least);
         }
-        let of = |items: &[Item]| quantiles(items.iter().map(|it| it.ns(from_return)));
+        let of = |items: &[Item]| p50_and_p99(items.iter().map(|it| it.ns(from_return)));
         let usual = of(plain);
         let part = |all: &mut dyn Iterator<Item = f64>| {
             let all: Vec<f64> = all.collect();
@@ -208,14 +174,14 @@ impl Rounds {
             part(&mut net.iter().copied()),
         ]);
         self.plain.push(usual);
-        self.told.push(quantiles(net.into_iter()));
+        self.told.push(p50_and_p99(net.into_iter()));
         // Where the call waits for the request, marks only shorten the wait.
         let received = plain.iter().map(|it| (it.received - it.called) as f64);
-        let whole = |items: &[Item]| quantiles(items.iter().map(|it| it.ns(false)))[0];
-        if quantiles(received)[0] < LONGEST_CALL {
+        let whole = |items: &[Item]| p50_and_p99(items.iter().map(|it| it.ns(false)))[0];
+        if p50_and_p99(received)[0] < LONGEST_CALL {
             self.grew.push(whole(traced) - whole(plain));
         }
-        let info: Value = serde_json::from_slice(&fs::read(trace.join("trace.json"))?)?;
+        let info = lab.info()?;
         let own = info["own_time"]["marks"][0]["whole"]["ns"].as_f64();
         self.own.push(own.context("no own time of marks")?);
         Ok(())
@@ -223,9 +189,9 @@ impl Rounds {
 
     /// Columns, and whether all is right, where the first mark takes this long as the tool says.
     fn row(&self, own: f64) -> (String, bool) {
-        let of = |all: &[[f64; 2]], at: usize| median(all.iter().map(|it| it[at]));
+        let of = |all: &[[f64; 2]], at: usize| median(all.iter().map(|it| it[at]).collect());
         let times = [0, 1].map(|at| (of(&self.plain, at), of(&self.told, at)));
-        let grew = median(self.grew.iter().copied());
+        let grew = median(self.grew.clone());
         let is_near =
             |(plain, told): &(f64, f64)| (told - plain).abs() <= GOOD.1.max(GOOD.0 * plain);
         let is_right = self.items.0 == self.items.1
@@ -238,7 +204,7 @@ impl Rounds {
         };
         let [(p50, net50), (p99, net99)] = times;
         let long = [0, 1, 2].map(|at| {
-            let part = median(self.long.iter().map(|it| it[at]));
+            let part = median(self.long.iter().map(|it| it[at]).collect());
             format!("{:.2} %", part * 100.0)
         });
         let text = format!(
@@ -272,14 +238,8 @@ fn us(ns: f64) -> String {
     format!("{:.2} us", ns / 1e3)
 }
 
-/// p50 and p99.
-fn quantiles(values: impl Iterator<Item = f64>) -> [f64; 2] {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    [0.5, 0.99].map(|q| {
-        let at = (values.len() as f64 * q) as usize;
-        values.get(at).copied().unwrap_or(f64::NAN)
-    })
+fn p50_and_p99(values: impl Iterator<Item = f64>) -> [f64; 2] {
+    quantiles(values.collect(), [0.5, 0.99])
 }
 
 /// Runs the task.
@@ -289,9 +249,9 @@ pub(super) fn main(
     rounds: usize,
     length: Duration,
 ) -> Result<ExitCode> {
-    let mut table = String::from(
-        "| server | items | its clock, p50 | net | p99 | net | of 5 times p50 or more: without, with, net | too short | its first mark | as said | |\n\
-         |---|--:|--:|--:|--:|--:|---|--:|--:|--:|---|\n",
+    let mut table = Table::new(
+        "server | items: | its clock, p50: | net: | p99: | net: | of 5 times p50 or more: without, with, net | too short: | \
+         its first mark: | as said: |",
     );
     let mut wrong = false;
     for server in servers {
@@ -300,18 +260,18 @@ pub(super) fn main(
             Ok(rows) => {
                 for (spec, (text, is_right)) in rows {
                     wrong |= !is_right;
-                    let _ = writeln!(table, "| {}, `{spec}` | {text} |", server.program.name);
+                    table.row(format_args!("{}, `{spec}` | {text}", server.program.name));
                 }
             }
             Err(error) => {
                 wrong = true;
-                let _ = writeln!(table, "| {} | FAILED: {error:#} |", server.program.name);
+                table.row(format_args!("{} | FAILED: {error:#}", server.program.name));
             }
         }
         eprintln!("{table}");
     }
     println!("{table}");
-    Ok(ExitCode::from(u8::from(wrong)))
+    Ok(exit_code(!wrong))
 }
 
 type SpecRow = (String, (String, bool));
@@ -327,39 +287,33 @@ fn measure(
     let dir = folder.path();
     fs::set_permissions(dir, Permissions::from_mode(0o755))?;
     let (mut clock, variables) = Clock::new(dir, calls)?;
-    let running = Running::start(&server.program, &variables, |it| {
-        (server.client)(it.port).is_ok_and(|mut it| it.ask(false).is_ok())
-    })?;
-    pin(running.pid(), 0)?;
-    pin(std::process::id(), 1)?;
-    let mut client = (server.client)(running.port)?;
+    let (running, mut client) = start(server, &variables)?;
+    let lab = Lab::at(dir, tool)?;
     let (receives, sends) = calls;
     let specs = [
         (format!("libc.so.6:{receives}%return..{sends}"), true),
         (format!("libc.so.6:{receives}..{sends}"), false),
     ];
     let mut all = [Rounds::default(), Rounds::default()];
-    let trace = dir.join("trace");
     for _ in 0..rounds.max(1) {
         for ((spec, from_return), figures) in specs.iter().zip(&mut all) {
             clock.take()?;
             ask_usual(&mut *client, length)?;
             let plain = clock.take()?;
-            let recorder =
-                record_under_load(tool, (spec, running.pid()), &trace, &["--force"], || {
-                    ask_usual(&mut *client, Duration::from_millis(20))
-                })?;
+            let recorder = record_under_load(&lab, (spec, running.pid()), &["--force"], || {
+                ask_usual(&mut *client, Duration::from_millis(20))
+            })?;
             clock.take()?;
             ask_usual(&mut *client, length)?;
             let traced = clock.take()?;
             recorder.stop()?;
-            figures.see(&plain, &traced, &trace, *from_return)?;
+            figures.see(&plain, &traced, &lab, *from_return)?;
         }
     }
-    // Files of root can be removed only by root.
-    shell::output(shell::as_root("rm").arg("-rf").arg(&trace))?;
+    // The folder itself is not root's.
+    lab.clean("trace")?;
     // Both marks of the second SPEC are emulated, and its last is that of the first, too.
-    let of_both = |rounds: &Rounds| median(rounds.own.iter().copied());
+    let of_both = |rounds: &Rounds| median(rounds.own.clone());
     let cheap = of_both(&all[1]) / 2.0;
     let own = [of_both(&all[0]) - cheap, cheap];
     let rows = specs.into_iter().zip(all.iter().zip(own));

@@ -4,17 +4,18 @@
 //! Each child inherits what the probes left in its parent's memory, also after the recorder was killed. The exit code
 //! is 1 if an answer is another one, or if a server ends in another way.
 
-use std::io::{Read, Write};
+use std::io::{BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail, ensure};
-use serde_json::Value;
 
+use super::clients::Postgres;
 use super::running::{PATIENCE, POSTGRES, Program, Running, Which, dir_of};
-use crate::frame::recorder::Recorder;
+use crate::frame::lab::Lab;
 use crate::frame::shell;
+use crate::frame::verdict::exit_code;
 
 /// Options of `cargo xtask prefork`.
 #[derive(clap::Args)]
@@ -144,7 +145,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         rows.push(format!("{:<12}{row}", server.program.name));
     }
     println!("{}", rows.join("\n"));
-    Ok(ExitCode::from(u8::from(wrong)))
+    Ok(exit_code(!wrong))
 }
 
 /// Answers and end of a server, without the tool and with it.
@@ -162,19 +163,12 @@ fn check(server: &Server, tool: &Path, requests: usize) -> Result<String> {
     let end = without.stop()?;
 
     let mut with = start()?;
-    let trace = with.dir.join("trace");
-    let record = || {
-        shell::output(shell::as_root("rm").arg("-rf").arg(&trace))?;
-        let (pid, trace) = (with.pid().to_string(), trace.display().to_string());
-        let args = ["-u", server.spec, "-p", &pid, "-o", &trace, "--force"];
-        Recorder::start(tool, &args.map(str::to_owned))
-    };
+    let lab = Lab::at(&with.dir, tool)?;
+    let record = || lab.attach(server.spec, with.pid(), &["--force"]);
     let recorder = record()?;
     answers(&with, requests, "while recording")?;
     recorder.stop()?;
-    let mut report = shell::as_root(tool);
-    report.arg("report").arg(&trace).args(["--format", "json"]);
-    let report: Value = serde_json::from_str(&shell::output(&mut report)?)?;
+    let report = lab.ask("report")?;
     let items = report["probes"][0]["visits"].as_u64().unwrap_or(0) as usize;
     let expected = server.items.map(|each| each * requests);
     if items < requests || expected.is_some_and(|it| it != items) {
@@ -260,37 +254,11 @@ fn pop3(stream: &mut TcpStream) -> Result<Vec<u8>> {
 }
 
 /// The rows of a query.
-///
-/// Source: PostgreSQL 15, 55.7, message formats: a type, a length with itself, and what it is long.
 fn postgres(stream: &mut TcpStream) -> Result<Vec<u8>> {
-    let user = b"\0\x03\0\0user\0postgres\0\0";
-    stream.write_all(&(4 + user.len() as u32).to_be_bytes())?;
-    stream.write_all(user)?;
-    until_ready(stream)?;
-    let query =
-        b"select sum(i * i), md5(string_agg(i::text, '')) from generate_series(1, 1000) i\0";
-    stream.write_all(b"Q")?;
-    stream.write_all(&(4 + query.len() as u32).to_be_bytes())?;
-    stream.write_all(query)?;
-    let rows = until_ready(stream)?;
-    stream.write_all(b"X\0\0\0\x04")?;
+    let mut session = Postgres::begin(BufReader::new(stream.try_clone()?))?;
+    let rows = session.query(
+        b"select sum(i * i), md5(string_agg(i::text, '')) from generate_series(1, 1000) i\0",
+    )?;
+    session.end()?;
     Ok(rows)
-}
-
-/// Data rows until the server is ready for a query.
-fn until_ready(stream: &mut TcpStream) -> Result<Vec<u8>> {
-    let mut rows = Vec::new();
-    loop {
-        let mut head = [0; 5];
-        stream.read_exact(&mut head)?;
-        let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]);
-        let mut content = vec![0; length.saturating_sub(4) as usize];
-        stream.read_exact(&mut content)?;
-        match head[0] {
-            b'D' => rows.extend(content),
-            b'E' => bail!("{}", String::from_utf8_lossy(&content)),
-            b'Z' => return Ok(rows),
-            _ => {}
-        }
-    }
 }

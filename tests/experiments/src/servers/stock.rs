@@ -5,24 +5,24 @@
 //! drawn by chance, is dear. Rounds without and with a recording take turns. The exit code is 1 if items are missing, or
 //! if the slow items are not the dear requests. With `--clock`: see `clock.rs`.
 
-use std::fmt::Write as _;
-use std::fs;
 use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
-use rustix::process::Pid;
-use rustix::thread::{CpuSet, sched_setaffinity};
-use rustix::time::{ClockId, clock_gettime};
+use anyhow::{Result, bail};
 use serde_json::Value;
 
 use super::clients::{self, Client};
 use super::clock;
 use super::running::{POSTGRES, Program, Running, Which};
+use crate::frame::lab::Lab;
+use crate::frame::machine::{cpu_ns, now, pin};
 use crate::frame::random::Random;
 use crate::frame::recorder::Recorder;
-use crate::frame::shell;
+use crate::frame::statistics::{median, quantiles};
+use crate::frame::table::Table;
+use crate::frame::trace;
+use crate::frame::verdict::exit_code;
 
 /// Options of `cargo xtask servers`.
 #[derive(clap::Args)]
@@ -291,7 +291,10 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         let length = Duration::from_secs_f64(args.seconds);
         return clock::main(&tool, &servers, args.rounds, length);
     }
-    let mut table = HEAD.to_owned();
+    let mut table = Table::new(
+        "server | items of requests | dear requests in the slow class | its size | first cause | CPU time of a request | with | \
+         said | own time of an item | p50 of the client | with | p99 | with",
+    );
     let (mut wrong, mut good, mut number) = (false, 0, 0);
     for server in servers {
         let Some(spec) = server.spec else { continue };
@@ -299,25 +302,20 @@ pub fn main(args: &Args) -> Result<ExitCode> {
             Ok(row) => row,
             Err(error) => {
                 wrong = true;
-                let _ = writeln!(table, "| {} | FAILED: {error:#} |", server.program.name);
+                table.row(format_args!("{} | FAILED: {error:#}", server.program.name));
                 continue;
             }
         };
         wrong |= !row.is_right;
         number += 1;
         good += u32::from(row.is_good);
-        let _ = writeln!(table, "| {} | {} |", server.program.name, row.text);
+        table.row(format_args!("{} | {}", server.program.name, row.text));
         eprintln!("{table}");
     }
     println!("{table}");
     println!("the cost that is said is near what is seen for {good} of {number} servers");
-    Ok(ExitCode::from(u8::from(wrong)))
+    Ok(exit_code(!wrong))
 }
-
-const HEAD: &str = "\
-| server | items of requests | dear requests in the slow class | its size | first cause | CPU time of a request | with | said | own time of an item | p50 of the client | with | p99 | with |
-|---|---|---|---|---|---|---|---|---|---|---|---|---|
-";
 
 /// A row of the table.
 struct Row {
@@ -327,13 +325,8 @@ struct Row {
 }
 
 fn measure(server: &Server, spec: &str, tool: &Path, args: &Args) -> Result<Row> {
-    let running = Running::start(&server.program, &[], |it| {
-        (server.client)(it.port).is_ok_and(|mut it| it.ask(false).is_ok())
-    })?;
-    pin(running.pid(), 0)?;
-    pin(std::process::id(), 1)?;
-    let mut client = (server.client)(running.port)?;
-    let trace = running.dir.join("trace");
+    let (running, mut client) = start(server, &[])?;
+    let lab = Lab::at(&running.dir, tool)?;
     let spec = spec.replace("DIR", &running.dir.display().to_string());
     let (mut draw, mut warm) = (Random::new(args.seed), Random::new(!args.seed));
     let length = Duration::from_secs_f64(args.seconds);
@@ -351,13 +344,13 @@ fn measure(server: &Server, spec: &str, tool: &Path, args: &Args) -> Result<Row>
     for _ in 0..args.rounds.max(1) {
         plain.push(round(&mut *client)?);
         let options: Vec<&str> = options.split_whitespace().collect();
-        let recorder = record_under_load(tool, (&spec, running.pid()), &trace, &options, || {
+        let recorder = record_under_load(&lab, (&spec, running.pid()), &options, || {
             ask_for(&mut *client, Duration::from_millis(20), &mut warm).map(drop)
         })?;
         let with = round(&mut *client)?;
         recorder.stop()?;
         let asked = with.requests.len() as u64;
-        let one = told(tool, &trace, &with.requests)?;
+        let one = told(&lab, &with.requests)?;
         is_right &= one.items == asked && one.found >= FOUND.0 && one.size <= FOUND.1;
         eprintln!(
             "{}: one item in {} of {asked} requests, {:.3} of the dear ones found in a class of {:.2} times as many, first {}",
@@ -370,24 +363,29 @@ fn measure(server: &Server, spec: &str, tool: &Path, args: &Args) -> Result<Row>
     Ok(row(&plain, &traced, &said, is_right))
 }
 
+/// Starts a server with these variables on one CPU, and a client of it on the other.
+pub(super) fn start(
+    server: &Server,
+    variables: &[(String, String)],
+) -> Result<(Running, Box<dyn Client>)> {
+    let running = Running::start(&server.program, variables, |it| {
+        (server.client)(it.port).is_ok_and(|mut it| it.ask(false).is_ok())
+    })?;
+    pin(running.pid(), 0)?;
+    pin(std::process::id(), 1)?;
+    let client = (server.client)(running.port)?;
+    Ok((running, client))
+}
+
 /// Starts a recording of a server's items, which finds its pace under load: `ask` makes some of it.
 pub(super) fn record_under_load(
-    tool: &Path,
+    lab: &Lab,
     (spec, pid): (&str, u32),
-    trace: &Path,
     options: &[&str],
     mut ask: impl FnMut() -> Result<()>,
 ) -> Result<Recorder> {
-    shell::output(shell::as_root("rm").arg("-rf").arg(trace))?;
-    let (pid, trace) = (pid.to_string(), trace.display().to_string());
-    let args = ["-u", spec, "-p", &pid, "-o", &trace];
-    let args: Vec<String> = args
-        .iter()
-        .chain(options)
-        .map(|it| (*it).to_owned())
-        .collect();
     std::thread::scope(|scope| {
-        let recorder = scope.spawn(|| Recorder::start(tool, &args));
+        let recorder = scope.spawn(|| lab.attach(spec, pid, options));
         while !recorder.is_finished() {
             ask()?;
         }
@@ -398,17 +396,17 @@ pub(super) fn record_under_load(
 }
 
 fn row(plain: &[Round], traced: &[Round], said: &[(Said, u64)], is_right: bool) -> Row {
-    let each = |rounds: &[Round], of: &dyn Fn(&Round) -> f64| median(rounds.iter().map(of));
+    let each =
+        |rounds: &[Round], of: &dyn Fn(&Round) -> f64| median(rounds.iter().map(of).collect());
     let cpu = |it: &Round| it.cpu_ns / it.requests.len() as f64 / 1e3;
     let (before, with) = (each(plain, &cpu), each(traced, &cpu));
     let seen = with / before - 1.0;
-    let told = median(said.iter().filter_map(|it| it.0.cpu));
+    let told = median(said.iter().filter_map(|it| it.0.cpu).collect());
     let part = |q: f64| {
         move |it: &Round| {
             let usual = it.requests.iter().filter(|it| !it.dear);
-            let mut ns: Vec<u64> = usual.map(|it| it.end - it.begin).collect();
-            ns.sort_unstable();
-            ns[(ns.len() as f64 * q) as usize] as f64 / 1e3
+            let us = usual.map(|it| (it.end - it.begin) as f64 / 1e3);
+            quantiles(us.collect(), [q])[0]
         }
     };
     let (p50, p99) = (part(0.5), part(0.99));
@@ -433,7 +431,7 @@ fn row(plain: &[Round], traced: &[Round], said: &[(Said, u64)], is_right: bool) 
             first.join(", "),
             seen * 100.0,
             told * 100.0,
-            median(said.iter().map(|it| it.0.own_ns)) / 1e3,
+            median(said.iter().map(|it| it.0.own_ns).collect()) / 1e3,
             each(plain, &p50),
             each(traced, &p50),
             each(plain, &p99),
@@ -445,32 +443,28 @@ fn row(plain: &[Round], traced: &[Round], said: &[(Said, u64)], is_right: bool) 
 }
 
 /// What the tool says of the items of these requests.
-fn told(tool: &Path, trace: &Path, requests: &[Request]) -> Result<Said> {
-    let json = |command: &str| -> Result<Value> {
-        let mut run = shell::as_root(tool);
-        run.arg(command).arg(trace).args(["--format", "json"]);
-        Ok(serde_json::from_str(&shell::output(&mut run)?)?)
-    };
-    let (report, explained) = (json("report")?, json("explain")?);
+fn told(lab: &Lab, requests: &[Request]) -> Result<Said> {
+    let (report, explained) = (lab.ask("report")?, lab.ask("explain")?);
     let probe = &report["probes"][0];
-    let info: Value = serde_json::from_slice(&fs::read(trace.join("trace.json"))?)?;
+    let info = lab.info()?;
     let by_cpu = &probe["slow_on_cpu"];
     let [by_clock, by_time] = [&probe["slow"], &by_cpu["slow"]]
-        .map(|class| class["from_ns"].as_i64().unwrap_or(i64::MAX));
-    let origin = info["monotonic_ns"].as_u64().context("monotonic_ns")?;
+        .map(|class: &Value| class["from_ns"].as_i64().unwrap_or(i64::MAX));
     // What a reader sees: the first sentence, and the second if there is one.
     let mut classes = [(0_u32, 0_u32); 2];
     let mut items = vec![0_u32; requests.len()];
     let mut next = 0;
-    for visit in visits(trace)? {
-        let begin = visit.begin_ns + origin;
+    for visit in trace::visits(&lab.trace())? {
+        let begin = visit.begin;
+        let net_ns = visit.net_ns.unwrap_or(visit.duration_ns);
+        let waited_ns = visit.duration_ns - visit.oncpu_ns.unwrap_or(visit.duration_ns);
         while requests.get(next).is_some_and(|it| it.end < begin) {
             next += 1;
         }
         let request = requests.get(next).filter(|it| it.begin <= begin);
         let Some(request) = request else { continue };
         items[next] += 1;
-        let is_slow = [visit.net_ns >= by_clock, visit.cpu_ns >= by_time];
+        let is_slow = [net_ns >= by_clock, net_ns - waited_ns >= by_time];
         for (class, _) in classes.iter_mut().zip(is_slow).filter(|it| it.1) {
             class.0 += 1;
             class.1 += u32::from(request.dear);
@@ -504,35 +498,6 @@ fn told(tool: &Path, trace: &Path, requests: &[Request]) -> Result<Said> {
     })
 }
 
-/// A visit: its begin in the trace, its net time, and that on the CPU.
-struct Visit {
-    begin_ns: u64,
-    net_ns: i64,
-    cpu_ns: i64,
-}
-
-/// All visits, in order of time.
-fn visits(trace: &Path) -> Result<Vec<Visit>> {
-    const SCRIPT: &str = "import duckdb, sys
-for row in duckdb.sql(f\"select begin_ns, coalesce(net_ns, duration_ns), \
-coalesce(net_ns, duration_ns) - (duration_ns - coalesce(oncpu_ns, duration_ns)) from '{sys.argv[1]}/visits/*.parquet' \
-where end_ns is not null order by begin_ns\").fetchall(): print(*row)";
-    let python = shell::tools_dir().join("venv/bin/python");
-    let mut command = Command::new(python);
-    command.args(["-c", SCRIPT]).arg(trace);
-    let text = shell::output(&mut command)?;
-    let line = |line: &str| {
-        let mut words = line.split(' ').map(|it| it.parse::<i64>().ok());
-        Some(Visit {
-            // A visit may have begun before the trace.
-            begin_ns: words.next()??.max(0).cast_unsigned(),
-            net_ns: words.next()??,
-            cpu_ns: words.next()??,
-        })
-    };
-    Ok(text.lines().filter_map(line).collect())
-}
-
 /// Requests for a time.
 fn ask_for(client: &mut dyn Client, time: Duration, draw: &mut Random) -> Result<Vec<Request>> {
     let start = Instant::now();
@@ -548,52 +513,4 @@ fn ask_for(client: &mut dyn Client, time: Duration, draw: &mut Random) -> Result
         });
     }
     Ok(requests)
-}
-
-fn now() -> u64 {
-    let time = clock_gettime(ClockId::Monotonic);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-}
-
-/// CPU time of a process and its children, with all their threads, ns.
-fn cpu_ns(pid: u32) -> Result<f64> {
-    let mut sum = 0.0;
-    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
-        let path = task?.path();
-        let read = |name: &str| fs::read_to_string(path.join(name)).unwrap_or_default();
-        let first = read("schedstat");
-        sum += first
-            .split(' ')
-            .next()
-            .and_then(|it| it.parse().ok())
-            .unwrap_or(0.0);
-        for child in read("children").split_whitespace() {
-            // It may have ended.
-            sum += cpu_ns(child.parse()?).unwrap_or(0.0);
-        }
-    }
-    Ok(sum)
-}
-
-/// Keeps a process and its children on a CPU: otherwise the time of a request depends on where the other side runs.
-pub(super) fn pin(pid: u32, cpu: usize) -> Result<()> {
-    let mut set = CpuSet::new();
-    set.set(cpu);
-    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
-        let task = task?;
-        let tid: i32 = task.file_name().to_string_lossy().parse()?;
-        // Where there is no such CPU, it stays where it is.
-        let _ = sched_setaffinity(Pid::from_raw(tid), &set);
-        let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
-        for child in children.split_whitespace() {
-            pin(child.parse()?, cpu)?;
-        }
-    }
-    Ok(())
-}
-
-pub(super) fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
