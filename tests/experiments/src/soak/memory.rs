@@ -3,6 +3,8 @@
 use std::fs;
 use std::time::Duration;
 
+use crate::frame::statistics::{fit, median};
+
 /// This part of a run is warm-up: buffers grow to their size, symbols are loaded.
 const WARM_UP: f64 = 0.2;
 
@@ -59,12 +61,10 @@ impl Memory {
         let [(first, _), .., (last, _)] = settled else {
             return None;
         };
-        let slope = slope(settled);
-        let mut sizes: Vec<f64> = settled.iter().map(|(_, mib)| *mib).collect();
-        sizes.sort_by(f64::total_cmp);
+        let slope = fit(settled).slope;
         let all = self.points.iter().map(|(_, mib)| *mib);
         Some(Verdict {
-            median_mib: sizes[sizes.len() / 2],
+            median_mib: median(settled.iter().map(|(_, mib)| *mib).collect()),
             most_mib: all.fold(0.0, f64::max),
             slope_mib: slope * 60.0,
             growth_mib: slope * (last - first),
@@ -76,20 +76,6 @@ impl Memory {
 fn resident_kib(status: &str) -> Option<u64> {
     let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
     line.split_whitespace().nth(1)?.parse().ok()
-}
-
-/// Slope of the line of least squares.
-fn slope(points: &[(f64, f64)]) -> f64 {
-    let n = points.len() as f64;
-    let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / n;
-    let (x, y) = (mean(|point| point.0), mean(|point| point.1));
-    let covariance: f64 = points.iter().map(|p| (p.0 - x) * (p.1 - y)).sum();
-    let variance: f64 = points.iter().map(|p| (p.0 - x).powi(2)).sum();
-    if variance > 0.0 {
-        covariance / variance
-    } else {
-        0.0
-    }
 }
 
 #[cfg(test)]

@@ -5,15 +5,17 @@
 
 mod memory;
 
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use crate::frame::recorder::{self, Recorder};
+use crate::frame::lab::Lab;
+use crate::frame::machine::Killed;
+use crate::frame::recorder::Recorder;
+use crate::frame::verdict::exit_code;
 use crate::frame::{installed, shell};
 use memory::{Memory, Verdict};
 
@@ -60,40 +62,26 @@ const LOADS: [Load; 2] = [
 
 /// Runs the task.
 pub fn main(args: &Args) -> Result<ExitCode> {
-    let dir = shell::target_dir()?.join("soak");
-    fs::create_dir_all(&dir)?;
-    let tool = match &args.tool {
-        Some(tool) => tool.clone(),
-        None => recorder::build(true)?,
-    };
-    let trace = dir.join("trace");
-    // Files of root can be removed only by root.
-    shell::output(shell::as_root("rm").arg("-rf").arg(&trace))?;
-    let mut command: Vec<String> = Vec::new();
+    let lab = Lab::new("soak", args.tool.as_deref())?;
+    let trace = lab.clean("trace")?;
+    let mut command = lab.tool();
     let mut targets = Targets(Vec::new());
     for load in &LOADS {
-        let program = compile(load.name, &dir)?;
-        command.extend([
-            "--uprobe".to_owned(),
-            format!("{}:handle(id=arg1)", program.display()),
-        ]);
+        let program = lab.compile(load.name, &[])?;
+        let spec = format!("{}:handle(id=arg1)", program.display());
+        command.args(["--uprobe", &spec]);
         for _ in 0..load.processes {
             targets.start(&program, load.args)?;
         }
     }
     // Sampling this fast starves the recorder too: a quarter of this may wait for it.
-    command.extend(["--max-memory", MAX_MEMORY].map(str::to_owned));
-    command.extend(["--event", "cpu-clock", "--reset"].map(str::to_owned));
-    command.extend([
-        args.reset.to_string(),
-        "--output".to_owned(),
-        trace.display().to_string(),
-    ]);
+    command.args(["--max-memory", MAX_MEMORY, "--event", "cpu-clock"]);
+    command.args(["--reset", &args.reset.to_string(), "--output"]);
+    command.arg(&trace);
     let time = Duration::try_from_secs_f64(args.minutes * 60.0).context("--minutes")?;
-    let memory = record(&tool, &command, time, &mut targets)?;
-    let text = fs::read_to_string(trace.join("trace.json")).context("no trace.json")?;
+    let memory = record(command, time, &mut targets)?;
     let found = SoakResults {
-        run: serde_json::from_str(&text)?,
+        run: lab.info()?,
         memory: memory.verdict().context("too short to judge memory")?,
         bytes: size_of_dir(&trace)?,
         read: read(&trace)?,
@@ -104,22 +92,11 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         println!("FAILED: {fault}");
     }
     println!("trace: {}", trace.display());
-    Ok(ExitCode::from(u8::from(!faults.is_empty())))
-}
-
-/// Builds a workload of `tests/`.
-fn compile(name: &str, dir: &Path) -> Result<PathBuf> {
-    let source = format!("tests/workloads/{name}.c");
-    let program = dir.join(name);
-    let mut command = Command::new("cc");
-    command.args(["-O2", "-g", "-pthread", "-o"]);
-    command.arg(&program).arg(shell::workspace().join(source));
-    shell::run(&mut command)?;
-    Ok(program)
+    Ok(exit_code(faults.is_empty()))
 }
 
 /// Programs that are recorded. Killed when dropped.
-struct Targets(Vec<Child>);
+struct Targets(Vec<Killed>);
 
 impl Targets {
     fn start(&mut self, program: &Path, args: &[&str]) -> Result<()> {
@@ -128,8 +105,8 @@ impl Targets {
         // Held open: its end would be the program's.
         command.stdin(Stdio::piped()).stdout(Stdio::null());
         let child = command.spawn();
-        self.0
-            .push(child.with_context(|| format!("cannot run {}", program.display()))?);
+        let child = child.with_context(|| format!("cannot run {}", program.display()))?;
+        self.0.push(Killed(child));
         Ok(())
     }
 
@@ -144,19 +121,9 @@ impl Targets {
     }
 }
 
-impl Drop for Targets {
-    fn drop(&mut self) {
-        for child in &mut self.0 {
-            // A child that has ended is no problem.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
 /// Records for a time, and watches the tool's memory.
-fn record(tool: &Path, args: &[String], time: Duration, targets: &mut Targets) -> Result<Memory> {
-    let recorder = Recorder::start(tool, args)?;
+fn record(command: Command, time: Duration, targets: &mut Targets) -> Result<Memory> {
+    let recorder = Recorder::spawn(command)?;
     let (mut memory, start) = (Memory::default(), Instant::now());
     let pid = recorder.pid()?;
     while start.elapsed() < time {
