@@ -8,7 +8,6 @@ mod scale;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use anyhow::Result;
@@ -18,7 +17,9 @@ use pebs_mine::stats::mean;
 use self::cleaning::{Errors, Measure, Measured};
 use self::events::Counts;
 use self::programs::{Program, counted};
+use crate::frame::rounds::parallel;
 use crate::frame::shell;
+use crate::frame::verdict::{Verdict, exit_code};
 
 /// Runs of each program: two exact ones differ, and each is compared with the other.
 const RUNS: u32 = 2;
@@ -33,6 +34,9 @@ const TIMES: [(f64, f64, &[f64], f64); 5] = [
     (1.0, 10.0, &[10.0], 0.1),
 ];
 
+/// Programs that are counted or measured at a time.
+const AT_ONCE: usize = 2;
+
 #[derive(clap::Args)]
 pub struct Args {
     /// Errors by DTW of these programs alone, without the musts
@@ -43,44 +47,29 @@ pub struct Args {
     mine: Option<PathBuf>,
 }
 
-/// Counts the events of all programs, two at a time.
+/// Counts the events of all programs.
 fn count_all(programs: &[Program]) -> Result<()> {
     let wanted: Vec<(u32, Program)> = (1..=RUNS)
         .flat_map(|run| programs.iter().map(move |program| (run, *program)))
         .collect();
-    let next = AtomicUsize::new(0);
-    let work = || -> Result<()> {
-        while let Some(&(run, program)) = wanted.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let began = Instant::now();
-            let file = counted(program, run)?;
-            eprintln!(
-                "{} ({:.0} s)",
-                file.display(),
-                began.elapsed().as_secs_f64()
-            );
-        }
+    parallel(AT_ONCE, &wanted, |&(run, program)| {
+        let began = Instant::now();
+        let file = counted(program, run)?;
+        let seconds = began.elapsed().as_secs_f64();
+        eprintln!("{} ({seconds:.0} s)", file.display());
         Ok(())
-    };
-    std::thread::scope(|scope| {
-        let other = scope.spawn(work);
-        let mine = work();
-        let other = other
-            .join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        mine.and(other)
     })
+    .map(drop)
 }
 
 /// The table of requirements: name, value, limit.
 #[derive(Default)]
-struct Musts {
-    missed: usize,
-}
+struct Musts(Verdict);
 
 impl Musts {
     fn row(&mut self, what: &str, value: f64, limit: f64, unit: &str) {
         let is_met = value <= limit;
-        self.missed += usize::from(!is_met);
+        self.0.goal(what, is_met);
         let verdict = if is_met { "met" } else { "missed" };
         println!("| {what} | {value:.2}{unit} | {limit:.2}{unit} | {verdict} |");
     }
@@ -129,26 +118,14 @@ fn dtw_errors(programs: &[(&str, Vec<Counts>)]) -> Result<Vec<(usize, f64, f64)>
     Ok(of_paper)
 }
 
-/// Measures all programs, two at a time.
+/// Measures all programs.
 fn measure_all(
     programs: &[(&str, Vec<Counts>)],
     events: usize,
     how: &Measure,
 ) -> Result<Vec<Measured>> {
-    let (some, others) = programs.split_at(programs.len() / 2);
-    let all = |programs: &[(&str, Vec<Counts>)]| -> Result<Vec<Measured>> {
-        let each = programs.iter();
-        each.map(|(_, runs)| Measured::of(runs, events, how))
-            .collect()
-    };
-    std::thread::scope(|scope| {
-        let other = scope.spawn(|| all(others));
-        let mut measured = all(some)?;
-        let others = other
-            .join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        measured.extend(others?);
-        Ok(measured)
+    parallel(AT_ONCE, programs, |(_, runs)| {
+        Measured::of(runs, events, how)
     })
 }
 
@@ -226,9 +203,5 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     let (seconds, gib) = scale::large(&dir)?;
     musts.row("10^6 items of 30 events: time", seconds, 60.0, " s");
     musts.row("10^6 items of 30 events: memory", gib, 2.0, " GiB");
-    Ok(if musts.missed == 0 {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(exit_code(musts.0.is_met()))
 }

@@ -3,11 +3,12 @@
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
+use crate::frame::machine::Killed;
 use crate::frame::shell;
 
 /// The measured programs.
@@ -198,7 +199,7 @@ fn serve_redis(mut command: Command, run: u32) -> Result<()> {
         "--port",
         &port,
     ]);
-    let mut server = Server(command.spawn()?);
+    let mut server = Killed(command.spawn()?);
     let cli = |words: &[&str]| {
         let mut cli = Command::new("redis-cli");
         cli.args(["-p", &port]).args(words);
@@ -224,18 +225,8 @@ fn serve_redis(mut command: Command, run: u32) -> Result<()> {
     }
     // It exits without an answer.
     let _ = cli(&["shutdown", "nosave"]);
-    server.0.wait()?;
+    server.wait()?;
     Ok(())
-}
-
-/// A server that is killed if something fails here.
-struct Server(Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// Converts the dumps to CSV: events as columns, slices as rows. Dumps omit zeros at the end of a line.

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::mystery::{Cause, Mystery};
 use super::{Args, compile, program, run};
+use crate::frame::verdict::exit_code;
 use crate::frame::{recorder, shell};
 
 /// Largest share of figures that may be reported as changed. `diff` allows for chance within a comparison, but two
@@ -25,10 +26,7 @@ struct Compared {
 pub fn equal(pairs: usize, args: &Args) -> Result<ExitCode> {
     let cache = shell::target_dir()?.join("mysteries");
     std::fs::create_dir_all(&cache)?;
-    let tool = match &args.tool {
-        Some(tool) => tool.clone(),
-        None => recorder::build(true)?,
-    };
+    let tool = recorder::of(args.tool.as_deref())?;
     let null = |it: &Mystery| it.cause == Cause::Nothing && program::can_compile(it.language);
     let seeds = (args.from..).map(|seed| Mystery::new(seed, args.seconds));
     let mysteries: Vec<Mystery> = seeds.filter(null).take(pairs).collect();
@@ -56,11 +54,7 @@ pub fn equal(pairs: usize, args: &Args) -> Result<ExitCode> {
         share * 100.0,
         LEVEL * 100.0
     );
-    Ok(if figures > 0 && share <= LEVEL {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(exit_code(figures > 0 && share <= LEVEL))
 }
 
 fn pair(it: &Mystery, tool: &Path, program: &Path, helper: &Path) -> Result<Compared> {
@@ -71,11 +65,10 @@ fn pair(it: &Mystery, tool: &Path, program: &Path, helper: &Path) -> Result<Comp
         traces.push(dir.path().join("trace").display().to_string());
     }
     let args = ["diff", &traces[0], &traces[1], "--format", "json"];
-    let text = shell::output(shell::as_root(tool).args(args))?;
+    let diff = shell::json(shell::as_root(tool).args(args))?;
     for trace in &traces {
-        shell::output(shell::as_root("rm").args(["-rf", trace]))?;
+        shell::remove(Path::new(trace))?;
     }
-    let diff: Value = serde_json::from_str(&text).context("diff printed no JSON")?;
     let mut found = Compared::default();
     let probes = diff["probes"].as_array().context("a diff without probes")?;
     let figures = probes

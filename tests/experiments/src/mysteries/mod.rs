@@ -11,21 +11,20 @@ mod program;
 mod run;
 mod score;
 
-use std::collections::HashMap;
-use std::fs::{self, OpenOptions};
-use std::io::Write as _;
+use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 
 use self::equal::equal;
 use self::judge::{Outcome, Truth, Verdict};
 use self::mystery::Mystery;
 use self::score::{Counts, Judged};
+use crate::frame::rounds::parallel;
+use crate::frame::seeds::Seeds;
+use crate::frame::verdict::exit_code;
 use crate::frame::{recorder, shell};
 
 /// Options of `cargo xtask mysteries`.
@@ -93,7 +92,7 @@ pub fn small() -> Result<()> {
         compile: false,
     };
     let all = judge_all(&args)?;
-    if verdict(&all, SMALL_BY_CHANCE) != ExitCode::SUCCESS {
+    if !is_passed(&all, SMALL_BY_CHANCE) {
         bail!("causes are missed, or named where there are none");
     }
     Ok(())
@@ -105,10 +104,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         return equal(pairs, args);
     }
     let all = judge_all(args)?;
-    Ok(match args.compile {
-        true => ExitCode::SUCCESS,
-        false => verdict(&all, BY_CHANCE),
-    })
+    Ok(exit_code(args.compile || is_passed(&all, BY_CHANCE)))
 }
 
 /// Runs the servers, judges the explanations and prints the results; with `compile` it only compiles.
@@ -117,10 +113,7 @@ fn judge_all(args: &Args) -> Result<Vec<Judged>> {
         Some(seed) => seed..seed + 1,
         None => args.from..args.from + args.seeds,
     };
-    let tool = match &args.tool {
-        Some(tool) => tool.clone(),
-        None => recorder::build(true)?,
-    };
+    let tool = recorder::of(args.tool.as_deref())?;
     let all = run_all(&seeds, args, &tool)?;
     if !args.compile {
         println!("{}", score::table(&all));
@@ -128,8 +121,8 @@ fn judge_all(args: &Args) -> Result<Vec<Judged>> {
     Ok(all)
 }
 
-/// Fails if the counts are below what chance explains at the required rates.
-fn verdict(all: &[Judged], by_chance: f64) -> ExitCode {
+/// Whether no count is below what chance explains at the required rates.
+fn is_passed(all: &[Judged], by_chance: f64) -> bool {
     let Counts {
         cases,
         first,
@@ -151,11 +144,7 @@ fn verdict(all: &[Judged], by_chance: f64) -> ExitCode {
         );
         passed &= found >= least;
     }
-    if passed {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    }
+    passed
 }
 
 fn run_all(seeds: &Range<u64>, args: &Args, tool: &Path) -> Result<Vec<Judged>> {
@@ -164,11 +153,11 @@ fn run_all(seeds: &Range<u64>, args: &Args, tool: &Path) -> Result<Vec<Judged>> 
     }
     let cache = shell::target_dir()?.join("mysteries");
     fs::create_dir_all(&cache)?;
-    let mut done = logged(args.log.as_deref())?;
+    let mut judged = Seeds::read(args.log.as_deref(), "a verdict", |it: &Judged| Ok(it.seed))?;
     let mysteries: Vec<Mystery> = seeds
         .clone()
         .map(|seed| Mystery::new(seed, args.seconds))
-        .filter(|it| !done.contains_key(&it.seed))
+        .filter(|it| !judged.done.contains_key(&it.seed))
         .collect();
     let helper = program::helper(&cache)?;
     let programs = compile(&mysteries, &cache)?;
@@ -184,17 +173,11 @@ fn run_all(seeds: &Range<u64>, args: &Args, tool: &Path) -> Result<Vec<Judged>> 
             );
             continue;
         };
-        let judged = one(it, tool, &program, &helper, args)?;
-        print(it, &judged.verdict);
-        if let Some(log) = &args.log {
-            let mut log = OpenOptions::new().create(true).append(true).open(log)?;
-            writeln!(log, "{}", serde_json::to_string(&judged)?)?;
-        }
-        done.insert(it.seed, judged);
+        let one = one(it, tool, &program, &helper, args)?;
+        print(it, &one.verdict);
+        judged.add(it.seed, one)?;
     }
-    let mut all: Vec<Judged> = done.into_values().collect();
-    all.sort_by_key(|it| it.seed);
-    Ok(all)
+    Ok(judged.done.into_values().collect())
 }
 
 fn print(
@@ -247,47 +230,13 @@ fn judged(it: &Mystery, run: run::Run) -> Result<Judged> {
     })
 }
 
-/// Verdicts of earlier runs.
-fn logged(log: Option<&Path>) -> Result<HashMap<u64, Judged>> {
-    let Some(log) = log.filter(|it| it.exists()) else {
-        return Ok(HashMap::new());
-    };
-    let text = fs::read_to_string(log)?;
-    let judged = |line: &str| {
-        let judged: Judged = serde_json::from_str(line)
-            .with_context(|| format!("{}: not a verdict: {line}", log.display()))?;
-        Ok((judged.seed, judged))
-    };
-    text.lines().map(judged).collect()
-}
-
 /// Compiles all on all CPUs. `None`: no compiler for it is here.
 fn compile(all: &[Mystery], cache: &Path) -> Result<Vec<Option<PathBuf>>> {
-    let next = AtomicUsize::new(0);
-    let programs: Mutex<Vec<Option<PathBuf>>> = Mutex::new(vec![None; all.len()]);
-    let work = || -> Result<()> {
-        while let Some((at, it)) =
-            Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|at| Some((at, all.get(at)?)))
-        {
-            if !program::can_compile(it.language) {
-                continue;
-            }
-            let program = program::compile(it, cache)?;
-            if let Ok(mut programs) = programs.lock() {
-                programs[at] = Some(program);
-            }
-        }
-        Ok(())
-    };
-    std::thread::scope(|scope| {
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        for worker in workers {
-            worker.join().ok().context("a compiling thread failed")??;
-        }
-        Ok::<(), anyhow::Error>(())
-    })?;
-    Ok(programs.into_inner().unwrap_or_default())
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    parallel(threads, all, |it| {
+        let can = program::can_compile(it.language);
+        can.then(|| program::compile(it, cache)).transpose()
+    })
 }
 
 /// Runs and judges one.
@@ -298,17 +247,13 @@ fn one(it: &Mystery, tool: &Path, program: &Path, helper: &Path, args: &Args) ->
         fs::create_dir_all(keep)?;
         let to = keep.join(format!("seed-{}", it.seed));
         let [from, to] = [dir.path(), &to].map(|it| it.display().to_string());
-        shell::output(shell::as_root("rm").args(["-rf", &to]))?;
+        shell::remove(Path::new(&to))?;
         shell::output(shell::as_root("cp").args(["-r", &from, &to]))?;
         fs::write(Path::new(&to).join("source"), program::source(it))?;
         fs::write(Path::new(&to).join("mystery"), format!("{it:#?}\n"))?;
     }
     // Files of root can be removed only by root.
-    shell::output(
-        shell::as_root("rm")
-            .arg("-rf")
-            .arg(dir.path().join("trace")),
-    )?;
+    shell::remove(&dir.path().join("trace"))?;
     judged(it, run)
 }
 

@@ -2,35 +2,24 @@
 
 use std::fs::{self, File};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use super::mystery::{Bursts, Cause, Language, Mystery, Shape};
+use crate::frame::machine::Killed;
 use crate::frame::shell;
 
 /// Longer than its time no run may take.
 const MORE: Duration = Duration::from_secs(40);
 
-/// The other processes; they end with this.
-struct Helper(Child);
-
-impl Helper {
-    fn start(program: &Path, args: &[&str]) -> Result<Self> {
-        let mut command = Command::new(program);
-        command.args(args).stdin(Stdio::null());
-        Ok(Self(command.spawn().context("cannot start a helper")?))
-    }
-}
-
-impl Drop for Helper {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// Another process; it ends when this is dropped.
+fn helper(program: &Path, args: &[&str]) -> Result<Killed> {
+    let mut command = Command::new(program);
+    command.args(args).stdin(Stdio::null());
+    Ok(Killed(command.spawn().context("cannot start a helper")?))
 }
 
 /// Probes as set by a user who knows only where the server accepts items.
@@ -89,7 +78,7 @@ pub fn record(it: &Mystery, tool: &Path, program: &Path, helper: &Path, dir: &Pa
     let [truth, file, socket, trace] = ["truth", "file", "socket", "trace"].map(path);
     let mut helpers = Vec::new();
     if it.cause == Cause::Dependency {
-        helpers.push(Helper::start(helper, &["answer", &socket])?);
+        helpers.push(self::helper(helper, &["answer", &socket])?);
         let begin = Instant::now();
         while !Path::new(&socket).exists() && begin.elapsed() < MORE {
             std::thread::sleep(Duration::from_millis(5));
@@ -103,7 +92,7 @@ pub fn record(it: &Mystery, tool: &Path, program: &Path, helper: &Path, dir: &Pa
     {
         let cpu = cpu.map_or("-1".to_owned(), |cpu| cpu.to_string());
         let [run, gap, seed] = [run_us, gap_us, it.seed].map(|it| it.to_string());
-        helpers.push(Helper::start(helper, &["burst", &cpu, &run, &gap, &seed])?);
+        helpers.push(self::helper(helper, &["burst", &cpu, &run, &gap, &seed])?);
     }
     let mut command = shell::as_root(tool);
     command
