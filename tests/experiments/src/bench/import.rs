@@ -20,8 +20,10 @@ use serde_json::Value;
 use super::cpu_time::timed_success;
 use super::probes::Probes;
 use super::sizes::Sizes;
-use super::{median, tracer, word};
-use crate::frame::shell;
+use super::tracer;
+use crate::frame::statistics::median;
+use crate::frame::verdict::word;
+use crate::frame::{shell, trace, workload};
 
 /// Least ratio of our samples per second to those of `perf script`.
 const GOAL: f64 = 20.0;
@@ -98,12 +100,12 @@ pub fn compare(tool: &Path, dir: &Path, (items, rounds): (u64, usize)) -> Result
     );
     let theirs = rate(
         "perf script",
-        (&mut all.script, &few.script),
+        (&all.script, &few.script),
         (all.samples, few.samples),
     );
     let ours = rate(
         "pebs-trace import",
-        (&mut all.import, &few.import),
+        (&all.import, &few.import),
         (all.samples, few.samples),
     );
     let factor = ours / theirs;
@@ -149,8 +151,8 @@ fn best(times: &[f64]) -> f64 {
 }
 
 /// Prints a program's times for many samples and for few; returns samples per second, without the fixed cost.
-fn rate(name: &str, (all, few): (&mut Vec<f64>, &[f64]), samples: (u64, u64)) -> f64 {
-    let middle = median(all);
+fn rate(name: &str, (all, few): (&[f64], &[f64]), samples: (u64, u64)) -> f64 {
+    let middle = median(all.to_vec());
     let (all, few) = (best(all), best(few));
     let speed = samples.0 as f64 / all;
     let each = (all - few) / samples.0.saturating_sub(samples.1) as f64;
@@ -178,14 +180,10 @@ impl Readers {
 
     /// The program that is recorded, compiled.
     fn workload(&self) -> Result<PathBuf> {
-        let workload = self.dir.join("threads");
-        let mut compile = Command::new("gcc");
-        compile
-            .args(["-O2", "-g", "-pthread", "-o"])
-            .arg(&workload)
-            .arg(shell::workspace().join("tests/workloads/threads.c"));
-        shell::run(&mut compile)?;
-        Ok(workload)
+        let program = self.dir.join("threads");
+        let flags = ["-O2", "-g", "-pthread"];
+        workload::compile("tests/workloads/threads.c", &program, &flags)?;
+        Ok(program)
     }
 
     /// Samples every 10 us, marks at each item's begin and end, switches.
@@ -260,8 +258,7 @@ impl Readers {
 
     /// Samples of some events in the trace.
     fn imported(&self, counts: impl Fn(&Value) -> bool) -> Result<u64> {
-        let path = self.trace().join("trace.json");
-        let info: Value = serde_json::from_str(&shell::output(shell::as_root("cat").arg(path))?)?;
+        let info = trace::info(&self.trace())?;
         let events = info["import"]["events"].as_array().context("no events")?;
         let events = events.iter().filter(|event| counts(event));
         Ok(events.filter_map(|it| it["samples"].as_u64()).sum())
@@ -274,7 +271,7 @@ impl Readers {
     /// Imports, and checks that every sample is in the trace.
     fn import(&self, recording: &Recording, options: &[&str]) -> Result<f64> {
         let trace = self.trace();
-        shell::output(shell::as_root("rm").arg("-rf").arg(&trace))?;
+        shell::remove(&trace)?;
         let mut command = shell::as_root(&self.tool);
         command
             .arg("import")

@@ -6,11 +6,14 @@
 //! change of the machine's speed affects all equally.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 
-use crate::frame::{recorder, shell};
+use crate::frame::rounds::rounds;
+use crate::frame::statistics::median;
+use crate::frame::verdict::{exit_code, word};
+use crate::frame::{recorder, shell, workload};
 use tracer::{Run, Tracer, Tracers};
 
 mod cpu_time;
@@ -124,24 +127,12 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     if wants(Measurement::Ticks) {
         ticks::compare(&tool(args)?, &dir, args.rounds.max(1))?;
     }
-    Ok(if passed {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
-}
-
-/// Whether something is within its limit, in a table.
-fn word(is_within: bool) -> &'static str {
-    if is_within { "ok" } else { "MISSED" }
+    Ok(exit_code(passed))
 }
 
 /// The program that is measured.
 fn tool(args: &Args) -> Result<PathBuf> {
-    match &args.tool {
-        Some(tool) => Ok(tool.clone()),
-        None => recorder::build(true),
-    }
+    recorder::of(args.tool.as_deref())
 }
 
 /// Cost of a mark and of a sample.
@@ -168,19 +159,16 @@ fn costs(args: &Args, dir: &Path) -> Result<bool> {
 }
 
 /// Runs all rounds of one measure, prints the table, and returns whether ours is within its limits.
-fn compare(tracers: &Tracers, load: Load, rounds: usize) -> Result<bool> {
-    let mut runs: Vec<Vec<Run>> = vec![Vec::new(); tracers.available.len()];
-    for round in 1..=rounds {
-        for (tracer, runs) in tracers.available.iter().zip(&mut runs) {
-            let run = tracers.run(*tracer, load)?;
-            eprintln!(
-                "bench: round {round}: {}: {:.1} ms",
-                tracer.name(),
-                run.cpu_ns / 1e6
-            );
-            runs.push(run);
-        }
-    }
+fn compare(tracers: &Tracers, load: Load, number: usize) -> Result<bool> {
+    let runs = rounds(number, &tracers.available, |round, tracer| {
+        let run = tracers.run(*tracer, load)?;
+        eprintln!(
+            "bench: round {round}: {}: {:.1} ms",
+            tracer.name(),
+            run.cpu_ns / 1e6
+        );
+        Ok(run)
+    })?;
     let results: Vec<Outcome> = tracers
         .available
         .iter()
@@ -188,7 +176,7 @@ fn compare(tracers: &Tracers, load: Load, rounds: usize) -> Result<bool> {
         .map(|(tracer, runs)| Outcome::of(*tracer, runs, load))
         .collect();
     let (base, traced) = results.split_first().context("no untraced run")?;
-    println!("{}", load.title(rounds));
+    println!("{}", load.title(number));
     println!("  {:<12} {:>9.2} ms of CPU", "untraced", base.cpu_ns / 1e6);
     let cost = |result: &Outcome| (result.cpu_ns - base.cpu_ns) / load.expected(result.cpu_ns);
     let ours = traced.first().context("pebs-trace did not run")?;
@@ -213,7 +201,7 @@ fn verdict(ratio: f64, limit: Option<f64>) -> (String, bool) {
         return (String::new(), true);
     };
     let is_within = ratio <= limit;
-    let word = if is_within { "ok" } else { "MISSED" };
+    let word = word(is_within);
     (
         format!("; ours is {ratio:.2} of it (limit {limit:.2}): {word}"),
         is_within,
@@ -230,15 +218,13 @@ struct Outcome {
 
 impl Outcome {
     fn of(tracer: Tracer, runs: &[Run], load: Load) -> Self {
-        let mut times: Vec<f64> = runs.iter().map(|run| run.cpu_ns).collect();
-        let mut shares: Vec<f64> = runs
-            .iter()
-            .map(|run| run.recorded as f64 / load.made(run.cpu_ns))
-            .collect();
+        let times = runs.iter().map(|run| run.cpu_ns).collect();
+        let shares = runs.iter();
+        let shares = shares.map(|run| run.recorded as f64 / load.made(run.cpu_ns));
         Self {
             tracer,
-            cpu_ns: median(&mut times),
-            recorded: median(&mut shares),
+            cpu_ns: median(times),
+            recorded: median(shares.collect()),
         }
     }
 }
@@ -281,36 +267,10 @@ impl Load {
     }
 }
 
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    if values.len() % 2 == 1 {
-        values[middle]
-    } else {
-        f64::midpoint(values[middle - 1], values[middle])
-    }
-}
-
 /// Compiles the workload: its function begins with a push, whatever the distribution's defaults.
 fn compile(dir: &Path) -> Result<PathBuf> {
-    let workload = dir.join("marks");
-    let mut command = Command::new("gcc");
-    command
-        .args(["-O2", "-g", "-fcf-protection=none", "-fno-ipa-ra", "-o"])
-        .arg(&workload)
-        .arg(shell::workspace().join("tests/experiments/workloads/marks.c"));
-    shell::run(&mut command)?;
-    Ok(workload)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The middle one, or the mean of the middle two, whatever the order.
-    #[test]
-    fn median_of_odd_and_even() {
-        assert_eq!(median(&mut [3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(median(&mut [4.0, 1.0, 2.0, 3.0]), 2.5);
-    }
+    let program = dir.join("marks");
+    let flags = ["-O2", "-g", "-fcf-protection=none", "-fno-ipa-ra"];
+    workload::compile("tests/experiments/workloads/marks.c", &program, &flags)?;
+    Ok(program)
 }

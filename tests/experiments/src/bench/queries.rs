@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 use super::sizes::Sizes;
-use super::word;
+use crate::frame::verdict::word;
 use crate::frame::{installed, shell};
 
 /// Records to make: 50 million samples, and the marks and switches between them.

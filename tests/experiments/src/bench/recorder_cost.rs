@@ -7,7 +7,9 @@
 use anyhow::Result;
 
 use super::tracer::{Run, Tracer, Tracers};
-use super::{Load, Measure, SPIN, median};
+use super::{Load, Measure, SPIN};
+use crate::frame::rounds::rounds;
+use crate::frame::statistics::median;
 
 /// Calls of the marked function in a run of much work; each makes two marks.
 const CALLS: u64 = 1_000_000;
@@ -16,7 +18,7 @@ const CALLS: u64 = 1_000_000;
 const FACTOR: u64 = 20;
 
 /// Prints the cost of each tracer.
-pub fn compare(tracers: &Tracers, period_ns: u64, rounds: usize) -> Result<()> {
+pub fn compare(tracers: &Tracers, period_ns: u64, number: usize) -> Result<()> {
     let marks = Load {
         measure: Measure::Mark,
         calls: CALLS,
@@ -31,18 +33,12 @@ pub fn compare(tracers: &Tracers, period_ns: u64, rounds: usize) -> Result<()> {
     };
     for load in [marks, samples] {
         let unit = load.unit();
-        println!("CPU time of the recorder itself for a {unit}, median of {rounds} rounds");
-        let mut costs = vec![Vec::new(); tracers.available.len()];
-        for _ in 0..rounds {
-            for (tracer, costs) in tracers.available.iter().zip(&mut costs) {
-                if *tracer != Tracer::Nobody {
-                    costs.push(cost(tracers, *tracer, load)?);
-                }
-            }
-        }
-        for (tracer, costs) in tracers.available.iter().zip(&mut costs) {
+        println!("CPU time of the recorder itself for a {unit}, median of {number} rounds");
+        let is_one = |it: &&Tracer| **it != Tracer::Nobody;
+        let all: Vec<Tracer> = tracers.available.iter().filter(is_one).copied().collect();
+        let costs = rounds(number, &all, |_, tracer| cost(tracers, *tracer, load))?;
+        for (tracer, costs) in all.iter().zip(costs) {
             let name = match tracer {
-                Tracer::Nobody => continue,
                 Tracer::Perf => "perf record, perf script",
                 other => other.name(),
             };

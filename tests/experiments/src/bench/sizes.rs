@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::word;
+use crate::frame::verdict::word;
 
 /// Largest size of the three tables together, bytes per sample.
 const MOST_BYTES: f64 = 6.0;

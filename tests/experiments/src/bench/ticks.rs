@@ -6,12 +6,12 @@
 //! both.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::median;
-use crate::frame::shell;
+use crate::frame::rounds::rounds;
+use crate::frame::statistics::{median, quantiles};
+use crate::frame::{shell, trace, workload};
 
 /// Software events, which have a counter each.
 const EVENTS: [&str; 8] = [
@@ -52,44 +52,36 @@ struct Run {
 }
 
 /// Prints what a tick costs.
-pub fn compare(tool: &Path, dir: &Path, rounds: usize) -> Result<()> {
+pub fn compare(tool: &Path, dir: &Path, number: usize) -> Result<()> {
     let cpus = std::thread::available_parallelism()?.get();
     ensure!(cpus >= 2, "the target needs a CPU of its own");
     let workload = compile(dir)?;
     println!(
-        "time that a tick takes of the target, ns; in brackets what the recording said; {rounds} rounds of {SECONDS} s"
+        "time that a tick takes of the target, ns; in brackets what the recording said; {number} rounds of {SECONDS} s"
     );
     let heads = INTERVALS.map(|ms| format!("{:>18}", format!("every {ms} ms")));
     println!("  counters{}", heads.concat());
     for counters in COUNTERS {
-        let mut base = Vec::new();
-        let mut ticking = INTERVALS.map(|_| (Vec::new(), Vec::new()));
-        for _ in 0..rounds {
-            base.extend(run(tool, &workload, dir, counters, None)?.gone);
-            for (interval, (gone, recorded)) in INTERVALS.iter().zip(&mut ticking) {
-                let run = run(tool, &workload, dir, counters, Some(*interval))?;
-                gone.extend(run.gone);
-                recorded.push(run.recorded);
-            }
-        }
-        let base = quartile(&mut base);
-        let cells = INTERVALS
-            .iter()
-            .zip(&mut ticking)
-            .map(|(ms, (gone, recorded))| {
-                let ticks = f64::from(WINDOW / ms);
-                let each = (quartile(gone) - base) / ticks;
-                format!("{:>18}", format!("{each:.0} ({:.0})", median(recorded)))
-            });
+        let each = [None].into_iter().chain(INTERVALS.map(Some));
+        let each: Vec<Option<u32>> = each.collect();
+        let runs = rounds(number, &each, |_, interval| {
+            run(tool, &workload, dir, counters, *interval)
+        })?;
+        // A quarter of the windows were disturbed less.
+        let gone = |runs: &Vec<Run>| {
+            let gone = runs.iter().flat_map(|run| &run.gone).copied();
+            quantiles(gone.collect(), [0.25])[0]
+        };
+        let base = gone(&runs[0]);
+        let cells = INTERVALS.iter().zip(&runs[1..]).map(|(ms, runs)| {
+            let ticks = f64::from(WINDOW / ms);
+            let each = (gone(runs) - base) / ticks;
+            let recorded = median(runs.iter().map(|run| run.recorded).collect());
+            format!("{:>18}", format!("{each:.0} ({recorded:.0})"))
+        });
         println!("  {counters:>8}{}", cells.collect::<String>());
     }
     Ok(())
-}
-
-/// The lower quartile: a quarter of the windows were disturbed less.
-fn quartile(gone: &mut [f64]) -> f64 {
-    gone.sort_by(f64::total_cmp);
-    gone.get(gone.len() / 4).copied().unwrap_or(f64::NAN)
 }
 
 fn run(
@@ -100,7 +92,8 @@ fn run(
     interval: Option<u32>,
 ) -> Result<Run> {
     let (result, trace) = (dir.join("gone"), dir.join("ticks-trace"));
-    let _ = shell::output(shell::as_root("rm").arg("-rf").arg(&trace).arg(&result));
+    shell::remove(&trace)?;
+    shell::remove(&result)?;
     let mut command = shell::as_root("taskset");
     command.args(["-c", CPUS[0]]).arg(tool);
     command.args(["--uprobe", &format!("{}:never", workload.display())]);
@@ -124,8 +117,7 @@ fn run(
     }
     let text = std::fs::read_to_string(&result).context("the workload left no result")?;
     let gone: Result<Vec<f64>, _> = text.lines().skip(STARTING).map(str::parse).collect();
-    let info = shell::output(shell::as_root("cat").arg(trace.join("trace.json")))?;
-    let info: serde_json::Value = serde_json::from_str(&info)?;
+    let info = trace::info(&trace)?;
     let recorded = info["own_time"]["tick"]["ns"].as_f64();
     if interval.is_some() {
         let ticks = info["cost"]["ticks"].as_u64().unwrap_or(0);
@@ -139,10 +131,11 @@ fn run(
 
 /// Builds the loop that measures how long interrupts take.
 pub fn compile(dir: &Path) -> Result<PathBuf> {
-    let workload = dir.join("ticks");
-    let mut command = Command::new("gcc");
-    command.args(["-O2", "-g", "-o"]).arg(&workload);
-    command.arg(shell::workspace().join("tests/experiments/workloads/ticks.c"));
-    shell::run(&mut command)?;
-    Ok(workload)
+    let program = dir.join("ticks");
+    workload::compile(
+        "tests/experiments/workloads/ticks.c",
+        &program,
+        &["-O2", "-g"],
+    )?;
+    Ok(program)
 }

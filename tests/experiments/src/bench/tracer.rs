@@ -8,8 +8,7 @@ use anyhow::{Context, Result, bail};
 use super::cpu_time::timed_success;
 use super::probes::Probes;
 use super::{BPFTRACE_LIMIT, Load, Measure, PERF_LIMIT};
-use crate::frame::installed;
-use crate::frame::shell;
+use crate::frame::{installed, shell, trace};
 
 /// Tracer of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,9 +159,7 @@ impl Tracers {
         match tracer {
             Tracer::Nobody => Ok(0),
             Tracer::Ours => {
-                let info = self.dir.join("trace/trace.json");
-                let info = shell::output(shell::as_root("cat").arg(info))?;
-                let info: serde_json::Value = serde_json::from_str(&info)?;
+                let info = trace::info(&self.dir.join("trace"))?;
                 let key = match load.measure {
                     Measure::Mark => "marks",
                     Measure::Sample => "samples",
@@ -215,7 +212,7 @@ impl Tracers {
             Measure::Sample => ("never", load.period_ns),
         };
         let trace = self.dir.join("trace");
-        let _ = shell::output(shell::as_root("rm").arg("-rf").arg(&trace));
+        let _ = shell::remove(&trace);
         let mut command = shell::as_root(&self.tool);
         command
             .args([
