@@ -12,8 +12,7 @@ pub mod installed;
 pub mod lab;
 pub mod machine;
 pub mod page;
-#[path = "../../../../pebs-user/src/cost/plot.rs"]
-pub mod plot;
+pub(crate) mod pictures;
 pub mod random;
 pub mod recorder;
 pub mod redis;

@@ -1,16 +1,9 @@
-//! The page: a section for each group of figures, which `--only` replaces one by one.
+//! A page of results: a section for each group of figures, replaced one by one.
 
 use std::fmt::Write as _;
 
-/// Text before the sections.
-pub const HEAD: &str = "# The papers' figures, by pebs-trace\n\n\
-    Made by `cargo xtask papers`. Every section has what was published, what pebs-trace measured on the machine that the \
-    section names, and an experiment for what differs. No machine of the project has PEBS: samples are of a software clock, \
-    so a reset value is a time in ns.\n\n\
-    Papers: Akiyama, Hirofuchi, Takano 2018, *Diagnosing Performance Fluctuations of High-throughput Software for Multi-core \
-    CPUs* (the method); Akiyama, Hirofuchi 2017, *Quantitative Evaluation of Intel PEBS Overhead* (overhead); Sasongko, \
-    Chabbi, Kelly, Unat 2023, *Precise Event Sampling on AMD Versus Intel* (comparison); Weaver 2015, *Self-monitoring \
-    Overhead of the Linux perf_event Performance Counter Interface*; Lv and others 2018, *CounterMiner*.\n";
+use super::table::Table;
+use super::verdict::Verdict;
 
 /// One group of figures.
 pub struct Section {
@@ -23,15 +16,10 @@ pub struct Section {
     pub differs: String,
     /// File names and pictures.
     pub pictures: Vec<(&'static str, String)>,
-    /// Requirements, and whether each is met.
-    pub musts: Vec<(String, bool)>,
+    pub musts: Verdict,
 }
 
 impl Section {
-    pub fn missed(&self) -> usize {
-        self.musts.iter().filter(|(_, holds)| !holds).count()
-    }
-
     /// The section of the page; `measured` is the place and time of the measurement.
     pub fn markdown(&self, measured: &str) -> String {
         let mut text = format!("## {}\n\n{measured}\n\n", self.title);
@@ -46,12 +34,14 @@ impl Section {
             let _ = writeln!(text, "\n![{}]({file})", self.title);
         }
         let _ = writeln!(text, "\n**What differs, and why.** {}", self.differs.trim());
-        if !self.musts.is_empty() {
-            text += "\n| has to hold | |\n|---|---|\n";
-        }
-        for (what, holds) in &self.musts {
-            let verdict = if *holds { "holds" } else { "**missed**" };
-            let _ = writeln!(text, "| {what} | {verdict} |");
+        let goals = self.musts.goals();
+        if !goals.is_empty() {
+            let mut table = Table::new("has to hold | ");
+            for (what, holds) in goals {
+                let verdict = if *holds { "holds" } else { "**missed**" };
+                table.row(format_args!("{what} | {verdict}"));
+            }
+            let _ = write!(text, "\n{table}");
         }
         text
     }
@@ -73,8 +63,8 @@ fn section<'a>(page: &'a str, name: &str) -> Option<&'a str> {
 }
 
 /// The page with new sections; others are copied from the page before.
-pub fn assemble(before: &str, names: &[&str], new: &[(&str, String)]) -> String {
-    let mut page = HEAD.to_owned();
+pub fn assemble(head: &str, before: &str, names: &[&str], new: &[(&str, String)]) -> String {
+    let mut page = head.to_owned();
     for name in names {
         let (begin, end) = marks(name);
         let text = match new.iter().find(|it| it.0 == *name) {
@@ -116,24 +106,39 @@ mod tests {
             ours: "13 us".to_owned(),
             differs: "nothing".to_owned(),
             pictures: vec![("acl.svg", String::new())],
-            musts: vec![("A above B".to_owned(), true), ("order".to_owned(), false)],
+            musts: vec![("A above B".to_owned(), true), ("order".to_owned(), false)].into(),
         };
         let names = ["query", "acl"];
-        let first = assemble("", &names, &[("acl", of("Old").markdown("then"))]);
+        let first = assemble(
+            "# Page\n",
+            "",
+            &names,
+            &[("acl", of("Old").markdown("then"))],
+        );
         assert!(
             first.starts_with("# ") && first.contains("## Old\n\nthen\n"),
             "{first}"
         );
-        let second = assemble(&first, &names, &[("query", of("Query").markdown("now"))]);
+        let second = assemble(
+            "# Page\n",
+            &first,
+            &names,
+            &[("query", of("Query").markdown("now"))],
+        );
         let (query, acl) = (second.find("## Query"), second.find("## Old"));
         assert!(query.is_some() && query < acl, "{second}");
         assert!(second.contains("| order | **missed** |") && second.contains("](acl.svg)"));
-        let third = assemble(&second, &names, &[("acl", of("New").markdown("now"))]);
+        let third = assemble(
+            "# Page\n",
+            &second,
+            &names,
+            &[("acl", of("New").markdown("now"))],
+        );
         assert!(
             !third.contains("## Old") && third.contains("## Query"),
             "{third}"
         );
-        assert_eq!(of("x").missed(), 1);
+        assert!(of("x").musts.missed().eq(["order"]));
     }
 
     /// Headings go below the section's own.

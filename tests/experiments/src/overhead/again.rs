@@ -1,12 +1,13 @@
 //! Repeats cases whose prediction was off, with an interval for each figure: was it chance, or something else?
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 
 use anyhow::Result;
 
 use super::runs::{Bench, Work};
-use super::{MOST_ERROR, Pair, noise_spread};
+use super::{MOST_ERROR, Pair, noise_spread, pairs};
 use crate::frame::statistics::Spread;
+use crate::frame::table::Table;
 
 /// Result of repeating a case.
 pub struct Again {
@@ -69,18 +70,8 @@ impl Again {
         first: f64,
     ) -> Result<Self> {
         let before = bench.calibrate()?;
-        let mut natives = vec![bench.native(&work)?];
-        let mut pairs = Vec::new();
-        for _ in 0..rounds.max(1) {
-            let run = bench.sampled(&work, reset, "512KiB")?;
-            let after = bench.native(&work)?;
-            pairs.push(Pair {
-                native: f64::midpoint(natives[natives.len() - 1], after),
-                measured: run.cpu_ns,
-                samples: run.samples,
-            });
-            natives.push(after);
-        }
+        let (mut pairs, natives) = pairs(bench, &work, &[reset], rounds)?;
+        let pairs = pairs.remove(0);
         let alpha = (before, bench.calibrate()?);
         let mean = f64::midpoint(alpha.0, alpha.1);
         let expected = |pair: &Pair| pair.expected(mean, work.threads);
@@ -126,20 +117,13 @@ pub fn write_table(title: &str, all: &[Again]) -> String {
     let Some(one) = all.first() else {
         return String::new();
     };
-    let mut text = format!(
-        "## {title}\n\n{} rounds each; medians and their intervals of 95 %. A \
-         sample's cost in this work is what a run with sampling took longer, by its samples; the loop that calibrates was \
-         measured before and after.\n\n\
-         | work | threads | reset, ns | E first, % | E again, % | E of runs without sampling, % | a sample in this work, us | \
-         in the loop that calibrates, us | |\n|---|--:|--:|--:|--:|--:|--:|--:|---|\n",
-        one.rounds
+    let mut table = Table::new(
+        "work | threads: | reset, ns: | E first, %: | E again, %: | E of runs without sampling, %: | \
+         a sample in this work, us: | in the loop that calibrates, us: |",
     );
     for it in all {
-        let why = it.why().words();
-        // Writing to a string does not fail.
-        let _ = writeln!(
-            text,
-            "| {} | {} | {} | {:+.1} | {:+.1} | {:+.1} | {:.2} | {:.2}, {:.2} | {why} |",
+        table.row(format_args!(
+            "{} | {} | {} | {:+.1} | {:+.1} | {:+.1} | {:.2} | {:.2}, {:.2} | {}",
             it.work.kind,
             it.work.threads,
             it.reset,
@@ -149,9 +133,15 @@ pub fn write_table(title: &str, all: &[Again]) -> String {
             it.cost.scaled(1e-3),
             it.alpha.0 / 1e3,
             it.alpha.1 / 1e3,
-        );
+            it.why().words(),
+        ));
     }
-    text
+    format!(
+        "## {title}\n\n{} rounds each; medians and their intervals of 95 %. A \
+         sample's cost in this work is what a run with sampling took longer, by its samples; the loop that calibrates was \
+         measured before and after.\n\n{table}",
+        one.rounds
+    )
 }
 
 #[cfg(test)]

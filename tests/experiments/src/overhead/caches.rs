@@ -4,13 +4,11 @@
 //! first or second level cache. Work that stays in the first level, such as the calibration loop, has next to none to
 //! lose.
 
-use std::fmt::Write as _;
-
 use anyhow::Result;
 
-use super::Pair;
 use super::runs::Bench;
 use crate::frame::statistics::Spread;
+use crate::frame::table::Table;
 
 /// Memory of a thread, KiB: within the first level; beyond it; a quarter and most of an L2 of a MiB.
 const MEMORY: [u64; 5] = [4, 16, 64, 256, 768];
@@ -34,23 +32,12 @@ pub fn measure(bench: &Bench, seconds: f64, rounds: usize) -> Result<Vec<Cost>> 
     for threads in [1, 2] {
         for kib in MEMORY {
             let work = bench.sized("chase", threads, seconds, kib)?;
-            let mut natives = vec![bench.native(&work)?];
-            let mut samples = Vec::new();
-            for _ in 0..rounds.max(1) {
-                let run = bench.sampled(&work, RESET, "512KiB")?;
-                let after = bench.native(&work)?;
-                let pair = Pair {
-                    native: f64::midpoint(natives[natives.len() - 1], after),
-                    measured: run.cpu_ns,
-                    samples: run.samples,
-                };
-                samples.push(pair.cost(threads));
-                natives.push(after);
-            }
+            let (pairs, natives) = super::pairs(bench, &work, &[RESET], rounds)?;
+            let samples = pairs.iter().flatten().map(|it| it.cost(threads));
             costs.push(Cost {
                 kib,
                 threads,
-                sample: Spread::of(samples),
+                sample: Spread::of(samples.collect()),
                 noise: super::noise_spread(&natives),
             });
         }
@@ -60,29 +47,24 @@ pub fn measure(bench: &Bench, seconds: f64, rounds: usize) -> Result<Vec<Cost>> 
 
 /// A row for each size, a column for one thread and for two.
 pub fn write_table(costs: &[Cost]) -> String {
-    let mut text = format!(
-        "## What a sample takes of the caches\n\nCost of a sample every {} us, us, and how much runs without sampling differ, \
-         %: medians with intervals of 95 %, of a chase through so much memory.\n\n\
-         | memory | one thread | noise | two threads, of each | noise |\n|---|--:|--:|--:|--:|\n",
-        RESET / 1000
-    );
+    let mut table = Table::new("memory | one thread: | noise: | two threads, of each: | noise:");
     for kib in MEMORY {
-        let _ = write!(text, "| {kib} KiB |");
-        for threads in [1, 2] {
-            let found = costs
-                .iter()
-                .find(|it| (it.kib, it.threads) == (kib, threads));
-            let _ = match found {
-                Some(it) => write!(
-                    text,
-                    " {:.2} | {:+.1} |",
-                    it.sample.scaled(1e-3),
-                    it.noise.scaled(100.0)
-                ),
-                None => write!(text, " - | - |"),
-            };
-        }
-        text.push('\n');
+        let [one, two] = [1, 2].map(|threads| {
+            let mut costs = costs.iter();
+            let found = costs.find(|it| (it.kib, it.threads) == (kib, threads));
+            found.map_or_else(
+                || "- | -".to_owned(),
+                |it| {
+                    let (sample, noise) = (it.sample.scaled(1e-3), it.noise.scaled(100.0));
+                    format!("{sample:.2} | {noise:+.1}")
+                },
+            )
+        });
+        table.row(format_args!("{kib} KiB | {one} | {two}"));
     }
-    text
+    format!(
+        "## What a sample takes of the caches\n\nCost of a sample every {} us, us, and how much runs without sampling differ, \
+         %: medians with intervals of 95 %, of a chase through so much memory.\n\n{table}",
+        RESET / 1000
+    )
 }

@@ -8,17 +8,19 @@ use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead, BufReader, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use super::median;
-use crate::frame::recorder::Recorder;
+use crate::frame::lab::Lab;
+use crate::frame::machine::{Killed, cpu_ns};
 use crate::frame::redis::Server;
 use crate::frame::resp::Client;
 use crate::frame::shell;
+use crate::frame::statistics::{Spread, median};
+use crate::frame::table::Table;
 
 /// A prediction is good within this part of the measured value, or within this absolute difference.
 const RELATIVE: f64 = 0.25;
@@ -56,17 +58,7 @@ struct Target {
     /// Items of a lot.
     lot: u64,
     _server: Option<Server>,
-    child: Option<Child>,
-}
-
-impl Drop for Target {
-    fn drop(&mut self) {
-        if let Some(child) = &mut self.child {
-            // It may have ended.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
+    _child: Option<Killed>,
 }
 
 impl Target {
@@ -82,7 +74,7 @@ impl Target {
             only_items: true,
             lot: 1,
             _server: None,
-            child: Some(child),
+            _child: Some(child),
         }
         .sized()
     }
@@ -100,7 +92,7 @@ impl Target {
             only_items: false,
             lot: 1,
             _server: Some(server),
-            child: None,
+            _child: None,
         }
         .sized()
     }
@@ -120,7 +112,7 @@ impl Target {
             only_items: false,
             lot: 1,
             _server: None,
-            child: Some(child),
+            _child: Some(child),
         }
         .sized()
     }
@@ -167,11 +159,11 @@ impl Target {
     }
 }
 
-fn piped(command: &mut Command) -> Result<(Child, ChildStdin, BufReader<ChildStdout>)> {
+fn piped(command: &mut Command) -> Result<(Killed, ChildStdin, BufReader<ChildStdout>)> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = command
-        .spawn()
-        .with_context(|| format!("cannot start {}", shell::display(command)))?;
+    let child = command.spawn();
+    let mut child =
+        Killed(child.with_context(|| format!("cannot start {}", shell::display(command)))?);
     let input = child.stdin.take().context("no stdin")?;
     let output = child.stdout.take().context("no stdout")?;
     Ok((child, input, BufReader::new(output)))
@@ -192,37 +184,24 @@ fn exe(pid: u32) -> Result<PathBuf> {
     Ok(fs::read_link(format!("/proc/{pid}/exe"))?)
 }
 
-/// CPU time of all threads of a process, ns.
-fn cpu_ns(pid: u32) -> Result<f64> {
-    let mut sum = 0.0;
-    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
-        let text = fs::read_to_string(task?.path().join("schedstat"))?;
-        let first = text.split(' ').next().and_then(|word| word.parse().ok());
-        sum += first.unwrap_or(0.0);
-    }
-    Ok(sum)
-}
-
 /// One figure of one recording, or of several: the medians.
 struct Case {
     what: String,
     figure: &'static str,
     predicted: Option<f64>,
-    measured: f64,
-    /// The middle half of the measurements: how precisely the machine allows to measure.
-    between: (f64, f64),
+    /// With the middle half of the measurements: how precisely the machine allows to measure.
+    measured: Spread,
 }
 
 impl Case {
     fn is_good(&self) -> bool {
-        self.is_near(self.measured)
+        self.is_near(self.measured.median)
     }
 
     /// Whether it is near something that was measured in the middle half of the rounds.
     fn may_be_good(&self) -> bool {
-        let (low, high) = self.between;
-        let held = |it: f64| (low..=high).contains(&it);
-        self.is_near(low) || self.is_near(high) || self.predicted.is_some_and(held)
+        let held = self.predicted.is_some_and(|it| self.measured.holds(it));
+        self.is_near(self.measured.low) || self.is_near(self.measured.high) || held
     }
 
     fn is_near(&self, measured: f64) -> bool {
@@ -232,49 +211,33 @@ impl Case {
 }
 
 /// Measures all, and returns the table and whether enough predictions are good.
-pub fn measure(tool: &Path, dir: &Path, rounds: usize) -> Result<(String, bool)> {
-    let program = dir.join("paced");
-    let mut command = Command::new("cc");
-    command.args(["-O2", "-g", "-o"]).arg(&program);
-    command.arg(shell::workspace().join("tests/workloads/paced.c"));
-    shell::run(&mut command)?;
+pub fn measure(lab: &Lab, rounds: usize) -> Result<(String, bool)> {
+    let program = lab.compile("paced", &[])?;
     let mut cases = Vec::new();
     for (ns, kib) in ITEMS {
-        cases.extend(compare(
-            Target::paced(&program, ns, kib)?,
-            tool,
-            dir,
-            rounds,
-        )?);
+        cases.extend(compare(Target::paced(&program, ns, kib)?, lab, rounds)?);
     }
-    cases.extend(compare(
-        Target::redis(&dir.join("redis"))?,
-        tool,
-        dir,
-        rounds,
-    )?);
-    cases.extend(compare(Target::sqlite()?, tool, dir, rounds)?);
+    let redis = Target::redis(&lab.dir.join("redis"))?;
+    cases.extend(compare(redis, lab, rounds)?);
+    cases.extend(compare(Target::sqlite()?, lab, rounds)?);
     Ok(table(&cases))
 }
 
-fn compare(mut target: Target, tool: &Path, dir: &Path, rounds: usize) -> Result<Vec<Case>> {
+fn compare(mut target: Target, lab: &Lab, rounds: usize) -> Result<Vec<Case>> {
     let mut cases = Vec::new();
     for pace in PACES {
         let mut measured = Vec::new();
         let (mut items, mut cpu) = (Vec::new(), Vec::new());
         for _ in 0..rounds.max(1) {
             let before = target.lot(target.lot)?;
-            let (with, info) = recorded(&mut target, tool, dir, pace)?;
+            let (with, info) = recorded(&mut target, lab, pace)?;
             let after = target.lot(target.lot)?;
             measured.push(with / f64::midpoint(before, after) - 1.0);
             items.extend(info["cost"]["slowdown"].as_f64());
             cpu.extend(info["cost"]["target_cpu"].as_f64());
         }
         let pace = pace.map_or_else(|| "default".to_owned(), |it| format!("--reset {it}"));
-        measured.sort_by(f64::total_cmp);
-        let quarter = measured.len() / 4;
-        let between = (measured[quarter], measured[measured.len() - 1 - quarter]);
-        let measured = median(measured);
+        let measured = Spread::between(measured, 0.25, 0.75);
         let mut case = |figure, all: Vec<f64>| {
             let predicted = (!all.is_empty()).then(|| median(all));
             let what = format!("{} | {pace}", target.name);
@@ -283,7 +246,6 @@ fn compare(mut target: Target, tool: &Path, dir: &Path, rounds: usize) -> Result
                 figure,
                 predicted,
                 measured,
-                between,
             };
             eprintln!("{}", row(&case));
             cases.push(case);
@@ -297,32 +259,17 @@ fn compare(mut target: Target, tool: &Path, dir: &Path, rounds: usize) -> Result
 }
 
 /// CPU time of a recorded lot, and the figures in `trace.json`.
-fn recorded(
-    target: &mut Target,
-    tool: &Path,
-    dir: &Path,
-    pace: Option<u64>,
-) -> Result<(f64, Value)> {
-    let trace = dir.join("items-trace");
-    // Files of root can be removed only by root.
-    shell::output(shell::as_root("rm").arg("-rf").arg(&trace))?;
-    let mut args: Vec<String> = ["--event", "cpu-clock", "--force", "--uprobe"]
-        .map(str::to_owned)
-        .to_vec();
-    args.extend([target.spec.clone(), "-p".to_owned(), target.pid.to_string()]);
-    args.extend(["-o".to_owned(), trace.display().to_string()]);
-    args.extend(
-        pace.into_iter()
-            .flat_map(|it| ["--reset".to_owned(), it.to_string()]),
-    );
-    let recorder = Recorder::start(tool, &args)?;
+fn recorded(target: &mut Target, lab: &Lab, pace: Option<u64>) -> Result<(f64, Value)> {
+    let pace = pace.map(|it| it.to_string());
+    let mut options = vec!["--event", "cpu-clock", "--force"];
+    options.extend(pace.iter().flat_map(|it| ["--reset", it]));
+    let recorder = lab.attach(&target.spec, target.pid, &options)?;
     let start = Instant::now();
     // Without a reset value the tool finds one in the first moments, which are part of the judged time.
     let cpu = target.lot(target.lot)?;
     eprintln!("{} items in {:?}", target.lot, start.elapsed());
     recorder.stop()?;
-    let info = fs::read(trace.join("trace.json"))?;
-    Ok((cpu, serde_json::from_slice(&info)?))
+    Ok((cpu, lab.info()?))
 }
 
 fn percent(share: f64) -> String {
@@ -331,13 +278,13 @@ fn percent(share: f64) -> String {
 
 fn row(case: &Case) -> String {
     format!(
-        "| {} | {} | {} | {} | {} .. {} | {} |",
+        "{} | {} | {} | {} | {} .. {} | {}",
         case.what,
         case.figure,
         case.predicted.map_or_else(|| "-".to_owned(), percent),
-        percent(case.measured),
-        percent(case.between.0),
-        percent(case.between.1),
+        percent(case.measured.median),
+        percent(case.measured.low),
+        percent(case.measured.high),
         match (case.is_good(), case.may_be_good()) {
             (true, _) => "yes",
             (_, true) => "within what was measured",
@@ -350,21 +297,19 @@ fn table(cases: &[Case]) -> (String, bool) {
     let good = cases.iter().filter(|case| case.is_good()).count();
     let maybe = cases.iter().filter(|case| case.may_be_good()).count();
     let part = good as f64 / cases.len().max(1) as f64;
-    let mut text = format!(
-        "# What a recording says that it cost\n\nMedians of recordings of {LOT} s of CPU time each; measured from outside by \
-         /proc/PID/schedstat. Good: within {:.0} % of what was measured, or {:.0} percentage points.\n\n\
-         | target | reset value | figure | predicted | measured | middle half of the rounds | good |\n|---|---|---|--:|--:|--:|---|\n",
-        RELATIVE * 100.0,
-        ABSOLUTE * 100.0
+    let mut table = Table::new(
+        "target | reset value | figure | predicted: | measured: | middle half of the rounds: | good",
     );
     for case in cases {
-        text += &row(case);
-        text.push('\n');
+        table.row(row(case));
     }
-    let _ = writeln!(
-        text,
-        "\n{good} of {} predictions are good: {:.0} %, wanted {:.0} %; {maybe} are as near to what was measured in the middle \
-         half of the rounds",
+    let text = format!(
+        "# What a recording says that it cost\n\nMedians of recordings of {LOT} s of CPU time each; measured from outside by \
+         /proc/PID/schedstat. Good: within {:.0} % of what was measured, or {:.0} percentage points.\n\n{table}\n\
+         {good} of {} predictions are good: {:.0} %, wanted {:.0} %; {maybe} are as near to what was measured in the middle \
+         half of the rounds\n",
+        RELATIVE * 100.0,
+        ABSOLUTE * 100.0,
         cases.len(),
         part * 100.0,
         GOOD * 100.0
@@ -379,12 +324,11 @@ mod tests {
     /// Good is close, relatively or absolutely; a missing prediction is not good.
     #[test]
     fn judged() {
-        let case = |predicted, measured| Case {
+        let case = |predicted, measured: f64| Case {
             what: "a | b".to_owned(),
             figure: "CPU of the target",
             predicted,
-            measured,
-            between: (measured, measured),
+            measured: Spread::of(vec![measured]),
         };
         let good = [(0.049, 0.03), (0.80, 1.0), (1.25, 1.0), (0.0, -0.01)];
         let bad = [(0.10, 0.07), (0.70, 1.0), (0.031, 0.01)];

@@ -19,11 +19,15 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::builder::PossibleValuesParser;
 
-use crate::frame::statistics::Spread;
-use crate::frame::{plot, recorder, shell};
+use crate::frame::lab::Lab;
+use crate::frame::machine::load;
+use crate::frame::pictures::{self, Panel, dots, line, panel};
+use crate::frame::rounds::beside;
+use crate::frame::statistics::{Spread, median};
+use crate::frame::table::Table;
+use crate::frame::verdict::exit_code;
 pub use again::{Again, write_table as again_table};
-use plot::{Look, Panel, Series};
-use runs::{Bench, KINDS, Work};
+use runs::{Bench, KINDS, Run, Work};
 
 /// Error of a prediction that no case may exceed, and that most keep to, as in the paper.
 const MOST_ERROR: f64 = 0.04;
@@ -141,21 +145,15 @@ struct Validated {
 
 /// Runs the task.
 pub fn main(args: &Args) -> Result<ExitCode> {
-    let dir = shell::target_dir()?.join("overhead");
-    fs::create_dir_all(&dir)?;
-    let tool = match &args.tool {
-        Some(tool) => tool.clone(),
-        None => recorder::build(true)?,
-    };
-    let bench = Bench::new(tool, dir.clone())?;
+    let bench = Bench::new(Lab::new("overhead", args.tool.as_deref())?.with_own_cache())?;
     if args.only_rings {
-        size_of_rings(&bench, &dir, args)?;
+        size_of_rings(&bench, args)?;
         return Ok(ExitCode::SUCCESS);
     }
     if args.only_items {
-        let good = cost_of_items(&bench, &dir, args)?;
-        return Ok(ExitCode::from(u8::from(!good)));
+        return Ok(exit_code(cost_of_items(&bench, args)?));
     }
+    let dir = &bench.lab.dir;
     let table = dir.join("overhead.md");
     let Predictions {
         text,
@@ -169,10 +167,10 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     println!("{text}");
     println!("table: {}\npicture: {}", table.display(), svg.display());
     if !args.no_rings {
-        size_of_rings(&bench, &dir, args)?;
+        size_of_rings(&bench, args)?;
     }
-    let good = args.no_items || cost_of_items(&bench, &dir, args)?;
-    Ok(ExitCode::from(u8::from(within.1 < cases || !good)))
+    let good = args.no_items || cost_of_items(&bench, args)?;
+    Ok(exit_code(within.1 == cases && good))
 }
 
 /// Result of the predictions.
@@ -189,7 +187,7 @@ pub struct Predictions {
 
 /// Measures all kinds of work, and repeats cases that were off; writes intermediate results to the file.
 pub fn predictions(bench: &Bench, args: &Args, table: &Path) -> Result<Predictions> {
-    let load = load();
+    let before = load();
     let mut all = Vec::new();
     let mut alpha = bench.calibrate()?;
     let asked = |kind: &&str| args.work.iter().any(|asked| asked == kind);
@@ -198,12 +196,12 @@ pub fn predictions(bench: &Bench, args: &Args, table: &Path) -> Result<Predictio
             let work = bench.work(kind, threads, args.seconds)?;
             all.push(validate(bench, work, args, &mut alpha)?);
             // All of it takes a while: the file has intermediate results.
-            let text = write_table(&all, args, (load, self::load()));
+            let text = write_table(&all, args, (before, load()));
             fs::write(table, text)?;
             eprintln!("{kind}, threads: {threads}: in {}", table.display());
         }
     }
-    let mut text = write_table(&all, args, (load, self::load()));
+    let mut text = write_table(&all, args, (before, load()));
     let mut off: Vec<(&Work, &Case)> = all
         .iter()
         .flat_map(|found| found.cases.iter().map(|case| (&found.work, case)))
@@ -225,7 +223,7 @@ pub fn predictions(bench: &Bench, args: &Args, table: &Path) -> Result<Predictio
     let errors: Vec<f64> = errors.map(|case| case.error.abs()).collect();
     Ok(Predictions {
         text,
-        picture: plot::draw(title, &panels(&all)),
+        picture: pictures::draw(title, &panels(&all)),
         cases: errors.len(),
         within: (within(&errors, USUAL_ERROR), within(&errors, MOST_ERROR)),
         stays: tried.iter().filter(|it| !it.is_explained()).count(),
@@ -233,28 +231,16 @@ pub fn predictions(bench: &Bench, args: &Args, table: &Path) -> Result<Predictio
 }
 
 /// Compares both figures with external measurements, prints the table and writes it to a separate file.
-fn cost_of_items(bench: &Bench, dir: &Path, args: &Args) -> Result<bool> {
-    let (text, good) = items::measure(bench.tool_path(), dir, args.rounds.min(ITEM_ROUNDS))?;
-    let table = dir.join("items.md");
-    fs::write(&table, &text)?;
-    println!("{text}\ntable: {}", table.display());
+fn cost_of_items(bench: &Bench, args: &Args) -> Result<bool> {
+    let (text, good) = items::measure(&bench.lab, args.rounds.min(ITEM_ROUNDS))?;
+    bench.lab.publish("items.md", &text)?;
     Ok(good)
 }
 
 /// Measures rings of all sizes, prints the table and writes it to a separate file.
-fn size_of_rings(bench: &Bench, dir: &Path, args: &Args) -> Result<()> {
+fn size_of_rings(bench: &Bench, args: &Args) -> Result<()> {
     let text = rings::write_table(&rings::measure(bench, args.seconds, args.rounds)?);
-    let table = dir.join("rings.md");
-    fs::write(&table, &text)?;
-    println!("{text}\ntable: {}", table.display());
-    Ok(())
-}
-
-/// Processes that run or want to, mean of the last minute.
-pub fn load() -> f64 {
-    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    let first = text.split(' ').next().and_then(|word| word.parse().ok());
-    first.unwrap_or(f64::NAN)
+    bench.lab.publish("rings.md", &text)
 }
 
 /// Rounds of the work with each reset value, and without sampling between each two.
@@ -263,20 +249,7 @@ pub fn load() -> f64 {
 fn validate(bench: &Bench, work: Work, args: &Args, alpha: &mut f64) -> Result<Validated> {
     let before = *alpha;
     let slower = bench.predict(&work)?;
-    let mut pairs: Vec<Vec<Pair>> = vec![Vec::new(); args.reset.len()];
-    let mut natives = vec![bench.native(&work)?];
-    for _ in 0..args.rounds.max(1) {
-        for (pairs, &reset) in pairs.iter_mut().zip(&args.reset) {
-            let run = bench.sampled(&work, reset, "512KiB")?;
-            let (before, after) = (natives[natives.len() - 1], bench.native(&work)?);
-            pairs.push(Pair {
-                native: f64::midpoint(before, after),
-                measured: run.cpu_ns,
-                samples: run.samples,
-            });
-            natives.push(after);
-        }
-    }
+    let (pairs, natives) = pairs(bench, &work, &args.reset, args.rounds)?;
     // On a busy machine the cost of a sample changes with the load of others.
     *alpha = bench.calibrate()?;
     let alpha = f64::midpoint(before, *alpha);
@@ -306,6 +279,27 @@ fn validate(bench: &Bench, work: Work, args: &Args, alpha: &mut f64) -> Result<V
     })
 }
 
+/// Rounds of the work with each reset value, by reset value, and the runs without sampling between each two, ns.
+fn pairs(
+    bench: &Bench,
+    work: &Work,
+    resets: &[u64],
+    rounds: usize,
+) -> Result<(Vec<Vec<Pair>>, Vec<f64>)> {
+    let native = || bench.native(work);
+    let found = beside(rounds, resets, native, |&reset| {
+        bench.sampled(work, reset, "512KiB")
+    })?;
+    let pair = |(native, run): (f64, Run)| Pair {
+        native,
+        measured: run.cpu_ns,
+        samples: run.samples,
+    };
+    let pairs = found.cases.into_iter();
+    let pairs = pairs.map(|runs| runs.into_iter().map(pair).collect());
+    Ok((pairs.collect(), found.without))
+}
+
 /// The error of runs without sampling, by those before and after each.
 fn noise_spread(natives: &[f64]) -> Spread {
     let error = |runs: &[f64]| runs[1] / f64::midpoint(runs[0], runs[2]) - 1.0;
@@ -326,12 +320,6 @@ fn median_of<'a>(
     median(pairs.into_iter().map(figure).collect())
 }
 
-/// Median; NaN if there are no values.
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
-}
-
 /// The whole table.
 fn write_table(all: &[Validated], args: &Args, load: (f64, f64)) -> String {
     let mut text = String::from("# What sampling costs: expected and measured\n\n");
@@ -345,8 +333,10 @@ fn write_table(all: &[Validated], args: &Args, load: (f64, f64)) -> String {
          just before and just after them: no prediction can be seen to be better than that.\n",
         args.rounds, load.0, load.1
     );
-    text += "| work | threads | a sample, us | without | reset, ns | samples, all threads | plan | expected | measured | \
-             E, % | noise, % |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n";
+    let mut table = Table::new(
+        "work | threads: | a sample, us: | without: | reset, ns: | samples, all threads: | plan: | expected: | measured: | \
+         E, %: | noise, %:",
+    );
     let (mut errors, mut noise) = (Vec::new(), Vec::new());
     for found in all {
         for case in &found.cases {
@@ -356,9 +346,8 @@ fn write_table(all: &[Validated], args: &Args, load: (f64, f64)) -> String {
             let error = case.error;
             errors.push(error.abs());
             noise.push(case.noise.abs());
-            let _ = writeln!(
-                text,
-                "| {} | {} | {:.2} | {:.0} | {} | {:.0} | {} | {:.0} | {:.0} | {:+.1} | {:+.1} |",
+            table.row(format_args!(
+                "{} | {} | {:.2} | {:.0} | {} | {:.0} | {} | {:.0} | {:.0} | {:+.1} | {:+.1}",
                 found.work.kind,
                 found.work.threads,
                 found.alpha / 1e3,
@@ -370,9 +359,10 @@ fn write_table(all: &[Validated], args: &Args, load: (f64, f64)) -> String {
                 case.measured / 1e6,
                 error * 100.0,
                 case.noise * 100.0,
-            );
+            ));
         }
     }
+    text += &table.to_string();
     for (what, errors) in [("runs", &errors), ("runs without sampling", &noise)] {
         let _ = writeln!(
             text,
@@ -392,33 +382,27 @@ fn within(errors: &[f64], most: f64) -> usize {
 
 /// A panel for each work: samples against CPU time, as in figure 4 of the paper.
 fn panels(all: &[Validated]) -> Vec<Panel> {
-    let panel = |found: &Validated| {
+    let of_work = |found: &Validated| {
         let threads = found.work.threads;
         let s = if threads == 1 { "" } else { "s" };
-        let of = |name: &str, look, time: &dyn Fn(&Case) -> f64| Series {
-            name: name.to_owned(),
-            look,
-            points: std::iter::once((0.0, found.native / 1e9))
-                .chain(
-                    found
-                        .cases
-                        .iter()
-                        .rev()
-                        .map(|case| (case.samples / f64::from(threads), time(case) / 1e9)),
-                )
-                .collect(),
+        let of = |time: &dyn Fn(&Case) -> f64| {
+            let cases = found.cases.iter().rev();
+            let points = cases.map(|case| (case.samples / f64::from(threads), time(case) / 1e9));
+            std::iter::once((0.0, found.native / 1e9))
+                .chain(points)
+                .collect()
         };
-        Panel {
-            title: format!("{}, {threads} thread{s}", found.work.kind),
-            across: "samples of a thread".to_owned(),
-            up: "CPU time of a thread, s".to_owned(),
-            series: vec![
-                of("expected", Look::Line, &|case| case.expected),
-                of("measured", Look::Dots, &|case| case.measured),
+        panel(
+            &format!("{}, {threads} thread{s}", found.work.kind),
+            "samples of a thread",
+            "CPU time of a thread, s",
+            vec![
+                line("expected", of(&|case| case.expected)),
+                dots("measured", of(&|case| case.measured)),
             ],
-        }
+        )
     };
-    all.iter().map(panel).collect()
+    all.iter().map(of_work).collect()
 }
 
 #[cfg(test)]

@@ -3,12 +3,13 @@
 //! Data written round and round through a ring take that much room in the caches. Samples of a clock are few and
 //! small, so the same is measured with records of two kilobytes each: with call stacks of the largest recorded depth.
 
-use std::fmt::Write as _;
-
 use anyhow::Result;
 
-use super::median;
-use super::runs::{Bench, Run, Work, l2_kib};
+use super::runs::{Bench, Run, Work};
+use crate::frame::machine::l2_kib;
+use crate::frame::rounds::rounds;
+use crate::frame::statistics::median;
+use crate::frame::table::Table;
 
 /// Sizes, smallest first; times are shown relative to the last.
 const SIZES: [&str; 6] = ["64KiB", "256KiB", "512KiB", "1MiB", "4MiB", "16MiB"];
@@ -65,26 +66,22 @@ pub fn measure(bench: &Bench, seconds: f64, rounds: usize) -> Result<Vec<Sweep>>
     Ok(sweeps)
 }
 
-fn sweep(bench: &Bench, (what, work): (&str, &Work), rounds: usize) -> Result<Sweep> {
-    let mut sizes = vec![Size::default(); SIZES.len()];
-    let mut rates = Vec::new();
+fn sweep(bench: &Bench, (what, work): (&str, &Work), number: usize) -> Result<Sweep> {
     let (record, stacks) = match work.depth {
         0 => (RECORD, String::new()),
         depth => (STACK_RECORD, format!(", call stacks of {depth}")),
     };
-    for _ in 0..rounds.max(1) {
-        let runs = SIZES.map(|size| bench.sampled(work, RESET, size));
-        let runs: Vec<Run> = runs.into_iter().collect::<Result<_>>()?;
-        for (size, run) in sizes.iter_mut().zip(&runs) {
-            size.times.push(run.cpu_ns);
-            size.lost.push(run.lost);
-            rates.push(run.samples * record as f64 / run.cpu_ns * 1e3);
-        }
-    }
+    let runs = rounds(number, &SIZES, |_, size| bench.sampled(work, RESET, size))?;
+    let rate = |run: &Run| run.samples * record as f64 / run.cpu_ns * 1e3;
+    let rates = runs.iter().flatten().map(rate).collect();
+    let size = |runs: &Vec<Run>| Size {
+        times: runs.iter().map(|run| run.cpu_ns).collect(),
+        lost: runs.iter().map(|run| run.lost).collect(),
+    };
     Ok(Sweep {
         what: format!("{what}{stacks}"),
         rate: median(rates),
-        sizes,
+        sizes: runs.iter().map(size).collect(),
     })
 }
 
@@ -94,33 +91,27 @@ pub fn write_table(sweeps: &[Sweep]) -> String {
         return String::new();
     };
     let rounds = first.sizes.first().map_or(0, |size| size.times.len());
-    let mut text = format!(
+    let sizes = SIZES.map(|size| format!(" | {size}:")).concat();
+    let mut table = Table::new(&format!("work | MB/s:{sizes}"));
+    for sweep in sweeps {
+        table.row(sweep.row());
+    }
+    format!(
         "# Size of the rings\n\nCPU time with a sample every {} us, relative to rings of {}: the best of {rounds} rounds, \
          by how much the second best was longer, and the part of the samples that a ring had no room for, which take \
-         none of the caches.\n\n| work | MB/s |",
+         none of the caches.\n\n{table}",
         RESET / 1000,
         SIZES[SIZES.len() - 1]
-    );
-    // Writing to a string does not fail.
-    for size in SIZES {
-        let _ = write!(text, " {size} |");
-    }
-    text += "\n|---|--:|";
-    text += &"--:|".repeat(SIZES.len());
-    for sweep in sweeps {
-        text.push('\n');
-        text += &sweep.row();
-    }
-    text + "\n"
+    )
 }
 
 impl Sweep {
     /// Its row of the table.
     fn row(&self) -> String {
         let largest = self.sizes.last().map_or(f64::NAN, Size::best);
-        let text = |size: &Size| format!(" {} |", size.text(largest));
+        let text = |size: &Size| format!(" | {}", size.text(largest));
         let sizes: String = self.sizes.iter().map(text).collect();
-        format!("| {} | {:.1} |{sizes}", self.what, self.rate)
+        format!("{} | {:.1}{sizes}", self.what, self.rate)
     }
 }
 

@@ -1,13 +1,14 @@
 //! Runs of fixed work, alone and recorded.
 
 use std::ffi::OsString;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
 
+use crate::frame::lab::Lab;
+use crate::frame::machine::l2_kib;
 use crate::frame::shell;
 
 /// Kinds of work of `tests/workloads/fixed.c`.
@@ -15,10 +16,6 @@ pub const KINDS: [&str; 4] = ["integer", "branchy", "chase", "stream"];
 
 /// Memory of work that streams, KiB: far beyond the second level cache.
 const STREAM_KIB: u64 = 64 << 10;
-
-/// Sizes of the caches if the machine does not report them, KiB.
-const USUAL_L1_KIB: u64 = 32;
-const USUAL_L2_KIB: u64 = 1 << 10;
 
 /// Steps of the trial that measures the speed of the work.
 const TRIAL: u64 = 2_000_000;
@@ -66,44 +63,25 @@ impl Slower {
     }
 }
 
-/// The tool, the program and a place.
+/// The program, and a lab for it.
 pub struct Bench {
-    tool: PathBuf,
+    pub lab: Lab,
     program: PathBuf,
-    dir: PathBuf,
 }
 
 impl Bench {
     /// Builds the program.
-    pub fn new(tool: PathBuf, dir: PathBuf) -> Result<Self> {
-        let program = dir.join("fixed");
-        let mut command = Command::new("cc");
-        command.args(["-O2", "-g", "-fno-omit-frame-pointer", "-pthread", "-o"]);
-        command.arg(&program);
-        command.arg(shell::workspace().join("tests/workloads/fixed.c"));
-        shell::run(&mut command)?;
-        Ok(Self { tool, program, dir })
-    }
-
-    pub fn tool_path(&self) -> &Path {
-        &self.tool
-    }
-
-    /// The tool as root, with a cache of its own.
-    fn tool(&self) -> Command {
-        let mut command = shell::as_root("env");
-        let cache = self.dir.join("cache");
-        command.arg(format!("XDG_CACHE_HOME={}", cache.display()));
-        command.arg(&self.tool);
-        command
+    pub fn new(lab: Lab) -> Result<Self> {
+        let program = lab.compile("fixed", &["-fno-omit-frame-pointer"])?;
+        Ok(Self { lab, program })
     }
 
     /// Calibrates; returns the cost of a sample, ns.
     pub fn calibrate(&self) -> Result<f64> {
-        let mut command = self.tool();
+        let mut command = self.lab.tool();
         command.args(["calibrate", "--event", "cpu-clock", "--format", "json"]);
         command.args(["--duration", "8"]);
-        let found = json_of(&mut command)?;
+        let found = shell::json(shell::show(&mut command))?;
         let alpha = found["calibration"]["fit"]["alpha_ns"].as_f64();
         alpha.context("calibrate printed no alpha")
     }
@@ -133,11 +111,6 @@ impl Bench {
         Ok(Work { steps, ..trial })
     }
 
-    /// Folder in which [`Self::sampled`] leaves its trace.
-    pub fn trace(&self) -> PathBuf {
-        self.dir.join("trace")
-    }
-
     /// The program with the arguments of the work.
     pub fn command(&self, work: &Work) -> Vec<OsString> {
         let program = std::iter::once(self.program.clone().into_os_string());
@@ -152,11 +125,11 @@ impl Bench {
 
     /// The tool's predictions.
     pub fn predict(&self, work: &Work) -> Result<Slower> {
-        let mut command = self.tool();
+        let mut command = self.lab.tool();
         command.args(["plan", "--format", "json", "--event", "cpu-clock"]);
         command.args(["--duration", "60", "--uprobe", &self.spec(), "--"]);
         command.arg(&self.program).args(work.args());
-        let found = json_of(&mut command)?;
+        let found = shell::json(shell::show(&mut command))?;
         let rows = found["rows"].as_array().context("plan printed no rows")?;
         let row = |row: &Value| Some((row["reset"].as_u64()?, row["second_takes_s"].as_f64()));
         Ok(Slower(rows.iter().filter_map(row).collect()))
@@ -168,21 +141,15 @@ impl Bench {
 
     /// CPU time and samples of a recorded run.
     pub fn sampled(&self, work: &Work, reset: u64, ring: &str) -> Result<Run> {
-        let trace = self.trace();
-        // Files of root can be removed only by root.
-        shell::output(shell::as_root("rm").arg("-rf").arg(&trace))?;
-        let mut command = self.tool();
-        command.args(["--uprobe", &self.spec(), "--event", "cpu-clock"]);
-        command.args(["--reset", &reset.to_string(), "--ring-size", ring]);
         // The smallest rings lose samples, which cost the same.
-        command.args(["--max-loss", "100", "--format", "csv", "--output"]);
-        command.arg(&trace);
+        let mut options = vec!["--ring-size", ring, "--max-loss", "100", "--format", "csv"];
         if work.depth > 0 {
-            command.args(["--call-graph", "fp"]);
+            options.extend(["--call-graph", "fp"]);
         }
-        command.arg("--").arg(&self.program);
+        let mut command = (self.lab).recording(&self.spec(), Some(reset), &options)?;
+        command.arg(&self.program);
         let text = shell::output(command.args(work.args()))?;
-        let info: Value = serde_json::from_slice(&fs::read(trace.join("trace.json"))?)?;
+        let info = self.lab.info()?;
         let samples = info["cost"]["samples"].as_f64();
         Ok(Run {
             cpu_ns: cpu_of(&text, work)?,
@@ -190,28 +157,6 @@ impl Bench {
             lost: lost_of(&info),
         })
     }
-}
-
-/// Size of a core's second level cache, KiB.
-pub fn l2_kib() -> u64 {
-    cache_kib("2").unwrap_or(USUAL_L2_KIB)
-}
-
-/// Size of a core's first level cache of data, KiB.
-pub fn l1_kib() -> u64 {
-    cache_kib("1").unwrap_or(USUAL_L1_KIB)
-}
-
-fn cache_kib(level: &str) -> Option<u64> {
-    let size = |dir: PathBuf| {
-        let read = |file: &str| fs::read_to_string(dir.join(file)).ok();
-        let is_wanted = read("level")?.trim() == level && read("type")?.trim() != "Instruction";
-        let size = read("size")?.trim().strip_suffix('K')?.parse().ok()?;
-        is_wanted.then_some(size)
-    };
-    let caches = fs::read_dir("/sys/devices/system/cpu/cpu0/cache");
-    let mut caches = caches.into_iter().flatten().flatten();
-    caches.find_map(|cache| size(cache.path()))
 }
 
 /// Part of the samples seen that were not written.
@@ -222,19 +167,6 @@ fn lost_of(info: &Value) -> f64 {
         cpus.into_iter().flatten().filter_map(of).sum()
     };
     1.0 - sum("written") / sum("seen")
-}
-
-/// Runs a command that exits with 1 where a goal is missed, and reads the object that it printed, among other lines.
-fn json_of(command: &mut Command) -> Result<Value> {
-    eprintln!("$ {}", shell::display(command));
-    let output = command.output()?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    let begin = text.find('{').with_context(|| {
-        let command = shell::display(command);
-        format!("'{command}' printed no JSON: {}", stderr.trim())
-    })?;
-    Ok(serde_json::from_str(&text[begin..])?)
 }
 
 /// CPU time of a thread, ns, from the line `elapsed NS cpu NS check N`.

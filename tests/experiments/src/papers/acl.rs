@@ -11,13 +11,17 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 
 use super::Lab;
-use super::trace::{self, Function, Log, Recording};
 use crate::frame::installed;
 use crate::frame::page::Section;
-use crate::frame::plot::{self, Look, Panel, Series};
-use crate::frame::statistics::Spread;
+use crate::frame::pictures::{self, Panel, draw, intervals, line};
+use crate::frame::statistics::{Spread, mean, median};
+use crate::frame::table::Table;
+use crate::frame::trace::{Function, Item};
+use crate::frame::verdict::Verdict;
+use crate::frame::workload::{self, Recording};
 use cost::{Costs, Latency};
 use drift::Drift;
+use pebs_tests::truth::{ItemTruth, Truth};
 use scaled::Scaled;
 
 /// Types of packets: their number is the remainder of the item's number by three.
@@ -73,7 +77,7 @@ fn build(lab: &Lab) -> Result<PathBuf> {
         library.clone(),
         library.replace("librte_acl", "librte_eal"),
     ];
-    lab.compile("acl", &flags)
+    lab.compile("acl", &flags.each_ref().map(String::as_str))
 }
 
 fn is_classify(function: &Function) -> bool {
@@ -105,8 +109,8 @@ struct Estimates {
 fn estimates(recording: &Recording, times: usize, alone: [f64; 3]) -> Estimates {
     let mut found = Estimates {
         pooled: [f64::NAN; 3],
-        own: [Spread::of(Vec::new()); 3],
-        span: [Spread::of(Vec::new()); 3],
+        own: [Spread::UNKNOWN; 3],
+        span: [Spread::UNKNOWN; 3],
         samples: [f64::NAN; 3],
         ordered: ordered(&recording.items),
         cost: f64::NAN,
@@ -117,44 +121,43 @@ fn estimates(recording: &Recording, times: usize, alone: [f64; 3]) -> Estimates 
             .iter()
             .filter(|it| kind(it.id) == t)
             .collect();
-        let mean = |of: &dyn Fn(&trace::Item) -> f64| {
-            items.iter().map(|it| of(it)).sum::<f64>() / items.len() as f64
-        };
-        let classified = |it: &trace::Item| {
+        let mean =
+            |of: &dyn Fn(&Item) -> f64| mean(&items.iter().map(|it| of(it)).collect::<Vec<f64>>());
+        let classified = |it: &Item| {
             let functions = it.functions.iter().filter(|f| is_classify(f));
             functions.map(|f| f.samples).sum::<f64>()
         };
         // Samples in the kernel are of an interrupt's end: pebs-trace's own.
-        let of_program = |it: &trace::Item| {
+        let of_program = |it: &Item| {
             let functions = it.functions.iter().filter(|f| !f.kernel);
             functions.map(|f| f.samples).sum::<f64>()
         };
         let share = mean(&classified) / mean(&of_program);
         let us = 1e-3 / times as f64;
         // Not the mean: in a packet of some us an interrupt of the host is a hundred packets.
-        let net = pebs_mine::stats::median(items.iter().map(|it| it.net_ns).collect());
+        let net = median(items.iter().map(|it| it.net_ns).collect());
         found.pooled[t] = share * net * us;
-        found.samples[t] = mean(&trace::Item::samples);
+        found.samples[t] = mean(&Item::samples);
         found.own[t] = Spread::middle(items.iter().map(|it| it.of(is_classify) * us).collect());
-        let span = |it: &&trace::Item| {
+        let span = |it: &&Item| {
             let functions = it.functions.iter().filter(|f| is_classify(f));
             functions.map(|f| f.span_ns).fold(0.0, f64::max) * us
         };
         found.span[t] = Spread::middle(items.iter().map(span).collect());
     }
-    let with = logged(&recording.log, times, trace::Logged::inside);
+    let with = logged(&recording.truth, times, workload::inside);
     let longer: f64 = (0..TYPES.len()).map(|t| with[t] - alone[t]).sum();
     found.cost = longer * times as f64 / found.samples.iter().sum::<f64>();
     found
 }
 
 /// See [`Estimates::ordered`].
-fn ordered(items: &[trace::Item]) -> f64 {
+fn ordered(items: &[Item]) -> f64 {
     let triples = items.windows(3).filter(|it| {
         let [a, b, c] = [&it[0], &it[1], &it[2]];
         kind(a.id) == 0 && (b.id, c.id) == (a.id + 1, a.id + 2)
     });
-    let own = |it: &trace::Item| it.of(is_classify);
+    let own = |it: &Item| it.of(is_classify);
     let (mut all, mut ordered) = (0, 0);
     for it in triples {
         all += 1;
@@ -163,16 +166,13 @@ fn ordered(items: &[trace::Item]) -> f64 {
     ordered as f64 / f64::from(all)
 }
 
-/// Mean time of packets of each type, us, without those that were off the CPU, or median.
-fn logged(log: &Log, times: usize, of: impl Fn(trace::Logged) -> f64) -> [f64; 3] {
+/// Mean time of packets of each type, us, without those that were off the CPU.
+fn logged(truth: &Truth, times: usize, of: impl Fn(&ItemTruth) -> Option<f64>) -> [f64; 3] {
     std::array::from_fn(|t| {
-        let items = log
-            .items
-            .iter()
-            .filter(|it| kind(it.id) == t)
-            .map(|it| of(*it));
-        let kept: Vec<f64> = items.filter(|ns| *ns < DISPLACED * times as f64).collect();
-        pebs_mine::stats::mean(&kept) / 1e3 / times as f64
+        let items = truth.items.iter().filter(|it| kind(it.id) == t);
+        let kept = items.filter_map(&of);
+        let kept: Vec<f64> = kept.filter(|ns| *ns < DISPLACED * times as f64).collect();
+        mean(&kept) / 1e3 / times as f64
     })
 }
 
@@ -193,18 +193,18 @@ pub fn measure(lab: &Lab) -> Result<Section> {
     let mut rounds: Vec<Vec<Estimates>> = resets.iter().map(|_| Vec::new()).collect();
     let mut latency = Latency::new(&all);
     for _ in 0..lab.rounds(ROUNDS) {
-        let log = trace::alone(lab, &program, &[&count])?;
-        let alone = logged(&log, 1, trace::Logged::inside);
+        let log = workload::alone(lab, &program, &[&count])?;
+        let alone = logged(&log, 1, workload::inside);
         for (all, us) in baseline.iter_mut().zip(alone) {
             all.push(us);
         }
-        latency.add_alone(logged(&log, 1, trace::Logged::outside));
+        latency.add_alone(logged(&log, 1, workload::outside));
         for (at, reset) in all.iter().enumerate() {
-            let recording = trace::record(lab, &program, &[&count], FUNCTION, *reset)?;
+            let recording = workload::record(lab, &program, &[&count], FUNCTION, *reset)?;
             latency.add(
                 *reset,
                 &recording,
-                logged(&recording.log, 1, trace::Logged::outside),
+                logged(&recording.truth, 1, workload::outside),
             );
             if let Some(rounds) = rounds.get_mut(at) {
                 rounds.push(estimates(&recording, 1, alone));
@@ -217,8 +217,8 @@ pub fn measure(lab: &Lab) -> Result<Section> {
     let costs = costs.again(lab)?;
     let judged = resets.iter().position(|reset| *reset == LEAST);
     let judged = &rounds[judged.context("not measured")?];
-    let mut musts = scaled.musts();
-    musts.push((
+    let mut musts = Verdict::from(scaled.musts());
+    musts.goal(
         format!(
             "pooled over packets, a sample every {} us: A above B above C in every round",
             LEAST / 1000
@@ -226,8 +226,10 @@ pub fn measure(lab: &Lab) -> Result<Section> {
         judged
             .iter()
             .all(|it| it.pooled[0] > it.pooled[1] && it.pooled[1] > it.pooled[2]),
-    ));
-    musts.extend(latency.musts((&costs, &drift)));
+    );
+    for (what, holds) in latency.musts((&costs, &drift)) {
+        musts.goal(what, holds);
+    }
     let mut ours = format!(
         "`tests/workloads/acl.c` on Debian's librte_acl: 50,000 rules in 150 contexts of 334; *baseline* is the program's own log \
          without pebs-trace.\n\n{}\nSingle packets take less than the shortest interval of the clock. Their time in the library, us, is \
@@ -274,17 +276,14 @@ pub fn measure(lab: &Lab) -> Result<Section> {
 
 fn pooled_table(resets: &[u64], baseline: [Spread; 3], rounds: &[Vec<Estimates>]) -> String {
     let [a, b, c] = baseline;
-    let mut text = format!(
-        "| R, us | A | B | C |\n|--:|--:|--:|--:|\n| baseline | {a:.2} | {b:.2} | {c:.2} |\n"
-    );
+    let mut table = Table::new("R, us: | A: | B: | C:");
+    table.row(format_args!("baseline | {a:.2} | {b:.2} | {c:.2}"));
     for (reset, rounds) in resets.iter().zip(rounds) {
-        let _ = write!(text, "| {} |", reset / 1000);
-        for t in 0..TYPES.len() {
-            let _ = write!(text, " {:.2} |", typical(rounds, |it| it.pooled[t]));
-        }
-        text.push('\n');
+        let [a, b, c] = [0, 1, 2].map(|t| typical(rounds, |it| it.pooled[t]));
+        let reset = reset / 1000;
+        table.row(format_args!("{reset} | {a:.2} | {b:.2} | {c:.2}"));
     }
-    text
+    table.to_string()
 }
 
 fn differs(
@@ -337,41 +336,22 @@ fn picture(
             &pooled.collect::<Vec<_>>(),
         ),
     ];
-    plot::draw("Time of packets in the classifier (Figure 9)", &panels)
+    draw("Time of packets in the classifier (Figure 9)", &panels)
 }
 
 /// Times by reset value, in us, with their intervals as lines.
 fn panel(title: &str, baseline: [Spread; 3], rows: &[(f64, [Spread; 3])]) -> Panel {
-    let line = |name: &str, points| Series {
-        name: name.to_owned(),
-        look: Look::Line,
-        points,
-    };
     let (first, last) = match rows {
         [first, .., last] => (first.0, last.0),
         _ => (0.0, 1.0),
     };
-    let mut series: Vec<Series> = baseline
-        .iter()
-        .zip(["log", "", ""])
-        .map(|(it, name)| line(name, vec![(first, it.median), (last, it.median)]))
-        .collect();
-    let mut points = Vec::new();
-    for (reset, by_type) in rows {
-        for it in by_type {
-            series.push(line("", vec![(*reset, it.low), (*reset, it.high)]));
-            points.push((*reset, it.median));
-        }
-    }
-    series.push(Series {
-        name: "A above B above C".to_owned(),
-        look: Look::Dots,
-        points,
-    });
-    Panel {
-        title: title.to_owned(),
-        across: "R, us".to_owned(),
-        up: "us in rte_acl_classify".to_owned(),
-        series,
-    }
+    let logs = baseline.iter().zip(["log", "", ""]);
+    let logs = logs.map(|(it, name)| line(name, vec![(first, it.median), (last, it.median)]));
+    let all = || {
+        let rows = rows.iter();
+        rows.flat_map(|(reset, by_type)| by_type.map(|it| (*reset, it)))
+    };
+    let medians = pictures::medians("A above B above C", all());
+    let series = logs.chain(intervals(all())).chain([medians]);
+    pictures::panel(title, "R, us", "us in rte_acl_classify", series.collect())
 }

@@ -1,7 +1,6 @@
 //! Figures that commands of pebs-trace and of this task have already: the comparison of PEBS and IBS, Weaver's costs of
 //! reading counters, CounterMiner's errors.
 
-use std::fmt::Write as _;
 use std::fs;
 
 use anyhow::{Context, Result};
@@ -9,16 +8,16 @@ use serde_json::Value;
 
 use super::Lab;
 use crate::frame::page::Section;
-use crate::frame::plot::{self, Look, Panel, Series};
+use crate::frame::pictures::{dots, draw, line, panel};
 use crate::frame::shell;
+use crate::frame::table::Table;
 
 /// Columns of the comparison.
 const WIDTH: &str = "120";
 
 /// `pebs-trace validate`, beside the figures of the comparison.
 pub fn comparison(lab: &Lab) -> Result<Section> {
-    let json = lab.dir.join("validation.json");
-    lab.remove(&json)?;
+    let json = lab.clean("validation.json")?;
     let mut command = lab.tool();
     command
         .args(["validate", "--format", "json", "-o"])
@@ -26,8 +25,7 @@ pub fn comparison(lab: &Lab) -> Result<Section> {
     if lab.quick {
         command.arg("--quick");
     }
-    eprintln!("$ {}", shell::display(&command));
-    let output = command.output()?;
+    let output = shell::show(&mut command).output()?;
     let report: Value = serde_json::from_slice(&fs::read(&json).with_context(|| {
         format!(
             "validate wrote nothing: {}",
@@ -58,7 +56,8 @@ pub fn comparison(lab: &Lab) -> Result<Section> {
         musts: vec![(
             "validate ran, and every experiment has a verdict".to_owned(),
             !verdicts.is_empty(),
-        )],
+        )]
+        .into(),
     })
 }
 
@@ -80,12 +79,11 @@ fn verdicts(report: &Value) -> Vec<Verdict> {
 }
 
 fn table(verdicts: &[Verdict]) -> String {
-    let mut table = String::from("| experiment | verdict | rows that deviate |\n|---|---|---|\n");
+    let mut table = Table::new("experiment | verdict | rows that deviate");
     for (name, verdict, rows) in verdicts {
-        // Writing to a string does not fail.
-        let _ = writeln!(table, "| {name} | {verdict} | {} |", rows.join("; "));
+        table.row(format_args!("{name} | {verdict} | {}", rows.join("; ")));
     }
-    table
+    table.to_string()
 }
 
 fn differs(verdicts: &[Verdict]) -> String {
@@ -107,8 +105,7 @@ fn differs(verdicts: &[Verdict]) -> String {
 
 /// `pebs-trace calibrate --counters`, beside Weaver's results.
 pub fn reading(lab: &Lab) -> Result<Section> {
-    let svg = lab.dir.join("reading.svg");
-    lab.remove(&svg)?;
+    let svg = lab.clean("reading.svg")?;
     let mut command = lab.tool();
     command.args(["calibrate", "--counters", "--format", "json"]);
     command.args(["--duration", if lab.quick { "3" } else { "20" }, "--plot"]);
@@ -117,21 +114,20 @@ pub fn reading(lab: &Lab) -> Result<Section> {
     let ways = found["counters"]["ways"]
         .as_array()
         .context("calibrate printed no ways")?;
-    let measured = ways
-        .iter()
-        .filter_map(|way| Costs::of(way, &found["counters"]));
+    let measured = ways.iter().filter_map(Costs::of);
     let measured: Vec<Costs> = measured.collect();
-    let mut ours = String::from(
-        "`pebs-trace calibrate --counters`, medians in ns of a group of one event, and by how much each further event makes start, \
-         read and stop longer:\n\n| way | start | first read | 10th read | stop | each further event |\n|---|--:|--:|--:|--:|--:|\n",
-    );
+    let mut table =
+        Table::new("way | start: | first read: | 10th read: | stop: | each further event:");
     for it in &measured {
-        let _ = writeln!(
-            ours,
-            "| {} | {:.0} | {:.0} | {:.0} | {:.0} | {:.0} |",
+        table.row(format_args!(
+            "{} | {:.0} | {:.0} | {:.0} | {:.0} | {:.0}",
             it.way, it.start, it.first, it.last, it.stop, it.further
-        );
+        ));
     }
+    let ours = format!(
+        "`pebs-trace calibrate --counters`, medians in ns of a group of one event, and by how much each further event makes start, \
+         read and stop longer:\n\n{table}"
+    );
     let hardware = found["counters"]["is_hardware"] == true;
     Ok(Section {
         title: "Figures 1, 3 and 5 to 8 of Weaver's paper: start, read and stop of counters",
@@ -151,7 +147,7 @@ pub fn reading(lab: &Lab) -> Result<Section> {
             }
         ),
         pictures: vec![("reading.svg", fs::read_to_string(&svg)?)],
-        musts: claims(&measured),
+        musts: claims(&measured).into(),
     })
 }
 
@@ -166,7 +162,7 @@ struct Costs {
 }
 
 impl Costs {
-    fn of(way: &Value, _counters: &Value) -> Option<Self> {
+    fn of(way: &Value) -> Option<Self> {
         let by_events = way["by_events"].as_array()?;
         let (one, most) = (by_events.first()?, by_events.last()?);
         let median = |value: &Value| value["median"].as_f64();
@@ -239,7 +235,8 @@ pub fn mining(_lab: &Lab) -> Result<Section> {
         musts: vec![(
             "cleaning makes the error smaller at every number of events".to_owned(),
             here.iter().all(|(_, before, after)| after < before),
-        )],
+        )]
+        .into(),
     })
 }
 
@@ -268,27 +265,16 @@ fn numbers(section: &str) -> std::collections::HashMap<String, Vec<(f64, f64, f6
 }
 
 fn errors(here: &[(f64, f64, f64)], paper: &[(f64, f64, f64)]) -> String {
-    let panel = |title: &str, of: fn(&(f64, f64, f64)) -> f64| {
-        let series = |name: &str, look, rows: &[(f64, f64, f64)]| Series {
-            name: name.to_owned(),
-            look,
-            points: rows.iter().map(|row| (row.0, of(row))).collect(),
-        };
-        Panel {
-            title: title.to_owned(),
-            across: "events on 4 counters".to_owned(),
-            up: "error, %".to_owned(),
-            series: vec![
-                series("paper", Look::Line, paper),
-                series("here", Look::Dots, here),
-            ],
-        }
+    let of = |title: &str, of: fn(&(f64, f64, f64)) -> f64| {
+        let points = |rows: &[(f64, f64, f64)]| rows.iter().map(|row| (row.0, of(row))).collect();
+        let series = vec![line("paper", points(paper)), dots("here", points(here))];
+        panel(title, "events on 4 counters", "error, %", series)
     };
     let panels = [
-        panel("before cleaning", |row| row.1),
-        panel("after cleaning", |row| row.2),
+        of("before cleaning", |row| row.1),
+        of("after cleaning", |row| row.2),
     ];
-    plot::draw(
+    draw(
         "Error of counts that shared their counters (CounterMiner, Figure 7)",
         &panels,
     )

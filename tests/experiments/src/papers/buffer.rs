@@ -6,11 +6,14 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 use super::Lab;
+use crate::frame::machine::l1_kib;
 use crate::frame::page::{Section, included};
-use crate::frame::plot::{self, Look, Panel, Series};
+use crate::frame::pictures::{Panel, draw, intervals, line, medians, panel};
+use crate::frame::rounds::rounds;
 use crate::frame::shell;
 use crate::frame::statistics::Spread;
-use crate::overhead::runs::{Bench, Work, cpu_of, l1_kib};
+use crate::frame::table::Table;
+use crate::overhead::runs::{Bench, Work, cpu_of};
 use crate::overhead::{caches, rings};
 
 /// Sizes of the buffer that the program itself writes, KiB; times are shown relative to the first.
@@ -36,7 +39,7 @@ struct Written {
 }
 
 pub fn measure(lab: &Lab) -> Result<Section> {
-    let bench = Bench::new(lab.tool.clone(), lab.dir.clone())?;
+    let bench = Bench::new(lab.lab.clone())?;
     let seconds = if lab.quick { 0.05 } else { 0.1 };
     let most = bench.sized("chase", 1, seconds, l1_kib() * 7 / 8)?;
     let part = bench.sized("chase", 1, seconds, l1_kib() / 4)?;
@@ -65,23 +68,21 @@ pub fn measure(lab: &Lab) -> Result<Section> {
 }
 
 /// The work with records written into a buffer of each size, in turn: relative to the smallest of the round.
-fn write_records(bench: &Bench, work: &Work, pace: f64, rounds: usize) -> Result<Vec<Spread>> {
+fn write_records(bench: &Bench, work: &Work, pace: f64, number: usize) -> Result<Vec<Spread>> {
     let step_ns = bench.native(work)? / work.steps as f64;
     let every = ((pace / step_ns) as u64).max(1).to_string();
-    let run = |kib: u64| -> Result<f64> {
+    let run = |_, kib: &u64| -> Result<f64> {
         let mut words = bench.command(work).into_iter();
         let mut command = Command::new(words.next().context("no program")?);
         command.args(words).args([&kib.to_string(), &every]);
         cpu_of(&shell::output(&mut command)?, work)
     };
-    let mut times = vec![Vec::new(); SIZES.len()];
-    for _ in 0..rounds {
-        let round: Vec<f64> = SIZES.into_iter().map(run).collect::<Result<_>>()?;
-        for (times, ns) in times.iter_mut().zip(&round) {
-            times.push(ns / round[0]);
-        }
-    }
-    Ok(times.into_iter().map(Spread::of).collect())
+    let times = rounds(number, &SIZES, run)?;
+    let relative = |times_of: &Vec<f64>| {
+        let pairs = times_of.iter().zip(&times[0]);
+        Spread::of(pairs.map(|(ns, smallest)| ns / smallest).collect())
+    };
+    Ok(times.iter().map(relative).collect())
 }
 
 fn section(written: &[Written], rings: &str, costs: &[caches::Cost]) -> Section {
@@ -95,32 +96,21 @@ fn section(written: &[Written], rings: &str, costs: &[caches::Cost]) -> Section 
         "## Size of pebs-trace's rings\n{}",
         rings.trim_start_matches("# Size of the rings\n")
     ));
+    let sizes = SIZES.map(|kib| format!(" | {kib} KiB:")).concat();
+    let mut table = Table::new(&format!("work | records{sizes}"));
+    for it in written {
+        let times = it.times.iter().map(|time| format!(" | {time:.3}"));
+        let times = times.collect::<String>();
+        table.row(format_args!("{} | {}{times}", it.work, it.name));
+    }
     let _ = write!(
         ours,
-        "\n\n### Records written by the program\n\nCPU time relative to a buffer of {} KiB, medians of rounds with intervals of 95 %:\n\n\
-         | work | records |",
+        "\n\n### Records written by the program\n\nCPU time relative to a buffer of {} KiB, medians of rounds with intervals of 95 %:\n\n{table}",
         SIZES[0]
     );
-    for kib in SIZES {
-        let _ = write!(ours, " {kib} KiB |");
-    }
-    let _ = writeln!(ours, "\n|---|---|{}", "--:|".repeat(SIZES.len()));
-    for it in written {
-        let _ = write!(ours, "| {} | {} |", it.work, it.name);
-        for time in &it.times {
-            let _ = write!(ours, " {time:.3} |");
-        }
-        ours.push('\n');
-    }
     ours += "\n";
     ours += &included(&format!("{}\n", caches::write_table(costs)));
-    let last = |at: usize| {
-        written[at]
-            .times
-            .last()
-            .copied()
-            .unwrap_or(Spread::of(Vec::new()))
-    };
+    let last = |at: usize| written[at].times.last().copied().unwrap_or(Spread::UNKNOWN);
     let (clock, pebs, fast, small) = (last(0), last(1), last(2), last(5));
     let grows = fast.low > 1.0;
     let differs = format!(
@@ -156,7 +146,8 @@ fn section(written: &[Written], rings: &str, costs: &[caches::Cost]) -> Section 
                 "with records at a clock's rate its time does not change by more than 2 %".to_owned(),
                 (0.98..=1.02).contains(&clock.median) || clock.holds(1.0),
             ),
-        ],
+        ]
+        .into(),
     }
 }
 
@@ -166,7 +157,7 @@ fn cost_by_memory(costs: &[caches::Cost]) -> String {
         let found = costs
             .iter()
             .find(|it| (it.kib, it.threads) == (kib, threads));
-        found.map_or(Spread::of(Vec::new()), |it| it.sample.scaled(1e-3))
+        found.map_or(Spread::UNKNOWN, |it| it.sample.scaled(1e-3))
     };
     let mut text = String::from(
         "*Interrupts.* Experiment: a chase through memory of growing size, with a sample every 20 us. ",
@@ -198,38 +189,22 @@ fn cost_by_memory(costs: &[caches::Cost]) -> String {
 }
 
 fn picture(written: &[Written]) -> String {
-    let panel = |it: &Written| {
-        let mut series = vec![Series {
-            name: "smallest buffer".to_owned(),
-            look: Look::Line,
-            points: vec![(0.0, 1.0), ((SIZES.len() - 1) as f64, 1.0)],
-        }];
-        for (at, time) in it.times.iter().enumerate() {
-            series.push(Series {
-                name: String::new(),
-                look: Look::Line,
-                points: vec![(at as f64, time.low), (at as f64, time.high)],
-            });
-        }
-        let dots = it.times.iter().enumerate();
-        series.push(Series {
-            name: "measured".to_owned(),
-            look: Look::Dots,
-            points: dots.map(|(at, time)| (at as f64, time.median)).collect(),
-        });
-        Panel {
-            title: format!(
-                "{}; {}",
-                it.work,
-                it.name.split(',').next().unwrap_or_default()
-            ),
-            across: "buffer: 1 KiB x 4^x".to_owned(),
-            up: "relative time".to_owned(),
-            series,
-        }
+    let of_work = |it: &Written| {
+        let times = || (0..).map(f64::from).zip(it.times.iter().copied());
+        let smallest = vec![(0.0, 1.0), ((SIZES.len() - 1) as f64, 1.0)];
+        let series = [line("smallest buffer", smallest)].into_iter();
+        let series = series.chain(intervals(times()));
+        let series = series.chain([medians("measured", times())]);
+        let pace = it.name.split(',').next().unwrap_or_default();
+        panel(
+            &format!("{}; {pace}", it.work),
+            "buffer: 1 KiB x 4^x",
+            "relative time",
+            series.collect(),
+        )
     };
-    let panels: Vec<Panel> = written.iter().map(panel).collect();
-    plot::draw(
+    let panels: Vec<Panel> = written.iter().map(of_work).collect();
+    draw(
         "Time by size of a buffer that is written round and round (Figure 7)",
         &panels,
     )

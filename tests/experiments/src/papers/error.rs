@@ -25,11 +25,10 @@ const OFF: [(&str, u32, u64, f64); 4] = [
 ];
 
 pub fn measure(lab: &Lab) -> Result<Section> {
-    let bench = Bench::new(lab.tool.clone(), lab.dir.clone())?;
+    let bench = Bench::new(lab.lab.clone())?;
     let seconds = if lab.quick { 0.05 } else { SECONDS };
     let args = overhead::Args::of_predictions(lab.rounds(ROUNDS), lab.rounds(AGAIN), seconds);
-    let fit = lab.dir.join("fit.svg");
-    lab.remove(&fit)?;
+    let fit = lab.clean("fit.svg")?;
     let mut command = lab.tool();
     command.args([
         "calibrate",
@@ -89,7 +88,8 @@ pub fn measure(lab: &Lab) -> Result<Section> {
                 format!("every prediction that was off by more than 4 % is explained when it is measured again ({stays} are not)"),
                 stays == 0,
             ),
-        ],
+        ]
+        .into(),
     })
 }
 

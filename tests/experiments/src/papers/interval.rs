@@ -1,6 +1,5 @@
 //! The method's Figure 4 and section V.C: interval between samples by reset value.
 
-use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
@@ -9,8 +8,9 @@ use serde_json::Value;
 
 use super::Lab;
 use crate::frame::page::Section;
-use crate::frame::plot::{self, Look, Panel, Series};
-use crate::frame::statistics::Spread;
+use crate::frame::pictures::{Panel, dots, draw, line, medians, panel};
+use crate::frame::statistics::{Line, Spread, fit};
+use crate::frame::table::Table;
 use crate::frame::{installed, shell};
 use crate::overhead::runs::{Bench, Work};
 
@@ -43,21 +43,20 @@ pub fn published_us(at: usize) -> f64 {
     RECORD / PUBLISHED[at].1
 }
 
-/// The published line of intervals by reset value: us for each 1,000 micro-operations, us of the record itself, and r2.
-fn published_line() -> (f64, f64, f64) {
-    let points: Vec<(f64, f64)> = (0..PUBLISHED.len())
+/// The published intervals, us, by reset value in 1,000 micro-operations.
+fn published() -> Vec<(f64, f64)> {
+    (0..PUBLISHED.len())
         .map(|at| (PUBLISHED[at].0 / 1e3, published_us(at)))
-        .collect();
-    line(&points)
+        .collect()
 }
 
 /// Time that a record of PEBS takes by the published intervals, us.
 pub fn published_record_us() -> f64 {
-    published_line().1
+    fit(&published()).zero
 }
 
 pub fn measure(lab: &Lab) -> Result<Section> {
-    let bench = Bench::new(lab.tool.clone(), lab.dir.clone())?;
+    let bench = Bench::new(lab.lab.clone())?;
     let seconds = if lab.quick { 0.1 } else { 0.4 };
     let perf = installed::program("perf");
     let mut ours = vec![Vec::new(); KINDS.len()];
@@ -77,7 +76,7 @@ pub fn measure(lab: &Lab) -> Result<Section> {
                 Err(error) => {
                     // Some versions fail with many samples: only a comparison, not the subject.
                     eprintln!("papers: {error:#}");
-                    rival.push(Spread::middle(Vec::new()));
+                    rival.push(Spread::UNKNOWN);
                 }
             }
         }
@@ -87,11 +86,10 @@ pub fn measure(lab: &Lab) -> Result<Section> {
 
 /// Intervals between the samples of the recording that the bench just made.
 fn of_trace(lab: &Lab, bench: &Bench) -> Result<Spread> {
-    let json = lab.dir.join("intervals.json");
-    lab.remove(&json)?;
+    let json = lab.clean("intervals.json")?;
     let mut command = lab.tool();
     command.args(["export", "--to", "firefox", "--output"]);
-    shell::output(command.arg(&json).arg(bench.trace()))?;
+    shell::output(command.arg(&json).arg(bench.lab.trace()))?;
     let profile: Value = serde_json::from_slice(&fs::read(&json)?)?;
     let threads = profile["threads"].as_array().into_iter().flatten();
     let deltas = threads.filter_map(|it| it["samples"]["timeDeltas"].as_array());
@@ -139,41 +137,28 @@ fn us(resets: &[u64]) -> impl Iterator<Item = f64> {
     resets.iter().map(|reset| *reset as f64 / 1e3)
 }
 
-/// Slope, value at 0 and part of the variance that the line explains.
-fn line(points: &[(f64, f64)]) -> (f64, f64, f64) {
-    let (x, y): (Vec<f64>, Vec<f64>) = points.iter().copied().unzip();
-    let (mean_x, sd_x) = pebs_mine::stats::moments(&x);
-    let (mean_y, sd_y) = pebs_mine::stats::moments(&y);
-    let r = pebs_mine::stats::correlation(&x, &y);
-    let slope = r * sd_y / sd_x;
-    (slope, mean_y - slope * mean_x, r * r)
-}
-
 fn section(ours: &[Vec<Spread>], rival: &[Spread]) -> Section {
-    let mut text = String::from(
-        "Median interval and the middle 68 % (one standard deviation to both sides, were there no pauses), us, by reset value of cpu-clock:\n\n| R, us |",
-    );
-    for kind in KINDS {
-        let _ = write!(text, " {kind} |");
-    }
-    text += " perf record, integer |\n|--:|--:|--:|--:|--:|\n";
     let cell = |it: Option<&Spread>| it.map_or_else(|| "-".to_owned(), |it| format!("{it:.2}"));
+    let kinds = KINDS.map(|kind| format!(" | {kind}:")).concat();
+    let mut table = Table::new(&format!("R, us:{kinds} | perf record, integer:"));
     for (at, reset) in BELOW.into_iter().chain(RESETS).enumerate() {
-        let _ = write!(text, "| {} |", reset / 1000);
-        for kind in ours {
+        let of = |kind: &Vec<Spread>| {
             let found = at.checked_sub(BELOW.len()).and_then(|at| kind.get(at));
-            let _ = write!(text, " {} |", cell(found));
-        }
-        let _ = writeln!(text, " {} |", cell(rival.get(at)));
+            format!(" | {}", cell(found))
+        };
+        let ours = ours.iter().map(of).collect::<String>();
+        table.row(format_args!(
+            "{}{ours} | {}",
+            reset / 1000,
+            cell(rival.get(at))
+        ));
     }
-    let published: Vec<(f64, f64)> = (0..PUBLISHED.len())
-        .map(|at| (PUBLISHED[at].0 / 1e3, published_us(at)))
-        .collect();
-    let (paper_slope, paper_zero, paper_r2) = published_line();
+    let published = published();
+    let of_paper = fit(&published);
     let points = |kind: &[Spread]| -> Vec<(f64, f64)> {
         us(&RESETS).zip(kind.iter().map(|it| it.median)).collect()
     };
-    let fits: Vec<_> = ours.iter().map(|kind| line(&points(kind))).collect();
+    let fits: Vec<_> = ours.iter().map(|kind| fit(&points(kind))).collect();
     let below = rival
         .iter()
         .take(BELOW.len())
@@ -187,28 +172,30 @@ fn section(ours: &[Vec<Spread>], rival: &[Spread]) -> Section {
             rival.get(BELOW.len()).map_or(f64::NAN, |it| it.median)
         ),
     };
-    let _ = writeln!(
-        text,
-        "\nInterval = slope x R + constant, with r2 {}.",
+    let text = format!(
+        "Median interval and the middle 68 % (one standard deviation to both sides, were there no pauses), us, by reset value of cpu-clock:\n\n\
+         {table}\nInterval = slope x R + constant, with r2 {}.\n",
         fits.iter()
-            .map(|it| format!("{:.5}", it.2))
+            .map(|it| format!("{:.5}", it.r2))
             .collect::<Vec<_>>()
             .join(", ")
     );
-    let is_linear = fits.iter().all(|it| it.2 > 0.99);
+    let is_linear = fits.iter().all(|it| it.r2 > 0.99);
     Section {
         title: "Figure 4 and section V.C of the method's paper: interval between samples by reset value",
         published: format!(
             "PEBS comes down to almost 1 us, perf with interrupts to no less than 10 us whatever it is asked for; intervals \
              are linear in R, with small deviations. From the amounts of data that section IV.C.3 gives, at {RECORD} bytes \
-             a record, R = 8,000 to 24,000 micro-operations are intervals of {} us: {paper_zero:.2} us + {:.1} ns for each \
-             1,000 of R (r2 {paper_r2:.5}). So R = 16,000 is {:.2} us.",
+             a record, R = 8,000 to 24,000 micro-operations are intervals of {} us: {:.2} us + {:.1} ns for each \
+             1,000 of R (r2 {:.5}). So R = 16,000 is {:.2} us.",
             published
                 .iter()
                 .map(|it| format!("{:.2}", it.1))
                 .collect::<Vec<_>>()
                 .join(", "),
-            paper_slope * 1e3,
+            of_paper.zero,
+            of_paper.slope * 1e3,
+            of_paper.r2,
             published_us(2)
         ),
         ours: text,
@@ -217,78 +204,48 @@ fn section(ours: &[Vec<Spread>], rival: &[Spread]) -> Section {
              pebs-trace takes, which refuses reset values below it. Experiment: {of_perf}. At R = 10 and 12 us \
              intervals are alike and spread from 10 to 15 us, of pebs-trace as of perf, as the interrupt itself takes about as \
              long (section of predictions); from 16 us on they are R. Of PEBS the interval is the time of R events and of the \
-             record, which is the constant {paper_zero:.2} us of \
-             the published line (section 4.2 of the overhead's paper measured 0.23 to 0.29 us for it)."
+             record, which is the constant {:.2} us of \
+             the published line (section 4.2 of the overhead's paper measured 0.23 to 0.29 us for it).",
+            of_paper.zero
         ),
         pictures: vec![("interval.svg", picture(ours, rival, &published))],
         musts: vec![(
             "intervals are linear in R (r2 above 0.99)".to_owned(),
             is_linear,
-        )],
+        )]
+        .into(),
     }
 }
 
+/// The upward axis of all panels.
+const UP: &str = "us between samples";
+
 fn picture(ours: &[Vec<Spread>], rival: &[Spread], published: &[(f64, f64)]) -> String {
-    let series = |name: &str, look, points: Vec<(f64, f64)>| Series {
-        name: name.to_owned(),
-        look,
-        points,
+    let of = |title: &str, name: &str, resets: &[u64], found: &[Spread]| {
+        let ideal = us(resets).map(|us| (us, us)).collect();
+        let found = us(resets).zip(found.iter().copied());
+        let series = vec![line("ideal", ideal), medians(name, found)];
+        panel(title, "R, us", UP, series)
     };
-    let panel = |title: &str, across: &str, series| Panel {
-        title: title.to_owned(),
-        across: across.to_owned(),
-        up: "us between samples".to_owned(),
-        series,
-    };
-    let mut panels: Vec<Panel> = KINDS
-        .iter()
-        .zip(ours)
-        .map(|(kind, found)| {
-            let dots = us(&RESETS)
-                .zip(found)
-                .map(|(us, it)| (us, it.median))
-                .collect();
-            let ideal = us(&RESETS).map(|us| (us, us)).collect();
-            panel(
-                kind,
-                "R, us",
-                vec![
-                    series("ideal", Look::Line, ideal),
-                    series("pebs-trace", Look::Dots, dots),
-                ],
-            )
-        })
+    let kinds = KINDS.iter().zip(ours);
+    let mut panels: Vec<Panel> = kinds
+        .map(|(kind, found)| of(kind, "pebs-trace", &RESETS, found))
         .collect();
     if !rival.is_empty() {
         let all: Vec<u64> = BELOW.into_iter().chain(RESETS).collect();
-        let dots = us(&all)
-            .zip(rival)
-            .map(|(us, it)| (us, it.median))
-            .collect();
-        let ideal = us(&all).map(|us| (us, us)).collect();
-        panels.push(panel(
-            "integer, by perf record",
-            "R, us",
-            vec![
-                series("ideal", Look::Line, ideal),
-                series("perf", Look::Dots, dots),
-            ],
-        ));
+        panels.push(of("integer, by perf record", "perf", &all, rival));
     }
-    let (slope, zero, _) = line(published);
+    let Line { slope, zero, .. } = fit(published);
     panels.push(panel(
         "published: PEBS, from its amounts of data",
         "R, 1,000 micro-operations",
+        UP,
         vec![
-            series(
-                "fit",
-                Look::Line,
-                vec![(0.0, zero), (24.0, zero + 24.0 * slope)],
-            ),
-            series("published", Look::Dots, published.to_vec()),
+            line("fit", vec![(0.0, zero), (24.0, zero + 24.0 * slope)]),
+            dots("published", published.to_vec()),
         ],
     ));
-    plot::draw(
+    draw(
         "Interval between samples by reset value (Figure 4)",
         &panels,
     )
@@ -299,7 +256,7 @@ mod tests {
     /// The published amounts of data are a line, whose constant is about the measured size of a record.
     #[test]
     fn published_line() {
-        let (slope, zero, r2) = super::published_line();
-        assert!((slope - 0.0718).abs() < 1e-3 && (0.1..0.3).contains(&zero) && r2 > 0.999);
+        let it = super::fit(&super::published());
+        assert!((it.slope - 0.0718).abs() < 1e-3 && (0.1..0.3).contains(&it.zero) && it.r2 > 0.999);
     }
 }

@@ -9,19 +9,31 @@ mod buffer;
 mod error;
 mod interval;
 mod query;
-mod trace;
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::ops::Deref;
+use std::path::PathBuf;
+use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use clap::builder::PossibleValuesParser;
 
+use crate::frame::lab;
+use crate::frame::machine::{describe, load};
 use crate::frame::page::{self, Section};
+use crate::frame::verdict::exit_code;
 use crate::frame::{recorder, shell};
-use crate::overhead::load;
+
+/// Text before the sections.
+const HEAD: &str = "# The papers' figures, by pebs-trace\n\n\
+    Made by `cargo xtask papers`. Every section has what was published, what pebs-trace measured on the machine that the \
+    section names, and an experiment for what differs. No machine of the project has PEBS: samples are of a software clock, \
+    so a reset value is a time in ns.\n\n\
+    Papers: Akiyama, Hirofuchi, Takano 2018, *Diagnosing Performance Fluctuations of High-throughput Software for Multi-core \
+    CPUs* (the method); Akiyama, Hirofuchi 2017, *Quantitative Evaluation of Intel PEBS Overhead* (overhead); Sasongko, \
+    Chabbi, Kelly, Unat 2023, *Precise Event Sampling on AMD Versus Intel* (comparison); Weaver 2015, *Self-monitoring \
+    Overhead of the Linux perf_event Performance Counter Interface*; Lv and others 2018, *CounterMiner*.\n";
 
 /// Options of `cargo xtask papers`.
 #[derive(clap::Args)]
@@ -107,44 +119,24 @@ fn names() -> [&'static str; 8] {
     FIGURES.map(|figure| figure.name)
 }
 
-/// The tool, a working folder, and the lengths of measurements.
+/// The lab, and the lengths of measurements.
 struct Lab {
-    tool: PathBuf,
-    dir: PathBuf,
+    lab: lab::Lab,
     quick: bool,
 }
 
+impl Deref for Lab {
+    type Target = lab::Lab;
+
+    fn deref(&self) -> &lab::Lab {
+        &self.lab
+    }
+}
+
 impl Lab {
-    /// The tool as root, with a cache of its own, so that it measures the machine anew.
-    fn tool(&self) -> Command {
-        let mut command = shell::as_root("env");
-        command.arg(self.cache()).arg(&self.tool);
-        command
-    }
-
-    /// Folder of its cache, as an argument of `env`.
-    fn cache(&self) -> String {
-        format!("XDG_CACHE_HOME={}", self.dir.join("cache").display())
-    }
-
     /// Rounds of an experiment; one is enough to see that it works.
     fn rounds(&self, usual: usize) -> usize {
         if self.quick { 1 } else { usual }
-    }
-
-    /// Removes files of root, as root.
-    fn remove(&self, old: &Path) -> Result<()> {
-        shell::output(shell::as_root("rm").arg("-rf").arg(old)).map(drop)
-    }
-
-    /// Builds a workload of `tests/`.
-    fn compile(&self, name: &str, flags: &[String]) -> Result<PathBuf> {
-        let program = self.dir.join(name);
-        let source = shell::workspace().join(format!("tests/workloads/{name}.c"));
-        let mut command = Command::new("cc");
-        command.args(["-O2", "-g", "-pthread", "-o"]).arg(&program);
-        shell::run(command.arg(source).args(flags))?;
-        Ok(program)
     }
 }
 
@@ -167,15 +159,11 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         None if args.quick => target.clone(),
         None => shell::workspace().join("tests/papers"),
     };
+    let tool = recorder::of(args.tool.as_deref())?;
     let lab = Lab {
-        tool: match &args.tool {
-            Some(tool) => fs::canonicalize(tool)?,
-            None => recorder::build(true)?,
-        },
-        dir: target.join("work"),
+        lab: lab::Lab::at(&target.join("work"), &tool)?.with_own_cache(),
         quick: args.quick,
     };
-    fs::create_dir_all(&lab.dir)?;
     fs::create_dir_all(&output)?;
     let page = output.join("README.md");
     let mut missed = 0;
@@ -183,7 +171,6 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         let (began, before) = (Instant::now(), load());
         eprintln!("papers: {}", figure.name);
         let section = (figure.measure)(&lab).with_context(|| format!("figure {}", figure.name))?;
-        missed += section.missed();
         for (file, svg) in &section.pictures {
             fs::write(output.join(file), svg)?;
         }
@@ -193,7 +180,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
             false => format!(
                 "Measured{} on {}, load average {before:.1} to {:.1}, in {:.0} s ({by}).",
                 if args.quick { ", once only," } else { "" },
-                machine(),
+                describe(),
                 load(),
                 began.elapsed().as_secs_f64(),
             ),
@@ -201,31 +188,12 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         let new = [(figure.name, section.markdown(&measured))];
         // Finished sections are kept, even if the rest fails.
         let old = fs::read_to_string(&page).unwrap_or_default();
-        fs::write(&page, page::assemble(&old, &names(), &new))?;
-        for (what, _) in section.musts.iter().filter(|(_, holds)| !holds) {
+        fs::write(&page, page::assemble(HEAD, &old, &names(), &new))?;
+        for what in section.musts.missed() {
+            missed += 1;
             println!("missed: {}: {what}", figure.name);
         }
     }
     println!("page: {}", page.display());
-    Ok(ExitCode::from(u8::from(missed > 0)))
-}
-
-/// CPU and kernel.
-fn machine() -> String {
-    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let cpu = text
-        .lines()
-        .find_map(|line| line.strip_prefix("model name"));
-    let cpu = cpu.map_or("an unknown CPU", |it| {
-        it.trim_start_matches([' ', '\t', ':'])
-    });
-    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let kernel = kernel
-        .split('-')
-        .next()
-        .unwrap_or_default()
-        .trim()
-        .to_owned();
-    let cpus = std::thread::available_parallelism().map_or(0, usize::from);
-    format!("{cpu}, {cpus} CPUs, Linux {kernel}")
+    Ok(exit_code(missed == 0))
 }

@@ -7,10 +7,12 @@ use std::fmt::Write as _;
 use anyhow::{Context, Result};
 
 use super::Lab;
-use super::trace::{self, Item};
 use crate::frame::page::Section;
-use crate::frame::plot::{self, Look, Panel, Series};
+use crate::frame::pictures::{Panel, dots, draw, line, panel};
 use crate::frame::statistics::Spread;
+use crate::frame::table::Table;
+use crate::frame::trace::Item;
+use crate::frame::workload;
 
 /// n of the ten queries, as in the figure.
 const NS: [u32; 10] = [3, 3, 1, 3, 5, 1, 5, 3, 5, 1];
@@ -32,15 +34,15 @@ pub fn measure(lab: &Lab) -> Result<Section> {
     let program = lab.compile("query", &[])?;
     let rounds = if lab.quick { 5 } else { ROUNDS };
     let count = rounds.to_string();
-    let log = trace::alone(lab, &program, &[&count])?;
+    let calls = workload::calls(&workload::alone(lab, &program, &[&count])?);
     let logged = |item: u64, name: &str| {
-        let call = log.calls.get(&(item, name.to_owned()));
+        let call = calls.get(&(item, name.to_owned()));
         call.copied().unwrap_or(0.0) / 1e3
     };
     let function = "process_query(id=*(arg1):u64, n=*(arg1+8):u32)";
-    let recording = trace::record(lab, &program, &[&count], function, RESET)?;
+    let recording = workload::record(lab, &program, &[&count], function, RESET)?;
     let by_item = by_item(&recording.items);
-    let rare = trace::record(lab, &program, &[&count], function, RARE)?;
+    let rare = workload::record(lab, &program, &[&count], function, RARE)?;
     let rare = self::by_item(&rare.items);
     let of_run = |run: &HashMap<u64, Times>, at: usize, f: usize| {
         let items = (0..rounds).filter_map(|round| run.get(&id(round, at)));
@@ -59,22 +61,23 @@ pub fn measure(lab: &Lab) -> Result<Section> {
     let by_switches = |a: &usize, b: &usize| switches[*a].total_cmp(&switches[*b]);
     let one = (0..rounds).filter(is_whole).min_by(by_switches);
     let one = one.context("in no round do all queries have an end")?;
-    let mut ours = format!(
-        "`tests/workloads/query.c`, cpu-clock every {} us; time without pebs-trace's own. One round of ten queries as the \
-         figure shows it (that whose thread lost the CPU least), the median of {rounds} rounds with its interval of 95 %, and what the program logged by itself \
-         without pebs-trace, in us:\n\n\
-         | query | n | f1, one round | f1 | f1, log | f2, one round | f2 | f2, log | f3, one round | f3 | f3, log |\n\
-         |--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
-        RESET / 1000
+    let mut table = Table::new(
+        "query: | n: | f1, one round: | f1: | f1, log: | f2, one round: | f2: | f2, log: | f3, one round: | f3: | f3, log:",
     );
     for (at, n) in NS.iter().enumerate() {
-        let _ = write!(ours, "| {} | {n} |", at + 1);
+        let mut cells = format!("{} | {n}", at + 1);
         for (f, single) in by_item[&id(one, at)].iter().enumerate() {
             let (found, logged) = (of(at, f), truth(at, f).median);
-            let _ = write!(ours, " {single:.0} | {found:.0} | {logged:.0} |");
+            let _ = write!(cells, " | {single:.0} | {found:.0} | {logged:.0}");
         }
-        ours.push('\n');
+        table.row(cells);
     }
+    let ours = format!(
+        "`tests/workloads/query.c`, cpu-clock every {} us; time without pebs-trace's own. One round of ten queries as the \
+         figure shows it (that whose thread lost the CPU least), the median of {rounds} rounds with its interval of 95 %, and what the program logged by itself \
+         without pebs-trace, in us:\n\n{table}",
+        RESET / 1000
+    );
     // f3 of the 1st and the 5th query: many intervals of either recording.
     let worst = |run: &HashMap<u64, Times>| {
         let off = [0, 4].map(|at| of_run(run, at, 2).median / truth(at, 2).median - 1.0);
@@ -127,7 +130,7 @@ pub fn measure(lab: &Lab) -> Result<Section> {
             RARE / 1000
         ),
         pictures: vec![("query.svg", picture(&by_item, one, &truth))],
-        musts,
+        musts: musts.into(),
     })
 }
 
@@ -150,24 +153,20 @@ fn picture(
     round: usize,
     truth: &impl Fn(usize, usize) -> Spread,
 ) -> String {
-    let panel = |(f, name): (usize, &&str)| {
-        let series = |name: &str, look, of: &dyn Fn(usize) -> f64| Series {
-            name: name.to_owned(),
-            look,
-            points: (0..NS.len()).map(|at| ((at + 1) as f64, of(at))).collect(),
+    let of_function = |(f, name): (usize, &&str)| {
+        let points = |of: &dyn Fn(usize) -> f64| {
+            let queries = 0..NS.len();
+            queries.map(|at| ((at + 1) as f64, of(at))).collect()
         };
-        Panel {
-            title: (*name).to_owned(),
-            across: "query".to_owned(),
-            up: "us".to_owned(),
-            series: vec![
-                series("the program's log, median", Look::Line, &|at| {
-                    truth(at, f).median
-                }),
-                series("one round", Look::Dots, &|at| items[&id(round, at)][f]),
-            ],
-        }
+        let series = vec![
+            line(
+                "the program's log, median",
+                points(&|at| truth(at, f).median),
+            ),
+            dots("one round", points(&|at| items[&id(round, at)][f])),
+        ];
+        panel(name, "query", "us", series)
     };
-    let panels: Vec<Panel> = FUNCTIONS.iter().enumerate().map(panel).collect();
-    plot::draw("Time of each function in each query (Figure 8)", &panels)
+    let panels: Vec<Panel> = FUNCTIONS.iter().enumerate().map(of_function).collect();
+    draw("Time of each function in each query (Figure 8)", &panels)
 }

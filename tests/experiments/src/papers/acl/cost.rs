@@ -1,16 +1,15 @@
 //! The method's Figure 10: latency with recording less latency without, predicted and measured.
 
-use std::fmt::Write as _;
-
 use anyhow::{Context, Result};
 use serde_json::Value;
 
 use super::super::Lab;
-use super::super::trace::Recording;
 use super::drift::Drift;
-use crate::frame::plot::{self, Look, Panel, Series};
+use crate::frame::pictures::{draw, intervals, line, medians, panel};
 use crate::frame::shell;
-use crate::frame::statistics::Spread;
+use crate::frame::statistics::{Spread, mean};
+use crate::frame::table::Table;
+use crate::frame::workload::Recording;
 
 /// A prediction is good within this part of the measured value.
 const GOOD: f64 = 0.25;
@@ -26,11 +25,8 @@ impl Costs {
         let mut command = lab.tool();
         command.args(["calibrate", "--event", "cpu-clock", "--format", "json"]);
         command.args(["--duration", "8"]);
-        eprintln!("$ {}", shell::display(&command));
-        let output = command.output()?;
         // Its exit status is 1 where the machine is too busy for an exact result.
-        let found: Value = serde_json::from_slice(&output.stdout)
-            .with_context(|| String::from_utf8_lossy(&output.stderr).trim().to_owned())?;
+        let found = shell::json(shell::show(&mut command))?;
         let found = &found["calibration"];
         let alpha = found["fit"]["alpha_ns"].as_f64();
         Ok(Self {
@@ -109,14 +105,14 @@ impl Latency {
 
     /// Adds a round without recording, by type.
     pub fn add_alone(&mut self, by_type: [f64; 3]) {
-        self.alone.push(pebs_mine::stats::mean(&by_type));
+        self.alone.push(mean(&by_type));
     }
 
     /// Adds a recording of the round of the last [`Self::add_alone`].
     pub fn add(&mut self, reset: u64, recording: &Recording, by_type: [f64; 3]) {
         let alone = self.alone.last().copied().unwrap_or(f64::NAN);
         if let Some((_, more)) = self.with.iter_mut().find(|it| it.0 == reset) {
-            more.push(pebs_mine::stats::mean(&by_type) - alone);
+            more.push(mean(&by_type) - alone);
         }
         let probes = recording.info["probes"].as_array().into_iter().flatten();
         let sites = probes.filter_map(|it| it["sites"].as_array()).flatten();
@@ -142,20 +138,17 @@ impl Latency {
     }
 
     pub fn table(&self, (costs, drift): (&Costs, &Drift)) -> String {
-        let mut text = String::from("| R, us | predicted | measured |\n|--:|--:|--:|\n");
+        let mut table = Table::new("R, us: | predicted: | measured:");
         for (reset, predicted, measured) in self.rows((costs, drift)) {
-            // Writing to a string does not fail.
-            let _ = writeln!(text, "| {reset} | {predicted:.1} | {measured:.1} |");
+            table.row(format_args!("{reset} | {predicted:.1} | {measured:.1}"));
         }
-        let _ = writeln!(
-            text,
-            "\nPredicted by what `pebs-trace calibrate` measures: (L + marks) / (1 - sample / R) - L with L = {:.1} us, marks {:.2} us, a sample \
-             {:.2} us. The interval is that of a sample's cost in windows of a loop (see below); *inf* is no progress.",
+        format!(
+            "{table}\nPredicted by what `pebs-trace calibrate` measures: (L + marks) / (1 - sample / R) - L with L = {:.1} us, marks {:.2} us, a sample \
+             {:.2} us. The interval is that of a sample's cost in windows of a loop (see below); *inf* is no progress.\n",
             Spread::of(self.alone.clone()).median,
             costs.of_marks(&self.classes),
             costs.alpha / 1e3
-        );
-        text
+        )
     }
 
     pub fn musts(&self, costs: (&Costs, &Drift)) -> Vec<(String, bool)> {
@@ -201,29 +194,13 @@ impl Latency {
 
     pub fn picture(&self, costs: (&Costs, &Drift)) -> String {
         let rows = self.rows(costs);
-        let panel = |title: &str, rows: &[(f64, Spread, Spread)]| {
-            let series = |name: &str, look, points| Series {
-                name: name.to_owned(),
-                look,
-                points,
-            };
-            let mut all = vec![series(
-                "predicted",
-                Look::Line,
-                rows.iter().map(|row| (row.0, row.1.median)).collect(),
-            )];
-            for row in rows {
-                let bar = vec![(row.0, row.2.low), (row.0, row.2.high)];
-                all.push(series("", Look::Line, bar));
-            }
-            let dots = rows.iter().map(|row| (row.0, row.2.median)).collect();
-            all.push(series("measured", Look::Dots, dots));
-            Panel {
-                title: title.to_owned(),
-                across: "R, us".to_owned(),
-                up: "us longer".to_owned(),
-                series: all,
-            }
+        let of = |title: &str, rows: &[(f64, Spread, Spread)]| {
+            let predicted = rows.iter().map(|row| (row.0, row.1.median)).collect();
+            let measured = || rows.iter().map(|row| (row.0, row.2));
+            let series = [line("predicted", predicted)].into_iter();
+            let series = series.chain(intervals(measured()));
+            let series = series.chain([medians("measured", measured())]);
+            panel(title, "R, us", "us longer", series.collect())
         };
         let dense = rows
             .iter()
@@ -231,10 +208,10 @@ impl Latency {
             .copied()
             .collect::<Vec<_>>();
         let panels = [
-            panel("the paper's numbers", &dense),
-            panel("on to rare samples", &rows),
+            of("the paper's numbers", &dense),
+            of("on to rare samples", &rows),
         ];
-        plot::draw(
+        draw(
             "Latency with recording less latency without (Figure 10)",
             &panels,
         )

@@ -30,7 +30,7 @@ pub struct Drift {
 impl Drift {
     pub fn measure(lab: &Lab) -> Result<Self> {
         let program = bench::compile_ticks(&lab.dir)?;
-        let file = lab.dir.join("windows");
+        let windows = || lab.clean("windows");
         let work = [SECONDS.to_string(), WINDOW.to_string()];
         let per_interval = |text: &str| {
             let gone = text.lines().map(str::parse::<f64>);
@@ -40,7 +40,7 @@ impl Drift {
         let measured = |prefix: &[String]| -> Result<Spread> {
             let mut all = Vec::new();
             for _ in 0..lab.rounds(RUNS) {
-                lab.remove(&file)?;
+                let file = windows()?;
                 let mut command = shell::as_root("env");
                 command.args(prefix).arg(&program).args(&work).arg(&file);
                 shell::output(&mut command)?;

@@ -1,18 +1,18 @@
 //! Figure 9 in the paper's proportions: items of as many classifications as a sample costs times what a record of PEBS
 //! does, so that a sample is to an interval, and an interval to an item, what they are in the paper.
 
-use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::Result;
 
 use super::super::Lab;
 use super::super::interval::{PUBLISHED, published_record_us, published_us};
-use super::super::trace;
 use super::cost::Costs;
 use super::{Estimates, FUNCTION, estimates, logged, panel, typical};
-use crate::frame::plot::Panel;
+use crate::frame::pictures::Panel;
 use crate::frame::statistics::Spread;
+use crate::frame::table::Table;
+use crate::frame::workload;
 
 /// Shortest interval of the software clock, us.
 const SHORTEST_US: f64 = 10.0;
@@ -52,13 +52,13 @@ impl Scaled {
         let mut rounds: Vec<Vec<Estimates>> = resets.iter().map(|_| Vec::new()).collect();
         let mut baseline = [const { Vec::new() }; 3];
         for _ in 0..lab.rounds(ROUNDS) {
-            let log = trace::alone(lab, program, &args)?;
-            let alone = logged(&log, times, trace::Logged::inside);
+            let log = workload::alone(lab, program, &args)?;
+            let alone = logged(&log, times, workload::inside);
             for (all, us) in baseline.iter_mut().zip(alone) {
                 all.push(us);
             }
             for (reset, rounds) in resets.iter().zip(&mut rounds) {
-                let recording = trace::record(lab, program, &args, FUNCTION, *reset)?;
+                let recording = workload::record(lab, program, &args, FUNCTION, *reset)?;
                 rounds.push(estimates(&recording, times, alone));
             }
         }
@@ -116,37 +116,41 @@ impl Scaled {
 
     pub fn table(&self) -> String {
         let rounds = self.rounds[JUDGED].len();
-        let mut text = format!(
+        let mut table = Table::new(
+            "R in the paper: | here, us: | A: | B: | C: | A, span: | B, span: | C, span: | samples an item, A, B, C: | \
+             a sample: | in order, %:",
+        );
+        let [a, b, c] = self.baseline;
+        table.row(format_args!(
+            "baseline | | {a:.1} | {b:.1} | {c:.1} | | | | | |"
+        ));
+        for (at, (reset, rounds)) in self.resets.iter().zip(&self.rounds).enumerate() {
+            let spreads = self.own(at).into_iter();
+            let spreads = spreads.chain(self.middle(at, |it| it.span));
+            let spreads: Vec<String> = spreads.map(|it| format!("{it:.1}")).collect();
+            let [a, b, c] = [0, 1, 2].map(|t| typical(rounds, |it| it.samples[t]).median);
+            let cost = typical(rounds, |it| it.cost);
+            let ordered = typical(rounds, |it| it.ordered).median * 100.0;
+            table.row(format_args!(
+                "{:.0} | {} | {} | {a:.1}, {b:.1}, {c:.1} | {cost:.1} | {ordered:.1}",
+                PUBLISHED[at].0,
+                reset / 1000,
+                spreads.join(" | ")
+            ));
+        }
+        format!(
             "Items of {} classifications of one packet, for the paper's proportions: a sample takes {:.1} us here and {:.2} us \
              there, and intervals are the paper's times {}. Median of single items and the middle 68 % of them, us a classification, \
              in place of the paper's mean and standard deviation; medians of {rounds} rounds of {} items, each with its own middle. *Span* \
              is the published estimate, last sample less first. *A sample* is what one took by the program's log, us: how much longer \
              items took than just before without recording; where the machine's own speed changed in between, that is in it. *In order*: triples of \
-             items that follow one another in which A is above B and B above C.\n\n| R in the paper | here, us | A | B | C | A, span | B, span | C, span | \
-             samples an item, A, B, C | a sample | in order, % |\n|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
+             items that follow one another in which A is above B and B above C.\n\n{table}",
             self.times,
             self.sample_us,
             published_record_us(),
             self.times,
             CLASSIFICATIONS / self.times,
-        );
-        // Writing to a string does not fail.
-        let [a, b, c] = self.baseline;
-        let _ = writeln!(
-            text,
-            "| baseline | | {a:.1} | {b:.1} | {c:.1} | | | | | | |"
-        );
-        for (at, (reset, rounds)) in self.resets.iter().zip(&self.rounds).enumerate() {
-            let _ = write!(text, "| {:.0} | {} |", PUBLISHED[at].0, reset / 1000);
-            for it in self.own(at).iter().chain(&self.middle(at, |it| it.span)) {
-                let _ = write!(text, " {it:.1} |");
-            }
-            let [a, b, c] = [0, 1, 2].map(|t| typical(rounds, |it| it.samples[t]).median);
-            let cost = typical(rounds, |it| it.cost);
-            let ordered = typical(rounds, |it| it.ordered).median * 100.0;
-            let _ = writeln!(text, " {a:.1}, {b:.1}, {c:.1} | {cost:.1} | {ordered:.1} |");
-        }
-        text
+        )
     }
 
     pub fn explained(&self) -> String {
