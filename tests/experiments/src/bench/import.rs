@@ -21,9 +21,10 @@ use super::cpu_time::timed_success;
 use super::probes::Probes;
 use super::sizes::Sizes;
 use super::tracer;
+use crate::frame::lab::Lab;
+use crate::frame::shell;
 use crate::frame::statistics::median;
 use crate::frame::verdict::word;
-use crate::frame::{shell, trace, workload};
 
 /// Least ratio of our samples per second to those of `perf script`.
 const GOAL: f64 = 20.0;
@@ -47,10 +48,7 @@ const ITEM_US: &str = "100";
 const FEW_ITEMS: u64 = 500;
 
 /// The programs that read recordings.
-struct Readers {
-    tool: PathBuf,
-    dir: PathBuf,
-}
+struct Readers(Lab);
 
 /// A recording, and the CPU time that each reader took in each round, in seconds.
 struct Recording {
@@ -66,11 +64,8 @@ struct Recording {
 
 /// Records, lets both programs read the recordings in turns, prints each one's best times, and returns whether the
 /// goals were reached. `items`: per thread.
-pub fn compare(tool: &Path, dir: &Path, (items, rounds): (u64, usize)) -> Result<bool> {
-    let readers = Readers {
-        tool: tool.to_path_buf(),
-        dir: dir.to_path_buf(),
-    };
+pub fn compare(lab: Lab, (items, rounds): (u64, usize)) -> Result<bool> {
+    let readers = Readers(lab);
     let mut all = match readers.record("import.data", items) {
         Ok(all) => all,
         Err(error) => {
@@ -180,10 +175,7 @@ impl Readers {
 
     /// The program that is recorded, compiled.
     fn workload(&self) -> Result<PathBuf> {
-        let program = self.dir.join("threads");
-        let flags = ["-O2", "-g", "-pthread"];
-        workload::compile("tests/workloads/threads.c", &program, &flags)?;
-        Ok(program)
+        self.0.compile("threads", &[])
     }
 
     /// Samples every 10 us, marks at each item's begin and end, switches.
@@ -211,7 +203,7 @@ impl Readers {
     }
 
     fn recorded(&self, name: &str, options: &[&str], command: &Command) -> Result<Recording> {
-        let file = self.dir.join(name);
+        let file = self.0.dir.join(name);
         let mut record = shell::as_root("perf");
         record
             // perf 6.1 crashes on eBPF programs that are unloaded while it reads them, and on some build ids that it
@@ -248,7 +240,7 @@ impl Readers {
         // Marks are samples for perf, but not rows of `samples`.
         let is_row = |event: &Value| event["used_for"] == "samples";
         let samples = self.imported(is_row)? as f64;
-        let (text, is_within) = Sizes::of(&self.trace())?.describe(samples);
+        let (text, is_within) = Sizes::of(&self.0.trace())?.describe(samples);
         let whole = std::fs::metadata(&recording.file)?.len() as f64 / samples;
         Ok((
             format!("as a trace, compacted: {text}; as a perf.data {whole:.1}"),
@@ -258,21 +250,16 @@ impl Readers {
 
     /// Samples of some events in the trace.
     fn imported(&self, counts: impl Fn(&Value) -> bool) -> Result<u64> {
-        let info = trace::info(&self.trace())?;
+        let info = self.0.info()?;
         let events = info["import"]["events"].as_array().context("no events")?;
         let events = events.iter().filter(|event| counts(event));
         Ok(events.filter_map(|it| it["samples"].as_u64()).sum())
     }
 
-    fn trace(&self) -> PathBuf {
-        self.dir.join("imported")
-    }
-
     /// Imports, and checks that every sample is in the trace.
     fn import(&self, recording: &Recording, options: &[&str]) -> Result<f64> {
-        let trace = self.trace();
-        shell::remove(&trace)?;
-        let mut command = shell::as_root(&self.tool);
+        let trace = self.0.clean("trace")?;
+        let mut command = self.0.tool();
         command
             .arg("import")
             .args(options)
@@ -294,7 +281,7 @@ impl Readers {
 
     /// CPU time of a command, in seconds.
     fn timed(&self, name: &str, command: &Command) -> Result<f64> {
-        let log = self.dir.join(format!("{name}.err"));
+        let log = self.0.dir.join(format!("{name}.err"));
         // 1: throttling of the recording counts as loss.
         timed_success(command, [Path::new("/dev/null"), &log], &[1])
     }

@@ -5,15 +5,16 @@
 //! Cost = CPU time of the target's thread with the tracer less without it; medians over interleaved rounds, so that a
 //! change of the machine's speed affects all equally.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 
+use crate::frame::lab::Lab;
 use crate::frame::rounds::rounds;
+use crate::frame::shell;
 use crate::frame::statistics::median;
 use crate::frame::verdict::{exit_code, word};
-use crate::frame::{recorder, shell, workload};
 use tracer::{Run, Tracer, Tracers};
 
 mod cpu_time;
@@ -105,40 +106,32 @@ const QUERY_ROUNDS: usize = 3;
 
 /// Runs the task.
 pub fn main(args: &Args) -> Result<ExitCode> {
-    let dir = shell::workspace().join("target/bench");
-    std::fs::create_dir_all(&dir)?;
     let wants = |what| args.what.is_empty() || args.what.contains(&what);
+    // Not everything needs a tool, which may have to be built.
+    let lab = || Lab::new("bench", args.tool.as_deref());
+    let rounds = args.rounds.max(1);
     let mut passed = true;
     if wants(Measurement::Costs) {
-        passed &= costs(args, &dir)?;
+        passed &= costs(&Tracers::find(lab()?)?, args)?;
     }
     if wants(Measurement::Recorder) {
-        let workload = compile(&dir)?;
-        let tracers = Tracers::find(tool(args)?, &workload, &dir)?;
-        recorder_cost::compare(&tracers, args.period, args.rounds.max(1))?;
+        recorder_cost::compare(&Tracers::find(lab()?)?, args.period, rounds)?;
     }
     if wants(Measurement::Import) {
-        let rounds = (args.import_items, args.rounds.max(1));
-        passed &= import::compare(&tool(args)?, &dir, rounds)?;
+        passed &= import::compare(lab()?, (args.import_items, rounds))?;
     }
     if wants(Measurement::Queries) {
-        passed &= queries::compare(&dir, args.rounds.clamp(1, QUERY_ROUNDS))?;
+        let trace = shell::target_dir()?.join("bench/long");
+        passed &= queries::compare(&trace, rounds.min(QUERY_ROUNDS))?;
     }
     if wants(Measurement::Ticks) {
-        ticks::compare(&tool(args)?, &dir, args.rounds.max(1))?;
+        ticks::compare(&lab()?, rounds)?;
     }
     Ok(exit_code(passed))
 }
 
-/// The program that is measured.
-fn tool(args: &Args) -> Result<PathBuf> {
-    recorder::of(args.tool.as_deref())
-}
-
 /// Cost of a mark and of a sample.
-fn costs(args: &Args, dir: &Path) -> Result<bool> {
-    let workload = compile(dir)?;
-    let tracers = Tracers::find(tool(args)?, &workload, dir)?;
+fn costs(tracers: &Tracers, args: &Args) -> Result<bool> {
     let marks = Load {
         measure: Measure::Mark,
         calls: args.calls,
@@ -153,7 +146,7 @@ fn costs(args: &Args, dir: &Path) -> Result<bool> {
     };
     let mut passed = true;
     for load in [marks, samples] {
-        passed &= compare(&tracers, load, args.rounds.max(1))?;
+        passed &= compare(tracers, load, args.rounds)?;
     }
     Ok(passed)
 }
@@ -265,12 +258,4 @@ impl Load {
             Measure::Sample => cpu_ns / self.period_ns as f64,
         }
     }
-}
-
-/// Compiles the workload: its function begins with a push, whatever the distribution's defaults.
-fn compile(dir: &Path) -> Result<PathBuf> {
-    let program = dir.join("marks");
-    let flags = ["-O2", "-g", "-fcf-protection=none", "-fno-ipa-ra"];
-    workload::compile("tests/experiments/workloads/marks.c", &program, &flags)?;
-    Ok(program)
 }

@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::frame::lab::Lab;
 use crate::frame::rounds::rounds;
 use crate::frame::statistics::{median, quantiles};
-use crate::frame::{shell, trace, workload};
+use crate::frame::{shell, workload};
 
 /// Software events, which have a counter each.
 const EVENTS: [&str; 8] = [
@@ -52,10 +53,10 @@ struct Run {
 }
 
 /// Prints what a tick costs.
-pub fn compare(tool: &Path, dir: &Path, number: usize) -> Result<()> {
+pub fn compare(lab: &Lab, number: usize) -> Result<()> {
     let cpus = std::thread::available_parallelism()?.get();
     ensure!(cpus >= 2, "the target needs a CPU of its own");
-    let workload = compile(dir)?;
+    let workload = compile(&lab.dir)?;
     println!(
         "time that a tick takes of the target, ns; in brackets what the recording said; {number} rounds of {SECONDS} s"
     );
@@ -65,7 +66,7 @@ pub fn compare(tool: &Path, dir: &Path, number: usize) -> Result<()> {
         let each = [None].into_iter().chain(INTERVALS.map(Some));
         let each: Vec<Option<u32>> = each.collect();
         let runs = rounds(number, &each, |_, interval| {
-            run(tool, &workload, dir, counters, *interval)
+            run(lab, &workload, counters, *interval)
         })?;
         // A quarter of the windows were disturbed less.
         let gone = |runs: &Vec<Run>| {
@@ -84,18 +85,10 @@ pub fn compare(tool: &Path, dir: &Path, number: usize) -> Result<()> {
     Ok(())
 }
 
-fn run(
-    tool: &Path,
-    workload: &Path,
-    dir: &Path,
-    counters: usize,
-    interval: Option<u32>,
-) -> Result<Run> {
-    let (result, trace) = (dir.join("gone"), dir.join("ticks-trace"));
-    shell::remove(&trace)?;
-    shell::remove(&result)?;
+fn run(lab: &Lab, workload: &Path, counters: usize, interval: Option<u32>) -> Result<Run> {
+    let (result, trace) = (lab.clean("gone")?, lab.clean("trace")?);
     let mut command = shell::as_root("taskset");
-    command.args(["-c", CPUS[0]]).arg(tool);
+    command.args(["-c", CPUS[0]]).arg(&lab.tool);
     command.args(["--uprobe", &format!("{}:never", workload.display())]);
     command.args(["--event", "cpu-clock", "--reset", "1000000000"]);
     command.args(["--count", &EVENTS[..counters].join(",")]);
@@ -117,7 +110,7 @@ fn run(
     }
     let text = std::fs::read_to_string(&result).context("the workload left no result")?;
     let gone: Result<Vec<f64>, _> = text.lines().skip(STARTING).map(str::parse).collect();
-    let info = trace::info(&trace)?;
+    let info = lab.info()?;
     let recorded = info["own_time"]["tick"]["ns"].as_f64();
     if interval.is_some() {
         let ticks = info["cost"]["ticks"].as_u64().unwrap_or(0);

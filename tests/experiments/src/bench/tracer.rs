@@ -8,7 +8,8 @@ use anyhow::{Context, Result, bail};
 use super::cpu_time::timed_success;
 use super::probes::Probes;
 use super::{BPFTRACE_LIMIT, Load, Measure, PERF_LIMIT};
-use crate::frame::{installed, shell, trace};
+use crate::frame::lab::Lab;
+use crate::frame::{installed, shell, workload};
 
 /// Tracer of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,24 +81,26 @@ pub fn records_in(data: &Path) -> Result<(u64, u64)> {
 pub struct Tracers {
     /// [`Tracer::Nobody`] first, then ours, then the other installed ones.
     pub available: Vec<Tracer>,
-    tool: PathBuf,
+    lab: Lab,
     workload: PathBuf,
-    dir: PathBuf,
     /// perf's probes for marks.
     _probes: Option<Probes>,
 }
 
 impl Tracers {
     /// Finds the other tracers, and prints which are left out. Their probes are removed when this is dropped.
-    pub fn find(tool: PathBuf, workload: &Path, dir: &Path) -> Result<Self> {
+    pub fn find(lab: Lab) -> Result<Self> {
+        // Its function begins with a push, whatever the distribution's defaults.
+        let flags = ["-O2", "-g", "-fcf-protection=none", "-fno-ipa-ra"];
+        let workload = lab.dir.join("marks");
+        workload::compile("tests/experiments/workloads/marks.c", &workload, &flags)?;
         let mut tracers = Self {
             available: vec![Tracer::Nobody, Tracer::Ours],
-            tool,
-            workload: workload.to_path_buf(),
-            dir: dir.to_path_buf(),
+            lab,
+            workload,
             _probes: None,
         };
-        match Probes::make(workload, &["mark_me", "mark_me%return"]) {
+        match Probes::make(&tracers.workload, &["mark_me", "mark_me%return"]) {
             Ok(probes) => {
                 tracers._probes = Some(probes);
                 tracers.available.push(Tracer::Perf);
@@ -113,12 +116,9 @@ impl Tracers {
 
     /// Runs the workload once under the tracer.
     pub fn run(&self, tracer: Tracer, load: Load) -> Result<Run> {
-        let result = self.dir.join("cpu_ns");
-        if result.exists() {
-            std::fs::remove_file(&result)?;
-        }
+        let result = self.lab.clean("cpu_ns")?;
         let workload = self.workload_command(load, &result);
-        let command = self.command(tracer, load, &workload);
+        let command = self.command(tracer, load, &workload)?;
         let logs = ["out", "err"].map(|stream| self.log_path(tracer, stream));
         // 1: pebs-trace finished with loss, which shows in its number of records.
         let accepted: &[i32] = if tracer == Tracer::Ours { &[1] } else { &[] };
@@ -159,7 +159,7 @@ impl Tracers {
         match tracer {
             Tracer::Nobody => Ok(0),
             Tracer::Ours => {
-                let info = trace::info(&self.dir.join("trace"))?;
+                let info = self.lab.info()?;
                 let key = match load.measure {
                     Measure::Mark => "marks",
                     Measure::Sample => "samples",
@@ -175,12 +175,13 @@ impl Tracers {
     }
 
     fn log_path(&self, tracer: Tracer, stream: &str) -> PathBuf {
-        self.dir
+        self.lab
+            .dir
             .join(format!("{}.{stream}", tracer.name().replace(' ', "-")))
     }
 
     fn perf_data(&self) -> PathBuf {
-        self.dir.join("perf.data")
+        self.lab.dir.join("perf.data")
     }
 
     fn workload_command(&self, load: Load, result: &Path) -> Vec<String> {
@@ -192,41 +193,31 @@ impl Tracers {
         ]
     }
 
-    fn command(&self, tracer: Tracer, load: Load, workload: &[String]) -> Command {
-        match tracer {
+    fn command(&self, tracer: Tracer, load: Load, workload: &[String]) -> Result<Command> {
+        Ok(match tracer {
             Tracer::Nobody => {
                 let mut command = shell::as_root(&workload[0]);
                 command.args(&workload[1..]);
                 command
             }
-            Tracer::Ours => self.ours(load, workload),
+            Tracer::Ours => self.ours(load, workload)?,
             Tracer::Perf => self.perf(load, workload),
             Tracer::Bpftrace => self.bpftrace(load, workload),
-        }
+        })
     }
 
-    fn ours(&self, load: Load, workload: &[String]) -> Command {
+    fn ours(&self, load: Load, workload: &[String]) -> Result<Command> {
         // A reset value of a second: no samples to speak of while marks are measured.
         let (function, reset) = match load.measure {
             Measure::Mark => ("mark_me", 1_000_000_000),
             Measure::Sample => ("never", load.period_ns),
         };
-        let trace = self.dir.join("trace");
-        let _ = shell::remove(&trace);
-        let mut command = shell::as_root(&self.tool);
-        command
-            .args([
-                "--uprobe",
-                &format!("{}:{function}", self.workload.display()),
-            ])
-            .args(["--event", "cpu-clock", "--reset", &reset.to_string()])
-            // As the others do it; marks take most of this target's time.
-            .args(["--return", "uretprobe", "--force"])
-            .args(["--no-switches", "-o"])
-            .arg(trace)
-            .arg("--")
-            .args(workload);
-        command
+        let spec = format!("{}:{function}", self.workload.display());
+        // Returns as the others mark them; marks take most of this target's time.
+        let options = ["--return", "uretprobe", "--force", "--no-switches"];
+        let mut command = self.lab.recording(&spec, Some(reset), &options)?;
+        command.args(workload);
+        Ok(command)
     }
 
     fn perf(&self, load: Load, workload: &[String]) -> Command {

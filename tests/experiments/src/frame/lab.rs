@@ -57,11 +57,14 @@ impl Lab {
     }
 
     fn tool_with(&self, variables: &[String]) -> Command {
-        let mut command = shell::as_root("env");
-        if self.has_own_cache {
-            let cache = self.dir.join("cache");
-            command.arg(format!("XDG_CACHE_HOME={}", cache.display()));
+        let cache = self.dir.join("cache");
+        let cache = format!("XDG_CACHE_HOME={}", cache.display());
+        let cache = self.has_own_cache.then_some(cache);
+        let variables: Vec<&String> = cache.iter().chain(variables).collect();
+        if variables.is_empty() {
+            return shell::as_root(&self.tool);
         }
+        let mut command = shell::as_root("env");
         command.args(variables).arg(&self.tool);
         command
     }

@@ -1,5 +1,6 @@
 //! Traces, as other programs read them: `trace.json`, visits by DuckDB, items by `pebs-trace export --to csv`.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -18,6 +19,44 @@ pub fn info(trace: &Path) -> Result<Value> {
         Err(_) => shell::output(shell::as_root("cat").arg(&path))?,
     };
     serde_json::from_str(&text).with_context(|| path.display().to_string())
+}
+
+/// Account of one kind of record in the ledger of a trace, summed over CPUs.
+#[derive(Debug)]
+pub struct Account {
+    pub seen: u64,
+    pub written: u64,
+    /// Records that were not written, by reason.
+    pub reasons: BTreeMap<String, u64>,
+    /// Whether each CPU's are all written, or have a reason.
+    pub balances: bool,
+}
+
+impl Account {
+    /// Of `samples`, `marks` or `tasks` in a `trace.json`.
+    #[must_use]
+    pub fn of(info: &Value, kind: &str) -> Self {
+        let mut sum = Self {
+            seen: 0,
+            written: 0,
+            reasons: BTreeMap::new(),
+            balances: true,
+        };
+        for cpu in info["ledger"]["cpus"].as_array().into_iter().flatten() {
+            let number = |value: &Value| value.as_u64().unwrap_or(0);
+            let account = &cpu[kind];
+            let (seen, written) = (number(&account["seen"]), number(&account["written"]));
+            let mut with_reason = 0;
+            for (reason, records) in account["reasons"].as_object().into_iter().flatten() {
+                with_reason += number(records);
+                *sum.reasons.entry(reason.clone()).or_default() += number(records);
+            }
+            sum.seen += seen;
+            sum.written += written;
+            sum.balances &= seen == written + with_reason;
+        }
+        sum
+    }
 }
 
 /// What a query of DuckDB finds, words by row; tables are `'TRACE/NAME/*.parquet'`. NULL is `None`.
@@ -182,6 +221,17 @@ fn fields(line: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
+
+    /// Over all CPUs; one that does not balance is enough.
+    #[test]
+    fn accounts() {
+        let cpu = |seen: u64, late: u64| json!({"samples": {"seen": seen, "written": 10, "reasons": {"late": late}}});
+        let of = |cpus: Value| Account::of(&json!({"ledger": {"cpus": cpus}}), "samples");
+        let good = of(json!([cpu(13, 3), cpu(12, 2)]));
+        assert_eq!((good.seen, good.written, good.reasons["late"]), (25, 20, 5));
+        assert!(good.balances && !of(json!([cpu(13, 2), cpu(11, 2)])).balances);
+    }
 
     /// Rows of an item belong together, one without a sample is an item as well; time off the CPU is not its own.
     #[test]

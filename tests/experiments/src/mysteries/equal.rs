@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::mystery::{Cause, Mystery};
 use super::{Args, compile, program, run};
+use crate::frame::lab::Lab;
 use crate::frame::verdict::exit_code;
 use crate::frame::{recorder, shell};
 
@@ -61,13 +62,15 @@ fn pair(it: &Mystery, tool: &Path, program: &Path, helper: &Path) -> Result<Comp
     let mut traces = Vec::new();
     let dirs = [tempfile::tempdir()?, tempfile::tempdir()?];
     for dir in &dirs {
-        run::record(it, tool, program, helper, dir.path())?.explanation?;
-        traces.push(dir.path().join("trace").display().to_string());
+        let lab = Lab::at(dir.path(), tool)?;
+        run::record(it, &lab, program, helper)?.explanation?;
+        traces.push(lab.trace());
     }
-    let args = ["diff", &traces[0], &traces[1], "--format", "json"];
-    let diff = shell::json(shell::as_root(tool).args(args))?;
+    let mut diff = shell::as_root(tool);
+    diff.arg("diff").args(&traces).args(["--format", "json"]);
+    let diff = shell::json(&mut diff)?;
     for trace in &traces {
-        shell::remove(Path::new(trace))?;
+        shell::remove(trace)?;
     }
     let mut found = Compared::default();
     let probes = diff["probes"].as_array().context("a diff without probes")?;

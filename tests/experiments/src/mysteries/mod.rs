@@ -22,6 +22,7 @@ use self::equal::equal;
 use self::judge::{Outcome, Truth, Verdict};
 use self::mystery::Mystery;
 use self::score::{Counts, Judged};
+use crate::frame::lab::Lab;
 use crate::frame::rounds::parallel;
 use crate::frame::seeds::Seeds;
 use crate::frame::verdict::exit_code;
@@ -199,7 +200,7 @@ fn judge_again(seeds: &Range<u64>, seconds: f64, kept: &Path, tool: &Path) -> Re
     for it in seeds.clone().map(|seed| Mystery::new(seed, seconds)) {
         let dir = kept.join(format!("seed-{}", it.seed));
         if dir.exists() {
-            let run = run::explain_again(tool, &dir)?;
+            let run = run::explain_again(&Lab::at(&dir, tool)?);
             let judged = judged(&it, run)?;
             print(&it, &judged.verdict);
             all.push(judged);
@@ -242,7 +243,8 @@ fn compile(all: &[Mystery], cache: &Path) -> Result<Vec<Option<PathBuf>>> {
 /// Runs and judges one.
 fn one(it: &Mystery, tool: &Path, program: &Path, helper: &Path, args: &Args) -> Result<Judged> {
     let dir = tempfile::Builder::new().prefix("mystery-").tempdir()?;
-    let run = run::record(it, tool, program, helper, dir.path())?;
+    let lab = Lab::at(dir.path(), tool)?;
+    let run = run::record(it, &lab, program, helper)?;
     if let Some(keep) = &args.keep_dir {
         fs::create_dir_all(keep)?;
         let to = keep.join(format!("seed-{}", it.seed));
@@ -253,7 +255,7 @@ fn one(it: &Mystery, tool: &Path, program: &Path, helper: &Path, args: &Args) ->
         fs::write(Path::new(&to).join("mystery"), format!("{it:#?}\n"))?;
     }
     // Files of root can be removed only by root.
-    shell::remove(&dir.path().join("trace"))?;
+    lab.clean("trace")?;
     judged(it, run)
 }
 

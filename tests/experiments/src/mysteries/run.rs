@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use super::mystery::{Bursts, Cause, Language, Mystery, Shape};
+use crate::frame::lab::Lab;
 use crate::frame::machine::Killed;
 use crate::frame::shell;
 
@@ -72,10 +73,10 @@ pub struct Run {
     pub explanation: Result<Value>,
 }
 
-/// Runs a mystery in `dir`, which is empty.
-pub fn record(it: &Mystery, tool: &Path, program: &Path, helper: &Path, dir: &Path) -> Result<Run> {
-    let path = |name: &str| dir.join(name).display().to_string();
-    let [truth, file, socket, trace] = ["truth", "file", "socket", "trace"].map(path);
+/// Runs a mystery in an empty lab.
+pub fn record(it: &Mystery, lab: &Lab, program: &Path, helper: &Path) -> Result<Run> {
+    let path = |name: &str| lab.dir.join(name).display().to_string();
+    let [truth, file, socket] = ["truth", "file", "socket"].map(path);
     let mut helpers = Vec::new();
     if it.cause == Cause::Dependency {
         helpers.push(self::helper(helper, &["answer", &socket])?);
@@ -94,11 +95,9 @@ pub fn record(it: &Mystery, tool: &Path, program: &Path, helper: &Path, dir: &Pa
         let [run, gap, seed] = [run_us, gap_us, it.seed].map(|it| it.to_string());
         helpers.push(self::helper(helper, &["burst", &cpu, &run, &gap, &seed])?);
     }
-    let mut command = shell::as_root(tool);
-    command
-        .args(["--output", &trace])
-        .args(probes(it, program))
-        .arg("--");
+    let mut command = lab.tool();
+    command.arg("--output").arg(lab.trace());
+    command.args(probes(it, program)).arg("--");
     command
         .arg(program)
         .args([&truth, &file, &socket])
@@ -111,7 +110,7 @@ pub fn record(it: &Mystery, tool: &Path, program: &Path, helper: &Path, dir: &Pa
     drop(helpers);
     let _ = fs::remove_file(&file);
     let log = fs::read_to_string(&truth).unwrap_or_default();
-    let explanation = status.and_then(|()| explain(tool, &trace, &path("explain.json")));
+    let explanation = status.and_then(|()| explain(lab));
     let explanation = explanation.map_err(|error| {
         let stderr = fs::read_to_string(path("stderr")).unwrap_or_default();
         let errors = stderr
@@ -126,18 +125,22 @@ pub fn record(it: &Mystery, tool: &Path, program: &Path, helper: &Path, dir: &Pa
     })
 }
 
-/// Explains the trace of a run that was kept in `dir`.
-pub fn explain_again(tool: &Path, dir: &Path) -> Result<Run> {
-    let path = |name: &str| dir.join(name).display().to_string();
-    Ok(Run {
-        truth: fs::read_to_string(dir.join("truth")).unwrap_or_default(),
-        explanation: explain(tool, &path("trace"), &path("explain.json")),
-    })
+/// Explains the trace of a run that was kept.
+pub fn explain_again(lab: &Lab) -> Run {
+    Run {
+        truth: fs::read_to_string(lab.dir.join("truth")).unwrap_or_default(),
+        explanation: explain(lab),
+    }
 }
 
-fn explain(tool: &Path, trace: &str, to: &str) -> Result<Value> {
-    let text = shell::output(shell::as_root(tool).args(["explain", trace, "--format", "json"]))?;
-    fs::write(to, &text)?;
+fn explain(lab: &Lab) -> Result<Value> {
+    let mut command = lab.tool();
+    command
+        .arg("explain")
+        .arg(lab.trace())
+        .args(["--format", "json"]);
+    let text = shell::output(&mut command)?;
+    fs::write(lab.dir.join("explain.json"), &text)?;
     serde_json::from_str(&text).context("explain printed no JSON")
 }
 

@@ -10,6 +10,7 @@ use serde_json::Value;
 use crate::frame::lab::Lab;
 use crate::frame::machine::l2_kib;
 use crate::frame::shell;
+use crate::frame::trace::Account;
 
 /// Kinds of work of `tests/workloads/fixed.c`.
 pub const KINDS: [&str; 4] = ["integer", "branchy", "chase", "stream"];
@@ -150,23 +151,14 @@ impl Bench {
         command.arg(&self.program);
         let text = shell::output(command.args(work.args()))?;
         let info = self.lab.info()?;
+        let account = Account::of(&info, "samples");
         let samples = info["cost"]["samples"].as_f64();
         Ok(Run {
             cpu_ns: cpu_of(&text, work)?,
             samples: samples.context("trace.json has no samples")?,
-            lost: lost_of(&info),
+            lost: 1.0 - account.written as f64 / account.seen as f64,
         })
     }
-}
-
-/// Part of the samples seen that were not written.
-fn lost_of(info: &Value) -> f64 {
-    let cpus = info["ledger"]["cpus"].as_array();
-    let sum = |key: &str| -> f64 {
-        let of = |cpu: &Value| cpu["samples"][key].as_f64();
-        cpus.into_iter().flatten().filter_map(of).sum()
-    };
-    1.0 - sum("written") / sum("seen")
 }
 
 /// CPU time of a thread, ns, from the line `elapsed NS cpu NS check N`.
@@ -180,7 +172,6 @@ pub fn cpu_of(text: &str, work: &Work) -> Result<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     /// The program's line is found among others, and shared by its threads.
     #[test]
@@ -195,13 +186,5 @@ mod tests {
         let text = "a report\nelapsed 700 cpu 1000 check 7\n";
         assert_eq!(cpu_of(text, &work).ok(), Some(500.0));
         assert!(cpu_of("elapsed", &work).is_err());
-    }
-
-    /// Over all CPUs.
-    #[test]
-    fn lost_samples() {
-        let cpu = |seen: u64, written: u64| json!({"samples": {"seen": seen, "written": written}});
-        let info = json!({"ledger": {"cpus": [cpu(30, 20), cpu(10, 10)]}});
-        assert_eq!(lost_of(&info), 0.25);
     }
 }

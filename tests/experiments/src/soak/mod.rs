@@ -15,6 +15,7 @@ use serde_json::Value;
 use crate::frame::lab::Lab;
 use crate::frame::machine::Killed;
 use crate::frame::recorder::Recorder;
+use crate::frame::trace::Account;
 use crate::frame::verdict::exit_code;
 use crate::frame::{installed, shell};
 use memory::{Memory, Verdict};
@@ -184,41 +185,7 @@ struct SoakResults {
 /// Reasons that are no loss: ends of items that began while the probes were being attached or taken away.
 const NO_LOSS: [&str; 3] = ["began_before", "began_after", "unmatched_mark"];
 
-/// Account of one kind of record, summed over CPUs.
-#[derive(Debug, Default)]
-struct Account {
-    seen: u64,
-    written: u64,
-    /// Ends of items that began before the recording.
-    unmatched: u64,
-    /// With any other reason.
-    lost: u64,
-    balances: bool,
-}
-
 impl SoakResults {
-    fn account(&self, kind: &str) -> Account {
-        let mut sum = Account {
-            balances: true,
-            ..Account::default()
-        };
-        for cpu in self.run["ledger"]["cpus"].as_array().into_iter().flatten() {
-            let account = &cpu[kind];
-            let number = |value: &Value| value.as_u64().unwrap_or(0);
-            let (seen, written) = (number(&account["seen"]), number(&account["written"]));
-            let reasons = account["reasons"].as_object();
-            let with_reason: u64 = reasons.map_or(0, |all| all.values().map(number).sum());
-            let unmatched = NO_LOSS.map(|reason| number(&account["reasons"][reason]));
-            let unmatched: u64 = unmatched.iter().sum();
-            sum.seen += seen;
-            sum.written += written;
-            sum.unmatched += unmatched;
-            sum.lost += with_reason - unmatched;
-            sum.balances &= seen == written + with_reason;
-        }
-        sum
-    }
-
     /// The table, and the faults.
     fn table(&self, targets: usize) -> (String, Vec<String>) {
         let seconds = self.run["duration_ns"].as_f64().unwrap_or(f64::NAN) / 1e9;
@@ -234,14 +201,23 @@ impl SoakResults {
             "the trace is not complete".into(),
         );
         for kind in ["samples", "marks", "tasks"] {
-            let account = self.account(kind);
+            let account = Account::of(&self.run, kind);
             let rate = account.seen as f64 / seconds;
-            let lost = account.lost as f64 / account.seen.max(1) as f64 * 100.0;
+            let is_loss = |reason: &str| !NO_LOSS.contains(&reason);
+            let (mut lost, mut unmatched) = (0, 0);
+            for (reason, records) in &account.reasons {
+                *(if is_loss(reason) {
+                    &mut lost
+                } else {
+                    &mut unmatched
+                }) += records;
+            }
+            let part = lost as f64 / account.seen.max(1) as f64 * 100.0;
             rows.push((
                 kind,
                 format!(
-                    "{} seen, {rate:.0}/s; {} lost ({lost:.4} %), {} unmatched",
-                    account.seen, account.lost, account.unmatched
+                    "{} seen, {rate:.0}/s; {lost} lost ({part:.4} %), {unmatched} unmatched",
+                    account.seen
                 ),
             ));
             fault(account.seen == 0, format!("no {kind}"));
@@ -267,7 +243,7 @@ impl SoakResults {
             ),
         ));
         fault(!memory.is_flat(), format!("memory grows: {memory:?}"));
-        let written = self.account("samples").written;
+        let written = Account::of(&self.run, "samples").written;
         let each = self.bytes as f64 / written.max(1) as f64;
         let mib = self.bytes as f64 / f64::from(1 << 20);
         rows.push(("trace", format!("{mib:.0} MiB, {each:.1} bytes a sample")));
