@@ -4,6 +4,9 @@
 //! Invariant: nothing here uses the code of `pebs-user`. Tables are read by the stock parquet
 //! crate, `trace.json` as plain JSON, so that the files are checked as a user would read them.
 //!
+//! `tests/experiments` uses workloads' truth and the machine without the feature `recordings`, so that `cargo xtask` does
+//! not wait for Parquet to compile.
+//!
 //! A test that cannot run on this machine reports that and passes: `skip!("no librte_acl")` prints
 //! `SKIP no librte_acl`. A test that fails shows the command, its directory and all its output.
 #![expect(

@@ -1,4 +1,15 @@
-//! What pebs-trace is measured by: each experiment is a task of `cargo xtask`, which parses its options and calls it.
+//! What pebs-trace is measured by: each experiment is a task of `cargo xtask`, which calls it with its options.
+//!
+//! | experiment | what it asks |
+//! |---|---|
+//! | [`accuracy`] | how far estimates are off known truth, and how often their intervals hold it |
+//! | [`overhead`] | whether predictions of what sampling costs are right, and whether the size of rings matters |
+//! | [`papers`] | the papers' figures on this machine, beside the published ones: a page with a section for each |
+//! | [`bench`] | what marks, samples, imports and queries cost, beside other tools |
+//! | [`servers`] | whether what is said of Debian's servers is what their clients and a clock inside of them see |
+//! | [`mysteries`] | how often the hidden cause of a generated server is named |
+//! | [`counterminer`] | errors of counts that shared their counters, and of their ranking |
+//! | [`soak`] | whether a long recording at the highest rate loses nothing without account, and its memory stays flat |
 //!
 //! Invariant: what two experiments do is in [`frame`], which knows none of them; an experiment says what it runs, what it
 //! compares and what has to hold. `pebs-user` is not imported: the tool is run as a user would, and `cargo xtask setup`

@@ -20,8 +20,8 @@ use serde_json::Value;
 use super::cpu_time::timed_success;
 use super::probes::Probes;
 use super::sizes::Sizes;
-use super::tracer;
 use crate::frame::lab::Lab;
+use crate::frame::perf;
 use crate::frame::shell;
 use crate::frame::statistics::median;
 use crate::frame::verdict::word;
@@ -217,7 +217,7 @@ impl Readers {
             .args(command.get_args())
             .stdout(Stdio::null());
         shell::run(&mut record)?;
-        let (records, samples) = tracer::records_in(&file)?;
+        let (records, samples) = perf::records_in(&file)?;
         Ok(Recording {
             file,
             records,

@@ -9,7 +9,7 @@ use super::cpu_time::timed_success;
 use super::probes::Probes;
 use super::{BPFTRACE_LIMIT, Load, Measure, PERF_LIMIT};
 use crate::frame::lab::Lab;
-use crate::frame::{installed, shell, workload};
+use crate::frame::{installed, perf, shell, workload};
 
 /// Tracer of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,28 +53,6 @@ pub struct Run {
     pub recorded: u64,
     /// CPU time of the tracer itself, before symbolization, ns; for [`Tracer::Nobody`] that of starting the workload.
     pub recorder_ns: f64,
-}
-
-/// Number of samples in a recording, as perf reports it.
-pub fn samples_in(data: &Path) -> Result<u64> {
-    Ok(records_in(data)?.1)
-}
-
-/// Number of records in a recording, and of samples among them, as perf reports it.
-pub fn records_in(data: &Path) -> Result<(u64, u64)> {
-    let mut command = shell::as_root("perf");
-    command
-        .args(["report", "--stats", "--stdio", "-i"])
-        .arg(data);
-    let stats = shell::output(&mut command)?;
-    let count = |name: &str| {
-        let rest = stats
-            .lines()
-            .find_map(|line| line.trim().strip_prefix(name));
-        rest.and_then(|rest| rest.split_whitespace().next()?.parse().ok())
-    };
-    let counts = count("TOTAL events:").zip(count("SAMPLE events:"));
-    counts.context("perf report says no number of samples")
 }
 
 /// Available tracers.
@@ -166,7 +144,7 @@ impl Tracers {
                 };
                 info["cost"][key].as_u64().context("trace.json has no cost")
             }
-            Tracer::Perf => samples_in(&self.perf_data()),
+            Tracer::Perf => Ok(perf::records_in(&self.perf_data())?.1),
             Tracer::Bpftrace => {
                 let text = std::fs::read_to_string(self.log_path(tracer, "out"))?;
                 Ok(text.lines().filter(|line| !line.is_empty()).count() as u64)

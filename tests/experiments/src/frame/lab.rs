@@ -3,7 +3,6 @@
 //! Invariant: every path that an experiment makes lies in its folder, and is removed as root before it is made anew, as
 //! files of root can be removed only by root.
 
-use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -151,13 +150,18 @@ impl Lab {
 
     /// What a command of the tool says of the last recording, in JSON.
     pub fn ask(&self, command: &str) -> Result<Value> {
-        let trace = self.trace();
-        self.json(&[command.as_ref(), trace.as_os_str()])
+        let mut tool = self.tool();
+        tool.arg(command).arg(self.trace());
+        shell::json(tool.args(["--format", "json"]))
     }
 
-    /// What the tool says with these arguments and `--format json`.
-    pub fn json(&self, args: &[&OsStr]) -> Result<Value> {
-        shell::json(self.tool().args(args).args(["--format", "json"]))
+    /// What a sample of cpu-clock and marks cost on this machine now, by the tool.
+    pub fn calibration(&self) -> Result<Value> {
+        let mut command = self.tool();
+        command.args(["calibrate", "--event", "cpu-clock", "--format", "json"]);
+        command.args(["--duration", "8"]);
+        // Its exit status is 1 where the machine is too busy for an exact result.
+        Ok(shell::json(shell::show(&mut command))?["calibration"].take())
     }
 
     /// Writes a table, prints it, and where it is.

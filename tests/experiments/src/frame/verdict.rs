@@ -31,12 +31,6 @@ impl Verdict {
         &self.goals
     }
 
-    /// Number of goals.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.goals.len()
-    }
-
     /// Those that are missed.
     pub fn missed(&self) -> impl Iterator<Item = &str> {
         let missed = self.goals.iter().filter(|it| !it.1);

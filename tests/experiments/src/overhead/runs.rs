@@ -79,11 +79,7 @@ impl Bench {
 
     /// Calibrates; returns the cost of a sample, ns.
     pub fn calibrate(&self) -> Result<f64> {
-        let mut command = self.lab.tool();
-        command.args(["calibrate", "--event", "cpu-clock", "--format", "json"]);
-        command.args(["--duration", "8"]);
-        let found = shell::json(shell::show(&mut command))?;
-        let alpha = found["calibration"]["fit"]["alpha_ns"].as_f64();
+        let alpha = self.lab.calibration()?["fit"]["alpha_ns"].as_f64();
         alpha.context("calibrate printed no alpha")
     }
 

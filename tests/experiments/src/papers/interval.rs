@@ -1,7 +1,6 @@
 //! The method's Figure 4 and section V.C: interval between samples by reset value.
 
 use std::fs;
-use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -11,7 +10,7 @@ use crate::frame::page::Section;
 use crate::frame::pictures::{Panel, dots, draw, line, medians, panel};
 use crate::frame::statistics::{Line, Spread, fit};
 use crate::frame::table::Table;
-use crate::frame::{installed, shell};
+use crate::frame::{perf, shell};
 use crate::overhead::runs::{Bench, Work};
 
 /// Programs in place of the paper's astar, bzip2 and gcc.
@@ -58,7 +57,6 @@ pub fn published_record_us() -> f64 {
 pub fn measure(lab: &Lab) -> Result<Section> {
     let bench = Bench::new(lab.lab.clone())?;
     let seconds = if lab.quick { 0.1 } else { 0.4 };
-    let perf = installed::program("perf");
     let mut ours = vec![Vec::new(); KINDS.len()];
     for (kind, ours) in KINDS.into_iter().zip(&mut ours) {
         let work = bench.work(kind, 1, seconds)?;
@@ -68,10 +66,10 @@ pub fn measure(lab: &Lab) -> Result<Section> {
         }
     }
     let mut rival = Vec::new();
-    if let Some(perf) = perf {
+    if perf::perf().is_some() {
         let work = bench.work(KINDS[0], 1, seconds)?;
         for reset in BELOW.into_iter().chain(RESETS) {
-            match of_perf(lab, &perf, &bench, &work, reset) {
+            match of_perf(lab, &bench, &work, reset) {
                 Ok(found) => rival.push(found),
                 Err(error) => {
                     // Some versions fail with many samples: only a comparison, not the subject.
@@ -102,22 +100,11 @@ fn of_trace(lab: &Lab, bench: &Bench) -> Result<Spread> {
 }
 
 /// The same by `perf record`.
-fn of_perf(lab: &Lab, perf: &Path, bench: &Bench, work: &Work, reset: u64) -> Result<Spread> {
+fn of_perf(lab: &Lab, bench: &Bench, work: &Work, reset: u64) -> Result<Spread> {
     let data = lab.dir.join("perf.data");
-    let mut command = shell::as_root(perf);
-    command.args([
-        "record",
-        "-q",
-        "-B",
-        "-e",
-        "cpu-clock",
-        "-c",
-        &reset.to_string(),
-        "-o",
-    ]);
-    command.arg(&data).arg("--").args(bench.command(work));
-    shell::output(&mut command)?;
-    let mut command = shell::as_root(perf);
+    let mut command = perf::recording(&data, reset).context("no perf")?;
+    shell::output(command.args(bench.command(work)))?;
+    let mut command = perf::perf().context("no perf")?;
     command.args(["script", "--ns", "-F", "time", "-i"]);
     let text = shell::output(command.arg(&data))?;
     let times = text

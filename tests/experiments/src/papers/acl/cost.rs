@@ -6,7 +6,6 @@ use serde_json::Value;
 use super::super::Lab;
 use super::drift::Drift;
 use crate::frame::pictures::{draw, intervals, line, medians, panel};
-use crate::frame::shell;
 use crate::frame::statistics::{Spread, mean};
 use crate::frame::table::Table;
 use crate::frame::workload::Recording;
@@ -22,12 +21,7 @@ pub struct Costs {
 
 impl Costs {
     pub fn measure(lab: &Lab) -> Result<Self> {
-        let mut command = lab.tool();
-        command.args(["calibrate", "--event", "cpu-clock", "--format", "json"]);
-        command.args(["--duration", "8"]);
-        // Its exit status is 1 where the machine is too busy for an exact result.
-        let found = shell::json(shell::show(&mut command))?;
-        let found = &found["calibration"];
+        let found = lab.calibration()?;
         let alpha = found["fit"]["alpha_ns"].as_f64();
         Ok(Self {
             alpha: alpha.context("calibrate printed no alpha")?,

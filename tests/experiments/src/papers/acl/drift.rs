@@ -1,13 +1,14 @@
 //! How much the cost of a sample changes by itself: `perf record` of a loop that uses no memory, by windows of the run.
 
 use std::fs;
+use std::process::Command;
 
 use anyhow::{Context, Result};
 
 use super::super::Lab;
 use crate::bench;
 use crate::frame::statistics::Spread;
-use crate::frame::{installed, shell};
+use crate::frame::{perf, shell};
 
 /// Time between two samples, ns.
 const RESET: u64 = 24_000;
@@ -30,45 +31,29 @@ pub struct Drift {
 impl Drift {
     pub fn measure(lab: &Lab) -> Result<Self> {
         let program = bench::compile_ticks(&lab.dir)?;
-        let windows = || lab.clean("windows");
         let work = [SECONDS.to_string(), WINDOW.to_string()];
         let per_interval = |text: &str| {
             let gone = text.lines().map(str::parse::<f64>);
             let us = |ns: f64| ns * RESET as f64 / (f64::from(WINDOW) * 1e6) / 1e3;
             gone.map(|ns| ns.map(us)).collect::<Result<Vec<f64>, _>>()
         };
-        let measured = |prefix: &[String]| -> Result<Spread> {
+        let data = lab.dir.join("perf.data");
+        let measured = |recording: &dyn Fn() -> Option<Command>| -> Result<Option<Spread>> {
             let mut all = Vec::new();
             for _ in 0..lab.rounds(RUNS) {
-                let file = windows()?;
-                let mut command = shell::as_root("env");
-                command.args(prefix).arg(&program).args(&work).arg(&file);
-                shell::output(&mut command)?;
+                let file = lab.clean("windows")?;
+                let Some(mut command) = recording() else {
+                    return Ok(None);
+                };
+                shell::output(command.arg(&program).args(&work).arg(&file))?;
                 let text = fs::read_to_string(&file)?;
                 all.extend(per_interval(&text).context("the loop's result is not understood")?);
             }
-            Ok(Spread::between(all, 0.05, 0.95))
+            Ok(Some(Spread::between(all, 0.05, 0.95)))
         };
-        let alone = measured(&[])?;
-        let perf = installed::program("perf").map(|perf| {
-            let data = lab.dir.join("perf.data").display().to_string();
-            let reset = RESET.to_string();
-            let options = [
-                "record",
-                "-q",
-                "-B",
-                "-e",
-                "cpu-clock",
-                "-c",
-                &reset,
-                "-o",
-                &data,
-                "--",
-            ];
-            let words = std::iter::once(perf.display().to_string());
-            words.chain(options.map(str::to_owned)).collect::<Vec<_>>()
-        });
-        let sample = perf.map(|perf| measured(&perf)).transpose()?;
+        let alone = measured(&|| Some(shell::as_root("env")))?;
+        let sample = measured(&|| perf::recording(&data, RESET))?;
+        let alone = alone.unwrap_or(Spread::UNKNOWN);
         Ok(Self { sample, alone })
     }
 
