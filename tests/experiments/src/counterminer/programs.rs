@@ -4,11 +4,11 @@ use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::frame::machine::Killed;
+use crate::frame::machine::{Killed, wait_until};
 use crate::frame::shell;
 
 /// The measured programs.
@@ -205,12 +205,9 @@ fn serve_redis(mut command: Command, run: u32) -> Result<()> {
         cli.args(["-p", &port]).args(words);
         shell::output(&mut cli)
     };
-    let began = Instant::now();
-    while cli(&["ping"]).ok().as_deref() != Some("PONG\n") {
-        if began.elapsed() > Duration::from_secs(60) {
-            bail!("redis-server does not answer");
-        }
-        std::thread::sleep(Duration::from_millis(100));
+    let answers = || cli(&["ping"]).ok().as_deref() == Some("PONG\n");
+    if !wait_until(Duration::from_secs(60), answers) {
+        bail!("redis-server does not answer");
     }
     for (kinds, requests) in [
         ("set,get", "2500"),

@@ -5,11 +5,15 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 use std::process::Child;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
+
+/// Time between two looks at something that is waited for.
+const POLL: Duration = Duration::from_millis(20);
 
 /// Sizes of the caches if the machine does not report them, KiB.
 const USUAL_L1_KIB: u64 = 32;
@@ -111,6 +115,18 @@ pub fn pin(pid: u32, cpu: usize) -> Result<()> {
 pub fn free_port() -> Result<u16> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port")?;
     Ok(listener.local_addr()?.port())
+}
+
+/// Waits until something holds; false if it does not within that time.
+pub fn wait_until(patience: Duration, mut holds: impl FnMut() -> bool) -> bool {
+    let begin = Instant::now();
+    while !holds() {
+        if begin.elapsed() > patience {
+            return false;
+        }
+        std::thread::sleep(POLL);
+    }
+    true
 }
 
 /// A process that is killed when this is dropped, if it has not ended.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
@@ -61,21 +61,17 @@ impl Server {
     }
 
     fn wait_until_up(&mut self) -> Result<()> {
-        let deadline = Instant::now() + START_TIMEOUT;
-        while Instant::now() < deadline {
-            if let Some(status) = self.child.try_wait()? {
-                bail!("redis-server ended at once ({status})");
-            }
-            if self
-                .connect()
-                .and_then(|mut client| client.ask(&["PING"]))
-                .is_ok()
-            {
-                return Ok(());
-            }
-            std::thread::sleep(Duration::from_millis(20));
+        let mut ended = None;
+        let answers = machine::wait_until(START_TIMEOUT, || {
+            ended = self.child.try_wait().ok().flatten();
+            let answer = || self.connect()?.ask(&["PING"]);
+            ended.is_some() || answer().is_ok()
+        });
+        match ended {
+            Some(status) => bail!("redis-server ended at once ({status})"),
+            None if answers => Ok(()),
+            None => bail!("redis-server does not answer on port {}", self.port),
         }
-        bail!("redis-server does not answer on port {}", self.port)
     }
 }
 

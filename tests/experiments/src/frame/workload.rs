@@ -1,17 +1,13 @@
-//! Programs that log their truth: built, and recorded with the log beside the trace.
+//! Programs that log their truth.
 
 use std::collections::HashMap;
-use std::io::{BufRead, BufReader, Write as _};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use pebs_tests::truth::{ItemTruth, Truth};
-use serde_json::Value;
 
-use super::lab::Lab;
 use super::shell;
-use super::trace::Item;
 
 /// Builds a program of one C file, named from the root of the workspace.
 pub fn compile(source: &str, program: &Path, flags: &[&str]) -> Result<()> {
@@ -24,13 +20,13 @@ pub fn compile(source: &str, program: &Path, flags: &[&str]) -> Result<()> {
 /// From the first to the last instant within the function, ns.
 #[must_use]
 pub fn inside(item: &ItemTruth) -> Option<f64> {
-    Some((item.leave? - item.enter?) as f64)
+    Some(item.leave? as f64 - item.enter? as f64)
 }
 
 /// As its caller sees it, ns: marks count.
 #[must_use]
 pub fn outside(item: &ItemTruth) -> Option<f64> {
-    Some((item.after? - item.before?) as f64)
+    Some(item.after? as f64 - item.before? as f64)
 }
 
 /// Time of functions by item and name, ns.
@@ -39,78 +35,7 @@ pub fn calls(truth: &Truth) -> HashMap<(u64, String), f64> {
     let mut times = HashMap::new();
     for call in &truth.calls {
         let key = (call.item, call.name.clone());
-        *times.entry(key).or_default() += (call.leave - call.enter) as f64;
+        *times.entry(key).or_default() += call.leave as f64 - call.enter as f64;
     }
     times
-}
-
-/// A recording of a workload.
-pub struct Recording {
-    pub items: Vec<Item>,
-    pub truth: Truth,
-    /// `trace.json`.
-    pub info: Value,
-}
-
-/// A program as root, before all others: items are hardly ever displaced.
-fn first(lab: &Lab) -> Result<Command> {
-    let log = lab.clean("log")?;
-    let mut command = shell::as_root("env");
-    command.arg(format!("TRUTH_FILE={}", log.display()));
-    command.arg("TRUTH_REALTIME=1");
-    Ok(command)
-}
-
-/// Runs a workload before all others, without pebs-trace.
-pub fn alone(lab: &Lab, program: &Path, args: &[&str]) -> Result<Truth> {
-    shell::output(first(lab)?.arg(program).args(args))?;
-    lab.truth()
-}
-
-/// Records a workload that runs before all others, with a sample of cpu-clock every `reset` ns.
-pub fn record(
-    lab: &Lab,
-    program: &Path,
-    args: &[&str],
-    function: &str,
-    reset: u64,
-) -> Result<Recording> {
-    // The recorder attaches when all is prepared: the time before the first item is long, and longer with
-    // samples.
-    let mut child = first(lab)?
-        .arg("TRUTH_WAIT=1")
-        .arg(program)
-        .args(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()?;
-    let pid = ready(&mut child)?;
-    let spec = format!("{}:{function}", program.display());
-    let reset = reset.to_string();
-    let options = ["--event", "cpu-clock", "--reset", &reset, "--force"];
-    let options = [&options[..], &["--max-loss", "100", "--format", "json"]].concat();
-    let recorder = lab.attach(&spec, pid, &options)?;
-    child.stdin.take().context("no stdin")?.write_all(b"go\n")?;
-    let status = child.wait()?;
-    recorder.stop()?;
-    if !status.success() {
-        bail!("{} failed ({status})", program.display());
-    }
-    Ok(Recording {
-        items: lab.items()?,
-        truth: lab.truth()?,
-        info: lab.info()?,
-    })
-}
-
-/// Waits until a workload is ready, and returns its pid.
-fn ready(child: &mut Child) -> Result<u32> {
-    let stderr = child.stderr.take().context("no stderr")?;
-    for line in BufReader::new(stderr).lines() {
-        if let Some(pid) = line?.strip_prefix("ready ") {
-            return pid.trim().parse().context("pid of the workload");
-        }
-    }
-    bail!("the workload was not ready")
 }

@@ -3,14 +3,14 @@
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use super::mystery::{Bursts, Cause, Language, Mystery, Shape};
 use crate::frame::lab::Lab;
-use crate::frame::machine::Killed;
+use crate::frame::machine::{Killed, wait_until};
 use crate::frame::shell;
 
 /// Longer than its time no run may take.
@@ -80,10 +80,7 @@ pub fn record(it: &Mystery, lab: &Lab, program: &Path, helper: &Path) -> Result<
     let mut helpers = Vec::new();
     if it.cause == Cause::Dependency {
         helpers.push(self::helper(helper, &["answer", &socket])?);
-        let begin = Instant::now();
-        while !Path::new(&socket).exists() && begin.elapsed() < MORE {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait_until(MORE, || Path::new(&socket).exists());
     }
     if let Some(Bursts {
         cpu,
@@ -146,21 +143,18 @@ fn explain(lab: &Lab) -> Result<Value> {
 
 /// Waits until it ends; kills it if that takes too long.
 fn finish(command: &mut Command, most: Duration) -> Result<()> {
-    let begin = Instant::now();
-    let mut child = command.spawn().context("cannot start pebs-trace")?;
-    loop {
-        if let Some(status) = child.try_wait()? {
-            // 1: finished, with loss above its limit.
-            return match status.code() {
-                Some(0 | 1) => Ok(()),
-                _ => bail!("pebs-trace failed ({status})"),
-            };
-        }
-        if begin.elapsed() > most {
-            child.kill()?;
-            child.wait()?;
-            bail!("pebs-trace did not end within {:.0} s", most.as_secs_f64());
-        }
-        std::thread::sleep(Duration::from_millis(20));
+    let mut child = Killed(command.spawn().context("cannot start pebs-trace")?);
+    let mut status = None;
+    wait_until(most, || {
+        status = child.try_wait().transpose();
+        status.is_some()
+    });
+    let Some(status) = status.transpose()? else {
+        bail!("pebs-trace did not end within {:.0} s", most.as_secs_f64());
+    };
+    // 1: finished, with loss above its limit.
+    match status.code() {
+        Some(0 | 1) => Ok(()),
+        _ => bail!("pebs-trace failed ({status})"),
     }
 }

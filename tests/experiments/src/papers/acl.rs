@@ -14,11 +14,12 @@ use super::Lab;
 use crate::frame::installed;
 use crate::frame::page::Section;
 use crate::frame::pictures::{self, Panel, draw, intervals, line};
+use crate::frame::realtime::{self, Recording};
 use crate::frame::statistics::{Spread, mean, median};
 use crate::frame::table::Table;
 use crate::frame::trace::{Function, Item};
 use crate::frame::verdict::Verdict;
-use crate::frame::workload::{self, Recording};
+use crate::frame::workload;
 use cost::{Costs, Latency};
 use drift::Drift;
 use pebs_tests::truth::{ItemTruth, Truth};
@@ -193,14 +194,14 @@ pub fn measure(lab: &Lab) -> Result<Section> {
     let mut rounds: Vec<Vec<Estimates>> = resets.iter().map(|_| Vec::new()).collect();
     let mut latency = Latency::new(&all);
     for _ in 0..lab.rounds(ROUNDS) {
-        let log = workload::alone(lab, &program, &[&count])?;
+        let log = realtime::alone(lab, &program, &[&count])?;
         let alone = logged(&log, 1, workload::inside);
         for (all, us) in baseline.iter_mut().zip(alone) {
             all.push(us);
         }
         latency.add_alone(logged(&log, 1, workload::outside));
         for (at, reset) in all.iter().enumerate() {
-            let recording = workload::record(lab, &program, &[&count], FUNCTION, *reset)?;
+            let recording = realtime::record(lab, &program, &[&count], FUNCTION, *reset)?;
             latency.add(
                 *reset,
                 &recording,

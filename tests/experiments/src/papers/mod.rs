@@ -63,55 +63,32 @@ struct Figure {
     is_repeated: bool,
 }
 
+impl Figure {
+    const fn new(name: &'static str, measure: fn(&Lab) -> Result<Section>) -> Self {
+        Self {
+            name,
+            missing: || None,
+            measure,
+            is_repeated: false,
+        }
+    }
+}
+
 /// In the order of the page.
 const FIGURES: [Figure; 8] = [
+    Figure::new("query", query::measure),
     Figure {
-        name: "query",
-        missing: || None,
-        measure: query::measure,
-        is_repeated: false,
-    },
-    Figure {
-        name: "acl",
         missing: acl::missing,
-        measure: acl::measure,
-        is_repeated: false,
+        ..Figure::new("acl", acl::measure)
     },
+    Figure::new("interval", interval::measure),
+    Figure::new("error", error::measure),
+    Figure::new("buffer", buffer::measure),
+    Figure::new("comparison", beside::comparison),
+    Figure::new("reading", beside::reading),
     Figure {
-        name: "interval",
-        missing: || None,
-        measure: interval::measure,
-        is_repeated: false,
-    },
-    Figure {
-        name: "error",
-        missing: || None,
-        measure: error::measure,
-        is_repeated: false,
-    },
-    Figure {
-        name: "buffer",
-        missing: || None,
-        measure: buffer::measure,
-        is_repeated: false,
-    },
-    Figure {
-        name: "comparison",
-        missing: || None,
-        measure: beside::comparison,
-        is_repeated: false,
-    },
-    Figure {
-        name: "reading",
-        missing: || None,
-        measure: beside::reading,
-        is_repeated: false,
-    },
-    Figure {
-        name: "mining",
-        missing: || None,
-        measure: beside::mining,
         is_repeated: true,
+        ..Figure::new("mining", beside::mining)
     },
 ];
 

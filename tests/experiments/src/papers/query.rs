@@ -12,7 +12,7 @@ use crate::frame::pictures::{Panel, dots, draw, line, panel};
 use crate::frame::statistics::Spread;
 use crate::frame::table::Table;
 use crate::frame::trace::Item;
-use crate::frame::workload;
+use crate::frame::{realtime, workload};
 
 /// n of the ten queries, as in the figure.
 const NS: [u32; 10] = [3, 3, 1, 3, 5, 1, 5, 3, 5, 1];
@@ -34,15 +34,15 @@ pub fn measure(lab: &Lab) -> Result<Section> {
     let program = lab.compile("query", &[])?;
     let rounds = if lab.quick { 5 } else { ROUNDS };
     let count = rounds.to_string();
-    let calls = workload::calls(&workload::alone(lab, &program, &[&count])?);
+    let calls = workload::calls(&realtime::alone(lab, &program, &[&count])?);
     let logged = |item: u64, name: &str| {
         let call = calls.get(&(item, name.to_owned()));
         call.copied().unwrap_or(0.0) / 1e3
     };
     let function = "process_query(id=*(arg1):u64, n=*(arg1+8):u32)";
-    let recording = workload::record(lab, &program, &[&count], function, RESET)?;
+    let recording = realtime::record(lab, &program, &[&count], function, RESET)?;
     let by_item = by_item(&recording.items);
-    let rare = workload::record(lab, &program, &[&count], function, RARE)?;
+    let rare = realtime::record(lab, &program, &[&count], function, RARE)?;
     let rare = self::by_item(&rare.items);
     let of_run = |run: &HashMap<u64, Times>, at: usize, f: usize| {
         let items = (0..rounds).filter_map(|round| run.get(&id(round, at)));

@@ -5,8 +5,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
@@ -161,13 +160,9 @@ impl Running {
             .spawn()
             .with_context(|| format!("cannot start {}", program.path))?;
         let running = Self { child, dir, port };
-        let begin = Instant::now();
-        while !answers(&running) {
-            if begin.elapsed() > PATIENCE {
-                let dir = running.dir.display();
-                bail!("{} does not answer; see {dir}", program.name);
-            }
-            thread::sleep(Duration::from_millis(100));
+        if !machine::wait_until(PATIENCE, || answers(&running)) {
+            let dir = running.dir.display();
+            bail!("{} does not answer; see {dir}", program.name);
         }
         Ok(running)
     }

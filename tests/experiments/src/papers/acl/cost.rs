@@ -6,9 +6,9 @@ use serde_json::Value;
 use super::super::Lab;
 use super::drift::Drift;
 use crate::frame::pictures::{draw, intervals, line, medians, panel};
+use crate::frame::realtime::Recording;
 use crate::frame::statistics::{Spread, mean};
 use crate::frame::table::Table;
-use crate::frame::workload::Recording;
 
 /// A prediction is good within this part of the measured value.
 const GOOD: f64 = 0.25;

@@ -12,7 +12,7 @@ use super::{Estimates, FUNCTION, estimates, logged, panel, typical};
 use crate::frame::pictures::Panel;
 use crate::frame::statistics::Spread;
 use crate::frame::table::Table;
-use crate::frame::workload;
+use crate::frame::{realtime, workload};
 
 /// Shortest interval of the software clock, us.
 const SHORTEST_US: f64 = 10.0;
@@ -52,13 +52,13 @@ impl Scaled {
         let mut rounds: Vec<Vec<Estimates>> = resets.iter().map(|_| Vec::new()).collect();
         let mut baseline = [const { Vec::new() }; 3];
         for _ in 0..lab.rounds(ROUNDS) {
-            let log = workload::alone(lab, program, &args)?;
+            let log = realtime::alone(lab, program, &args)?;
             let alone = logged(&log, times, workload::inside);
             for (all, us) in baseline.iter_mut().zip(alone) {
                 all.push(us);
             }
             for (reset, rounds) in resets.iter().zip(&mut rounds) {
-                let recording = workload::record(lab, program, &args, FUNCTION, *reset)?;
+                let recording = realtime::record(lab, program, &args, FUNCTION, *reset)?;
                 rounds.push(estimates(&recording, times, alone));
             }
         }
