@@ -5,7 +5,7 @@
 //! | [`accuracy`] | how far estimates are off known truth, and how often their intervals hold it |
 //! | [`overhead`] | whether predictions of what sampling costs are right, and whether the size of rings matters |
 //! | [`papers`] | the papers' figures on this machine, beside the published ones: a page with a section for each |
-//! | [`bench`] | what marks, samples, imports and queries cost, beside other tools |
+//! | [`mod@bench`] | what marks, samples, imports and queries cost, beside other tools |
 //! | [`servers`] | whether what is said of Debian's servers is what their clients and a clock inside of them see |
 //! | [`mysteries`] | how often the hidden cause of a generated server is named |
 //! | [`counterminer`] | errors of counts that shared their counters, and of their ranking |

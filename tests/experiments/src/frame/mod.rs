@@ -7,7 +7,7 @@
 //! | [`recorder`], [`trace`], [`workload`], [`lab`] | the tool as it records; its traces; programs with a log of truth; a folder for all of that |
 //! | [`realtime`] | workloads before all other programs |
 //! | [`perf`] | the other recorder |
-//! | [`table`], [`pictures`], [`page`], [`seeds`], [`verdict`] | what comes out: tables, pictures, sections of a page, a log to go on with, goals |
+//! | [`table`], `pictures`, [`page`], [`seeds`], [`verdict`] | what comes out: tables, pictures, sections of a page, a log to go on with, goals |
 //! | [`redis`], [`resp`] | a server for more than one experiment, and its client |
 
 pub mod installed;

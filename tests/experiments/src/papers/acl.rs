@@ -9,9 +9,9 @@ use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
+use pebs_tests::truth::{ItemTruth, Truth};
 
 use super::Lab;
-use crate::frame::installed;
 use crate::frame::page::Section;
 use crate::frame::pictures::{self, Panel, draw, intervals, line};
 use crate::frame::realtime::{self, Recording};
@@ -19,10 +19,9 @@ use crate::frame::statistics::{Spread, mean, median};
 use crate::frame::table::Table;
 use crate::frame::trace::{Function, Item};
 use crate::frame::verdict::Verdict;
-use crate::frame::workload;
+use crate::frame::{installed, workload};
 use cost::{Costs, Latency};
 use drift::Drift;
-use pebs_tests::truth::{ItemTruth, Truth};
 use scaled::Scaled;
 
 /// Types of packets: their number is the remainder of the item's number by three.
