@@ -121,8 +121,8 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         passed &= import::compare(lab()?, (args.import_items, rounds))?;
     }
     if wants(Measurement::Queries) {
-        let trace = shell::target_dir()?.join("bench/long");
-        passed &= queries::compare(&trace, rounds.min(QUERY_ROUNDS))?;
+        let dir = shell::target_dir()?.join("bench");
+        passed &= queries::compare(&dir, rounds.min(QUERY_ROUNDS))?;
     }
     if wants(Measurement::Ticks) {
         ticks::compare(&lab()?, rounds)?;

@@ -27,23 +27,25 @@ const SAMPLES: &str = "samples";
 const COUNTS: &str = "counts of samples";
 
 /// Records the trace, runs the queries, prints a table, and returns whether all is within its limits.
-pub fn compare(trace: &Path, rounds: usize) -> Result<bool> {
+pub fn compare(dir: &Path, rounds: usize) -> Result<bool> {
     let Some(python) = installed::readers() else {
         println!("SKIP queries: no DuckDB; see cargo xtask setup");
         return Ok(true);
     };
+    fs::create_dir_all(dir)?;
+    let trace = dir.join("long");
     if trace.exists() {
-        fs::remove_dir_all(trace)?;
+        fs::remove_dir_all(&trace)?;
     }
     let mut command = shell::cargo(&["bench", "--package", "pebs-user", "--bench", "stages"]);
     command.args(["--", RECORDS]);
     shell::run(command.arg(format!("trace={}", trace.display())))?;
     eprintln!("bench: asking DuckDB, {rounds} rounds");
     let mut command = Command::new(python);
-    command.args(["-c", include_str!("queries.py")]).arg(trace);
+    command.args(["-c", include_str!("queries.py")]).arg(&trace);
     let text = shell::output(command.arg(rounds.to_string()))?;
     let found: Value = serde_json::from_str(&text)?;
-    let (text, is_within) = table(&found, &Sizes::of(trace)?, rounds)?;
+    let (text, is_within) = table(&found, &Sizes::of(&trace)?, rounds)?;
     println!("{text}\ntrace: {}", trace.display());
     Ok(is_within)
 }

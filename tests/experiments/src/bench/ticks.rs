@@ -99,7 +99,7 @@ fn run(lab: &Lab, workload: &Path, counters: usize, interval: Option<u32>) -> Re
     command.args(["--", "taskset", "-c", CPUS[1]]).arg(workload);
     command.args([SECONDS, WINDOW].map(|it| it.to_string()));
     command.arg(&result);
-    let output = command.output()?;
+    let output = shell::collect(&mut command)?;
     // 1: completed with loss.
     if !matches!(output.status.code(), Some(0 | 1)) {
         bail!(

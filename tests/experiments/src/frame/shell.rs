@@ -1,7 +1,7 @@
 //! Runs other programs, and prints their command lines.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -82,10 +82,7 @@ pub fn run(command: &mut Command) -> Result<()> {
 
 /// Runs the command silently and returns its stdout.
 pub fn output(command: &mut Command) -> Result<String> {
-    let output = command
-        .stdin(Stdio::null())
-        .output()
-        .with_context(|| format!("cannot run {}", display(command)))?;
+    let output = collect(command)?;
     if !output.status.success() {
         let stderr = String::from_utf8_lossy(&output.stderr);
         bail!(
@@ -96,6 +93,12 @@ pub fn output(command: &mut Command) -> Result<String> {
         );
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Runs the command with no input; its outputs and its exit status.
+pub fn collect(command: &mut Command) -> Result<Output> {
+    let output = command.stdin(Stdio::null()).output();
+    output.with_context(|| format!("cannot run {}", display(command)))
 }
 
 /// Removes a file or folder, of root as well; nothing if it is not there.
@@ -112,10 +115,7 @@ pub fn show(command: &mut Command) -> &mut Command {
 /// Runs the command silently, and reads the object of JSON that it printed, among other lines. Its exit status may be 1:
 /// a goal is missed, or more was lost than allowed.
 pub fn json(command: &mut Command) -> Result<Value> {
-    let output = command
-        .stdin(Stdio::null())
-        .output()
-        .with_context(|| format!("cannot run {}", display(command)))?;
+    let output = collect(command)?;
     let text = String::from_utf8_lossy(&output.stdout);
     let begin = text
         .find('{')

@@ -25,7 +25,7 @@ pub fn comparison(lab: &Lab) -> Result<Section> {
     if lab.quick {
         command.arg("--quick");
     }
-    let output = shell::show(&mut command).output()?;
+    let output = shell::collect(shell::show(&mut command))?;
     let report: Value = serde_json::from_slice(&fs::read(&json).with_context(|| {
         format!(
             "validate wrote nothing: {}",

@@ -39,7 +39,7 @@ pub fn measure(lab: &Lab) -> Result<Section> {
         "--plot",
     ]);
     // Its exit status is 1 where the machine is too busy for an exact result.
-    let output = command.arg(&fit).output()?;
+    let output = shell::collect(command.arg(&fit))?;
     eprintln!("$ {} ({})", shell::display(&command), output.status);
     let Predictions {
         text,
