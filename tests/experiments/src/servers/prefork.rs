@@ -39,17 +39,12 @@ struct Server {
 const SERVERS: [Server; 5] = [
     Server {
         program: Program {
-            name: "Apache",
-            package: "apache2",
-            needs: "/usr/sbin/apache2",
-            path: "/usr/sbin/apache2",
-            user: None,
             config: "ServerRoot DIR\nServerName localhost\nPidFile DIR/pid\nErrorLog DIR/log\nUser www-data\n\
             LoadModule mpm_prefork_module /usr/lib/apache2/modules/mod_mpm_prefork.so\n\
             LoadModule authz_core_module /usr/lib/apache2/modules/mod_authz_core.so\n\
             Listen 127.0.0.1:PORT\nDocumentRoot DIR/www\nMaxConnectionsPerChild 1\nStartServers 5\n",
             args: &["-d", "DIR", "-f", "DIR/config", "-DFOREGROUND"],
-            init: &[],
+            ..Program::new("Apache", "apache2", "/usr/sbin/apache2")
         },
         spec: "/usr/sbin/apache2:ap_process_request",
         items: Some(1),
@@ -63,15 +58,10 @@ const SERVERS: [Server; 5] = [
     },
     Server {
         program: Program {
-            name: "PHP-FPM",
-            package: "php8.2-fpm",
-            needs: "/usr/sbin/php-fpm8.2",
-            path: "/usr/sbin/php-fpm8.2",
-            user: None,
             config: "[global]\nerror_log = DIR/log\ndaemonize = no\n[www]\nuser = www-data\n\
             listen = 127.0.0.1:PORT\npm = static\npm.max_children = 3\npm.max_requests = 1\n",
             args: &["--nodaemonize", "--fpm-config", "DIR/config"],
-            init: &[],
+            ..Program::new("PHP-FPM", "php8.2-fpm", "/usr/sbin/php-fpm8.2")
         },
         spec: "/usr/sbin/php-fpm8.2:php_execute_script",
         items: Some(1),
@@ -79,11 +69,6 @@ const SERVERS: [Server; 5] = [
     },
     Server {
         program: Program {
-            name: "dovecot",
-            package: "dovecot-pop3d",
-            needs: "/usr/sbin/dovecot",
-            path: "/usr/sbin/dovecot",
-            user: None,
             config: "protocols = pop3\nbase_dir = DIR/run\nlog_path = DIR/log\nssl = no\nlisten = 127.0.0.1\n\
             disable_plaintext_auth = no\nmail_location = maildir:DIR/www\n\
             passdb {\n driver = static\n args = password=secret\n}\n\
@@ -92,7 +77,7 @@ const SERVERS: [Server; 5] = [
             service pop3-login {\n service_count = 1\n inet_listener pop3 {\n port = PORT\n }\n\
             inet_listener pop3s {\n port = 0\n }\n}\nservice pop3 {\n service_count = 1\n}\n",
             args: &["-F", "-c", "DIR/config"],
-            init: &[],
+            ..Program::new("dovecot", "dovecot-pop3d", "/usr/sbin/dovecot")
         },
         spec: "/usr/lib/dovecot/libdovecot.so.0:io_loop_handler_run",
         items: None,
@@ -100,11 +85,6 @@ const SERVERS: [Server; 5] = [
     },
     Server {
         program: Program {
-            name: "gunicorn",
-            package: "gunicorn",
-            needs: "/usr/bin/python3",
-            path: "/usr/bin/python3",
-            user: None,
             config: "import zlib\ndef app(environ, start):\n    start('200 OK', [])\n    \
             return [zlib.compress(bytes(n % 251 for n in range(20000)))]\n",
             args: &[
@@ -121,7 +101,7 @@ const SERVERS: [Server; 5] = [
                 "DIR/log",
                 "config:app",
             ],
-            init: &[],
+            ..Program::new("gunicorn", "gunicorn", "/usr/bin/python3")
         },
         spec: "libz.so.1:deflate",
         items: Some(1),

@@ -33,14 +33,25 @@ pub struct Program {
     pub init: &'static [&'static str],
 }
 
+impl Program {
+    /// Without user, configuration, arguments and data; the file of the package is the program.
+    pub const fn new(name: &'static str, package: &'static str, path: &'static str) -> Self {
+        Self {
+            name,
+            package,
+            needs: path,
+            path,
+            user: None,
+            config: "",
+            args: &[],
+            init: &[],
+        }
+    }
+}
+
 /// A process for each connection.
 pub const POSTGRES: Program = Program {
-    name: "PostgreSQL",
-    package: "postgresql",
-    needs: "/usr/lib/postgresql/15/bin/postgres",
-    path: "/usr/lib/postgresql/15/bin/postgres",
     user: Some("postgres"),
-    config: "",
     args: &["-D", "DIR/data", "-p", "PORT", "-k", "DIR"],
     init: &[
         "/usr/lib/postgresql/15/bin/initdb",
@@ -51,6 +62,11 @@ pub const POSTGRES: Program = Program {
         "-D",
         "DIR/data",
     ],
+    ..Program::new(
+        "PostgreSQL",
+        "postgresql",
+        "/usr/lib/postgresql/15/bin/postgres",
+    )
 };
 
 /// Which servers, and which tool.

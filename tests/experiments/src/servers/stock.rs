@@ -67,14 +67,8 @@ pub(super) struct Server {
 const SERVERS: [Server; 9] = [
     Server {
         program: Program {
-            name: "redis",
-            package: "redis-server",
-            needs: "/usr/bin/redis-server",
-            path: "/usr/bin/redis-server",
-            user: None,
-            config: "",
             args: &["--port", "PORT", "--save", "", "--dir", "DIR"],
-            init: &[],
+            ..Program::new("redis", "redis-server", "/usr/bin/redis-server")
         },
         spec: Some("/usr/bin/redis-server:processCommand"),
         client: clients::redis,
@@ -82,12 +76,6 @@ const SERVERS: [Server; 9] = [
     },
     Server {
         program: Program {
-            name: "memcached",
-            package: "memcached",
-            needs: "/usr/bin/memcached",
-            path: "/usr/bin/memcached",
-            user: None,
-            config: "",
             args: &[
                 "-p",
                 "PORT",
@@ -100,7 +88,7 @@ const SERVERS: [Server; 9] = [
                 "-t",
                 "1",
             ],
-            init: &[],
+            ..Program::new("memcached", "memcached", "/usr/bin/memcached")
         },
         spec: Some("libc.so.6:read..sendmsg"),
         client: clients::memcached,
@@ -108,18 +96,13 @@ const SERVERS: [Server; 9] = [
     },
     Server {
         program: Program {
-            name: "Apache",
-            package: "apache2",
-            needs: "/usr/sbin/apache2",
-            path: "/usr/sbin/apache2",
-            user: None,
             config: "ServerRoot DIR\nServerName localhost\nPidFile DIR/pid\nErrorLog DIR/log\nUser www-data\n\
                 LoadModule mpm_event_module /usr/lib/apache2/modules/mod_mpm_event.so\n\
                 LoadModule authz_core_module /usr/lib/apache2/modules/mod_authz_core.so\n\
                 Listen 127.0.0.1:PORT\nDocumentRoot DIR/www\nMaxKeepAliveRequests 0\n\
                 <LocationMatch \"^/x(a+)+b$\">\nRequire all denied\n</LocationMatch>\n",
             args: &["-d", "DIR", "-f", "DIR/config", "-DFOREGROUND"],
-            init: &[],
+            ..Program::new("Apache", "apache2", "/usr/sbin/apache2")
         },
         spec: Some("/usr/sbin/apache2:ap_process_async_request"),
         client: clients::apache,
@@ -127,17 +110,12 @@ const SERVERS: [Server; 9] = [
     },
     Server {
         program: Program {
-            name: "HAProxy",
-            package: "haproxy",
-            needs: "/usr/sbin/haproxy",
-            path: "/usr/sbin/haproxy",
-            user: None,
             config: "global\n maxconn 100\ndefaults\n mode http\n timeout client 30s\n timeout server 30s\n \
                 timeout connect 5s\nfrontend f\n bind 127.0.0.1:PORT\n \
                 http-request deny if { path_reg ^/x(([a-z])+.)+[A-Z]([a-z])+$ }\n \
                 http-request return status 200 content-type text/plain string ok\n",
             args: &["-db", "-f", "DIR/config"],
-            init: &[],
+            ..Program::new("HAProxy", "haproxy", "/usr/sbin/haproxy")
         },
         spec: Some("/usr/sbin/haproxy:http_process_req_common"),
         client: clients::haproxy,
@@ -151,12 +129,7 @@ const SERVERS: [Server; 9] = [
     },
     Server {
         program: Program {
-            name: "MariaDB",
-            package: "mariadb-server",
-            needs: "/usr/sbin/mariadbd",
-            path: "/usr/sbin/mariadbd",
             user: Some("mysql"),
-            config: "",
             args: &[
                 "--no-defaults",
                 "--datadir=DIR/data",
@@ -173,6 +146,7 @@ const SERVERS: [Server; 9] = [
                 "--datadir=DIR/data",
                 "--auth-root-authentication-method=normal",
             ],
+            ..Program::new("MariaDB", "mariadb-server", "/usr/sbin/mariadbd")
         },
         spec: Some("/usr/sbin/mariadbd:dispatch_command"),
         client: clients::mariadb,
@@ -180,11 +154,7 @@ const SERVERS: [Server; 9] = [
     },
     Server {
         program: Program {
-            name: "Go",
-            package: "golang-go",
             needs: "/usr/bin/go",
-            path: "DIR/server",
-            user: None,
             config: "package main\nimport (\n\"crypto/sha256\"\n\"net/http\"\n\"regexp\"\n\"runtime\"\n\"strings\"\n)\n\
                 type app struct{ match *regexp.Regexp }\n\
                 func (a *app) ServeHTTP(w http.ResponseWriter, r *http.Request) {\n\
@@ -199,6 +169,7 @@ const SERVERS: [Server; 9] = [
                 "-c",
                 "cp DIR/config DIR/server.go && HOME=DIR go build -o DIR/server DIR/server.go",
             ],
+            ..Program::new("Go", "golang-go", "DIR/server")
         },
         spec: Some("DIR/server:main.(*app).ServeHTTP"),
         client: clients::go,
@@ -206,11 +177,6 @@ const SERVERS: [Server; 9] = [
     },
     Server {
         program: Program {
-            name: "unbound",
-            package: "unbound",
-            needs: "/usr/sbin/unbound",
-            path: "/usr/sbin/unbound",
-            user: None,
             config: "server:\n interface: 127.0.0.1\n port: PORT\n do-daemonize: no\n username: \"\"\n chroot: \"\"\n \
                 directory: \"DIR\"\n pidfile: \"DIR/pid\"\n use-syslog: no\n num-threads: 1\n local-zone: \"test.\" static\n \
                 local-data: \"usual.test. A 192.0.2.1\"\n include: \"DIR/dear\"\nremote-control:\n control-enable: no\n",
@@ -220,6 +186,7 @@ const SERVERS: [Server; 9] = [
                 "-c",
                 "for i in $(seq 200); do echo \"local-data: \\\"dear.test. A 192.0.2.$i\\\"\"; done > DIR/dear",
             ],
+            ..Program::new("unbound", "unbound", "/usr/sbin/unbound")
         },
         spec: None,
         client: clients::dns,
@@ -227,11 +194,6 @@ const SERVERS: [Server; 9] = [
     },
     Server {
         program: Program {
-            name: "Varnish",
-            package: "varnish",
-            needs: "/usr/sbin/varnishd",
-            path: "/usr/sbin/varnishd",
-            user: None,
             config: "vcl 4.1;\nbackend none none;\nsub vcl_recv {\n \
                 if (req.url ~ \"^/x(([a-z])+.)+[A-Z]([a-z])+$\") { return (synth(403)); }\n return (synth(200));\n}\n",
             args: &[
@@ -249,7 +211,7 @@ const SERVERS: [Server; 9] = [
                 "-p",
                 "pcre2_match_limit=1000000",
             ],
-            init: &[],
+            ..Program::new("Varnish", "varnish", "/usr/sbin/varnishd")
         },
         spec: Some("/usr/sbin/varnishd:CNT_Request"),
         client: clients::varnish,
