@@ -27,7 +27,7 @@ pub struct Beside<T> {
     pub without: Vec<f64>,
 }
 
-/// Makes these runs.
+/// Makes such runs; `without` and `with` give what is compared, such as a time.
 pub fn beside<C, T>(
     rounds: usize,
     cases: &[C],
