@@ -363,7 +363,7 @@ fn refused() {
     let errors = &refused.tool.stderr;
     assert_eq!(refused.tool.status.code(), Some(2), "{}", refused.tool);
     assert!(
-        errors.contains("marks, ") && errors.contains("--force"),
+        errors.contains("its marks (") && errors.contains("--force"),
         "{}",
         refused.tool
     );
