@@ -131,8 +131,9 @@ pub struct Coldness {
 }
 
 impl Coldness {
-    /// A program that takes longer than this many times its usual time was interrupted, which is not its own time.
-    const MOST: f64 = 4.0;
+    /// A program that takes longer than this many times its usual time was interrupted, which is not its own time. Where
+    /// instructions are single-stepped it varies more than what it tells of.
+    const MOST: [f64; 2] = [4.0, 1.5];
 
     /// What a mark takes longer than one right after another, ns; less than nothing where its program was faster.
     #[inline]
@@ -142,7 +143,7 @@ impl Coldness {
         let Some(ran_ns) = ran_ns.filter(|_| warm_ns > 0.0) else {
             return Cold::default();
         };
-        let excess = f64::from(ran_ns).min(Self::MOST * warm_ns) - warm_ns;
+        let excess = f64::from(ran_ns).min(Self::MOST[usize::from(stepped)] * warm_ns) - warm_ns;
         Cold {
             before_ns: (excess * self.before) as i64,
             after_ns: (excess * self.after) as i64,
