@@ -682,6 +682,7 @@ fn cold_marks() {
     };
     let cold = |ns| coldness.more(false, ns);
     assert_eq!(coldness.more(true, Some(210)), cold(Some(110)));
+    assert_eq!(coldness.more(true, Some(110)), Cold::default());
     assert_eq!(cold(None), Cold::default());
     assert_eq!(
         (cold(Some(90)).before_ns, cold(Some(90)).after_ns),

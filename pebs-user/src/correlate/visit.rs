@@ -144,6 +144,8 @@ impl Coldness {
             return Cold::default();
         };
         let excess = f64::from(ran_ns).min(Self::MOST[usize::from(stepped)] * warm_ns) - warm_ns;
+        // Steps right after one another make each other's programs slower, which is not in the part before the time.
+        let excess = if stepped { excess.max(0.0) } else { excess };
         Cold {
             before_ns: (excess * self.before) as i64,
             after_ns: (excess * self.after) as i64,

@@ -414,7 +414,9 @@ fn at_a_mark(number: usize) -> Means {
     let sets: Vec<&[CountedEvent]> = (1..=all.len()).map(|n| &all[..n]).collect();
     match CountingMarks::place(&pmu, &sets, &host) {
         Ok(marks) => Means::Mark(Box::new(marks), clock_ticks()),
-        Err(why) => Means::None(format!("marks can't be placed, or CPUs not be counted: {why}")),
+        Err(why) => Means::None(format!(
+            "marks can't be placed, or CPUs not be counted: {why}"
+        )),
     }
 }
 
