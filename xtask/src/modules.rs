@@ -59,7 +59,7 @@ const ROOMS: [Room; 8] = [
         compare: failure units rng estimate store probe
         present: ledger terminal store compare
         collect: failure units files rng limits binary pmu perf stream store probe
-        correlate: units ledger stream store probe
+        correlate: units ledger stream estimate store probe
         symbolize: arch failure units binary stream store
         pipeline: units ledger pmu stream estimate store probe correlate symbolize
         cost: failure units files present pmu stream estimate store collect

@@ -11,6 +11,7 @@ use std::fmt::Write;
 
 use super::marks::MAX_OPEN;
 use super::*;
+use crate::estimate::cold::{Cold, Coldness};
 use crate::stream::decode::{ArgBytes, STATE_IN_MARK};
 use crate::stream::sample::SampleKind;
 use crate::stream::stacks::StackKey;

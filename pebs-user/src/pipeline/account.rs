@@ -7,7 +7,8 @@ use pebs_common::record::Role;
 
 use super::rows::{Rows, Used};
 use super::{ColdNs, MarksBy, MarksMade, REFUSALS};
-use crate::correlate::{Coldness, Lost};
+use crate::correlate::Lost;
+use crate::estimate::cold::Coldness;
 use crate::ledger::{Account, CpuLedger, Ledger, Reason};
 use crate::stream::cycle::CounterRow;
 use crate::stream::decode::{Body, Decoded, Record};

@@ -2,8 +2,9 @@
 
 use super::PipelineOptions;
 use super::resets::Resets;
-use crate::correlate::{ClosedVisit, Coldness, MarkTimes};
+use crate::correlate::{ClosedVisit, MarkTimes};
 use crate::estimate::Pause;
+use crate::estimate::cold::Coldness;
 use crate::estimate::net::{Learner, LearntVisit, SampleCost, Spacing};
 use crate::estimate::positions::{Fell, Positions};
 use crate::store::schema::visit_flag;

@@ -8,13 +8,14 @@ use super::plan::Plan;
 use pebs_common::record::Role;
 
 use crate::collect::session::Transport;
-use crate::correlate::{Coldness, ExtraRecords, MarkTime, MarkTimes};
+use crate::correlate::{ExtraRecords, MarkTime, MarkTimes};
 use crate::cost::calibrate::measured::{Measured, Taken};
 use crate::cost::calibrate::saved::{self, Calibration, Folder, LoadedCalibration};
 use crate::cost::calibrate::speed::Speed;
 use crate::cost::calibrate::with_options::Extras;
 use crate::cost::calibrate::{self, Preparing, UnitCosts, Wanted};
 use crate::cost::overhead::Window;
+use crate::estimate::cold::Coldness;
 use crate::estimate::marks::{AtMarks, MarksCost};
 use crate::estimate::net::{SampleCost, Spacing};
 use crate::failure::Warning;
