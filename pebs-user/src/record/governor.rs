@@ -90,11 +90,11 @@ impl Governor {
             return None;
         }
         let before = std::mem::replace(&mut self.last, load.clone());
+        self.allow(load, cpu_ns, prices);
         // Both reset values were in force.
         if before.until < self.changed_at {
             return None;
         }
-        self.allow(load, cpu_ns, prices);
         let change = self.controller.push(&prices.window(&before, load)?)?;
         let Bounds { least, most, .. } = *self.controller.bounds();
         let reset = reset::near(&self.class, change.reset, least, most);
@@ -141,8 +141,8 @@ impl Governor {
             time_ns: (load.until.0 as f64, self.duration.as_nanos() as f64),
             slowest: *slowest,
             cpu_ns: (cpu_ns as f64, marks_ns),
-            // Unknown where marks seem to take all of the time: that allows nothing.
-            fixed: all.fixed().unwrap_or(0.0),
+            // Unknown where marks seem to take all of the time: at least as long as the items themselves.
+            fixed: all.fixed().unwrap_or(1.0),
         };
         let each = load.slowest.iter();
         let each = each.filter_map(|it| overhead::extra(&seen(it), self.sample_ns, &bounds, EXTRA));
