@@ -49,7 +49,9 @@ fn close_to_truth(trace: &Trace, truth: &Truth) {
         assert!(!visit.has(broken | flag::LOSS), "{visit:?}");
         check::within_truth(trace, visit, item);
         let distances = distances(trace, visit, item);
-        if distances.iter().any(|ns| *ns > NEAR_NS) {
+        // Other tests take the CPU, too: between the mark and the reading of the clock as well.
+        let is_preempted = visit.has(flag::PREEMPTED);
+        if distances.iter().any(|ns| *ns > NEAR_NS) && !is_preempted {
             far.push((distances, visit.clone()));
         }
     }
