@@ -1,9 +1,11 @@
 //! Marks: at a function's entry or return, or at an address. The meaning and content of a site's marks are given by
 //! its [`SiteConfig`].
 
-use core::mem::MaybeUninit;
+use core::arch::asm;
+use core::mem::{MaybeUninit, offset_of};
 
 use aya_ebpf::EbpfContext;
+use aya_ebpf::bindings::pt_regs;
 use aya_ebpf::helpers::{bpf_get_attach_cookie, bpf_ktime_get_ns};
 use aya_ebpf::macros::uprobe;
 use aya_ebpf::programs::ProbeContext;
@@ -20,6 +22,15 @@ use crate::emit::{MARKS, count, emit};
 use crate::go;
 use crate::maps::{COUNT_EVENTS, SITES};
 use crate::{step, task};
+
+/// Index of the stack pointer in the registers.
+const SP: usize = offset_of!(pt_regs, rsp) / size_of::<u64>();
+
+/// Index of a word that is no register: here, when the mark's program began.
+const BEGIN: usize = offset_of!(pt_regs, orig_rax) / size_of::<u64>();
+
+/// The same: the stack pointer before the instruction.
+const SP_BEFORE: usize = offset_of!(pt_regs, ss) / size_of::<u64>();
 
 /// A mark with named arguments in a ring.
 #[repr(C)]
@@ -69,8 +80,14 @@ fn site(ctx: &ProbeContext) -> Option<&'static SiteConfig> {
 fn make(ctx: &ProbeContext, site: &SiteConfig, popped: u64) {
     // SAFETY: the helper takes no pointer.
     let begin_ns = unsafe { bpf_ktime_get_ns() };
-    let ids = task::current();
-    if !task::is_traced_at_mark(ids) {
+    let mut target = Target::of(ctx);
+    // They are copied whole, as the verifier refuses parts at offsets that were computed.
+    // SAFETY: sets a register to itself; without an instruction its line would be that of the next.
+    unsafe { asm!("{0} = {0}", in(reg) target.registers.as_mut_ptr()) };
+    // There is no more room on the stack that older kernels allow.
+    target.registers[BEGIN] = begin_ns;
+    target.registers[SP_BEFORE] = target.registers[SP].wrapping_sub(popped);
+    if !task::is_traced_at_mark(target.ids) {
         count(Counter::MarkFiltered);
         return;
     }
@@ -79,7 +96,6 @@ fn make(ctx: &ProbeContext, site: &SiteConfig, popped: u64) {
     if Condition::from_code(site.condition).is_some_and(|it| !it.holds(flags())) {
         return;
     }
-    let target = Target::of(ctx, (ids, begin_ns), popped);
     if site.has_id == id_source::BATCH {
         batch::mark(&target, site);
     } else if site.payload == 0 {
@@ -98,26 +114,17 @@ fn make(ctx: &ProbeContext, site: &SiteConfig, popped: u64) {
 /// The thread at a mark.
 pub struct Target {
     ids: task::Ids,
-    /// When the mark's program began.
-    begin_ns: u64,
-    /// Stack pointer.
-    sp: u64,
     /// A copy: not all kernels let separately verified functions take the program's context.
     pub registers: Registers,
 }
 
 impl Target {
     #[inline(always)]
-    fn of(ctx: &ProbeContext, (ids, begin_ns): (task::Ids, u64), popped: u64) -> Self {
-        // SAFETY: the verifier checks the context reads.
-        let (sp, registers) = unsafe { ((*ctx.regs).rsp, ctx.regs.cast::<Registers>().read()) };
-        let sp = sp.wrapping_sub(popped);
-        Self {
-            ids,
-            begin_ns,
-            sp,
-            registers,
-        }
+    fn of(ctx: &ProbeContext) -> Self {
+        let ids = task::current();
+        // SAFETY: the verifier checks the context read.
+        let registers = unsafe { ctx.regs.cast::<Registers>().read() };
+        Self { ids, registers }
     }
 }
 
@@ -147,7 +154,7 @@ fn plain(target: &Target, site: &SiteConfig, kind: Kind) -> Mark {
 /// The stack pointer at the function's first instruction, or the goroutine's frame.
 #[inline(always)]
 fn frame(target: &Target, site: &SiteConfig) -> u64 {
-    let sp = target.sp.wrapping_add(site.sp_adjust as u64);
+    let sp = target.registers[SP_BEFORE].wrapping_add(site.sp_adjust as u64);
     if site.goid == 0 {
         return sp;
     }
@@ -176,7 +183,7 @@ fn time(target: &Target) -> MarkClock {
     let ran_ns = if is_counted {
         0
     } else {
-        time_ns - target.begin_ns
+        time_ns - target.registers[BEGIN]
     };
     MarkClock::new(time_ns, ran_ns)
 }
