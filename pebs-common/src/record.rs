@@ -515,8 +515,8 @@ numbered! {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Task {
-    /// The thread concerned; for Throttle the running one. Flags: [`TaskKind`]. Index: for Exit the signal that ended it, 0 if none; for
-    /// Interference its kind; for Throttle the event.
+    /// The thread concerned; for Throttle the running one. Flags: [`TaskKind`]. Index: for Exit the signal that ended it, 0
+    /// if none; for Interference its kind; for Throttle the event.
     pub head: Head,
     /// ns on `CLOCK_MONOTONIC`.
     pub time_ns: u64,
@@ -575,7 +575,6 @@ const _: () = assert!(size_of::<ClockPair>() == 24);
 mod tests {
     use super::*;
 
-    /// A head returns the packed values, at the limits of every field.
     /// The time of a mark and that of its program share a word: any time within a year of the origin, whatever its high bits.
     #[test]
     fn mark_clock() {
@@ -594,6 +593,7 @@ mod tests {
         }
     }
 
+    /// A head returns the packed values, at the limits of every field.
     #[test]
     fn head_round_trip() {
         let head = Head::new(Kind::SwitchOut, 0xf, 255, (1 << 22) - 1, 1 << 22);

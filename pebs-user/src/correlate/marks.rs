@@ -177,7 +177,8 @@ impl Correlator {
         let new = || Thread::new(pid, cpu, true).counting(counts);
         let thread = self.threads.or_insert_with(tid, new);
         thread.turns.resume((mark.probe, id), ends);
-        thread.turn(TraceNs(time.0 + own.after_ns as i64));
+        let after_ns = own.after_ns.cast_signed() + cold.after_ns;
+        thread.turn(TraceNs(time.0 + after_ns));
     }
 
     /// Opens a visit at a begin mark and makes it the thread's current one.

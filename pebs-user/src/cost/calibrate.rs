@@ -604,18 +604,14 @@ impl Bench {
     /// them were disturbed.
     fn call_ns(&self, function: Function) -> f64 {
         // SAFETY: the function is ours, takes nothing, and returns.
-        self.rounds(CALLS, || unsafe { black_box(function)() })
-    }
-
-    /// Time of one of `calls` calls in a round, ns.
-    fn rounds(&self, calls: u32, call: impl Fn()) -> f64 {
+        let call = || unsafe { black_box(function)() };
         let round = || {
             self.empty();
-            timed(|| (0..calls).for_each(|_| call()))
+            timed(|| (0..CALLS).for_each(|_| call()))
         };
         let mut rounds: Vec<Duration> = (0..ROUNDS).map(|_| round()).collect();
         rounds.sort_unstable();
-        rounds[rounds.len() / 4].as_nanos() as f64 / f64::from(calls)
+        rounds[rounds.len() / 4].as_nanos() as f64 / f64::from(CALLS)
     }
 
     /// Cost of a sample, ns, from the fastest rounds with and without sampling. It does not depend on the reset
@@ -854,9 +850,9 @@ mod tests {
             ran_ns: [80.0, 120.0],
         };
         let coldness = apart.coldness(Some(100.0));
-        let told = coldness.more(false, Some(120));
-        assert_eq!(coldness.more(true, Some(140)), told);
-        assert_eq!((told.before_ns, told.after_ns), (200, 100));
+        let more = coldness.more(false, Some(120));
+        assert_eq!(coldness.more(true, Some(140)), more);
+        assert_eq!((more.before_ns, more.after_ns), (200, 100));
         assert_eq!(
             apart
                 .times(2.0)

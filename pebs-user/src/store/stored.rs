@@ -26,12 +26,9 @@ pub(super) trait Stored<'a, C: Typed>: Sized {
     fn read(item: <C::View<'a> as View<'a>>::Item) -> Self;
 }
 
-macro_rules! usual {
-    ($($type:ty: $column:ty, |$value:ident| $cell:expr, |$item:ident| $read:expr;)+) => {$(
-        impl Usual for $type {
-            type Column = $column;
-        }
-
+/// Values in a kind of column that is not the default of their type, or borrowed values.
+macro_rules! unusual {
+    ($($type:ty as $column:ty, |$value:ident| $cell:expr, |$item:ident| $read:expr;)+) => {$(
         impl<'a> Stored<'a, $column> for $type {
             #[inline(always)]
             fn cell(&'a self) -> <$column as Typed>::Cell<'a> {
@@ -43,6 +40,17 @@ macro_rules! usual {
                 $read
             }
         }
+    )+};
+}
+
+/// Values in the kind of column that is the default of their type.
+macro_rules! usual {
+    ($($type:ty: $column:ty, |$value:ident| $cell:expr, |$item:ident| $read:expr;)+) => {$(
+        impl Usual for $type {
+            type Column = $column;
+        }
+
+        unusual! { $type as $column, |$value| $cell, |$item| $read; }
     )+};
 }
 
@@ -76,23 +84,6 @@ usual! {
     Vec<u32>: Lists<UInt32Type>, |it| it, |it| list::<UInt32Type>(&it);
     Vec<u64>: Lists<UInt64Type>, |it| it, |it| list::<UInt64Type>(&it);
     Vec<i64>: Lists<Int64Type>, |it| it, |it| list::<Int64Type>(&it);
-}
-
-/// Values in a kind of column that is not the default of their type, or borrowed values.
-macro_rules! unusual {
-    ($($type:ty as $column:ty, |$value:ident| $cell:expr, |$item:ident| $read:expr;)+) => {$(
-        impl<'a> Stored<'a, $column> for $type {
-            #[inline(always)]
-            fn cell(&'a self) -> <$column as Typed>::Cell<'a> {
-                let $value = self;
-                $cell
-            }
-
-            fn read($item: <<$column as Typed>::View<'a> as View<'a>>::Item) -> Self {
-                $read
-            }
-        }
-    )+};
 }
 
 unusual! {

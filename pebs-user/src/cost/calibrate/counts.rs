@@ -70,7 +70,7 @@ struct Counting {
 }
 
 impl CountingMarks {
-    /// Places marks that read each of these sets of counters;
+    /// Places marks that read each of these sets of counters.
     ///
     /// # Errors
     /// The kernel refuses one.
