@@ -169,10 +169,12 @@ impl Distances {
         })
     }
 
-    /// Sets another mean.
+    /// Sets another mean. Where there were too many samples, distances stay as much longer as they had become: else
+    /// there are too many anew after each change.
     pub(crate) const fn set_mean(&mut self, reset: u64) {
-        self.mean = reset as f64;
-        self.debt = 0.0;
+        let mean = reset as f64;
+        self.debt = (self.debt * mean / self.mean).min(0.0);
+        self.mean = mean;
     }
 
     /// The next distance of a counter whose mean is this many reset values.
@@ -254,12 +256,40 @@ mod tests {
         }
     }
 
-    /// Another mean takes effect at once.
+    /// Another mean takes effect at once, though there were too few samples so far.
     #[test]
     fn another_mean() {
         let mut distances = distances(50_000.0, 0.5);
         distances.counted(90_000_000, 1);
         distances.set_mean(400_000);
         assert!((200_000..=600_000).contains(&distances.draw(1.0)));
+    }
+
+    /// With a mean that changes every 50 ms samples stand for what was counted: short distances, which give more samples
+    /// while they are in force, are made up for across changes.
+    #[test]
+    fn changing_means() {
+        let mut distances = distances(300_000.0, 0.9);
+        let (mut events, mut stand_for) = (0, 0);
+        let mut rng = SplitMix64::new(5);
+        for change in 0..200 {
+            let mean = 300_000 + 100_000 * (change % 3);
+            distances.set_mean(mean);
+            let mut in_force = 0;
+            while in_force < 50_000_000 {
+                let distance = distances.draw(1.0);
+                let mut passed = 500_000;
+                // Drawn anew only after a sample.
+                if passed < distance {
+                    passed = distance + u64::from(rng.below(500_000));
+                }
+                distances.counted(passed, passed / distance);
+                in_force += passed;
+                stand_for += passed / distance * mean;
+            }
+            events += in_force;
+        }
+        let ratio = stand_for as f64 / events as f64;
+        assert!((ratio - 1.0).abs() < 0.02, "{ratio}");
     }
 }
