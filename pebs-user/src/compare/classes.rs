@@ -395,6 +395,13 @@ impl Classes {
         self.bounds.typical
     }
 
+    /// Whether a gap sets the slow items apart, and they are longer than the median by [`MATERIAL`] of it at least.
+    pub(crate) fn has_material_gap(&self) -> bool {
+        let median = self.quantiles.p50_ns as f64;
+        let limit = self.limit.as_ref().filter(|it| it.rule == GAP);
+        limit.is_some_and(|it| it.from_ns as f64 - median >= MATERIAL * median)
+    }
+
     /// From where on an item is far beyond typical ones: the outer fence of the middle half, 1.5 times the median at
     /// least.
     pub(crate) fn fence(&self) -> i64 {

@@ -23,6 +23,7 @@ pub(crate) mod item_model;
 pub(crate) mod items;
 mod kept;
 pub(crate) mod keys;
+mod kind;
 pub(crate) mod kinds;
 pub(crate) mod paths;
 pub(crate) mod request;
@@ -90,6 +91,7 @@ pub(crate) fn explain(
         })
         .collect();
     let timing = Timing::of(&trace.info);
+    let known = kind::Known::of(&sections);
     // Groups found automatically get causes only.
     let looked_at = |section: &Section| section.labels.is_empty() || !group_by.is_empty();
     let candidates: Vec<Vec<u32>> = sections
@@ -110,6 +112,10 @@ pub(crate) fn explain(
             own.push(groups.remove(0).1);
         }
         let whole = (group_by.is_empty() && !own.is_empty()).then(|| own.remove(0));
+        let slow_for_kind = match group_by[..] {
+            [] => known.for_kind(probe, &sections, &own),
+            _ => Vec::new(),
+        };
         let of = &items.probes[usize::from(probe)];
         let counted = items.all.iter().filter(|it| it.probe == probe).count();
         let members = items.all.iter().filter(|it| it.probe == probe);
@@ -126,6 +132,7 @@ pub(crate) fn explain(
             left_out: of.left_out,
             whole,
             slow_on_cpu: None,
+            slow_for_kind,
             grouped: found.grouping.map(|it| Grouped {
                 argument: it.argument,
                 part: it.part,
@@ -149,8 +156,10 @@ pub(crate) fn explain(
         && trace.info.switches
         && trace.info.keep.is_none()
     {
-        explained_on_cpu(trace, options, (items, &sections), (&timing, &mut probes))?;
+        let of = (items, &sections[..], &known);
+        explained_on_cpu(trace, options, of, (&timing, &mut probes))?;
     }
+    probes.iter_mut().for_each(kind::rank);
     Ok(Explanation {
         explain_version: EXPLAIN_VERSION,
         trace: trace.dir.display().to_string(),
@@ -220,15 +229,17 @@ fn explained(
     Ok(groups)
 }
 
-/// Explains, for each probe, the items that are slow by their time on the CPU where those are not the slow ones.
+/// Explains, for each probe and its groups of similar items, those that are slow by their time on the CPU where these are
+/// not the slow ones.
 fn explained_on_cpu(
     trace: &Trace,
     options: &ExplainOptions,
-    (mut items, sections): (Items, &[Section]),
+    (mut items, sections, known): (Items, &[Section], &kind::Known),
     (timing, probes): (&Timing<'_>, &mut [ProbeExplanation]),
 ) -> Result<(), ReadError> {
-    let of_probes = sections.iter().filter(|it| it.labels.is_empty());
-    let apart: Vec<Section> = of_probes.filter_map(|it| it.on_cpu(&items)).collect();
+    let mut apart: Vec<Section> = sections.iter().filter_map(|it| it.on_cpu(&items)).collect();
+    let also = kind::Known::of(&apart);
+    apart.retain(|it| it.labels.is_empty() || known.hides(it) && also.hides(it));
     if apart.is_empty() {
         return Ok(());
     }
@@ -236,6 +247,10 @@ fn explained_on_cpu(
     let candidates = vec![Vec::new(); apart.len()];
     for (probe, group) in explained(trace, options, (&items, &apart), (timing, &candidates))? {
         let probe = &mut probes[usize::from(probe)];
+        if !group.labels.is_empty() {
+            kind::add(probe, group);
+            continue;
+        }
         let said = probe.whole.as_ref().and_then(|it| it.gap.as_ref());
         let is_said = said
             .zip(group.gap.as_ref())

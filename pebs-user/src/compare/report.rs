@@ -37,7 +37,7 @@ use self::request::{by_cpu_time, check_probe};
 use self::section::{Gather, Runs, Section};
 use crate::compare::counted;
 use crate::compare::event::{quantity, report_event};
-use crate::compare::explain::model::Group;
+use crate::compare::explain::model::ProbeExplanation;
 use crate::compare::explain::{ExplainError, ExplainOptions, Unit, explain};
 use crate::compare::losses::losses;
 use crate::compare::names::{FunctionName, Names};
@@ -90,8 +90,9 @@ pub fn build(trace: &Trace, options: &ReportOptions) -> Result<Report, ReportErr
             details.add_waits(&batch?)?;
         }
     }
+    let may_have_kinds = options.slow.is_none() && !trace.info.columns.is_empty();
     let apart = gathered.sections.iter();
-    let apart = apart.filter(|(_, section)| section.is_apart_on_cpu);
+    let apart = apart.filter(|(_, section)| section.is_apart_on_cpu || may_have_kinds);
     let apart: Vec<u16> = apart.map(|(probe, _)| probe).collect();
     let sections = gathered.sections.values_mut();
     let of_slow: Vec<u32> = sections
@@ -113,7 +114,14 @@ pub fn build(trace: &Trace, options: &ReportOptions) -> Result<Report, ReportErr
     batches::fill(trace, options, &mut probes)?;
     if trace.info.switches && trace.info.keep.is_none() {
         for probe in probes.iter_mut().filter(|it| apart.contains(&it.probe_id)) {
-            probe.slow_on_cpu = slow_on_cpu(trace, options, probe.probe_id)?;
+            if let Some(explained) = explained(trace, options, probe.probe_id)? {
+                probe.slow_on_cpu = explained.slow_on_cpu;
+                probe.slow_for_kind = explained.slow_for_kind;
+                let grouped = explained
+                    .grouped
+                    .filter(|_| !probe.slow_for_kind.is_empty());
+                probe.kinds_part = grouped.map(|it| it.part);
+            }
         }
     }
     Ok(Report {
@@ -128,12 +136,12 @@ pub fn build(trace: &Trace, options: &ReportOptions) -> Result<Report, ReportErr
     })
 }
 
-/// The visits of a probe that are slow on the CPU, as `explain` has them.
-fn slow_on_cpu(
+/// The visits of a probe, as `explain` has them.
+fn explained(
     trace: &Trace,
     options: &ReportOptions,
     probe: u16,
-) -> Result<Option<Box<Group>>, ReadError> {
+) -> Result<Option<ProbeExplanation>, ReadError> {
     let asked = ExplainOptions {
         probe: Some(ProbeId(probe)),
         unit: Some(Unit::Visit),
@@ -141,7 +149,7 @@ fn slow_on_cpu(
         ..ExplainOptions::default()
     };
     match explain(trace, &asked) {
-        Ok(mut it) => Ok(it.probes.pop().and_then(|it| it.slow_on_cpu)),
+        Ok(mut it) => Ok(it.probes.pop()),
         Err(ExplainError::Read(error)) => Err(error),
         Err(_) => Ok(None),
     }

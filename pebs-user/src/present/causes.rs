@@ -2,10 +2,12 @@
 
 use super::functions::{LEAST_NAME, NAME_WIDTH, name, name_within, of_module, wait};
 use super::human::{UNKNOWN, count, percent, plural, time};
-use super::items::{LEAST_NAMED, NAMED, but_for, range, slow_because, with_unexplained};
+use super::items::{
+    LEAST_NAMED, NAMED, but_for, labels, on_the_cpu, range, slow_because, with_unexplained,
+};
 use super::{Tone, toned};
 use crate::compare::explain::contrast::PAGE_FAULTS;
-use crate::compare::explain::model::{Cause, CauseKind, Group, InterferenceRow};
+use crate::compare::explain::model::{Cause, CauseKind, Group, InterferenceRow, Slow};
 use crate::compare::names::FunctionName;
 use crate::compare::waits::OTHER_ITEMS;
 use crate::store::schema::kernel_entry;
@@ -17,26 +19,83 @@ pub(crate) const LEAST_INTERFERED: f64 = 0.1;
 /// Width of the column with the reason of a wait, beside its place.
 pub(crate) const REASON_WIDTH: usize = 24;
 
-/// The items that are slow on the CPU and not as a whole, and why; empty if there are none.
-pub(crate) fn on_cpu(group: Option<&Group>, noun: &str, trace: &str) -> String {
-    let Some((group, slow)) = group.and_then(|it| Some((it, it.slow.as_ref()?))) else {
-        return String::new();
-    };
+/// Groups of which it is said that some of their items are slow for their kind.
+const KINDS_NAMED: usize = 3;
+
+/// Part of the spread of durations that an argument explains from which on items are first compared with those of their
+/// kind: those that are slow among all have such arguments.
+const BY_KIND_FIRST: f64 = 0.5;
+
+/// Sentences beside the one on the slow items.
+#[derive(Default)]
+pub(crate) struct Others {
+    pub first: Vec<String>,
+    pub then: Vec<String>,
+}
+
+impl Others {
+    /// Sentences on items that are slow for their kind, of an argument that explains this part of the spread of
+    /// durations.
+    pub(crate) fn of((groups, part): (&[Group], Option<f64>), (noun, trace): (&str, &str)) -> Self {
+        let said = groups.iter().take(KINDS_NAMED);
+        let said = said.filter_map(|it| for_kind(it, noun, trace)).collect();
+        match part {
+            Some(part) if part >= BY_KIND_FIRST => Self {
+                first: said,
+                then: Vec::new(),
+            },
+            _ => Self {
+                first: Vec::new(),
+                then: said,
+            },
+        }
+    }
+}
+
+/// The items of a group that are slow for their kind, and why.
+fn for_kind(group: &Group, noun: &str, trace: &str) -> Option<String> {
+    let slow = group.slow.as_ref()?;
+    let label = group.labels.first()?;
+    let of_time = on_the_cpu(group.by);
+    Some(format!(
+        "{} {}, {}{of_time} where the middle one takes {}, {}; see: pebs-trace explain {} --group-by {}",
+        toned(
+            Tone::Strong,
+            &format!("slow for {}:", labels(&group.labels))
+        ),
+        plural(slow.items, noun),
+        range(slow.from_ns, slow.to_ns),
+        time(group.duration.p50_ns as f64),
+        set_apart(group, slow, noun),
+        shown(trace),
+        shown(&label.argument)
+    ))
+}
+
+/// The items that are slow on the CPU and not as a whole, and why.
+pub(crate) fn on_cpu(group: Option<&Group>, noun: &str, trace: &str) -> Option<String> {
+    let (group, slow) = group.and_then(|it| Some((it, it.slow.as_ref()?)))?;
+    Some(format!(
+        "{} {}, {} of CPU time, {}; see: pebs-trace explain {} --slow cpu",
+        toned(Tone::Strong, "slow on the CPU:"),
+        plural(slow.items, noun),
+        range(slow.from_ns, slow.to_ns),
+        set_apart(group, slow, noun),
+        shown(trace)
+    ))
+}
+
+/// What sets the slow items of a group apart, and why they are slow.
+fn set_apart(group: &Group, slow: &Slow, noun: &str) -> String {
     let others = slow.others_up_to_ns.map_or_else(String::new, |ns| {
         format!(" (the others at most {})", time(ns as f64))
     });
-    let but = but_for(slow.between);
     let reasons = match cause(group, noun) {
         reasons if reasons.is_empty() => String::new(),
         reasons => format!(", {reasons}"),
     };
-    format!(
-        "{} {}, {} of CPU time, set apart by a gap{but}{others}{reasons}; see: pebs-trace explain {} --slow cpu",
-        toned(Tone::Strong, "slow on the CPU:"),
-        plural(slow.items, noun),
-        range(slow.from_ns, slow.to_ns),
-        shown(trace)
-    )
+    let but = but_for(slow.between);
+    format!("set apart by a gap{but}{others}{reasons}")
 }
 
 /// The causes of most of the slow items' additional time.

@@ -4,6 +4,7 @@ use super::functions::ARG_WIDTH;
 use super::human::{UNKNOWN, count, events, maybe_time, percent, plural, safe, time};
 use crate::compare::arguments::NamedArg;
 use crate::compare::classes::RankBy;
+use crate::compare::explain::model::{Label, SplitTest};
 use crate::compare::pool::OwnTimes;
 use crate::compare::report::model::ProbeReport;
 use crate::store::schema::ArgValue;
@@ -98,6 +99,37 @@ pub(crate) fn but_for(between: u64) -> String {
     }
 }
 
+/// The arguments that the items of a group share.
+pub(crate) fn labels(labels: &[Label]) -> String {
+    if labels.is_empty() {
+        return "all".to_owned();
+    }
+    let one = |it: &Label| match &it.value {
+        None => format!("{} unknown", safe(&it.argument, ARG_WIDTH)),
+        Some(value) => test(&it.argument, it.test, value),
+    };
+    labels.iter().map(one).collect::<Vec<_>>().join(" ")
+}
+
+/// A test of an argument: `n=5`, `key=big:…`, `n>=4`.
+pub(crate) fn test(argument: &str, test: SplitTest, value: &str) -> String {
+    let least_one = value == "1" && matches!(test, SplitTest::AtLeast | SplitTest::Equal);
+    if let Some(spec) = argument.strip_prefix("visits of ").filter(|_| least_one) {
+        return format!("a visit of {}", safe(spec, ARG_WIDTH));
+    }
+    let value = match (argument, value.parse::<i64>()) {
+        ("begin_ns", Ok(ns)) => time(ns as f64),
+        _ => safe(value, ARG_WIDTH),
+    };
+    let argument = safe(argument, ARG_WIDTH);
+    match test {
+        SplitTest::Equal => format!("{argument}={value}"),
+        SplitTest::Begins => format!("{argument}={value}…"),
+        SplitTest::AtLeast => format!("{argument}>={value}"),
+        SplitTest::AtMost => format!("{argument}<={value}"),
+    }
+}
+
 /// pebs-trace's own time.
 pub(crate) fn own_times(own: &OwnTimes, noun: &str) -> String {
     let of = |name: &str, ns: Option<f64>| ns.map(|ns| format!("{name} {}", time(ns)));
@@ -170,6 +202,24 @@ pub(crate) fn range(from: i64, to: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Tests of arguments in the syntax of SPECs, with foreign text escaped.
+    #[test]
+    fn tests_of_arguments() {
+        assert_eq!(test("n", SplitTest::AtLeast, "5"), "n>=5");
+        assert_eq!(test("key", SplitTest::Begins, "big:"), "key=big:…");
+        assert_eq!(
+            test("begin_ns", SplitTest::AtMost, "2500000"),
+            "begin_ns<=2.50 ms"
+        );
+        assert!(!test("key", SplitTest::Equal, "a\x1b[2J").contains('\x1b'));
+        let unknown = Label {
+            argument: "n".to_owned(),
+            test: SplitTest::Equal,
+            value: None,
+        };
+        assert_eq!(labels(&[unknown]), "n unknown");
+    }
 
     /// What is not known of functions stands where its share is, and is not said if it is small.
     #[test]

@@ -66,11 +66,17 @@ impl Section {
         let is_known = is_same(summary.slow, self.summary.slow, both.count() as u64);
         (!is_known).then(|| Self {
             probe: self.probe,
-            labels: Vec::new(),
+            labels: self.labels.clone(),
             members: self.members.clone(),
             classes,
             summary,
         })
+    }
+
+    /// Whether its slow items are set apart by a gap that matters, and most of them are not among these.
+    pub(crate) fn sets_apart_others(&self, known: &FxHashSet<u32>) -> bool {
+        let among = self.slow().filter(|it| known.contains(it)).count() as u64;
+        self.summary.has_material_gap() && 2 * among < self.summary.slow
     }
 
     pub(crate) fn slow(&self) -> impl Iterator<Item = u32> + '_ {
@@ -133,13 +139,13 @@ pub(crate) fn of_probe(
             }
             let parts = parts.into_iter().zip(&grouping.labels);
             found.groups = parts
-                .filter_map(|(members, (test, value))| {
-                    let label = Label {
+                .filter_map(|(members, tests)| {
+                    let labels = tests.iter().map(|(test, value)| Label {
                         argument: grouping.argument.clone(),
                         test: *test,
                         value: Some(value.clone()),
-                    };
-                    Section::new((probe, vec![label]), members, items, rule)
+                    });
+                    Section::new((probe, labels.collect()), members, items, rule)
                 })
                 .collect();
         }

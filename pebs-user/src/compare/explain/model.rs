@@ -71,6 +71,11 @@ pub(crate) struct ProbeExplanation {
     /// out. Latencies and durations in it are times on the CPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slow_on_cpu: Option<Box<Group>>,
+    /// Groups of similar items with slow ones that a gap sets apart and that are not slow among all items, by duration
+    /// or time on the CPU (`by`): those that are slow for their kind. The groups whose slow items took the most typical
+    /// ones' time come first. Left out if empty.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub slow_for_kind: Vec<Group>,
     /// The argument that splits durations best; null if there is none, or if groups were asked for.
     pub grouped: Option<Grouped>,
     /// All groups asked for, those with more slow items than chance puts there first.

@@ -18,9 +18,9 @@
 //!
 //! # Groups of like items
 //!
-//! Among arguments with few values, or split in two by a threshold, the one that explains the largest part of the
-//! variance of the durations' ranks is chosen (Kruskal and Wallis). It makes groups if that part is at least 0.14
-//! beyond chance, again after Bonferroni.
+//! Among arguments with few values, or split in two by a threshold or in eight ranges, the one that explains the largest
+//! part of the variance of the durations' ranks is chosen (Kruskal and Wallis). It makes groups if that part is at least
+//! 0.14 beyond chance, again after Bonferroni.
 //!
 //! Assumption: items are independent of one another.
 //! Source: Fisher, "Statistical Methods for Research Workers", 21.02; Youden, Cancer 3 (1950);
@@ -57,6 +57,10 @@ const PART: f64 = 0.14;
 
 /// Items of a group at least.
 const FEWEST: usize = 20;
+
+/// Part of the variance of ranks that ranges of a number explain beyond the two sides of a threshold, or the threshold
+/// makes the groups.
+const MORE_BY_RANGES: f64 = 0.05;
 
 /// A number of an item; `None` if unknown.
 type OfItem = fn(&Item) -> Option<u64>;
@@ -293,6 +297,9 @@ fn numbers(members: &[u32], slow: &[bool], values: &[Option<u64>]) -> Vec<BestTe
     found
 }
 
+/// Tests of one argument, with their values as text.
+pub(crate) type Tests = Vec<(SplitTest, String)>;
+
 /// Items divided by an argument.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Grouping {
@@ -301,8 +308,8 @@ pub(crate) struct Grouping {
     pub part: f64,
     /// Chance, after Bonferroni.
     pub chance: f64,
-    /// Arguments that the items of each group share.
-    pub labels: Vec<(SplitTest, String)>,
+    /// Tests that the items of each group pass.
+    pub labels: Vec<Tests>,
     /// By member: the index of its label; `None`: in no group.
     pub group: Vec<Option<u16>>,
 }
@@ -372,7 +379,7 @@ fn ranks(members: &[u32], items: &[Item]) -> Vec<f64> {
 }
 
 /// Labels, and the group of each member.
-type Groups = (Vec<(SplitTest, String)>, Vec<Option<u16>>);
+type Groups = (Vec<Tests>, Vec<Option<u16>>);
 
 /// A group for each value of enough items; `None` unless there are several, and they cover most items.
 fn by_value(
@@ -398,12 +405,12 @@ fn by_value(
         .iter()
         .map(|value| Some(place((*value)?)? as u16))
         .collect();
-    let labels = large.iter().map(|it| (test, show(it.0))).collect();
+    let labels = large.iter().map(|it| vec![(test, show(it.0))]).collect();
     Some((labels, group))
 }
 
 /// The groups by a number, and the number of splits searched: one group for each value if there are few, else the two
-/// sides of the best threshold.
+/// sides of the best threshold, or ranges where these explain more.
 fn number_groups(
     members: &[u32],
     ranks: &[f64],
@@ -440,15 +447,51 @@ fn number_groups(
             .rfind(|it| *it < from)
             .unwrap_or(from);
         let labels = vec![
-            (SplitTest::AtMost, show(below)),
-            (SplitTest::AtLeast, show(from)),
+            vec![(SplitTest::AtMost, show(below))],
+            vec![(SplitTest::AtLeast, show(from))],
         ];
         let group = own
             .iter()
             .map(|value| value.map(|it| u16::from(it >= from)));
         (labels, group.collect())
     });
-    (ways, groups)
+    let part = |groups: &Groups| explained(ranks, &groups.1, groups.0.len()).map(|it| it.0);
+    let sorted: Vec<u64> = known.iter().map(|it| it.0).collect();
+    let ranges = ranges(&sorted, &own, show).filter(|ranges| {
+        let more = |of: &Groups| part(ranges) > part(of).map(|it| it + MORE_BY_RANGES);
+        groups.as_ref().is_none_or(more)
+    });
+    (ways + 1, ranges.or(groups))
+}
+
+/// Ranges of a number, of about equally many items; `None` if there are fewer than three. `sorted`: all that are known.
+fn ranges(sorted: &[u64], own: &[Option<u64>], show: Show) -> Option<Groups> {
+    let mut firsts: Vec<u64> = Vec::new();
+    let mut begin = 0;
+    for range in 1..=GROUPS {
+        let end = sorted.len() * range / GROUPS;
+        // All items with the same value are in one range.
+        let end = end + sorted[end..].partition_point(|it| Some(it) == sorted[..end].last());
+        if end - begin >= FEWEST {
+            firsts.push(sorted[begin]);
+            begin = end;
+        }
+    }
+    if firsts.len() < 3 {
+        return None;
+    }
+    let last_before = |first: u64| sorted[sorted.partition_point(|it| *it < first) - 1];
+    let labels = (0..firsts.len()).map(|at| {
+        let from = (at > 0).then(|| (SplitTest::AtLeast, show(firsts[at])));
+        let next = firsts.get(at + 1);
+        let to = next.map(|next| (SplitTest::AtMost, show(last_before(*next))));
+        from.into_iter().chain(to).collect()
+    });
+    let group = own.iter().map(|value| {
+        let at = firsts.partition_point(|first| *first <= (*value).unwrap_or(0));
+        value.map(|_| at.saturating_sub(1) as u16)
+    });
+    Some((labels.collect(), group.collect()))
 }
 
 /// The part of the variance of ranks between groups beyond chance (epsilon squared), and its probability.

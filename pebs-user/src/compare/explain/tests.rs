@@ -1,5 +1,6 @@
 //! Explanations of synthetic traces with known truth.
 
+mod kind;
 mod kinds;
 mod on_cpu;
 mod paths;

@@ -86,6 +86,12 @@ pub struct ProbeReport {
     /// else left out. Latencies and durations in it are times on the CPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) slow_on_cpu: Option<Box<Group>>,
+    /// Groups of similar visits with slow ones that are not slow among all, as `explain` has them; left out if empty.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) slow_for_kind: Vec<Group>,
+    /// Part of the spread of durations that the argument of these groups explains, 0..1; left out if there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) kinds_part: Option<f64>,
     /// The visits that the slow ones are compared with.
     pub typical: Option<TypicalClass>,
     /// pebs-trace's own time in the visits counted, not included in any figure here; null if unknown.

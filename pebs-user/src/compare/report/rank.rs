@@ -318,6 +318,8 @@ impl Ranking<'_> {
             spread_unexplained_ns,
             slow,
             slow_on_cpu: None,
+            slow_for_kind: Vec::new(),
+            kinds_part: None,
             typical: typical.filter(|_| known),
             own,
             interference,

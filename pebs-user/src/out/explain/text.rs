@@ -10,16 +10,16 @@ mod tables;
 use crate::compare::batches::is_batched;
 use crate::compare::explain::Unit;
 use crate::compare::explain::model::{
-    Cause, Durations, Explanation, Group, Label, LeftOut, ProbeExplanation, Slow, Split, SplitTest,
-    Typical, TypicalRule,
+    Cause, Durations, Explanation, Group, LeftOut, ProbeExplanation, Slow, Split, Typical,
+    TypicalRule,
 };
 use crate::compare::names::FunctionName;
-use crate::present::causes::{cause, on_cpu};
-use crate::present::functions::{ARG_WIDTH, SPEC_WIDTH, name};
+use crate::present::causes::{Others, cause, on_cpu};
+use crate::present::functions::{SPEC_WIDTH, name};
 use crate::present::human::{UNKNOWN, count, plural, safe, time};
 use crate::present::items::{
-    LEAST_NAMED, but_for, heading, on_the_cpu, own_times, quantiles, range, slow_because_of,
-    time_shared, typed,
+    LEAST_NAMED, but_for, heading, labels, on_the_cpu, own_times, quantiles, range,
+    slow_because_of, test, time_shared, typed,
 };
 use crate::present::{Page, Tone, brief, counted, toned};
 use crate::terminal::shown;
@@ -115,12 +115,11 @@ fn section(out: &mut Page, probe: &ProbeExplanation, noun: &str, trace: &str) {
     out.paragraph(&format!("{spec}: {}", plural(probe.items, noun)));
     out.line("shared", &time_shared(probe.time_shared, probe.items, noun));
     if let Some(whole) = &probe.whole {
-        group(
-            out,
-            whole,
-            noun,
-            &on_cpu(probe.slow_on_cpu.as_deref(), noun, trace),
-        );
+        let part = probe.grouped.as_ref().map(|it| it.part);
+        let mut others = Others::of((&probe.slow_for_kind, part), (noun, trace));
+        let on_cpu = on_cpu(probe.slow_on_cpu.as_deref(), noun, trace);
+        others.then.splice(0..0, on_cpu);
+        group(out, whole, noun, others);
     }
     tables::compared(out, probe, noun);
     let asked = probe.whole.is_none();
@@ -132,7 +131,7 @@ fn section(out: &mut Page, probe: &ProbeExplanation, noun: &str, trace: &str) {
             labels(&found.labels),
             plural(found.items, noun)
         ));
-        group(out, found, noun, "");
+        group(out, found, noun, Others::default());
     }
     if let Some(grouped) = &probe.grouped {
         tables::groups(out, grouped, &probe.groups, noun);
@@ -171,47 +170,15 @@ fn left_out(left_out: LeftOut, noun: &str) -> String {
     parts.join(", ")
 }
 
-/// The arguments that the items of a group share.
-fn labels(labels: &[Label]) -> String {
-    if labels.is_empty() {
-        return "all".to_owned();
-    }
-    let one = |it: &Label| match &it.value {
-        None => format!("{} unknown", safe(&it.argument, ARG_WIDTH)),
-        Some(value) => test(&it.argument, it.test, value),
-    };
-    labels.iter().map(one).collect::<Vec<_>>().join(" ")
-}
-
-/// A test of an argument: `n=5`, `key=big:…`, `n>=4`.
-fn test(argument: &str, test: SplitTest, value: &str) -> String {
-    let least_one = value == "1" && matches!(test, SplitTest::AtLeast | SplitTest::Equal);
-    if let Some(spec) = argument.strip_prefix("visits of ").filter(|_| least_one) {
-        return format!("a visit of {}", safe(spec, ARG_WIDTH));
-    }
-    let value = match (argument, value.parse::<i64>()) {
-        ("begin_ns", Ok(ns)) => time(ns as f64),
-        _ => safe(value, ARG_WIDTH),
-    };
-    let argument = safe(argument, ARG_WIDTH);
-    match test {
-        SplitTest::Equal => format!("{argument}={value}"),
-        SplitTest::Begins => format!("{argument}={value}…"),
-        SplitTest::AtLeast => format!("{argument}>={value}"),
-        SplitTest::AtMost => format!("{argument}<={value}"),
-    }
-}
-
-/// A group. `on_cpu`: what is slow on the CPU in it.
-fn group(out: &mut Page, group: &Group, noun: &str, on_cpu: &str) {
+/// A group. `others`: what else is slow in it.
+fn group(out: &mut Page, group: &Group, noun: &str, others: Others) {
+    others.first.iter().for_each(|it| out.paragraph(it));
     let reasons = cause(group, noun);
     if !reasons.is_empty() {
         let because = toned(Tone::Strong, slow_because_of(group.by));
         out.paragraph(&format!("{because} {reasons}"));
     }
-    if !on_cpu.is_empty() {
-        out.paragraph(on_cpu);
-    }
+    others.then.iter().for_each(|it| out.paragraph(it));
     out.line("slow", &slow(group, noun));
     out.line("because", &because(&group.because, noun));
     if let (Some(slow), Some(typical)) = (&group.slow, &group.typical) {
@@ -357,24 +324,6 @@ fn wait_path(functions: &[FunctionName]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Tests of arguments in the syntax of SPECs, with foreign text escaped.
-    #[test]
-    fn tests_of_arguments() {
-        assert_eq!(test("n", SplitTest::AtLeast, "5"), "n>=5");
-        assert_eq!(test("key", SplitTest::Begins, "big:"), "key=big:…");
-        assert_eq!(
-            test("begin_ns", SplitTest::AtMost, "2500000"),
-            "begin_ns<=2.50 ms"
-        );
-        assert!(!test("key", SplitTest::Equal, "a\x1b[2J").contains('\x1b'));
-        let unknown = Label {
-            argument: "n".to_owned(),
-            test: SplitTest::Equal,
-            value: None,
-        };
-        assert_eq!(labels(&[unknown]), "n unknown");
-    }
 
     /// Chances at their borders.
     #[test]

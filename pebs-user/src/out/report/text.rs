@@ -10,7 +10,7 @@ use crate::compare::arguments::SharedArg;
 use crate::compare::classes::RankBy;
 use crate::compare::report::model::{ProbeReport, Report, Row, SlowClass};
 use crate::compare::waits::{ELSEWHERE, IDLE, OTHER_ITEMS};
-use crate::present::causes::on_cpu;
+use crate::present::causes::{Others, on_cpu};
 use crate::present::functions::{
     ARG_WIDTH, NAME_WIDTH, SPEC_WIDTH, name, name_within, of_module, wait,
 };
@@ -63,6 +63,11 @@ fn section(out: &mut Page, report: &Report, probe: &ProbeReport) {
         &time_shared(of_shared_time(probe), probe.visits, noun),
     );
     if probe.counted > 0 {
+        let others = Others::of(
+            (&probe.slow_for_kind, probe.kinds_part),
+            (noun, &report.trace),
+        );
+        others.first.iter().for_each(|it| out.paragraph(it));
         let because = because(probe, noun);
         if !because.is_empty() {
             out.paragraph(&format!(
@@ -71,9 +76,8 @@ fn section(out: &mut Page, report: &Report, probe: &ProbeReport) {
             ));
         }
         let on_cpu = on_cpu(probe.slow_on_cpu.as_deref(), noun, &report.trace);
-        if !on_cpu.is_empty() {
-            out.paragraph(&on_cpu);
-        }
+        let then = on_cpu.iter().chain(&others.then);
+        then.for_each(|it| out.paragraph(it));
         out.line("slow", &slow(probe, noun));
         out.line(heading(probe.by), &durations(probe));
         out.line("items", &batches(probe));
