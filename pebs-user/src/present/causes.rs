@@ -7,7 +7,7 @@ use super::items::{
 };
 use super::{Tone, toned};
 use crate::compare::explain::contrast::PAGE_FAULTS;
-use crate::compare::explain::model::{Cause, CauseKind, Group, InterferenceRow, Slow};
+use crate::compare::explain::model::{Cause, CauseKind, Group, InterferenceRow};
 use crate::compare::names::FunctionName;
 use crate::compare::waits::OTHER_ITEMS;
 use crate::store::schema::kernel_entry;
@@ -35,12 +35,20 @@ pub(crate) struct Others {
 
 impl Others {
     /// Sentences on items that are slow for their kind, of an argument that explains this part of the spread of
-    /// durations.
+    /// durations. Without a cause they do not come first.
     pub(crate) fn of((groups, part): (&[Group], Option<f64>), (noun, trace): (&str, &str)) -> Self {
         let said = groups.iter().take(KINDS_NAMED);
-        let said = said.filter_map(|it| for_kind(it, noun, trace)).collect();
+        let mut said: Vec<String> = said.filter_map(|it| for_kind(it, noun)).collect();
+        let label = groups.first().and_then(|it| it.labels.first());
+        if let (Some(last), Some(label)) = (said.last_mut(), label) {
+            let (trace, argument) = (shown(trace), shown(&label.argument));
+            last.push_str(&format!(
+                "; see: pebs-trace explain {trace} --group-by {argument}"
+            ));
+        }
+        let is_known = |it: &Group| it.gap.as_ref().is_some_and(|it| !it.causes.is_empty());
         match part {
-            Some(part) if part >= BY_KIND_FIRST => Self {
+            Some(part) if part >= BY_KIND_FIRST && groups.first().is_some_and(is_known) => Self {
                 first: said,
                 then: Vec::new(),
             },
@@ -53,49 +61,47 @@ impl Others {
 }
 
 /// The items of a group that are slow for their kind, and why.
-fn for_kind(group: &Group, noun: &str, trace: &str) -> Option<String> {
+fn for_kind(group: &Group, noun: &str) -> Option<String> {
     let slow = group.slow.as_ref()?;
-    let label = group.labels.first()?;
-    let of_time = on_the_cpu(group.by);
+    let has_causes = group.gap.as_ref().is_some_and(|it| !it.causes.is_empty());
+    let reasons = match &group.too_little {
+        Some(why) if !has_causes => format!("cause unknown ({why})"),
+        _ => cause(group, noun),
+    };
+    let others = slow.others_up_to_ns.map_or_else(String::new, |ns| {
+        format!(", the others at most {}", time(ns as f64))
+    });
     Some(format!(
-        "{} {}, {}{of_time} where the middle one takes {}, {}; see: pebs-trace explain {} --group-by {}",
+        "{} {}, {}{} (the middle one takes {}{others}), {reasons}",
         toned(
             Tone::Strong,
             &format!("slow for {}:", labels(&group.labels))
         ),
         plural(slow.items, noun),
         range(slow.from_ns, slow.to_ns),
+        on_the_cpu(group.by),
         time(group.duration.p50_ns as f64),
-        set_apart(group, slow, noun),
-        shown(trace),
-        shown(&label.argument)
     ))
 }
 
 /// The items that are slow on the CPU and not as a whole, and why.
 pub(crate) fn on_cpu(group: Option<&Group>, noun: &str, trace: &str) -> Option<String> {
     let (group, slow) = group.and_then(|it| Some((it, it.slow.as_ref()?)))?;
-    Some(format!(
-        "{} {}, {} of CPU time, {}; see: pebs-trace explain {} --slow cpu",
-        toned(Tone::Strong, "slow on the CPU:"),
-        plural(slow.items, noun),
-        range(slow.from_ns, slow.to_ns),
-        set_apart(group, slow, noun),
-        shown(trace)
-    ))
-}
-
-/// What sets the slow items of a group apart, and why they are slow.
-fn set_apart(group: &Group, slow: &Slow, noun: &str) -> String {
     let others = slow.others_up_to_ns.map_or_else(String::new, |ns| {
         format!(" (the others at most {})", time(ns as f64))
     });
+    let but = but_for(slow.between);
     let reasons = match cause(group, noun) {
         reasons if reasons.is_empty() => String::new(),
         reasons => format!(", {reasons}"),
     };
-    let but = but_for(slow.between);
-    format!("set apart by a gap{but}{others}{reasons}")
+    Some(format!(
+        "{} {}, {} of CPU time, set apart by a gap{but}{others}{reasons}; see: pebs-trace explain {} --slow cpu",
+        toned(Tone::Strong, "slow on the CPU:"),
+        plural(slow.items, noun),
+        range(slow.from_ns, slow.to_ns),
+        shown(trace)
+    ))
 }
 
 /// The causes of most of the slow items' additional time.

@@ -5,7 +5,7 @@ use rustc_hash::FxHashSet;
 
 use super::groups::Section;
 use super::is_mostly_same;
-use super::model::{Group, ProbeExplanation};
+use super::model::{CauseKind, Group, ProbeExplanation};
 
 /// The items that are slow among all of their probe.
 pub(super) struct Known(FxHashSet<u32>);
@@ -48,7 +48,11 @@ pub(super) fn add(probe: &mut ProbeExplanation, group: Group) {
     }
 }
 
-/// Sorts the groups by how many typical items would have taken the time of the slow ones.
+/// Part of the causes from which on waiting for a CPU is what makes items slow: that happens to items of any kind.
+const MOSTLY: f64 = 0.5;
+
+/// Sorts the groups: first those with a cause, by how many typical items would have taken the time of the slow ones.
+/// Groups whose slow items were preempted are left out, and all but one of those without a cause.
 pub(super) fn rank(probe: &mut ProbeExplanation) {
     let weight = |group: &Group| {
         let slow = group.slow.as_ref()?;
@@ -56,9 +60,19 @@ pub(super) fn rank(probe: &mut ProbeExplanation) {
         Some(slow.items as f64 * (slow.mean_ns.unwrap_or(slow.from_ns as f64) / median - 1.0))
     };
     let groups = &mut probe.slow_for_kind;
+    let first = |group: &Group| Some(group.gap.as_ref()?.causes.first()?.clone());
+    let is_preempted = |group: &Group| {
+        first(group).is_some_and(|it| it.kind == CauseKind::Preempted && it.figures.share >= MOSTLY)
+    };
+    groups.retain(|it| !is_preempted(it));
+    let key = |group: &Group| (first(group).is_some(), weight(group).unwrap_or(0.0));
     groups.sort_by(|a, b| {
-        weight(b)
-            .unwrap_or(0.0)
-            .total_cmp(&weight(a).unwrap_or(0.0))
+        let (a, b) = (key(a), key(b));
+        b.0.cmp(&a.0).then(b.1.total_cmp(&a.1))
+    });
+    let mut at = 0;
+    groups.retain(|it| {
+        at += 1;
+        at == 1 || first(it).is_some()
     });
 }
