@@ -150,12 +150,7 @@ pub(crate) fn explain(
         .flat_map(|it| it.whole.iter().chain(&it.groups));
     notes.extend(runtimes::note(trace, all)?);
     let unit = items.unit;
-    // Items that were not kept are not slow by duration, and have no details.
-    if options.slow.is_none()
-        && group_by.is_empty()
-        && trace.info.switches
-        && trace.info.keep.is_none()
-    {
+    if options.slow.is_none() && group_by.is_empty() && trace.info.switches {
         let of = (items, &sections[..], &known);
         explained_on_cpu(trace, options, of, (&timing, &mut probes))?;
     }
@@ -237,9 +232,20 @@ fn explained_on_cpu(
     (mut items, sections, known): (Items, &[Section], &kind::Known),
     (timing, probes): (&Timing<'_>, &mut [ProbeExplanation]),
 ) -> Result<(), ReadError> {
-    let mut apart: Vec<Section> = sections.iter().filter_map(|it| it.on_cpu(&items)).collect();
-    let also = kind::Known::of(&apart);
-    apart.retain(|it| it.labels.is_empty() || known.hides(it) && also.hides(it));
+    let whole = |it: &&Section| it.labels.is_empty();
+    let on_cpu = sections.iter().filter(whole);
+    let on_cpu = on_cpu.filter_map(|it| it.by_cpu_time(&items));
+    let also = kind::Known::of(&on_cpu.collect::<Vec<_>>());
+    let is_kept = trace.info.keep.is_some();
+    let apart = sections.iter().filter_map(|it| match whole(&it) {
+        // Items that were not kept are not slow by duration, and have no details.
+        true if is_kept => None,
+        true => it.on_cpu(&items),
+        false => it
+            .by_cpu_time(&items)
+            .filter(|it| known.hides(it) && also.hides(it)),
+    });
+    let apart: Vec<Section> = apart.collect();
     if apart.is_empty() {
         return Ok(());
     }
@@ -572,8 +578,8 @@ impl Explaining<'_> {
     fn typical(&self, section: &Section, sums: &GroupSums) -> Option<Typical> {
         let typical = &sums.typical;
         let (rule, range_ns) = match self.info.keep {
-            Some(_) => (TypicalRule::NotKept, typical.range_ns),
-            None => (TypicalRule::MiddleHalf, Some(section.summary.middle_half())),
+            Some(_) if section.labels.is_empty() => (TypicalRule::NotKept, typical.range_ns),
+            _ => (TypicalRule::MiddleHalf, Some(section.summary.middle_half())),
         };
         let (from_ns, to_ns) = range_ns.or_else(|| {
             let others = section.summary.others_up_to_ns?;

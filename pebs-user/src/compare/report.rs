@@ -112,7 +112,7 @@ pub fn build(trace: &Trace, options: &ReportOptions) -> Result<Report, ReportErr
     let names = Names::of(trace, ids.filter_map(|it| it.function_id))?;
     names.fill(probes.iter_mut().flat_map(mentioned_mut));
     batches::fill(trace, options, &mut probes)?;
-    if trace.info.switches && trace.info.keep.is_none() {
+    if trace.info.switches {
         for probe in probes.iter_mut().filter(|it| apart.contains(&it.probe_id)) {
             if let Some(explained) = explained(trace, options, probe.probe_id)? {
                 probe.slow_on_cpu = explained.slow_on_cpu;

@@ -4,9 +4,12 @@
 //! the aggregates, kept or not, and every complete visit the baseline. A visit that overlaps a loss or whose end is
 //! unknown is kept, as it may be slow, but is not part of the baseline.
 //!
+//! Visits of a probe are compared with one another, and with those of their kind ([`kinds`]).
+//!
 //! Memory: two or three sketches per function and group: typically 8 KiB, at most 45 KiB.
 
 mod distributions;
+mod kinds;
 
 use std::time::Duration;
 
@@ -21,6 +24,7 @@ use crate::store::run::KeptVisits;
 use crate::store::schema::{FunctionStatRow, measure, visit_flag};
 use crate::units::{FunctionId, ProbeId, TraceNs};
 use distributions::{Distribution, Functions, Key};
+use kinds::Kinds;
 
 /// Which visits keep their details.
 ///
@@ -41,6 +45,7 @@ pub enum Keep {
 #[derive(Debug)]
 struct Group {
     baseline: GroupBaseline,
+    kinds: Kinds,
     /// Distributions of functions, in visits without and with loss.
     functions: [Functions; 2],
     /// Distributions of visits as a whole, without and with loss.
@@ -68,11 +73,13 @@ impl WholeVisits {
 
 impl Group {
     fn new(keep: Keep) -> Self {
+        let rule = match keep {
+            Keep::Slow(slow) => slow.rule.unwrap_or_default(),
+            Keep::All | Keep::None => Rule::default(),
+        };
         Self {
-            baseline: GroupBaseline::new(match keep {
-                Keep::Slow(slow) => slow.rule.unwrap_or_default(),
-                Keep::All | Keep::None => Rule::default(),
-            }),
+            baseline: GroupBaseline::new(rule),
+            kinds: Kinds::new(rule),
             functions: Default::default(),
             whole: Default::default(),
             distributions: FxHashMap::default(),
@@ -199,8 +206,13 @@ impl Keeper {
             group.baseline.add_function(running, own);
         }
         group.baseline.add(duration, functions.len());
+        let of_kind = group.kinds.judge(visit.args, duration);
         match verdict {
-            Verdict::Usual => return false,
+            Verdict::Usual => match of_kind {
+                Some(Verdict::Slow) => self.kept.slow_for_kind += 1,
+                Some(Verdict::WarmingUp) => self.kept.warm_up += 1,
+                _ => return false,
+            },
             Verdict::WarmingUp => self.kept.warm_up += 1,
             Verdict::Slow => self.kept.slow += 1,
             Verdict::SlowFunction => self.kept.slow_function += 1,

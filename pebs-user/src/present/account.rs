@@ -108,6 +108,7 @@ fn kept(keep: &KeepInfo) -> String {
     let reasons = [
         (kept.slow, "slow"),
         (kept.slow_function, "with a slow function"),
+        (kept.slow_for_kind, "slow for their kind"),
         (kept.warm_up, "before there was a baseline"),
         (kept.unknown, "overlapping a loss or without an end"),
     ];

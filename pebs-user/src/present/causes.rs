@@ -7,7 +7,7 @@ use super::items::{
 };
 use super::{Tone, toned};
 use crate::compare::explain::contrast::PAGE_FAULTS;
-use crate::compare::explain::model::{Cause, CauseKind, Group, InterferenceRow};
+use crate::compare::explain::model::{Cause, CauseKind, Gap, Group, InterferenceRow};
 use crate::compare::names::FunctionName;
 use crate::compare::waits::OTHER_ITEMS;
 use crate::store::schema::kernel_entry;
@@ -46,7 +46,7 @@ impl Others {
                 "; see: pebs-trace explain {trace} --group-by {argument}"
             ));
         }
-        let is_known = |it: &Group| it.gap.as_ref().is_some_and(|it| !it.causes.is_empty());
+        let is_known = |it: &Group| it.gap.as_ref().is_some_and(Gap::has_causes);
         match part {
             Some(part) if part >= BY_KIND_FIRST && groups.first().is_some_and(is_known) => Self {
                 first: said,
@@ -63,9 +63,10 @@ impl Others {
 /// The items of a group that are slow for their kind, and why.
 fn for_kind(group: &Group, noun: &str) -> Option<String> {
     let slow = group.slow.as_ref()?;
-    let has_causes = group.gap.as_ref().is_some_and(|it| !it.causes.is_empty());
     let reasons = match &group.too_little {
-        Some(why) if !has_causes => format!("cause unknown ({why})"),
+        Some(why) if !group.gap.as_ref().is_some_and(Gap::has_causes) => {
+            format!("cause unknown ({why})")
+        }
         _ => cause(group, noun),
     };
     let others = slow.others_up_to_ns.map_or_else(String::new, |ns| {

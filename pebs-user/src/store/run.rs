@@ -515,6 +515,9 @@ pub struct KeptVisits {
     pub slow: u64,
     /// The visit was not slow, but the time of a function was.
     pub slow_function: u64,
+    /// The visit was not slow among all, but among those with a like argument.
+    #[serde(default)]
+    pub slow_for_kind: u64,
     /// Too few earlier visits to decide.
     pub warm_up: u64,
     /// They overlap a loss, or their end is unknown.
@@ -528,10 +531,11 @@ impl KeptVisits {
         let Self {
             slow,
             slow_function,
+            slow_for_kind,
             warm_up,
             unknown,
         } = self;
-        *slow + *slow_function + *warm_up + *unknown
+        *slow + *slow_function + *slow_for_kind + *warm_up + *unknown
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::collections::HashSet;
 
-use pebs_tests::recording::Recorder;
+use pebs_tests::explain::explain;
+use pebs_tests::recording::{Recorder, pebs_trace};
 use pebs_tests::trace::{Trace, Visit, flag};
 use pebs_tests::workload::Workload;
 use pebs_tests::{check, machine, need};
@@ -112,4 +113,48 @@ fn nothing_is_kept() {
         report.contains("f3") && report.contains("not kept"),
         "{report}"
     );
+}
+
+/// Queries for one row that have to load it take less time than those for fifty rows, and more than any other for one
+/// row: with default options they are named first, with what they do more, and kept where only slow items are.
+#[test]
+fn slow_for_their_kind() {
+    need!(machine::root());
+    let workload = Workload::build("mixed");
+    let spec = workload.spec("query(id=*(arg1):u64, n=*(arg1+12):u32)");
+    for keep in [&[][..], &["--keep", "slow"]] {
+        let (recording, truth) = Recorder::new(&spec)
+            .own_pace()
+            .args(keep)
+            .workload(&workload, &["100000"]);
+        let trace = recording.trace();
+        let visits = trace.visits();
+        check::same_items(&trace, &visits, &truth.ids());
+        let cold = truth.calls.iter().filter(|call| call.name == "load");
+        let cold: HashSet<u64> = cold.map(|call| call.item).collect();
+        assert_eq!(cold.len(), 200);
+        let kept = visits.iter().filter(|visit| !visit.has(flag::CONDENSED));
+        let kept: HashSet<u64> = kept.map(|visit| visit.item_id).collect();
+        // Until there are enough queries for one row, all are kept.
+        assert!(cold.is_subset(&kept), "{}", recording.tool);
+        if !keep.is_empty() {
+            assert!(kept.len() < visits.len() / 10, "{} kept", kept.len());
+        }
+        let explained = explain(&recording.dir(), &[]);
+        let first = &explained["probes"][0]["slow_for_kind"][0];
+        let said = pebs_trace(["explain".as_ref(), recording.dir().as_os_str()]);
+        assert_eq!(first["labels"][0]["value"], "1", "{said}");
+        let slow = first["slow"]["items"].as_u64().unwrap();
+        // On a busy machine others of one row are held up, too.
+        assert!((190..=300).contains(&slow), "{said}");
+        // Beside functions with few samples it is one of the program's.
+        let sentence = said
+            .stdout
+            .split("slow because:")
+            .next()
+            .unwrap_or_default();
+        assert!(sentence.contains("\nslow for n=1: "), "{said}");
+        let named = ["(load ", " load"].iter().any(|it| sentence.contains(it));
+        assert!(named, "{said}");
+    }
 }

@@ -51,6 +51,15 @@ impl Section {
     /// The same group by time on the CPU, if that sets apart other items than durations do; `None`: it does not, or is
     /// unknown of some.
     pub(crate) fn on_cpu(&self, items: &Items) -> Option<Self> {
+        let found = self.by_cpu_time(items)?;
+        let pairs = found.classes.iter().zip(&self.classes);
+        let both = pairs.filter(|it| *it == (&Class::Slow, &Class::Slow));
+        let is_known = is_same(found.summary.slow, self.summary.slow, both.count() as u64);
+        (!is_known).then_some(found)
+    }
+
+    /// The same group by time on the CPU, if that sets items apart; `None`: it does not, or is unknown of some.
+    pub(crate) fn by_cpu_time(&self, items: &Items) -> Option<Self> {
         let rank = |member: &u32| {
             let item = &items.all[*member as usize];
             let ns = item.active_ns?;
@@ -60,15 +69,11 @@ impl Section {
         let mut ranks = items.ranks.clone();
         all.iter().for_each(|it| ranks.add(*it));
         let summary = apart_on_cpu(&self.summary, ranks)?;
-        let classes: Vec<Class> = all.iter().map(|it| summary.of(*it)).collect();
-        let pairs = classes.iter().zip(&self.classes);
-        let both = pairs.filter(|it| *it == (&Class::Slow, &Class::Slow));
-        let is_known = is_same(summary.slow, self.summary.slow, both.count() as u64);
-        (!is_known).then(|| Self {
+        Some(Self {
             probe: self.probe,
             labels: self.labels.clone(),
             members: self.members.clone(),
-            classes,
+            classes: all.iter().map(|it| summary.of(*it)).collect(),
             summary,
         })
     }

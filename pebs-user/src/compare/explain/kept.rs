@@ -42,12 +42,16 @@ pub(super) fn typical(
     }
     for (number, section) in summing.sections.iter().enumerate() {
         let probe = &summing.items.probes[usize::from(section.probe)];
-        // Items of several probes have no sums of their own.
-        let ([probe_id], true) = (&probe.probe_ids[..], section.labels.is_empty()) else {
+        // A group has no sums of its own, but some typical items that were kept while it was not known yet which are slow.
+        if !section.labels.is_empty() {
+            continue;
+        }
+        // Nor have items of several probes.
+        let [probe_id] = probe.probe_ids[..] else {
             summing.sums[number].typical = ClassSums::default();
             continue;
         };
-        let Some((_, stats)) = slots.of(*probe_id) else {
+        let Some((_, stats)) = slots.of(probe_id) else {
             continue;
         };
         let mut typical = rest(stats, summing, number, &mut states);

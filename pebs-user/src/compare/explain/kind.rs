@@ -4,15 +4,16 @@
 use rustc_hash::FxHashSet;
 
 use super::groups::Section;
-use super::is_mostly_same;
-use super::model::{CauseKind, Group, ProbeExplanation};
+use super::model::{CauseKind, Gap, Group, ProbeExplanation};
 
-/// The items that are slow among all of their probe.
+/// The items that a gap sets apart among all of their probe.
 pub(super) struct Known(FxHashSet<u32>);
 
 impl Known {
     pub(super) fn of(sections: &[Section]) -> Self {
         let whole = sections.iter().filter(|it| it.labels.is_empty());
+        // A slowest 1 % is there whatever happened.
+        let whole = whole.filter(|it| it.summary.has_material_gap());
         Self(whole.flat_map(Section::slow).collect())
     }
 
@@ -38,14 +39,16 @@ impl Known {
     }
 }
 
-/// Adds a group by time on the CPU, unless its items by duration have the same cause.
+/// Adds a group by time on the CPU. By duration it stays only if its slow items waited for something.
 pub(super) fn add(probe: &mut ProbeExplanation, group: Group) {
-    let same = |it: &&Group| it.labels == group.labels;
-    let said = probe.slow_for_kind.iter().find(same);
-    let gaps = said.and_then(|it| it.gap.as_ref()).zip(group.gap.as_ref());
-    if !gaps.is_some_and(|(said, gap)| is_mostly_same(said, gap)) {
-        probe.slow_for_kind.push(group);
-    }
+    let waited = |it: &Group| {
+        let mut first = it.gap.iter().filter_map(|it| it.causes.first());
+        first.any(|it| !matches!(it.kind, CauseKind::Function | CauseKind::Module))
+    };
+    probe
+        .slow_for_kind
+        .retain(|it| it.labels != group.labels || waited(it));
+    probe.slow_for_kind.push(group);
 }
 
 /// Part of the causes from which on waiting for a CPU is what makes items slow: that happens to items of any kind.
@@ -60,12 +63,13 @@ pub(super) fn rank(probe: &mut ProbeExplanation) {
         Some(slow.items as f64 * (slow.mean_ns.unwrap_or(slow.from_ns as f64) / median - 1.0))
     };
     let groups = &mut probe.slow_for_kind;
-    let first = |group: &Group| Some(group.gap.as_ref()?.causes.first()?.clone());
+    let is_known = |group: &Group| group.gap.as_ref().is_some_and(Gap::has_causes);
     let is_preempted = |group: &Group| {
-        first(group).is_some_and(|it| it.kind == CauseKind::Preempted && it.figures.share >= MOSTLY)
+        let first = group.gap.as_ref().and_then(|it| it.causes.first());
+        first.is_some_and(|it| it.kind == CauseKind::Preempted && it.figures.share >= MOSTLY)
     };
     groups.retain(|it| !is_preempted(it));
-    let key = |group: &Group| (first(group).is_some(), weight(group).unwrap_or(0.0));
+    let key = |group: &Group| (is_known(group), weight(group).unwrap_or(0.0));
     groups.sort_by(|a, b| {
         let (a, b) = (key(a), key(b));
         b.0.cmp(&a.0).then(b.1.total_cmp(&a.1))
@@ -73,6 +77,6 @@ pub(super) fn rank(probe: &mut ProbeExplanation) {
     let mut at = 0;
     groups.retain(|it| {
         at += 1;
-        at == 1 || first(it).is_some()
+        at == 1 || is_known(it)
     });
 }

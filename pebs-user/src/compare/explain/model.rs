@@ -236,7 +236,7 @@ pub(crate) struct Typical {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum TypicalRule {
-    /// The middle half of the group by duration, slow items excluded.
+    /// The middle half of the group by duration, slow items excluded; of those, the ones with details.
     MiddleHalf,
     /// Items whose details were not kept (`--keep`): sums over them are in `function_stats`.
     NotKept,
@@ -282,6 +282,14 @@ pub(crate) struct Gap {
     pub unexplained: OtherCauses,
     /// The part of `causes` and `others` that is code of the kernel.
     pub kernel: OtherCauses,
+}
+
+impl Gap {
+    /// Whether half of it has causes.
+    pub(crate) fn has_causes(&self) -> bool {
+        let shares = self.causes.iter().map(|it| it.figures.share);
+        shares.sum::<f64>() >= 0.5
+    }
 }
 
 /// A kind of slow items: those whose excess over typical items has the same composition.
