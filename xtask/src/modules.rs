@@ -56,8 +56,8 @@ const ROOMS: [Room; 8] = [
         estimate: units rng
         store: arch failure units files watch limits ledger terminal stream estimate
         probe: arch failure units terminal binary store
-        compare: failure units rng estimate store probe
-        present: ledger terminal store compare
+        compare: units rng estimate store probe
+        present: failure ledger terminal store compare
         collect: failure units files rng limits binary pmu perf stream store probe
         correlate: units ledger stream estimate store probe
         symbolize: arch failure units binary stream store
@@ -131,6 +131,7 @@ const ROOMS: [Room; 8] = [
         info: losses
         names:
         pool:
+        probe:
         condensed: pool
         event: pool
         remarks:
@@ -145,9 +146,9 @@ const ROOMS: [Room; 8] = [
         stages: batches losses classes
         waits:
         stats: losses condensed slots waits
-        explain: arguments batches blocks chance counts frequencies lengths losses names pool event remarks classes counted rows paths slots stages waits stats
+        explain: arguments batches blocks chance counts frequencies lengths losses names pool probe event remarks classes counted rows paths slots stages waits stats
         diff: blocks chance losses names pool remarks classes counted explain
-        report: arguments batches counts interrupts_and_faults lengths losses names pool condensed event remarks classes counted rows paths slots stages waits stats explain
+        report: arguments batches counts interrupts_and_faults lengths losses names pool probe condensed event remarks classes counted rows paths slots stages waits stats explain
         wait_reason: names waits
         ",
     },

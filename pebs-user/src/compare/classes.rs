@@ -38,9 +38,6 @@ use crate::units::ProbeId;
 
 pub(crate) use crate::estimate::slow_by::{GAP, RankBy, SlowBy};
 
-/// Advice where time on the CPU is asked for, and is unknown.
-pub(crate) const CPU_TIME_HINT: &str = "record without --no-switches, or leave 'cpu' out of --slow";
-
 /// Place of an item in its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {

@@ -52,7 +52,6 @@ use crate::compare::losses::LossVisits;
 use crate::compare::names::{Names, file_name};
 use crate::compare::pool::MIN_SAMPLES;
 use crate::compare::remarks::TooLittle;
-use crate::failure::Hint;
 use crate::store::reader::{ReadError, Trace};
 use crate::store::run::{CountedInfo, RunInfo};
 use crate::store::view::{Select as _, View as _, columns};
@@ -82,10 +81,8 @@ pub(crate) struct DiffOptions {
 #[derive(Debug, Error)]
 pub(crate) enum DiffError {
     /// A trace can't be read.
-    #[error(transparent)]
     Read(#[from] ReadError),
     /// The traces have no probe in common.
-    #[error("cannot compare {before} with {after}: no probe is in both")]
     Probes {
         /// The trace before.
         before: String,
@@ -95,29 +92,21 @@ pub(crate) enum DiffError {
         specs: [Vec<String>; 2],
     },
     /// A trace has nothing to compare.
-    #[error("cannot compare trace {trace}: {reason}")]
-    Nothing {
-        /// The trace.
-        trace: String,
-        /// Why.
-        reason: String,
-        /// Advice to the user.
-        hint: String,
-    },
+    Nothing { trace: String, reason: Nothing },
 }
 
-impl Hint for DiffError {
-    fn hint(&self) -> Option<String> {
-        match self {
-            Self::Read(error) => error.hint(),
-            Self::Probes { specs, .. } => Some(format!(
-                "before: {}; after: {}; record both with the same --uprobe",
-                specs[0].join(", "),
-                specs[1].join(", ")
-            )),
-            Self::Nothing { hint, .. } => Some(hint.clone()),
-        }
-    }
+/// Why a trace has nothing to compare.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Nothing {
+    /// No probe has visits in both traces.
+    NoPair,
+    /// It has the details of some items only.
+    Kept {
+        /// `slow` or `none`.
+        keep: String,
+    },
+    /// No visit ended.
+    NoneEnded,
 }
 
 /// Compares two traces.
@@ -167,8 +156,7 @@ pub(crate) fn diff(
     if drafts.is_empty() {
         return Err(DiffError::Nothing {
             trace: name(after),
-            reason: "no probe that is in both has visits in both".to_owned(),
-            hint: "'pebs-trace report' shows what each trace has".to_owned(),
+            reason: Nothing::NoPair,
         });
     }
     let comparisons: usize = drafts.iter().map(Draft::comparisons).sum();
@@ -349,11 +337,9 @@ fn read(
     if let Some(keep) = &trace.info.keep {
         return Err(DiffError::Nothing {
             trace: name(trace),
-            reason: format!(
-                "it has the details of some items only (--keep {})",
-                keep.keep
-            ),
-            hint: "record both without --keep".to_owned(),
+            reason: Nothing::Kept {
+                keep: keep.keep.clone(),
+            },
         });
     }
     let asked = ExplainOptions {
@@ -376,8 +362,7 @@ fn read(
     if sections.is_empty() {
         return Err(DiffError::Nothing {
             trace: name(trace),
-            reason: "it has no visits that ended".to_owned(),
-            hint: "'pebs-trace report' shows what it has".to_owned(),
+            reason: Nothing::NoneEnded,
         });
     }
     let timing = Timing::of(&trace.info);

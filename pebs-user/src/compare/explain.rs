@@ -52,12 +52,13 @@ use crate::compare::explain::paths::no_paths;
 use crate::compare::explain::sums::{Rows, names, sum};
 use crate::compare::explain::timing::Timing;
 use crate::compare::pool::{MIN_SAMPLES, OwnTimes};
+use crate::compare::probe;
 use crate::compare::remarks::{Note, TooLittle};
 use crate::store::reader::{ReadError, Trace};
 use crate::store::run::{ResetChange, RunInfo};
 use crate::store::schema::visit_flag;
 
-pub(crate) use self::request::{ExplainError, ExplainOptions, ItemChoice, Unit};
+pub(crate) use self::request::{ExplainError, ExplainOptions, ItemChoice, NoItem, NoItems, Unit};
 
 /// Explains the slow items of a trace.
 ///
@@ -332,19 +333,8 @@ pub(crate) fn explain_item(
 }
 
 fn columns(trace: &Trace, options: &ExplainOptions) -> Result<Vec<GroupColumn>, ExplainError> {
+    probe::check(trace, options.probe)?;
     let name = || trace.dir.display().to_string();
-    if let Some(probe) = options.probe
-        && trace.info.probes.iter().all(|known| known.id != probe)
-    {
-        let known = trace.info.probes.iter();
-        return Err(ExplainError::NoProbe {
-            trace: name(),
-            probe: probe.0,
-            known: known
-                .map(|it| format!("{} ({})", it.id.0, it.spec))
-                .collect(),
-        });
-    }
     let arguments = &trace.info.columns;
     let find = |typed: &String| {
         let argument = arguments.iter().position(|it| it.name == *typed);
@@ -399,25 +389,13 @@ fn read(trace: &Trace, options: &ExplainOptions) -> Result<Items, ExplainError> 
             ended,
         });
     }
-    let (reason, hint) = match (visits, lost) {
-        (0, _) => (
-            "it has no visits".to_owned(),
-            "was the probed function called? 'pebs-trace report' shows what was recorded"
-                .to_owned(),
-        ),
-        (_, 0) => (
-            format!("none of its {visits} visits ended"),
-            "record until items end".to_owned(),
-        ),
-        _ => (
-            format!("all of its {visits} visits overlap a loss or did not end"),
-            "--all counts visits that overlap a loss".to_owned(),
-        ),
-    };
-    Err(ExplainError::Nothing {
+    Err(ExplainError::NoItems {
         trace: trace_name(),
-        reason,
-        hint,
+        reason: match (visits, lost) {
+            (0, _) => NoItems::NoVisits,
+            (_, 0) => NoItems::NoneEnded { visits },
+            _ => NoItems::NoneWhole { visits },
+        },
     })
 }
 

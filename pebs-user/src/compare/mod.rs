@@ -5,9 +5,8 @@
 //! [`mine`] answer a question each; the other modules are what they share, and [`select`] and [`load`] choose visits
 //! for export.
 //!
-//! Invariant: nothing here is text for people. A reason, a remark or a kind is an enum, and `present` has its words;
-//! only errors have their messages and hints beside them, as in all stages. Nothing is formatted, no terminal is known,
-//! and no module imports `present` or `out`.
+//! Invariant: nothing here is text for people. An error, a reason, a remark or a kind is an enum, and `present` has its
+//! words. Nothing is formatted, no terminal is known, and no module imports `present` or `out`.
 //!
 //! These types are what JSON prints, too: they derive `Serialize`, keys are field names, times are ns, unknown values
 //! are null. Where JSON has a sentence, `present` implements `Serialize` for the enum, so that people and programs read
@@ -36,6 +35,7 @@ pub mod mine;
 pub(crate) mod names;
 pub(crate) mod paths;
 pub(crate) mod pool;
+pub(crate) mod probe;
 pub(crate) mod remarks;
 pub mod report;
 pub(crate) mod rows;

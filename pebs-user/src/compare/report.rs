@@ -33,7 +33,7 @@ use self::detail::{Details, Drafts, FunctionColumns, WaitColumns};
 use self::model::{REPORT_VERSION, Report, VisitEvent};
 use self::passes::{first_pass, gather};
 use self::rank::Ranking;
-use self::request::{by_cpu_time, check_probe};
+use self::request::by_cpu_time;
 use self::section::{Gather, Runs, Section};
 use crate::compare::counted;
 use crate::compare::event::{quantity, report_event};
@@ -42,6 +42,7 @@ use crate::compare::explain::{ExplainError, ExplainOptions, Unit, explain};
 use crate::compare::losses::losses;
 use crate::compare::names::{FunctionName, Names};
 use crate::compare::pool::{MIN_SAMPLES, Quantity};
+use crate::compare::probe;
 use crate::compare::report::model::ProbeReport;
 use crate::compare::slots::Slots;
 use crate::compare::stats::{self, Stats};
@@ -51,6 +52,7 @@ use crate::store::view::Select as _;
 use crate::units::ProbeId;
 
 pub use self::request::{ReportError, ReportOptions};
+pub use crate::compare::probe::NoProbe;
 
 /// Makes the report of a trace.
 ///
@@ -60,7 +62,7 @@ pub use self::request::{ReportError, ReportOptions};
 /// # Errors
 /// If the trace can't be read, or has no such probe.
 pub fn build(trace: &Trace, options: &ReportOptions) -> Result<Report, ReportError> {
-    check_probe(trace, options)?;
+    probe::check(trace, options.probe)?;
     let event = report_event(&trace.info);
     let mut states = States::default();
     let runs = Runs::of(trace)?;

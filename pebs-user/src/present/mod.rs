@@ -11,6 +11,7 @@ pub(crate) mod callers;
 pub(crate) mod causes;
 pub(crate) mod counted;
 pub(crate) mod csv;
+mod errors;
 pub(crate) mod functions;
 pub(crate) mod human;
 pub(crate) mod items;

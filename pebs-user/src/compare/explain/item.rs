@@ -16,7 +16,7 @@ use crate::compare::classes::Class;
 use crate::compare::counts::Counts;
 use crate::compare::explain::item_model::{ItemAccount, ItemReport, Moment, MomentKind};
 use crate::compare::explain::paths::no_paths;
-use crate::compare::explain::request::{ExplainError, ExplainOptions, ItemChoice, Unit};
+use crate::compare::explain::request::{ExplainError, ExplainOptions, ItemChoice, NoItem, Unit};
 use crate::compare::explain::sums::{names, sum};
 use crate::compare::explain::timing::Timing;
 use crate::compare::names::{FunctionName, Names};
@@ -53,9 +53,8 @@ pub(super) fn report(
     let Some(mut section) = group_of(index, items, group_by, options) else {
         return Err(ExplainError::NoItem {
             trace: trace.dir.display().to_string(),
-            what: "item",
-            number: item.item_id,
-            hint: "no group contains it; try without --group-by".to_owned(),
+            item_id: item.item_id,
+            reason: NoItem::InNoGroup,
         });
     };
     let rank = 1 + longer(&section, items, item.net_ns());
@@ -202,12 +201,7 @@ fn longer(section: &Section, items: &Items, than: i64) -> u64 {
 
 /// The item, and the number of others with its id.
 fn find(trace: &Trace, items: &Items, which: ItemChoice) -> Result<(u32, u64), ExplainError> {
-    let no_item = |what, number, hint| ExplainError::NoItem {
-        trace: trace.dir.display().to_string(),
-        what,
-        number,
-        hint,
-    };
+    let name = || trace.dir.display().to_string();
     match which {
         ItemChoice::Visit(visit_id) => match items.of_visit(visit_id).next() {
             Some((index, _)) => {
@@ -215,14 +209,11 @@ fn find(trace: &Trace, items: &Items, which: ItemChoice) -> Result<(u32, u64), E
                 let same = items.all.iter().filter(|it| it.item_id == id).count() as u64;
                 Ok((index, same - 1))
             }
-            None => {
-                let last = items.all.iter().map(|it| it.visit_id).max().unwrap_or(0);
-                let hint = format!(
-                    "visits are numbered from 1, the last one counted is {last}; \
-                     --all counts visits that overlap a loss"
-                );
-                Err(no_item("visit", visit_id, hint))
-            }
+            None => Err(ExplainError::NoVisit {
+                trace: name(),
+                visit_id,
+                last: items.all.iter().map(|it| it.visit_id).max().unwrap_or(0),
+            }),
         },
         ItemChoice::Item(item_id) => {
             let batches = match items.unit {
@@ -239,7 +230,11 @@ fn find(trace: &Trace, items: &Items, which: ItemChoice) -> Result<(u32, u64), E
             // The first of equally long ones.
             let longest = found.iter().rev().max_by_key(|(_, it)| it.latency_ns);
             let Some(longest) = longest else {
-                return Err(no_item("item", item_id, near(trace, items, item_id)?));
+                return Err(ExplainError::NoItem {
+                    trace: name(),
+                    item_id,
+                    reason: why_none(trace, items, item_id)?,
+                });
             };
             Ok((longest.0, found.len() as u64 - 1))
         }
@@ -264,22 +259,19 @@ columns! {
     }
 }
 
-/// Hint for an unknown item: which ones there are.
-fn near(trace: &Trace, items: &Items, item_id: u64) -> Result<String, ReadError> {
+/// Why there is no item with this id.
+fn why_none(trace: &Trace, items: &Items, item_id: u64) -> Result<NoItem, ReadError> {
     for batch in ItemIds::scan(trace)? {
         if ItemIds::of(&batch?)?.item_id.contains(&item_id) {
-            return Ok(
-                "it is left out, as it overlaps a loss or did not end: --all counts the former"
-                    .to_owned(),
-            );
+            return Ok(NoItem::LeftOut);
         }
     }
     let ids = || items.all.iter().map(|it| it.item_id);
-    let closest = ids().min_by_key(|id| id.abs_diff(item_id)).unwrap_or(0);
-    let (first, last) = (ids().min().unwrap_or(0), ids().max().unwrap_or(0));
-    Ok(format!(
-        "ids are from {first} to {last}; the closest is {closest}"
-    ))
+    Ok(NoItem::Unknown {
+        first: ids().min().unwrap_or(0),
+        last: ids().max().unwrap_or(0),
+        closest: ids().min_by_key(|id| id.abs_diff(item_id)).unwrap_or(0),
+    })
 }
 
 /// The group that an item is compared with.

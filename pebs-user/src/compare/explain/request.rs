@@ -3,10 +3,10 @@
 use serde::Serialize;
 use thiserror::Error;
 
-use crate::compare::classes::{CPU_TIME_HINT, SlowBy};
+use crate::compare::classes::SlowBy;
 use crate::compare::losses::LossVisits;
+use crate::compare::probe::NoProbe;
 use crate::compare::remarks::NeverEnded;
-use crate::failure::Hint;
 use crate::store::reader::ReadError;
 use crate::units::ProbeId;
 
@@ -63,19 +63,9 @@ pub(crate) enum ItemChoice {
 #[derive(Debug, Error)]
 pub(crate) enum ExplainError {
     /// The trace can't be read.
-    #[error(transparent)]
     Read(#[from] ReadError),
-    /// The trace has no such probe.
-    #[error("no probe {probe} in trace {trace}")]
-    NoProbe {
-        trace: String,
-        /// The requested probe.
-        probe: u16,
-        /// Numbers and SPECs of the probes of the trace.
-        known: Vec<String>,
-    },
+    NoProbe(#[from] NoProbe),
     /// No column to group by.
-    #[error("cannot group by '{column}': trace {trace} has no such argument")]
     NoColumn {
         trace: String,
         /// As typed.
@@ -84,7 +74,6 @@ pub(crate) enum ExplainError {
         known: Vec<String>,
     },
     /// Details of typical items of a group are not there.
-    #[error("cannot group by '{column}': trace {trace} kept the details of {kept} items only")]
     NotKept {
         trace: String,
         /// As typed.
@@ -93,58 +82,59 @@ pub(crate) enum ExplainError {
         kept: String,
     },
     /// The trace has no items to explain.
-    #[error("cannot explain trace {trace}: {reason}")]
-    Nothing {
+    NoItems {
         trace: String,
-        /// Why.
-        reason: String,
-        /// Advice to the user.
-        hint: String,
+        reason: NoItems,
     },
     /// Most items never ended.
-    #[error("cannot explain trace {trace}: {ended}")]
-    NeverEnded { trace: String, ended: NeverEnded },
+    NeverEnded {
+        trace: String,
+        ended: NeverEnded,
+    },
     /// Time on the CPU was asked for, and is unknown.
-    #[error(
-        "cannot set items of trace {trace} apart by time on the CPU: switches were not recorded"
-    )]
-    NoCpuTime { trace: String },
+    NoCpuTime {
+        trace: String,
+    },
     /// Time on the CPU was asked for, of one item.
-    #[error("cannot show one item by time on the CPU")]
     OneByCpuTime,
-    /// No such item.
-    #[error("no {what} {number} in trace {trace}")]
+    /// No visit has this number.
+    NoVisit {
+        trace: String,
+        visit_id: u64,
+        /// The last visit that counts.
+        last: u64,
+    },
+    /// No item has this id.
     NoItem {
         trace: String,
-        /// `item` or `visit`.
-        what: &'static str,
-        /// As typed.
-        number: u64,
-        /// Advice: the items there are.
-        hint: String,
+        item_id: u64,
+        reason: NoItem,
     },
 }
 
-impl Hint for ExplainError {
-    fn hint(&self) -> Option<String> {
-        match self {
-            Self::Read(error) => error.hint(),
-            Self::NoProbe { known, .. } if known.is_empty() => Some("it has none".to_owned()),
-            Self::NoProbe { known, .. } => Some(format!("there are {}", known.join(", "))),
-            Self::NoColumn { known, .. } => Some(format!("there are {}", known.join(", "))),
-            Self::NotKept { .. } => Some(
-                "leave --group-by out, or record without --keep to compare within groups"
-                    .to_owned(),
-            ),
-            Self::NeverEnded { .. } => {
-                Some("give id= at both ends of the SPEC, and record again".to_owned())
-            }
-            Self::NoCpuTime { .. } => Some(CPU_TIME_HINT.to_owned()),
-            Self::OneByCpuTime => Some(
-                "leave 'cpu' out of --slow: its time on the CPU and its functions are shown"
-                    .to_owned(),
-            ),
-            Self::Nothing { hint, .. } | Self::NoItem { hint, .. } => Some(hint.clone()),
-        }
-    }
+/// Why a trace has no items to explain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoItems {
+    NoVisits,
+    NoneEnded {
+        visits: u64,
+    },
+    /// Each overlaps a loss or did not end.
+    NoneWhole {
+        visits: u64,
+    },
+}
+
+/// Why an item can't be shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoItem {
+    /// It overlaps a loss or did not end.
+    LeftOut,
+    InNoGroup,
+    /// There is none; the ids that there are.
+    Unknown {
+        first: u64,
+        last: u64,
+        closest: u64,
+    },
 }

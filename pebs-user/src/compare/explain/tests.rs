@@ -679,7 +679,7 @@ fn refusals() {
     let empty = Maker::new(info(&[SPEC])).finish(&[]);
     let error = explain(&empty, &ExplainOptions::default()).unwrap_err();
     assert!(
-        matches!(error, ExplainError::Nothing { .. }) && error.hint().is_some(),
+        matches!(error, ExplainError::NoItems { .. }) && error.hint().is_some(),
         "{error}"
     );
 }

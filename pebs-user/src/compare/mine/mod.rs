@@ -4,7 +4,6 @@
 
 pub mod of_trace;
 
-use crate::failure::Hint;
 use pebs_mine::clean::{self, ChangeReason, Cleaned, clean};
 use pebs_mine::csv::Table;
 use pebs_mine::interact::{self, interact};
@@ -61,42 +60,18 @@ pub struct MineOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum MineError {
     /// The outcome is missing or unclear.
-    #[error(transparent)]
     Outcome(#[from] OutcomeError),
     /// The events can't be ranked.
-    #[error("cannot rank the events: {0}")]
     Rank(#[from] RankError),
     /// The pairs can't.
-    #[error("cannot rank pairs of events: {0}")]
     Interact(#[from] pebs_mine::model::ModelError),
     /// No row is called so.
-    #[error("no row is called '{name}'")]
     NoItem {
         /// Name that was asked for.
         name: String,
         /// An existing name.
         example: String,
     },
-}
-
-impl Hint for MineError {
-    fn hint(&self) -> Option<String> {
-        match self {
-            Self::Outcome(error) => Some(error.hint()),
-            Self::Rank(RankError::TooFewRows { .. }) => Some(
-                "count longer or at shorter intervals (perf stat -I 10), or give the files of several runs".to_owned(),
-            ),
-            Self::Rank(RankError::ConstantOutcome { .. }) => {
-                Some("--explain NAME explains another column".to_owned())
-            }
-            Self::Rank(RankError::NoEvents { .. }) => Some(
-                "'pebs-trace events' lists what this machine can count; perf marks what it cannot count as '<not supported>'"
-                    .to_owned(),
-            ),
-            Self::NoItem { example, .. } => Some(format!("rows are called like '{example}'")),
-            Self::Rank(RankError::Model(_)) | Self::Interact(_) => None,
-        }
-    }
 }
 
 /// A mean over resamples with its 95 % interval.

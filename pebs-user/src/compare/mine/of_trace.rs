@@ -9,7 +9,6 @@ use pebs_mine::series::{Event, Series};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::super::counted::{VisitCount, each};
-use crate::failure::Hint;
 use crate::store::reader::{ReadError, Trace};
 use crate::store::schema::count_state;
 use crate::store::view::{Select as _, View as _, columns};
@@ -40,26 +39,11 @@ struct Row {
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// It can't be read.
-    #[error(transparent)]
     Read(#[from] ReadError),
     /// The trace has no counts of visits.
-    #[error("no events were counted in {0}")]
     NotCounted(String),
     /// The trace has no counts of intervals.
-    #[error("no events were counted in intervals in {0}")]
     NoIntervals(String),
-}
-
-impl Hint for TraceError {
-    fn hint(&self) -> Option<String> {
-        match self {
-            Self::Read(error) => error.hint(),
-            Self::NotCounted(_) => Some("record it with --count auto".to_owned()),
-            Self::NoIntervals(_) => {
-                Some("record it with --count auto --count-interval 100".to_owned())
-            }
-        }
-    }
 }
 
 /// Reads the visits of the probe that has most of them, with the counts of each, and remarks on them.

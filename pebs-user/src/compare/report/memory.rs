@@ -14,8 +14,9 @@ use super::section::{Runs, Section};
 use crate::compare::classes::Class;
 use crate::compare::names::{FunctionName, Names};
 use crate::compare::pool::MIN_SAMPLES;
+use crate::compare::probe;
 use crate::compare::report::passes::{first_pass, gather};
-use crate::compare::report::request::{ReportError, ReportOptions, check_probe};
+use crate::compare::report::request::{ReportError, ReportOptions};
 use crate::compare::slots::Slots;
 use crate::compare::waits::States;
 use crate::estimate::sketch::Sketch;
@@ -127,7 +128,7 @@ pub(crate) struct AccessCell {
 /// # Errors
 /// If the trace can't be read, or has no such probe.
 pub(crate) fn build(trace: &Trace, options: &ReportOptions) -> Result<MemoryReport, ReportError> {
-    check_probe(trace, options)?;
+    probe::check(trace, options.probe)?;
     let mut sums = Sums::default();
     if trace.rows(Table::Memory)? > 0 {
         let runs = Runs::of(trace)?;

@@ -14,8 +14,9 @@ use crate::compare::event::{quantity, report_event};
 use crate::compare::names::{FunctionName, Names};
 use crate::compare::paths::{Paths, Weights};
 use crate::compare::pool::{MIN_SAMPLES, Pooled, Quantity};
+use crate::compare::probe;
 use crate::compare::report::passes::{first_pass, gather};
-use crate::compare::report::request::{ReportError, ReportOptions, check_probe};
+use crate::compare::report::request::{ReportError, ReportOptions};
 use crate::compare::rows::samples;
 use crate::compare::waits::States;
 use crate::store::reader::Trace;
@@ -89,7 +90,7 @@ pub(crate) struct PathRow {
 /// # Errors
 /// If the trace can't be read, or has no such probe.
 pub(crate) fn build(trace: &Trace, options: &ReportOptions) -> Result<PathReport, ReportError> {
-    check_probe(trace, options)?;
+    probe::check(trace, options.probe)?;
     let event = report_event(&trace.info);
     let quantity = event.map_or(Quantity::Time, quantity);
     let mut report = PathReport {
