@@ -28,6 +28,7 @@
 //! | [`pmu`], [`perf`] | events, from a name to a counter; records of the perf subsystem, and `perf.data` |
 //! | [`stream`] | bytes to one ordered stream of records |
 //! | [`estimate`] | times of functions with their errors, baselines, aggregates: pure |
+//! | [`spec`] | the parser of SPECs: pure text |
 //! | [`store`] | the trace: its tables and `trace.json`, written and read. It is below the stages, as they speak of its rows, and above `stream`, as samples stay in the columns in which they were decoded |
 //! | [`probe`] | a SPEC to the instructions to probe |
 //! | [`compare`] | the tables of a trace to answers, as plain data: who is slow, and why |
@@ -54,6 +55,7 @@
 //! | what the kernel programs record | `pebs-ebpf/src`, with the wire structs in `pebs-common`; `collect/programs.rs` attaches them; [`stream::decode`] |
 //! | what comes between a thread and its work | `interference!` in [`store::schema`]: which columns, and what reports call them; `correlate/interrupts_and_faults.rs` fills them |
 //! | when things are attached and taken away, how rings are emptied | [`collect::session`], [`collect::drain`] |
+//! | what a SPEC can say | [`spec`] |
 //! | which instruction is probed, how visits end | [`probe`] |
 //! | an event: its name, its modifiers, its attr, what the machine grants | [`pmu`] (`pmu/event.rs` is the grammar); `cargo xtask events` makes Intel's [`pmu::table`] |
 //! | which sample belongs to which item | [`correlate`] |
@@ -153,6 +155,8 @@ pub mod perf;
 pub mod stream;
 
 pub mod estimate;
+
+pub mod spec;
 
 pub mod store;
 

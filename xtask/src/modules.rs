@@ -54,16 +54,17 @@ const ROOMS: [Room; 8] = [
         perf: failure watch binary pmu
         stream: units binary pmu perf
         estimate: units rng
-        store: arch failure units files watch limits ledger terminal stream estimate
-        probe: arch failure units terminal binary store
-        compare: units rng estimate store probe
+        spec: arch
+        store: arch failure units files watch limits ledger terminal stream estimate spec
+        probe: arch failure units terminal binary spec store
+        compare: units rng estimate store
         present: failure ledger terminal store compare
         collect: failure units files rng limits binary pmu perf stream store probe
-        correlate: units ledger stream estimate store probe
+        correlate: units ledger stream estimate spec store probe
         symbolize: arch failure units binary stream store
         pipeline: units ledger pmu stream estimate store probe correlate symbolize
         cost: failure units files present pmu stream estimate store collect
-        record: failure units limits present binary pmu perf stream estimate store probe collect correlate symbolize pipeline cost
+        record: failure units limits present binary pmu perf stream estimate spec store probe collect correlate symbolize pipeline cost
         import: failure units binary pmu perf stream store correlate symbolize pipeline
         out: failure units terminal store compare present
         selftest: failure units rng store compare
@@ -167,7 +168,7 @@ const ROOMS: [Room; 8] = [
         groups: columns model items stump
         timing:
         sums: interrupts_and_faults keys model items groups timing
-        contrast: interrupts_and_faults keys model stump sums
+        contrast: interrupts_and_faults keys model sums
         blocked: keys model items sums contrast
         counted: sums
         kept: keys sums

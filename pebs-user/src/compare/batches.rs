@@ -7,18 +7,12 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::probe::spec::Spec;
 use crate::store::reader::{ReadError, Trace};
 use crate::store::run::RunInfo;
 use crate::store::view::{Select as _, View as _, columns};
 
 columns! {
     struct Members of batch_items { visit_id, item_id, items }
-}
-
-/// Whether visits of a probe serve several items: its SPEC has `ids=`.
-pub(crate) fn is_batched(spec: &str) -> bool {
-    Spec::parse(spec).is_ok_and(|spec| spec.begin.ids.is_some())
 }
 
 /// An item's share of a visit.
@@ -176,7 +170,7 @@ impl Batches {
 
 /// Whether visits of any probe serve several items.
 pub(crate) fn has_batches(info: &RunInfo) -> bool {
-    info.probes.iter().any(|probe| is_batched(&probe.spec))
+    info.probes.iter().any(|probe| probe.spec.is_batched())
 }
 
 #[cfg(test)]

@@ -31,8 +31,7 @@ use crate::compare::event::quantity;
 use crate::compare::lengths::{Quantiles, quantile};
 use crate::compare::losses::LossVisits;
 use crate::estimate::baseline::{MATERIAL, Rule};
-use crate::probe::spec::{End, Spec};
-use crate::store::run::RunInfo;
+use crate::store::run::{RecordedSpec, RunInfo};
 use crate::store::schema::visit_flag;
 use crate::units::ProbeId;
 
@@ -182,18 +181,18 @@ impl Standing {
 /// Message about a probe most of whose visits never ended; `None` if most did.
 ///
 /// The others are no sample of all: they are those that happened to end where they began.
-pub(crate) fn never_ended(spec: Option<&str>, visits: u64, open: u64) -> Option<NeverEnded> {
+pub(crate) fn never_ended(
+    spec: Option<&RecordedSpec>,
+    visits: u64,
+    open: u64,
+) -> Option<NeverEnded> {
     if open == 0 || open * 2 <= visits {
         return None;
     }
-    let spec = spec.and_then(|it| Spec::parse(it).ok());
-    let by_thread = spec.is_some_and(|it| {
-        matches!(it.end, End::At(_)) && it.begin.args.iter().all(|arg| arg.name != "id")
-    });
     Some(NeverEnded {
         open,
         visits,
-        by_thread,
+        by_thread: spec.is_some_and(RecordedSpec::ends_by_thread),
     })
 }
 
@@ -542,7 +541,7 @@ mod unit {
     /// A probe most of whose visits have no end is reported, with the remedy where ends are matched by thread.
     #[test]
     fn ends_elsewhere() {
-        let reason = |spec, open| never_ended(Some(spec), 2_560, open);
+        let reason = |spec: &str, open| never_ended(Some(&spec.to_owned().into()), 2_560, open);
         let ended = |by_thread| NeverEnded {
             open: 2_559,
             visits: 2_560,

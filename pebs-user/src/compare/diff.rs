@@ -122,7 +122,14 @@ pub(crate) fn diff(
 ) -> Result<Diff, DiffError> {
     let mut notes = Vec::new();
     let pairs = pairs(&before.info, &after.info, &mut notes).ok_or_else(|| {
-        let specs = |trace: &Trace| trace.info.probes.iter().map(|it| it.spec.clone()).collect();
+        let specs = |trace: &Trace| {
+            trace
+                .info
+                .probes
+                .iter()
+                .map(|it| it.spec.to_string())
+                .collect()
+        };
         DiffError::Probes {
             before: name(before),
             after: name(after),
@@ -228,18 +235,21 @@ fn pairs(before: &RunInfo, after: &RunInfo, notes: &mut Vec<Note>) -> Option<Vec
         let found = left.iter().position(same);
         let Some(at) = found.or_else(|| left.iter().position(alike)) else {
             notes.push(Note::OnlyBefore {
-                spec: old.spec.clone(),
+                spec: old.spec.to_string(),
             });
             continue;
         };
         let new = left.remove(at);
         if place(&new.spec) != place(&old.spec) {
-            notes.push(Note::ProbesDiffer([old.spec.clone(), new.spec.clone()]));
+            notes.push(Note::ProbesDiffer([
+                old.spec.to_string(),
+                new.spec.to_string(),
+            ]));
         }
         pairs.push((old.id.0, new.id.0));
     }
     notes.extend(left.iter().map(|it| Note::OnlyAfter {
-        spec: it.spec.clone(),
+        spec: it.spec.to_string(),
     }));
     (!pairs.is_empty()).then_some(pairs)
 }
@@ -385,7 +395,8 @@ fn read(
     let each = sections.iter().zip(sums).zip(counted);
     let probes = each.map(|((section, sums), counted)| {
         let of = &items.probes[usize::from(section.probe)];
-        let what = (of.specs.concat(), &section.members[..]);
+        let specs: String = of.specs.iter().map(|it| &**it).collect();
+        let what = (specs, &section.members[..]);
         let mut figures =
             ProbeFigures::new(what, &items, sums.typical, &naming, (options.by, same));
         figures.counted = (counted, trace.info.counted.clone());

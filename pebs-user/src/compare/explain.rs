@@ -378,10 +378,7 @@ fn read(trace: &Trace, options: &ExplainOptions) -> Result<Items, ExplainError> 
     let visits: u64 = items.probes.iter().map(|it| it.visits).sum();
     let lost: u64 = items.probes.iter().map(|it| it.left_out.loss).sum();
     let of = items.probes.first();
-    let never = of.and_then(|it| {
-        let spec = it.specs.first().map(String::as_str);
-        never_ended(spec, it.visits, it.left_out.open)
-    });
+    let never = of.and_then(|it| never_ended(it.specs.first(), it.visits, it.left_out.open));
     let trace_name = || trace.dir.display().to_string();
     if let (true, Some(ended)) = (visits > 0 && lost == 0, never) {
         return Err(ExplainError::NeverEnded {
@@ -438,11 +435,7 @@ impl Explaining<'_> {
                 .set_blocking(gap, &sums.slow, &self.naming, self.threads);
         }
         let of = &self.items.probes[usize::from(section.probe)];
-        let never_ended = never_ended(
-            of.specs.first().map(String::as_str),
-            of.visits,
-            of.left_out.open,
-        );
+        let never_ended = never_ended(of.specs.first(), of.visits, of.left_out.open);
         let mostly_ended = never_ended.is_none();
         // If most visits never ended, the few that did are no fair sample.
         gap = gap.filter(|_| mostly_ended);

@@ -21,7 +21,10 @@ pub(super) fn check(trace: &Trace, asked: Option<ProbeId>) -> Result<(), NoProbe
         Some(probe) if probes.iter().all(|known| known.id != probe) => Err(NoProbe {
             trace: trace.dir.display().to_string(),
             probe,
-            known: probes.iter().map(|it| (it.id, it.spec.clone())).collect(),
+            known: probes
+                .iter()
+                .map(|it| (it.id, it.spec.to_string()))
+                .collect(),
         }),
         _ => Ok(()),
     }

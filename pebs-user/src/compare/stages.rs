@@ -16,7 +16,6 @@
 use super::batches::{Batches, Share};
 use super::classes::{Standing, Took};
 use crate::compare::losses::LossVisits;
-use crate::probe::spec::Spec;
 use crate::store::reader::{ReadError, Trace};
 use crate::store::run::RunInfo;
 use crate::store::schema::visit_flag;
@@ -28,14 +27,7 @@ columns! {
 
 /// Whether the probes of a run are stages of the same items: there are several, and all read ids.
 pub(crate) fn has_stages(info: &RunInfo) -> bool {
-    info.probes.len() > 1 && info.probes.iter().all(|probe| has_ids(&probe.spec))
-}
-
-/// Whether the item ids of a probe were read by an expression.
-fn has_ids(spec: &str) -> bool {
-    let read =
-        |spec: Spec| spec.begin.ids.is_some() || spec.begin.args.iter().any(|arg| arg.name == "id");
-    Spec::parse(spec).is_ok_and(read)
+    info.probes.len() > 1 && info.probes.iter().all(|probe| probe.spec.reads_ids())
 }
 
 /// The probe that begins items, the first of the command line; `None` if the probes are no stages.

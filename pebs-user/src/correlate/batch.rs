@@ -3,7 +3,7 @@
 use pebs_common::config::MAX_BATCH;
 use pebs_common::record::batch::{COUNT, COUNT_VALID, IDS, IDS_VALID};
 
-use crate::probe::expr::Type;
+use crate::spec::expr::Type;
 use crate::store::schema::visit_flag;
 
 /// Largest plausible number of items of one visit.

@@ -42,8 +42,8 @@ pub use visit::{ClosedVisit, Counts, MarkTime, MarkTimes, OpenLoad, OwnWork, RUN
 
 use crate::estimate::cold::Coldness;
 use crate::ledger::Reason;
-use crate::probe::expr::Type;
 use crate::probe::set::{ArgField, ProbeSet};
+use crate::spec::expr::Type;
 use crate::store::run::VisitRule;
 use crate::store::schema::visit_flag;
 use crate::stream::decode::{Body, Interferences, Payloads, Record};

@@ -31,7 +31,7 @@ pub fn run_info(
     });
     let probe = |rule| ProbeInfo {
         id: ProbeId(0),
-        spec: spec.to_owned(),
+        spec: spec.to_owned().into(),
         rule,
         sites: Vec::new(),
         item: None,

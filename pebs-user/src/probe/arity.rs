@@ -1,12 +1,12 @@
 //! Checks argument numbers against a function's debug information.
 
-use super::expr::Expr;
 use super::path::unit_of;
 use crate::arch::Register;
 use crate::binary::dwarf::DebugInfo;
 use crate::binary::elf::Binary;
 use crate::binary::parameters::Reader;
 use crate::binary::units::Units;
+use crate::spec::expr::Expr;
 
 /// The valid `argN` of a function.
 pub(super) struct Arity {

@@ -3,12 +3,12 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use super::spec::SpecError;
 use super::unwind::URETPROBE_RISK;
 use crate::binary::elf::{BinaryError, Tables};
 use crate::binary::locate::LocateError;
 use crate::binary::lookup::Unknown;
 use crate::failure::Hint;
+use crate::spec::SpecError;
 
 /// An error of resolving the probes of a run. The text is one line (a [`SpecError`] adds the SPEC and a caret);
 /// [`Self::hint`] gives the hint.

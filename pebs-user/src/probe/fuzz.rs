@@ -5,12 +5,12 @@ use std::rc::Rc;
 
 use super::notes::Notes;
 use super::place;
-use super::spec::{Endpoint, Location};
 use super::survey::{SurveyOn, survey};
 use super::unwind::ReturnMode;
 use crate::arch::Kernel;
 use crate::binary::elf::Binary;
 use crate::binary::lookup;
+use crate::spec::{Endpoint, Location};
 
 /// Runs every query on a binary.
 pub fn binary(data: &[u8]) {

@@ -6,16 +6,16 @@ use pebs_common::record::Role;
 
 use super::body::Body;
 use super::error::ResolveError;
-use super::expr::{Expr, Type};
 use super::layout::Layout;
 use super::notes::Notes;
 use super::place::{self, Place};
 use super::program::{self, Arguments, Compiled};
-use super::spec::{Endpoint, Location};
 use crate::arch::{Kernel, idioms};
 use crate::binary::elf::Binary;
 use crate::binary::go::{Code, Goroutines, SAVED_PC};
 use crate::binary::lookup;
+use crate::spec::expr::{Expr, Type};
+use crate::spec::{Endpoint, Location};
 
 /// A thread takes up a goroutine, the first argument.
 const EXECUTE: &str = "runtime.execute";

@@ -13,13 +13,13 @@ use pebs_common::config::{ArgKind, ArgProgram, ItemConfig, ItemOffsets, ItemSour
 
 use super::breakpoint;
 use super::error::ItemError;
-use super::expr::{self, Type};
-use super::scan::single_colons;
 use super::variable::{LIBRARY_HINT, first_code, thread_pointer, variable};
 use crate::arch::Register;
 use crate::binary::elf::{Binary, BinaryError, Kind};
 use crate::binary::locate::locate;
 use crate::binary::symbols::dynamic_values;
+use crate::spec::expr::{self, Type};
+use crate::spec::scan::single_colons;
 use crate::store::run::ItemInfo;
 use crate::units::Pid;
 

@@ -5,11 +5,11 @@ use pebs_common::config::{ArgProgram, MAX_ARGS, SiteConfig, Step, id_source};
 use pebs_common::record::{ARG_CLASSES, Role, batch};
 
 use super::error::ResolveError;
-use super::expr::Fault;
 use super::path::Names;
 use super::program::{Batch, Compiled};
 use super::set::ArgField;
-use super::spec::SpecError;
+use crate::spec::SpecError;
+use crate::spec::expr::Fault;
 use crate::store::schema::{ArgColumn, ArgType, Table};
 
 /// A compiled argument and its position in the SPEC.

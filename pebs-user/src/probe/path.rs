@@ -14,12 +14,12 @@ use std::sync::Arc;
 
 use gimli::{AttributeValue, Reader as _, Unit};
 
-use super::expr::{Expr, Path, RETVAL, Step, Type};
 use crate::binary::debuginfod::Debuginfod;
 use crate::binary::dwarf::{DebugInfo, Slice};
 use crate::binary::elf::{Binary, Language};
 use crate::binary::parameters::{Convention, Held, Reader, Typed, byte_size, is_structure};
 use crate::binary::units::{Kind, Node, Units};
+use crate::spec::expr::{Expr, Path, RETVAL, Step, Type};
 pub(super) use ids::lower_ids;
 use text::chars;
 

@@ -14,7 +14,6 @@ use super::line;
 use super::notes::Notes;
 use super::path::Scope;
 use super::program::{Arguments, Operand};
-use super::spec::{Endpoint, Location};
 use super::unwind::{self, ReturnMode};
 use super::usdt;
 use crate::arch::{
@@ -25,6 +24,7 @@ use crate::binary::elf::{Binary, Language};
 use crate::binary::inlined;
 use crate::binary::locate::find_library;
 use crate::binary::lookup::{self, Unknown};
+use crate::spec::{Endpoint, Location};
 
 /// `sp_adjust` of a uretprobe: after the return the stack pointer is 8 bytes above that at the function's first
 /// instruction.

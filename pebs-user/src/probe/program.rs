@@ -5,8 +5,8 @@
 
 use pebs_common::config::{ArgKind, ArgProgram, MAX_DEREFS, NO_REGISTER, STR_LONG, STR_SHORT};
 
-use super::expr::{Behind, Expr, Ids, Type};
 use crate::arch::Register;
+use crate::spec::expr::{Behind, Expr, Ids, Type};
 use crate::store::schema::ArgType;
 
 /// Bytes of a string in the payload without `str(x, LEN)`, including its length word of 8 bytes.
@@ -443,8 +443,8 @@ fn steps(operand: &Operand, trailing: Trailing) -> Result<ArgProgram, Refusal> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::expr::parse;
     use super::*;
+    use crate::spec::expr::parse;
 
     fn expr(text: &str) -> Expr {
         parse(text, 0, text.len()).unwrap_or_else(|fault| panic!("{text}: {fault:?}"))
@@ -518,7 +518,7 @@ mod tests {
     #[test]
     fn batches() {
         let batch = |text: &str| {
-            let ids = super::super::expr::parse_ids(text, 0, text.len()).expect(text);
+            let ids = crate::spec::expr::parse_ids(text, 0, text.len()).expect(text);
             let it = compile_ids(&ids, Arguments::SysV).expect(text);
             [it.array.program(0, 0), it.count.program(0, 0)]
         };

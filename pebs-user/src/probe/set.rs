@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use super::expr::Type;
 use super::item::Item;
 use super::path::Names;
+use crate::spec::expr::Type;
 use pebs_common::config::{ArgKind, SiteConfig};
 use pebs_common::record::Role;
 

@@ -7,11 +7,11 @@
 use object::{Object, ObjectSection};
 
 use super::error::ResolveError;
-use super::expr::Type;
 use super::program::Operand;
 use super::variable::variable;
 use crate::arch::Register;
 use crate::binary::elf::Binary;
+use crate::spec::expr::Type;
 use crate::terminal::shown;
 
 /// A USDT probe of a binary, as in its note.
@@ -231,8 +231,8 @@ fn operand(text: &str, variable: &Distance<'_>) -> Option<Operand> {
 fn signed(text: &str) -> Option<i64> {
     match text.strip_prefix('-') {
         _ if text.is_empty() => Some(0),
-        Some(digits) => Some(-super::expr::number(digits)?),
-        None => super::expr::number(text),
+        Some(digits) => Some(-crate::spec::expr::number(digits)?),
+        None => crate::spec::expr::number(text),
     }
 }
 

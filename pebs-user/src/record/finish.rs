@@ -177,7 +177,7 @@ fn note_positions(info: &mut RunInfo, positions: &[(ProbeId, Fell)]) {
         });
         if fell.beats {
             let spec = info.probes.iter().find(|it| it.id == *probe);
-            let spec = spec.map_or("", |it| it.spec.as_str());
+            let spec = spec.map_or("", |it| &*it.spec);
             let advice = match info.jitter {
                 None => "; record without --jitter 0",
                 Some(_) => "",
@@ -201,7 +201,7 @@ fn probes(set: &ProbeSet, is_of_kind: impl Fn(&Probe) -> bool) -> Vec<ProbeInfo>
 fn probe_info(probe: &Probe, item: Option<&Item>) -> ProbeInfo {
     ProbeInfo {
         id: probe.id,
-        spec: probe.spec.clone(),
+        spec: probe.spec.clone().into(),
         rule: probe.rule,
         sites: probe.sites.iter().map(site_info).collect(),
         item: item.map(|item| item.info.clone()),

@@ -153,7 +153,7 @@ fn expand(name: &str, text: &str, bin: &str) -> Result<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::probe::spec::Spec;
+    use crate::spec::Spec;
 
     /// The built-in presets are valid SPECs.
     #[test]

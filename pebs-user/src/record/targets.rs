@@ -7,7 +7,7 @@ use super::recording::{Recording, Target};
 use crate::binary::process;
 use crate::failure::{Failure, Result};
 use crate::probe::cgroup::Cgroup;
-use crate::probe::spec::Spec;
+use crate::spec::Spec;
 use crate::units::{Pid, Tid};
 
 /// Targets of a recording; without processes and cgroup, every process.

@@ -124,7 +124,7 @@ pub(crate) fn info(specs: &[&str]) -> RunInfo {
 pub(crate) fn info_with(specs: &[&str], columns: &[(&str, ArgType)]) -> RunInfo {
     let probes = specs.iter().zip(0..).map(|(spec, id)| ProbeInfo {
         id: ProbeId(id),
-        spec: (*spec).to_owned(),
+        spec: (*spec).to_owned().into(),
         rule: VisitRule::Call,
         sites: Vec::new(),
         item: None,

@@ -1,10 +1,14 @@
 //! `trace.json`: description of the run.
 
+use std::fmt::{self, Display, Formatter};
+use std::ops::Deref;
+
 use perf_event_open_sys::bindings as sys;
 use serde::{Deserialize, Serialize};
 
 pub use crate::arch::EntryClass;
 use crate::ledger::Ledger;
+use crate::spec::{End, Location, Spec};
 use crate::store::argument::ArgColumn;
 use crate::stream::clock::ClockError;
 use crate::units::{EventId, ProbeId, TraceNs};
@@ -466,8 +470,7 @@ pub struct ItemInfo {
 pub struct ProbeInfo {
     /// Its number in the tables.
     pub id: ProbeId,
-    /// SPEC as given.
-    pub spec: String,
+    pub spec: RecordedSpec,
     /// Rule that makes visits.
     pub rule: VisitRule,
     /// The places it is attached to.
@@ -475,6 +478,80 @@ pub struct ProbeInfo {
     /// How samples read item ids, if items are not marked; else null.
     #[serde(default)]
     pub item: Option<ItemInfo>,
+}
+
+/// SPEC of a recorded probe, as given; parsed once, where `trace.json` is read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+pub struct RecordedSpec {
+    text: String,
+    /// `None`: this version can't parse it, or it names what an imported recording has.
+    parsed: Option<Box<Spec>>,
+}
+
+impl RecordedSpec {
+    /// Whether a visit serves several items (`ids=`).
+    #[must_use]
+    pub fn is_batched(&self) -> bool {
+        let spec = self.parsed.as_ref();
+        spec.is_some_and(|it| it.begin.ids.is_some())
+    }
+
+    /// Whether expressions read the ids of items.
+    #[must_use]
+    pub fn reads_ids(&self) -> bool {
+        let spec = self.parsed.as_ref();
+        spec.is_some_and(|it| it.begin.ids.is_some() || it.begin.reads_id())
+    }
+
+    /// Whether an end mark ends the visit of its thread, as no id says of which item it is.
+    #[must_use]
+    pub fn ends_by_thread(&self) -> bool {
+        let spec = self.parsed.as_ref();
+        spec.is_some_and(|it| matches!(it.end, End::At(_)) && !it.begin.reads_id())
+    }
+
+    /// The binary in which visits begin, as given.
+    #[must_use]
+    pub fn binary(&self) -> Option<&str> {
+        self.parsed.as_ref().map(|it| &*it.begin.binary)
+    }
+
+    /// The function at which visits begin; the whole SPEC, if that is another kind of place.
+    #[must_use]
+    pub fn function(&self) -> &str {
+        match self.parsed.as_ref().map(|it| &it.begin.location) {
+            Some(Location::Function(function) | Location::Offset(function, _)) => function,
+            _ => &self.text,
+        }
+    }
+}
+
+impl From<String> for RecordedSpec {
+    fn from(text: String) -> Self {
+        let parsed = Spec::parse(&text).ok().map(Box::new);
+        Self { text, parsed }
+    }
+}
+
+impl From<RecordedSpec> for String {
+    fn from(spec: RecordedSpec) -> Self {
+        spec.text
+    }
+}
+
+impl Deref for RecordedSpec {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.text
+    }
+}
+
+impl Display for RecordedSpec {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
 }
 
 /// A place that a probe is attached to.

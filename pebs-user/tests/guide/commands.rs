@@ -7,7 +7,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser as _};
 use pebs_user::cli::{self, Cli, Cmd};
 use pebs_user::pmu::event::EventSpec;
-use pebs_user::probe::spec::Spec;
+use pebs_user::spec::Spec;
 
 use super::markdown::{self, Command};
 use super::pages;

@@ -99,7 +99,7 @@ fn rules() {
     let path = fixture("vm-spr.cpu-clock+uprobe-req.mt3.callgraph.zstd").unwrap();
     let by_thread = Import::of(&path, &["--begin", "req_begin", "--end", "req_end"]);
     let trace = by_thread.trace();
-    assert_eq!(trace.info.probes[0].spec, "req_begin..req_end");
+    assert_eq!(&*trace.info.probes[0].spec, "req_begin..req_end");
     assert!(trace.info.switches, "its switches were recorded");
     let numbers: Vec<u64> = visits(&by_thread).iter().map(|visit| visit.0).collect();
     assert_eq!(numbers, (1..=600).collect::<Vec<u64>>());

@@ -33,7 +33,6 @@
 
 use super::interrupts_and_faults::WHAT;
 use super::model::{Cause, CauseKind, CountRow, Figures, Gap, InterferenceRow, OtherCauses};
-use super::stump::short;
 use super::sums::{ClassSums, GroupSums, kind_of_wait};
 use crate::compare::blocks::{Blocks, Draw, Draws, interval};
 use crate::compare::classes::Class;
@@ -85,7 +84,7 @@ impl Naming<'_> {
             Key::Handover(stage) | Key::Others(stage) => {
                 let probe = self.probes.iter().find(|probe| probe.id.0 == stage);
                 let function = FunctionName {
-                    name: probe.map(|probe| short(&probe.spec)),
+                    name: probe.map(|probe| probe.spec.function().to_owned()),
                     ..FunctionName::default()
                 };
                 match key {
@@ -113,8 +112,8 @@ fn is_foreign(probes: &[ProbeInfo], module: &FunctionName) -> bool {
     let is_site = |site: &SiteInfo| file_name(&site.path) == file_name(path);
     // A module that was started by a symbolic link is named after the link, as SPEC mostly is.
     let is_typed = |probe: &ProbeInfo| {
-        let binary = probe.spec.split(':').next().unwrap_or_default();
-        file_name(binary) == file_name(path)
+        let binary = probe.spec.binary().map(file_name);
+        binary == Some(file_name(path))
     };
     let has_sites = sites.peek().is_some();
     let has_probe = sites.any(is_site) || probes.iter().any(is_typed);

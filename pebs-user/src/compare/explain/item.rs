@@ -26,6 +26,7 @@ use crate::compare::rows::flag_names;
 use crate::compare::waits::States;
 use crate::store::args::{ArgRef, ArgView};
 use crate::store::reader::{ReadError, Trace};
+use crate::store::run::RecordedSpec;
 use crate::store::schema::visit_flag;
 use crate::store::view::{Select as _, View as _, columns};
 use crate::units::EventId;
@@ -303,7 +304,7 @@ struct VisitFacts {
     tid: u32,
     begin_ns: i64,
     end_ns: i64,
-    spec: Option<String>,
+    spec: Option<RecordedSpec>,
     args: Vec<NamedArg>,
 }
 

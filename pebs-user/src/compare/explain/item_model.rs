@@ -7,7 +7,7 @@ use crate::compare::arguments::NamedArg;
 use crate::compare::counts::Counts;
 use crate::compare::names::FunctionName;
 use crate::compare::remarks::{ItemTooLittle, Note};
-use crate::store::run::EventInfo;
+use crate::store::run::{EventInfo, RecordedSpec};
 
 /// One item against its group.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -19,7 +19,7 @@ pub(crate) struct ItemReport {
     /// The sampled event; null if there was none.
     pub event: Option<EventInfo>,
     /// SPECs of its probes.
-    pub specs: Vec<String>,
+    pub specs: Vec<RecordedSpec>,
     pub item_id: u64,
     /// Number of items of a visit that serves several, which has a number of its own; null: one.
     pub batch: Option<u32>,
@@ -107,7 +107,7 @@ pub(crate) struct Moment {
     /// The thread that took the CPU, or woke this thread; null: unknown.
     pub by: Option<String>,
     /// SPEC of the mark's probe.
-    pub spec: Option<String>,
+    pub spec: Option<RecordedSpec>,
     /// Sampled functions with their number of samples, most first; the one in which the thread blocked, with 0.
     pub functions: Vec<(FunctionName, u32)>,
     /// Functions on the call stack at which the thread blocked, innermost first, starting with the kernel's;

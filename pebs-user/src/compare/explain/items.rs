@@ -23,6 +23,7 @@ use crate::compare::classes::{Rank, RankBy, Ranks};
 use crate::compare::explain::keys::Key;
 use crate::compare::explain::request::Unit;
 use crate::compare::pool::OwnError;
+use crate::store::run::RecordedSpec;
 use crate::store::schema::visit_flag;
 
 /// No item, where the index of one is expected.
@@ -115,7 +116,7 @@ pub(crate) struct ProbeItems {
     /// Numbers of its probes.
     pub probe_ids: Vec<u16>,
     /// SPECs as typed; empty if `trace.json` doesn't know the probe.
-    pub specs: Vec<String>,
+    pub specs: Vec<RecordedSpec>,
     /// Whether samples beat with them.
     pub beats: bool,
     /// Errors of pebs-trace's own time in them: marks of one visit of each probe.

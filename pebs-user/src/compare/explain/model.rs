@@ -11,7 +11,7 @@ use crate::compare::explain::request::Unit;
 use crate::compare::names::FunctionName;
 use crate::compare::pool::OwnTimes;
 use crate::compare::remarks::{NoFunctionTimes, Note, TooLittle};
-use crate::store::run::EventInfo;
+use crate::store::run::{EventInfo, RecordedSpec};
 
 pub(crate) use crate::compare::lengths::Quantiles as Durations;
 
@@ -53,7 +53,7 @@ pub(crate) struct ProbeExplanation {
     /// Numbers of the probes.
     pub probe_ids: Vec<u16>,
     /// SPECs as typed.
-    pub specs: Vec<String>,
+    pub specs: Vec<RecordedSpec>,
     /// Visits recorded.
     pub visits: u64,
     /// Items counted.

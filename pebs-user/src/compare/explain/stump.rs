@@ -32,7 +32,7 @@ use super::columns::{Column, NULL, Values, show_number};
 use super::items::{Item, Items};
 use super::model::{Split, SplitTest};
 use crate::compare::chance::{Table, chi_squared_tail, fisher};
-use crate::probe::spec::{Location, Spec};
+use crate::store::run::RecordedSpec;
 
 /// Tests with a smaller chance are reported.
 const CHANCE: f64 = 1e-3;
@@ -119,7 +119,8 @@ fn faces(items: &Items) -> Vec<(String, Face<'_>)> {
         if items.inner.keys().any(|(_, inner)| *inner == number) {
             let count = |item| items.inner.get(&(item, number)).copied().unwrap_or(0);
             let counts = (0..items.all.len() as u32).map(|item| Some(count(item).into()));
-            let name = format!("visits of {}", short(&probe.specs.concat()));
+            let functions: String = probe.specs.iter().map(RecordedSpec::function).collect();
+            let name = format!("visits of {functions}");
             faces.push((name, Face::Number(counts.collect(), |it| it.to_string())));
         }
     }
@@ -134,15 +135,6 @@ fn faces(items: &Items) -> Vec<(String, Face<'_>)> {
         faces.push((name.to_owned(), Face::Number(values, |it| it.to_string())));
     }
     faces
-}
-
-/// A SPEC without its binary and arguments.
-pub(crate) fn short(spec: &str) -> String {
-    let parsed = Spec::parse(spec).map(|spec| spec.begin.location);
-    match parsed {
-        Ok(Location::Function(function) | Location::Offset(function, _)) => function,
-        _ => spec.to_owned(),
-    }
 }
 
 /// The best test found so far.

@@ -195,7 +195,7 @@ fn rows(trace: &Trace) -> Result<(Vec<Row>, Vec<Remark>), ReadError> {
     {
         notes.push(Remark::OneProbe {
             items: rows.len(),
-            spec: probe.spec.clone(),
+            spec: probe.spec.to_string(),
         });
     }
     if open > 0 {

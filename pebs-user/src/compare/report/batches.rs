@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use super::model::{BatchSum, ProbeReport};
-use crate::compare::batches::{Batches, is_batched};
+use crate::compare::batches::Batches;
 use crate::compare::lengths::Lengths;
 use crate::compare::losses::LossVisits;
 use crate::compare::report::request::ReportOptions;
 use crate::store::reader::{ReadError, Trace};
+use crate::store::run::RecordedSpec;
 use crate::store::schema::visit_flag;
 use crate::store::view::{Select as _, View as _, columns};
 
@@ -23,7 +24,7 @@ pub(super) fn fill(
     options: &ReportOptions,
     probes: &mut [ProbeReport],
 ) -> Result<(), ReadError> {
-    let batched = |it: &ProbeReport| it.spec.as_deref().is_some_and(is_batched);
+    let batched = |it: &ProbeReport| it.spec.as_ref().is_some_and(RecordedSpec::is_batched);
     if !probes.iter().any(batched) {
         return Ok(());
     }

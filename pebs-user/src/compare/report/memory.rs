@@ -342,7 +342,7 @@ fn finish(
         let spec = trace.info.probes.iter();
         let spec = spec
             .filter(|probe| Some(probe.id.0) == probe_id)
-            .map(|probe| probe.spec.clone())
+            .map(|probe| probe.spec.to_string())
             .next();
         let own = rows.iter();
         let own = own.filter(|(key, _)| (key.event, key.slot) == (event, slot));

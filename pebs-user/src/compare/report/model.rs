@@ -17,7 +17,7 @@ use crate::compare::names::FunctionName;
 use crate::compare::pool::OwnTimes;
 use crate::compare::remarks::NeverEnded;
 use crate::compare::rows::flag_names;
-use crate::store::run::{EventInfo, RunInfo};
+use crate::store::run::{EventInfo, RecordedSpec, RunInfo};
 use crate::store::schema::{InterferenceColumns, VisitRow, visit_flag};
 
 pub use crate::compare::counted::{CountedClass, CountedRow, CountedVisits, Excess};
@@ -54,7 +54,7 @@ pub struct ProbeReport {
     /// Number of the probe.
     pub probe_id: u16,
     /// SPEC as typed; null if `trace.json` doesn't know the probe.
-    pub spec: Option<String>,
+    pub spec: Option<RecordedSpec>,
     /// Number of different items; null if there are too many to count.
     pub items: Option<u64>,
     /// The items of visits that serve several; null: they serve one each.

@@ -142,7 +142,7 @@ pub(crate) fn build(trace: &Trace, options: &ReportOptions) -> Result<PathReport
     };
     for (probe_id, section) in gathered.sections {
         let spec = trace.info.probes.iter().find(|it| it.id.0 == probe_id);
-        let spec = spec.map(|it| it.spec.clone());
+        let spec = spec.map(|it| it.spec.to_string());
         report
             .sections
             .push(context.section(probe_id, spec, section));

@@ -288,7 +288,7 @@ impl Ranking<'_> {
         for class in [&mut classes.all, &mut classes.slow, &mut classes.typical] {
             class.join_functions(self.states);
         }
-        let never_ended = never_ended(spec.map(|it| &*it.spec), tally.visits, tally.open);
+        let never_ended = never_ended(spec.map(|it| &it.spec), tally.visits, tally.open);
         let known = never_ended.is_none();
         let slow = slow.filter(|_| known);
         let slowest = slowest_ids.iter().filter_map(|id| drafts.0.remove(id));

@@ -50,7 +50,7 @@ pub(super) fn read(trace: &Trace, options: &ReportOptions) -> Result<Option<Stag
             let info = trace.info.probes.iter().find(|it| it.id.0 == probe);
             Stage {
                 probe_id: probe,
-                spec: info.map(|it| it.spec.clone()),
+                spec: info.map(|it| it.spec.to_string()),
                 visits: service.all.len() as u64,
                 service_share: share(&service),
                 service: service.quantiles(),

@@ -7,7 +7,6 @@ pub(crate) mod item;
 mod kinds;
 mod tables;
 
-use crate::compare::batches::is_batched;
 use crate::compare::explain::Unit;
 use crate::compare::explain::model::{
     Cause, Durations, Explanation, Group, LeftOut, ProbeExplanation, Slow, Split, Typical,
@@ -22,6 +21,7 @@ use crate::present::items::{
     slow_because_of, test, time_shared, typed,
 };
 use crate::present::{Page, Tone, brief, counted, toned};
+use crate::store::run::RecordedSpec;
 use crate::terminal::shown;
 
 /// Characters of a remark.
@@ -92,7 +92,7 @@ pub(crate) fn page(explanation: &Explanation, width: usize) -> Page {
 
 /// Noun for what is counted: "visit" only if several visits have the same id and are not merged.
 fn noun(unit: Unit, probe: &ProbeExplanation) -> &'static str {
-    if unit == Unit::Visit && probe.specs.iter().any(|spec| is_batched(spec)) {
+    if unit == Unit::Visit && probe.specs.iter().any(RecordedSpec::is_batched) {
         "visit"
     } else if unit == Unit::Item || probe.item_ids == probe.items {
         "item"

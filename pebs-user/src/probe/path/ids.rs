@@ -2,7 +2,7 @@
 
 use super::{Kind, Refusal, Scope, TypedValue, Types, is_address, refuse, with_types};
 use crate::binary::elf::Binary;
-use crate::probe::expr::{Behind, Expr, Ids, Step, Type};
+use crate::spec::expr::{Behind, Expr, Ids, Step, Type};
 
 /// Replaces the paths in the ids of a batch, and completes their type.
 ///

@@ -3,7 +3,7 @@
 use super::{Lowered, MAX_DEPTH, Member, Refusal, TypedValue, Types, is_address, refuse};
 use crate::binary::parameters::{byte_size, is_structure};
 use crate::binary::units::{Kind, Node};
-use crate::probe::expr::Expr;
+use crate::spec::expr::Expr;
 
 impl<'a> Types<'_, 'a> {
     /// `str(ADDRESS)` of an address with a path in it: a string of any kind, cut at `most` bytes. That of an array ends

@@ -115,7 +115,7 @@ fn a_call(probe: &Probe, by_uretprobe: bool) {
 /// The ids of a batch by register and by name; unreadable or unmatchable ones are refused.
 #[test]
 fn batches() {
-    use super::super::expr::Type;
+    use crate::spec::expr::Type;
     let source = "struct pkt { long id; }; volatile long sink;\n\
          struct burst { short n; int ids[8]; struct pkt *pkts[4]; struct pkt flat[2]; };\n\
          __attribute__((noinline)) void serve(struct burst *b, unsigned *ids, int n)\n\

@@ -4,7 +4,6 @@ use super::tables::{blocked, called, interference, named, worth_rows};
 use super::{evidence, labels, wait_path};
 use crate::compare::explain::item_model::{ItemReport, Moment, MomentKind};
 use crate::compare::explain::model::{Gap, TypicalRule};
-use crate::compare::explain::stump::short;
 use crate::compare::waits::PREEMPTED;
 use crate::present::causes::{REASON_WIDTH, reason, share};
 use crate::present::functions::{ARG_WIDTH, NAME_WIDTH, SPEC_WIDTH, name, wait};
@@ -272,8 +271,8 @@ fn happened(moment: &Moment, mark: &str) -> String {
     let spec = || {
         moment
             .spec
-            .as_deref()
-            .map_or_else(String::new, |it| safe(&short(it), ARG_WIDTH))
+            .as_ref()
+            .map_or_else(String::new, |it| safe(it.function(), ARG_WIDTH))
     };
     let first = match moment.functions.first() {
         _ if !moment.path.is_empty() => wait_path(&moment.path),

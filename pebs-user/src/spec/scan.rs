@@ -58,7 +58,7 @@ pub(super) fn looks_like_value(inner: &str) -> bool {
 }
 
 /// Colons that are not part of `::`.
-pub(super) fn single_colons(text: &str) -> Vec<usize> {
+pub(crate) fn single_colons(text: &str) -> Vec<usize> {
     let bytes = text.as_bytes();
     (0..bytes.len())
         .filter(|&at| {

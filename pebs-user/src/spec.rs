@@ -1,13 +1,18 @@
 //! Parser of SPECs: the binary, begin and end of visits, and the values to read.
 //!
-//! Pure text; nothing is looked up here. The forms are those of `--uprobe`'s help: `BIN:FUNC`,
+//! Pure text; nothing is looked up here, that is what [`crate::probe`] is for. The forms are those of `--uprobe`'s help: `BIN:FUNC`,
 //! `BIN:START..BIN:END`, `BIN:START..`, `BIN:usdt:PROVIDER:NAME`, each place with its own `(id=EXPR, name=EXPR)`.
 //! Text in double quotes is taken literally as a binary or a name.
 
+pub(crate) mod expr;
+pub(crate) mod scan;
+#[cfg(test)]
+mod tests;
+
 use std::fmt;
 
-use super::expr::{self, Expr, Fault, Ids, number};
-use super::scan::{
+use self::expr::{Expr, Fault, Ids, number};
+use self::scan::{
     address, is_identifier, is_line, is_sensible, looks_like_args, looks_like_value, matching_open,
     open_without_close, plausible, single_colons, split_offset,
 };
@@ -47,6 +52,14 @@ pub struct Endpoint {
     pub ids: Option<Box<Ids>>,
     /// Byte of the location in the SPEC, for carets.
     pub at: usize,
+}
+
+impl Endpoint {
+    /// Whether an expression reads the item's id.
+    #[must_use]
+    pub fn reads_id(&self) -> bool {
+        self.args.iter().any(|arg| arg.name == "id")
+    }
 }
 
 /// A place in a binary.
@@ -574,6 +587,3 @@ fn name_fault(at: usize, name: &str) -> Fault {
     Fault::new(at, format!("'{name}' can't be the name of a function"))
         .hint("a place is FUNC, FUNC+OFF, FUNC%return, 0xADDR or FILE:LINE")
 }
-
-#[cfg(test)]
-mod tests;

@@ -400,7 +400,7 @@ impl<'a> Parser<'a> {
 }
 
 /// A decimal or `0x` number.
-pub(in crate::probe) fn number(word: &str) -> Option<i64> {
+pub(crate) fn number(word: &str) -> Option<i64> {
     match word.strip_prefix("0x").or_else(|| word.strip_prefix("0X")) {
         Some(hex) if !hex.starts_with(['+', '-']) => i64::from_str_radix(hex, 16).ok(),
         None if word.starts_with(|c: char| c.is_ascii_digit()) => word.parse().ok(),

@@ -1,13 +1,12 @@
 //! Argument expressions: the values to read from the target at a mark.
 //!
 //! `arg1`, `%rdi`, `retval`, `arg1+8`, `*(arg1+16):u32`, `*(*(arg1+8)+4):i16`, `str(arg2, 32)`, `str(*(arg1+8),
-//! *arg1)`, `arg1:u32`. Pure text; [`super::program`] compiles an expression for the eBPF program.
+//! *arg1)`, `arg1:u32`. Pure text; [`crate::probe::program`] compiles an expression for the eBPF program.
 
 mod parse;
 
 use crate::arch::Register;
-pub(super) use parse::number;
-pub(crate) use parse::{parse, parse_ids};
+pub(crate) use parse::{number, parse, parse_ids};
 
 /// Maximum bytes of a string: the largest payload minus the length word.
 pub(crate) const STRING_MAX: u32 = 464;
@@ -49,13 +48,13 @@ const TYPES: [(&str, Type); 10] = [
 ];
 
 /// The type of that name.
-pub(super) fn type_named(word: &str) -> Option<Type> {
+pub(crate) fn type_named(word: &str) -> Option<Type> {
     let found = TYPES.iter().find(|(name, _)| *name == word);
     found.map(|(_, r#type)| *r#type)
 }
 
 /// Names of all types.
-pub(super) fn type_names() -> impl Iterator<Item = &'static str> {
+pub(crate) fn type_names() -> impl Iterator<Item = &'static str> {
     TYPES.iter().map(|(name, _)| *name)
 }
 
