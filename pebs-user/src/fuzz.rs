@@ -229,7 +229,10 @@ pub fn recover(data: &[u8], dir: &Path) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::path::PathBuf;
+
+    use pebs_common::record::{Kind, TaskKind};
 
     use super::*;
 
@@ -237,6 +240,33 @@ mod tests {
         let entries = std::fs::read_dir(folder)
             .unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
         entries.map(|entry| entry.unwrap().path()).collect()
+    }
+
+    /// The rings in the corpus have every kind of record, and each record is decoded: none is of a kind that is gone.
+    #[test]
+    fn kinds() {
+        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/wire");
+        let (mut kinds, mut tasks) = (BTreeSet::new(), BTreeSet::new());
+        for input in inputs(&corpus) {
+            let bytes = std::fs::read(&input).unwrap();
+            let mut clock = Clock::new(KtimeNs(1000));
+            let decoded = decode(Cpu(3), &bytes, &mut clock, &mut Unordered::default());
+            assert_eq!(decoded.malformed, 0, "{}", input.display());
+            let mut rest = bytes.as_slice();
+            while let Some((header, frames)) = rest.split_first_chunk::<8>() {
+                let [s0, s1, s2, _, ..] = *header;
+                let size = u32::from_ne_bytes([s0, s1, s2, 0]) as usize;
+                match Kind::from_u8(frames[0] & 0xf).unwrap() {
+                    Kind::Task => tasks.insert(frames[0] >> 4),
+                    kind => kinds.insert(kind as u8),
+                };
+                rest = &frames[size.next_multiple_of(8)..];
+            }
+        }
+        let known = |number: &u8| Kind::from_u8(*number).is_some_and(|it| it != Kind::Task);
+        assert!(kinds.into_iter().eq((0..=u8::MAX).filter(known)));
+        let known = |number: &u8| TaskKind::from_u8(*number).is_some();
+        assert!(tasks.into_iter().eq((0..=u8::MAX).filter(known)));
     }
 
     /// Every committed input, including findings of earlier fuzzing, goes through its reader.
