@@ -1,5 +1,6 @@
 //! Units as types, so that clocks and ids can't be mixed.
 
+use std::fmt::{self, Display, Formatter};
 use std::num::NonZeroU64;
 
 use serde::{Deserialize, Serialize};
@@ -55,6 +56,43 @@ impl Slot {
 pub(crate) const fn spread(number: u64) -> u16 {
     const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
     (number.wrapping_mul(GOLDEN) >> (u64::BITS - u16::BITS)) as u16
+}
+
+/// Unit of a count, and of what is estimated from it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CountUnit {
+    /// Time, ns: the event is a clock.
+    Ns,
+    #[default]
+    Events,
+    /// Samples that stand for an unknown number of events.
+    Samples,
+    Faults,
+}
+
+impl CountUnit {
+    /// Its name in `trace.json` and in the output.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ns => "ns",
+            Self::Events => "events",
+            Self::Samples => "samples",
+            Self::Faults => "faults",
+        }
+    }
+
+    #[must_use]
+    pub const fn is_time(self) -> bool {
+        matches!(self, Self::Ns)
+    }
+}
+
+impl Display for CountUnit {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
 }
 
 /// Process id in the sense of user space.

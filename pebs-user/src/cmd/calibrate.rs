@@ -123,7 +123,10 @@ pub fn run(args: &CalibrateArgs) -> Result<ExitCode> {
         _ => None,
     };
     if let Some(file) = &args.plot {
-        let svg = plot::draw(&title(&calibration), &[panel(&calibration, event.unit)]);
+        let svg = plot::draw(
+            &title(&calibration),
+            &[panel(&calibration, event.unit.name())],
+        );
         std::fs::write(file, svg).with_context(|| format!("cannot write {}", file.display()))?;
     }
     match args.format {
@@ -215,7 +218,7 @@ fn text(calibration: &Calibration, event: &ResolvedEvent, kept: Option<&Path>) -
         interval(fit),
         fit.r2,
         calibration.rounds,
-        table(calibration, event.unit)
+        table(calibration, event.unit.name())
     );
     let marks = &calibration.marks;
     let of = |ns: Option<f64>| ns.map_or_else(|| UNKNOWN.to_owned(), time);

@@ -26,7 +26,7 @@ use crate::store::writer::TraceWriter;
 use crate::stream::decode::RecordKinds;
 use crate::symbolize::{Inlining, Recorded, SymbolizeOptions};
 use crate::terminal::say;
-use crate::units::{KtimeNs, ProbeId};
+use crate::units::{CountUnit, KtimeNs, ProbeId};
 
 /// Options of `pebs-trace import`.
 #[derive(Clone, Debug, clap::Args)]
@@ -382,18 +382,21 @@ impl Import<'_> {
             probes: roles.rule.map(probe).into_iter().collect(),
             ..ProbeSet::default()
         };
-        let clock = |unit: &str| unit == "ns";
         let options = PipelineOptions {
             bulk: None,
             origin,
             counted: Vec::new(),
             count_interval: None,
-            clock_events: info.events.iter().map(|event| clock(&event.unit)).collect(),
+            clock_events: info
+                .events
+                .iter()
+                .map(|event| event.unit.is_time())
+                .collect(),
             resets: info
                 .events
                 .iter()
                 .map(|event| {
-                    if event.unit == "samples" {
+                    if event.unit == CountUnit::Samples {
                         0
                     } else {
                         event.reset

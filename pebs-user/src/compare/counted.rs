@@ -12,6 +12,7 @@ use crate::store::reader::{ReadError, Trace};
 use crate::store::run::CountedInfo;
 use crate::store::schema::count_state;
 use crate::store::view::{Select as _, View as _, columns};
+use crate::units::CountUnit;
 
 /// Counts of one event in the items of a probe.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -19,7 +20,7 @@ pub struct CountedRow {
     /// The event.
     pub event: String,
     /// `ns` for clocks, else `events`.
-    pub unit: String,
+    pub unit: CountUnit,
     /// Of all items; this and the others are null if no item of the class has a known count.
     pub all: Option<CountedClass>,
     /// In slow ones.
@@ -176,7 +177,7 @@ impl OfEvent {
         };
         CountedRow {
             event: event.name.clone(),
-            unit: event.unit.clone(),
+            unit: event.unit,
             all: all.figures(),
             slow: slow.figures(),
             typical: typical.figures(),
@@ -255,7 +256,7 @@ impl CountedSums {
             let rates = both.and_then(|(old, new)| old.per_us.zip(new.per_us));
             Some(CountedRow {
                 event: event.name.clone(),
-                unit: event.unit.clone(),
+                unit: event.unit,
                 all: None,
                 slow: new,
                 typical: old,

@@ -4,6 +4,7 @@
 use serde::Serialize;
 
 use crate::store::schema::{InterferenceColumns, MAJOR_FAULTS};
+use crate::units::CountUnit;
 
 impl InterferenceColumns {
     /// The same without pebs-trace's own time during page faults: its time on the thread's CPU, in proportion to the
@@ -35,7 +36,7 @@ pub struct InterferenceRow {
     /// `interrupts`, `softirqs` or `page faults`: time in them; `major faults`: their number.
     pub what: &'static str,
     /// `ns` or `faults`.
-    pub unit: &'static str,
+    pub unit: CountUnit,
     /// Mean of all visits counted; null if unknown for all.
     pub all: Option<f64>,
     /// Mean of slow visits.
@@ -68,7 +69,11 @@ impl InterferenceSums {
             .enumerate()
             .map(|(at, what)| InterferenceRow {
                 what,
-                unit: if what == MAJOR_FAULTS { "faults" } else { "ns" },
+                unit: if what == MAJOR_FAULTS {
+                    CountUnit::Faults
+                } else {
+                    CountUnit::Ns
+                },
                 all: all.mean(at),
                 slow: slow.mean(at),
                 typical: typical.mean(at),
@@ -123,7 +128,7 @@ mod tests {
         let [row] = rows[..] else {
             panic!("{rows:?}");
         };
-        assert_eq!((row.what, row.unit), ("interrupts", "ns"));
+        assert_eq!((row.what, row.unit), ("interrupts", CountUnit::Ns));
         assert_eq!(
             (row.all, row.slow, row.typical),
             (Some(5_000.0), Some(9_000.0), Some(1_000.0))

@@ -8,7 +8,7 @@ use crate::perf::data::attr::{Attr, Event};
 use crate::perf::data::reader::PerfData;
 use crate::store::run::{EventInfo, HostInfo, ImportInfo, ImportedEvent, ProbeInfo, RunInfo};
 use crate::store::schema::SCHEMA_VERSION;
-use crate::units::{EventId, ProbeId};
+use crate::units::{CountUnit, EventId, ProbeId};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -139,15 +139,15 @@ pub(super) fn events(data: &PerfData, survey: &Survey, roles: &Roles) -> Vec<Eve
         let reset = reset(attr, &survey.counts[n]);
         // A clock that excludes user space counts something other than time on the CPU.
         let unit = match (attr.is_clock() && !attr.exclude_user, reset) {
-            (_, None) => "samples",
-            (true, Some(_)) => "ns",
-            (false, Some(_)) => "events",
+            (_, None) => CountUnit::Samples,
+            (true, Some(_)) => CountUnit::Ns,
+            (false, Some(_)) => CountUnit::Events,
         };
         EventInfo {
             id: EventId(number as u8),
             name: survey.names.names()[n].clone(),
             reset: reset.unwrap_or(1),
-            unit: unit.to_owned(),
+            unit,
             frequency: attr.is_frequency.then_some(attr.period),
             enabled_ns: None,
             running_ns: None,

@@ -10,7 +10,7 @@ use crate::pmu::event::{Access, EventKind, EventSpec, Modifiers, Precise, Softwa
 use crate::pmu::host::Host;
 use crate::pmu::sysfs::Config;
 use crate::pmu::target::Target;
-use crate::units::{Cpu, Ip, ResetValue};
+use crate::units::{CountUnit, Cpu, Ip, ResetValue};
 
 pub(crate) mod access;
 pub(crate) mod auto;
@@ -43,8 +43,8 @@ pub struct ResolvedEvent {
     pub class: EventClass,
     /// Reset value granted so far: IBS rounds it, a `period=` term replaces it.
     pub reset: ResetValue,
-    /// What the reset value counts: `ns` or `events`.
-    pub unit: &'static str,
+    /// Unit of the reset value; see [`Self::reset_unit`].
+    pub unit: CountUnit,
     /// Whether samples may be taken in NMI context: their ring must not be shared with marks.
     pub nmi: bool,
     /// Whether samples carry the kernel's time for them, which is on the perf clock; otherwise the
@@ -133,8 +133,8 @@ impl ResolvedEvent {
     #[must_use]
     pub fn reset_unit(&self) -> &'static str {
         match self.class {
-            EventClass::Clock => "ns",
-            _ => self.unit,
+            EventClass::Clock => CountUnit::Ns.name(),
+            _ => self.unit.name(),
         }
     }
 
@@ -448,22 +448,22 @@ fn finish(
 
 /// Unit of the event: `ns` for a clock that runs in both modes. A clock that excludes user or kernel mode does not
 /// measure all time on the CPU.
-fn unit(draft: &Draft, event: &str, notes: &mut Vec<String>) -> &'static str {
+fn unit(draft: &Draft, event: &str, notes: &mut Vec<String>) -> CountUnit {
     let (no_user, no_kernel) = (draft.attr.exclude_user(), draft.attr.exclude_kernel());
     if draft.class != EventClass::Clock {
-        return "events";
+        return CountUnit::Events;
     }
     if no_user != 0 {
         notes.push(format!(
             "{event} sees no time in user space: what functions take is in events (ns of this \
              clock, samples x reset value), not in parts of the time on the CPU"
         ));
-        return "events";
+        return CountUnit::Events;
     }
     if no_kernel != 0 {
         notes.push(no_kernel_time(event));
     }
-    "ns"
+    CountUnit::Ns
 }
 
 fn no_kernel_time(event: &str) -> String {

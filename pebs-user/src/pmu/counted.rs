@@ -21,7 +21,7 @@ use crate::pmu::event::{
 };
 use crate::pmu::host::Host;
 use crate::pmu::target::Target;
-use crate::units::{Cpu, ResetValue};
+use crate::units::{CountUnit, Cpu, ResetValue};
 use pebs_common::config::MAX_COUNTS;
 
 mod beside;
@@ -37,7 +37,7 @@ pub(crate) struct CountedEvent {
     /// Group number; the events of a group are counted at the same time or not at all.
     pub group: usize,
     /// `ns` of a clock, else `events`.
-    pub unit: &'static str,
+    pub unit: CountUnit,
 }
 
 /// Source of counts.
@@ -358,8 +358,8 @@ fn resolve_one(spec: &EventSpec, group: usize, host: &Host) -> Result<CountedEve
         name: event.name.clone(),
         group,
         unit: match event.class {
-            EventClass::Clock => "ns",
-            _ => "events",
+            EventClass::Clock => CountUnit::Ns,
+            _ => CountUnit::Events,
         },
         source: match &event.class {
             EventClass::Clock => CountSource::Times,

@@ -6,11 +6,12 @@ use super::{Page, Tone};
 use crate::compare::counted::{CountedClass, CountedRow, CountedVisits, Excess};
 use crate::compare::report::model::VisitEvent;
 use crate::store::schema::count_state;
+use crate::units::CountUnit;
 
 /// Formats a count, or a time.
-fn amount(unit: &str, value: f64) -> String {
+fn amount(unit: CountUnit, value: f64) -> String {
     match unit {
-        "ns" => time(value),
+        CountUnit::Ns => time(value),
         _ if value.abs() >= 1000.0 => {
             let sign = if value < 0.0 { "-" } else { "" };
             format!("{sign}{}", events(value.abs()))
@@ -31,7 +32,7 @@ fn small(value: f64) -> String {
 }
 
 fn rate(value: f64) -> String {
-    amount("events", value)
+    amount(CountUnit::Events, value)
 }
 
 /// Counts of a visit that differ from typical ones, as text, the most unusual first; `without`: names of events to
@@ -53,9 +54,9 @@ pub(crate) fn beside(counts: &[VisitEvent], rows: &[CountedRow], without: &[&str
     });
     let words = counts.iter().map(|count| {
         let row = row_of(count);
-        let unit = row.map_or("events", |row| &row.unit);
+        let unit = row.map_or(CountUnit::Events, |row| row.unit);
         let known = count.count.map(|count| match unit {
-            "ns" => time(count as f64),
+            CountUnit::Ns => time(count as f64),
             _ => human::count(count),
         });
         let state = match count.state.as_str() {
@@ -129,13 +130,13 @@ fn split(
         Column::words("").rank(3).tone(Tone::Faint),
     ]);
     for row in rows {
-        let unit = row.unit.as_str();
+        let unit = row.unit;
         let unknown = || UNKNOWN.to_owned();
         let each =
             |of: Option<CountedClass>| of.map_or_else(unknown, |it| amount(unit, it.per_item));
         let us = |of: Option<CountedClass>| {
             of.and_then(|it| it.per_us)
-                .filter(|_| unit != "ns")
+                .filter(|_| !unit.is_time())
                 .map_or_else(unknown, rate)
         };
         let between = |excess: Option<Excess>, words: &dyn Fn(f64) -> String| {
@@ -147,7 +148,7 @@ fn split(
         let words = words(row.visits);
         let cells = if is_split {
             let more = row.excess.map_or_else(unknown, |it| amount(unit, it.value));
-            let rates = row.rate_excess.filter(|_| unit != "ns");
+            let rates = row.rate_excess.filter(|_| !unit.is_time());
             [
                 each(columns[0].1(row)),
                 each(columns[1].1(row)),
@@ -206,10 +207,10 @@ mod tests {
     #[test]
     fn amounts() {
         assert_eq!(
-            ["events", "ns"].map(|unit| amount(unit, 12_345.0)),
+            [CountUnit::Events, CountUnit::Ns].map(|unit| amount(unit, 12_345.0)),
             ["12.3 k", "12.3 us"]
         );
-        assert_eq!(amount("events", -2_000_000.0), "-2.00 M");
+        assert_eq!(amount(CountUnit::Events, -2_000_000.0), "-2.00 M");
         assert_eq!(
             [0.0, 1.5, 0.0123, 4.2e-5].map(rate),
             ["0", "1.50", "0.012", "4.2e-5"]

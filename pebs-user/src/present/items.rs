@@ -8,6 +8,7 @@ use crate::compare::explain::model::{Label, SplitTest};
 use crate::compare::pool::OwnTimes;
 use crate::compare::report::model::ProbeReport;
 use crate::store::schema::ArgValue;
+use crate::units::CountUnit;
 
 /// Shown once for items without marks, in place of a flag on each.
 pub(crate) const NO_MARKS: &str =
@@ -175,9 +176,9 @@ pub(crate) fn time_shared(shared: u64, all: u64, noun: &str) -> String {
     )
 }
 
-pub(crate) fn amount(unit: &str, value: Option<f64>) -> String {
+pub(crate) fn amount(unit: CountUnit, value: Option<f64>) -> String {
     match value {
-        Some(value) if unit != "ns" => events(value),
+        Some(value) if !unit.is_time() => events(value),
         value => maybe_time(value),
     }
 }

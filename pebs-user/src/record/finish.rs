@@ -80,7 +80,7 @@ fn counted(plan: &Plan) -> Vec<CountedInfo> {
     let info = |(id, event): (u8, &CountedEvent)| CountedInfo {
         id: EventId(id),
         name: event.name.clone(),
-        unit: event.unit.to_owned(),
+        unit: event.unit,
         group: event.group as u32,
         source: match event.source {
             CountSource::Counter(_) => "counter",
@@ -131,7 +131,7 @@ fn events(plan: &Plan) -> Vec<EventInfo> {
             id: EventId(n as u8),
             name: event.name.clone(),
             reset: event.reset.0.get(),
-            unit: event.unit.to_owned(),
+            unit: event.unit,
             frequency: None,
             enabled_ns: None,
             running_ns: None,

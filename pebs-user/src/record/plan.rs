@@ -97,7 +97,10 @@ impl Plan {
     /// For each event, whether its samples measure time on the CPU.
     #[must_use]
     pub(super) fn clock_events(&self) -> Vec<bool> {
-        self.events.iter().map(|event| event.unit == "ns").collect()
+        self.events
+            .iter()
+            .map(|event| event.unit.is_time())
+            .collect()
     }
 
     /// Source of each event's counts.

@@ -15,7 +15,7 @@ use super::schema::{
 };
 use super::tables::Row;
 use super::writer::TraceWriter;
-use crate::units::{Cpu, EventId, FunctionId, Pid, ProbeId, StackId, Tid, TraceNs};
+use crate::units::{CountUnit, Cpu, EventId, FunctionId, Pid, ProbeId, StackId, Tid, TraceNs};
 
 /// Part of an item: on the CPU in a function, or off it; times in ns.
 #[derive(Clone, Copy, Debug)]
@@ -141,7 +141,7 @@ pub(crate) fn info_with(specs: &[&str], columns: &[(&str, ArgType)]) -> RunInfo 
             id: EventId(0),
             name: "cpu-clock".to_owned(),
             reset: 10_000,
-            unit: "ns".to_owned(),
+            unit: CountUnit::Ns,
             frequency: None,
             enabled_ns: None,
             running_ns: None,
@@ -364,7 +364,7 @@ impl Maker {
             }
         }
         let is_known =
-            self.info.events[0].unit == "ns" && visit.flags & visit_flag::OPEN_AT_END == 0;
+            self.info.events[0].unit.is_time() && visit.flags & visit_flag::OPEN_AT_END == 0;
         let span_ns = if self.sample_rows {
             (taken - 1) * interval
         } else {

@@ -11,7 +11,7 @@ use crate::ledger::Ledger;
 use crate::spec::{End, Location, Spec};
 use crate::store::argument::ArgColumn;
 use crate::stream::clock::ClockError;
-use crate::units::{EventId, ProbeId, TraceNs};
+use crate::units::{CountUnit, EventId, ProbeId, TraceNs};
 
 /// Draws of the distances in a stretch.
 const STRETCH_DRAWS: u64 = 4;
@@ -373,7 +373,7 @@ pub struct EventInfo {
     /// Reset value; 1 if there was none, as the kernel adjusted it to a frequency.
     pub reset: u64,
     /// Unit of the reset value: `ns` for clocks, else `events`; `samples` if there was none.
-    pub unit: String,
+    pub unit: CountUnit,
     /// Samples per second that the kernel aimed at; null if there was a reset value.
     #[serde(default)]
     pub frequency: Option<u64>,
@@ -401,7 +401,7 @@ impl EventInfo {
     #[must_use]
     pub fn is_clock(&self) -> bool {
         let clocks = [sys::PERF_COUNT_SW_CPU_CLOCK, sys::PERF_COUNT_SW_TASK_CLOCK];
-        self.unit == "ns"
+        self.unit.is_time()
             || self.r#type == sys::PERF_TYPE_SOFTWARE
                 && clocks.iter().any(|clock| u64::from(*clock) == self.config)
     }
@@ -415,7 +415,7 @@ pub struct CountedInfo {
     /// As given, or the event chosen for `auto`.
     pub name: String,
     /// Unit of the count: `ns` for clocks, else `events`.
-    pub unit: String,
+    pub unit: CountUnit,
     /// Number of its group: events of a group are counted at the same time.
     pub group: u32,
     /// `counter`, read at marks and switches; `switches`, their records; `times`, of both.

@@ -173,7 +173,7 @@ fn unknown_is_null() {
     .unwrap();
     let event = &import.trace().info.events[0];
     assert_eq!(
-        (event.frequency, event.unit.as_str()),
+        (event.frequency, event.unit.name()),
         (Some(4000), "samples")
     );
     assert_eq!((event.precise_requested, event.precise_granted), (3, 3));

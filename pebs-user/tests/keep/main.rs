@@ -21,7 +21,7 @@ use pebs_user::store::recover::recover;
 use pebs_user::store::run::{EventInfo, KeepInfo, KeptVisits, RunInfo};
 use pebs_user::store::schema::{SCHEMA_VERSION, Table, VisitRow, measure, visit_flag};
 use pebs_user::store::writer::TraceWriter;
-use pebs_user::units::{EventId, KtimeNs};
+use pebs_user::units::{CountUnit, EventId, KtimeNs};
 
 use stream::{ITEMS, Stream};
 use tables::Stat;
@@ -76,7 +76,7 @@ fn info(keep: Keep) -> RunInfo {
             id: EventId(0),
             name: "cpu-clock".to_owned(),
             reset: 1000,
-            unit: "ns".to_owned(),
+            unit: CountUnit::Ns,
             frequency: None,
             enabled_ns: None,
             running_ns: None,

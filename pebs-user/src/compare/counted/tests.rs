@@ -3,11 +3,12 @@ use crate::compare::blocks::block_of;
 use crate::present::Page;
 use crate::present::counted::table;
 use crate::rng::SplitMix64;
+use crate::units::CountUnit;
 
 fn info(name: &str) -> CountedInfo {
     CountedInfo {
         name: name.to_owned(),
-        unit: "events".to_owned(),
+        unit: CountUnit::Events,
         ..CountedInfo::default()
     }
 }

@@ -8,6 +8,7 @@ use serde::{Serialize, Serializer};
 use crate::compare::counted::{CountedClass, CountedRow, CountedVisits, Excess};
 use crate::compare::explain::model::CauseKind;
 use crate::compare::remarks::TooLittle;
+use crate::units::CountUnit;
 
 /// Version of the JSON keys; grows when one changes its meaning or goes away.
 pub(crate) const DIFF_VERSION: u32 = 1;
@@ -64,7 +65,7 @@ fn counted_changes<S: Serializer>(rows: &[CountedRow], to: S) -> Result<S::Ok, S
     #[derive(Serialize)]
     struct Row<'a> {
         event: &'a str,
-        unit: &'a str,
+        unit: CountUnit,
         before: Option<CountedClass>,
         after: Option<CountedClass>,
         change: Option<Excess>,
@@ -73,7 +74,7 @@ fn counted_changes<S: Serializer>(rows: &[CountedRow], to: S) -> Result<S::Ok, S
     }
     to.collect_seq(rows.iter().map(|row| Row {
         event: &row.event,
-        unit: &row.unit,
+        unit: row.unit,
         before: row.typical,
         after: row.slow,
         change: row.excess,

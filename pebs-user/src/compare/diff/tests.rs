@@ -11,7 +11,7 @@ use crate::store::fixtures::Did::{Ran, Waited};
 use crate::store::fixtures::{Maker, TestTrace, VisitFixture, info};
 use crate::store::run::{CountedInfo, EntryClass, PositionsInfo, RunInfo, SiteInfo};
 use crate::store::schema::{CountRow, count_state};
-use crate::units::EventId;
+use crate::units::{CountUnit, EventId};
 
 fn said(failed: &[Failed]) -> Vec<String> {
     failed.iter().map(ToString::to_string).collect()
@@ -321,7 +321,7 @@ fn counted_run(more: u32, seed: u64) -> TestTrace {
     let event = |id: u8| CountedInfo {
         id: EventId(id),
         name: format!("event{id}"),
-        unit: "events".to_owned(),
+        unit: CountUnit::Events,
         ..CountedInfo::default()
     };
     described.counted = (0..EVENTS as u8).map(event).collect();

@@ -27,7 +27,7 @@ use crate::store::fixtures::Did::{Idled, Ran, Waited, Yielded};
 use crate::store::fixtures::{Maker, TestTrace, VisitFixture, info};
 use crate::store::run::KeepInfo;
 use crate::store::schema::{FunctionStatRow, measure, visit_flag};
-use crate::units::{EventId, FunctionId, ProbeId, TraceNs};
+use crate::units::{CountUnit, EventId, FunctionId, ProbeId, TraceNs};
 
 const SPEC: &str = "/usr/bin/server:handle(n=arg2, key=str(arg1))";
 const FUNCTIONS: [(u32, &str, &str); 5] = [
@@ -711,7 +711,7 @@ fn one_item() {
 #[test]
 fn events_of_the_kernel_alone() {
     let mut info = info(&[SPEC]);
-    "events".clone_into(&mut info.events[0].unit);
+    info.events[0].unit = CountUnit::Events;
     for (name, divides) in [
         ("cycles", true),
         ("cycles:upp", true),

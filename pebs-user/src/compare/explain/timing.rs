@@ -38,7 +38,7 @@ impl<'a> Timing<'a> {
             let name = event.name.to_lowercase();
             // `cpu/event=…/` and raw codes are not in this list.
             let name = name.strip_prefix("cpu/").unwrap_or(&name);
-            event.unit == "ns"
+            event.unit.is_time()
                 || !sees_kernel_only(name) && STEADY.iter().any(|it| name.starts_with(it))
         };
         let reason = match event {
@@ -54,6 +54,6 @@ impl<'a> Timing<'a> {
 
     /// Whether the event is a clock.
     pub(crate) fn is_clock(&self) -> bool {
-        self.event.is_some_and(|event| event.unit == "ns")
+        self.event.is_some_and(|event| event.unit.is_time())
     }
 }

@@ -1,8 +1,9 @@
 //! The weight by which a visit's time is divided among its functions.
 
-use crate::compare::event::{CLOCK_UNIT, report_event};
+use crate::compare::event::report_event;
 use crate::store::run::{EventInfo, RunInfo};
 use crate::store::schema::VisitFunctionRow;
+use crate::units::CountUnit;
 
 /// Weight by which a visit's time is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +29,7 @@ impl<'a> Weight<'a> {
     /// Whether it is time.
     #[must_use]
     pub(crate) fn is_time(&self) -> bool {
-        self.event.is_none_or(|event| event.unit == CLOCK_UNIT)
+        self.event.is_none_or(|event| event.unit.is_time())
     }
 
     /// Whether samples stand for a number of events that changed.
@@ -46,7 +47,7 @@ impl<'a> Weight<'a> {
     #[must_use]
     pub(crate) fn unit(&self) -> &'a str {
         if self.is_time() {
-            CLOCK_UNIT
+            CountUnit::Ns.name()
         } else {
             self.event_name()
         }

@@ -19,6 +19,7 @@ use crate::compare::remarks::NeverEnded;
 use crate::compare::rows::flag_names;
 use crate::store::run::{EventInfo, RecordedSpec, RunInfo};
 use crate::store::schema::{InterferenceColumns, VisitRow, visit_flag};
+use crate::units::CountUnit;
 
 pub use crate::compare::counted::{CountedClass, CountedRow, CountedVisits, Excess};
 pub use crate::compare::counts::{Counts, TypicalCounts};
@@ -271,7 +272,7 @@ pub struct Row {
     /// State of the thread while off the CPU; null: on the CPU; [`ELSEWHERE`](crate::compare::waits::ELSEWHERE).
     pub state: Option<String>,
     /// `ns`, or `events` if no sampled event is a clock.
-    pub unit: &'static str,
+    pub unit: CountUnit,
     /// In all visits counted.
     pub all: Cell,
     /// In slow visits.

@@ -22,7 +22,7 @@ use crate::compare::waits::States;
 use crate::store::reader::Trace;
 use crate::store::run::EventInfo;
 use crate::store::schema::Table;
-use crate::units::FunctionId;
+use crate::units::{CountUnit, FunctionId};
 
 /// Version of the JSON keys; grows when one changes its meaning or goes away.
 pub(crate) const PATH_REPORT_VERSION: u32 = 1;
@@ -39,7 +39,7 @@ pub(crate) struct PathReport {
     /// The event that was sampled.
     pub event: Option<EventInfo>,
     /// Unit of the rows: `ns`, or `events` if no sampled event is a clock.
-    pub unit: &'static str,
+    pub unit: CountUnit,
     /// Kind of call stacks; null: the trace has none, and so no sections.
     pub call_graph: Option<String>,
     /// By probe.
@@ -99,8 +99,8 @@ pub(crate) fn build(trace: &Trace, options: &ReportOptions) -> Result<PathReport
         min_samples: MIN_SAMPLES,
         event: event.cloned(),
         unit: match quantity {
-            Quantity::Time => "ns",
-            Quantity::Events { .. } => "events",
+            Quantity::Time => CountUnit::Ns,
+            Quantity::Events { .. } => CountUnit::Events,
         },
         call_graph: trace.info.call_graph.clone(),
         sections: Vec::new(),

@@ -16,7 +16,7 @@ use crate::compare::slots::Slots;
 use crate::compare::stats::{Stats, other_waits};
 use crate::compare::waits::{ELSEWHERE, OTHER_ITEMS, States, WaitKind, WaitSum, is_anywhere};
 use crate::store::run::RunInfo;
-use crate::units::FunctionId;
+use crate::units::{CountUnit, FunctionId};
 
 /// Least part of the whole of a listed row.
 const LEAST_PART: f64 = 0.005;
@@ -531,9 +531,13 @@ impl Ranking<'_> {
     }
 
     /// Unit of events: samples, if they have no reset value.
-    fn counted(&self) -> &'static str {
-        let has_none = self.info.events.iter().any(|it| it.unit == "samples");
-        if has_none { "samples" } else { "events" }
+    fn counted(&self) -> CountUnit {
+        let mut units = self.info.events.iter().map(|it| it.unit);
+        if units.any(|it| it == CountUnit::Samples) {
+            CountUnit::Samples
+        } else {
+            CountUnit::Events
+        }
     }
 
     fn row(&self, classes: &Classes, key: Key) -> Row {
@@ -543,10 +547,16 @@ impl Ranking<'_> {
             Key::Elsewhere => class.elsewhere(),
         };
         let (function, state, unit) = match (key, self.quantity) {
-            (Key::Wait(kind), _) => (kind.function, Some(self.states.name(kind.state)), "ns"),
-            (Key::Elsewhere, _) if self.info.resumes.is_empty() => (None, Some(ELSEWHERE), "ns"),
-            (Key::Elsewhere, _) => (None, Some(OTHER_ITEMS), "ns"),
-            (Key::Function(id), Quantity::Time) => (Some(id), None, "ns"),
+            (Key::Wait(kind), _) => (
+                kind.function,
+                Some(self.states.name(kind.state)),
+                CountUnit::Ns,
+            ),
+            (Key::Elsewhere, _) if self.info.resumes.is_empty() => {
+                (None, Some(ELSEWHERE), CountUnit::Ns)
+            }
+            (Key::Elsewhere, _) => (None, Some(OTHER_ITEMS), CountUnit::Ns),
+            (Key::Function(id), Quantity::Time) => (Some(id), None, CountUnit::Ns),
             (Key::Function(id), Quantity::Events { .. }) => (Some(id), None, self.counted()),
         };
         let slow = cell(&classes.slow);

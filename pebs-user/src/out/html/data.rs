@@ -363,7 +363,7 @@ fn counts(trace: &Trace, visits: &[Visit]) -> Result<Vec<Between>, ExportError> 
     let column = |event: &CountedInfo| Between {
         what: shown(&event.name).into_owned(),
         is_counted: true,
-        is_time: event.unit == "ns",
+        is_time: event.unit.is_time(),
         values: vec![None; visits.len()],
     };
     let mut columns: Vec<Between> = trace.info.counted.iter().map(column).collect();

@@ -107,7 +107,7 @@ fn function_line(probe_id: u16, row: &Row) -> Line {
     line.number(probe_id);
     function(&mut line, &row.function);
     line.maybe(row.state.as_deref());
-    line.text(row.unit);
+    line.text(row.unit.name());
     cells(&mut line, [&row.all, &row.slow, &row.typical]);
     line.maybe(row.difference);
     line

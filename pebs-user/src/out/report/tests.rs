@@ -18,7 +18,7 @@ use crate::store::run::{
     CostInfo, EntryClass, Extra, ExtraLimit, OverheadInfo, ResetChange, RunInfo, SiteInfo,
 };
 use crate::store::schema::{ArgType, ArgValue, FunctionRow, LossRow, visit_flag};
-use crate::units::{Cpu, EventId, FunctionId, ProbeId, TraceNs};
+use crate::units::{CountUnit, Cpu, EventId, FunctionId, ProbeId, TraceNs};
 
 /// A run of one probe with one argument, sampled every 16 us.
 fn run_info(spec: &str, column: &str, r#type: ArgType) -> RunInfo {
@@ -149,7 +149,7 @@ fn database() -> TestTrace {
 fn ragged() -> TestTrace {
     let mut info = run_info("./app:h\x1b]0;owned\x07", "k", ArgType::Str);
     info.events[0].name = "uops_retired.all".to_owned();
-    info.events[0].unit = "events".to_owned();
+    info.events[0].unit = CountUnit::Events;
     info.events[0].r#type = 4;
     info.switches = false;
     info.page_faults = false;

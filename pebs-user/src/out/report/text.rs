@@ -23,6 +23,7 @@ use crate::present::{Page, Tone, account, brief, counted, toned};
 use crate::store::run::VisitRule;
 use crate::store::schema::visit_flag;
 use crate::terminal::PIPE_WIDTH;
+use crate::units::CountUnit;
 
 /// Least part of the whole of time elsewhere.
 const LEAST_SHARE: f64 = 0.005;
@@ -204,7 +205,7 @@ fn because(probe: &ProbeReport, noun: &str) -> String {
     let largest = large.first().map_or(0.0, |it| it.0);
     let named = with_unexplained(named, largest, unexplained);
     match (&probe.slow, &probe.typical, large.first()) {
-        (_, _, Some((_, first))) if first.unit != "ns" => format!("{named} (of their events)"),
+        (_, _, Some((_, first))) if !first.unit.is_time() => format!("{named} (of their events)"),
         (Some(slow), Some(typical), _) if slow.mean_ns > typical.mean_ns => {
             slow_because(&named, slow.mean_ns - typical.mean_ns, noun)
         }
@@ -214,7 +215,7 @@ fn because(probe: &ProbeReport, noun: &str) -> String {
 
 /// The largest functions of a row that is several, in brackets, with their parts of the additional time.
 fn members(probe: &ProbeReport, row: &Row) -> String {
-    let (Some(slow), Some(typical), "ns") = (&probe.slow, &probe.typical, row.unit) else {
+    let (Some(slow), Some(typical), CountUnit::Ns) = (&probe.slow, &probe.typical, row.unit) else {
         return String::new();
     };
     let longer = slow.mean_ns - typical.mean_ns;
@@ -231,7 +232,7 @@ fn members(probe: &ProbeReport, row: &Row) -> String {
 
 /// The part of the slow visits' additional time that a row carries, 0..1.
 fn part_of_spread(probe: &ProbeReport, row: &Row) -> Option<f64> {
-    if row.unit != "ns" {
+    if !row.unit.is_time() {
         return row.slow.share;
     }
     let (slow, typical) = (probe.slow.as_ref()?, probe.typical.as_ref()?);

@@ -1,6 +1,7 @@
 use super::*;
 use crate::failure::Hint as _;
 use crate::pmu::host::fixtures;
+use crate::units::CountUnit;
 
 fn try_resolve(host: &Host, event: &str) -> Result<ResolvedEvent, EventError> {
     resolve(&event.parse().unwrap(), host, reset_value(16_000).unwrap())
@@ -112,7 +113,7 @@ fn clocks_of_one_mode() {
         ),
     ] {
         let event = resolved(&fixtures::skylake(), name);
-        assert_eq!(event.unit, unit, "{name}");
+        assert_eq!(event.unit.name(), unit, "{name}");
         let noted = event
             .notes
             .iter()
@@ -131,7 +132,11 @@ fn clocks_without_the_kernel() {
     for name in ["cpu-clock", "cpu-clock:u"] {
         let mut event = resolved(&fixtures::skylake(), name);
         event.exclude_kernel().unwrap();
-        assert_eq!((event.unit, event.notes.len()), ("ns", 1), "{name}");
+        assert_eq!(
+            (event.unit, event.notes.len()),
+            (CountUnit::Ns, 1),
+            "{name}"
+        );
     }
 }
 

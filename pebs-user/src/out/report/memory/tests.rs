@@ -5,7 +5,7 @@ use crate::compare::report::memory::*;
 use crate::present::json;
 use crate::store::fixtures::{Did, Maker, TestTrace, VisitFixture, info};
 use crate::store::schema::{MemoryRow, SampleRow, visit_flag};
-use crate::units::{Cpu, EventId, FunctionId, Tid, TraceNs};
+use crate::units::{CountUnit, Cpu, EventId, FunctionId, Tid, TraceNs};
 
 /// Loads between two samples.
 const RESET: u64 = 1_000;
@@ -57,7 +57,7 @@ fn sample(row: &MemoryRow<'_>) -> SampleRow {
 fn trace() -> TestTrace {
     let mut run = info(&["app:req"]);
     run.events[0].name = "mem-loads".to_owned();
-    run.events[0].unit = "events".to_owned();
+    run.events[0].unit = CountUnit::Events;
     run.events[0].reset = RESET;
     let mut maker = Maker::new(run);
     let mut rows = Vec::new();

@@ -6,6 +6,7 @@ use crate::compare::names::FunctionName;
 use crate::compare::report::paths::{PathReport, PathRow, PathSection};
 use crate::out::report::csv::{cell_columns, cells, function, header};
 use crate::present::csv::Line;
+use crate::units::CountUnit;
 
 const KEY: [&str; 12] = [
     "probe_id",
@@ -33,7 +34,7 @@ pub(crate) fn render(report: &PathReport) -> String {
     out
 }
 
-fn line(unit: &str, section: &PathSection, row: &PathRow) -> String {
+fn line(unit: CountUnit, section: &PathSection, row: &PathRow) -> String {
     let mut line = Line::default();
     line.number(section.probe_id);
     function(&mut line, &row.function);
@@ -41,7 +42,7 @@ fn line(unit: &str, section: &PathSection, row: &PathRow) -> String {
     line.number(row.truncated);
     line.number(row.known);
     line.maybe(row.others);
-    line.text(unit);
+    line.text(unit.name());
     cells(&mut line, [&row.all, &row.slow, &row.typical]);
     line.end()
 }

@@ -10,6 +10,7 @@ use crate::present::items::amount;
 use crate::present::table::{Cell, Column, Table};
 use crate::present::{Page, Tone, brief};
 use crate::terminal::PIPE_WIDTH;
+use crate::units::CountUnit;
 
 /// Said where no sample has a call stack.
 pub(crate) const NOTHING: &str = "no sample of this trace has a call stack\n\
@@ -41,7 +42,7 @@ pub(crate) fn page(report: &PathReport, top: usize, width: usize) -> Page {
     out
 }
 
-fn section(out: &mut Page, unit: &str, section: &PathSection, top: usize) {
+fn section(out: &mut Page, unit: CountUnit, section: &PathSection, top: usize) {
     let mut table = Table::new([
         Column::names("", 32),
         Column::number("slow").tone(Tone::Slow),
@@ -84,7 +85,7 @@ fn section(out: &mut Page, unit: &str, section: &PathSection, top: usize) {
     } else {
         String::new()
     };
-    let what = if unit == "ns" { "time" } else { "events" };
+    let what = if unit.is_time() { "time" } else { "events" };
     let title = format!("{spec}, {what} per visit by call path, {visits}{more}");
     if rows == 0 {
         out.gap();
@@ -103,7 +104,7 @@ fn what(row: &PathRow) -> Cell {
     Cell::detailed(move |width| name_within(&function, width), " ", callers)
 }
 
-fn interval(unit: &str, cell: &Figures) -> String {
+fn interval(unit: CountUnit, cell: &Figures) -> String {
     match (cell.low, cell.high) {
         (Some(low), Some(high)) => {
             format!(

@@ -90,7 +90,7 @@ pub(super) fn interference(out: &mut Page, probe: &ProbeReport, noun: &str) {
     let longer = probe.slow.as_ref().zip(probe.typical.as_ref());
     let longer = longer.map(|(slow, typical)| slow.mean_ns - typical.mean_ns);
     for row in &probe.interference {
-        let more = row.slow.zip(row.typical).filter(|_| row.unit == "ns");
+        let more = row.slow.zip(row.typical).filter(|_| row.unit.is_time());
         let part = more.zip(longer).filter(|(_, longer)| *longer > 0.0);
         let part = part.map(|((slow, typical), longer)| percent((slow - typical) / longer));
         table.row([

@@ -187,7 +187,7 @@ fn row(part: &Part<'_>, wide: usize) -> String {
     let usual = part.row.and_then(|row| {
         let is_known = row.state.is_some() || row.typical.samples >= MIN_SAMPLES;
         let value = row.typical.per_visit.filter(|_| is_known)?;
-        Some(if row.unit == "ns" {
+        Some(if row.unit.is_time() {
             time(value)
         } else {
             events(value)
