@@ -131,7 +131,7 @@ const ROOMS: [Room; 8] = [
         losses:
         info: losses
         names:
-        pool:
+        pool: blocks
         probe:
         condensed: pool
         event: pool

@@ -1,4 +1,9 @@
-//! Means, quantiles and ranks.
+//! Means, quantiles, ranks and distributions.
+
+use std::f64::consts::SQRT_2;
+
+use statrs::function::erf::erfc_inv;
+use statrs::function::gamma::checked_gamma_ur;
 
 /// Mean and standard deviation of a population, each value with its weight; zeros if there is no weight.
 #[must_use]
@@ -49,6 +54,30 @@ pub fn quantile(sorted: &[f64], share: f64) -> f64 {
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     quantile(&values, 0.5)
+}
+
+/// Median that is one of the values, the upper one of the two in the middle; `None` if there are no values.
+pub fn upper_median<T: Copy + Ord>(mut values: Vec<T>) -> Option<T> {
+    let middle = values.len() / 2;
+    let is_empty = values.is_empty();
+    (!is_empty).then(|| *values.select_nth_unstable(middle).1)
+}
+
+/// Upper quantile of the standard normal distribution, 0 < p <= 0.5.
+#[must_use]
+pub fn normal_quantile(p: f64) -> f64 {
+    SQRT_2 * erfc_inv(2.0 * p)
+}
+
+/// Upper tail probability of the chi-squared distribution.
+#[must_use]
+pub fn chi_squared_tail(x: f64, degrees: f64) -> f64 {
+    if x > 0.0 {
+        // Of no finite value there is nothing above.
+        checked_gamma_ur(degrees / 2.0, x / 2.0).unwrap_or(0.0)
+    } else {
+        1.0
+    }
 }
 
 /// Ranks from 1, ties at their mean.
@@ -106,8 +135,33 @@ mod tests {
         assert_eq!(median(vec![4.0, 1.0, 2.0]), 2.0);
         assert_eq!(quantile(&[0.0, 10.0], 0.25), 2.5);
         assert!(quantile(&[], 0.5).is_nan());
+        assert_eq!(upper_median(vec![4, 1, 3, 2]), Some(3));
+        assert_eq!(upper_median::<u64>(Vec::new()), None);
         assert_eq!(ranks(&[5.0, 1.0, 5.0, 9.0]), [2.5, 1.0, 2.5, 4.0]);
         assert_eq!(spearman(&[1.0, 2.0, 3.0], &[1.0, 8.0, 9.0]), 1.0);
         assert_eq!(correlation(&[1.0, 2.0], &[7.0, 7.0]), 0.0);
+    }
+
+    /// Against tables: 3 degrees of freedom have 5 % beyond 7.815 and 0.1 % beyond 16.266; 2 have exp(-x / 2).
+    #[test]
+    fn tables() {
+        let near = |found: f64, wanted: f64, share: f64| {
+            let is_near = (found / wanted - 1.0).abs() < share;
+            assert!(is_near, "{found}, not {wanted}");
+        };
+        near(normal_quantile(0.025), 1.959_964, 1e-6);
+        near(normal_quantile(0.000_5), 3.290_5, 1e-4);
+        assert_eq!(chi_squared_tail(0.0, 2.0), 1.0);
+        for (x, degrees, p) in [
+            (3.841, 1.0, 0.05),
+            (5.991, 2.0, 0.05),
+            (4.0, 2.0, (-2.0_f64).exp()),
+            (7.815, 3.0, 0.05),
+            (16.266, 3.0, 0.001),
+            (18.467, 4.0, 0.001),
+            (2.0, 6.0, 0.919_699),
+        ] {
+            near(chi_squared_tail(x, degrees), p, 2e-3);
+        }
     }
 }

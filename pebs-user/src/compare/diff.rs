@@ -31,6 +31,7 @@ mod tests;
 
 use std::path::Path;
 
+use pebs_mine::stats::normal_quantile;
 use rustc_hash::{FxHashMap, FxHashSet};
 use thiserror::Error;
 
@@ -46,7 +47,6 @@ use super::explain::items::Items;
 use super::explain::model::CauseKind;
 use super::explain::sums::Summing;
 use super::explain::{ExplainOptions, Unit};
-use crate::compare::chance::normal_quantile;
 use crate::compare::explain::timing::Timing;
 use crate::compare::losses::LossVisits;
 use crate::compare::names::{Names, file_name};

@@ -50,6 +50,7 @@ use std::num::NonZeroU64;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
+use crate::compare::blocks::interval;
 use crate::rng::{SplitMix64, mix};
 use crate::store::run::RunInfo;
 use crate::units::FunctionId;
@@ -480,14 +481,8 @@ impl Pooled {
     /// The middle 95 % of the resampled estimates.
     fn interval(&self, events: &[f64; BLOCKS]) -> Option<(f64, f64)> {
         let resamples = self.resamples.iter();
-        let mut estimates: Vec<f64> = resamples
-            .filter_map(|resample| resample.estimate(events, self.quantity))
-            .collect();
-        estimates.sort_by(f64::total_cmp);
-        let cut = estimates.len() / 40;
-        let low = *estimates.get(cut)?;
-        let high = *estimates.get(estimates.len() - 1 - cut)?;
-        Some((low, high))
+        let estimates = resamples.filter_map(|it| it.estimate(events, self.quantity));
+        interval(estimates.collect())
     }
 }
 

@@ -17,6 +17,7 @@ mod spread;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use pebs_mine::stats::upper_median;
 use pebs_selfcount::{Error, Event, Group, Mapping, Options, ReadPath};
 use rustix::fd::AsFd as _;
 use serde::Serialize;
@@ -284,14 +285,13 @@ pub(crate) fn measure(most: Duration, mut progress: impl FnMut(usize)) -> Result
 
 /// Median ticks between two readings of the clock with nothing between.
 fn clock_ticks() -> u64 {
-    let mut taken: Vec<u64> = (0..1_001)
+    let taken = (0..1_001)
         .map(|_| {
             let before = ticks();
             ticks() - before
         })
         .collect();
-    taken.sort_unstable();
-    taken[taken.len() / 2]
+    upper_median(taken).unwrap_or_default()
 }
 
 /// Ticks of the calls of a round, in their order.

@@ -1,8 +1,7 @@
 //! Results of a comparison with the truth, and the targets they have to meet.
 
+use pebs_mine::stats::normal_quantile;
 use serde::Serialize;
-
-use crate::compare::chance::normal_quantile;
 
 /// Functions of at least this many sample intervals in a visit are compared visit by visit.
 pub(crate) const LONG_INTERVALS: f64 = 5.0;

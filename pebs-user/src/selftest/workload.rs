@@ -18,6 +18,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use pebs_mine::stats::upper_median;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::calls::{FUNCTIONS, Stay, Tsc, now, selftest_item};
@@ -305,9 +306,7 @@ impl Line {
             window = this;
         }
         // A pair with an interrupt in it is inaccurate, even if it is the best of its window.
-        let mut widths: Vec<u64> = knots.iter().map(Pair::width).collect();
-        widths.sort_unstable();
-        let usual = widths.get(widths.len() / 2).copied()?;
+        let usual = upper_median(knots.iter().map(Pair::width).collect())?;
         knots.retain(|knot| knot.width() <= usual * 2);
         let (first, last) = (knots.first()?, knots.last()?);
         let ns = (last.monotonic_ns - first.monotonic_ns) as f64;
@@ -351,9 +350,8 @@ impl Stops {
     fn of(items: &[(Item, Pair)], ns_per_tick: f64) -> Self {
         let stays = || items.iter().flat_map(|(item, _)| &item.stays[..item.count]);
         let interrupted = stays().filter(|stay| stay.stops > 0);
-        let mut means: Vec<u64> = interrupted.map(|stay| stay.stopped / stay.stops).collect();
-        means.sort_unstable();
-        let typical = means.get(means.len() / 2).copied().unwrap_or(0);
+        let means = interrupted.map(|stay| stay.stopped / stay.stops).collect();
+        let typical = upper_median(means).unwrap_or(0);
         let typical_ns = typical as f64 * ns_per_tick;
         let longest_ns = typical_ns * DISTURBED_COSTS + DISTURBED_NS;
         let is_whole = |stay: &&Stay| stay.longest as f64 * ns_per_tick <= longest_ns;

@@ -1,5 +1,7 @@
 //! Means, standard deviations and the chi-square test.
 
+use pebs_mine::stats::{self, chi_squared_tail};
+
 /// Mean of some values, their number and their standard deviation (of a sample: divided by n - 1; of one value: 0).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Summary {
@@ -27,16 +29,7 @@ impl Summary {
 
 /// The median; `None` if there are no values.
 pub(crate) fn median(values: &[f64]) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let middle = sorted.len() / 2;
-    let upper = *sorted.get(middle)?;
-    let is_odd = sorted.len() % 2 == 1;
-    Some(if is_odd {
-        upper
-    } else {
-        f64::midpoint(sorted[middle - 1], upper)
-    })
+    (!values.is_empty()).then(|| stats::median(values.to_vec()))
 }
 
 /// Distance of counts from equal shares.
@@ -57,80 +50,14 @@ impl ChiSquare {
         let value: f64 = counts.iter().map(square).sum();
         (counts.len() >= 2 && all > 0).then(|| Self {
             value,
-            p: upper_gamma((counts.len() - 1) as f64 / 2.0, value / 2.0),
+            p: chi_squared_tail(value, (counts.len() - 1) as f64),
         })
     }
-}
-
-/// The regularised upper incomplete gamma function Q(a, x), by its series below a + 1 and its continued fraction (Lentz)
-/// above.
-///
-/// Source: Press et al., Numerical Recipes, section 6.2.
-fn upper_gamma(a: f64, x: f64) -> f64 {
-    const STEPS: u32 = 1_000;
-    const SMALL: f64 = 1e-300;
-    if x <= 0.0 {
-        return 1.0;
-    }
-    let scale = (a * x.ln() - x - ln_gamma(a)).exp();
-    if x < a + 1.0 {
-        let (mut term, mut sum) = (1.0 / a, 1.0 / a);
-        for step in 1..STEPS {
-            term *= x / (a + f64::from(step));
-            sum += term;
-        }
-        return (1.0 - sum * scale).clamp(0.0, 1.0);
-    }
-    let mut below = x + 1.0 - a;
-    let (mut c, mut d) = (1.0 / SMALL, 1.0 / below);
-    let mut fraction = d;
-    for step in 1..STEPS {
-        let step = f64::from(step);
-        let factor = -step * (step - a);
-        below += 2.0;
-        d = 1.0 / (factor * d + below);
-        c = below + factor / c;
-        fraction *= d * c;
-    }
-    (scale * fraction).clamp(0.0, 1.0)
-}
-
-/// ln of the gamma function of a half or whole number above 0: it is built up from 1/2 or 1.
-fn ln_gamma(a: f64) -> f64 {
-    let is_whole = a.fract() == 0.0;
-    let (mut from, mut ln) = if is_whole {
-        (1.0, 0.0)
-    } else {
-        (0.5, std::f64::consts::PI.sqrt().ln())
-    };
-    while from < a - 0.25 {
-        ln += f64::ln(from);
-        from += 1.0;
-    }
-    ln
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Against tables: 3 degrees of freedom have 5 % beyond 7.815 and 0.1 % beyond 16.266; 2 have exp(-x / 2).
-    #[test]
-    fn tails() {
-        for (degrees, x, p) in [
-            (1.0, 3.841, 0.05),
-            (3.0, 7.815, 0.05),
-            (3.0, 16.266, 0.001),
-            (2.0, 4.0, (-2.0f64).exp()),
-            (6.0, 2.0, 0.919_699),
-        ] {
-            let got = upper_gamma(degrees / 2.0, x / 2.0);
-            assert!(
-                (got / p - 1.0).abs() < 2e-3,
-                "{degrees} {x}: {got}, not {p}"
-            );
-        }
-    }
 
     /// Equal counts have a large p, all events at one place a tiny one.
     #[test]

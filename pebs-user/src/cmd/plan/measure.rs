@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
+use pebs_mine::stats::upper_median;
 use serde::Serialize;
 
 use super::PlanArgs;
@@ -214,10 +215,9 @@ fn items(trace: &Path) -> Result<(u64, f64), ReadError> {
             *sum = sum.zip(oncpu_ns.get(row)).map(|(sum, ns)| sum + ns);
         }
     }
-    let mut known: Vec<i64> = times.into_values().flatten().collect();
-    known.sort_unstable();
-    let median = known.get(known.len() / 2).copied().unwrap_or(0);
-    Ok((known.len() as u64, median as f64))
+    let known: Vec<i64> = times.into_values().flatten().collect();
+    let items = known.len() as u64;
+    Ok((items, upper_median(known).unwrap_or(0) as f64))
 }
 
 fn bytes_of(folder: &Path) -> f64 {

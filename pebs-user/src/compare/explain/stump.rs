@@ -26,12 +26,13 @@
 //! Source: Fisher, "Statistical Methods for Research Workers", 21.02; Youden, Cancer 3 (1950);
 //! Kruskal and Wallis, JASA 47 (1952); Tomczak, Trends in Sport Sciences 1 (2014) for the effect size.
 
+use pebs_mine::stats::chi_squared_tail;
 use rustc_hash::FxHashMap;
 
 use super::columns::{Column, NULL, Values, show_number};
 use super::items::{Item, Items};
 use super::model::{Split, SplitTest};
-use crate::compare::chance::{Table, chi_squared_tail, fisher};
+use crate::compare::chance::{Table, fisher};
 use crate::store::run::RecordedSpec;
 
 /// Tests with a smaller chance are reported.

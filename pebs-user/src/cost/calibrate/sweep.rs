@@ -11,6 +11,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use pebs_common::counter::Counter;
+use pebs_mine::stats::median;
 use perf_event_open_sys::bindings::{PERF_RECORD_LOST, PERF_RECORD_SAMPLE};
 
 use super::with_options::Extras;
@@ -311,16 +312,6 @@ fn taken(ring: &mut PerfRing) -> Result<(u64, u64), Failure> {
     Ok((samples, lost))
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match values.as_slice() {
-        [] => f64::NAN,
-        some if some.len() % 2 == 1 => some[middle],
-        some => f64::midpoint(some[middle - 1], some[middle]),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -370,13 +361,5 @@ mod tests {
                 sweep.rounds
             );
         }
-    }
-
-    /// Medians of odd and even numbers.
-    #[test]
-    fn medians() {
-        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), 2.5);
-        assert!(median(Vec::new()).is_nan());
     }
 }

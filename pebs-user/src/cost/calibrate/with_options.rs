@@ -11,6 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use aya::sys::{Stats, enable_stats};
+use pebs_mine::stats::upper_median;
 use perf_event_open_sys::bindings as sys;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
@@ -108,15 +109,14 @@ impl Bench {
         let event = event?;
         let here = OnOneCpu::stay();
         let usually = |bench: &Self| {
-            let mut rounds: Vec<_> = (0..SWITCH_ROUNDS)
+            let rounds = (0..SWITCH_ROUNDS)
                 .map(|_| {
                     // Reading records is no part of it.
                     bench.empty();
                     timed(|| Self::wakes(Some(&here.other), SLEEPS, || {}))
                 })
                 .collect();
-            rounds.sort_unstable();
-            rounds[rounds.len() / 2]
+            upper_median(rounds).unwrap_or_default()
         };
         let plain = usually(self);
         let usual = match event.class {

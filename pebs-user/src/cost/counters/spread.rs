@@ -1,5 +1,6 @@
 //! Distribution of costs, as shown by a box plot.
 
+use pebs_mine::stats::{moments, quantile};
 use serde::Serialize;
 
 /// Distance from the box, in box heights, beyond which a cost is an outlier.
@@ -34,9 +35,7 @@ impl Spread {
         let mut costs: Vec<f64> = costs.into_iter().collect();
         costs.sort_by(f64::total_cmp);
         let (min, max) = (*costs.first()?, *costs.last()?);
-        let number = costs.len() as f64;
-        let mean = costs.iter().sum::<f64>() / number;
-        let squares: f64 = costs.iter().map(|cost| (cost - mean).powi(2)).sum();
+        let (mean, deviation) = moments(&costs);
         let (p25, p75) = (quantile(&costs, 0.25), quantile(&costs, 0.75));
         let far = FAR * (p75 - p25);
         let is_far = |cost: &f64| *cost < p25 - far || *cost > p75 + far;
@@ -48,7 +47,7 @@ impl Spread {
             p75,
             max,
             mean,
-            deviation: (squares / number).sqrt(),
+            deviation,
             outliers: costs.iter().copied().filter(is_far).collect(),
         })
     }
@@ -60,14 +59,6 @@ impl Spread {
         let high = (self.mean + self.deviation).clamp(self.p75, self.max);
         (low, high)
     }
-}
-
-/// Quantile of a non-empty, sorted list, interpolated between neighbours.
-fn quantile(sorted: &[f64], part: f64) -> f64 {
-    let place = part * (sorted.len() - 1) as f64;
-    let below = sorted[place as usize];
-    let above = sorted[place.ceil() as usize];
-    below + (above - below) * place.fract()
 }
 
 #[cfg(test)]
