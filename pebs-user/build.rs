@@ -116,7 +116,7 @@ fn compile(out: &Path, inputs: &mut Vec<PathBuf>) -> Result<PathBuf, String> {
         .join(EBPF))
 }
 
-/// What is missing, with the command that mends it.
+/// Error about a missing tool, with the command that installs it.
 fn missing(what: &str) -> String {
     format!("{what}; run '{SETUP_COMMAND}'")
 }

@@ -111,7 +111,7 @@ impl ArgProgram {
     };
 }
 
-/// What the mark program does in place of the probed instruction, so that the kernel need not single-step it.
+/// Work of the mark program in place of the probed instruction, so that the kernel need not single-step it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Step {
@@ -181,7 +181,7 @@ pub struct SiteConfig {
     pub may_lack: u8,
     /// Added to the stack pointer, gives its value at the function's first instruction.
     pub sp_adjust: i64,
-    /// What is done in place of the instruction.
+    /// Work in place of the instruction.
     pub step: Step,
     /// In Go code: offset of `goid` in `runtime.g`; the mark then has a [`crate::record::go_frame`] instead of the
     /// stack pointer. 0: other code.
@@ -291,7 +291,7 @@ pub struct KernelCode {
     pub notify: [u64; 2],
     /// Entries to the kernel. Unused places have the range 0..0.
     pub entries: [EntryCode; MAX_ENTRY_CODES],
-    /// What tells breakpoints of marks from those of other tools.
+    /// Properties that distinguish breakpoints of marks from those of other tools.
     pub marks: OwnBreakpoints,
 }
 

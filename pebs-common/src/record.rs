@@ -63,7 +63,7 @@ numbered! {
 }
 
 numbered! {
-    /// What a [`Task`] says. Rare records share a [`Kind`], as there are 16.
+    /// Kind of a [`Task`]. Rare records share a [`Kind`], as there are 16.
     TaskKind {
         /// A traced process forked.
         Fork = 0,

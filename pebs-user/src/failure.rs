@@ -12,7 +12,7 @@ pub trait Hint {
     fn hint(&self) -> Option<String>;
 }
 
-/// What is not as it should be, where work goes on all the same.
+/// A problem that does not stop the work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
     /// The problem.

@@ -45,7 +45,8 @@ pub(crate) fn is_shaped(raw: &str) -> bool {
     raw.contains(SHAPE)
 }
 
-/// What Go writes before the type in an instance's name; its compilers before 1.20 write `_` and a number after it.
+/// Prefix of the type in the name of an instance of a generic Go function; compilers before 1.20 write `_` and a number
+/// after it.
 const SHAPE: &str = "go.shape.";
 
 /// The name of an instance as in the source: `main.(*List[int]).Add`.

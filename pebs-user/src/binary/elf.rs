@@ -158,7 +158,7 @@ pub(crate) struct Binary {
     stubs: Vec<Range<u64>>,
     /// Targets of direct calls; computed when neither symbols nor frames cover an address.
     called: OnceCell<Vec<u64>>,
-    /// What refers to functions; computed when it is first asked for.
+    /// References to functions; computed on first use.
     references: OnceCell<Option<References>>,
 }
 
@@ -363,7 +363,7 @@ impl Binary {
         extent.contains(&address).then_some(start)
     }
 
-    /// What refers to each function; `None` for Go, whose tables of methods are not read, and if the file does not tell
+    /// References to each function; `None` for Go, whose tables of methods are not read, and if the file does not tell
     /// code from data.
     pub(crate) fn references(&self) -> Option<&References> {
         let read = || {

@@ -42,7 +42,7 @@ pub(crate) enum Code {
     Other,
 }
 
-/// What tells the goroutines of a program apart.
+/// Layout of a Go program's goroutines.
 #[derive(Clone, Debug)]
 pub(crate) struct Goroutines {
     /// Offset of `goid` in `runtime.g`.
@@ -57,7 +57,7 @@ impl Goroutines {
     /// Looks it up in a Go program.
     ///
     /// # Errors
-    /// What is unknown, as the end of a sentence.
+    /// The unknown part, as the end of a sentence.
     pub(crate) fn of(binary: &Binary) -> Result<Self, String> {
         if binary.language != Language::Go {
             return Err("it is no Go program".to_owned());

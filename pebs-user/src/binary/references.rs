@@ -1,4 +1,4 @@
-//! What refers to a function: direct calls and jumps, or anything else from which its address may be known.
+//! References to a function: direct calls and jumps, or anything else from which its address may be known.
 //!
 //! Instructions are not decoded: every field of code that holds the distance to a function's first byte counts, and
 //! every word of data that holds its address. What is taken for a reference by chance only makes a function seem

@@ -81,7 +81,7 @@ impl CallGraphArg {
     }
 }
 
-/// What else is recorded.
+/// Records besides marks and samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Extra {
     /// Who woke a waiting thread, and who preempted a runnable one

@@ -28,7 +28,7 @@ impl Attached {
     }
 }
 
-/// What an event's counters are opened on.
+/// Targets on which an event's counters are opened.
 #[derive(Clone, Copy)]
 pub(super) enum On<'a> {
     Cpus(&'a [Cpu]),

@@ -136,7 +136,7 @@ impl Drain {
     }
 }
 
-/// What a round took.
+/// Amount taken from all rings in a round.
 struct Taken {
     /// Number of bytes and events.
     bytes: usize,

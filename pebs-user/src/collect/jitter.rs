@@ -61,7 +61,7 @@ impl Varied {
         varied
     }
 
-    /// What it has counted.
+    /// Value of the counter.
     fn value(&self) -> Option<u64> {
         match self.of_cpu {
             true => Some(now().0),
@@ -106,7 +106,7 @@ struct OfEvent {
     counters: Vec<Varied>,
 }
 
-/// What was done so far.
+/// Changes of distances so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Drawn {
     /// Number of changes.

@@ -47,7 +47,7 @@ pub(crate) struct Settings {
     pub sample_limit: u64,
     /// Whether the mark program does probed instructions in place of the kernel.
     pub steps: bool,
-    /// What is recorded beside marks and samples.
+    /// Records besides marks and samples.
     pub kinds: RecordKinds,
     /// Whether some marks read ids behind an array of pointers.
     pub ids_behind: bool,

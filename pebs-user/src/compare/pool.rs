@@ -546,7 +546,7 @@ mod tests {
         assert_eq!(pooled.per_item(F), Some(f.per_item));
     }
 
-    /// What pebs-trace's own time is uncertain by is in the interval of times, and not in that of counts.
+    /// The error of pebs-trace's own time is in the interval of times, and not in that of counts.
     #[test]
     fn own_time_is_uncertain() {
         let width = |own: OwnError, quantity: Quantity| {

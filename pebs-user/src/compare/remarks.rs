@@ -1,4 +1,5 @@
-//! What figures lack and what is odd about a trace, as data; `present::remarks` has the words, for people and for JSON.
+//! Remarks on missing figures and on oddities of a trace, as data; `present::remarks` has their words, for people and
+//! for JSON.
 
 /// Most items of a probe never ended, so that nothing can be said about them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +67,7 @@ pub(crate) enum Note {
     Nameless(Vec<Runtime>),
 }
 
-/// What makes code at run time, and can name it.
+/// A runtime that generates code, and can name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Runtime {
     Jvm,

@@ -109,7 +109,7 @@ pub(crate) struct Chosen {
     pub typical: VisitSet,
     /// Slow and typical classes of each probe's visits, by number.
     pub(crate) classes: BTreeMap<u16, Classes>,
-    /// What the classes are by.
+    /// Quantity that the classes are by.
     pub(crate) ranker: Ranker,
     /// Quantiles of the durations of each probe's visits, by number.
     pub(crate) quantiles: BTreeMap<u16, Quantiles>,

@@ -1,4 +1,4 @@
-//! What stack pointers show about frames: whether one is gone.
+//! Frames by their stack pointers: whether one is gone.
 
 /// Two stack pointers further apart than this are on different stacks (signal stacks, coroutines) and show nothing
 /// about each other's frames. Threads' stacks are 8 MiB apart by default.

@@ -1,4 +1,4 @@
-//! What the tool itself does on a thread: which visits it holds up.
+//! The tool's own work on a thread: which visits it delays.
 //!
 //! A call holds its thread until it returns: all own work on the thread meanwhile makes it longer. A visit matched by id
 //! is idle between its turns, and what is done for others then costs it nothing, unless it is its turn again and the

@@ -662,8 +662,8 @@ fn dear_and_cheap_places() {
     assert_eq!(own.0, [6, 24, 32]);
 }
 
-/// What marks take longer counts for the visits that it falls into: after a begin's time, and before an end's; beside a call,
-/// in calls within calls, and in the fast path.
+/// The additional time of cold marks counts for the visits that it falls into: after a begin's time, and before an
+/// end's; beside a call, in calls within calls, and in the fast path.
 #[test]
 fn cold_marks() {
     struct Own(Vec<(u64, i64)>);

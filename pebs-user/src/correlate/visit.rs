@@ -101,8 +101,8 @@ impl MarkTimes {
         self.0[role as usize][stepped as usize] = time;
     }
 
-    /// What a visit can have within it of its own two marks, ns: the begin mark's time after its own time, and the end
-    /// mark's before.
+    /// Largest part of its own two marks that a visit can have within it, ns: the begin mark's time after its own time,
+    /// and the end mark's before.
     pub(crate) fn ends(&self) -> Vec<(u64, u64)> {
         let of = |roles: &[Role], ns: fn(&MarkTime) -> u64| -> Vec<u64> {
             let of_role = roles.iter().flat_map(|role| &self.0[*role as usize]);
@@ -123,7 +123,7 @@ impl MarkTimes {
 pub struct OwnWork {
     /// Time of marks as they are right after another, ns.
     pub marks_ns: u64,
-    /// What they took longer, ns.
+    /// Time that they took longer, ns.
     pub cold_ns: i64,
     pub samples: u64,
     /// Number of switch-outs.

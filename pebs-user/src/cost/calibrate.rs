@@ -123,7 +123,7 @@ pub struct UnitCosts {
     pub single_step_ns: Option<f64>,
     /// A mark by a uretprobe, without its entry.
     pub uretprobe_ns: Option<f64>,
-    /// What any of these takes longer where the thread slept since the last mark.
+    /// Additional time of any of these if the thread slept since the last mark.
     pub apart: Option<Apart>,
     /// How long the program of a mark at an instruction that is single-stepped had run when the time was read, right after
     /// another: single steps leave the caches colder.
@@ -317,7 +317,7 @@ impl UnitCosts {
     }
 }
 
-/// What a mark takes longer where the thread slept since the last one, and how its program tells.
+/// Additional time of a mark if the thread slept since the last one, and how its program shows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Apart {
     /// Before the mark's time is read, ns.

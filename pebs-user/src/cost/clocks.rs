@@ -27,7 +27,7 @@ const OF_CPU_ONE: f64 = 0.01;
 /// Share of each CPU that clocks of CPUs may take.
 const OF_EACH_CPU: f64 = 0.01;
 
-/// What was seen of the target over some time.
+/// Observation of the target over some time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen {
     /// Length of that time, ns.

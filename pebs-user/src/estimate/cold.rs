@@ -1,13 +1,13 @@
-//! What marks take beyond what one right after another takes. Pure.
+//! Time of a mark beyond that of one right after another. Pure.
 
-/// What tells that a mark takes longer than one right after another: the program itself does, where the kernel's code and
+/// Sign that a mark takes longer than one right after another: its program does, where the kernel's code and
 /// data have left the caches. All of a mark takes longer then.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Coldness {
     /// Time of the program right after another mark, ns, of instructions that are emulated and single-stepped; 0: unknown, and
     /// no mark takes longer.
     pub warm_ns: [f64; 2],
-    /// What is added to the time before and after the mark's own time, for each ns that the program takes longer.
+    /// Added to the time before and after the mark's own time, for each ns that the program takes longer.
     pub before: f64,
     pub after: f64,
 }
@@ -17,7 +17,7 @@ impl Coldness {
     /// instructions are single-stepped it varies more than what it tells of.
     const MOST: [f64; 2] = [4.0, 1.5];
 
-    /// What a mark takes longer than one right after another, ns; less than nothing where its program was faster.
+    /// Time of a mark beyond that of one right after another, ns; negative if its program was faster.
     #[inline]
     #[must_use]
     pub fn more(&self, stepped: bool, ran_ns: Option<u16>) -> Cold {

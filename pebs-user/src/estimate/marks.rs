@@ -1,6 +1,6 @@
-//! What marks cost in a run, by the samples that met them. Pure.
+//! Cost of marks in a run, by the samples that met them. Pure.
 //!
-//! What a mark costs depends on what ran before it: where items make system calls, or use more memory than the caches
+//! The cost of a mark depends on what ran before it: where items make system calls, or use more memory than the caches
 //! hold, the kernel's code and data are no longer in the caches, and a mark takes up to twice as long as one that was
 //! measured before the run. A clock's samples tell: those for which the kernel was entered by a mark are as many as
 //! marks took time. A sample does not fall into another one, so it stands for the distance to the next less its own cost.

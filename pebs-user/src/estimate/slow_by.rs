@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::baseline::Rule;
 
-/// What ranks items.
+/// Quantity by which items are ranked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RankBy {

@@ -75,7 +75,7 @@ use rows::Rows;
 pub struct PipelineOptions {
     /// `CLOCK_MONOTONIC` of ns 0.
     pub origin: KtimeNs,
-    /// What is recorded beside marks and samples.
+    /// Records besides marks and samples.
     pub kinds: RecordKinds,
     /// The events counted for each visit, by the source of their counts.
     pub counted: Vec<CountedFrom>,
@@ -126,7 +126,7 @@ pub type MarksBy = [u64; 8];
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MarksMade {
     pub by: Vec<MarksBy>,
-    /// What they took beyond what marks right after another take, ns.
+    /// Time that they took beyond that of marks right after another, ns.
     pub cold: Vec<ColdNs>,
 }
 

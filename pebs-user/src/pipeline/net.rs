@@ -61,8 +61,8 @@ pub(super) struct Net {
 
 /// The shortest visits of a probe without samples, and without marks but their own: these take no longer.
 ///
-/// What a mark was measured to cost beside other load, or a while ago, may be too much; visits would seem to take no time
-/// then.
+/// The cost of a mark may be measured too high, beside other load or a while ago; visits would then seem to take no
+/// time.
 #[derive(Clone, Debug, Default)]
 struct Shortest {
     /// Durations, rising. A few may be too short by a clock's error: the last one counts.
@@ -83,7 +83,7 @@ impl Shortest {
         self.number = last + 1;
     }
 
-    /// What marks take at most; `None` if too few were seen.
+    /// Upper bound of the time of marks; `None` if too few were seen.
     fn most(&self) -> Option<i64> {
         (self.number == self.ns.len()).then(|| self.ns[self.number - 1])
     }
@@ -95,7 +95,7 @@ struct OfMarks {
     /// The begin mark's after its time, and the end mark's before its time, ns.
     ends: (u64, u64),
     visits: u64,
-    /// What these marks took longer in them, ns.
+    /// Additional time of cold marks in them, ns.
     cold_ns: i64,
     shortest: Shortest,
 }
@@ -118,7 +118,7 @@ impl OfMarks {
         (self.ends.0 + self.ends.1).cast_signed()
     }
 
-    /// What these marks were measured to take beyond what the shortest visits leave, ns.
+    /// Measured time of these marks beyond the time that the shortest visits leave for them, ns.
     fn too_much(&self) -> i64 {
         let most = self.shortest.most();
         most.map_or(0, |most| (self.ns() - most).max(0))
@@ -226,7 +226,7 @@ impl Net {
             alike.visits += u64::from(same.is_some());
             alike.cold_ns += if same.is_some() { own.cold_ns } else { 0 };
             if is_plain && same.is_some() && own.samples == 0 {
-                // What they take longer in it is not known well enough to bound them more closely.
+                // The additional time of cold marks is not known well enough for a closer bound.
                 alike.shortest.see(duration as i64);
             }
             (alike.ends, alike.too_much())

@@ -72,7 +72,7 @@ const SAFE: f64 = 3.0;
 /// The least of these, ns: what a sample costs may be measured too small, and grows on a busy host.
 const SAFE_NS: f64 = 50_000.0;
 
-/// What a sample costs at most where it is unknown, ns.
+/// Upper bound of the cost of a sample where it is unknown, ns.
 const UNKNOWN_NS: f64 = 20_000.0;
 
 /// Shortest reset value of clocks that sample together, where a sample takes this long, ns.

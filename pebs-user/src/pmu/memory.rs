@@ -18,7 +18,7 @@ pub(crate) struct DataSource {
     pub tlb: Option<Tlb>,
     /// Whether the instruction was locked.
     pub locked: Option<bool>,
-    /// What blocked the load.
+    /// Cause that blocked the load.
     pub blocked: Option<Blocked>,
 }
 

@@ -1,4 +1,4 @@
-//! What a counter counts: a CPU, or a thread.
+//! Target of a counter: a CPU, or a thread.
 
 use std::fmt;
 

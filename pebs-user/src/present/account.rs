@@ -188,7 +188,7 @@ fn cost(cost: &CostInfo, source: Option<&str>) -> String {
     )
 }
 
-/// What marks took, and how that is known.
+/// Time that marks took, and how it is known.
 fn marks(cost: &CostInfo) -> String {
     let Some(ns) = cost.marks_ns else {
         return String::new();
@@ -242,7 +242,7 @@ fn overhead(run: &RunInfo) -> String {
     text
 }
 
-/// What samples may cost beyond the bound, and why.
+/// Cost that samples may have beyond the bound, and why.
 pub(crate) fn samples_may(extra: &Extra) -> String {
     let limit = match extra.limit {
         None => "",

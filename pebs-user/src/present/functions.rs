@@ -131,7 +131,7 @@ fn of_kernel(functions: &FunctionName) -> String {
 mod tests {
     use super::*;
 
-    /// What a function without a name is called.
+    /// Names shown for functions that have none.
     #[test]
     fn nameless() {
         let of = |module: Option<&str>| {

@@ -37,7 +37,7 @@ pub(crate) fn noun(probe: &ProbeReport) -> &'static str {
     }
 }
 
-/// What begins the sentence of the causes.
+/// Beginning of the sentence that lists the causes.
 pub(crate) const fn slow_because_of(by: RankBy) -> &'static str {
     match by {
         RankBy::Duration => "slow because:",
@@ -222,7 +222,7 @@ mod tests {
         assert_eq!(labels(&[unknown]), "n unknown");
     }
 
-    /// What is not known of functions stands where its share is, and is not said if it is small.
+    /// The unknown part of functions is listed at the place of its share, and left out if it is small.
     #[test]
     fn unexplained_stands_by_its_share() {
         let of = |named: &str, largest, unexplained| {

@@ -1,4 +1,4 @@
-//! What figures lack and what is odd about a trace, in words.
+//! Remarks on missing figures and on oddities of a trace, in words.
 //!
 //! The JSON formats have the same words: that of a value is its text.
 
@@ -132,7 +132,7 @@ fn nameless(f: &mut Formatter<'_>, runtimes: &[Runtime]) -> fmt::Result {
     write!(f, "code made at run time has no name here: {how}")
 }
 
-/// What makes a runtime name its code.
+/// Option or command that makes a runtime name its code.
 ///
 /// Source: the kernel's tools/perf/Documentation/jit-interface.txt, and the documentation of each runtime.
 const fn naming(runtime: Runtime) -> &'static str {

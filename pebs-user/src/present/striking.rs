@@ -1,4 +1,4 @@
-//! What sets a visit apart from typical ones besides its time: counts, interrupts and faults.
+//! Differences between a visit and typical ones besides its time: counts, interrupts and faults.
 
 use super::human::{UNKNOWN, count, plural, time};
 use crate::compare::counts::{Counts, TypicalCounts};

@@ -175,7 +175,7 @@ pub(super) struct SiteState {
     pub read_adjust: i64,
     /// A mark is made only under this condition.
     pub condition: Option<Condition>,
-    /// What the mark program does in place of the instruction.
+    /// Work of the mark program in place of the instruction.
     pub step: Step,
     /// The named arguments exist there.
     pub readable: bool,

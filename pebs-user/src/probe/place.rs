@@ -50,7 +50,7 @@ pub(super) struct Point {
     pub condition: Option<Condition>,
     /// Sites with a condition that are passed before, without a mark.
     pub passed: f64,
-    /// What the mark program does in place of the instruction.
+    /// Work of the mark program in place of the instruction.
     pub step: Step,
     /// Named arguments exist here (`retval` does not at a tail jump).
     pub readable: bool,

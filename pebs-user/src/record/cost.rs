@@ -786,7 +786,7 @@ fn begins(by_role: &MarksBy) -> u64 {
     of(Role::Begin) + of(Role::Next)
 }
 
-/// What marks took beyond that of marks right after another, ns.
+/// Time of marks beyond that of marks right after another, ns.
 fn cold_ns(marks: &MarksMade, part: fn(&ColdNs) -> i64) -> f64 {
     marks.cold.iter().map(part).sum::<i64>() as f64
 }

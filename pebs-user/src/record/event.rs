@@ -1,4 +1,4 @@
-//! What happens in a recording, for whoever shows it.
+//! Events of a recording, for the caller to show.
 
 use crate::failure::Warning;
 use crate::store::run::OverheadInfo;

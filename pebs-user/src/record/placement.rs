@@ -1,5 +1,5 @@
-//! What stands at the probed instructions in the memory of running processes: breakpoints of debuggers before probes are
-//! placed, and code without a probe after that.
+//! Checks of the probed instructions in the memory of running processes: for breakpoints of debuggers before probes are
+//! placed, and for code without a probe after that.
 
 use std::fs::{self, File};
 use std::io;

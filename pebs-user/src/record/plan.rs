@@ -1,4 +1,4 @@
-//! What is known before a recording starts.
+//! Plan of a recording: all that is decided before it starts.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -52,7 +52,7 @@ pub(super) struct Plan {
     pub former_limits: limits::Former,
     /// Stop after this time.
     pub duration: Option<Duration>,
-    /// What is recorded beside marks and samples.
+    /// Records besides marks and samples.
     pub kinds: RecordKinds,
     /// CPUs whose frequency is recorded.
     pub frequencies: Frequencies,

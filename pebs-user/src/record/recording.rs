@@ -10,7 +10,7 @@ use crate::probe::item::Typed;
 use crate::stream::decode::RecordKinds;
 use crate::units::{Pid, Tid};
 
-/// What is recorded, of whom, and where to: the options of `pebs-trace` as plain data, whose help says more about each.
+/// Description of a recording: the options of `pebs-trace` as plain data, whose help says more about each.
 ///
 /// [`Recording::new`] has the defaults; the least to add is a SPEC in [`Recording::uprobes`].
 #[derive(Clone, Debug, PartialEq)]
@@ -49,7 +49,7 @@ pub struct Recording {
     pub return_mode: ReturnMode,
     /// Whether no sample is taken in the kernel.
     pub exclude_kernel: bool,
-    /// What is recorded beside marks and samples.
+    /// Records besides marks and samples.
     pub kinds: RecordKinds,
     /// Whether frequencies of CPUs are recorded.
     pub frequencies: bool,

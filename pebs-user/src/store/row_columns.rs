@@ -1,4 +1,4 @@
-//! What every table's columns have in common.
+//! Traits of the columns of every table.
 
 use std::fmt::Debug;
 

@@ -171,7 +171,7 @@ pub struct OwnMarks {
     pub inside: Option<OwnCost>,
     /// To a visit that contains one of its visits: both marks completely; null if unknown.
     pub whole: Option<OwnCost>,
-    /// What was measured for `inside`, ns, if visits were shorter than that; null: it was used.
+    /// Value measured for `inside`, ns, if visits were shorter than that; null: it was used.
     #[serde(default)]
     pub measured_ns: Option<f64>,
 }
@@ -307,7 +307,7 @@ pub struct OverheadInfo {
     pub last_marks: Option<f64>,
     /// Whether these alone were above the bound.
     pub marks_alone: bool,
-    /// What samples may take beyond the bound; null: it has room for what the slowest items need.
+    /// Time that samples may take beyond the bound; null: it has room for what the slowest items need.
     #[serde(default)]
     pub extra: Option<Extra>,
 }
@@ -317,7 +317,7 @@ pub struct OverheadInfo {
 pub struct Extra {
     /// The slow-down, 0.02 = 2 %.
     pub share: f64,
-    /// What keeps it from being more; null: it is enough.
+    /// Limit that it is at; null: it is enough.
     pub limit: Option<ExtraLimit>,
     /// Samples that the slowest items need.
     pub samples: u32,
@@ -327,7 +327,7 @@ pub struct Extra {
     pub takes_ns: f64,
 }
 
-/// What limits the slow-down by samples beyond the bound.
+/// Limit of the slow-down by samples beyond the bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ExtraLimit {
@@ -335,7 +335,7 @@ pub enum ExtraLimit {
     Marks,
     /// A share of a CPU for marks and samples.
     Cpu,
-    /// What an item may get.
+    /// The most that an item may get.
     Items,
 }
 
@@ -627,7 +627,7 @@ pub struct CostInfo {
     pub tool_cpu_ns: u64,
     /// Estimated CPU time of marks in the target, ns.
     pub marks_ns: Option<f64>,
-    /// What they take by the cost that was measured before the run, ns, if samples that met marks say otherwise; null:
+    /// Their time by the cost that was measured before the run, ns, if samples that met marks say otherwise; null:
     /// that is `marks_ns`.
     #[serde(default)]
     pub marks_measured_ns: Option<f64>,

@@ -1,4 +1,4 @@
-//! What writes rows: the columns of all tables.
+//! The columns of all tables, into which rows are written.
 
 mod batched;
 mod estimates;

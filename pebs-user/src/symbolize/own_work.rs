@@ -1,6 +1,6 @@
 //! pebs-trace's own work in the kernel, represented by one function of the module [`OWN_MODULE`].
 //!
-//! What the kernel does at a mark is known by how it was entered: the samples say so, whatever function runs, and
+//! The kernel's work at a mark is known by how it was entered: the samples say so, whatever function runs, and
 //! so are the kernel's pages in user space that marks use. What is found here is the rest, by name: work elsewhere, as
 //! of programs at switches and for new mappings of probed files, and all work where samples don't say how the kernel was
 //! entered (`bulk`, imported marks). Programs are known by their symbols, which begin with the hash of the loaded code;

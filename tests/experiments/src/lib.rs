@@ -1,4 +1,4 @@
-//! What pebs-trace is measured by: each experiment is a task of `cargo xtask`, which calls it with its options.
+//! Experiments that measure pebs-trace: each is a task of `cargo xtask`, which calls it with its options.
 //!
 //! | experiment | what it asks |
 //! |---|---|

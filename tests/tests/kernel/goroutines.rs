@@ -185,7 +185,7 @@ fn nested_and_stripped() {
     }
 }
 
-/// What the goroutine of an item waited for is the function that parked it.
+/// A goroutine waits in the function that parked it.
 #[test]
 fn reasons() {
     need!(machine::root());

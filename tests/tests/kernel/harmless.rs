@@ -42,7 +42,7 @@ fn children_outlive_the_recorder() {
     assert_eq!(finished.stdout, "wrong 0\n", "{finished}");
 }
 
-/// What can't be single-stepped is refused where it is asked for, and not chosen otherwise.
+/// An instruction that can't be single-stepped is refused where it is asked for, and not chosen otherwise.
 #[test]
 fn steps_that_differ() {
     need!(machine::root());

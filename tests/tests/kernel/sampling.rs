@@ -461,7 +461,7 @@ impl Drop for OtherProbe {
     }
 }
 
-/// What the kernel does at a breakpoint of another tool, in a function that is called beside our marks, is neither
+/// The kernel's work at a breakpoint of another tool, in a function that is called beside our marks, is neither
 /// pebs-trace's own work nor hidden; without such a breakpoint there is nothing of the kind.
 #[test]
 fn breakpoints_of_another_tool() {
@@ -595,7 +595,7 @@ fn equal_distances() {
     assert!((195_000..205_000).contains(&usual), "{usual}");
 }
 
-/// What the kernel does at marks is pebs-trace's own work, whatever function runs: the entry, the exit, looking for the
+/// The kernel's work at marks is pebs-trace's own, whatever function runs: the entry, the exit, looking for the
 /// probe. So a program without system calls has hardly any other kernel work in it: interrupts. With call stacks, no
 /// frame is of a function that was entered there.
 #[test]
@@ -613,7 +613,7 @@ fn kernel_at_marks_is_own() {
         let names = trace.function_names();
         let samples = trace.samples();
         let in_kernel = samples.iter().filter(|it| it.flags & SAMPLE_KERNEL != 0);
-        // What is not in an item includes the start and the end of the program.
+        // Samples outside of items include the start and the end of the program.
         let in_items = in_kernel.filter(|it| it.visit_id.is_some());
         let (at_marks, rest): (Vec<_>, Vec<_>) = in_items.partition(|it| it.function_id == own);
         let others: Vec<_> = rest.iter().map(|it| names.get(&it.function_id)).collect();

@@ -104,7 +104,7 @@ impl Object {
     }
 }
 
-/// What a line holds.
+/// Content of a line.
 enum Content<'a> {
     Count(Count<'a>),
     /// A further metric of the event above.

@@ -96,7 +96,7 @@ mod tests {
         })
     }
 
-    /// What is done, with the registers by their place in `pt_regs`.
+    /// Each instruction becomes a step, with registers by their place in `pt_regs`.
     #[test]
     fn instructions() {
         let (rax, rbp, rdi, rsp) = (10, 4, 14, 19);

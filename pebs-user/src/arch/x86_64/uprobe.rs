@@ -255,7 +255,7 @@ struct Parts<'a> {
     /// Two-byte opcode: it follows 0f.
     escape: bool,
     opcode: u8,
-    /// What follows the opcode.
+    /// Bytes after the opcode.
     rest: &'a [u8],
 }
 

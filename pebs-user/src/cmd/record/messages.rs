@@ -1,4 +1,4 @@
-//! What a recording says on stderr while it runs.
+//! Messages of a recording on stderr while it runs.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

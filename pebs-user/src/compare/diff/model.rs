@@ -176,7 +176,7 @@ pub(crate) enum Note {
     },
 }
 
-/// What may differ between two hosts.
+/// A property that may differ between two hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HostPart {
     /// Its name.

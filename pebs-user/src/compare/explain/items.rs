@@ -132,7 +132,7 @@ pub(crate) struct ProbeItems {
 pub(crate) struct Items {
     /// Unit of an item.
     pub unit: Unit,
-    /// What latencies are: durations, unless [`Items::take_cpu_time`] was called.
+    /// Meaning of latencies: durations, unless [`Items::take_cpu_time`] was called.
     pub by: RankBy,
     pub probes: Vec<ProbeItems>,
     /// Empty ranks for these items.

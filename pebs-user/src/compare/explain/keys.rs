@@ -1,4 +1,4 @@
-//! What the time of items is divided by.
+//! Keys among which the time of items is divided.
 
 use crate::compare::waits::WaitKind;
 use crate::units::FunctionId;

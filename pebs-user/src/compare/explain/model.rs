@@ -156,7 +156,7 @@ pub(crate) enum SplitTest {
 pub(crate) struct Group {
     /// Arguments that they share; empty: all items of the probe.
     pub labels: Vec<Label>,
-    /// What ranks the items: `duration`, or `cpu_time` (then all durations here are times on the CPU).
+    /// Quantity by which items are ranked: `duration`, or `cpu_time` (then all durations here are times on the CPU).
     pub by: RankBy,
     /// Number of items.
     pub items: u64,

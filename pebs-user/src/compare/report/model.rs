@@ -74,8 +74,8 @@ pub struct ProbeReport {
     pub flags: Vec<FlagCount>,
     /// Samples in the visits counted, all events.
     pub samples: u64,
-    /// What ranks the visits: `duration`, or `cpu_time` (then durations and times per visit here, but for those of
-    /// `slowest`, are times on the CPU).
+    /// Quantity by which visits are ranked: `duration`, or `cpu_time` (then durations and times per visit here, but for
+    /// those of `slowest`, are times on the CPU).
     pub(crate) by: RankBy,
     /// Durations of the visits counted; null if there are none.
     pub duration: Option<Quantiles>,
@@ -105,7 +105,7 @@ pub struct ProbeReport {
     /// Rows with more time in slow visits than in typical ones, the largest difference first; from 0.5 % of the
     /// whole difference.
     pub spread: Vec<Row>,
-    /// What a slow visit takes more time for on the CPU in functions that have too few samples each, ns; absent if functions
+    /// Additional time on the CPU of a slow visit in functions that have too few samples each, ns; absent if functions
     /// are not in ns.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spread_unexplained_ns: Option<f64>,

@@ -38,7 +38,7 @@ pub(super) struct Ranking<'a> {
     pub states: &'a States,
     /// Names of the functions of slow visits.
     pub names: &'a Names,
-    /// What ranks the visits.
+    /// Rule for slow visits.
     pub slow: SlowBy,
 }
 

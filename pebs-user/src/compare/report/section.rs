@@ -110,7 +110,7 @@ pub(super) struct Section {
     pub slowest_ids: Vec<u64>,
 }
 
-/// What intervals of a trace draw.
+/// Properties of a trace that its intervals depend on.
 pub(super) struct Runs<'a> {
     /// [`Trace::visits_in_stretch`].
     visits: NonZeroU64,

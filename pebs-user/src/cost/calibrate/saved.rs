@@ -97,7 +97,7 @@ pub struct SavedMarks {
     pub single_step_ns: Option<f64>,
     /// A uretprobe, without its entry.
     pub uretprobe_ns: Option<f64>,
-    /// What any of these takes longer where the thread slept since the last mark.
+    /// Additional time of any of these if the thread slept since the last mark.
     #[serde(default)]
     pub apart: Option<Apart>,
     /// Time of the program of a mark at an instruction that is single-stepped, right after another.

@@ -75,7 +75,7 @@ pub(crate) enum SweepError {
     Refused {
         /// The event.
         event: String,
-        /// What the kernel said.
+        /// The kernel's error.
         why: String,
     },
     /// The programs could not be loaded.

@@ -31,7 +31,7 @@ pub(crate) struct Data {
     pub groups: Vec<Group>,
     /// Items of all groups, of each the slowest.
     pub items: Vec<Item>,
-    /// What ranks the items.
+    /// Quantity by which items are ranked.
     pub by: RankBy,
     /// Why the trace is not whole, if it is not.
     pub remark: Option<String>,
@@ -55,7 +55,7 @@ pub(crate) struct Item {
     pub group: usize,
     /// Its figures.
     pub visit: SlowVisit,
-    /// What ranks it, ns: its duration or its time on the CPU, without pebs-trace's own time.
+    /// Time by which it is ranked, ns: its duration or its time on the CPU, without pebs-trace's own time.
     pub ranked_ns: i64,
     /// Its arguments as `name=value`, safe to show.
     pub args: String,
@@ -189,7 +189,7 @@ impl Data {
     }
 }
 
-/// What ranks a visit, ns.
+/// Time by which a visit is ranked, ns.
 fn ranked(visit: &SlowVisit, ranker: &Ranker) -> i64 {
     let took = Took {
         duration_ns: visit.duration_ns,
@@ -206,7 +206,7 @@ columns! {
     struct Visits of visits { probe_id, duration_ns, oncpu_ns, flags, net_ns, samples }
 }
 
-/// What ranks the visits counted, by probe.
+/// Times by which the counted visits are ranked, by probe.
 fn durations(
     trace: &Trace,
     losses: LossVisits,

@@ -21,7 +21,7 @@ use crate::units::{ResetValue, TraceNs};
 /// Length of the time that is judged, ns.
 const WINDOW_NS: i64 = 200_000_000;
 
-/// What was seen at the last choice.
+/// State at the last choice.
 #[derive(Default)]
 pub(super) struct Choice {
     until: TraceNs,

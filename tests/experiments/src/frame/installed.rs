@@ -1,4 +1,4 @@
-//! What some experiments need, and `cargo xtask setup` finds or installs.
+//! Programs that some experiments need, and `cargo xtask setup` finds or installs.
 
 use std::path::PathBuf;
 use std::process::Command;

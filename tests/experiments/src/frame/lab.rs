@@ -148,14 +148,14 @@ impl Lab {
         trace::read_items(&fs::read_to_string(&csv)?)
     }
 
-    /// What a command of the tool says of the last recording, in JSON.
+    /// Output of a command of the tool about the last recording, in JSON.
     pub fn ask(&self, command: &str) -> Result<Value> {
         let mut tool = self.tool();
         tool.arg(command).arg(self.trace());
         shell::json(tool.args(["--format", "json"]))
     }
 
-    /// What a sample of cpu-clock and marks cost on this machine now, by the tool.
+    /// Costs of a sample of cpu-clock and of marks on this machine now, measured by the tool.
     pub fn calibration(&self) -> Result<Value> {
         let mut command = self.tool();
         command.args(["calibrate", "--event", "cpu-clock", "--format", "json"]);

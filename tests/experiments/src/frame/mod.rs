@@ -1,4 +1,4 @@
-//! What experiments share. From the bottom up:
+//! The parts that experiments share, from the bottom up:
 //!
 //! | modules | what they are |
 //! |---|---|

@@ -49,7 +49,7 @@ impl<'a, T: Serialize + DeserializeOwned> Seeds<'a, T> {
 mod tests {
     use super::*;
 
-    /// What was added is read again, and a line of something else is an error.
+    /// Added results are read again, and a line of something else is an error.
     #[test]
     fn lines() {
         let dir = tempfile::tempdir().unwrap();

@@ -59,7 +59,7 @@ impl Account {
     }
 }
 
-/// What a query of DuckDB finds, words by row; tables are `'TRACE/NAME/*.parquet'`. NULL is `None`.
+/// Result of a query of DuckDB, words by row; tables are `'TRACE/NAME/*.parquet'`. NULL is `None`.
 pub fn query(trace: &Path, sql: &str) -> Result<Vec<Vec<String>>> {
     const SCRIPT: &str = "import duckdb, sys
 duckdb.execute('set enable_progress_bar = false')

@@ -1,4 +1,4 @@
-//! What has to hold: how many of the goals are met, and the exit code.
+//! Goals of an experiment: how many are met, and the exit code.
 
 use std::process::ExitCode;
 

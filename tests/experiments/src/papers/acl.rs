@@ -101,7 +101,7 @@ struct Estimates {
     /// Part of the triples of items that follow one another in which A is above B and B above C, by their own estimates: all
     /// three had the same speed of the machine.
     ordered: f64,
-    /// What a sample took by the program's log, us: how much longer items took than without recording, by their samples.
+    /// Time of a sample by the program's log, us: how much longer items took than without recording, by their samples.
     cost: f64,
 }
 

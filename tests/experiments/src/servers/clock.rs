@@ -134,7 +134,7 @@ struct Rounds {
     long: Vec<[f64; 3]>,
     /// Items below their least.
     too_short: usize,
-    /// What the time from the first call grew by in the middle, and what the tool says of both marks, ns.
+    /// Median growth of the time from the first call, and the tool's figure for both marks, ns.
     grew: Vec<f64>,
     own: Vec<f64>,
 }

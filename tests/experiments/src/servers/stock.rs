@@ -52,7 +52,7 @@ const DEAR: usize = 300;
 /// Part of the dear requests that has to be slow, and the largest slow class in dear requests.
 const FOUND: (f64, f64) = (0.95, 1.3);
 
-/// What is said of the cost is good within this part of what is seen, or this difference.
+/// The reported cost is good within this share of the observed one, or this difference.
 const GOOD: (f64, f64) = (0.25, 0.02);
 
 pub(super) struct Server {
@@ -233,7 +233,7 @@ struct Round {
     cpu_ns: f64,
 }
 
-/// What the tool said of a round.
+/// Output of the tool about a round.
 struct Said {
     /// Requests with one item.
     items: u64,
@@ -404,7 +404,7 @@ fn row(plain: &[Round], traced: &[Round], said: &[(Said, u64)], is_right: bool) 
     }
 }
 
-/// What the tool says of the items of these requests.
+/// Output of the tool about the items of these requests.
 fn told(lab: &Lab, requests: &[Request]) -> Result<Said> {
     let (report, explained) = (lab.ask("report")?, lab.ask("explain")?);
     let probe = &report["probes"][0];
@@ -412,7 +412,7 @@ fn told(lab: &Lab, requests: &[Request]) -> Result<Said> {
     let by_cpu = &probe["slow_on_cpu"];
     let [by_clock, by_time] = [&probe["slow"], &by_cpu["slow"]]
         .map(|class: &Value| class["from_ns"].as_i64().unwrap_or(i64::MAX));
-    // What a reader sees: the first sentence, and the second if there is one.
+    // A reader sees the first sentence, and the second if there is one.
     let mut classes = [(0_u32, 0_u32); 2];
     let mut items = vec![0_u32; requests.len()];
     let mut next = 0;

@@ -58,7 +58,7 @@ impl Items {
 impl Item {
     /// Adds the sums of a visit nested in this item.
     fn take_in(&mut self, inner: &Self) {
-        // What its marks take before and after their own times is in the outer visit's time.
+        // The time of its marks before and after their own times is in the outer visit's time.
         let most = self.net_ns();
         let with = |own: i64| (own + inner.active_ns.unwrap_or(0)).min(most);
         self.active_ns = self.active_ns.map(with);

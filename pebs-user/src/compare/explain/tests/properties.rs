@@ -84,8 +84,8 @@ fn no_interval_of_functions_that_beat() {
     }
 }
 
-/// What pebs-trace's own time is uncertain by is in the intervals of what it was taken off: a sample's as slow items have
-/// more samples, a mark's of functions only, as all items have the same marks. Waits are what they are.
+/// The error of pebs-trace's own time is in the intervals of the times that it was subtracted from: that of samples, as
+/// slow items have more of them; that of marks in functions only, as all items have the same marks. Waits have none.
 #[test]
 fn own_error_in_intervals() {
     let items = |samples: [u16; 3], wait| vec![(samples, wait, 10); 400];

@@ -1,4 +1,4 @@
-//! What a seed records.
+//! Parameters of a recording, drawn from a seed.
 
 use serde::{Deserialize, Serialize};
 
@@ -28,7 +28,7 @@ const MOST_WITH_SLOW_US: f64 = 500.0;
 /// Time of the items and of what lies between them, us.
 const RUN_US: f64 = 500_000.0;
 
-/// What marks add to an item at most, as far as the number of items depends on it, us.
+/// Upper bound of the time that marks add to an item, as far as the number of items depends on it, us.
 const MARKS_US: f64 = 25.0;
 
 /// How items come.
@@ -68,7 +68,7 @@ pub(super) struct Draw {
 }
 
 impl Draw {
-    /// What a seed records: always the same.
+    /// Draws the parameters: always the same for a seed.
     pub(super) fn new(seed: u64) -> Self {
         let random = &mut Random::new(seed);
         let reset = random.one(&RESETS);

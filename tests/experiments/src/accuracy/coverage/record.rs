@@ -49,8 +49,8 @@ pub(super) struct Regular<'a> {
     program: PathBuf,
     /// Time of a step on this machine, about.
     step_ns: f64,
-    /// What the machine's own interrupts add to a step's time, as a factor, without pebs-trace; and the standard deviation
-    /// of that between runs.
+    /// Time that the machine's own interrupts add to a step, as a factor, without pebs-trace; and the standard
+    /// deviation of that between runs.
     pub(super) interrupts: (f64, f64),
     /// Whether `interval_counts` can be read.
     has_readers: bool,
@@ -159,7 +159,7 @@ fn step_ns(log: &Log) -> Result<f64> {
     Ok(*fs.context("the log has no time of a step")? as f64 / 1e6)
 }
 
-/// What the program did.
+/// The program's log.
 struct Truth {
     items: f64,
     /// Time per item of each function, in the order of [`FUNCTIONS`], ns.
@@ -180,7 +180,7 @@ impl Truth {
             Order::Slow { every, .. } => (draw.items / every) as f64,
             _ => 0.0,
         };
-        // What `seven` has beyond the share of the others.
+        // Excess of `seven` over the share of the others.
         let more = steps(SLOW) - steps("nine") * 7.0 / 9.0;
         let usual = steps("nine") * STEPS / 9.0 / items;
         Ok(Self {
@@ -262,7 +262,7 @@ fn mean_self(items: &[Item], truth: &Truth) -> Vec<Figure> {
         .collect()
 }
 
-/// What slow items take more. Empty if the slow ones of `explain` are not as many as those of the program: this is about
+/// Excess of slow items. Empty if the slow ones of `explain` are not as many as those of the program: this is about
 /// its estimates, not about which items they are of, and others are slow by what the truth does not have.
 fn excess(explanation: &Value, truth: &Truth) -> Vec<Figure> {
     let probe = &explanation["probes"][0];
