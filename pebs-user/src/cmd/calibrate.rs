@@ -7,8 +7,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use comfy_table::presets::NOTHING;
-use comfy_table::{CellAlignment, Table};
 use indicatif::ProgressBar;
 use serde_json::json;
 
@@ -27,6 +25,7 @@ use crate::pmu::event::EventSpec;
 use crate::pmu::host::Host;
 use crate::pmu::sysfs::UprobePmu;
 use crate::present::human::{UNKNOWN, count, time};
+use crate::present::table::{Column, Table};
 use crate::record::grant;
 use crate::store::run::EntryClass;
 use crate::terminal::say;
@@ -240,14 +239,12 @@ fn text(calibration: &Calibration, event: &ResolvedEvent, kept: Option<&Path>) -
 }
 
 fn table(calibration: &Calibration, unit: &str) -> String {
-    let mut table = Table::new();
-    table.load_style(NOTHING);
-    let error = "off the line, %";
-    table.set_header(["reset value", "samples", "CPU time", error]);
+    let titles = ["reset value", "samples", "CPU time", "off the line, %"];
+    let mut table = Table::new(titles.map(Column::number));
     for point in &calibration.points {
         let expected = calibration.fit.base_ns + calibration.fit.alpha_ns * point.samples;
         let off = crate::cost::error(point.elapsed_ns, expected);
-        table.add_row([
+        let cells = [
             point.reset.map_or_else(
                 || "none".to_owned(),
                 |reset| format!("{} {unit}", count(reset)),
@@ -255,12 +252,10 @@ fn table(calibration: &Calibration, unit: &str) -> String {
             count(point.samples.round() as u64),
             time(point.elapsed_ns),
             format!("{:+.2}", off * 100.0),
-        ]);
+        ];
+        table.row(cells.map(Into::into));
     }
-    for column in table.column_iter_mut() {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table.trim_fmt()
+    table.whole()
 }
 
 fn panel(calibration: &Calibration, unit: &str) -> Panel {

@@ -5,8 +5,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use comfy_table::Table;
-use comfy_table::presets::NOTHING;
 use serde::Serialize;
 
 use crate::failure::{Failure, Result};
@@ -16,6 +14,7 @@ use crate::pmu::event::nearest;
 use crate::pmu::host::{CpuModel, Host, Vendor};
 use crate::pmu::sysfs::Pmu;
 use crate::pmu::table::EventTable;
+use crate::present::table::{Column, Table};
 use crate::probe::survey::fits;
 use crate::terminal::say;
 use crate::terminal::{self, shown};
@@ -223,12 +222,9 @@ fn title(source: &Source) -> String {
     }
 }
 
-/// A table without blanks at its lines' ends.
 fn rows(entries: &[&Entry]) -> String {
-    let mut table = Table::new();
-    table
-        .load_style(NOTHING)
-        .set_header(["event", "precise", "bulk", "what it counts"]);
+    let titles = ["event", "precise", "bulk", "what it counts"];
+    let mut table = Table::new(titles.map(Column::words));
     for entry in entries {
         let mut what = entry.description.clone();
         if what.is_empty() {
@@ -237,18 +233,15 @@ fn rows(entries: &[&Entry]) -> String {
         if entry.deprecated {
             what += " (deprecated)";
         }
-        table.add_row([
+        let cells = [
             shown(&entry.event).into_owned(),
             entry.precise.unwrap_or("-").to_owned(),
             if entry.bulk { "yes" } else { "-" }.to_owned(),
             shown(&what).into_owned(),
-        ]);
+        ];
+        table.row(cells.map(Into::into));
     }
-    let lines: Vec<String> = table
-        .lines()
-        .map(|line| line.trim_end().to_owned())
-        .collect();
-    lines.join("\n")
+    table.whole()
 }
 
 #[cfg(test)]

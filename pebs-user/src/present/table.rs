@@ -199,6 +199,13 @@ impl Table {
         lines
     }
 
+    /// The text for output that is not fitted to a page: every column in full, behind one blank.
+    pub(crate) fn whole(&self) -> String {
+        let lines = self.lines(usize::MAX);
+        let lines: Vec<&str> = lines.iter().map(|line| &line[INDENT - 1..]).collect();
+        lines.join("\n")
+    }
+
     /// The lines for a program: whole cells without padding, two blanks between them as a cell may hold one.
     pub(crate) fn unaligned(&self) -> Vec<String> {
         let kept = (0..self.columns.len()).filter(|&at| self.natural(at) > 0);
@@ -384,6 +391,19 @@ mod tests {
         assert_eq!(
             shown(30),
             "                          slow\n  ns::a_fun…g_name(…)  1.25 ms\n  f                      12 us"
+        );
+    }
+
+    /// On no page, nothing is left out.
+    #[test]
+    fn whole() {
+        let mut table = Table::new([Column::number("reset"), Column::words("")]);
+        let cells = ["1,000", "a name of some words"];
+        table.row(cells.map(Into::into));
+        table.row(["5", "b"].map(Into::into));
+        assert_eq!(
+            table.whole(),
+            " reset\n 1,000  a name of some words\n     5  b"
         );
     }
 

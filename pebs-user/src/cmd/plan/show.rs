@@ -5,8 +5,6 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use bytesize::ByteSize;
-use comfy_table::presets::NOTHING;
-use comfy_table::{CellAlignment, Table};
 use serde_json::json;
 
 use super::PlanArgs;
@@ -19,6 +17,7 @@ use crate::failure::{Failure, Result};
 use crate::pmu::attr::ResolvedEvent;
 use crate::pmu::reset;
 use crate::present::human::{UNKNOWN, count, maybe_time, percent, plural, time};
+use crate::present::table::{Column, Table};
 use crate::record::Counting;
 use crate::terminal::quoted;
 use crate::terminal::say;
@@ -152,23 +151,22 @@ impl Shown<'_> {
     }
 
     fn table(&self) -> String {
-        let mut table = Table::new();
-        table.load_style(NOTHING);
-        table.set_header([
+        let titles = [
             format!("reset, {}", self.event.unit),
             "slow-down of items".to_owned(),
             "1 s of work takes".to_owned(),
             "samples/item".to_owned(),
             format!("shortest function ({SHOWN} samples)"),
             "trace".to_owned(),
-        ]);
+        ];
+        let mut table = Table::new(titles.map(Column::number));
         let chosen = match self.verdict {
             Verdict::Met { reset } => Some(reset),
             _ => None,
         };
         for row in &self.rows {
             let mark = if chosen == Some(row.reset) { "* " } else { "" };
-            table.add_row([
+            let cells = [
                 format!("{mark}{}", count(row.reset)),
                 share(row.overhead),
                 row.second_takes_s
@@ -180,12 +178,10 @@ impl Shown<'_> {
                     || UNKNOWN.to_owned(),
                     |bytes| format!("{}/min", size(60.0 * bytes)),
                 ),
-            ]);
+            ];
+            table.row(cells.map(Into::into));
         }
-        for column in table.column_iter_mut() {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-        table.trim_fmt()
+        table.whole()
     }
 
     /// Bytes of the trace in a second.

@@ -2,12 +2,11 @@
 
 use std::process::ExitCode;
 
-use comfy_table::presets::NOTHING;
-use comfy_table::{CellAlignment, Table};
 use serde_json::json;
 
 use super::SelftestFormat;
 use crate::failure::Result;
+use crate::present::table::{Column, Table};
 use crate::selftest::findings::{Findings, FunctionFindings, Length};
 
 /// Prints the findings, one column per reset value; exit code 1 if a target was missed.
@@ -137,16 +136,13 @@ fn coverage(found: &Findings, length: Length) -> String {
 }
 
 fn text(all: &[Findings], misses: &[String]) -> String {
-    let mut table = Table::new();
-    table.load_style(NOTHING);
+    let values = all.iter().map(|_| Column::number(""));
+    let mut table = Table::new(std::iter::once(Column::words("")).chain(values));
     for (name, value) in LINES {
-        let values = all.iter().map(value);
-        table.add_row(std::iter::once(name.to_owned()).chain(values));
+        let values = all.iter().map(|it| value(it).into());
+        table.row(std::iter::once(name.into()).chain(values));
     }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    let mut text = table.trim_fmt() + "\n";
+    let mut text = table.whole() + "\n";
     if let Some(load) = load() {
         text += &format!("load average of the machine: {load}\n");
     }
