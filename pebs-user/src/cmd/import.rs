@@ -26,7 +26,7 @@ use crate::store::writer::TraceWriter;
 use crate::stream::decode::RecordKinds;
 use crate::symbolize::{Inlining, Recorded, SymbolizeOptions};
 use crate::terminal::say;
-use crate::units::{CountUnit, KtimeNs, ProbeId};
+use crate::units::{CountUnit, KtimeNs};
 
 /// Options of `pebs-trace import`.
 #[derive(Clone, Debug, clap::Args)]
@@ -368,15 +368,8 @@ impl Import<'_> {
         } = *self;
         let kernel = survey.recorded_kernel(data);
         let probe = |rule| Probe {
-            id: ProbeId(0),
-            spec: spec(args),
-            rule,
-            resumes: false,
             has_id: roles.has_id,
-            sites: Vec::new(),
-            batch: None,
-            begin_fields: Vec::new(),
-            end_fields: Vec::new(),
+            ..Probe::without_sites(spec(args), rule)
         };
         let probes = ProbeSet {
             probes: roles.rule.map(probe).into_iter().collect(),

@@ -69,6 +69,32 @@ pub(crate) struct Settings {
     pub log: bool,
 }
 
+/// Marks and samples of one event, of the processes of [`Programs::trace`].
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            scope: Scope::Table,
+            only_threads: false,
+            exclude_kernel: 0,
+            exclude_user: 0,
+            perf_clock_events: 0,
+            access_events: 0,
+            sample_limit: u64::MAX,
+            steps: false,
+            kinds: RecordKinds::default(),
+            ids_behind: false,
+            item: None,
+            samples_interrupt: false,
+            events: 1,
+            counters: 0,
+            count_always: 0,
+            count_intervals: false,
+            stack_frames: 0,
+            log: false,
+        }
+    }
+}
+
 /// Runs of a program and their total time, while the kernel counted them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RunTime {

@@ -12,6 +12,7 @@ use std::fmt::Write;
 use super::marks::MAX_OPEN;
 use super::*;
 use crate::estimate::cold::{Cold, Coldness};
+use crate::probe::set::Probe;
 use crate::stream::decode::{ArgBytes, STATE_IN_MARK};
 use crate::stream::sample::SampleKind;
 use crate::stream::stacks::StackKey;
@@ -98,16 +99,9 @@ pub(super) fn probes() -> ProbeSet {
         VisitRule::ById,
         VisitRule::UntilNext,
     ];
-    let probes = (0..8u16).map(|n| crate::probe::set::Probe {
+    let probes = (0..8u16).map(|n| Probe {
         id: ProbeId(n),
-        spec: String::new(),
-        rule: rules[n as usize % 4],
-        resumes: false,
-        has_id: true,
-        sites: Vec::new(),
-        batch: None,
-        begin_fields: Vec::new(),
-        end_fields: Vec::new(),
+        ..Probe::without_sites(String::new(), rules[n as usize % 4])
     });
     ProbeSet {
         probes: probes.collect(),

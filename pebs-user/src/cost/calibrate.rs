@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use pebs_common::config::{ArgProgram, MAX_ARGS, MAX_CPUS, Scope, SiteConfig, Step};
+use pebs_common::config::{ArgProgram, MAX_ARGS, MAX_CPUS, SiteConfig, Step};
 use pebs_common::record::Role;
 use serde::{Deserialize, Serialize};
 
@@ -401,29 +401,17 @@ impl Bench {
     ) -> Result<Self, SessionError> {
         let counted = counting.unwrap_or_default();
         let settings = Settings {
-            item: None,
-            ids_behind: false,
-            scope: Scope::Table,
-            only_threads: false,
-            exclude_kernel: 0,
-            exclude_user: 0,
-            perf_clock_events: 0,
-            access_events: 0,
-            sample_limit: u64::MAX,
-            steps: false,
-            events: 1,
             counters: counted::counters(counted),
             count_always: counted::always(counted),
             count_intervals: counting.is_some(),
             stack_frames,
-            samples_interrupt: false,
-            log: false,
             kinds: RecordKinds {
                 switches: true,
                 page_faults: true,
                 encounters: extras.encounters,
                 interference: extras.interference,
             },
+            ..Settings::default()
         };
         let keeper = Keeper::start()?;
         let programs = Programs::load(&settings)?;

@@ -12,7 +12,7 @@ use crate::store::options::WriterOptions;
 use crate::store::writer::TraceWriter;
 use crate::stream::decode::RecordKinds;
 use crate::symbolize::{Recorded, SymbolizeOptions};
-use crate::units::{KtimeNs, ProbeId};
+use crate::units::KtimeNs;
 
 /// Imports a file in both ways (in one reading, and after a survey) and checks the account each time. Items begin at
 /// its second event.
@@ -77,15 +77,8 @@ fn pipeline(
     };
     let writer = TraceWriter::create(out, &info, options).ok()?;
     let probe = |rule| Probe {
-        id: ProbeId(0),
-        spec: String::new(),
-        rule,
-        resumes: false,
         has_id: roles.has_id,
-        sites: Vec::new(),
-        batch: None,
-        begin_fields: Vec::new(),
-        end_fields: Vec::new(),
+        ..Probe::without_sites(String::new(), rule)
     };
     let probes = ProbeSet {
         probes: roles.rule.map(probe).into_iter().collect(),

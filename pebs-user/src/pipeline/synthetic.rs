@@ -17,7 +17,7 @@ use crate::probe::set::{Probe, ProbeSet};
 use crate::store::options::WriterOptions;
 use crate::store::run::VisitRule;
 use crate::stream::decode::RecordKinds;
-use crate::units::{Cpu, FunctionId, Ip, KtimeNs, ProbeId};
+use crate::units::{Cpu, FunctionId, Ip, KtimeNs};
 
 /// Number of sampled functions.
 pub const FUNCTIONS: u32 = 300;
@@ -158,17 +158,10 @@ pub struct Batch {
 #[must_use]
 pub fn probes() -> ProbeSet {
     ProbeSet {
-        probes: vec![Probe {
-            id: ProbeId(0),
-            spec: "app:handle(id=arg1)".to_owned(),
-            rule: VisitRule::Call,
-            resumes: false,
-            has_id: true,
-            sites: Vec::new(),
-            batch: None,
-            begin_fields: Vec::new(),
-            end_fields: Vec::new(),
-        }],
+        probes: vec![Probe::without_sites(
+            "app:handle(id=arg1)".to_owned(),
+            VisitRule::Call,
+        )],
         ..ProbeSet::default()
     }
 }

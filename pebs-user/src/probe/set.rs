@@ -94,6 +94,24 @@ pub struct Probe {
     pub end_fields: Vec<ArgField>,
 }
 
+impl Probe {
+    /// The first probe of a run, with ids of its own and nothing to attach or to read.
+    #[must_use]
+    pub const fn without_sites(spec: String, rule: VisitRule) -> Self {
+        Self {
+            id: ProbeId(0),
+            spec,
+            rule,
+            resumes: false,
+            has_id: true,
+            batch: None,
+            sites: Vec::new(),
+            begin_fields: Vec::new(),
+            end_fields: Vec::new(),
+        }
+    }
+}
+
 /// All probes of a run and the columns that their arguments make.
 #[derive(Clone, Debug, Default)]
 pub struct ProbeSet {

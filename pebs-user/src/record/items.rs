@@ -9,7 +9,7 @@ use crate::failure::{Failure, Result};
 use crate::probe::item::{self, Context, Typed};
 use crate::probe::set::{Probe, ProbeSet};
 use crate::store::run::VisitRule;
-use crate::units::{Pid, ProbeId};
+use crate::units::Pid;
 
 /// The remark that belongs to the numbers.
 const NOTE: &str = "visits are runs of samples with the same item id: their begin and end are half way \
@@ -40,17 +40,7 @@ pub(super) fn probes(recording: &Recording, pids: &[Pid], typed: Typed<'_>) -> R
         none: recording.item_none,
     };
     let item = item::resolve(typed, &context)?;
-    let probe = Probe {
-        id: ProbeId(0),
-        spec: item.spec.clone(),
-        rule: VisitRule::SameId,
-        resumes: false,
-        has_id: true,
-        sites: Vec::new(),
-        batch: None,
-        begin_fields: Vec::new(),
-        end_fields: Vec::new(),
-    };
+    let probe = Probe::without_sites(item.spec.clone(), VisitRule::SameId);
     Ok(ProbeSet {
         probes: vec![probe],
         columns: Vec::new(),

@@ -69,14 +69,8 @@ pub fn probes() -> ProbeSet {
     ];
     let probes = rules.into_iter().zip(0u16..).map(|(rule, n)| Probe {
         id: ProbeId(n),
-        spec: String::new(),
-        rule,
-        resumes: false,
-        has_id: true,
-        sites: Vec::new(),
-        batch: None,
         begin_fields: if n == 0 { fields() } else { Vec::new() },
-        end_fields: Vec::new(),
+        ..Probe::without_sites(String::new(), rule)
     });
     let column = |name: &str, kind| ArgColumn {
         name: name.to_owned(),

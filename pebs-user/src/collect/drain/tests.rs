@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use crossbeam_channel::{bounded, unbounded};
-use pebs_common::config::{ArgKind, ArgProgram, MAX_ARGS, Scope, SiteConfig, Step};
+use pebs_common::config::{ArgKind, ArgProgram, MAX_ARGS, SiteConfig, Step};
 use pebs_common::counter::Counter;
 use pebs_common::record::Role;
 
@@ -26,7 +26,6 @@ use crate::pmu::open::{
 };
 use crate::pmu::sysfs::UprobePmu;
 use crate::stream::clock::Clock;
-use crate::stream::decode::RecordKinds;
 use crate::stream::decode::{Body, decode};
 use crate::stream::order::{Order, Turn};
 use crate::units::{Pid, Tid, TraceNs};
@@ -78,27 +77,7 @@ impl Kernel {
             return None;
         };
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        let settings = Settings {
-            item: None,
-            ids_behind: false,
-            scope: Scope::Table,
-            only_threads: false,
-            exclude_kernel: 0,
-            exclude_user: 0,
-            perf_clock_events: 0,
-            access_events: 0,
-            sample_limit: u64::MAX,
-            steps: false,
-            events: 1,
-            counters: 0,
-            count_always: 0,
-            count_intervals: false,
-            stack_frames: 0,
-            samples_interrupt: false,
-            log: false,
-            kinds: RecordKinds::default(),
-        };
-        let programs = Programs::load(&settings).unwrap();
+        let programs = Programs::load(&Settings::default()).unwrap();
         let pid = Pid(std::process::id());
         programs.trace(pid).unwrap();
         let id = ArgProgram {

@@ -11,7 +11,6 @@ use crate::pmu::attr::{reset_value, resolve};
 use crate::pmu::host::Host;
 use crate::pmu::open::open_stepping_down;
 use crate::pmu::target::Target;
-use crate::stream::decode::RecordKinds;
 use crate::units::{Pid, Tid};
 
 /// Time on the CPU that makes thousands of samples.
@@ -36,24 +35,9 @@ fn in_kernel_mode() {
 /// Number of samples of event 0 dropped during some work, with these bits.
 fn left_out(exclude_user: u32, exclude_kernel: u32, work: fn()) -> u64 {
     let settings = Settings {
-        item: None,
-        ids_behind: false,
-        scope: Scope::Table,
-        only_threads: false,
         exclude_kernel,
         exclude_user,
-        perf_clock_events: 0,
-        access_events: 0,
-        sample_limit: u64::MAX,
-        steps: false,
-        events: 1,
-        counters: 0,
-        count_always: 0,
-        count_intervals: false,
-        stack_frames: 0,
-        samples_interrupt: false,
-        log: false,
-        kinds: RecordKinds::default(),
+        ..Settings::default()
     };
     let programs = Programs::load(&settings).unwrap();
     programs.trace(Pid(std::process::id())).unwrap();

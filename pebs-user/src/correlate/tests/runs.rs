@@ -8,17 +8,7 @@ use crate::probe::set::Probe;
 
 fn ids() -> ProbeSet {
     let item = resolve(Typed::Reg("r13"), &Context::default()).unwrap();
-    let probe = Probe {
-        id: ProbeId(0),
-        spec: item.spec.clone(),
-        rule: VisitRule::SameId,
-        resumes: false,
-        has_id: true,
-        sites: Vec::new(),
-        batch: None,
-        begin_fields: Vec::new(),
-        end_fields: Vec::new(),
-    };
+    let probe = Probe::without_sites(item.spec.clone(), VisitRule::SameId);
     ProbeSet {
         probes: vec![probe],
         item: Some(item),

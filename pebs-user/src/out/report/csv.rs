@@ -57,6 +57,16 @@ pub(crate) fn cells(line: &mut Line, cells: [&Cell; 3]) {
     }
 }
 
+/// Names of the columns of [`function`].
+pub(crate) const FUNCTION: [&str; 6] = [
+    "function_id",
+    "function",
+    "module",
+    "kernel",
+    "kernel_entry",
+    "system_call",
+];
+
 /// Adds a function: its id, name and module, whether it is the kernel's, and how that was entered.
 pub(crate) fn function(line: &mut Line, function: &FunctionName) {
     let FunctionName {
@@ -77,19 +87,9 @@ pub(crate) fn function(line: &mut Line, function: &FunctionName) {
 }
 
 fn functions(report: &Report) -> String {
-    let fixed = [
-        "probe_id",
-        "function_id",
-        "function",
-        "module",
-        "kernel",
-        "kernel_entry",
-        "system_call",
-        "state",
-        "unit",
-    ];
-    let columns = fixed.into_iter().map(str::to_owned).chain(cell_columns());
-    let mut out = header(columns.chain(["difference".to_owned()]));
+    let names = ["probe_id"].into_iter().chain(FUNCTION);
+    let names = names.chain(["state", "unit"]).map(str::to_owned);
+    let mut out = header(names.chain(cell_columns()).chain(["difference".to_owned()]));
     for probe in &report.probes {
         let only_spread = probe.spread.iter().filter(|row| {
             let same = |other: &Row| (&other.function, &other.state) == (&row.function, &row.state);

@@ -5,24 +5,11 @@
 use crate::compare::report::memory::{
     AccessCell, AccessRow, AccessSection, EventAccesses, MemoryReport,
 };
-use crate::out::report::csv::{function, header};
+use crate::out::report::csv::{FUNCTION, function, header};
 use crate::present::csv::Line;
 
-const KEY: [&str; 13] = [
-    "event",
-    "probe_id",
-    "function_id",
-    "function",
-    "module",
-    "kernel",
-    "kernel_entry",
-    "system_call",
-    "op",
-    "level",
-    "snoop",
-    "tlb",
-    "locked",
-];
+/// Names of the columns between the function and the cells.
+const ACCESS: [&str; 5] = ["op", "level", "snoop", "tlb", "locked"];
 
 const CELL: [&str; 6] = [
     "samples",
@@ -38,7 +25,11 @@ const CELL: [&str; 6] = [
 pub(crate) fn render(report: &MemoryReport) -> String {
     let classes = ["all", "slow", "typical"].into_iter();
     let cells = classes.flat_map(|class| CELL.map(|column| format!("{class}_{column}")));
-    let mut out = header(KEY.map(str::to_owned).into_iter().chain(cells));
+    let key = ["event", "probe_id"]
+        .into_iter()
+        .chain(FUNCTION)
+        .chain(ACCESS);
+    let mut out = header(key.map(str::to_owned).chain(cells));
     for event in &report.events {
         for section in &event.sections {
             for row in &section.rows {

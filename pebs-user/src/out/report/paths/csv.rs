@@ -4,28 +4,17 @@
 
 use crate::compare::names::FunctionName;
 use crate::compare::report::paths::{PathReport, PathRow, PathSection};
-use crate::out::report::csv::{cell_columns, cells, function, header};
+use crate::out::report::csv::{FUNCTION, cell_columns, cells, function, header};
 use crate::present::csv::Line;
 use crate::units::CountUnit;
 
-const KEY: [&str; 12] = [
-    "probe_id",
-    "function_id",
-    "function",
-    "module",
-    "kernel",
-    "kernel_entry",
-    "system_call",
-    "path",
-    "truncated",
-    "known",
-    "others",
-    "unit",
-];
+/// Names of the columns between the function and the cells.
+const PATH: [&str; 5] = ["path", "truncated", "known", "others", "unit"];
 
 #[must_use]
 pub(crate) fn render(report: &PathReport) -> String {
-    let mut out = header(KEY.map(str::to_owned).into_iter().chain(cell_columns()));
+    let key = ["probe_id"].into_iter().chain(FUNCTION).chain(PATH);
+    let mut out = header(key.map(str::to_owned).chain(cell_columns()));
     for section in &report.sections {
         for row in &section.rows {
             out.push_str(&line(report.unit, section, row));
