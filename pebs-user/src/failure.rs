@@ -96,7 +96,7 @@ impl Failure {
         self.hint.as_deref()
     }
 
-    /// Whether the reader of a pipe had enough: `pebs-trace export ... | head` is no failure.
+    /// Whether the reader of a pipe had enough: `pebs-trace export ... | head` is not a failure.
     #[must_use]
     pub fn is_broken_pipe(&self) -> bool {
         let mut io = self

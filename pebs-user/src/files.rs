@@ -18,7 +18,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabiliti
 /// Opened without side effects first: a pipe would block, a device might act.
 ///
 /// # Errors
-/// Those of the system, and `InvalidInput` if it is no regular file.
+/// Those of the system, and `InvalidInput` if it is not a regular file.
 pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
     let handle = fs::OpenOptions::new()
         .read(true)

@@ -130,7 +130,7 @@ fn run_part(part: &Part) -> Result<bool> {
 /// Whether tests that failed beside others pass alone, each time. They are reported as flaky, and their first output
 /// stays above.
 ///
-/// Only tests on the real kernel may: a host that takes a CPU away for long is no fault of the tool. A test of any
+/// Only tests on the real kernel may: a host that takes a CPU away for long is not a fault of the tool. A test of any
 /// other name is not in these programs, so that fewer tests pass than were requested.
 fn pass_alone(failures: &[String]) -> Result<bool> {
     if failures.is_empty() || failures.len() > MAX_AGAIN {

@@ -105,7 +105,7 @@ impl Model {
     /// Fits trees to outcomes, one a row.
     ///
     /// # Errors
-    /// If an outcome is no number.
+    /// If an outcome is not a number.
     pub fn fit(frame: &Frame, outcomes: &[f64], params: &Params) -> Result<Self, ModelError> {
         // Without the sample method the subsample is ignored.
         let mut booster = GradientBooster::default()

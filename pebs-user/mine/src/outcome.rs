@@ -174,7 +174,7 @@ mod tests {
         ));
     }
 
-    /// A column without a count in any row (a machine without a PMU) is no outcome, unless it is asked for.
+    /// A column without a count in any row (a machine without a PMU) is not an outcome, unless it is asked for.
     #[test]
     fn not_counted() {
         let uncounted = || {

@@ -75,7 +75,7 @@ pub(crate) fn open_in_root(root: &str, path: &Path) -> Option<(File, Metadata)> 
     open_below(&open_root(root)?, path, OFlags::empty())
 }
 
-/// Like [`open_in_root`], for an open root and a path whose last component is no symbolic link.
+/// Like [`open_in_root`], for an open root and a path whose last component is not a symbolic link.
 #[must_use]
 pub(crate) fn open_not_link(root: &OwnedFd, path: &Path) -> Option<(File, Metadata)> {
     open_below(root, path, OFlags::NOFOLLOW)

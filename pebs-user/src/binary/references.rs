@@ -162,7 +162,7 @@ impl Starts {
 mod tests {
     use crate::binary::testing::compile;
 
-    /// Calls are told from addresses that are stored, passed, exported, or jumped to.
+    /// Calls are distinguished from addresses that are stored, passed, exported, or jumped to.
     #[test]
     fn kinds() {
         let source = r#"

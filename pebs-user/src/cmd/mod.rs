@@ -58,7 +58,7 @@ fn fetch_debug_files(binaries: impl FnOnce() -> Vec<PathBuf>) -> Option<String> 
 /// Writes a result to stdout.
 ///
 /// # Errors
-/// If that fails, but not if the reader had enough: `pebs-trace explain T | head` is no failure.
+/// If that fails, but not if the reader had enough: `pebs-trace explain T | head` is not a failure.
 fn print_result(text: &str, what: &str) -> Result<()> {
     match terminal::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),

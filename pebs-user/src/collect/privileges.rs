@@ -68,7 +68,7 @@ pub(crate) fn give_up() -> io::Result<()> {
             ));
         }
         for thread in threads {
-            // SAFETY: sends a signal that has a handler to a thread of our own; one that has ended is no error.
+            // SAFETY: sends a signal that has a handler to a thread of our own; one that has ended is not an error.
             unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, signal) };
         }
         std::thread::sleep(Duration::from_millis(1));

@@ -703,7 +703,7 @@ fn uninterrupted<E>(
     result
 }
 
-/// Whether the verifier stopped because of a signal, which is no verdict.
+/// Whether the verifier stopped because of a signal, which is not a verdict.
 ///
 /// Source: `signal_pending` in `do_check`, kernel/bpf/verifier.c.
 fn is_signal(error: &ProgramError) -> bool {

@@ -293,8 +293,8 @@ impl Ranks {
     }
 }
 
-/// Mean time between two samples in items, over the run, ns; `None`: the event is no clock, may not be the only one, or
-/// the overhead of a sample is unknown.
+/// Mean time between two samples in items, over the run, ns; `None`: the event is not a clock, may not be the only one,
+/// or the overhead of a sample is unknown.
 fn apart_ns(info: &RunInfo) -> Option<f64> {
     let [event] = &info.events[..] else {
         return None;

@@ -130,7 +130,7 @@ impl Thread {
 
     /// Opens a visit and makes it the current one.
     ///
-    /// The thread is on the CPU, even if the switch-in event is missing: earlier time off the CPU is no wait of this
+    /// The thread is on the CPU, even if the switch-in event is missing: earlier time off the CPU is not a wait of this
     /// visit.
     pub(super) fn open(&mut self, visit: OpenVisit, time: TraceNs) {
         self.on_cpu(time, visit.cpu);

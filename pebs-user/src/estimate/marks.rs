@@ -111,7 +111,7 @@ mod tests {
         );
     }
 
-    /// Inside and outside are told apart, and the sum is that of all.
+    /// Inside and outside are distinguished, and the sum is that of all.
     #[test]
     fn parts() {
         let at = AtMarks {

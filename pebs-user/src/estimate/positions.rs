@@ -172,7 +172,7 @@ mod tests {
         assert!(fell.beats, "{fell:?}");
     }
 
-    /// Few samples tell nothing, and no input makes numbers that are none.
+    /// Too few samples yield nothing, and no input yields NaN.
     #[test]
     fn too_few() {
         let mut positions = Positions::default();

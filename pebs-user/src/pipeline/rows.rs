@@ -676,7 +676,7 @@ const fn known_active<'a>(visit: &ClosedVisit<'a>) -> &'a [(TraceNs, TraceNs)] {
     }
 }
 
-/// Runs of samples of the same CPU, as counts; one run if all are alike.
+/// Runs of samples of the same CPU, as counts; one run if all are of the same kind.
 fn by_cpu(mut kinds: &[SampleKind], alike: bool) -> impl Iterator<Item = (Cpu, u64)> {
     iter::from_fn(move || {
         let cpu = kinds.first()?.cpu();

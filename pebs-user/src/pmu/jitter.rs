@@ -104,7 +104,7 @@ impl Clocks {
     }
 }
 
-/// Number of clocks that can sample an event together; `None` if it is no clock, or distances are equal.
+/// Number of clocks that can sample an event together; `None` if it is not a clock, or distances are equal.
 pub(crate) fn clocks(event: &ResolvedEvent, percent: f64) -> Option<u32> {
     let is_varied = event.class == EventClass::Clock && percent > 0.0;
     is_varied.then_some(TOGETHER.len() as u32)

@@ -172,7 +172,7 @@ impl PerfEvent {
     /// Starts counting.
     ///
     /// # Errors
-    /// The kernel refused; a dead thread is no error.
+    /// The kernel refused; a dead thread is not an error.
     #[doc(alias = "PERF_EVENT_IOC_ENABLE")]
     pub(crate) fn enable(&self) -> Result<(), ControlError> {
         // SAFETY: the ioctl takes no pointer; the descriptor is an open perf event.
@@ -196,7 +196,7 @@ impl PerfEvent {
     /// Threads that have already inherited the event keep the old value; later ones get the new.
     ///
     /// # Errors
-    /// The kernel refused; a dead thread is no error.
+    /// The kernel refused; a dead thread is not an error.
     /// Source: kernel/events/core.c (`_perf_event_period`).
     #[doc(alias = "PERF_EVENT_IOC_PERIOD")]
     pub(crate) fn set_reset(&self, reset: ResetValue) -> Result<(), ControlError> {

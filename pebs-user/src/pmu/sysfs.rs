@@ -400,7 +400,7 @@ mod tests {
         assert_eq!(parse_cpu_list("0-"), None);
     }
 
-    /// A machine without the folder has no PMUs, and that is no error.
+    /// A machine without the folder has no PMUs, and that is not an error.
     #[test]
     fn no_folder() {
         assert!(read_pmus(Path::new("/no/such/root")).is_empty());

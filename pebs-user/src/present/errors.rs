@@ -17,7 +17,7 @@ use crate::failure::Hint;
 /// Advice where time on the CPU is asked for, and is unknown.
 const CPU_TIME: &str = "record without --no-switches, or leave 'cpu' out of --slow";
 
-/// Items or visits can't be told apart by their time on the CPU.
+/// Items or visits can't be divided by their time on the CPU.
 fn no_cpu_time(f: &mut Formatter<'_>, what: &str, trace: &str) -> fmt::Result {
     write!(
         f,

@@ -244,7 +244,7 @@ impl Display for EndedBy {
 mod tests {
     use super::*;
 
-    /// Each runtime is told once; without a known one, the formats.
+    /// Each runtime is named once; without a known one, the formats are.
     #[test]
     fn runtimes() {
         let said = |runtimes: &[Runtime]| Note::Nameless(runtimes.to_vec()).to_string();

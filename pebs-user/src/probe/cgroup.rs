@@ -118,7 +118,7 @@ impl Cgroup {
     /// Opens the cgroup at a path: an absolute one, or one below the cgroup mount (`/system.slice/nginx.service`).
     ///
     /// # Errors
-    /// The path is no cgroup of version 2.
+    /// The path is not a cgroup of version 2.
     pub(crate) fn open(typed: &str) -> Result<Self, CgroupError> {
         let root = mount().ok_or(CgroupError::NotMounted)?;
         let path = Path::new(typed);

@@ -43,7 +43,7 @@ pub(super) struct Layout {
     named: Vec<(Compiled, u16)>,
     /// Bytes of the payload.
     payload: u32,
-    /// The named ones need not exist: that one can't be read is no fault.
+    /// The named ones need not exist: that one can't be read is not a fault.
     may_lack: bool,
     /// How to decode them.
     pub fields: Vec<ArgField>,

@@ -607,7 +607,7 @@ impl<'a> Types<'_, 'a> {
         }
     }
 
-    /// A structure is no value, unless it is a text.
+    /// A structure is not a value, unless it is a text.
     fn structure(&self, found: TypedValue, kind: &Node<'a>) -> Result<Lowered, Refusal> {
         let text = found.text;
         let words = (found.in_memory || found.second.is_some())

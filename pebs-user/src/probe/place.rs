@@ -428,7 +428,7 @@ impl Place {
         Ok((points, entry))
     }
 
-    /// Start of the function that contains a line's code; `None` if the place is no line, or is in several
+    /// Start of the function that contains a line's code; `None` if the place is not a line, or is in several
     /// functions.
     pub(super) fn function_of_line(&self) -> Option<u64> {
         match &self.kind {

@@ -222,7 +222,7 @@ impl Resolver {
         })
     }
 
-    /// The places of an endpoint that is no pattern, at least one.
+    /// The places of an endpoint that is not a pattern, at least one.
     fn exact(&mut self, endpoint: &Endpoint) -> Result<Vec<Place>, ResolveError> {
         let binary = self.binary(&endpoint.binary)?;
         let places = place::find(&binary, self.kernel, endpoint)?;
@@ -565,7 +565,7 @@ impl Resolver {
     }
 }
 
-/// How the goroutines of a binary are followed; `None` if it is no Go.
+/// How the goroutines of a binary are followed; `None` if it is not a Go binary.
 fn followed<'a>(
     known: &'a mut HashMap<PathBuf, Followed>,
     binary: &Binary,

@@ -23,7 +23,7 @@ pub struct Recording {
     pub presets: Vec<String>,
     /// Where item ids are read at samples, in place of marks.
     pub item: Option<ItemId>,
-    /// The id that is no item, for [`Recording::item`].
+    /// The id that is not an item, for [`Recording::item`].
     pub item_none: u64,
     /// Events that are sampled, by their names in perf.
     pub events: Vec<String>,

@@ -66,7 +66,7 @@ impl RecordingTargets {
     }
 }
 
-/// Refuses a pid that is no running process.
+/// Refuses a pid that is not a running process.
 pub(crate) fn check_process(pid: Pid) -> Result<()> {
     if !process::exists(pid) {
         return Err(Failure::new(

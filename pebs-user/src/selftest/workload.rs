@@ -11,7 +11,7 @@
 //!   shorter than the sample interval.
 //!
 //! Or items are as regular as samples might be ([`Order`]): one call each of `first`, `middle` and `last`, 0.6 g together,
-//! all alike, of three lengths in turn, or one for each g of the clock.
+//! all equal, of three lengths in turn, or one for each g of the clock.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -47,11 +47,11 @@ pub enum Order {
     /// By chance.
     #[default]
     Random,
-    /// All alike, one after the other.
+    /// All equal, one after the other.
     Equal,
     /// Of three lengths in turn.
     Lengths,
-    /// All alike, in step with a timer.
+    /// All equal, in step with a timer.
     Timer,
 }
 
@@ -503,7 +503,7 @@ mod tests {
         assert!((stops.share - 0.09).abs() < 1e-6, "{}", stops.share);
     }
 
-    /// Regular items are alike, or of three lengths in turn.
+    /// Regular items are equal, or of three lengths in turn.
     #[test]
     fn regular_items() {
         let lengths = |order: Order| {

@@ -360,7 +360,7 @@ mod tests {
         assert!(!TraceLock::is_held(dir.path()));
     }
 
-    // The reserve takes room on the disk and frees it again; freeing it twice is no error.
+    // The reserve takes room on the disk and frees it again; freeing it twice is not an error.
     #[test]
     fn reserve_takes_room() {
         let dir = tempfile::tempdir().unwrap();

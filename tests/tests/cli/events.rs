@@ -120,7 +120,7 @@ fn for_programs() {
     assert_eq!(event["source"]["of"], "sapphirerapids");
 }
 
-/// A pattern without a match is no error, but a message with the nearest names.
+/// A pattern without a match is not an error, but a message with the nearest names.
 #[test]
 fn nothing_fits() {
     let done = events(&["cpu-clok"]);

@@ -36,7 +36,7 @@ fn no_such_pid() {
     refused(&attach("4194303"), &["4194303", "does not exist"]);
 }
 
-/// A thread that is not its process's first is no process.
+/// A thread that is not its process's first is not a process.
 #[test]
 fn thread_for_a_process() {
     need!(machine::root());
@@ -167,7 +167,7 @@ fn command_not_found() {
     assert!(!recording.dir().exists(), "{}", recording.tool);
 }
 
-/// A command that may not be executed, and one that is no program.
+/// A command that may not be executed, and one that is not a program.
 #[test]
 fn command_not_executable() {
     need!(machine::root());

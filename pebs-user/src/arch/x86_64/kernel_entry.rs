@@ -2,7 +2,7 @@
 
 use pebs_common::record::entry;
 
-/// Which entry a symbol of the kernel's is: one of [`entry`], or 0 if it is none, or one that does not tell.
+/// The entry that a symbol of the kernel names: one of [`entry`]; 0 if it names none of them.
 ///
 /// System calls are known by the number that the kernel keeps of them. With FRED all entries are by the same code, which
 /// is none of these. Source: arch/x86/include/asm/idtentry.h, since Linux 5.8.

@@ -151,7 +151,7 @@ pub(super) fn calibration(facts: &Facts) -> Check {
     Check::ok("cost of a sample", &facts.calibration)
 }
 
-/// Always ok: a deviation is no fault of the machine's settings.
+/// Always ok: a deviation is not a fault of the machine's settings.
 pub(super) fn validation(facts: &Facts) -> Check {
     Check::ok("validated", &facts.validation)
 }

@@ -280,7 +280,7 @@ fn most_never_end() {
     assert!(text.contains(why), "{text}");
 }
 
-/// pebs-trace's own work is no function of any reader.
+/// pebs-trace's own work is not a function of any reader.
 #[test]
 fn own_work_is_in_no_profile() {
     let mut maker = Maker::new(info(&[SPEC]));

@@ -130,7 +130,7 @@ fn slower_function() {
     let shown = text::render(&found);
     assert!(shown.lines().nth(1).unwrap().contains("hash +1"), "{shown}");
     assert!(diff(&old, &new, &above(40.0)).unwrap().failed.is_empty());
-    // Faster is no failure.
+    // Faster is not a failure.
     assert!(diff(&new, &old, &above(5.0)).unwrap().failed.is_empty());
 }
 

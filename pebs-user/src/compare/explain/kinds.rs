@@ -5,7 +5,7 @@
 //! Kinds divide the slow items. Where the slow limit is a gap or the 99th percentile it selects the slowest kind, and may
 //! hide another well below it. So the candidates are the slow items and all others beyond the outer fence of the middle
 //! half, at least 1.5 times the median; of the others at most one in [`MAX_PART`], the longest. Those of a kind that are
-//! not slow are said apart from those that are, and so are kinds of which no item is slow.
+//! not slow are listed apart from those that are, and so are kinds without a slow item.
 //!
 //! # How many kinds
 //!
@@ -440,7 +440,7 @@ impl KindContext<'_> {
         let described = divided.iter().map(|it| self.kind(it, &among, number));
         let mut kinds: Vec<Kind> = described
             .flatten()
-            // Below the limit only what can be told apart is worth a word.
+            // Below the limit, only kinds that can be distinguished are listed.
             .filter(|it| it.slow_items > 0 || !it.causes.is_empty())
             .collect();
         kinds.sort_by(|a, b| {

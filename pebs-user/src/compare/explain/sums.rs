@@ -26,7 +26,7 @@ columns! {
     }
 }
 
-/// Actor that is no thread: an interrupt.
+/// Actor that is not a thread: an interrupt.
 pub(super) const NO_THREAD: u32 = 0;
 
 /// Kind of the time off the CPU in this state.

@@ -1,6 +1,6 @@
 //! Gzipped protobuf for `go tool pprof`: a sample for each function and each wait of each visit.
 //!
-//! Values of a sample: `samples` (count), `self` (ns, or events where the event is no clock), `wait`
+//! Values of a sample: `samples` (count), `self` (ns, or events where the event is not a clock), `wait`
 //! (ns). Labels: `item`, `visit`, `duration`, `flags`, and every argument by its name; so `-tagfocus
 //! key=...` shows one item. Streamed: only names and the visits are held. Source: pprof's
 //! proto/profile.proto.

@@ -448,7 +448,7 @@ proptest! {
     }
 }
 
-/// `pebs-trace html TRACE | head` is no failure: the error still shows that the pipe was closed.
+/// `pebs-trace html TRACE | head` is not a failure: the error still shows that the pipe was closed.
 #[test]
 fn nobody_reads() {
     struct Closed;

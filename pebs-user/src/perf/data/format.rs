@@ -99,7 +99,7 @@ impl Field {
         !self.is_array && matches!(self.size, 1 | 2 | 4 | 8)
     }
 
-    /// Its value in a sample's raw data, sign-extended if signed; `None` if it is no number or is outside of
+    /// Its value in a sample's raw data, sign-extended if signed; `None` if it is not a number or is outside of
     /// the data.
     #[must_use]
     pub fn number(&self, raw: &[u8]) -> Option<u64> {

@@ -10,7 +10,7 @@ use crate::pmu::sysfs::{Config, Pmu};
 /// Values of `ldlat` that the kernel accepts, cycles.
 const LATENCIES: RangeInclusive<u64> = 128..=2048;
 
-/// Hint for a term that this PMU lacks: where it exists, and what to use instead; `None` if it is no term of IBS.
+/// Hint for a term that this PMU lacks: where it exists, and what to use instead; `None` if it is not a term of IBS.
 pub(super) fn advice(pmu: &str, term: &str, known: &[String]) -> Option<String> {
     let (needs, instead) = match (pmu, term) {
         ("ibs_op", "ldlat") => {

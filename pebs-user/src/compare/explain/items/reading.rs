@@ -103,7 +103,7 @@ struct Reading<'a> {
     info: &'a RunInfo,
     net: NetOnCpu,
     options: &'a ExplainOptions,
-    /// Items by id, where these may have several visits and the probe is no stage.
+    /// Items by id, where these may have several visits and the probe is not a stage.
     by_id: FxHashMap<(u16, u64), u32>,
     frequencies: Frequencies,
     /// Stages of the items, and the item of each visit.

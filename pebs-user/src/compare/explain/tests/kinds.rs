@@ -215,7 +215,7 @@ fn what_only_slow_items_do() {
     assert!((on.share + off.share - 1.0).abs() < 1e-9);
 }
 
-/// Kinds divide the slow items. Shorter ones that do the same are said apart: in the number of a kind there are none.
+/// Kinds divide the slow items. Shorter ones that do the same are listed apart, and not counted in the kind.
 #[test]
 fn kinds_divide_the_slow_items() {
     let (group, text) = served(6_000, 8, |i, random| match i {

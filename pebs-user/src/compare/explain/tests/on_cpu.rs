@@ -150,7 +150,7 @@ fn nothing_to_add() {
     }
 }
 
-/// Time on the CPU is not known without switches, and is no ranking of a single item.
+/// Time on the CPU is not known without switches, and cannot rank a single item.
 #[test]
 fn refused() {
     let options = ExplainOptions {
