@@ -58,7 +58,7 @@ const ROOMS: [Room; 8] = [
         store: arch failure units files watch limits ledger terminal stream estimate spec
         probe: arch failure units terminal binary spec store
         compare: units rng estimate store
-        present: failure ledger terminal store compare
+        present: failure units ledger terminal store compare
         collect: failure units files rng limits binary pmu perf stream store probe
         correlate: units ledger stream estimate spec store probe
         symbolize: arch failure units binary stream store
@@ -148,7 +148,7 @@ const ROOMS: [Room; 8] = [
         waits:
         stats: losses condensed slots waits
         explain: arguments batches blocks chance counts frequencies lengths losses names pool probe event remarks classes counted rows paths slots stages waits stats
-        diff: blocks chance losses names pool remarks classes counted explain
+        diff: blocks losses names pool remarks classes counted explain
         report: arguments batches counts interrupts_and_faults lengths losses names pool probe condensed event remarks classes counted rows paths slots stages waits stats explain
         wait_reason: names waits
         ",
@@ -166,6 +166,7 @@ const ROOMS: [Room; 8] = [
         runtimes: model
         stump: columns model items
         groups: columns model items stump
+        kind: groups model
         timing:
         sums: interrupts_and_faults keys model items groups timing
         contrast: interrupts_and_faults keys model sums
