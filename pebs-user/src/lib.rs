@@ -70,7 +70,10 @@
 //! | which visits are exported | [`compare::select`], and their rows [`compare::load`] |
 //! | a cause in `explain` and `diff` | `compare/explain`: `CauseKind` in `model.rs`, `kind_of_wait` in `sums.rs`; its words in `present/causes.rs` |
 //! | the reason of a wait | `compare/wait_reason.rs`, its words in `present/words.rs` |
-//! | a remark, or why something is not said | `compare/remarks.rs`, its words in `present/remarks.rs` |
+//! | a remark, or why something is not shown | `compare/remarks.rs`, its words in `present/remarks.rs` |
+//! | why a trace has no answer (an error, its hint) | the enum in `compare`, its words in `present/errors.rs` |
+//! | a table of text | [`present::table`] |
+//! | means, quantiles, distributions | [`pebs_mine::stats`] |
 //! | what is slow, why, and what the report says about it | `compare/classes.rs`, [`compare::explain`], [`compare::report`]; [`out::report`] |
 //! | what two renderers say in the same words | [`present`]: `items.rs`, `causes.rs`, `functions.rs`, `account.rs` |
 //!
@@ -120,10 +123,10 @@
 //!   concerns several before that record is used, and at each instant at most one visit of a thread is current,
 //!   so no sample and no time counts twice. No symbols, no files.
 //! * **symbolize** ([`symbolize`]). Invariant: a sample always gets a function, and no name is guessed.
-//! * **sink** ([`store::writer`]). Invariant: a file that ends in `.parquet` is whole. Nothing is estimated but
-//!   as the pipeline says ([`store::writer::Estimate`]).
-//! * **compare** ([`compare`]). Invariant: reads trace tables only, no live state, and says nothing: no text for people,
-//!   no terminal. A figure has its sample count and error beside it, or is unknown.
+//! * **sink** ([`store::writer`]). Invariant: a file that ends in `.parquet` is whole. Nothing is estimated
+//!   that the pipeline did not ask for ([`store::writer::Estimate`]).
+//! * **compare** ([`compare`]). Invariant: reads trace tables only, no live state; has no text for people and
+//!   knows no terminal. A figure has its sample count and error beside it, or is unknown.
 //! * **renderers** ([`out`]). Invariant: they decide nothing, and none imports another.
 //! * **view** ([`out::view`]). Invariant: drawing and keys do no I/O; everything is read before the terminal is taken over,
 //!   with `--live` again and again by a separate thread.

@@ -1,4 +1,4 @@
-//! `pebs-trace info`: says how a trace was recorded, what it holds and what it lacks.
+//! `pebs-trace info`: shows how a trace was recorded, what it holds and what it lacks.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

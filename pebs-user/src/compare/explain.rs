@@ -262,7 +262,7 @@ fn explained_on_cpu(
         let is_said = said
             .zip(group.gap.as_ref())
             .is_some_and(|(said, gap)| is_mostly_same(said, gap));
-        // Of items that never ended nothing is said.
+        // Items that never ended are not explained.
         if !is_said && said.is_some() {
             probe.slow_on_cpu = Some(Box::new(group));
         }
@@ -277,7 +277,7 @@ fn is_mostly_same(a: &Gap, b: &Gap) -> bool {
         .is_some_and(|(a, b)| (a.kind, &a.function) == (b.kind, &b.function))
 }
 
-/// Probes of which slow items are said to have a function or a wait that no other item has.
+/// Number of probes whose slow items have a function or a wait that no other item has.
 #[cfg(test)]
 fn with_only(trace: &Trace) -> usize {
     let items = Items::read(trace, &ExplainOptions::default()).unwrap();

@@ -1,7 +1,7 @@
 //! Remarks on missing figures and on oddities of a trace, as data; `present::remarks` has their words, for people and
 //! for JSON.
 
-/// Most items of a probe never ended, so that nothing can be said about them.
+/// Most items of a probe never ended, so that they can't be explained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NeverEnded {
     /// Items without an end.

@@ -329,7 +329,7 @@ pub struct Apart {
 }
 
 impl Apart {
-    /// Least difference of the program's times that tells something, ns: they are rounded to as much.
+    /// Least difference of the program's times that is significant, ns: they are rounded to as much.
     const LEAST_NS: f64 = 8.0;
 
     /// Before and after the mark's time, ns.
@@ -829,7 +829,7 @@ mod tests {
         pmu
     }
 
-    /// A mark tells what it takes by its program only where that takes longer after a sleep.
+    /// The time of a mark's program shows that of the mark only where it is longer after a sleep.
     #[test]
     fn marks_tell() {
         let apart = Apart {

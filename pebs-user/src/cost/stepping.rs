@@ -153,7 +153,7 @@ mod tests {
     use super::*;
     use crate::pmu::host::KernelVersion;
 
-    /// As the kernel's version says; without a probe the function is whole.
+    /// The result fits the kernel's version; without a probe the function is whole.
     #[test]
     fn as_the_version_says() {
         // SAFETY: the function is ours, takes nothing, and returns.

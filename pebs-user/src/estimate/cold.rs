@@ -14,7 +14,7 @@ pub struct Coldness {
 
 impl Coldness {
     /// A program that takes longer than this many times its usual time was interrupted, which is not its own time. Where
-    /// instructions are single-stepped it varies more than what it tells of.
+    /// instructions are single-stepped it varies by more than that.
     const MOST: [f64; 2] = [4.0, 1.5];
 
     /// Time of a mark beyond that of one right after another, ns; negative if its program was faster.

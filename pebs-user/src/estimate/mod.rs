@@ -2,7 +2,7 @@
 //!
 //! [`visit`] divides a visit's time among its functions, [`net`] learns the own time in visits, [`positions`]
 //! checks that samples don't beat with them, [`baseline`] selects the visits that are worth their raw samples, and
-//! [`slow_by`] is a rule for slow items as it is typed. [`cold`] says what single marks take.
+//! [`slow_by`] is a rule for slow items as it is typed. [`cold`] estimates what single marks take.
 
 pub mod baseline;
 pub(crate) mod cold;

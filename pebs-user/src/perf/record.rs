@@ -168,7 +168,7 @@ pub struct Mmap<'a> {
     pub offset: u64,
     /// Identity of the file.
     pub file: MappedAs<'a>,
-    /// `PROT_*`; `None` for MMAP, whose header only tells code from data.
+    /// `PROT_*`; `None` for MMAP, whose header only distinguishes code from data.
     pub protection: Option<u32>,
     /// Path, or the kernel's name for a mapping without a file.
     pub name: &'a [u8],

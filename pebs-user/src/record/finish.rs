@@ -1,4 +1,4 @@
-//! The end of a recording: `trace.json`, and what is to be said about the trace.
+//! The end of a recording: `trace.json`, and the remarks on the trace.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;

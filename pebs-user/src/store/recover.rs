@@ -453,7 +453,7 @@ mod tests {
         }
     }
 
-    // A bit that flips in what the last footer says of the first group costs no group before that footer.
+    // A bit that flips in the last footer's entry for the first group costs no group before that footer.
     #[test]
     fn turned_footer() {
         let dir = tempfile::tempdir().unwrap();

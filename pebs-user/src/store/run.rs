@@ -504,7 +504,7 @@ impl RecordedSpec {
         spec.is_some_and(|it| it.begin.ids.is_some() || it.begin.reads_id())
     }
 
-    /// Whether an end mark ends the visit of its thread, as no id says of which item it is.
+    /// Whether an end mark ends the visit of its thread, as no id shows whose item it is.
     #[must_use]
     pub fn ends_by_thread(&self) -> bool {
         let spec = self.parsed.as_ref();
