@@ -64,6 +64,14 @@ pub(crate) fn compile(compiler: &str, source: &str, flags: &[&str]) -> Program {
     }
 }
 
+/// Compiles functions in assembler, each `F(name, body)`, and C.
+pub(crate) fn assembled(source: &str) -> Program {
+    let function = r#"#define F(name, body) asm(".text\n.globl " #name "\n.type " #name ",@function\n" #name ":\n" \
+    ".cfi_startproc\n" body "\n.cfi_endproc\n.size " #name ",.-" #name "\n");
+"#;
+    compile("gcc", &format!("{function}{source}"), &["-no-pie"])
+}
+
 impl Program {
     pub(crate) fn path(&self) -> PathBuf {
         self.folder.path().join(&self.name)

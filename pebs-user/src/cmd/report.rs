@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::ValueEnum;
+use serde::Serialize;
 
 use super::progress::Progress;
 use super::{print_page, print_result};
@@ -13,7 +14,7 @@ use crate::compare::report::{ReportError, ReportOptions, build, memory, paths};
 use crate::failure::{Context as _, Result};
 use crate::out::report::csv::{self, CsvTable};
 use crate::out::report::{memory as memory_out, paths as paths_out, text};
-use crate::present::json;
+use crate::present::{Page, json};
 use crate::store::reader::Trace;
 use crate::terminal::{say, width};
 use crate::units::ProbeId;
@@ -190,17 +191,8 @@ fn write_paths(dir: &Path, format: Format, options: &ReportOptions) -> Result<()
     if report.call_graph.is_none() && format != Format::Text {
         say!("{}", paths_out::text::NOTHING.trim_end());
     }
-    let shown = match format {
-        Format::Text => {
-            return print_page(
-                &paths_out::text::page(&report, options.top, width()),
-                "report",
-            );
-        }
-        Format::Json => json::render(&report).context("cannot write the report as JSON")?,
-        Format::Csv => paths_out::csv::render(&report),
-    };
-    print_result(&shown, "report")
+    let text = || paths_out::text::page(&report, options.top, width());
+    show(format, &report, text, || paths_out::csv::render(&report))
 }
 
 fn write_memory(dir: &Path, format: Format, options: &ReportOptions) -> Result<()> {
@@ -208,17 +200,8 @@ fn write_memory(dir: &Path, format: Format, options: &ReportOptions) -> Result<(
     if report.events.is_empty() && format != Format::Text {
         say!("{}", memory_out::text::NOTHING.trim_end());
     }
-    let shown = match format {
-        Format::Text => {
-            return print_page(
-                &memory_out::text::page(&report, options.top, width()),
-                "report",
-            );
-        }
-        Format::Json => json::render(&report).context("cannot write the report as JSON")?,
-        Format::Csv => memory_out::csv::render(&report),
-    };
-    print_result(&shown, "report")
+    let text = || memory_out::text::page(&report, options.top, width());
+    show(format, &report, text, || memory_out::csv::render(&report))
 }
 
 fn write(
@@ -232,10 +215,21 @@ fn write(
     if format == Format::Text {
         report.run.notes.retain(|note| !printed.contains(note));
     }
+    let text = || text::page(&report, width());
+    show(format, &report, text, || csv::render(&report, table.into()))
+}
+
+/// Prints a report in a format.
+fn show(
+    format: Format,
+    report: &impl Serialize,
+    text: impl FnOnce() -> Page,
+    csv: impl FnOnce() -> String,
+) -> Result<()> {
     let shown = match format {
-        Format::Text => return print_page(&text::page(&report, width()), "report"),
-        Format::Json => json::render(&report).context("cannot write the report as JSON")?,
-        Format::Csv => csv::render(&report, table.into()),
+        Format::Text => return print_page(&text(), "report"),
+        Format::Json => json::render(report).context("cannot write the report as JSON")?,
+        Format::Csv => csv(),
     };
     print_result(&shown, "report")
 }

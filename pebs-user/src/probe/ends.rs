@@ -420,12 +420,10 @@ fn all_else_is_reached(body: &Body) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::binary::testing::{Program, compile};
+    use crate::binary::testing::{Program, assembled, compile};
 
     /// Functions with known exits.
     const SOURCE: &str = r#"
-#define F(name, body) asm(".text\n.globl " #name "\n.type " #name ",@function\n" #name ":\n" \
-    ".cfi_startproc\n" body "\n.cfi_endproc\n.size " #name ",.-" #name "\n");
 F(other, "xor %eax,%eax\n ret")
 F(two, "test %edi,%edi\n je 1f\n ret\n1: ret $8")
 F(leaves, "test %edi,%edi\n je 1f\n jmp other\n1: jmp *8(%rdi)")
@@ -466,7 +464,7 @@ int main(void) { return 0; }
     /// Every exit is found and no switch is mistaken for one.
     #[test]
     fn exits() {
-        let program = compile("gcc", SOURCE, &["-no-pie"]);
+        let program = assembled(SOURCE);
         let counts = |name| counts(&program, name);
         assert_eq!(counts("two"), (2, 0, 0));
         assert_eq!(counts("leaves"), (0, 2, 0));
@@ -491,7 +489,7 @@ int main(void) { return 0; }
     /// Ambiguous functions are refused with a reason.
     #[test]
     fn refusals() {
-        let program = compile("gcc", SOURCE, &["-no-pie"]);
+        let program = assembled(SOURCE);
         let why = |name| ends(&program, name).expect_err(name);
         assert!(why("unsure").contains("switch or a tail call"));
         assert!(why("data").contains("middle of an instruction"));

@@ -213,12 +213,10 @@ impl Walk {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::binary::testing::compile;
+    use crate::binary::testing::assembled;
 
     /// Functions whose instructions are known byte for byte.
     const SOURCE: &str = r#"
-#define F(name, body) asm(".text\n.globl " #name "\n.type " #name ",@function\n" #name ":\n" \
-    ".cfi_startproc\n" body "\n.cfi_endproc\n.size " #name ",.-" #name "\n");
 F(fenced, "endbr64\n push %rbx\n pop %rbx\n ret")
 F(moved, "sub $24,%rsp\n xor %eax,%eax\n test %rdi,%rdi\n je 1f\n nop\n1: add $24,%rsp\n ret")
 F(clobbers, "mov %rsi,%rdi\n push %rbx\n pop %rbx\n ret")
@@ -236,7 +234,7 @@ int main(void) { return 0; }
 "#;
 
     fn chosen(name: &str, needs: Needs<'_>) -> Result<Entry, String> {
-        let program = compile("gcc", SOURCE, &["-no-pie"]);
+        let program = assembled(SOURCE);
         let binary = program.open();
         let function = binary
             .functions

@@ -853,7 +853,7 @@ mod tests {
 
     use super::super::ends::{self, Ends};
     use super::*;
-    use crate::binary::testing::{Program, compile};
+    use crate::binary::testing::{Program, assembled, compile};
 
     const KERNEL: &str = "6.18";
 
@@ -874,8 +874,6 @@ mod tests {
     }
 
     const SOURCE: &str = r#"
-#define F(name, body) asm(".text\n.globl " #name "\n.type " #name ",@function\n" #name ":\n" \
-    ".cfi_startproc\n" body "\n.cfi_endproc\n.size " #name ",.-" #name "\n");
 F(other, "xor %eax,%eax\n ret")
 F(both, "mov %rdx,%r8\n mov %rsi,%rdi\n call other\n test %r8,%r8\n jne 1f\n ret\n1: mov %r8,%rdi\n jmp other")
 F(guarded, "push %rbx\n .cfi_adjust_cfa_offset 8\n sub $16,%rsp\n .cfi_adjust_cfa_offset 16\n call other\n"
@@ -909,7 +907,7 @@ int main(void) { return 0; }
     /// Branches, jumps and nops after the last call are probed in place of the exits that they lead to.
     #[test]
     fn cheap_places() {
-        let program = compile("gcc", SOURCE, &["-no-pie"]);
+        let program = assembled(SOURCE);
         let texts = |name| texts(&program, name, &[]);
         assert_eq!(texts("both"), ["jne 0"], "both ways by one");
         assert_eq!(texts("guarded"), ["jne 24"]);
@@ -922,7 +920,7 @@ int main(void) { return 0; }
     /// A probe stays on the exit if a call is in between, a way joins in between, or the ways differ.
     #[test]
     fn dear_places() {
-        let program = compile("gcc", SOURCE, &["-no-pie"]);
+        let program = assembled(SOURCE);
         let texts = |name| texts(&program, name, &[]);
 
         assert_eq!(texts("calls"), ["ret 0"]);
@@ -940,7 +938,7 @@ int main(void) { return 0; }
     /// Registers that a probe reads have their final values there.
     #[test]
     fn results() {
-        let program = compile("gcc", SOURCE, &["-no-pie"]);
+        let program = assembled(SOURCE);
         let rax = [Register::RAX];
         assert_eq!(texts(&program, "result", &rax), ["ret 0"]);
         assert_eq!(texts(&program, "stores", &rax), ["ret 0"]);
