@@ -346,8 +346,8 @@ impl Apart {
         }
     }
 
-    /// How any mark tells what it takes, also where a single-stepped one's program takes so long right after another; nothing
-    /// where both took as long.
+    /// Relation of a mark's time to that of its program; `single_step_ran_ns`: time of the program of a single-stepped mark
+    /// right after another. Default: no mark takes longer than one right after another.
     #[must_use]
     pub fn coldness(&self, single_step_ran_ns: Option<f64>) -> Coldness {
         let [warm_ns, apart_ns] = self.ran_ns;

@@ -10,7 +10,7 @@
 //!
 //! Invariant: nothing here prints, ends the process, or handles a signal, and several recordings run at once in one
 //! process. What belongs to the process is shared: a plan raises its limits of open files and locked memory, its
-//! recordings take turns to measure costs, and its CPU time, as noted in a trace, is that of all of them.
+//! recordings take turns to measure costs, and the CPU time in a trace is that of the process.
 
 mod event;
 mod recording;

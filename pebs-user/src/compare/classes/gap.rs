@@ -41,8 +41,8 @@ const NARROW: f64 = 1.1;
 /// Least number of items above such a gap.
 const ENOUGH: u64 = 16;
 
-/// Least ratio of the mean spacing in such a gap to that of the items on either side, and of its width to the mean
-/// difference of durations below it, which is the resolution of the clock where that is coarse.
+/// Least ratio of the mean spacing in such a gap to the mean spacing of the items on either side, and of its width to
+/// the mean difference of durations below it (with a coarse clock, its resolution).
 const CLEAR: f64 = 10.0;
 
 /// The largest part of items that can be called slow: one in ten, one in four of a few.
@@ -54,8 +54,8 @@ const FEW: u64 = 40;
 /// preempted items hide eighty slow ones.
 const SLOW_A_STRAY: u64 = 3;
 
-/// Least ratio of the mean spacing in a gap with strays to that of the lower half of the items above it, and of that in
-/// any gap to that of the items just below.
+/// Least ratio of the mean spacing in a gap with strays to the mean spacing of the lower half of the items above it, and
+/// of the mean spacing in any gap to that of the items just below.
 const THINNER: f64 = 2.0;
 
 /// Least number of items below a gap that show how dense they are.

@@ -13,9 +13,9 @@
 //! too few in all, the time is *unexplained*.
 //!
 //! The work of the kernel or a library for one call of the program is spread over many of its functions (a page fault,
-//! an allocation). So the kernel's functions in the same system call, those of which that is unknown, and those of a
-//! module without a probe, are one cause, if there are several and no one has half of it; the largest of them are listed
-//! in it. Those in page faults always are, and those in interrupts: the program called none of them.
+//! an allocation). So several functions are one cause, with the largest of them listed in it, if none has half of their
+//! time and they are the kernel's in the same system call, the kernel's in unknown ones, or of a module without a probe.
+//! Functions in page faults always are one cause, and functions in interrupts: the program called none of them.
 //!
 //! *Worked number*: 40 slow items of 1.05 ms mean against typical ones of 4 us. 70 % of the slow
 //! ones' samples are in f, and their time on the CPU is 1 ms: f takes 700 us an item, in typical ones
@@ -25,11 +25,11 @@
 //!
 //! For 1,000 replicates of the slow and, independently, of the typical items the share is recomputed, including the
 //! gap; the middle 95 % are the interval. It covers the chance of sampling and the spread between items, for a given
-//! slow limit, and assumes independent items. What pebs-trace's own time is uncertain by is drawn in each replicate as well,
-//! once for both classes: the error of marks is the same in all items and that of a sample in all samples, so that of
-//! the gap it is what slow items have more of. *Worked number*: a sample takes 2 us, give or take 0.5, and slow items
-//! have 4 samples more: the gap is known to 2 us, however many items there are. Below 8 slow items there is none, nor
-//! of functions where samples beat with the items ([`crate::compare::pool`]).
+//! slow limit, and assumes independent items. The error of pebs-trace's own time is drawn in each replicate as well,
+//! once for both classes, as it is the same for all marks and for all samples: the gap has the error of the additional
+//! samples of slow items. *Worked number*: a sample takes 2 us, give or take 0.5, and slow items have 4 samples more: the
+//! gap is known to 2 us, however many items there are. There is no interval below 8 slow items, and none of functions
+//! where samples beat with the items ([`crate::compare::pool`]).
 
 use super::interrupts_and_faults::WHAT;
 use super::model::{Cause, CauseKind, CountRow, Figures, Gap, InterferenceRow, OtherCauses};

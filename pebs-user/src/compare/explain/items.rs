@@ -190,8 +190,8 @@ impl Items {
         self.shared.contains_key(&visit_id) || self.places.get(visit_id) == item
     }
 
-    /// The block in which an item is drawn by a bootstrap: with those served together, which vary together, and with
-    /// those of the same stretch of time, in which the distances between samples are one draw.
+    /// The block in which an item is drawn by a bootstrap. Items served together vary together and share a block, and so
+    /// do items of the same stretch of time, in which the distances between samples are one draw.
     pub(crate) fn block_of(&self, item: u32) -> usize {
         let first = self.drawn_with(item);
         let begin = self.all.get(first as usize).map(|it| it.begin_ns);

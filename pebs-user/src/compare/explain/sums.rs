@@ -71,8 +71,8 @@ pub(crate) struct ClassSums {
     pub keys: FxHashMap<Key, (Blocks, u64)>,
     /// Time of waits, ns, by their call stack as well.
     pub stacks: FxHashMap<(Key, u32), i64>,
-    /// Time of waits, ns, also by the thread that ended them or took the CPU, with the longest of them and the time at
-    /// which the thread did so.
+    /// Time of waits, ns, by the thread that ended them or took the CPU as well; with the longest wait and the time of
+    /// its end.
     pub actors: FxHashMap<(Key, u32), (i64, (i64, i64))>,
 }
 

@@ -251,8 +251,8 @@ fn one_sample_is_no_evidence() {
     assert!(!group.kinds.iter().any(|it| named(&it.only)), "{text}");
 }
 
-/// Of 1,000 servers whose slow items differ from the others by nothing but chance, at most 5 % are said to have a
-/// function or a wait that is theirs alone.
+/// If slow items differ from the others by nothing but chance, at most 5 % of 1,000 servers are reported to have a
+/// function or a wait that only slow items have.
 #[test]
 fn chance_names_nothing() {
     const TRACES: u64 = 50;
