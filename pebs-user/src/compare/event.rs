@@ -13,6 +13,6 @@ pub(crate) fn quantity(event: &EventInfo) -> Quantity {
     if event.unit.is_time() {
         Quantity::Time
     } else {
-        Quantity::Events { reset: event.reset }
+        Quantity::Events
     }
 }

@@ -79,12 +79,8 @@ const SEED: u64 = 0x7065_6273;
 pub(crate) enum Quantity {
     /// Active time in ns: the samples come from a clock.
     Time,
-    /// Number of events. `reset`: reset value of the run, for sums with counts of samples only; where it
-    /// changed, rows hold the number of events that their samples stand for.
-    Events {
-        /// The reset value.
-        reset: u64,
-    },
+    /// Number of events.
+    Events,
 }
 
 /// Standard errors of pebs-trace's own time, ns.
@@ -372,7 +368,7 @@ impl Resample {
         let of_function = weighted(&self.weights, events);
         let per_item = match quantity {
             Quantity::Time => of_function / self.events * self.active_ns / self.items,
-            Quantity::Events { .. } => of_function / self.items,
+            Quantity::Events => of_function / self.items,
         };
         per_item.is_finite().then_some(per_item)
     }
@@ -421,11 +417,11 @@ impl Pooled {
         self.whole.active_ns
     }
 
-    /// Every function with a sample, and its samples; in no particular order.
-    pub(crate) fn functions(&self) -> impl Iterator<Item = (FunctionId, u64)> + '_ {
-        self.functions
-            .iter()
-            .map(|(function, counts)| (function, counts.samples))
+    /// Every function with a sample, its samples and the events that these stand for; in no particular order.
+    pub(crate) fn functions(&self) -> impl Iterator<Item = (FunctionId, (u64, f64))> + '_ {
+        let counts = |it: &Counts| (it.samples, in_floats(&it.events).iter().sum());
+        let each = self.functions.iter();
+        each.map(move |(function, it)| (function, counts(it)))
     }
 
     /// Samples of a function.
@@ -570,14 +566,14 @@ mod tests {
             let expected = alone.hypot(2.0 * 1.96 * error);
             assert!((found / expected - 1.0).abs() < 0.02, "{found} {expected}");
         }
-        let events = Quantity::Events { reset: 1 };
+        let events = Quantity::Events;
         assert_eq!(width(both, events), width(OwnError::default(), events));
     }
 
     /// An event that is not a clock is counted, not timed.
     #[test]
     fn events_per_item() {
-        let pooled = pool().close(Quantity::Events { reset: 1 });
+        let pooled = pool().close(Quantity::Events);
         assert_eq!(pooled.function(G).unwrap().per_item, 150.0 * 16.0);
     }
 
@@ -599,7 +595,7 @@ mod tests {
         let time = pool.clone().close(Quantity::Time);
         let f = time.function(F).unwrap();
         assert_eq!((f.samples, f.share, f.per_item), (2_750, 0.5, 2_500.0));
-        let events = pool.close(Quantity::Events { reset: 1 });
+        let events = pool.close(Quantity::Events);
         assert_eq!(events.function(F).unwrap().per_item, 5_000.0);
         assert_eq!(events.events(), 1e7);
     }
@@ -642,8 +638,9 @@ mod tests {
         }
         let pooled = pool.close(Quantity::Time);
         let mut functions: Vec<_> = pooled.functions().collect();
-        functions.sort_by_key(|(_, samples)| *samples);
-        let expected = numbers.map(FunctionId).into_iter().zip(1..);
+        functions.sort_by_key(|(_, (samples, _))| *samples);
+        let samples = (1..).map(|n| (n, 1.0));
+        let expected = numbers.map(FunctionId).into_iter().zip(samples);
         assert!(functions.into_iter().eq(expected));
         assert_eq!(pooled.function(FunctionId(7)).unwrap().samples, 2);
         assert_eq!(pooled.function(FunctionId(8)), None);

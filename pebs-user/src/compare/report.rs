@@ -164,7 +164,7 @@ fn read_stats(
     sections: &mut Slots<Section>,
     states: &mut States,
 ) -> Result<(), ReadError> {
-    let event = report_event(&trace.info).map(|event| event.id);
+    let event = report_event(&trace.info);
     let own = trace.own_function()?;
     let counted = (options.losses, trace.info.switches);
     let mut all = Slots::new(&trace.info, options.probe, Stats::default);

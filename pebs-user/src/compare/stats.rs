@@ -8,6 +8,7 @@ use crate::compare::condensed::{Condensed, FunctionSums};
 use crate::compare::losses::LossVisits;
 use crate::compare::waits::{States, WaitKind, WaitSum};
 use crate::store::reader::ReadError;
+use crate::store::run::EventInfo;
 use crate::store::schema::measure;
 use crate::store::view::{Select as _, View as _, columns};
 use crate::units::{EventId, FunctionId};
@@ -16,7 +17,33 @@ columns! {
     /// Columns of `function_stats` that are needed.
     pub(crate) struct Columns of function_stats {
         end_ns, probe_id, measure, function_id, event, loss, samples, samples_squared, samples_product,
-        samples_active_ns, sum_ns, sum_squared, visits_with
+        samples_active_ns, events, events_squared, events_product, events_active_ns, sum_ns, sum_squared, visits_with
+    }
+}
+
+impl Columns<'_> {
+    /// Sums of a function sampled by this event. Where the columns of events are null each sample stands for the
+    /// reset value, which did not change, or all samples have equal weight.
+    fn sums(&self, row: usize, event: &EventInfo) -> FunctionSums {
+        let samples = self.samples.get(row).unwrap_or(0);
+        let reset = event.reset.max(1) as f64;
+        let each = [
+            (&self.events_squared, &self.samples_squared, reset * reset),
+            (&self.events_product, &self.samples_product, reset * reset),
+            (&self.events_active_ns, &self.samples_active_ns, reset),
+        ];
+        let [squared, product, active_ns] = each.map(|(events, samples, weight)| {
+            let of_samples = || samples.get(row).unwrap_or(0.0) * weight;
+            events.get(row).unwrap_or_else(of_samples)
+        });
+        let events = self.events.get(row).map(|it| it as f64);
+        FunctionSums {
+            samples,
+            events: events.unwrap_or(samples as f64 * reset),
+            squared,
+            product,
+            active_ns,
+        }
     }
 }
 
@@ -36,7 +63,7 @@ pub(crate) struct Stats {
 /// Adds a batch of `function_stats`, with [`Columns`], but for pebs-trace's own function.
 pub(crate) fn add(
     batch: &RecordBatch,
-    (event, own): (Option<EventId>, Option<u32>),
+    (event, own): (Option<&EventInfo>, Option<u32>),
     (losses, switches): (LossVisits, bool),
     slots: &mut Slots<Stats>,
     states: &mut States,
@@ -56,14 +83,8 @@ pub(crate) fn add(
         if columns.loss.get(row) && losses == LossVisits::LeaveOut {
             continue;
         }
-        let [squared, product, active_ns, sum, sum_squared] = [
-            &columns.samples_squared,
-            &columns.samples_product,
-            &columns.samples_active_ns,
-            &columns.sum_ns,
-            &columns.sum_squared,
-        ]
-        .map(|column| column.get(row).unwrap_or(0.0));
+        let [sum, sum_squared] =
+            [&columns.sum_ns, &columns.sum_squared].map(|it| it.get(row).unwrap_or(0.0));
         let function = columns.function_id.get(row).map(FunctionId);
         if function.is_some_and(|it| Some(it.0) == own) {
             continue;
@@ -82,14 +103,10 @@ pub(crate) fn add(
             measure::DURATION | measure::ONCPU => {}
             measure::SELF => {
                 let of_event = columns.event.get(row).map(EventId);
-                if let Some(function) = function.filter(|_| of_event == event) {
-                    let sums = FunctionSums {
-                        samples: count,
-                        squared,
-                        product,
-                        active_ns,
-                    };
-                    stats.functions.add(function, sums);
+                if let (Some(function), Some(event)) = (function, event)
+                    && of_event == Some(event.id)
+                {
+                    stats.functions.add(function, columns.sums(row, event));
                 }
             }
             state => {

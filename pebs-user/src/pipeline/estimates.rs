@@ -3,26 +3,15 @@
 use std::sync::Arc;
 
 use super::resets::Resets;
-use crate::estimate::{Estimator, Events, FunctionEstimate};
+use crate::estimate::{Estimator, FunctionEstimate};
 use crate::store::writer::Estimate;
 
 /// An estimator of visits whose samples stand for the numbers of events in `resets`.
 pub(super) fn estimate(mut estimator: Estimator, resets: Arc<Resets>) -> Estimate {
     Box::new(move |visit, block| {
-        let series = visit.samples;
-        // Usually the reset value is the same for all samples.
-        let reset = match (series.events, series.times.first()) {
-            (Events::All(event), Some(first)) => resets.since(event, *first),
-            _ => None,
-        };
         let estimate = |out: &mut Vec<FunctionEstimate>| estimator.estimate(visit, out);
-        block.fill(estimate, |rows, events| match reset {
-            Some(reset) => events.extend(rows.iter().map(|row| u64::from(row.samples) * reset)),
-            None => events.extend(rows.iter().map(|row| {
-                let samples = (row.samples, row.first, row.last);
-                let times = || series.times_of(row.function, row.event);
-                resets.events(row.event, samples, times)
-            })),
+        block.fill(estimate, |rows, events| {
+            resets.events_of(&visit.samples, rows, events);
         });
     })
 }

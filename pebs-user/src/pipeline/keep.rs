@@ -23,7 +23,7 @@ use crate::estimate::slow_by::{RankBy, SlowBy};
 use crate::store::run::KeptVisits;
 use crate::store::schema::{FunctionStatRow, measure, visit_flag};
 use crate::units::{FunctionId, ProbeId, TraceNs};
-use distributions::{Distribution, Functions, Key};
+use distributions::{Distribution, Functions, Key, Products};
 use kinds::Kinds;
 
 /// Which visits keep their details.
@@ -129,8 +129,8 @@ pub(super) struct Keeper {
     since: Duration,
     /// By probe.
     groups: Vec<Option<Box<Group>>>,
-    /// Samples of the current visit, by event.
-    samples: Vec<u64>,
+    /// Samples of the current visit, and the events that they stand for, by event.
+    all: Vec<(u64, u64)>,
     row: FunctionStatRow<'static>,
     pub kept: KeptVisits,
 }
@@ -143,7 +143,7 @@ impl Keeper {
             interval,
             since: Duration::ZERO,
             groups: Vec::new(),
-            samples: Vec::new(),
+            all: Vec::new(),
             row: FunctionStatRow::default(),
             kept: KeptVisits::default(),
         }
@@ -154,20 +154,21 @@ impl Keeper {
         self.keep == Keep::All
     }
 
-    /// Takes a visit with the estimates of its functions; returns whether its details are kept. It is judged by its net
-    /// time, if known, or by its time on the CPU, if that was asked for.
+    /// Takes a visit with the estimates of its functions, and for each the number of events that its samples stand for, 0:
+    /// unknown; returns whether its details are kept. It is judged by its net time, if known, or by its time on the CPU, if
+    /// that was asked for.
     ///
     /// Cost: O(functions of the visit); allocates for new functions.
     pub(super) fn visit(
         &mut self,
         visit: &ClosedVisit<'_>,
         net_ns: Option<i64>,
-        functions: &[FunctionEstimate],
+        (functions, events): (&[FunctionEstimate], &[u64]),
     ) -> bool {
         if self.keeps_all() {
             return true;
         }
-        self.aggregate(visit, net_ns, functions);
+        self.aggregate(visit, net_ns, (functions, events));
         if self.keep == Keep::None {
             return false;
         }
@@ -225,19 +226,20 @@ impl Keeper {
         &mut self,
         visit: &ClosedVisit<'_>,
         net_ns: Option<i64>,
-        functions: &[FunctionEstimate],
+        (functions, events): (&[FunctionEstimate], &[u64]),
     ) {
         let Some(duration) = duration(visit) else {
             return;
         };
         let net = net_ns.map_or(duration, |ns| (ns.max(0) as u64).min(duration));
-        self.samples.fill(0);
-        for estimate in functions {
+        self.all.fill((0, 0));
+        for (estimate, events) in functions.iter().zip(events) {
             let event = usize::from(estimate.event.0);
-            if event >= self.samples.len() {
-                self.samples.resize(event + 1, 0);
+            if event >= self.all.len() {
+                self.all.resize(event + 1, (0, 0));
             }
-            self.samples[event] += u64::from(estimate.samples);
+            self.all[event].0 += u64::from(estimate.samples);
+            self.all[event].1 += events;
         }
         let loss = usize::from(visit.flags & visit_flag::LOSS != 0);
         let group = group(&mut self.groups, visit, self.keep);
@@ -251,17 +253,18 @@ impl Keeper {
             whole.oncpu.count(visit.visit_id);
             whole.oncpu.values.add(active);
         }
-        for estimate in functions {
+        for (estimate, events) in functions.iter().zip(events) {
             let distribution = &mut of_functions
                 .at(estimate.event, estimate.function)
                 .distribution;
-            let samples = f64::from(estimate.samples);
-            let all = self.samples[usize::from(estimate.event.0)] as i64 as f64;
+            let (all_samples, all_events) = self.all[usize::from(estimate.event.0)];
             distribution.count(visit.visit_id);
             distribution.samples += u64::from(estimate.samples);
-            distribution.squared += samples * samples;
-            distribution.product += samples * all;
-            distribution.active += samples * active;
+            let (samples, all) = (f64::from(estimate.samples), all_samples as i64 as f64);
+            distribution.by_samples.add(samples, all, active);
+            distribution.events += events;
+            let (events, all) = (*events as i64 as f64, all_events as i64 as f64);
+            distribution.by_events.add(events, all, active);
             if let Some(own) = estimate.self_ns() {
                 distribution.values.add(own);
             }
@@ -359,9 +362,9 @@ fn fill(row: &mut FunctionStatRow<'_>, key: Key, distribution: &Distribution) {
         visits_with,
         last: _,
         samples,
-        squared,
-        product,
-        active,
+        by_samples,
+        events,
+        by_events,
         values,
     } = distribution;
     row.measure = key.measure;
@@ -370,9 +373,17 @@ fn fill(row: &mut FunctionStatRow<'_>, key: Key, distribution: &Distribution) {
     row.loss = key.loss;
     row.visits_with = *visits_with;
     row.samples = (!whole).then_some(*samples);
-    row.samples_squared = sampled.then_some(*squared);
-    row.samples_product = sampled.then_some(*product);
-    row.samples_active_ns = sampled.then_some(*active);
+    let products = |it: &Products, known: bool| {
+        [it.squared, it.product, it.active].map(|sum| known.then_some(sum))
+    };
+    [
+        row.samples_squared,
+        row.samples_product,
+        row.samples_active_ns,
+    ] = products(by_samples, sampled);
+    let counted = *events > 0;
+    row.events = counted.then_some(*events);
+    [row.events_squared, row.events_product, row.events_active_ns] = products(by_events, counted);
     let any = !values.sketch.is_empty();
     row.sum_ns = any.then_some(values.sum);
     row.sum_squared = any.then_some(values.squared);
@@ -426,7 +437,7 @@ mod tests {
                 mark_waits: (0, 0),
                 events: &events,
             };
-            let is_kept = keeper.visit(&visit, Some(duration - own), &[]);
+            let is_kept = keeper.visit(&visit, Some(duration - own), (&[], &[]));
             (is_kept, keeper.kept.slow, keeper.kept.unknown)
         };
         let (slow, usual, unknown) = ((true, 1, 0), (false, 0, 0), (true, 0, 1));

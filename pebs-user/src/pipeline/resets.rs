@@ -1,5 +1,6 @@
 //! Reset values over time.
 
+use crate::estimate::{Events, FunctionEstimate, Series};
 use crate::units::{EventId, TraceNs};
 
 /// Maximum number of changes kept per event. Beyond that the oldest are dropped, and earlier samples count with the
@@ -72,6 +73,29 @@ impl Resets {
             return u64::from(samples) * line.0[index].1;
         }
         times().map(|time| line.0[line.index(time)].1).sum()
+    }
+
+    /// Appends the number of events that the samples of each function stand for, of those in `series`.
+    #[inline]
+    pub(super) fn events_of(
+        &self,
+        series: &Series<'_>,
+        functions: &[FunctionEstimate],
+        events: &mut Vec<u64>,
+    ) {
+        // Usually the reset value is the same for all samples.
+        let reset = match (series.events, series.times.first()) {
+            (Events::All(event), Some(first)) => self.since(event, *first),
+            _ => None,
+        };
+        match reset {
+            Some(reset) => events.extend(functions.iter().map(|it| u64::from(it.samples) * reset)),
+            None => events.extend(functions.iter().map(|it| {
+                let samples = (it.samples, it.first, it.last);
+                let times = || series.times_of(it.function, it.event);
+                self.events(it.event, samples, times)
+            })),
+        }
     }
 }
 

@@ -84,6 +84,8 @@ pub(super) struct Rows {
     block: VisitBlock,
     /// Estimates of the current visit, if they decide what is kept of it.
     estimates: Vec<FunctionEstimate>,
+    /// Events that the samples of each of these stand for; 0: unknown.
+    estimated_events: Vec<u64>,
     /// Whether wakers and preempting threads are recorded.
     encounters: bool,
     /// Events counted for each visit.
@@ -143,6 +145,7 @@ impl Rows {
             estimator: Estimator::new(&options.clock_events),
             block: VisitBlock::default(),
             estimates: Vec::new(),
+            estimated_events: Vec::new(),
             encounters: options.kinds.encounters,
             counted: options.counted.clone(),
             functions: Vec::new(),
@@ -582,6 +585,9 @@ impl Rows {
             },
         };
         self.estimator.estimate(&timeline, &mut self.estimates);
+        let events = &mut self.estimated_events;
+        self.resets
+            .events_of(&timeline.samples, &self.estimates, events);
     }
 
     /// The function in which a thread or goroutine waited, and its state.
@@ -706,11 +712,16 @@ impl Sink for Rows {
         self.count_unresolved();
         let net = self.net.of(visit, &self.resets, &self.writer);
         self.estimates.clear();
+        self.estimated_events.clear();
         if !self.keeper.keeps_all() && visit.owns_all() {
             self.estimate(visit);
         }
         let net_ns = net.map(|it| it.0);
-        let kept = self.keeper.visit(visit, net_ns, &self.estimates);
+        let kept = self.keeper.visit(
+            visit,
+            net_ns,
+            (&self.estimates, &self.estimated_events),
+        );
         let near = (visit.begin.0, visit.end.map(|(end, _)| end));
         let of = SamplesOf {
             visit_id: Some(visit.visit_id),

@@ -201,13 +201,22 @@ macro_rules! declared {
                 /// Samples; for waits their number; null for whole visits.
                 samples: Option<u64>,
                 /// Sum over visits of the square of the function's samples. With the next two columns the error of a mean over
-                /// visits can be computed.
+                /// visits can be computed, if the reset value did not change; else with the same of events.
                 samples_squared: Option<f64>,
                 /// Sum over visits of the function's samples x all samples of the event.
                 samples_product: Option<f64>,
                 /// Sum over visits of the function's samples x the visit's time on the CPU (its duration, if
                 /// switches were not recorded), ns.
                 samples_active_ns: Option<f64>,
+                /// Events that the samples stand for, each for the reset value in force at its time. Null, like the next
+                /// three, where there are none: for waits and whole visits, and where the kernel aimed at a frequency.
+                events: Option<u64>,
+                /// Sum over visits of the square of the function's events.
+                events_squared: Option<f64>,
+                /// Sum over visits of the function's events x all events that the visit's samples stand for.
+                events_product: Option<f64>,
+                /// Sum over visits of the function's events x the visit's time on the CPU, as above, ns.
+                events_active_ns: Option<f64>,
                 /// Sum of the values. Null, like the next three, if no value is known: a function sampled by an
                 /// event that is not a clock.
                 sum_ns: Option<f64>,

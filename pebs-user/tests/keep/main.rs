@@ -96,8 +96,8 @@ fn info(keep: Keep) -> RunInfo {
     }
 }
 
-/// A pipeline that has taken the whole stream, but is not finished.
-fn run(stream: &Stream, keep: Keep, dir: &Path) -> Pipeline {
+/// A pipeline that has taken the whole stream, but is not finished. From some cycles on the reset value is another.
+fn run(stream: &Stream, keep: Keep, dir: &Path, changes: &[(usize, u64)]) -> Pipeline {
     let options = WriterOptions {
         segment: INTERVAL,
         flush: INTERVAL / 5,
@@ -112,15 +112,24 @@ fn run(stream: &Stream, keep: Keep, dir: &Path) -> Pipeline {
     };
     let probes = synthetic::probes();
     let mut pipeline = Pipeline::new(&probes, &options, writer, Default::default());
-    for mut cycle in stream.cycles() {
+    let mut frontier = KtimeNs(stream::ORIGIN);
+    for (n, mut cycle) in stream.cycles().into_iter().enumerate() {
+        if let Some((_, reset)) = changes.iter().find(|(at, _)| *at == n) {
+            pipeline.reset_changed(frontier, EventId(0), *reset);
+        }
+        frontier = cycle.frontier;
         pipeline.cycle(&mut cycle);
     }
     pipeline
 }
 
 fn make(stream: &Stream, keep: Keep) -> StreamTrace {
+    make_changed(stream, keep, &[])
+}
+
+fn make_changed(stream: &Stream, keep: Keep, changes: &[(usize, u64)]) -> StreamTrace {
     let place = tempfile::tempdir().unwrap();
-    let pipeline = run(stream, keep, &place.path().join("trace"));
+    let pipeline = run(stream, keep, &place.path().join("trace"), changes);
     let outcome = pipeline.finish(stream.end());
     let samples = check(stream, &outcome);
     let totals = outcome.ledger.totals().samples;
@@ -355,13 +364,44 @@ fn reports_agree() {
     assert!(none.spread.is_empty() && none.slowest.iter().all(|visit| visit.is_condensed()));
 }
 
+/// Where the reset value changed while recording, sums over items give the same times as rows, which is not what their numbers
+/// of samples give.
+#[test]
+fn changed_reset_value() {
+    let stream = Stream::new();
+    let last = stream.cycles().len();
+    let changes = [(last / 3, 7_000), (last / 2, 400), (2 * last / 3, 20_000)];
+    let made = |keep: Keep| report(&make_changed(&stream, keep, &changes).trace());
+    let whole = made(Keep::All);
+    for keep in [rule("3x"), Keep::None] {
+        let other = made(keep);
+        assert_eq!(other.largest.len(), whole.largest.len());
+        let mut differ = 0;
+        for expected in &whole.largest {
+            let (cell, expected) = (row(&other.largest, expected).all, expected.all);
+            assert_eq!(cell.samples, expected.samples);
+            near(cell.per_visit.unwrap(), expected.per_visit.unwrap(), 1e-9);
+            let width = cell.high.unwrap() - cell.low.unwrap();
+            near(width, expected.high.unwrap() - expected.low.unwrap(), 0.3);
+            let by_samples = cell.samples as f64 / whole.largest[0].all.samples as f64;
+            let by_events = cell.per_visit.unwrap() / whole.largest[0].all.per_visit.unwrap();
+            differ += usize::from((by_samples / by_events - 1.0).abs() > 1e-4);
+        }
+        assert!(differ > 0);
+        if keep != Keep::None {
+            let (top, expected) = (&other.spread[0], &whole.spread[0]);
+            near(top.difference.unwrap(), expected.difference.unwrap(), 0.05);
+        }
+    }
+}
+
 /// A killed recording has visits after its last aggregates. Once recovered, its report covers the data present: equal
 /// mean times, and no visit is subtracted that was never added.
 #[test]
 fn killed_recording_is_reported() {
     let (stream, place) = (Stream::new(), tempfile::tempdir().unwrap());
     let dir = place.path().join("trace");
-    drop(run(&stream, rule("3x"), &dir));
+    drop(run(&stream, rule("3x"), &dir, &[]));
     let recovered = recover(&dir).unwrap();
     assert!(recovered.tables.iter().any(|it| it.table == Table::Visits));
     let (trace, whole) = (Trace::open(&dir).unwrap(), make(&stream, Keep::All));

@@ -32,13 +32,7 @@ pub(super) fn typical(
     let counted = (losses, trace.info.switches);
     let own = trace.own_function()?;
     for batch in stats::Columns::scan(trace)? {
-        stats::add(
-            &batch?,
-            (event.map(|it| it.id), own),
-            counted,
-            &mut slots,
-            &mut states,
-        )?;
+        stats::add(&batch?, (event, own), counted, &mut slots, &mut states)?;
     }
     for (number, section) in summing.sections.iter().enumerate() {
         let probe = &summing.items.probes[usize::from(section.probe)];
@@ -76,7 +70,7 @@ fn rest(stats: &Stats, summing: &Summing<'_>, number: usize, states: &mut States
     let kept = &summing.sums[number].all;
     let of_kept = &summing.sums[number].slow;
     let samples = kept.keys.iter().filter_map(|(key, sums)| match key {
-        Key::Function(id) => Some((*id, sums.2)),
+        Key::Function(id) => Some((*id, (sums.2, sums.0.total()))),
         Key::Wait(_) | Key::Handover(_) | Key::Others(_) => None,
     });
     let items = kept.items.total();

@@ -100,7 +100,7 @@ pub(crate) fn build(trace: &Trace, options: &ReportOptions) -> Result<PathReport
         event: event.cloned(),
         unit: match quantity {
             Quantity::Time => CountUnit::Ns,
-            Quantity::Events { .. } => CountUnit::Events,
+            Quantity::Events => CountUnit::Events,
         },
         call_graph: trace.info.call_graph.clone(),
         sections: Vec::new(),

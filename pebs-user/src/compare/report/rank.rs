@@ -74,10 +74,10 @@ impl Figures {
         }
     }
 
-    fn events(&self, reset: u64) -> f64 {
+    fn events(&self) -> f64 {
         match self {
             Self::Pooled(pooled) => pooled.events(),
-            Self::Condensed(sums) => sums.samples() as f64 * reset as f64,
+            Self::Condensed(sums) => sums.events(),
         }
     }
 
@@ -188,9 +188,7 @@ impl Class {
     /// Sum of all rows in this row's unit, per visit; 0 if unknown.
     fn whole(&self, key: Key, quantity: Quantity) -> f64 {
         let whole = match (key, quantity) {
-            (Key::Function(_), Quantity::Events { reset }) => {
-                self.figures.events(reset) / self.visits
-            }
+            (Key::Function(_), Quantity::Events) => self.figures.events() / self.visits,
             _ => self.mean_ns,
         };
         if whole.is_finite() { whole } else { 0.0 }
@@ -220,7 +218,7 @@ pub(super) fn cell(found: Option<PooledFunction>, quantity: Quantity, mean_ns: f
     }
     let share = match quantity {
         Quantity::Time => found.per_item / mean_ns,
-        Quantity::Events { .. } => found.share,
+        Quantity::Events => found.share,
     };
     Cell {
         samples,
@@ -557,7 +555,7 @@ impl Ranking<'_> {
             }
             (Key::Elsewhere, _) => (None, Some(OTHER_ITEMS), CountUnit::Ns),
             (Key::Function(id), Quantity::Time) => (Some(id), None, CountUnit::Ns),
-            (Key::Function(id), Quantity::Events { .. }) => (Some(id), None, self.counted()),
+            (Key::Function(id), Quantity::Events) => (Some(id), None, self.counted()),
         };
         let slow = cell(&classes.slow);
         let difference = slow

@@ -20,10 +20,32 @@ pub(super) struct Distribution {
     /// Visit counted last.
     pub(super) last: u64,
     pub(super) samples: u64,
-    pub(super) squared: f64,
-    pub(super) product: f64,
-    pub(super) active: f64,
+    pub(super) by_samples: Products,
+    /// Events that the samples stand for.
+    pub(super) events: u64,
+    pub(super) by_events: Products,
     pub(super) values: Values,
+}
+
+/// Sums over visits of a function's number of samples, or of events, times others.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Products {
+    /// Times itself.
+    pub(super) squared: f64,
+    /// Times the number of all functions.
+    pub(super) product: f64,
+    /// Times the active time, ns.
+    pub(super) active: f64,
+}
+
+impl Products {
+    /// Adds a visit with this number of the function and of all functions, and this active time.
+    #[inline]
+    pub(super) fn add(&mut self, number: f64, all: f64, active: f64) {
+        self.squared += number * number;
+        self.product += number * all;
+        self.active += number * active;
+    }
 }
 
 /// Values in ns.
