@@ -212,7 +212,7 @@ const ROOMS: [Room; 8] = [
         placement: plan
         cost: plan budget
         resolve: event recording replaced items preset targets transport plan budget placement
-        governor: event budget cost
+        governor: event plan budget cost
         pace: event plan budget cost
         finish: plan cost governor
         remote: event finish

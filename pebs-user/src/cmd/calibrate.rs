@@ -161,6 +161,7 @@ fn calibration(host: &Host, key: &str, pmu: &UprobePmu, found: &Sweep) -> Result
             page_faults: true,
             switches: false,
             event: None,
+            more: Default::default(),
             sample: false,
             stack_frames: 0,
             extras: Extras::default(),

@@ -8,19 +8,20 @@
 //! Source: `intel_pmu_auto_reload_read`, arch/x86/events/intel/ds.c.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use perf_event_open_sys::bindings::perf_event_attr;
 
+use crate::binary::process;
 use crate::collect::clock::now;
 use crate::collect::error::SessionError;
 use crate::collect::perf_ring::PerfRing;
-use crate::collect::threads::threads_of;
+use crate::collect::threads::{is_wanted, threads_of};
 use crate::pmu::open::{ControlError, OpenErrorKind, PerfEvent};
 use crate::pmu::target::Target;
 use crate::stream::cycle::BulkStream;
-use crate::units::{Cpu, EventId, KtimeNs, Pid, Tid};
+use crate::units::{Cpu, EventId, KtimeNs, Pid, ResetValue, Tid};
 
 pub(super) mod unseen_events;
 
@@ -48,8 +49,31 @@ pub(super) struct Recipe<'a> {
     pub only: &'a [Tid],
 }
 
+/// Counters of an event that write into rings.
 #[derive(Default)]
-pub(super) struct BulkCounters(Vec<Arc<PerfEvent>>);
+pub(super) struct BulkCounters {
+    counters: Vec<Arc<PerfEvent>>,
+    /// Threads that have a counter of their own.
+    threads: Vec<Tid>,
+    rings: Vec<Fed>,
+}
+
+/// A ring, as the counters that write into it know it.
+#[derive(Clone)]
+struct Fed {
+    cpu: Cpu,
+    /// The counter by which it was mapped.
+    owner: Arc<PerfEvent>,
+    counters: Arc<Mutex<RingCounters>>,
+}
+
+/// The counters of a ring, for the thread that empties it.
+#[derive(Default)]
+struct RingCounters {
+    open: Vec<OwnedFd>,
+    /// Samples lost by those that are closed.
+    lost_before: u64,
+}
 
 impl BulkCounters {
     /// Starts all.
@@ -59,24 +83,89 @@ impl BulkCounters {
 
     /// Adds other counters of the same event.
     pub(super) fn extend(&mut self, others: Self) {
-        self.0.extend(others.0);
+        self.counters.extend(others.counters);
+        self.threads.extend(others.threads);
+        self.rings.extend(others.rings);
     }
 
     /// Every counter.
     pub(super) fn iter(&self) -> impl Iterator<Item = &PerfEvent> {
-        self.0.iter().map(|event| &**event)
+        self.counters.iter().map(|event| &**event)
     }
 
     /// Every counter with its distance between samples in reset values.
     pub(super) fn shared(&self) -> impl Iterator<Item = (&Arc<PerfEvent>, f64)> {
-        self.0.iter().map(|counter| (counter, 1.0))
+        self.counters.iter().map(|counter| (counter, 1.0))
+    }
+
+    /// Changes the reset value of all counters; that of threads of `pids` which inherited one as well. `recipe` has the new
+    /// value.
+    ///
+    /// The kernel changes the given counter and what threads inherit later, not what they have inherited: then all are
+    /// opened anew, one per thread, as [`super::counters::Counters::change`] does.
+    pub(super) fn change(
+        &mut self,
+        recipe: &Recipe<'_>,
+        pids: &[Pid],
+        reset: ResetValue,
+    ) -> Result<(), SessionError> {
+        if !self.are_inherited(pids, recipe.only) {
+            self.iter()
+                .try_for_each(|counter| counter.set_reset(reset))?;
+            // A thread created before its parent was changed has the old value.
+            if !self.are_inherited(pids, recipe.only) {
+                return Ok(());
+            }
+        }
+        let mut opening = Opening::new(recipe);
+        opening.counters.rings.clone_from(&self.rings);
+        let cpus: Vec<Cpu> = self.rings.iter().map(|ring| ring.cpu).collect();
+        opening.open_processes(pids, &cpus)?;
+        opening.counters.enable()?;
+        self.disable();
+        // No ring is new.
+        (*self, _) = opening.finish();
+        Ok(())
+    }
+
+    /// Whether a thread of these processes has no counter of its own.
+    fn are_inherited(&self, pids: &[Pid], only: &[Tid]) -> bool {
+        let threads = pids.iter().filter_map(|pid| process::threads(*pid));
+        threads
+            .flatten()
+            .any(|tid| is_wanted(only, tid) && !self.threads.contains(&tid))
     }
 
     /// Stops all counters. A counter that can't be stopped ends when it is dropped.
     pub(super) fn disable(&self) {
-        self.0.iter().for_each(|event| {
+        self.counters.iter().for_each(|event| {
             let _ = event.disable();
         });
+    }
+}
+
+impl RingCounters {
+    /// These counters from now on.
+    fn replace(&mut self, counters: Vec<OwnedFd>) {
+        self.lost_before = self.lost().unwrap_or(self.lost_before);
+        self.open = counters;
+    }
+
+    /// Number of samples lost so far because the ring was full: this includes losses at the end, which no record reports.
+    /// `None` before Linux 6.0.
+    fn lost(&self) -> Option<u64> {
+        const WORDS: usize = 4;
+        let mut lost = None;
+        for counter in &self.open {
+            let mut bytes = [0; 8 * WORDS];
+            // The counter of an ended thread can't be read.
+            if rustix::io::read(counter, &mut bytes) == Ok(bytes.len())
+                && let Some(word) = bytes.last_chunk::<8>()
+            {
+                lost = Some(lost.unwrap_or(self.lost_before) + u64::from_ne_bytes(*word));
+            }
+        }
+        lost
     }
 }
 
@@ -85,8 +174,8 @@ pub(crate) struct BulkRing {
     pub cpu: Cpu,
     pub event: EventId,
     ring: PerfRing,
-    /// Counters of the samples in the ring, if their number of lost samples can be read.
-    counters: Vec<OwnedFd>,
+    /// Its counters, if their number of lost samples can be read.
+    counters: Arc<Mutex<RingCounters>>,
     /// Whether the hardware has a buffer in front of it.
     buffered: bool,
     whole: KtimeNs,
@@ -140,39 +229,41 @@ impl BulkRing {
         self.whole
     }
 
-    /// Number of samples lost so far because a ring was full, from the counters: this includes losses at the end,
-    /// which no record reports. `None` before Linux 6.0.
+    /// As [`RingCounters::lost`].
     fn lost(&self) -> Option<u64> {
-        const WORDS: usize = 4;
-        let mut lost = None;
-        for counter in &self.counters {
-            let mut bytes = [0; 8 * WORDS];
-            // The counter of an ended thread can't be read.
-            if rustix::io::read(counter, &mut bytes) == Ok(bytes.len())
-                && let Some(word) = bytes.last_chunk::<8>()
-            {
-                lost = Some(lost.unwrap_or(0) + u64::from_ne_bytes(*word));
-            }
-        }
-        lost
+        locked(&self.counters).lost()
     }
+}
+
+fn locked(counters: &Mutex<RingCounters>) -> MutexGuard<'_, RingCounters> {
+    counters.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Counters of an event under construction.
 struct Opening<'a> {
     recipe: &'a Recipe<'a>,
     counters: BulkCounters,
+    /// The rings that are new.
     rings: Vec<BulkRing>,
-    /// By ring: index of the counter by which it was mapped.
-    owners: Vec<usize>,
+    /// By ring of the counters: what empties it needs of them.
+    of_rings: Vec<Vec<OwnedFd>>,
 }
 
-impl Opening<'_> {
+impl<'a> Opening<'a> {
+    fn new(recipe: &'a Recipe<'a>) -> Self {
+        Self {
+            recipe,
+            counters: BulkCounters::default(),
+            rings: Vec::new(),
+            of_rings: Vec::new(),
+        }
+    }
+
     /// Opens a counter on a CPU, if its thread and CPU are still there.
     fn open(&mut self, target: Target, cpu: Cpu) -> Result<(), SessionError> {
         let recipe = self.recipe;
         let event = match PerfEvent::open(&(recipe.attr)(target), target, recipe.name) {
-            Ok(event) => event,
+            Ok(event) => Arc::new(event),
             // The thread has ended, or the CPU went offline meanwhile.
             Err(error)
                 if matches!(
@@ -184,33 +275,76 @@ impl Opening<'_> {
             }
             Err(error) => return Err(error.into()),
         };
-        let known = self.rings.iter().position(|ring| ring.cpu == cpu);
-        let ring = match known {
+        let rings = &mut self.counters.rings;
+        let ring = match rings.iter().position(|ring| ring.cpu == cpu) {
             Some(ring) => {
-                event.share_ring_of(&self.counters.0[self.owners[ring]])?;
+                event.share_ring_of(&rings[ring].owner)?;
                 ring
             }
             None => {
                 let pages = recipe.ring_bytes as usize / rustix::param::page_size();
                 let ring = PerfRing::map(event.as_fd(), pages.max(1))?;
+                let counters = Arc::default();
+                rings.push(Fed {
+                    cpu,
+                    owner: Arc::clone(&event),
+                    counters: Arc::clone(&counters),
+                });
                 self.rings.push(BulkRing {
                     cpu,
                     event: recipe.id,
                     ring,
-                    counters: Vec::new(),
+                    counters,
                     buffered: recipe.buffered,
                     whole: KtimeNs(0),
                     flushed: KtimeNs(0),
                 });
-                self.owners.push(self.counters.0.len());
-                self.rings.len() - 1
+                rings.len() - 1
             }
         };
         // Without this descriptor the hardware's buffer would not be flushed.
         let counter = cloned(&event, recipe.ring_bytes, cpu)?;
-        self.rings[ring].counters.push(counter);
-        self.counters.0.push(Arc::new(event));
+        self.of_rings
+            .resize_with(self.counters.rings.len(), Vec::new);
+        self.of_rings[ring].push(counter);
+        self.counters.counters.push(event);
         Ok(())
+    }
+
+    /// Opens a counter for each thread of processes on each CPU; threads started later inherit it.
+    ///
+    /// Threads are listed until no new one is found, as with the bpf transport.
+    fn open_processes(&mut self, pids: &[Pid], cpus: &[Cpu]) -> Result<(), SessionError> {
+        for &pid in pids {
+            loop {
+                let threads = threads_of(pid, self.recipe.only)?;
+                let known = &self.counters.threads;
+                let new: Vec<Tid> = threads
+                    .into_iter()
+                    .filter(|tid| !known.contains(tid))
+                    .collect();
+                if new.is_empty() {
+                    break;
+                }
+                for &tid in &new {
+                    for &cpu in cpus {
+                        self.open(Target::ThreadOnCpu(tid, cpu), cpu)?;
+                    }
+                }
+                self.counters.threads.extend(new);
+            }
+        }
+        Ok(())
+    }
+
+    /// The counters, with what empties their rings using them, and the new rings.
+    fn finish(mut self) -> (BulkCounters, Vec<BulkRing>) {
+        self.of_rings
+            .resize_with(self.counters.rings.len(), Vec::new);
+        for (ring, counters) in self.counters.rings.iter().zip(self.of_rings) {
+            locked(&ring.counters).replace(counters);
+        }
+        (self.counters, self.rings)
     }
 }
 
@@ -233,47 +367,16 @@ pub(super) fn on_cpus<'a>(
     for cpu in cpus {
         opening.open(Target::Cpu(*cpu), *cpu)?;
     }
-    Ok((opening.counters, opening.rings))
+    Ok(opening.finish())
 }
 
 /// Opens an event for the threads of processes, on each CPU; threads started later inherit it.
-///
-/// Threads are listed until no new one is found, as with the bpf transport.
 pub(super) fn on_processes(
     recipe: &Recipe<'_>,
     pids: &[Pid],
     cpus: &[Cpu],
 ) -> Result<(BulkCounters, Vec<BulkRing>), SessionError> {
     let mut opening = Opening::new(recipe);
-    let mut known: Vec<Tid> = Vec::new();
-    for &pid in pids {
-        loop {
-            let threads = threads_of(pid, recipe.only)?;
-            let new: Vec<Tid> = threads
-                .into_iter()
-                .filter(|tid| !known.contains(tid))
-                .collect();
-            if new.is_empty() {
-                break;
-            }
-            for &tid in &new {
-                for &cpu in cpus {
-                    opening.open(Target::ThreadOnCpu(tid, cpu), cpu)?;
-                }
-            }
-            known.extend(new);
-        }
-    }
-    Ok((opening.counters, opening.rings))
-}
-
-impl<'a> Opening<'a> {
-    fn new(recipe: &'a Recipe<'a>) -> Self {
-        Self {
-            recipe,
-            counters: BulkCounters::default(),
-            rings: Vec::new(),
-            owners: Vec::new(),
-        }
-    }
+    opening.open_processes(pids, cpus)?;
+    Ok(opening.finish())
 }

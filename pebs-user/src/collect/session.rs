@@ -2,6 +2,7 @@
 //! recorded, and detached by dropping.
 
 use std::num::NonZeroU64;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pebs_common::config::{KernelCode, Program, Scope, Step};
@@ -350,11 +351,6 @@ impl Session {
         Ok(())
     }
 
-    /// Sets a first reset value for an event, other than its own.
-    pub(crate) fn begin_with(&mut self, id: EventId, reset: ResetValue) {
-        self.resets[usize::from(id.0)] = Some(reset);
-    }
-
     /// Opens every event for every target, not yet counting, and the calibrator if one is needed.
     ///
     /// # Errors
@@ -481,9 +477,51 @@ impl Session {
         cpus: &[Cpu],
     ) -> Result<BulkCounters, SessionError> {
         let event = &plan.events[usize::from(id.0)];
+        let mut cpus = match plan.pids {
+            [] => cpus.to_vec(),
+            // Threads may move to a CPU that is offline now.
+            _ => present_cpus(plan.host),
+        };
+        cpus.retain(|cpu| event.counts_on(*cpu));
+        let open = |recipe: &bulk::Recipe<'_>| match plan.pids {
+            [] => bulk::on_cpus(recipe, &cpus),
+            pids => bulk::on_processes(recipe, pids, &cpus),
+        };
+        let (counters, rings) = self.with_bulk_recipe(plan, id, open)?;
+        self.bulk_rings.extend(rings);
+        Ok(counters)
+    }
+
+    /// Changes the reset value of an event in bulk, which is in force already for counters that are opened.
+    fn change_bulk(
+        &mut self,
+        plan: &SessionPlan<'_>,
+        id: EventId,
+        reset: ResetValue,
+    ) -> Result<(), SessionError> {
+        let pids = match plan.pids {
+            [] => Vec::new(),
+            _ => self.programs.traced()?,
+        };
+        let mut counters = std::mem::take(&mut self.bulk[usize::from(id.0)]);
+        let change = |recipe: &bulk::Recipe<'_>| counters.change(recipe, &pids, reset);
+        let changed = self.with_bulk_recipe(plan, id, change);
+        self.bulk[usize::from(id.0)] = counters;
+        changed
+    }
+
+    fn with_bulk_recipe<T>(
+        &self,
+        plan: &SessionPlan<'_>,
+        id: EventId,
+        open: impl FnOnce(&bulk::Recipe<'_>) -> T,
+    ) -> T {
+        let event = &plan.events[usize::from(id.0)];
         let counts_lost = plan.host.at_least(KernelVersion(6, 0));
+        let reset = self.reset(plan, id).0.get();
         let attr = |target| {
             let mut attr = event.bulk_attr(target, plan.ring_bytes);
+            attr.__bindgen_anon_1.sample_period = reset;
             if !counts_lost {
                 attr.read_format = READ_FORMAT;
             }
@@ -492,27 +530,14 @@ impl Session {
             }
             attr
         };
-        let recipe = bulk::Recipe {
+        open(&bulk::Recipe {
             id,
             name: &event.name,
             attr: &attr,
             ring_bytes: plan.ring_bytes,
             buffered: event.is_buffered(plan.host),
             only: plan.threads,
-        };
-        let mut cpus = match plan.pids {
-            [] => cpus.to_vec(),
-            // Threads may move to a CPU that is offline now.
-            _ => present_cpus(plan.host),
-        };
-        cpus.retain(|cpu| event.counts_on(*cpu));
-        let (counters, rings) = if plan.pids.is_empty() {
-            bulk::on_cpus(&recipe, &cpus)?
-        } else {
-            bulk::on_processes(&recipe, plan.pids, &cpus)?
-        };
-        self.bulk_rings.extend(rings);
-        Ok(counters)
+        })
     }
 
     /// The rings of the bulk transport that are new, for the draining thread.
@@ -594,21 +619,39 @@ impl Session {
         let jitter = self.jitter.take();
         let mut held = jitter.as_ref().map(Jitter::hold);
         let former = self.resets[index].replace(reset);
-        let changed = self.change_counters(plan, id, reset);
+        let changed = match plan.transport {
+            Transport::Bpf => self.change_counters(plan, id, reset),
+            Transport::Bulk => self.change_bulk(plan, id, reset),
+        };
         if changed.is_err() {
             self.resets[index] = former;
             let former = former.unwrap_or(plan.events[index].reset);
-            for (counter, times) in self.events[index].shared() {
+            for (counter, times) in self.counters(plan, id) {
                 // One that refuses this too has ended.
                 let _ = counter.set_reset(former.times(times));
             }
         }
         if let Some(held) = &mut held {
-            held.set(id, self.reset(plan, id), self.events[index].shared());
+            held.set(id, self.reset(plan, id), self.counters(plan, id));
         }
         drop(held);
         self.jitter = jitter;
         changed
+    }
+
+    /// Every counter of an event with its distance between samples in reset values.
+    fn counters(
+        &self,
+        plan: &SessionPlan<'_>,
+        id: EventId,
+    ) -> impl Iterator<Item = (&Arc<PerfEvent>, f64)> {
+        let index = usize::from(id.0);
+        let (by_program, bulk) = match plan.transport {
+            Transport::Bpf => (Some(self.events[index].shared()), None),
+            Transport::Bulk => (None, Some(self.bulk[index].shared())),
+        };
+        let by_program = by_program.into_iter().flatten();
+        by_program.chain(bulk.into_iter().flatten())
     }
 
     /// The reset value in force.
@@ -786,11 +829,7 @@ impl Session {
         let mut held = jitter.hold();
         for n in 0..plan.events.len() {
             let id = EventId(n as u8);
-            let reset = self.reset(plan, id);
-            match plan.transport {
-                Transport::Bpf => held.set(id, reset, self.events[n].shared()),
-                Transport::Bulk => held.set(id, reset, self.bulk[n].shared()),
-            }
+            held.set(id, self.reset(plan, id), self.counters(plan, id));
         }
     }
 

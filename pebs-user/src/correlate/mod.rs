@@ -48,9 +48,9 @@ use crate::store::run::VisitRule;
 use crate::store::schema::visit_flag;
 use crate::stream::decode::{Body, Interferences, Payloads, Record};
 use crate::stream::order::{Lane, Parts, Ready, Turn};
-use crate::stream::sample::{BareSample, SampleKind};
+use crate::stream::sample::{BareSample, SampleKind, SamplesBy};
 use crate::stream::samples::{RawSamples, Samples};
-use crate::units::{Cpu, Pid, ProbeId, Tid, TraceNs};
+use crate::units::{Cpu, EventId, Pid, ProbeId, Tid, TraceNs};
 use fast_visits::Scratch;
 use goroutines::Goroutines;
 use intervals::Intervals;
@@ -352,11 +352,14 @@ impl Correlator {
         }
     }
 
-    /// Sums up the visits that are open. Cost: their intervals on the CPU.
+    /// Sums up the visits that are open. Samples in time that items share count as the first event's; where there are
+    /// several events the samples of a visit are `mixed`.
+    ///
+    /// Cost: their intervals on the CPU, and their samples if these are mixed.
     #[must_use]
-    pub fn open_load(&self, until: TraceNs) -> OpenLoad {
+    pub fn open_load(&self, until: TraceNs, mixed: bool) -> OpenLoad {
         let mut load = OpenLoad {
-            samples: self.held as u64 + self.shared_samples,
+            samples: SamplesBy::of_event(EventId(0), self.shared_samples),
             oncpu_ns: self.shared_ns,
             ..OpenLoad::default()
         };
@@ -371,6 +374,7 @@ impl Correlator {
             load.oncpu_ns += visit.active_ns(until);
             load.page_faults += u64::from(visit.counts.page_faults);
             load.extras += visit.counts.extras;
+            load.samples.count(visit.samples.samples().kinds, mixed);
         }
         load
     }

@@ -14,7 +14,7 @@ use super::*;
 use crate::estimate::cold::{Cold, Coldness};
 use crate::probe::set::Probe;
 use crate::stream::decode::{ArgBytes, STATE_IN_MARK};
-use crate::stream::sample::SampleKind;
+use crate::stream::sample::{SampleKind, SamplesBy};
 use crate::stream::stacks::StackKey;
 use crate::units::{EventId, Ip};
 use pebs_common::record::{Interference, Role, go_frame};
@@ -730,10 +730,10 @@ fn open_load() {
         let words: Vec<&str> = line.split_whitespace().collect();
         push(&mut correlator, TraceNs(time), Tid(7), &words, &mut printer);
     }
-    let load = correlator.open_load(TraceNs(30));
+    let load = correlator.open_load(TraceNs(30), false);
     let expected = OpenLoad {
         oncpu_ns: 4 + 2 + 10,
-        samples: 2,
+        samples: SamplesBy::of_event(EventId(0), 2),
         page_faults: 1,
         extras: ExtraRecords::default(),
     };

@@ -9,6 +9,7 @@ use super::interrupts_and_faults::{ExtraRecords, InterruptionTimes};
 use super::{Batch, CorrelateOptions};
 use crate::store::schema::{ArgValue, InterferenceColumns, visit_flag};
 use crate::stream::decode::Actor;
+use crate::stream::sample::SamplesBy;
 use crate::stream::samples::{SampleBuf, Samples};
 use crate::stream::stacks::StackKey;
 use crate::units::{Cpu, Ip, Pid, ProbeId, Tid, TraceNs};
@@ -185,7 +186,7 @@ pub struct OpenLoad {
     /// Time on the CPU, ns.
     pub oncpu_ns: i64,
     /// Samples held.
-    pub samples: u64,
+    pub samples: SamplesBy,
     pub page_faults: u64,
     /// Numbers of the other interruptions.
     pub extras: ExtraRecords,

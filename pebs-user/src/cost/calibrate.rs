@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use pebs_common::config::{ArgProgram, MAX_ARGS, MAX_CPUS, SiteConfig, Step};
+use pebs_common::config::{ArgProgram, MAX_ARGS, MAX_CPUS, MAX_EVENTS, SiteConfig, Step};
 use pebs_common::record::Role;
 use serde::{Deserialize, Serialize};
 
@@ -139,6 +139,8 @@ pub struct UnitCosts {
     /// Cost of a sample of the run's first event, if that is a clock, an event that occurs all the time while code
     /// runs, or page faults.
     pub sample_ns: Option<f64>,
+    /// The same of each further event.
+    pub more_samples_ns: [Option<f64>; MAX_EVENTS - 1],
     /// Time that a sample of it stops the code, and when in that time the sample's time is read.
     pub pause: Option<Pause>,
     /// Costs of the `--with` data.
@@ -192,6 +194,8 @@ pub(crate) struct Wanted<'a> {
     pub event: Option<&'a ResolvedEvent>,
     /// Whether to measure the cost of its samples, too.
     pub sample: bool,
+    /// Further events, to measure the cost of their samples.
+    pub more: [Option<&'a ResolvedEvent>; MAX_EVENTS - 1],
     /// Maximum frames of their call stacks; 0: no call stacks.
     pub stack_frames: u32,
     /// The `--with` data.
@@ -258,6 +262,7 @@ impl Bench {
                 .event
                 .filter(|_| wanted.sample)
                 .and_then(|event| self.sample(event)),
+            more_samples_ns: wanted.more.map(|event| self.sample(event?)),
             pause: wanted.event.and_then(|event| self.pause(event)),
             extras: self.extras(wanted.extras),
             switch: wanted.switches.then(|| self.switch(wanted.event)).flatten(),
@@ -271,9 +276,20 @@ impl UnitCosts {
         SavedMarks::from(self).apply(costs);
         costs.switch = self.switch.or(costs.switch);
         costs.sample_ns = self.sample_ns.or(costs.sample_ns);
+        let more = self.more_samples_ns.iter().zip(&mut costs.more_samples_ns);
+        more.for_each(|(known, cost)| *cost = known.or(*cost));
         costs.pause = self.pause.or(costs.pause);
         costs.count_ns = self.count_ns.or(costs.count_ns);
         costs.tick_ns = self.tick_ns.or(costs.tick_ns);
+    }
+
+    /// Cost of a sample of an event, ns.
+    #[must_use]
+    pub fn of_sample(&self, event: EventId) -> Option<f64> {
+        match usize::from(event.0) {
+            0 => self.sample_ns,
+            n => self.more_samples_ns.get(n - 1).copied().flatten(),
+        }
     }
 
     /// Cost of a mark at a site, as programs pay it that sleep between marks, ns.
@@ -871,6 +887,7 @@ mod tests {
             page_faults: true,
             switches: true,
             event: Some(&event),
+            more: [None; MAX_EVENTS - 1],
             sample: true,
             stack_frames: 0,
             extras: Extras::default(),

@@ -58,6 +58,7 @@ use crate::stream::cycle::Cycle;
 use crate::stream::decode::RecordKinds;
 use crate::stream::decode::{Unordered, decode};
 use crate::stream::order::{Late, Order, Ready};
+use crate::stream::sample::SamplesBy;
 use crate::stream::sideband::SidebandEvent;
 use crate::symbolize::{SymbolizeOptions, Symbolizer};
 use crate::units::{Cpu, EventId, KtimeNs, Pid, ProbeId, TraceNs};
@@ -166,7 +167,7 @@ pub struct Load {
     pub oncpu_ns: f64,
     /// Marks, including those without a visit.
     pub marks: MarksMade,
-    pub samples: u64,
+    pub samples: SamplesBy,
     pub page_faults: u64,
     /// Records of `--with`.
     pub extras: ExtraRecords,
@@ -189,6 +190,8 @@ pub struct Outcome {
     pub marks_made: MarksMade,
     /// Samples decoded.
     pub samples: u64,
+    /// Samples in visits and outside, by event.
+    pub samples_by: (SamplesBy, SamplesBy),
     /// Page faults within visits.
     pub page_faults: u64,
     /// Records of `--with` within visits.
@@ -435,10 +438,11 @@ impl Pipeline {
         if self.frontier.0 < load.until.0 + LOAD_NS {
             return;
         }
-        let open = self.correlator.open_load(self.frontier);
+        let open = self.correlator.open_load(self.frontier, self.rows.mixed);
         load.until = self.frontier;
         load.oncpu_ns = self.rows.oncpu_ns().unwrap_or(0.0) + open.oncpu_ns as f64;
-        load.samples = self.rows.visit_samples + open.samples;
+        load.samples = self.rows.visit_samples;
+        load.samples += open.samples;
         load.page_faults = self.rows.page_faults + open.page_faults;
         load.extras = self.rows.extras;
         load.extras += open.extras;
@@ -518,6 +522,7 @@ impl Pipeline {
             marks: self.accounts.marks(),
             marks_made: std::mem::take(&mut self.accounts.marks.made),
             samples: self.accounts.samples(),
+            samples_by: (self.rows.visit_samples, self.rows.stray_samples),
             page_faults: self.rows.page_faults,
             extras: self.rows.extras,
             switches: self.accounts.switches(),
@@ -529,7 +534,7 @@ impl Pipeline {
             visits_oncpu_ns: self
                 .rows
                 .oncpu_ns()
-                .map(|ns| ns + self.correlator.open_load(end).oncpu_ns as f64),
+                .map(|ns| ns + self.correlator.open_load(end, false).oncpu_ns as f64),
             sample_cost: self.rows.net.sample_cost(),
             marks_within: self.rows.net.within(),
             positions: self.rows.net.positions(),

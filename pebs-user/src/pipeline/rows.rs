@@ -27,7 +27,7 @@ use crate::store::schema::{
 use crate::store::visit_block::{VisitBlock, VisitKey};
 use crate::store::writer::{TraceWriter, WriteError};
 use crate::stream::decode::Actor;
-use crate::stream::sample::{KernelEntry, SampleKind};
+use crate::stream::sample::{KernelEntry, SampleKind, SamplesBy};
 use crate::stream::samples::Samples;
 use crate::stream::sideband::{SidebandEvent, SidebandKind};
 use crate::stream::stacks::{Chains, StackKey};
@@ -104,7 +104,11 @@ pub(super) struct Rows {
     /// Samples closer to a visit's boundary than this are flagged, ns.
     pub clock_error_ns: i64,
     pub visits: u64,
-    pub visit_samples: u64,
+    /// Samples in visits, and those outside.
+    pub visit_samples: SamplesBy,
+    pub stray_samples: SamplesBy,
+    /// Whether there are several events.
+    pub mixed: bool,
     /// Page faults in the visits.
     pub page_faults: u64,
     /// Records of `--with` within visits.
@@ -157,7 +161,9 @@ impl Rows {
             used: Vec::new(),
             clock_error_ns: 0,
             visits: 0,
-            visit_samples: 0,
+            visit_samples: SamplesBy::default(),
+            stray_samples: SamplesBy::default(),
+            mixed: options.resets.len() > 1,
             page_faults: 0,
             extras: ExtraRecords::default(),
             mark_waits: (0, 0),
@@ -700,7 +706,7 @@ fn by_cpu(mut kinds: &[SampleKind], alike: bool) -> impl Iterator<Item = (Cpu, u
 impl Sink for Rows {
     fn visit(&mut self, visit: &ClosedVisit<'_>) {
         self.visits += 1;
-        self.visit_samples += visit.samples.len() as u64;
+        self.visit_samples.count(visit.samples.kinds, self.mixed);
         self.page_faults += u64::from(visit.counts.page_faults);
         self.extras += visit.counts.extras;
         self.mark_waits.0 += u64::from(visit.mark_waits.0);
@@ -717,11 +723,9 @@ impl Sink for Rows {
             self.estimate(visit);
         }
         let net_ns = net.map(|it| it.0);
-        let kept = self.keeper.visit(
-            visit,
-            net_ns,
-            (&self.estimates, &self.estimated_events),
-        );
+        let kept = self
+            .keeper
+            .visit(visit, net_ns, (&self.estimates, &self.estimated_events));
         let near = (visit.begin.0, visit.end.map(|(end, _)| end));
         let of = SamplesOf {
             visit_id: Some(visit.visit_id),
@@ -826,6 +830,7 @@ impl Sink for Rows {
 
     fn strays(&mut self, samples: Samples<'_>, pid: Pid, tid: Tid) {
         self.strays += samples.len() as u64;
+        self.stray_samples.count(samples.kinds, self.mixed);
         let alike = self.name(samples, pid);
         self.assign_entries(&samples, false);
         self.count_unresolved();

@@ -5,7 +5,6 @@ use super::recording::Recording;
 use crate::cost::calibrate::{UnitCosts, saved};
 use crate::cost::overhead::Bounds;
 use crate::failure::{Failure, Result};
-use crate::pipeline::Keep;
 use crate::pmu::attr::{EventClass, ResolvedEvent, reset_value};
 use crate::pmu::reset;
 use crate::present::human::{count, time};
@@ -26,24 +25,27 @@ pub(super) const PLAIN_RESET: u64 = 16_000;
 /// Largest reset value if none is given: a hundred samples per second of CPU time.
 const LARGEST: u64 = 10_000_000;
 
-/// The event whose reset value is changed.
-pub(super) const EVENT: EventId = EventId(0);
+/// The default bounds of a clock.
+const DEFAULT: Bounds = Bounds {
+    overhead: GOAL,
+    least: PLAIN_RESET,
+    most: LARGEST,
+    extra: EXTRA,
+};
 
-/// The bounds to keep: those given, or the default ones where nothing prevents that.
+/// The bounds to keep: those given, or the default ones where nothing prevents that. Its reset values are those of the
+/// event that leads.
 ///
 /// # Errors
-/// The cost of the events' samples can't be known, or the bounds contradict each other.
+/// The cost of no event's samples can be known, or the bounds contradict each other.
 pub(super) fn bounds(recording: &Recording, events: &[ResolvedEvent]) -> Result<Option<Bounds>> {
+    let (reset, max_reset) = (recording.reset, recording.max_reset);
     let Some(overhead) = recording.max_overhead else {
-        return Ok(default_bounds(recording, events));
+        // The base of the slow-down is time on the CPU.
+        let can = reset.is_none() && recording.kinds.switches && events.iter().any(is_known);
+        return Ok(can.then_some(DEFAULT));
     };
-    let [event] = events else {
-        return Err(Failure::new(
-            format!("cannot keep --max-overhead with {} events", events.len()),
-            "give one --event: the cost of a sample is measured for one only".to_owned(),
-        ));
-    };
-    asked_bounds(overhead, event, recording.reset, recording.max_reset).map(Some)
+    asked_bounds(overhead, events, reset, max_reset).map(Some)
 }
 
 /// The bounds for a slow-down that was asked for, with the reset values that were given.
@@ -52,65 +54,94 @@ pub(super) fn bounds(recording: &Recording, events: &[ResolvedEvent]) -> Result<
 /// As [`bounds`].
 pub(super) fn asked_bounds(
     overhead: f64,
-    event: &ResolvedEvent,
+    events: &[ResolvedEvent],
     reset: Option<u64>,
     max_reset: Option<u64>,
 ) -> Result<Bounds> {
-    check_known(event, "keep --max-overhead")?;
+    let asked = Bounds {
+        overhead,
+        extra: 0.0,
+        ..DEFAULT
+    };
+    if let (Some(event), false) = (events.first(), events.iter().any(is_known)) {
+        check_known(event, "keep --max-overhead")?;
+    }
+    for event in events.iter().filter(|event| is_known(event)) {
+        let Bounds { least, most, .. } = of_event(&asked, event, (reset, max_reset));
+        if most < least {
+            return Err(Failure::new(
+                format!("--max-reset {most} is below the reset value {least}"),
+                format!("give --max-reset {} or more", least.saturating_mul(2)),
+            ));
+        }
+        reset_value(most)?;
+    }
+    Ok(asked)
+}
+
+/// The bounds with the least and the largest reset value of an event, by those that were given.
+pub(super) fn of_event(
+    bounds: &Bounds,
+    event: &ResolvedEvent,
+    (reset, max_reset): (Option<u64>, Option<u64>),
+) -> Bounds {
     let least = reset.unwrap_or_else(|| least_reset(event));
     let most = reset.map_or(LARGEST, |it| it.saturating_mul(SPAN));
-    let most = max_reset.unwrap_or(most.max(least));
-    if most < least {
-        return Err(Failure::new(
-            format!("--max-reset {most} is below the reset value {least}"),
-            format!("give --max-reset {} or more", least.saturating_mul(2)),
-        ));
-    }
-    let most = reset_value(most.min(i64::MAX.cast_unsigned()))?.0.get();
-    Ok(Bounds {
-        overhead,
+    Bounds {
         least,
-        most,
-        extra: 0.0,
-    })
+        most: max_reset
+            .unwrap_or(most.max(least))
+            .min(i64::MAX.cast_unsigned()),
+        ..*bounds
+    }
 }
 
-/// The default bounds; `None` where they can't be kept.
-fn default_bounds(recording: &Recording, events: &[ResolvedEvent]) -> Option<Bounds> {
-    let [event] = events else { return None };
-    // The base of the slow-down is time on the CPU.
-    let can = recording.reset.is_none() && is_known(event) && recording.kinds.switches;
-    can.then(|| Bounds {
-        overhead: GOAL,
-        least: least_reset(event),
-        most: LARGEST,
-        extra: EXTRA,
-    })
+/// The events whose reset values keep the bound, as what their samples cost is known. The first of them leads: a clock if
+/// there is one, as it has samples whatever the program does.
+pub(super) fn governed(events: &[ResolvedEvent], costs: &UnitCosts) -> Vec<EventId> {
+    let ids = (0..).map(EventId).zip(events);
+    let known = ids.filter(|(id, event)| is_known(event) && costs.of_sample(*id).is_some());
+    let mut known: Vec<_> = known.collect();
+    known.sort_by_key(|(_, event)| event.class != EventClass::Clock);
+    known.into_iter().map(|(id, _)| id).collect()
 }
 
-/// Whether the first reset value stays: sums of samples can't be scaled to events if it changes in between.
-pub(super) fn holds_first(plan: &Plan) -> bool {
-    plan.keep != Keep::All
-}
-
-/// Remark if nothing bounds the slow-down of items, though no reset value was given.
+/// Remark if nothing bounds the slow-down of items by some samples, though no reset value was given.
 pub(super) fn no_bound(plan: &Plan, costs: &UnitCosts) -> Option<String> {
-    let why = match (plan.events.as_slice(), plan.overhead) {
-        _ if plan.reset.is_some() => return None,
-        ([event], Some(bounds)) if bounds.extra > 0.0 && costs.sample_ns.is_none() => format!(
+    if plan.overhead.is_none() && plan.reset.is_some() {
+        return None;
+    }
+    let governed = match plan.overhead {
+        Some(_) => governed(&plan.events, costs),
+        None => Vec::new(),
+    };
+    let ids = (0..).map(EventId).zip(&plan.events);
+    let others = ids.filter(|(id, _)| !governed.contains(id));
+    let others: Vec<_> = others.map(|(_, event)| event).collect();
+    let why = |event: &&ResolvedEvent| match plan.overhead {
+        None if is_known(event) => "without switches (--no-switches) it is not known".to_owned(),
+        _ if is_known(event) => format!(
             "what a sample of {} costs is not known: 'pebs-trace calibrate' measures it",
             saved::key(&event.name, plan.transport.how)
         ),
-        (_, Some(_)) => return None,
-        ([_], None) if !plan.kinds.switches => {
-            "without switches (--no-switches) it is not known".to_owned()
-        }
-        ([event], None) => format!("what samples of {} cost can't be measured", event.name),
-        _ => "with several events it is not known".to_owned(),
+        _ => format!("what samples of {} cost can't be measured", event.name),
     };
-    Some(format!(
-        "the slow-down of items has no bound ({why}); --reset sets how often samples are taken"
-    ))
+    let mut why: Vec<String> = others.iter().map(why).collect();
+    why.dedup();
+    let why = why.join("; ");
+    match (others.as_slice(), governed.as_slice()) {
+        ([], _) => None,
+        (_, []) => Some(format!(
+            "the slow-down of items has no bound ({why}); --reset sets how often samples are taken"
+        )),
+        (others, _) => {
+            let names: Vec<&str> = others.iter().map(|event| event.name.as_str()).collect();
+            Some(format!(
+                "samples of {} are outside of the bound on the slow-down of items ({why})",
+                names.join(", ")
+            ))
+        }
+    }
 }
 
 /// The smallest reset value if none is given.
@@ -170,17 +201,24 @@ pub(super) fn check_known(event: &ResolvedEvent, what: &str) -> Result<()> {
     ))
 }
 
-/// Describes the bound and the first reset value.
-pub(super) fn first_line(bounds: &Bounds, event: &ResolvedEvent, holds: bool) -> String {
+/// Describes the bound and the first reset values, of these events.
+pub(super) fn first_line(bounds: &Bounds, events: &[&ResolvedEvent]) -> String {
     let goal = percent(bounds.overhead);
-    let reset = reset_text(event.reset.0.get(), event);
     let what = if bounds.extra > 0.0 {
         "goal"
     } else {
         "--max-overhead"
     };
-    let when = if holds { "" } else { " at first" };
-    format!("slow-down of items: {what} {goal}, with a sample every {reset}{when}")
+    let each = events.iter().map(|event| {
+        let reset = reset_text(event.reset.0.get(), event);
+        match events {
+            [_] => reset,
+            _ => format!("{reset} ({})", event.name),
+        }
+    });
+    let each: Vec<String> = each.collect();
+    let each = each.join(" and every ");
+    format!("slow-down of items: {what} {goal}, with a sample every {each} at first")
 }
 
 /// A reset value with its unit.
@@ -216,6 +254,29 @@ pub(super) fn cheaper(fixed: f64, sample_ns: f64, unit: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pmu::attr::resolve;
+    use crate::pmu::host::fixtures;
+
+    /// A clock leads whatever its place; events whose cost can't be known, or is not, keep no bound.
+    #[test]
+    fn who_leads() {
+        let host = fixtures::zen4();
+        let names = ["page-faults", "mem:0x1000:x", "cycles", "cpu-clock"];
+        let event = |name: &str| {
+            let spec = name.parse().unwrap();
+            resolve(&spec, &host, reset_value(16_000).unwrap()).unwrap()
+        };
+        let events = names.map(event);
+        let mut costs = UnitCosts {
+            sample_ns: Some(900.0),
+            ..UnitCosts::default()
+        };
+        costs.more_samples_ns[0] = Some(2_000.0);
+        costs.more_samples_ns[2] = Some(9_000.0);
+        let ids = [3, 0].map(EventId);
+        assert_eq!(governed(&events, &costs), ids);
+        assert_eq!(governed(&events, &UnitCosts::default()), []);
+    }
 
     /// The suggested value costs what the hint says; there is none if marks use up the bound.
     #[test]

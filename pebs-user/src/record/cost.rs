@@ -4,7 +4,9 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::budget::is_known;
 use super::plan::Plan;
+use pebs_common::config::MAX_EVENTS;
 use pebs_common::record::Role;
 
 use crate::collect::session::Transport;
@@ -27,7 +29,8 @@ use crate::present::human::{percent, plural, time};
 use crate::probe::set::{Probe, Site};
 use crate::store::run::EntryClass;
 use crate::store::run::{CostInfo, OwnCost, OwnMarks, OwnTime};
-use crate::units::ProbeId;
+use crate::stream::sample::SamplesBy;
+use crate::units::{EventId, ProbeId};
 
 /// Fraction of a mark's cost, a single step excluded, that falls outside of the visit it begins or ends.
 const OUTSIDE: f64 = 0.5;
@@ -109,6 +112,8 @@ pub(super) struct Measuring {
     page_faults: bool,
     switches: bool,
     sample: bool,
+    /// Events after the first whose samples have an unknown cost that can be measured.
+    more: [bool; MAX_EVENTS - 1],
     event: bool,
     /// Set only if something must be measured.
     prepared: Option<Preparing>,
@@ -130,6 +135,10 @@ impl Measuring {
         if let Some(calibration) = &known.calibration {
             calibration.apply(&mut known.units);
         }
+        let others = plan.events.iter().skip(1);
+        for (cost, event) in known.units.more_samples_ns.iter_mut().zip(others) {
+            *cost = saved_sample(plan, event);
+        }
         let units = &known.units;
         let mut classes = classes(plan);
         classes.retain(|class| units.of_mark(*class, false).is_none());
@@ -142,9 +151,13 @@ impl Measuring {
                 && !plan.kinds.interference.faults
                 && units.page_fault_ns.is_none(),
             switches: (plan.kinds.switches || has_pause) && units.switch.is_none(),
-            sample: units.sample_ns.is_none()
-                && plan.events.first().is_some_and(super::budget::is_known),
+            sample: units.sample_ns.is_none() && plan.events.first().is_some_and(is_known),
             event: has_pause && units.pause.is_none(),
+            more: std::array::from_fn(|n| {
+                let event = plan.events.get(n + 1);
+                let can = |it: &ResolvedEvent| is_known(it) && is_interrupting(plan, it);
+                units.more_samples_ns[n].is_none() && event.is_some_and(can)
+            }),
             classes,
             known,
             prepared: None,
@@ -158,7 +171,8 @@ impl Measuring {
 
     fn is_any(&self) -> bool {
         let others = self.uretprobes || self.page_faults || self.switches;
-        !self.classes.is_empty() || others || self.sample || self.event
+        let samples = self.sample || self.more.contains(&true);
+        !self.classes.is_empty() || others || samples || self.event
     }
 
     /// Whether [`Measuring::finish`] measures something.
@@ -170,9 +184,11 @@ impl Measuring {
     pub(super) fn finish(self, plan: &Plan) -> KnownCosts {
         let _alone = alone();
         let mut known = self.known;
-        let buffered = plan.events.iter().any(|it| it.is_buffered(&plan.host));
         // Only samples with one interrupt each can be measured now.
-        let other_samples = plan.transport.how == Transport::Bulk && buffered;
+        let interrupts = plan
+            .events
+            .first()
+            .is_some_and(|it| is_interrupting(plan, it));
         if let Some(prepared) = self.prepared {
             let before = Speed::now(true);
             let (measured, why) = calibrate::measure_with(
@@ -186,7 +202,8 @@ impl Measuring {
                         .events
                         .first()
                         .filter(|_| self.event || self.sample || self.switches),
-                    sample: self.sample && !other_samples,
+                    sample: self.sample && interrupts,
+                    more: std::array::from_fn(|n| plan.events.get(n + 1).filter(|_| self.more[n])),
                     stack_frames: plan.stack_frames,
                     extras: extras(plan),
                 },
@@ -214,6 +231,25 @@ impl Measuring {
         }
         known
     }
+}
+
+/// Whether each sample of an event has an interrupt.
+fn is_interrupting(plan: &Plan, event: &ResolvedEvent) -> bool {
+    plan.transport.how == Transport::Bpf || !event.is_buffered(&plan.host)
+}
+
+/// Cost of a sample of an event after the first, ns, from its calibration or from earlier recordings of it alone; `None`
+/// if there are none.
+fn saved_sample(plan: &Plan, event: &ResolvedEvent) -> Option<f64> {
+    let key = sample_key(plan, event);
+    let mut units = UnitCosts::default();
+    let _ = earlier(plan, Some(&key)).and_then(|it| it.apply(&mut units));
+    if plan.stack_frames == 0
+        && let (Some(calibration), _) = load(plan, &key)
+    {
+        calibration.apply(&mut units);
+    }
+    units.sample_ns
 }
 
 /// Held while costs are measured: recordings of one process would measure each other.
@@ -268,13 +304,18 @@ fn ticks_note(interval: Duration, tick_ns: Option<f64>) -> String {
     }
 }
 
-/// Key under which the cost of its samples is saved.
+/// Key under which the cost of the first event's samples is saved.
 fn key_of(plan: &Plan) -> Option<String> {
-    let plain = saved::key(&plan.events.first()?.name, plan.transport.how);
-    Some(match plan.stack_frames {
+    Some(sample_key(plan, plan.events.first()?))
+}
+
+/// Key under which the cost of an event's samples is saved.
+fn sample_key(plan: &Plan, event: &ResolvedEvent) -> String {
+    let plain = saved::key(&event.name, plan.transport.how);
+    match plan.stack_frames {
         0 => plain,
         frames => format!("{plain}, call stacks of {frames}"),
-    })
+    }
 }
 
 /// Classes of the probed instructions, and the emulated class, which the cost of a single step is relative to.
@@ -303,6 +344,7 @@ fn marks_now(plan: &Plan) -> Option<UnitCosts> {
             switches: false,
             event: None,
             sample: false,
+            more: Default::default(),
             stack_frames: plan.stack_frames,
             extras: Extras::default(),
         },
@@ -365,7 +407,7 @@ pub(super) struct Prices<'a> {
     ticks: bool,
     /// Whether the interrupt of each sample is recorded as an interrupt.
     samples_interrupt: bool,
-    /// Whether there is one event: of several, only the first was measured.
+    /// Whether there is one event: net times know the samples of one.
     one_event: bool,
     /// How samples follow each other.
     spacing: Spacing,
@@ -463,7 +505,7 @@ impl<'a> Prices<'a> {
         };
         self.marks_ns(&each).is_some()
             && self.page_faults_ns(1).is_some()
-            && self.samples_ns(1).is_some()
+            && self.sample_ns().is_some()
             && self.extras_ns(&one).is_some()
     }
 
@@ -563,7 +605,8 @@ impl<'a> Prices<'a> {
         let irq = self.extras.interference.irq;
         let pause = self.costs.pause;
         let pause_ns = pause.map(|it| (it.before + it.after) as f64);
-        let sample_ns = self.samples_ns(1).filter(|ns| *ns > 0.0).or(pause_ns)?;
+        let own_ns = self.sample_ns().filter(|ns| *ns > 0.0 && self.one_event);
+        let sample_ns = own_ns.or(pause_ns)?;
         // The spread of a whole sample is not measured; the pause covers half of it.
         let spread_ns = pause.map_or(0.0, |pause| 2.0 * pause.spread as f64);
         Some(OwnCosts {
@@ -646,25 +689,43 @@ impl<'a> Prices<'a> {
         Some(self.interrupts_ns(records)? + self.encounters_ns(records)? + ticks_ns)
     }
 
-    fn samples_ns(&self, samples: u64) -> Option<f64> {
-        let each = self.costs.sample_ns.filter(|_| self.one_event)?;
+    /// Cost of a sample of the first event whose samples have a known one, ns.
+    fn sample_ns(&self) -> Option<f64> {
+        let known = (0..MAX_EVENTS as u8).map(EventId);
+        let mut known = known.filter(|event| self.costs.of_sample(*event).is_some());
+        self.samples_ns(&SamplesBy::of_event(known.next()?, 1))
+    }
+
+    /// Cost of samples, ns, and their number, of those events for which it is known.
+    fn known_samples(&self, samples: &SamplesBy) -> Option<(f64, u64)> {
+        let mut known = SamplesBy::default();
+        let each = samples.iter();
+        let each = each.filter(|(event, _)| self.costs.of_sample(*event).is_some());
+        each.for_each(|(event, samples)| known.add(event, samples));
+        Some((self.samples_ns(&known)?, known.sum()))
+    }
+
+    /// Cost of samples, ns; `None` if that of an event is unknown.
+    fn samples_ns(&self, samples: &SamplesBy) -> Option<f64> {
+        let mut sum = 0.0;
+        for (event, samples) in samples.iter().filter(|(_, samples)| *samples > 0) {
+            sum += samples as f64 * self.costs.of_sample(event)?;
+        }
         let seen = self.samples_interrupt && self.extras.interference.irq;
-        Some(samples as f64 * each + price(seen, samples, self.costs.extras.interrupt_ns)?)
+        Some(sum + price(seen, samples.sum(), self.costs.extras.interrupt_ns)?)
     }
 
     /// Costs of what was counted between two instants; `None` if a unit cost is unknown.
     pub(super) fn window(&self, before: &Load, now: &Load) -> Option<Window> {
         let marks = now.marks.since(&before.marks);
         // A visit whose end is unknown has counted samples, but no time.
-        let samples = now.samples.saturating_sub(before.samples);
+        let samples = now.samples.since(&before.samples);
+        let (samples_ns, samples) = self.known_samples(&samples)?;
         let faults = now.page_faults.saturating_sub(before.page_faults);
         let oncpu_ns = (now.oncpu_ns - before.oncpu_ns).max(0.0);
         let extras = self.extras_ns(&now.extras.since(&before.extras))?;
         let marks = self.cost_of_marks(&marks, (&now.marks, &now.at_marks))?;
-        let others = (
-            self.page_faults_ns(faults)? + extras,
-            self.samples_ns(samples)?,
-        );
+        let others = (self.page_faults_ns(faults)? + extras, samples_ns);
         let marks = (marks.whole_ns, marks.outside_ns);
         Some(Window::of_visits(oncpu_ns, marks, others, samples))
     }
@@ -817,10 +878,18 @@ pub(super) fn total(
     let marks = prices.cost_of_marks(&outcome.marks_made, all);
     let marks_ns = marks.map(|it| it.whole_ns);
     let measured_ns = prices.marks_ns(&outcome.marks_made);
-    let samples_ns = prices.samples_ns(outcome.samples);
+    let (mut inside_by, outside_by) = outcome.samples_by;
+    let mut samples_by = inside_by;
+    samples_by += outside_by;
     let page_faults_ns = prices.page_faults_ns(outcome.page_faults);
     let outside = outcome.ledger.samples_unmatched - outcome.shared_samples;
     let inside = outcome.samples - outside.min(outcome.samples);
+    if let [_] = plan.events.as_slice() {
+        // Those that were lost on their way cost as much.
+        samples_by = SamplesBy::of_event(EventId(0), outcome.samples);
+        inside_by = SamplesBy::of_event(EventId(0), inside);
+    }
+    let samples_ns = prices.samples_ns(&samples_by);
     let switches = outcome.switches;
     let switches_ns = match plan.kinds.switches {
         true => clocks.switches_ns(switches, |it| prices.switch_ns(it)),
@@ -829,7 +898,7 @@ pub(super) fn total(
     let window = || {
         // Samples outside visits do not slow visits down.
         let extras_ns = prices.extras_ns(&outcome.extras)?;
-        let samples_ns = prices.samples_ns(inside)?;
+        let samples_ns = prices.samples_ns(&inside_by)?;
         let marks = (marks_ns?, marks?.outside_ns);
         let waits_ns = outcome.mark_waits.1 as f64;
         let others = (page_faults_ns? + extras_ns + waits_ns, samples_ns);

@@ -2,6 +2,7 @@
 
 use crate::failure::Warning;
 use crate::store::run::OverheadInfo;
+use crate::units::EventId;
 
 /// Something that happened, in its order.
 #[derive(Clone, Debug)]
@@ -32,8 +33,8 @@ pub enum Event {
     },
     /// Marks alone cost more than the bound that nobody asked for, or samples may take more than it has room for.
     Beyond(OverheadInfo),
-    /// The reset value was changed to this.
-    Changed(u64),
+    /// The reset value of an event was changed to this.
+    Changed(EventId, u64),
     /// Progress, some times a second.
     Status(Status),
     /// It is over; the trace is being completed.

@@ -20,7 +20,7 @@ use crate::pipeline::{Load, MarksBy};
 use crate::pmu::attr::EventClass;
 use crate::present::human::{count, plural, time};
 use crate::probe::set::{Probe, Site};
-use crate::units::{Pid, ResetValue};
+use crate::units::Pid;
 
 /// Time for which marks are counted before anything else is attached.
 const COUNT: Duration = Duration::from_millis(100);
@@ -307,28 +307,36 @@ fn everywhere(plan: &Plan) -> Option<(usize, usize)> {
     (most >= MANY_PROCESSES && 2 * most > all).then_some((most, all))
 }
 
-/// Sets the first reset value if it is free; a given one may get a remark on its cost.
+/// Sets the first reset values if they are free, each event's samples having an equal share; given ones may get a remark
+/// on their cost.
 pub(super) fn set_first(
     plan: &mut Plan,
     costs: &UnitCosts,
     counted: Option<&Counted>,
     emit: &mut Emit<'_>,
-) -> Option<ResetValue> {
-    let sample_ns = costs.sample_ns?;
+) {
     // A command's marks are not known yet: samples start with their minimal share.
     let fixed = counted.and_then(|it| it.fixed(&plan.probes.probes, costs));
-    let (bounds, unit) = (plan.overhead, plan.events.first().map(|it| it.reset_unit()));
-    let event = plan.events.first_mut()?;
-    if let Some(bounds) = bounds {
-        let first =
-            budget::first_reset(&bounds, event, fixed.unwrap_or(bounds.overhead), sample_ns);
-        let first = match bounds.extra > 0.0 || fixed.is_some() {
-            true => first,
-            false => budget::first_reset(&bounds, event, 0.0, sample_ns),
+    let given = (plan.reset, plan.max_reset);
+    if let Some(bounds) = plan.overhead {
+        let fixed = match fixed {
+            None if bounds.extra > 0.0 => bounds.overhead,
+            fixed => fixed.unwrap_or(0.0),
         };
-        event.reset = first?;
-        return first;
+        let governed = budget::governed(&plan.events, costs);
+        for event in &governed {
+            let sample_ns = costs.of_sample(*event).unwrap_or(0.0) * governed.len() as f64;
+            let event = &mut plan.events[usize::from(event.0)];
+            let bounds = budget::of_event(&bounds, event, given);
+            if let Some(first) = budget::first_reset(&bounds, event, fixed, sample_ns) {
+                event.reset = first;
+            }
+        }
+        return;
     }
+    let (Some(event), Some(sample_ns)) = (plan.events.first(), costs.sample_ns) else {
+        return;
+    };
     if plan.reset.is_some() && event.class == EventClass::Clock {
         let reset = event.reset.0.get() as f64;
         let fixed = fixed.unwrap_or(0.0);
@@ -346,11 +354,10 @@ pub(super) fn set_first(
                     false => String::new(),
                 }
             );
-            let hint = cheaper(fixed, sample_ns, unit.unwrap_or_default());
+            let hint = cheaper(fixed, sample_ns, event.reset_unit());
             emit(Event::Warning(Warning { text, hint }));
         }
     }
-    None
 }
 
 #[cfg(test)]

@@ -277,14 +277,6 @@ fn stranger(pid: Pid, probes: &ProbeSet) -> Option<String> {
 
 /// Which items keep their details.
 fn keep(recording: &Recording) -> Result<Keep> {
-    if recording.max_overhead.is_some() && recording.keep != KeepItems::All {
-        // Sums of samples can't be scaled to events if the reset value changes in between.
-        return Err(Failure::new(
-            "cannot change the reset value (--max-overhead) while only aggregates are kept"
-                .to_owned(),
-            "use --keep all, or a fixed --reset".to_owned(),
-        ));
-    }
     let keep = match recording.keep {
         KeepItems::Slow => return Ok(Keep::Slow(kept_slow(recording)?)),
         KeepItems::All => Keep::All,

@@ -3,7 +3,6 @@
 mod clocks;
 mod cpus;
 
-use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::ExitStatus;
@@ -39,7 +38,7 @@ use crate::collect::drain::Drain;
 use crate::collect::frequency::{self, Frequencies};
 use crate::collect::hotplug::CpuMessages;
 use crate::collect::privileges;
-use crate::collect::session::{Rings, Session, SessionPlan, Transport};
+use crate::collect::session::{Rings, Session, SessionPlan};
 use crate::collect::sideband::{Sideband, SidebandOpener};
 use crate::estimate::Pause;
 use crate::failure::{Context as _, Failure, Result, Warning};
@@ -138,13 +137,10 @@ pub(super) fn record(plan: &mut Plan, remote: &Remote, emit: &mut Emit<'_>) -> R
         costs.measure_marks_again(plan);
         pace::check(plan, &costs.units, counted)?;
     }
-    let mut first = pace::set_first(plan, &costs.units, counted.as_ref(), emit);
+    pace::set_first(plan, &costs.units, counted.as_ref(), emit);
     let first_clocks = clocks::first(plan, counted.as_ref(), &costs.units);
     if let Some((Clocks::OfCpus, _)) = first_clocks {
-        first = clocks::raise_reset(plan, &costs.units).or(first);
-    }
-    if let Some(first) = first {
-        session.begin_with(budget::EVENT, first);
+        clocks::raise_reset(plan, &costs.units);
     }
     if let Ok(code) = code.join() {
         session.set_kernel_code(&KernelCode {
@@ -168,10 +164,8 @@ pub(super) fn record(plan: &mut Plan, remote: &Remote, emit: &mut Emit<'_>) -> R
         ));
     }
     let prices = Prices::new(plan, &costs.units);
-    let governor = match (plan.overhead, plan.events.first()) {
-        (Some(bounds), Some(event)) if !plan.counting && !budget::holds_first(plan) => {
-            Governor::new(bounds, event, &costs.units, &prices, plan.duration)?
-        }
+    let governor = match plan.overhead {
+        Some(bounds) if !plan.counting => Governor::new(&bounds, plan, &prices)?,
         _ => None,
     };
     let origin = now();
@@ -242,13 +236,11 @@ pub(super) fn record(plan: &mut Plan, remote: &Remote, emit: &mut Emit<'_>) -> R
     }
     drop(spent);
     session.place_no_more();
-    let holds = budget::holds_first(plan) && costs.units.sample_ns.is_some();
-    let budget = match (plan.overhead, plan.events.first()) {
-        (Some(bounds), Some(event)) if governor.is_some() || holds => {
-            Some(budget::first_line(&bounds, event, holds))
-        }
-        _ => None,
-    };
+    let budget = plan.overhead.filter(|_| governor.is_some()).map(|bounds| {
+        let governed = budget::governed(&plan.events, &costs.units);
+        let events = governed.iter().map(|it| &plan.events[usize::from(it.0)]);
+        budget::first_line(&bounds, &events.collect::<Vec<_>>())
+    });
     emit(Event::Started { budget });
     let mut control = Control {
         plan: &session_plan,
@@ -837,8 +829,8 @@ impl Control<'_, '_> {
         let Some(governor) = &mut self.governor else {
             return;
         };
-        if let Some((reset, change)) = governor.look(&load, self.cpu.sum(), &self.prices)
-            && let Err(error) = self.change_reset(reset, change.overhead)
+        if let Some((resets, change)) = governor.look(&load, self.cpu.sum(), &self.prices)
+            && let Err(error) = self.change_resets(&resets, change.overhead)
             && let Some(governor) = &mut self.governor
         {
             let text = governor.failed(&error.to_string());
@@ -849,45 +841,67 @@ impl Control<'_, '_> {
         }
     }
 
-    /// Changes the reset value, because of that overhead.
+    /// Changes reset values, because of that overhead.
     ///
     /// # Errors
-    /// The kernel refused: the former one stays in force.
-    fn change_reset(&mut self, reset: ResetValue, overhead: Option<f64>) -> Result<()> {
-        let old = self.reset();
-        let pending = self.signals.resets.lock();
-        let mut pending = pending.unwrap_or_else(PoisonError::into_inner);
-        self.session.set_reset(self.plan, budget::EVENT, reset)?;
-        let at = now();
-        pending.push((at, budget::EVENT, reset));
-        drop(pending);
-        let time_ns = TraceNs(at.0.saturating_sub(self.info.monotonic_ns) as i64);
-        match &mut self.governor {
-            Some(governor) => governor.changed(time_ns, reset, overhead),
-            None => self.info.resets.push(ResetChange {
-                time_ns,
-                event: budget::EVENT,
-                old,
-                new: reset.0.get(),
-                overhead,
-            }),
-        }
+    /// The kernel refused one: the former one stays in force, and those after it.
+    fn change_resets(
+        &mut self,
+        resets: &[(EventId, ResetValue)],
+        overhead: Option<f64>,
+    ) -> Result<()> {
+        let changed = resets
+            .iter()
+            .try_for_each(|(event, reset)| self.change_reset(*event, *reset, overhead));
         self.note_changes();
         // Whoever kills us finds the changes; at the end it is written in any case.
         if let Err(error) = TraceWriter::rewrite_info(self.output, self.info) {
             tracing::debug!("trace.json is not up to date: {error}");
         }
-        (self.emit)(Event::Changed(reset.0.get()));
+        changed
+    }
+
+    fn change_reset(
+        &mut self,
+        event: EventId,
+        reset: ResetValue,
+        overhead: Option<f64>,
+    ) -> Result<()> {
+        let old = self.reset(event);
+        let pending = self.signals.resets.lock();
+        let mut pending = pending.unwrap_or_else(PoisonError::into_inner);
+        self.session.set_reset(self.plan, event, reset)?;
+        let at = now();
+        pending.push((at, event, reset));
+        drop(pending);
+        let time_ns = TraceNs(at.0.saturating_sub(self.info.monotonic_ns) as i64);
+        if let Some(governor) = &mut self.governor {
+            governor.changed(time_ns, event, reset);
+        }
+        self.info.resets.push(ResetChange {
+            time_ns,
+            event,
+            old,
+            new: reset.0.get(),
+            overhead,
+        });
+        (self.emit)(Event::Changed(event, reset.0.get()));
         Ok(())
     }
 
     /// Makes the changes that were asked for; returns why to end, if that was asked for.
     fn obey(&mut self) -> Option<&'static str> {
         for order in self.remote.take_changes() {
-            let done = self.check_changeable().and_then(|()| match order {
-                Order::Reset(reset) => self.change_reset(reset, None),
-                Order::MaxOverhead(share) => self.bound(share),
-            });
+            let done = match (order, self.plan.events) {
+                _ if self.plan.counting => Err(Failure::bare(
+                    "cannot change the reset value: nothing is sampled",
+                )),
+                (Order::MaxOverhead(share), _) => self.bound(share),
+                (Order::Reset(reset), [_]) => self.change_resets(&[(EventId(0), reset)], None),
+                (Order::Reset(_), _) => Err(Failure::bare(
+                    "cannot change the reset value: there are several events",
+                )),
+            };
             if let Err(error) = done {
                 let text = error.to_string();
                 (self.emit)(match error.hint().map(str::to_owned) {
@@ -899,47 +913,25 @@ impl Control<'_, '_> {
         self.remote.has_ended()
     }
 
-    /// Checks whether the reset value may change.
-    ///
-    /// # Errors
-    /// It may not.
-    fn check_changeable(&self) -> Result<()> {
-        let why = match self.plan.events {
-            _ if self.plan.counting => "nothing is sampled",
-            _ if budget::holds_first(self.whole) => "only aggregates are kept",
-            _ if self.plan.transport == Transport::Bulk => "samples come in bulk",
-            [_] => return Ok(()),
-            _ => "there are several events",
-        };
-        Err(Failure::bare(format!(
-            "cannot change the reset value: {why}"
-        )))
-    }
-
     /// Keeps the slow-down of items below this share from now on.
     ///
     /// # Errors
     /// It can't be kept.
     fn bound(&mut self, share: f64) -> Result<()> {
-        let Some(event) = self.plan.events.first() else {
+        let (reset, max_reset) = (self.whole.reset, self.whole.max_reset);
+        let bounds = budget::asked_bounds(share, self.plan.events, reset, max_reset)?;
+        if self.governor.is_none() {
+            self.governor = Governor::new(&bounds, self.whole, &self.prices)?;
+        }
+        let Some(governor) = &mut self.governor else {
             return Ok(());
         };
-        let bounds = budget::asked_bounds(share, event, self.whole.reset, self.whole.max_reset)?;
-        match &mut self.governor {
-            Some(governor) => governor.keep_to(bounds),
-            None => {
-                let (costs, duration) = (self.prices.costs(), self.whole.duration);
-                let made = Governor::new(bounds, event, costs, &self.prices, duration)?;
-                self.governor = made.map(|it| it.after(&self.info.resets));
-            }
-        }
+        // The new bounds may not hold the values in force.
+        let resets = governor.keep_to(&bounds);
         self.keep_above_clocks();
-        // The new bounds may not hold the value in force.
-        let governed = self.governor.as_ref().map(Governor::reset);
-        let other = governed.filter(|reset| *reset != self.reset());
-        match other.and_then(NonZeroU64::new) {
-            Some(reset) => self.change_reset(ResetValue(reset), None),
-            None => Ok(()),
+        match resets.as_slice() {
+            [] => Ok(()),
+            resets => self.change_resets(resets, None),
         }
     }
 
@@ -958,14 +950,17 @@ impl Control<'_, '_> {
             self.status.slowdown = slowdown(&Load::default());
             self.reported = load;
         }
-        let unit = self.plan.events.first().map(ResolvedEvent::reset_unit);
-        let governed = self.governor.as_ref().map(Governor::reset);
+        let governed = self.governor.as_ref().map(Governor::leader);
+        let governed = governed.and_then(|(event, reset)| {
+            let event = self.plan.events.get(usize::from(event.0))?;
+            Some((reset, event.reset_unit()))
+        });
         self.status = Status {
             visits: get(&self.progress.visits),
             samples: get(&self.progress.samples),
             lost: get(&self.progress.lost),
             bytes: get(&self.progress.bytes),
-            reset: governed.zip(unit),
+            reset: governed,
             ..self.status
         };
         self.remote.report(self.status.clone());
@@ -976,17 +971,18 @@ impl Control<'_, '_> {
     fn note_changes(&mut self) {
         if let Some(governor) = &self.governor {
             self.info.max_overhead = Some(governor.info());
-            self.info.resets = governor.changes().to_vec();
             let failure = governor.failure().map(str::to_owned);
             let new = failure.filter(|text| !self.info.notes.contains(text));
             self.info.notes.extend(new);
         }
     }
 
-    /// The reset value in force.
-    fn reset(&self) -> u64 {
-        let first = || self.plan.events.first().map_or(0, |it| it.reset.0.get());
-        self.info.resets.last().map_or_else(first, |it| it.new)
+    /// The reset value of an event in force.
+    fn reset(&self, event: EventId) -> u64 {
+        let mut changes = self.info.resets.iter().rev();
+        let last = changes.find(|it| it.event == event);
+        let first = || self.plan.events[usize::from(event.0)].reset.0.get();
+        last.map_or_else(first, |it| it.new)
     }
 }
 

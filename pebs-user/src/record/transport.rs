@@ -2,6 +2,7 @@
 
 use super::recording::{CallGraph, Recording, TransportChoice};
 use crate::collect::session::Transport;
+use crate::cost::calibrate::saved::{self, Folder, LoadedCalibration};
 use crate::failure::{Failure, Result};
 use crate::perf::layout::Layout;
 use crate::pipeline::BulkOptions;
@@ -103,10 +104,16 @@ fn obstacle(
             "use --transport bpf, or leave --transport out".to_owned(),
         ));
     }
-    if recording.max_overhead.is_some() {
+    let unknown = |event: &&ResolvedEvent| event.is_buffered(host) && !is_calibrated(event, host);
+    if recording.max_overhead.is_some()
+        && let Some(event) = events.iter().find(unknown)
+    {
+        let name = &event.name;
         return Some((
-            "--max-overhead changes the reset value while recording".to_owned(),
-            "use --transport bpf, or a fixed --reset".to_owned(),
+            format!(
+                "--max-overhead needs what a sample of {name} costs in bulk, which is not known"
+            ),
+            format!("'pebs-trace calibrate --event {name}' measures it; or use --transport bpf"),
         ));
     }
     let by_lbr = recording.call_graph == Some(CallGraph::Lbr);
@@ -143,6 +150,13 @@ fn obstacle(
         }
     }
     None
+}
+
+/// Whether it is known what a sample of an event costs in bulk.
+fn is_calibrated(event: &ResolvedEvent, host: &Host) -> bool {
+    let key = saved::key(&event.name, Transport::Bulk);
+    let loaded = Folder::of_user().map(|folder| folder.load(host, &key));
+    matches!(loaded, Some(LoadedCalibration::Good(_)))
 }
 
 /// The pipeline's options for perf's rings.

@@ -287,7 +287,8 @@ impl ResetChange {
 /// A bound on the slow-down, and the result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OverheadInfo {
-    /// The event whose reset value is changed.
+    /// The event whose reset value is decided on; those of other events, whose samples have a known cost, change by the same
+    /// factor.
     pub event: EventId,
     /// Maximum slow-down of items, 0.02 = 2 %.
     pub most: f64,

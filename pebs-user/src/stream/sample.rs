@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use pebs_common::config::MAX_EVENTS;
 use pebs_common::record::{MAX_SYSTEM_CALLS, entry};
 
 use crate::stream::stacks::StackKey;
@@ -168,6 +169,64 @@ impl SampleKind {
     #[must_use]
     pub const fn stack(self) -> StackKey {
         StackKey::from_number((self.0 >> Self::STACK) as u32)
+    }
+}
+
+/// Numbers of samples, by event.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SamplesBy([u64; MAX_EVENTS]);
+
+impl SamplesBy {
+    /// Samples of one event.
+    #[must_use]
+    pub fn of_event(event: EventId, samples: u64) -> Self {
+        let mut by = Self::default();
+        by.add(event, samples);
+        by
+    }
+
+    /// Adds samples of an event.
+    #[inline]
+    pub fn add(&mut self, event: EventId, samples: u64) {
+        if let Some(sum) = self.0.get_mut(usize::from(event.0)) {
+            *sum += samples;
+        }
+    }
+
+    /// Adds samples; only if they are `mixed` each one's event is looked at.
+    #[inline]
+    pub fn count(&mut self, kinds: &[SampleKind], mixed: bool) {
+        match kinds.first() {
+            Some(first) if !mixed => self.add(first.event(), kinds.len() as u64),
+            _ => kinds.iter().for_each(|kind| self.add(kind.event(), 1)),
+        }
+    }
+
+    /// Those since an earlier state.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        Self(std::array::from_fn(|n| {
+            self.0[n].saturating_sub(before.0[n])
+        }))
+    }
+
+    /// Samples of all events.
+    #[must_use]
+    pub fn sum(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    /// Each event with its number of samples.
+    pub fn iter(&self) -> impl Iterator<Item = (EventId, u64)> {
+        (0..).map(EventId).zip(self.0)
+    }
+}
+
+impl std::ops::AddAssign for SamplesBy {
+    fn add_assign(&mut self, other: Self) {
+        other
+            .iter()
+            .for_each(|(event, samples)| self.add(event, samples));
     }
 }
 

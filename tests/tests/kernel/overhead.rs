@@ -1,11 +1,12 @@
-//! `--max-overhead`: the reset value follows the cost, and the figures follow the reset value.
+//! The bound on the slow-down of items: reset values follow the cost, and the figures follow the reset values.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::{HashMap, HashSet};
 
-use pebs_tests::recording::{Recorder, Recording};
+use pebs_tests::recording::{Recorder, Recording, pebs_trace};
 use pebs_tests::trace::{Trace, Visit};
+use pebs_tests::truth::Truth;
 use pebs_tests::workload::Workload;
 use pebs_tests::{check, machine, need};
 use serde_json::Value;
@@ -31,7 +32,14 @@ fn changes(trace: &Trace) -> Vec<Change> {
         })
         .collect();
     let (least, most) = (number(bound, "least_reset"), number(bound, "most_reset"));
-    let first = number(&trace.json["events"][0], "reset");
+    // Clocks of CPUs, while they sample, need a larger least one.
+    let changed_clocks = |it: &Value| it.as_array().is_some_and(|it| !it.is_empty());
+    let least = match changed_clocks(&trace.json["clock_changes"]) {
+        true => 16_000,
+        false => least,
+    };
+    let leader = bound["event"].as_u64().unwrap() as usize;
+    let first = number(&trace.json["events"][leader], "reset");
     assert!((least..=most).contains(&first), "{bound:#}");
     let mut before = (0, first);
     for (change, row) in changes.iter().zip(rows) {
@@ -67,19 +75,22 @@ fn last_overhead(trace: &Trace, recording: &Recording) -> f64 {
 fn threads_of_a_command() {
     need!(machine::root());
     let workload = Workload::build("threads");
-    let (recording, truth) = Recorder::new(&workload.spec(super::ID))
-        .args(&["--event", "cpu-clock", "--reset", "16000"])
-        // Distances that vary have their mean over a longer time than a thread has between two changes.
-        .args(&["--max-overhead", "5%", "--jitter", "0"])
-        .workload(&workload, &["3", "450", "4000"]);
-    let trace = recording.trace();
-    check::whole_visits(&trace, &truth);
-    let changes = changes(&trace);
-    let overhead = last_overhead(&trace, &recording);
-    assert!(overhead < 0.05 * 1.5, "{overhead}\n{}", recording.tool);
-    assert!(recording.tool.stdout.contains("at most 5.0 % asked for"));
-    own_rates(&trace, &changes);
-    stands_for_the_time(&trace);
+    for transport in ["bpf", "bulk"] {
+        let (recording, truth) = Recorder::new(&workload.spec(super::ID))
+            .args(&["--event", "cpu-clock", "--reset", "16000"])
+            .args(&["--transport", transport])
+            // Distances that vary have their mean over a longer time than a thread has between two changes.
+            .args(&["--max-overhead", "5%", "--jitter", "0"])
+            .workload(&workload, &["3", "450", "4000"]);
+        let trace = recording.trace();
+        check::whole_visits(&trace, &truth);
+        let changes = changes(&trace);
+        let overhead = last_overhead(&trace, &recording);
+        assert!(overhead < 0.05 * 1.5, "{overhead}\n{}", recording.tool);
+        assert!(recording.tool.stdout.contains("at most 5.0 % asked for"));
+        own_rates(&trace, &changes);
+        stands_for_the_time(&trace);
+    }
 }
 
 /// Visits during which no host took the CPU away, so that samples were possible in all of their time: none took much
@@ -307,36 +318,194 @@ fn clocks_of_threads_that_sleep() {
     );
 }
 
-/// The same where only details of slow items are kept, or of none: the first reset value stays, as sums can't be scaled
-/// to another.
+/// Phases of the load that swings tenfold, their length in ms, and the steps of a light item.
+const SWINGS: [&str; 3] = ["12", "300", "30000"];
+
+/// Records a load that swings tenfold at the tool's own pace: every record is booked, and samples slow items down by no more
+/// than the bound, or than their share where marks alone cost that much.
+fn swinging(args: &[&str], pages: &str) -> (Recording, Trace, Truth) {
+    let workload = Workload::build("swings");
+    let (recording, truth) = Recorder::new(&workload.spec(super::ID))
+        .own_pace()
+        .args(args)
+        .workload(&workload, &[&SWINGS[..], &[pages]].concat());
+    let trace = recording.trace();
+    check::balances(&trace);
+    check::no_mark_lost(&trace);
+    assert_eq!(trace.visits().len() as u64, truth.notes["items"]);
+    let (bound, cost) = (&trace.json["max_overhead"], &trace.json["cost"]);
+    let ns = |key: &str| cost[key].as_f64().unwrap_or_else(|| panic!("{cost:#}"));
+    let share = ns("samples_ns") / ns("visits_oncpu_ns");
+    assert!(share < 0.05 * 1.2, "{share}\n{bound:#}\n{}", recording.tool);
+    (recording, trace, truth)
+}
+
+/// Changes of an event's reset value.
+fn changes_of(trace: &Trace, event: u64) -> Vec<(u64, u64)> {
+    let rows = trace.json["resets"].as_array().unwrap().iter();
+    let rows = rows.filter(|row| row["event"] == event);
+    let values = |row: &Value| (row["old"].as_u64().unwrap(), row["new"].as_u64().unwrap());
+    rows.map(values).collect()
+}
+
+/// The report's time of the two functions per item has the ratio of the steps that they did, within its intervals. Most of
+/// each function's steps are in phases of other reset values, so that samples alone have another ratio.
+fn as_the_steps(recording: &Recording, truth: &Truth) {
+    let dir = recording.dir();
+    let report = pebs_trace(["report", dir.to_str().unwrap(), "--format", "json"]);
+    let report: Value = serde_json::from_str(&report.stdout).unwrap();
+    let rows = report["probes"][0]["largest"].as_array().unwrap();
+    let cell = |name: &str| {
+        let row = rows.iter().find(|row| row["function"]["name"] == name);
+        let row = row.unwrap_or_else(|| panic!("{name} is not in {rows:#?}"));
+        let number = |key: &str| row["all"][key].as_f64().unwrap();
+        (number("per_visit"), number("high") - number("low"))
+    };
+    let ((odd, odd_width), (even, even_width)) = (cell("odd"), cell("even"));
+    let steps = |name: &str| truth.notes[name] as f64;
+    let right = steps("odd") / steps("even");
+    let ratio = odd / even;
+    // Twice the interval of 95 %.
+    let error = ratio * (odd_width / odd).hypot(even_width / even);
+    assert!(
+        (ratio - right).abs() < error,
+        "{ratio} +- {error}, not {right}\n{}",
+        recording.tool
+    );
+}
+
+/// Where only details of slow items are kept, or of none, the reset value follows the load as well, and the sums over items
+/// count each sample with the reset value of its time.
 #[test]
-fn goal_with_aggregates() {
+fn swings_in_aggregates() {
     need!(machine::root());
-    let workload = Workload::build("threads");
     for keep in ["slow", "none"] {
-        let (recording, _) = Recorder::new(&workload.spec(super::ID))
-            .own_pace()
-            .args(&["--event", "cpu-clock", "--keep", keep])
-            .workload(&workload, &["2", "450", "4000"]);
-        let trace = recording.trace();
-        let changes = trace.json["resets"].as_array();
-        assert!(changes.is_none_or(Vec::is_empty), "{changes:?}");
-        let slowdown = trace.json["cost"]["slowdown"].as_f64().unwrap();
-        assert!(slowdown < 0.05 * 1.5, "{slowdown}\n{}", recording.tool);
+        let args = ["--event", "cpu-clock", "--keep", keep];
+        let (recording, trace, truth) = swinging(&args, "0");
+        let changes = changes(&trace);
+        assert!(!changes.is_empty(), "{}", recording.tool);
         let errors = &recording.tool.stderr;
-        let said = errors.contains("slow-down of items: goal 5 %, with a sample every");
-        assert!(said && !errors.contains("at first"), "{}", recording.tool);
+        let first = "slow-down of items: goal 5 %, with a sample every";
+        assert!(errors.contains(first), "{}", recording.tool);
+        as_the_steps(&recording, &truth);
+    }
+    // An event that counts work: what samples stand for is what happened.
+    let args = ["--event", "page-faults", "--keep", "none"];
+    let (recording, trace, truth) = swinging(&args, "20");
+    let stats = trace.table("function_stats");
+    let events: u64 = stats.u64("events").into_iter().flatten().sum();
+    let ratio = events as f64 / truth.notes["pages"] as f64;
+    assert!((0.9..1.1).contains(&ratio), "{ratio}\n{}", recording.tool);
+}
+
+/// A bound that was asked for.
+#[test]
+fn asked_bound_in_aggregates() {
+    need!(machine::root());
+    let args = [
+        "--event",
+        "cpu-clock",
+        "--keep",
+        "slow",
+        "--max-overhead",
+        "8%",
+    ];
+    let (recording, trace, truth) = swinging(&args, "0");
+    changes(&trace);
+    assert_eq!(
+        trace.json["max_overhead"]["most"], 0.08,
+        "{}",
+        recording.tool
+    );
+    as_the_steps(&recording, &truth);
+}
+
+/// Two events: the bound holds for the samples of both, whose reset values change by the same factor.
+#[test]
+fn two_events() {
+    need!(machine::root());
+    for event in ["page-faults", "cpu-clock:u"] {
+        let args = ["--event", event, "--event", "cpu-clock"];
+        let (recording, trace, truth) = swinging(&args, "20");
+        let [first, second] = [0, 1].map(|event| changes_of(&trace, event));
+        assert!(!second.is_empty(), "{}", recording.tool);
+        let factor = |changes: &[(u64, u64)], event: usize| {
+            let begin = trace.json["events"][event]["reset"].as_f64().unwrap();
+            changes.last().map_or(1.0, |it| it.1 as f64 / begin)
+        };
+        let (one, other) = (factor(&first, 0), factor(&second, 1));
+        assert!(
+            (one / other - 1.0).abs() < 0.1,
+            "{one} {other}\n{}",
+            recording.tool
+        );
+        if event == "page-faults" {
+            let rows = trace.visit_functions();
+            let faults = rows.iter().filter(|row| row.event == 0);
+            let events: u64 = faults.map(|row| row.events).sum();
+            let ratio = events as f64 / truth.notes["pages"] as f64;
+            assert!((0.8..1.2).contains(&ratio), "{ratio}\n{}", recording.tool);
+        }
+        as_the_steps(&recording, &truth);
     }
 }
 
-/// Where the cost of a sample is not known nothing bounds the slow-down, and a note says so before the start.
+/// The samples of a breakpoint are outside of the bound, which the first lines say; those of the clock beside it are not.
+#[test]
+fn clock_and_breakpoint() {
+    need!(machine::root());
+    let events = ["--event", "mem:odd:x", "--event", "cpu-clock"];
+    for args in [
+        &events[..],
+        &[&events[..], &["--max-overhead", "5%"]].concat(),
+    ] {
+        let workload = Workload::build("swings");
+        let (recording, truth) = Recorder::new(&workload.spec(super::ID))
+            .own_pace()
+            .args(args)
+            .workload(&workload, &SWINGS);
+        let trace = recording.trace();
+        check::balances(&trace);
+        let note =
+            "note: samples of mem:odd:x are outside of the bound on the slow-down of items (";
+        assert!(recording.tool.stderr.contains(note), "{}", recording.tool);
+        let (bound, changes) = (&trace.json["max_overhead"], changes_of(&trace, 0));
+        assert_eq!(
+            (&bound["event"], changes.len()),
+            (&1.into(), 0),
+            "{bound:#}"
+        );
+        let hits = trace
+            .visit_functions()
+            .into_iter()
+            .filter(|it| it.event == 0);
+        let hits: u64 = hits.map(|it| it.samples).sum();
+        assert_eq!(hits, truth.notes["items"] / 16_000, "{}", recording.tool);
+        as_the_steps(&recording, &truth);
+    }
+}
+
+/// Samples in bulk: the same bound, and the same figures.
+#[test]
+fn swings_in_bulk() {
+    need!(machine::root());
+    for more in [&[][..], &["--keep", "slow"], &["--max-overhead", "8%"]] {
+        let args = [&["--event", "cpu-clock", "--transport", "bulk"], more].concat();
+        let (recording, trace, truth) = swinging(&args, "0");
+        let changes = changes(&trace);
+        assert!(!changes.is_empty(), "{}", recording.tool);
+        as_the_steps(&recording, &truth);
+    }
+}
+
+/// Where the cost of no event's samples is known nothing bounds the slow-down, and a note says so before the start.
 #[test]
 fn no_bound() {
     need!(machine::root());
     let workload = Workload::build("threads");
     let note = "note: the slow-down of items has no bound (";
     let recorded = |args: &[&str]| {
-        let events = ["--event", "cpu-clock", "--event", "page-faults"];
+        let events = ["--event", "context-switches"];
         let (recording, _) = Recorder::new(&workload.spec(super::ID))
             .own_pace()
             .args(&[&events[..], args].concat())

@@ -188,8 +188,8 @@ pub struct RecordArgs {
     ///
     /// For clocks in ns: 16000 is a sample every 16 us of CPU time. Smaller values show more and cost more; the
     /// minimum for clocks is 10000. Default: the value that slows items down by 5 % (--max-overhead), from the cost
-    /// of marks and samples on this machine; 16000 where that cost is not known (several events, breakpoints,
-    /// --transport bulk without 'pebs-trace calibrate'), which is said before the start.
+    /// of marks and samples on this machine; 16000 where that cost is not known (breakpoints, --transport bulk
+    /// without 'pebs-trace calibrate'), which is said before the start.
     #[arg(short = 'c', long, value_name = "EVENTS")]
     #[arg(value_parser = event_count)]
     #[arg(help_heading = "What to record")]
@@ -338,9 +338,9 @@ pub struct RecordArgs {
     ///
     /// 2 and 2% are 2 percent. The reset value is changed while recording, between --reset and --max-reset, by the
     /// measured cost of marks and samples; the first one comes from their cost on this machine. Each change is in
-    /// trace.json. Takes one event: a clock, cycles or the like, or page-faults. Default without --reset: 5 %; where
-    /// marks alone cost more, samples may add 2 %, and what short and rare items need: up to twice the cost of marks, or
-    /// a hundredth of a CPU.
+    /// trace.json. Needs a clock, cycles or the like, or page-faults; of several events the samples of all these count, and
+    /// those of others do not. Default without --reset: 5 %; where marks alone cost more, samples may add 2 %, and what
+    /// short and rare items need: up to twice the cost of marks, or a hundredth of a CPU.
     #[arg(long, value_name = "PERCENT", value_parser = overhead, help_heading = "Limits")]
     #[arg(conflicts_with = "no_switches")]
     pub max_overhead: Option<f64>,

@@ -75,7 +75,7 @@ impl Messages {
             }
             Event::Beyond(info) => say!("note: {}", on_top(&info)),
             // The status line has it.
-            Event::Changed(_) => {}
+            Event::Changed(..) => {}
             Event::Status(_) | Event::Ending => self.status.show(&event),
         }
     }

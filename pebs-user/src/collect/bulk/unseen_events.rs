@@ -9,6 +9,7 @@
 //! kernel/events/core.c.
 
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
 use super::BulkRing;
 use crate::collect::error::SessionError;
@@ -48,7 +49,7 @@ impl RestRings {
                 cpu,
                 event,
                 ring: PerfRing::map(owner.as_fd(), pages)?,
-                counters: Vec::new(),
+                counters: Arc::default(),
                 buffered: false,
                 whole: KtimeNs(0),
                 flushed: KtimeNs(0),

@@ -10,13 +10,13 @@ use crate::cost::clocks::{Seen, choose, least_of_cpus};
 use crate::cost::overhead::Bounds;
 use crate::failure::Failure;
 use crate::pipeline::Load;
-use crate::pmu::attr::EventClass;
+use crate::pmu::attr::{EventClass, ResolvedEvent};
 use crate::pmu::jitter::Clocks;
-use crate::record::governor::Governor;
+use crate::record::budget;
 use crate::record::pace::Counted;
 use crate::record::plan::Plan;
 use crate::store::run::ClockChange;
-use crate::units::{ResetValue, TraceNs};
+use crate::units::{EventId, ResetValue, TraceNs};
 
 /// Length of the time that is judged, ns.
 const WINDOW_NS: i64 = 200_000_000;
@@ -46,15 +46,16 @@ pub(super) fn first(
     counted: Option<&Counted>,
     costs: &UnitCosts,
 ) -> Option<(Clocks, ClockChange)> {
-    let (counted, switch, sample_ns) = (counted?, costs.switch?, costs.sample_ns?);
-    let reset = plan.events.first()?.reset.0.get() as f64;
+    let clock = clock(&plan.events)?;
+    let (counted, switch, sample_ns) = (counted?, costs.switch?, costs.of_sample(clock)?);
+    let reset = plan.events[usize::from(clock.0)].reset.0.get() as f64;
     let seen = Seen {
         ns: counted.ns,
         cpu_ns: counted.cpu_ns,
         switches: counted.switches,
         reset: (
             reset,
-            plan.overhead.is_some_and(|it| may_rise(&it, sample_ns)),
+            bounds(plan, clock).is_some_and(|it| may_rise(&it, sample_ns)),
         ),
     };
     let which = choose(Clocks::default(), &seen, &switch, sample_ns);
@@ -62,18 +63,34 @@ pub(super) fn first(
     changes.then(|| (which, change(which, &seen, TraceNs(0))))
 }
 
+/// The clock that samples, if there is one.
+fn clock(events: &[ResolvedEvent]) -> Option<EventId> {
+    let clock = |it: &(EventId, &ResolvedEvent)| it.1.class == EventClass::Clock;
+    let mut clocks = (0..).map(EventId).zip(events).filter(clock);
+    clocks.next().map(|(id, _)| id)
+}
+
+/// The bounds of the slow-down and of an event's reset value.
+fn bounds(plan: &Plan, event: EventId) -> Option<Bounds> {
+    let event = &plan.events[usize::from(event.0)];
+    let given = (plan.reset, plan.max_reset);
+    Some(budget::of_event(&plan.overhead?, event, given))
+}
+
 /// Whether the reset value may be as large as clocks of CPUs need.
 fn may_rise(bounds: &Bounds, sample_ns: f64) -> bool {
     bounds.most as f64 >= least_of_cpus(sample_ns)
 }
 
-/// Raises the first reset value, if it is free, to what clocks of CPUs need; returns it.
-pub(super) fn raise_reset(plan: &mut Plan, costs: &UnitCosts) -> Option<ResetValue> {
-    plan.overhead?;
-    let least = NonZeroU64::new(least_of_cpus(costs.sample_ns?) as u64)?;
-    let event = plan.events.first_mut()?;
-    event.reset = event.reset.max(ResetValue(least));
-    Some(event.reset)
+/// Raises the first reset value, if it is free, to what clocks of CPUs need.
+pub(super) fn raise_reset(plan: &mut Plan, costs: &UnitCosts) {
+    if let (Some(clock), Some(_)) = (clock(&plan.events), plan.overhead)
+        && let Some(sample_ns) = costs.of_sample(clock)
+        && let Some(least) = NonZeroU64::new(least_of_cpus(sample_ns) as u64)
+    {
+        let event = &mut plan.events[usize::from(clock.0)];
+        event.reset = event.reset.max(ResetValue(least));
+    }
 }
 
 fn change(which: Clocks, seen: &Seen, time: TraceNs) -> ClockChange {
@@ -90,7 +107,10 @@ impl Control<'_, '_> {
         let load: Load = self.load();
         let ns = load.until.0 - self.choice.until.0;
         let costs = self.prices.costs();
-        let (Some(switch), Some(sample_ns)) = (costs.switch, costs.sample_ns) else {
+        let Some(clock) = clock(self.plan.events) else {
+            return;
+        };
+        let (Some(switch), Some(sample_ns)) = (costs.switch, costs.of_sample(clock)) else {
             return;
         };
         if ns < WINDOW_NS || self.choice.failed {
@@ -98,15 +118,14 @@ impl Control<'_, '_> {
         }
         self.look_at_cpu();
         let cpu_ns = self.cpu.sum();
-        let reset = self.governor.as_ref().map(|it| it.reset());
-        let bounds = self.governor.as_ref().map(Governor::bounds);
-        let rises = bounds.is_some_and(|it| may_rise(it, sample_ns));
-        let given = self.plan.events.first().map_or(1, |it| it.reset.0.get());
+        let governor = self.governor.as_ref();
+        let governor = governor.filter(|it| it.leader().0 == clock);
+        let rises = governor.is_some_and(|it| may_rise(it.bounds(), sample_ns));
         let seen = Seen {
             ns: ns as f64,
             cpu_ns: cpu_ns.saturating_sub(self.choice.cpu_ns) as f64,
             switches: load.switches - self.choice.switches,
-            reset: (reset.unwrap_or(given) as f64, rises),
+            reset: (self.reset(clock) as f64, rises),
         };
         self.choice = Choice {
             until: load.until,
@@ -147,7 +166,9 @@ impl Control<'_, '_> {
 
     /// Keeps the reset value above what the clocks in force need.
     pub(super) fn keep_above_clocks(&mut self) {
-        let sample_ns = self.prices.costs().sample_ns.unwrap_or(0.0);
+        let costs = self.prices.costs();
+        let sample_ns = clock(self.plan.events).and_then(|it| costs.of_sample(it));
+        let sample_ns = sample_ns.unwrap_or(0.0);
         let of_cpus = self.session.which_clocks() == Clocks::OfCpus;
         let least = of_cpus.then(|| least_of_cpus(sample_ns) as u64);
         if let Some(governor) = &mut self.governor {
