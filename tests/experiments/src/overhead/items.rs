@@ -48,8 +48,8 @@ enum Driver {
     Sqlite(ChildStdin, BufReader<ChildStdout>),
 }
 
-struct Target {
-    name: String,
+pub(super) struct Target {
+    pub(super) name: String,
     spec: String,
     pid: u32,
     driver: Driver,
@@ -62,7 +62,7 @@ struct Target {
 }
 
 impl Target {
-    fn paced(program: &Path, ns: u64, kib: u64) -> Result<Self> {
+    pub(super) fn paced(program: &Path, ns: u64, kib: u64) -> Result<Self> {
         let mut command = Command::new(program);
         command.args([ns.to_string(), kib.to_string()]);
         let (child, input, output) = piped(&mut command)?;
@@ -99,7 +99,7 @@ impl Target {
         .sized()
     }
 
-    fn sqlite() -> Result<Self> {
+    pub(super) fn sqlite() -> Result<Self> {
         let (child, mut input, output) = piped(Command::new("sqlite3").arg(":memory:"))?;
         let pid = child.id();
         writeln!(
@@ -130,6 +130,11 @@ impl Target {
             }
             items *= 2;
         }
+    }
+
+    /// CPU time of as many items as take [`LOT`], ns.
+    pub(super) fn whole_lot(&mut self) -> Result<f64> {
+        self.lot(self.lot)
     }
 
     /// CPU time of this many items, ns.
@@ -231,9 +236,13 @@ fn compare(mut target: Target, lab: &Lab, rounds: usize) -> Result<Vec<Case>> {
         let mut measured = Vec::new();
         let (mut items, mut cpu) = (Vec::new(), Vec::new());
         for _ in 0..rounds.max(1) {
-            let before = target.lot(target.lot)?;
-            let (with, info) = recorded(&mut target, lab, pace)?;
-            let after = target.lot(target.lot)?;
+            let before = target.whole_lot()?;
+            let pace = pace.map(|it| it.to_string());
+            let reset = pace.as_deref().map(|it| ["--reset", it]);
+            let options = ["--event", "cpu-clock"].into_iter();
+            let options: Vec<&str> = options.chain(reset.into_iter().flatten()).collect();
+            let (with, info) = recorded(&mut target, lab, &options)?;
+            let after = target.whole_lot()?;
             measured.push(with / f64::midpoint(before, after) - 1.0);
             items.extend(info["cost"]["slowdown"].as_f64());
             cpu.extend(info["cost"]["target_cpu"].as_f64());
@@ -261,20 +270,18 @@ fn compare(mut target: Target, lab: &Lab, rounds: usize) -> Result<Vec<Case>> {
 }
 
 /// CPU time of a recorded lot, and the figures in `trace.json`.
-fn recorded(target: &mut Target, lab: &Lab, pace: Option<u64>) -> Result<(f64, Value)> {
-    let pace = pace.map(|it| it.to_string());
-    let mut options = vec!["--event", "cpu-clock", "--force"];
-    options.extend(pace.iter().flat_map(|it| ["--reset", it]));
+pub(super) fn recorded(target: &mut Target, lab: &Lab, options: &[&str]) -> Result<(f64, Value)> {
+    let options = [options, &["--force"]].concat();
     let recorder = lab.attach(&target.spec, target.pid, &options)?;
     let start = Instant::now();
     // Without a reset value the tool finds one in the first moments, which are part of the judged time.
-    let cpu = target.lot(target.lot)?;
+    let cpu = target.whole_lot()?;
     eprintln!("{} items in {:?}", target.lot, start.elapsed());
     recorder.stop()?;
     Ok((cpu, lab.info()?))
 }
 
-fn percent(share: f64) -> String {
+pub(super) fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 

@@ -1,11 +1,12 @@
 //! `cargo xtask overhead`: predicted cost of sampling against the measured one, by reset value, on work of four kinds
-//! on one core and on two; whether the size of the rings matters; and the estimates of recordings of servers and items
-//! of several lengths against external measurements.
+//! on one core and on two; whether the size of the rings matters; the estimates of recordings of servers and items
+//! of several lengths against external measurements; and whether the default bound holds.
 //!
 //! Source: Akiyama and Hirofuchi 2017, sections 4.4, 4.5 and 4.6.
 //! Writes tables and a picture to `target/overhead/`. The exit code is 1 if a prediction is off by more than 4 %.
 
 mod again;
+mod bound;
 pub mod caches;
 mod items;
 pub mod rings;
@@ -74,6 +75,9 @@ pub struct Args {
     /// Skip that comparison
     #[arg(long)]
     no_items: bool,
+    /// Only see from outside whether the default bound holds, however items are recorded
+    #[arg(long, conflicts_with_all = ["only_rings", "only_items"])]
+    only_bound: bool,
     /// Measure this pebs-trace instead of a release build of the workspace
     #[arg(long, value_name = "PATH")]
     tool: Option<PathBuf>,
@@ -91,6 +95,7 @@ impl Args {
             no_rings: true,
             only_rings: false,
             only_items: false,
+            only_bound: false,
             no_items: true,
             tool: None,
         }
@@ -149,6 +154,9 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     if args.only_rings {
         size_of_rings(&bench, args)?;
         return Ok(ExitCode::SUCCESS);
+    }
+    if args.only_bound {
+        return Ok(exit_code(bound_of_items(&bench, args)?));
     }
     if args.only_items {
         return Ok(exit_code(cost_of_items(&bench, args)?));
@@ -237,6 +245,15 @@ fn cost_of_items(bench: &Bench, args: &Args) -> Result<bool> {
     let (text, good) = items::measure(&lab, args.rounds.min(ITEM_ROUNDS))?;
     bench.lab.publish("items.md", &text)?;
     Ok(good)
+}
+
+/// Sees whether the default bound holds, prints the table and writes it to a separate file.
+fn bound_of_items(bench: &Bench, args: &Args) -> Result<bool> {
+    // With the costs that the tool has saved for this machine, as any recording.
+    let lab = Lab::at(&bench.lab.dir, &bench.lab.tool)?;
+    let (text, kept) = bound::measure(&lab, args.rounds.min(ITEM_ROUNDS))?;
+    bench.lab.publish("bound.md", &text)?;
+    Ok(kept)
 }
 
 /// Measures rings of all sizes, prints the table and writes it to a separate file.
