@@ -1,7 +1,7 @@
 // A load that swings tenfold: swings [PHASES] [PHASE_MS] [STEPS] [PAGES]
 // In every other phase an item does ten times the STEPS, most of them in `odd`, and touches PAGES unmapped pages; in the
 // first one and those after them it does STEPS, most of them in `even`, and touches a page in 100 / PAGES items. The log
-// has the items, the steps of both functions and the pages. A step takes the same time everywhere.
+// has the items, the steps of both functions, the pages, and the thread's CPU time. A step takes the same time everywhere.
 #include "truth.h"
 
 #include <sys/mman.h>
@@ -40,6 +40,12 @@ PROBED int handle(struct item *it, uint32_t fresh) {
   return (int)(it->id & 1);
 }
 
+static uint64_t cpu_ns(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
+}
+
 int main(int argc, char **argv) {
   uint32_t phases = truth_arg(argc, argv, 1, 10);
   uint64_t phase_ns = 1000000ull * truth_arg(argc, argv, 2, 300);
@@ -53,7 +59,7 @@ int main(int argc, char **argv) {
     perror("mmap");
     return 1;
   }
-  uint64_t items = 0, due = 0;
+  uint64_t items = 0, due = 0, began = cpu_ns();
   long sum = 0;
   for (uint32_t phase = 0; phase < phases; phase++) {
     uint32_t heavy = phase & 1;
@@ -71,6 +77,7 @@ int main(int argc, char **argv) {
   truth_note("even", steps[0]);
   truth_note("odd", steps[1]);
   truth_note("pages", touched);
+  truth_note("cpu_ns", cpu_ns() - began);
   truth_write();
   fprintf(stderr, "handled %llu items, sum %ld\n", (unsigned long long)items, sum);
   return 0;

@@ -4,10 +4,12 @@
 //! item is known. Each test holds the recording lock: the tallies are of the whole machine.
 
 use std::collections::HashMap;
+use std::fs;
+use std::path::PathBuf;
 use std::process::Command;
 
 use pebs_tests::process::{self, Running, Signal};
-use pebs_tests::recording::{Recorder, Recording};
+use pebs_tests::recording::{Recorder, Recording, pebs_trace};
 use pebs_tests::softpmu::{self, SoftPmu};
 use pebs_tests::sysctl::SampleRate;
 use pebs_tests::trace::{SAMPLE_EXACT_IP, Sample, Trace};
@@ -61,6 +63,76 @@ fn default_is_in_bulk() {
     let seen = all_booked(&trace, &soft);
     assert!(10 * soft.tally("interrupts") < seen, "{}", soft.tallies());
     samples_are_right(&trace, &truth, RESET_NS, &soft);
+}
+
+/// A calibration of samples in bulk, removed when dropped: without one their cost is unknown.
+struct Calibrated {
+    file: PathBuf,
+    sample_ns: f64,
+}
+
+impl Calibrated {
+    fn new() -> Self {
+        let done = pebs_trace(["calibrate", "--transport", "bulk"]);
+        let mut lines = done.stdout.lines();
+        let file = lines.find_map(|line| line.strip_prefix("saved in "));
+        let file = PathBuf::from(file.unwrap_or_else(|| panic!("nothing was saved: {done}")));
+        let text = fs::read(&file).expect("a calibration");
+        let json: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
+        let sample_ns = json["fit"]["alpha_ns"].as_f64().expect("a cost");
+        Self { file, sample_ns }
+    }
+}
+
+impl Drop for Calibrated {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.file);
+    }
+}
+
+/// Records a load that swings tenfold, whose start and end are not in the tallies.
+fn swinging(soft: &SoftPmu, args: &[&str]) -> (Recording, Truth) {
+    let workload = Workload::build("swings");
+    let mut target = workload.start(&["8", "300", "300000"]);
+    let live = Recorder::new(&workload.spec("handle(id=*(arg1):u64)"))
+        .own_pace()
+        .args(args)
+        .under(soft.lock())
+        .attach(target.process.pid());
+    soft.clear();
+    target.go();
+    let (_, truth) = target.finish();
+    (live.stop(), truth)
+}
+
+/// Without `--reset` the slow-down of items is bounded in bulk as well, under a load that swings tenfold: the reset value follows it,
+/// each record is booked, and what samples take is within the bound, by their number and by the target's own clock, which
+/// goes with the instructions of the emulated machine.
+#[test]
+fn bound_in_bulk() {
+    let soft = need!(SoftPmu::pebs());
+    let calibrated = Calibrated::new();
+    let step_ns = |truth: &Truth| {
+        let note = |name: &str| truth.notes[name] as f64;
+        note("cpu_ns") / (note("even") + note("odd"))
+    };
+    let (_, hardly_sampled) = swinging(&soft, &["--reset", "1000000007"]);
+    for args in [&[][..], &["--keep", "slow"], &["--max-overhead", "5%"]] {
+        let (recording, truth) = swinging(&soft, args);
+        let trace = recording.trace();
+        assert_eq!(trace.json["transport"], "bulk", "{}", recording.tool);
+        assert_eq!(trace.visits().len() as u64, truth.notes["items"]);
+        check::balances(&trace);
+        let seen = all_booked(&trace, &soft);
+        let resets = trace.json["resets"].as_array().expect("changes");
+        assert!(!resets.is_empty(), "{}", recording.tool);
+        let oncpu_ns = trace.json["cost"]["visits_oncpu_ns"].as_f64();
+        let share = seen as f64 * calibrated.sample_ns / oncpu_ns.expect("time in items");
+        let slower = step_ns(&truth) / step_ns(&hardly_sampled) - 1.0;
+        println!("{args:?}: {share:.4} by {seen} samples, {slower:.4} by its clock, {resets:?}");
+        assert!(share > 0.001 && share < 0.05, "{share}\n{}", recording.tool);
+        assert!(slower < 0.05, "{slower}\n{}", recording.tool);
+    }
 }
 
 /// A recording that is over before the clocks were compared for the second time.
