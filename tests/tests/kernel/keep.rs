@@ -120,7 +120,7 @@ fn nothing_is_kept() {
 #[test]
 fn slow_for_their_kind() {
     need!(machine::root());
-    let workload = Workload::build("mixed");
+    let workload = Workload::build("kinds");
     let spec = workload.spec("query(id=*(arg1):u64, n=*(arg1+12):u32)");
     for keep in [&[][..], &["--keep", "slow"]] {
         let (recording, truth) = Recorder::new(&spec)
