@@ -122,6 +122,7 @@ const RECIPES: &[(&str, Recipe)] = &[
         "strings_debug",
         Recipe::Rust("strings.rs", &["-Copt-level=0"]),
     ),
+    ("kinds", Recipe::C("kinds.c", &[])),
     ("swings", Recipe::C("swings.c", &[])),
     ("tailcall", Recipe::C("tailcall.c", &[])),
     ("usdt", Recipe::Sdt("usdt.c")),

@@ -116,7 +116,8 @@ impl Kinds {
             }
         }
         self.visits += 1;
-        if self.visits.is_multiple_of(DECIDE) {
+        // First when visits are no longer kept as it is not known which are slow.
+        if self.visits == self.rule.warm_up() || self.visits.is_multiple_of(DECIDE) {
             self.decide();
         }
         let kind = kind(args.get(self.by?)?.as_ref()?);
@@ -210,7 +211,7 @@ mod tests {
             .map(|i| visit([1, 2, 5, 20, 50][i % 5]))
             .collect();
         let (judged, slow) = verdicts(&mut kinds, usual.into_iter());
-        assert_eq!((judged, slow), (6_000 - DECIDE + 1, 0));
+        assert_eq!((judged, slow), (6_000 - kinds.rule.warm_up() + 1, 0));
         assert_eq!(kinds.by, Some(1));
         let cold = |n| vec![number(7), number(n), number(0)];
         assert_eq!(kinds.judge(&cold(1), 36_000), Some(Verdict::Slow));
