@@ -31,6 +31,9 @@ const SELDOM: Duration = Duration::from_millis(500);
 /// together shift each other meanwhile.
 const OF_CPU: Duration = Duration::from_millis(100);
 
+/// Factor from which on the time between two rounds is another one.
+const OTHER: f64 = 1.3;
+
 /// Share of a CPU's time for changes.
 const SHARE: f64 = 0.005;
 
@@ -66,6 +69,14 @@ impl Varied {
         match self.of_cpu {
             true => Some(now().0),
             false => self.counter.times().ok().map(|it| it.value),
+        }
+    }
+
+    /// Mean time between two changes, where the thread makes a round that often.
+    fn every(&self, round: Duration) -> Duration {
+        match self.of_cpu {
+            true => round.max(OF_CPU),
+            false => round,
         }
     }
 
@@ -106,6 +117,19 @@ struct OfEvent {
     counters: Vec<Varied>,
 }
 
+impl OfEvent {
+    /// Takes into account that the thread makes a round that often. How many events another event than a clock counts
+    /// meanwhile is not known.
+    fn settle(&mut self, round: Duration) {
+        let sum: f64 = self.counters.iter().map(|it| it.times).sum();
+        if let (true, Some(first)) = (self.is_clock, self.counters.first()) {
+            let times = sum / self.counters.len() as f64;
+            let every_ns = first.every(round).as_nanos() as f64;
+            self.distances.drawn_every(every_ns, times);
+        }
+    }
+}
+
 /// Changes of distances so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Drawn {
@@ -120,6 +144,19 @@ struct State {
     events: Vec<OfEvent>,
     changes: u64,
     rounds: u64,
+    /// Mean time between two rounds, as distances take it into account.
+    round: Duration,
+}
+
+impl State {
+    /// Takes into account that the thread makes a round that often from now on, if that is another time than before.
+    fn settle(&mut self, round: Duration) {
+        let ratio = round.as_secs_f64() / self.round.as_secs_f64();
+        if !(1.0 / OTHER..OTHER).contains(&ratio) {
+            self.round = round;
+            self.events.iter_mut().for_each(|it| it.settle(round));
+        }
+    }
 }
 
 #[derive(Default)]
@@ -158,6 +195,7 @@ impl Jitter {
         });
         let state = State {
             events: varied.collect(),
+            round: EVERY,
             ..State::default()
         };
         if state.events.is_empty() {
@@ -208,6 +246,10 @@ impl Held<'_> {
             of.counters.clear();
         }
         self.add(event, reset, counters);
+        let round = self.0.round;
+        if let Some(of) = self.varied(event) {
+            of.settle(round);
+        }
     }
 
     /// The event has these counters as well, which have this reset value.
@@ -262,6 +304,7 @@ fn run(shared: &Shared) {
                 events,
                 changes,
                 rounds,
+                ..
             } = &mut *state;
             for OfEvent {
                 distances,
@@ -282,6 +325,7 @@ fn run(shared: &Shared) {
         cost = (cost * 15 + last) / 16;
         before = after;
         let pause = cost.div_f64(SHARE).clamp(EVERY, SELDOM);
+        shared.state().settle(pause);
         // Changes at equal distances would beat with items that start at equal distances.
         thread::park_timeout(pause.mul_f64(around_one(&mut rng)));
     }

@@ -13,7 +13,8 @@
 //! A sample stands for as many events as a distance has in the mean, as in DCPI: how likely a sample is at an instant
 //! doesn't depend on what the program does there. The mean is kept at the reset value by what was counted: a change of
 //! the distance starts it anew, so the part that had passed is lost; and if a distance is in force for a fixed time,
-//! short ones give more samples than long ones. Both are corrected by the scale of later draws.
+//! short ones give more samples than long ones. Both are known in advance from the time between two draws
+//! ([`keeps_mean`]), and what is left is corrected by the scale of later draws.
 //!
 //! *Worked number*: a reset value of 50,000 with 90 % jitter, drawn twice a millisecond: distances in force are even
 //! over 8,000..155,000, and there are 20 samples per million events.
@@ -40,6 +41,9 @@ const PROGRESS: f64 = 2.5;
 
 /// Samples after which most of an error of the mean is corrected.
 const MEMORY: f64 = 200.0;
+
+/// Points at which a distribution is looked at.
+const POINTS: u32 = 24;
 
 /// Largest correction of the scale, as a factor.
 const MOST: f64 = 8.0;
@@ -135,9 +139,38 @@ pub(crate) struct Distances {
     least: u64,
     /// Distances are multiples of this.
     step: u64,
+    /// Factor of all distances which keeps the mean, as far as it is known in advance.
+    base: f64,
     /// Events beyond `mean` for each sample so far.
     debt: f64,
     rng: SplitMix64,
+}
+
+/// The factor by which distances have to be longer so that the mean of what samples stand for is 1. Distances are drawn
+/// evenly from 1 ± `spread`, anew at the first round after a sample; `every`: mean time between two rounds.
+fn keeps_mean(every: f64, spread: f64) -> f64 {
+    let points = (0..POINTS).map(|n| (f64::from(n) + 0.5) / f64::from(POINTS));
+    let samples = |factor: f64| {
+        let (mut samples, mut passed) = (0.0, 0.0);
+        for distance in points.clone() {
+            let distance = factor * (1.0 + spread * (2.0 * distance - 1.0));
+            for round in points.clone().map(|it| every * (0.5 + it)) {
+                let in_force = round * (distance / round).ceil();
+                samples += (in_force / distance).floor();
+                passed += in_force;
+            }
+        }
+        samples / passed
+    };
+    let (mut low, mut high) = (0.5, MOST);
+    for _ in 0..24 {
+        let middle = f64::midpoint(low, high);
+        match samples(middle) > 1.0 {
+            true => low = middle,
+            false => high = middle,
+        }
+    }
+    low
 }
 
 impl Distances {
@@ -164,23 +197,35 @@ impl Distances {
             spread: percent / 100.0,
             least,
             step,
+            base: 1.0,
             debt: 0.0,
             rng: SplitMix64::new(seed),
         })
     }
 
-    /// Sets another mean. Where there were too many samples, distances stay as much longer as they had become: else
-    /// there are too many anew after each change.
+    /// Sets another mean.
     pub(crate) const fn set_mean(&mut self, reset: u64) {
-        let mean = reset as f64;
-        self.debt = (self.debt * mean / self.mean).min(0.0);
-        self.mean = mean;
+        self.mean = reset as f64;
+        (self.base, self.debt) = (1.0, 0.0);
+    }
+
+    /// Distances are drawn anew that often, in events, by counters with a mean of this many reset values. Distances stay
+    /// as long as they have become.
+    pub(crate) fn drawn_every(&mut self, events: f64, times: f64) {
+        let base = keeps_mean(
+            (events / (self.mean * times)).clamp(0.01, 100.0),
+            self.spread,
+        );
+        if self.debt != 0.0 {
+            self.debt += self.mean * MEMORY * (base / self.base).ln();
+        }
+        self.base = base;
     }
 
     /// The next distance of a counter whose mean is this many reset values.
     pub(crate) fn draw(&mut self, times: f64) -> u64 {
         let chance = (self.rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
-        let scale = (-self.debt / (self.mean * MEMORY)).exp();
+        let scale = self.base * (-self.debt / (self.mean * MEMORY)).exp();
         let around = 1.0 + self.spread * (2.0 * chance - 1.0);
         let drawn = (self.mean * times * scale.clamp(1.0 / MOST, MOST) * around) as u64;
         // A reset value that is shorter still was asked for. All counters together leave as much time as one.
@@ -204,6 +249,7 @@ mod tests {
             spread,
             least: MIN_CLOCK_NS,
             step: 1,
+            base: 1.0,
             debt: 0.0,
             rng: SplitMix64::new(7),
         }
@@ -256,7 +302,7 @@ mod tests {
         }
     }
 
-    /// Another mean takes effect at once, though there were too few samples so far.
+    /// Another mean takes effect at once.
     #[test]
     fn another_mean() {
         let mut distances = distances(50_000.0, 0.5);
@@ -265,8 +311,8 @@ mod tests {
         assert!((200_000..=600_000).contains(&distances.draw(1.0)));
     }
 
-    /// With a mean that changes every 50 ms samples stand for what was counted: short distances, which give more samples
-    /// while they are in force, are made up for across changes.
+    /// With a mean that changes every 50 ms samples stand for what was counted: that short distances give more samples while
+    /// they are in force is known in advance.
     #[test]
     fn changing_means() {
         let mut distances = distances(300_000.0, 0.9);
@@ -275,6 +321,7 @@ mod tests {
         for change in 0..200 {
             let mean = 300_000 + 100_000 * (change % 3);
             distances.set_mean(mean);
+            distances.drawn_every(500_000.0, 1.0);
             let mut in_force = 0;
             while in_force < 50_000_000 {
                 let distance = distances.draw(1.0);
@@ -290,6 +337,16 @@ mod tests {
             events += in_force;
         }
         let ratio = stand_for as f64 / events as f64;
-        assert!((ratio - 1.0).abs() < 0.02, "{ratio}");
+        assert!((ratio - 1.0).abs() < 0.03, "{ratio}");
+    }
+
+    /// Distances that are long beside the time between two draws lose half of it with each sample; of short ones, the
+    /// harmonic mean counts.
+    #[test]
+    fn keeping_the_mean() {
+        let harmonic = (1.9_f64 / 0.1).ln() / 1.8;
+        assert!((keeps_mean(100.0, 0.9) / harmonic - 1.0).abs() < 0.03);
+        assert!((keeps_mean(0.02, 0.9) - 0.99).abs() < 0.01);
+        assert!((0.9..1.0).contains(&keeps_mean(0.2, 0.9)));
     }
 }
