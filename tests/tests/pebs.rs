@@ -10,7 +10,7 @@ use pebs_tests::recording::{Recorder, Recording};
 use pebs_tests::softpmu::SoftPmu;
 use pebs_tests::trace::{SAMPLE_EXACT_IP, Trace};
 use pebs_tests::truth::Truth;
-use pebs_tests::workload::Workload;
+use pebs_tests::workload::{Waiting, Workload};
 use pebs_tests::{check, machine, need};
 
 #[path = "pebs/counted.rs"]
@@ -35,11 +35,13 @@ const ENTRY_NS: i64 = 5_000;
 /// that are not in the tally.
 fn record(soft: &SoftPmu, args: &[&str], rounds: &str) -> (Recording, Truth) {
     let workload = Workload::build("query");
-    let mut target = workload.start(&[rounds]);
-    let live = Recorder::new(&workload.spec(QUERY))
-        .args(args)
-        .under(soft.lock())
-        .attach(target.process.pid());
+    let recorder = Recorder::new(&workload.spec(QUERY)).args(args);
+    attached(soft, recorder, workload.start(&[rounds]))
+}
+
+/// Records a target that waits until everything is attached; the tallies begin then.
+fn attached(soft: &SoftPmu, recorder: Recorder, mut target: Waiting) -> (Recording, Truth) {
+    let live = recorder.under(soft.lock()).attach(target.process.pid());
     soft.clear();
     target.go();
     let (_, truth) = target.finish();

@@ -93,16 +93,9 @@ impl Drop for Calibrated {
 /// Records a load that swings tenfold, whose start and end are not in the tallies.
 fn swinging(soft: &SoftPmu, args: &[&str]) -> (Recording, Truth) {
     let workload = Workload::build("swings");
-    let mut target = workload.start(&["8", "300", "300000"]);
-    let live = Recorder::new(&workload.spec("handle(id=*(arg1):u64)"))
-        .own_pace()
-        .args(args)
-        .under(soft.lock())
-        .attach(target.process.pid());
-    soft.clear();
-    target.go();
-    let (_, truth) = target.finish();
-    (live.stop(), truth)
+    let recorder = Recorder::new(&workload.spec("handle(id=*(arg1):u64)"));
+    let target = workload.start(&["8", "300", "300000"]);
+    super::attached(soft, recorder.own_pace().args(args), target)
 }
 
 /// Without `--reset` the slow-down of items is bounded in bulk as well, under a load that swings tenfold: the reset value follows it,
