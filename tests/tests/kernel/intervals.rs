@@ -1,5 +1,7 @@
 //! Events counted in intervals (`--count-interval`), against each thread's log.
 
+#![expect(clippy::expect_used, reason = "a test fails by panicking")]
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use pebs_tests::recording::{Recorder, pebs_trace};
