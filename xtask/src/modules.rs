@@ -166,7 +166,7 @@ const ROOMS: [Room; 8] = [
         runtimes: model
         stump: columns model items
         groups: columns model items stump
-        kind: groups model
+        like: groups model
         timing:
         sums: interrupts_and_faults keys model items groups timing
         contrast: interrupts_and_faults keys model sums

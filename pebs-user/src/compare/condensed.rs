@@ -20,8 +20,8 @@
 //! and n a that `function_stats` holds, N² and N a being the sums of n N and n a over functions. The
 //! interval is the estimate ± 1.96 standard errors: like the bootstrap's it covers the chance of
 //! sampling and the spread between items, and assumes independent items. Not covered is that each distance between
-//! samples is in force for a while: *measured* where the reset value changes twice a second, the ratio of two functions
-//! was off by up to 14 % in one of ten runs, with an interval of 5 %. Below [`MIN_GROUPS`] items there is no interval.
+//! samples is in force for a while: in ten recordings of `tests/tests/kernel/overhead.rs`, `swings_in_aggregates`, the ratio
+//! of two functions was off by up to 14 %, with an interval of 5 %. Below [`MIN_GROUPS`] items there is no interval.
 //!
 //! *Worked number.* The pool's: 20,000 items of 5 us each with 6,250 samples, 1,250 of them in f, no
 //! item with two; each counts as one event. ā = 5 us, p = 0.2, N̄ = 0.3125; e_i = 16 us x (n_i - 0.2 N_i), so sum e² = 256 us² x

@@ -23,8 +23,8 @@ pub(crate) mod item_model;
 pub(crate) mod items;
 mod kept;
 pub(crate) mod keys;
-mod kind;
 pub(crate) mod kinds;
+mod like;
 pub(crate) mod paths;
 pub(crate) mod request;
 mod runtimes;
@@ -92,7 +92,7 @@ pub(crate) fn explain(
         })
         .collect();
     let timing = Timing::of(&trace.info);
-    let known = kind::Known::of(&sections);
+    let known = like::Known::of(&sections);
     // Groups found automatically get causes only.
     let looked_at = |section: &Section| section.labels.is_empty() || !group_by.is_empty();
     let candidates: Vec<Vec<u32>> = sections
@@ -155,7 +155,7 @@ pub(crate) fn explain(
         let of = (items, &sections[..], &known);
         explained_on_cpu(trace, options, of, (&timing, &mut probes))?;
     }
-    probes.iter_mut().for_each(kind::rank);
+    probes.iter_mut().for_each(like::rank);
     Ok(Explanation {
         explain_version: EXPLAIN_VERSION,
         trace: trace.dir.display().to_string(),
@@ -225,18 +225,18 @@ fn explained(
     Ok(groups)
 }
 
-/// Explains, for each probe and its groups of similar items, those that are slow by their time on the CPU where these are
-/// not the slow ones.
+/// Explains items that are slow by their time on the CPU: of each probe where these are not the slow ones, and of each
+/// group of similar items where they are not slow among all.
 fn explained_on_cpu(
     trace: &Trace,
     options: &ExplainOptions,
-    (mut items, sections, known): (Items, &[Section], &kind::Known),
+    (mut items, sections, known): (Items, &[Section], &like::Known),
     (timing, probes): (&Timing<'_>, &mut [ProbeExplanation]),
 ) -> Result<(), ReadError> {
     let whole = |it: &&Section| it.labels.is_empty();
     let on_cpu = sections.iter().filter(whole);
     let on_cpu = on_cpu.filter_map(|it| it.by_cpu_time(&items));
-    let also = kind::Known::of(&on_cpu.collect::<Vec<_>>());
+    let also = like::Known::of(&on_cpu.collect::<Vec<_>>());
     let is_kept = trace.info.keep.is_some();
     let apart = sections.iter().filter_map(|it| match whole(&it) {
         // Items that were not kept are not slow by duration, and have no details.
@@ -255,7 +255,7 @@ fn explained_on_cpu(
     for (probe, group) in explained(trace, options, (&items, &apart), (timing, &candidates))? {
         let probe = &mut probes[usize::from(probe)];
         if !group.labels.is_empty() {
-            kind::add(probe, group);
+            like::add(probe, group);
             continue;
         }
         let said = probe.whole.as_ref().and_then(|it| it.gap.as_ref());

@@ -209,8 +209,8 @@ impl Distances {
         (self.base, self.debt) = (1.0, 0.0);
     }
 
-    /// Distances are drawn anew that often, in events, by counters with a mean of this many reset values. Distances stay
-    /// as long as they have become.
+    /// Distances are drawn anew that often, in events, by counters with a mean of this many reset values. Where samples
+    /// have come since the mean was set, distances stay as long as they have become.
     pub(crate) fn drawn_every(&mut self, events: f64, times: f64) {
         let base = keeps_mean(
             (events / (self.mean * times)).clamp(0.01, 100.0),

@@ -1,7 +1,7 @@
 //! Explanations of synthetic traces with known truth.
 
-mod kind;
 mod kinds;
+mod like;
 mod on_cpu;
 mod paths;
 mod properties;

@@ -59,9 +59,6 @@ struct Argument {
 
 impl Argument {
     fn add(&mut self, kind: u64, value: f64) {
-        if self.has_too_many {
-            return;
-        }
         self.all.add(value);
         self.kinds.entry(kind).or_default().add(value);
         if self.kinds.len() > MOST_KINDS {
