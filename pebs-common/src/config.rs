@@ -111,6 +111,24 @@ impl ArgProgram {
     };
 }
 
+/// The lowest `width` bytes of a number, extended.
+#[inline(always)]
+#[must_use]
+pub const fn widen(value: u64, width: u8, is_signed: bool) -> u64 {
+    let unused = match width {
+        1 => 56,
+        2 => 48,
+        4 => 32,
+        _ => 0,
+    };
+    let high = value << unused;
+    if is_signed {
+        ((high as i64) >> unused) as u64
+    } else {
+        high >> unused
+    }
+}
+
 /// Work of the mark program in place of the probed instruction, so that the kernel need not single-step it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -4,7 +4,7 @@ use core::arch::asm;
 
 use aya_ebpf::bindings::pt_regs;
 use aya_ebpf::helpers::generated::{bpf_probe_read_user, bpf_probe_read_user_str};
-use pebs_common::config::{ArgKind, ArgProgram, MAX_DEREFS, NO_REGISTER};
+use pebs_common::config::{ArgKind, ArgProgram, MAX_DEREFS, NO_REGISTER, widen};
 
 /// Registers of the target, as in `struct pt_regs`.
 pub type Registers = [u64; size_of::<pt_regs>() / WORD];
@@ -119,23 +119,6 @@ pub fn follow(value: u64, step: usize, program: &ArgProgram) -> Option<u64> {
 #[inline(always)]
 pub fn extend(value: u64, program: &ArgProgram) -> u64 {
     widen(value, program.width, program.kind == ArgKind::Signed as u8)
-}
-
-/// The lowest bytes of a number, extended.
-#[inline(always)]
-pub fn widen(value: u64, width: u8, is_signed: bool) -> u64 {
-    let unused = match width {
-        1 => 56,
-        2 => 48,
-        4 => 32,
-        _ => 0,
-    };
-    let high = value << unused;
-    if is_signed {
-        ((high as i64) >> unused) as u64
-    } else {
-        high >> unused
-    }
 }
 
 /// Reads a number of at most 8 bytes from the target.

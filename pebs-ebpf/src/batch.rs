@@ -1,7 +1,7 @@
 //! Marks at which a thread starts on several items at once: their ids are an array in the target.
 
 use aya_ebpf::helpers::generated::bpf_probe_read_user;
-use pebs_common::config::{ArgKind, ArgProgram, MAX_BATCH, SiteConfig};
+use pebs_common::config::{ArgKind, ArgProgram, MAX_BATCH, SiteConfig, widen};
 use pebs_common::counter::Counter;
 use pebs_common::record::batch::{CLASSES, COUNT, COUNT_VALID, IDS, IDS_VALID};
 
@@ -174,7 +174,7 @@ extern "C" fn id_behind(address: u64, program: *const ArgProgram, id: *mut u64) 
     let read = arg::number(address, WORD)
         .and_then(|pointer| arg::number(pointer.wrapping_add(offset), program.width.into()));
     match read {
-        Some(read) => *id = arg::widen(read, program.width, program.is_signed != 0),
+        Some(read) => *id = widen(read, program.width, program.is_signed != 0),
         None => return 0,
     }
     1

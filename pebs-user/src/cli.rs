@@ -95,7 +95,7 @@ pub enum Cmd {
     ///
     /// Prints to stderr which visits the output contains, and their weights. perfetto and firefox show every sample
     /// at its time; csv has the columns of the tables; the others show the estimated CPU time of functions (self_ns;
-    /// events, if the event is not a clock) and the time of waits, so that the parts of an item add up to its
+    /// events, if the event happens now and then) and the time of waits, so that the parts of an item add up to its
     /// duration. csv, folded and flamegraph take traces of any size; the others hold up to 100,000 visits (perfetto with
     /// up to 10 million samples, firefox 2 million): of a larger trace the slowest and a uniform sample. In a trace recorded with --call-graph a stack is the probe and
     /// the callers of the function, and an estimate is divided among its stacks by their samples; otherwise a stack

@@ -10,9 +10,22 @@
 #include <asm/irq_regs.h>
 #include "softpmu.h"
 
+/* Rate of the events of the program's own speed, in thousandths of the usual one: a program sets it for the code that
+ * follows, on the CPU that it runs on. */
+static unsigned int pace = 1000;
+
+static struct rate rate_of(struct soft_event *soft)
+{
+	if (!soft->has_pace)
+		return soft->rate;
+	return (struct rate){ soft->rate.events * pace, soft->rate.ns * 1000 };
+}
+
 static u64 interval_ns(struct soft_event *soft, u64 events)
 {
-	return max(mul_u64_u64_div_u64(events, soft->rate.ns, soft->rate.events), 1000ULL);
+	struct rate rate = rate_of(soft);
+
+	return max(mul_u64_u64_div_u64(events, rate.ns, rate.events), 1000ULL);
 }
 
 /* The events to the next sample. */
@@ -133,6 +146,7 @@ int soft_init(struct perf_event *event, struct rate rate)
 void soft_update_in(struct soft_event *soft, bool user)
 {
 	struct perf_event *event = soft->event;
+	struct rate rate = rate_of(soft);
 	u64 now = local_clock();
 	u64 events;
 
@@ -142,9 +156,9 @@ void soft_update_in(struct soft_event *soft, bool user)
 		soft->since = now;
 		return;
 	}
-	events = mul_u64_u64_div_u64(now - soft->since, soft->rate.events, soft->rate.ns);
+	events = mul_u64_u64_div_u64(now - soft->since, rate.events, rate.ns);
 	/* What is less than an event counts later. */
-	soft->since += mul_u64_u64_div_u64(events, soft->rate.ns, soft->rate.events);
+	soft->since += mul_u64_u64_div_u64(events, rate.ns, rate.events);
 	local64_add(events, &event->count);
 }
 
@@ -160,22 +174,75 @@ void soft_update(struct perf_event *event)
 	soft_update_in(soft_of(event), is_user());
 }
 
+/* Starts the timer with the events that are left. */
+static void start_timer(struct soft_event *soft)
+{
+	struct hw_perf_event *hwc = &soft->event->hw;
+	s64 left = local64_read(&hwc->period_left);
+
+	if (left <= 0 || left > hwc->sample_period)
+		left = hwc->sample_period;
+	hrtimer_start(&soft->timer, ns_to_ktime(interval_ns(soft, left)), HRTIMER_MODE_REL_PINNED_HARD);
+}
+
+/* Stops the timer and keeps the events that are left. Interrupts are off, and it is not running here: it is pinned
+ * to this CPU. */
+static void stop_timer(struct soft_event *soft)
+{
+	s64 left = ktime_to_ns(hrtimer_get_remaining(&soft->timer));
+	struct rate rate = rate_of(soft);
+
+	hrtimer_try_to_cancel(&soft->timer);
+	left = left > 0 ? mul_u64_u64_div_u64(left, rate.events, rate.ns) : 1;
+	local64_set(&soft->event->hw.period_left, max(left, 1LL));
+}
+
+static void before_pace(struct soft_event *soft)
+{
+	if (!soft->has_pace)
+		return;
+	soft_update(soft->event);
+	if (is_sampling_event(soft->event))
+		stop_timer(soft);
+}
+
+static void after_pace(struct soft_event *soft)
+{
+	if (soft->has_pace && is_sampling_event(soft->event))
+		start_timer(soft);
+}
+
+static int set_pace(const char *text, const struct kernel_param *kp)
+{
+	unsigned long flags;
+	unsigned int value;
+	int error = kstrtouint(text, 0, &value);
+
+	if (error || !value)
+		return error ?: -EINVAL;
+	local_irq_save(flags);
+	soft_each(before_pace);
+	pace = value;
+	soft_each(after_pace);
+	local_irq_restore(flags);
+	return 0;
+}
+
+static const struct kernel_param_ops pace_ops = { .get = param_get_uint, .set = set_pace };
+module_param_cb(pace, &pace_ops, &pace, 0644);
+
 void soft_start(struct perf_event *event, int flags)
 {
 	struct soft_event *soft = soft_of(event);
 	struct hw_perf_event *hwc = &event->hw;
-	s64 left = local64_read(&hwc->period_left);
 
 	if (!(hwc->state & PERF_HES_STOPPED))
 		return;
 	hwc->state = 0;
 	soft->since = local_clock();
 	replace_active(NULL, soft);
-	if (is_sampling_event(event)) {
-		if (left <= 0 || left > hwc->sample_period)
-			left = hwc->sample_period;
-		hrtimer_start(&soft->timer, ns_to_ktime(interval_ns(soft, left)), HRTIMER_MODE_REL_PINNED_HARD);
-	}
+	if (is_sampling_event(event))
+		start_timer(soft);
 	perf_event_update_userpage(event);
 }
 
@@ -190,18 +257,12 @@ void soft_pause(struct perf_event *event)
 void soft_stop(struct perf_event *event, int flags)
 {
 	struct soft_event *soft = soft_of(event);
-	s64 left;
 
 	if (event->hw.state & PERF_HES_STOPPED)
 		return;
 	soft_update(event);
 	event->hw.state |= PERF_HES_STOPPED | PERF_HES_UPTODATE;
 	replace_active(soft, NULL);
-	if (!is_sampling_event(event))
-		return;
-	/* Interrupts are off: it is not running here, and it is pinned to this CPU. */
-	left = ktime_to_ns(hrtimer_get_remaining(&soft->timer));
-	hrtimer_try_to_cancel(&soft->timer);
-	left = left > 0 ? mul_u64_u64_div_u64(left, soft->rate.events, soft->rate.ns) : 1;
-	local64_set(&event->hw.period_left, max(left, 1LL));
+	if (is_sampling_event(event))
+		stop_timer(soft);
 }

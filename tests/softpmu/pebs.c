@@ -116,6 +116,12 @@ static struct rate rate_of(u64 config)
 	return (struct rate){ 1, 100 };
 }
 
+/* Instructions and retired uops. */
+static bool has_pace(u64 config)
+{
+	return (config & 0xff) == 0xc0 || (config & 0xff) == 0xc2;
+}
+
 /* Mispredicted branches, where they are only counted: one in each system call. */
 static bool counts_calls(u64 config)
 {
@@ -483,6 +489,7 @@ static int cpu_event_init(struct perf_event *event)
 		return error;
 	soft = soft_of(event);
 	soft->counts_calls = counts_calls(config_of(event)) && !is_sampling_event(event);
+	soft->has_pace = has_pace(config_of(event));
 	soft->precise = precise;
 	soft->large = precise && (always_many || allows_many(event));
 	soft->sample = precise ? write_record : interrupt;

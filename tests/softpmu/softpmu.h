@@ -26,6 +26,8 @@ struct soft_event {
 	u32 jitter;
 	/* It counts system calls, not time. */
 	bool counts_calls;
+	/* Its rate is that of the program: `pace`. */
+	bool has_pace;
 	/* It is in PEBS's hands, and it allows many records for one interrupt. */
 	bool precise, large;
 	/* What an expired interval makes; interrupts are off. */

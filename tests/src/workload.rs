@@ -123,6 +123,7 @@ const RECIPES: &[(&str, Recipe)] = &[
         Recipe::Rust("strings.rs", &["-Copt-level=0"]),
     ),
     ("kinds", Recipe::C("kinds.c", &[])),
+    ("rates", Recipe::C("rates.c", &[])),
     ("swings", Recipe::C("swings.c", &[])),
     ("tailcall", Recipe::C("tailcall.c", &[])),
     ("usdt", Recipe::Sdt("usdt.c")),

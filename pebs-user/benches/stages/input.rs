@@ -210,6 +210,7 @@ pub const BULK: RingKind = RingKind {
     },
     perf_clock: false,
     registers: None,
+    item: None,
     reports_throttling: true,
 };
 

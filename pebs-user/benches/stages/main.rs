@@ -29,7 +29,7 @@ use std::time::Duration;
 use criterion::{BenchmarkId, Criterion, Throughput};
 use pebs_user::correlate::{CorrelateOptions, Correlator};
 use pebs_user::estimate::slow_by::SlowBy;
-use pebs_user::estimate::{Estimator, VisitTimeline};
+use pebs_user::estimate::{Estimator, EventTime, VisitTimeline};
 use pebs_user::pipeline::synthetic::{self, Batch, START_NS};
 use pebs_user::pipeline::{BulkOptions, Keep, Pipeline, PipelineOptions};
 use pebs_user::store::writer::TraceWriter;
@@ -57,6 +57,7 @@ const CORRELATE: CorrelateOptions = CorrelateOptions {
     },
     counters: 0,
     count_interval_ns: 0,
+    ids_in_user_mode: false,
     max_samples: 10_000_000,
 };
 
@@ -166,7 +167,7 @@ impl Stages<'_> {
     }
 
     fn estimate(&mut self, input: &Input) {
-        let (mut estimator, mut out) = (Estimator::new(&[true]), Vec::new());
+        let (mut estimator, mut out) = (Estimator::new(&[EventTime::Clock]), Vec::new());
         self.stage("estimate", input.visits.samples(), || {
             timed(|| {
                 for visit in input.visits.iter() {

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use pebs_user::correlate::{ClosedVisit, Lost, Sink};
-use pebs_user::estimate::{Estimator, Events, FunctionEstimate, Series, VisitTimeline};
+use pebs_user::estimate::{Estimator, EventTime, Events, FunctionEstimate, Series, VisitTimeline};
 use pebs_user::ledger::Reason;
 use pebs_user::pipeline::synthetic::function_of;
 use pebs_user::store::options::WriterOptions;
@@ -119,7 +119,7 @@ pub struct Rows {
 
 impl Rows {
     pub fn new() -> Self {
-        let estimator = Estimator::new(&[true]);
+        let estimator = Estimator::new(&[EventTime::Clock]);
         Self {
             out: AllRows::default(),
             estimator,

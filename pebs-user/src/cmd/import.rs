@@ -21,7 +21,7 @@ use crate::pipeline::{Keep, Outcome, Pipeline, PipelineOptions, Progress};
 use crate::present::human::plural;
 use crate::probe::set::{Probe, ProbeSet};
 use crate::store::options::WriterOptions;
-use crate::store::run::RunInfo;
+use crate::store::run::{EventInfo, RunInfo};
 use crate::store::writer::TraceWriter;
 use crate::stream::decode::RecordKinds;
 use crate::symbolize::{Inlining, Recorded, SymbolizeOptions};
@@ -380,11 +380,7 @@ impl Import<'_> {
             origin,
             counted: Vec::new(),
             count_interval: None,
-            clock_events: info
-                .events
-                .iter()
-                .map(|event| event.unit.is_time())
-                .collect(),
+            event_times: info.events.iter().map(EventInfo::tells).collect(),
             resets: info
                 .events
                 .iter()

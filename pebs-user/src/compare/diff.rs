@@ -379,7 +379,7 @@ fn read(
     let period = |items: &Items, item| usize::from(items.period(item));
     let mut summing = Summing::new(&items, &sections, period);
     if let (Some(event), None) = (timing.event, &timing.reason) {
-        summing.functions(trace, event.id)?;
+        summing.functions(trace, event)?;
     }
     summing.waits(trace)?;
     let counted = crate::compare::explain::counted::sum(trace, &summing)?;

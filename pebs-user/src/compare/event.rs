@@ -10,7 +10,7 @@ pub(crate) fn report_event(info: &RunInfo) -> Option<&EventInfo> {
 }
 
 pub(crate) fn quantity(event: &EventInfo) -> Quantity {
-    if event.unit.is_time() {
+    if event.divides_time() {
         Quantity::Time
     } else {
         Quantity::Events

@@ -165,7 +165,7 @@ impl Weights {
             None => event.reset as f64,
         };
         let mut others = FxHashMap::default();
-        functions(trace, event.id, |seen| {
+        functions(trace, event, |seen| {
             let weight = seen.stands_for() / f64::from(seen.samples.max(1));
             // Computed from the same numbers, so equal to the last bit.
             if weight.total_cmp(&usual).is_ne() {

@@ -83,7 +83,7 @@ pub fn build(trace: &Trace, options: &ReportOptions) -> Result<Report, ReportErr
     if let Some(event) = event {
         let own = trace.own_function()?;
         for batch in FunctionColumns::scan(trace)? {
-            details.add_functions(&batch?, event.id, own)?;
+            details.add_functions(&batch?, event, own)?;
         }
     }
     // Time on the CPU has no waits.

@@ -1,6 +1,7 @@
 //! Rows of tables as several analyses read them.
 
 use crate::store::reader::{ReadError, Trace};
+use crate::store::run::EventInfo;
 use crate::store::schema::visit_flag;
 use crate::store::view::{Select as _, View as _, columns};
 use crate::units::EventId;
@@ -12,7 +13,9 @@ pub(crate) struct SampledFunction {
     pub function: u32,
     pub samples: u32,
     /// Number of events that these stand for; `None`: no reset value, so all samples have equal weight.
-    pub events: Option<u64>,
+    events: Option<u64>,
+    /// Time of the function, ns, where functions have times from an event that is no clock.
+    time_ns: Option<f64>,
 }
 
 impl SampledFunction {
@@ -20,10 +23,15 @@ impl SampledFunction {
     pub(crate) fn stands_for(&self) -> f64 {
         self.events.unwrap_or_else(|| self.samples.into()) as f64
     }
+
+    /// Weight by which time is divided.
+    pub(crate) fn weight(&self) -> f64 {
+        self.time_ns.unwrap_or_else(|| self.stands_for())
+    }
 }
 
 columns! {
-    struct Functions of visit_functions { visit_id, function_id, event, samples, events }
+    struct Functions of visit_functions { visit_id, function_id, event, samples, events, self_ns }
 }
 
 columns! {
@@ -36,21 +44,25 @@ columns! {
 /// If the trace can't be read.
 pub(crate) fn functions(
     trace: &Trace,
-    event: EventId,
+    event: &EventInfo,
     mut take: impl FnMut(SampledFunction),
 ) -> Result<(), ReadError> {
     let own = trace.own_function()?;
     for batch in Functions::scan(trace)? {
         let batch = batch?;
         let columns = Functions::of(&batch)?;
-        let wanted =
-            |&row: &usize| columns.event[row] == event.0 && Some(columns.function_id[row]) != own;
+        let wanted = |&row: &usize| {
+            columns.event[row] == event.id.0 && Some(columns.function_id[row]) != own
+        };
         for row in (0..batch.num_rows()).filter(wanted) {
             take(SampledFunction {
                 visit: columns.visit_id[row],
                 function: columns.function_id[row],
                 samples: columns.samples[row],
                 events: columns.events.get(row),
+                time_ns: event
+                    .has_times
+                    .then(|| columns.self_ns.get(row).unwrap_or(0.0)),
             });
         }
     }

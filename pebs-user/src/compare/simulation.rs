@@ -4,7 +4,9 @@
 //! the pages of `estimate` and `pool`.
 
 use crate::compare::pool::{Pool, Quantity};
-use crate::estimate::{Estimator, FunctionEstimate, Pause, SeriesBuf, TimedSample, VisitTimeline};
+use crate::estimate::{
+    Estimator, EventTime, FunctionEstimate, Pause, SeriesBuf, TimedSample, VisitTimeline,
+};
 use crate::rng::SplitMix64;
 use crate::units::{EventId, FunctionId, TraceNs};
 
@@ -106,7 +108,7 @@ fn samples(scene: &Scene, end: f64, changes: &[(f64, u32)], rng: &mut SplitMix64
 /// Runs a scene; the findings are by function.
 fn run(scene: &Scene) -> Vec<Findings> {
     let mut rng = SplitMix64::new(42);
-    let mut estimator = Estimator::new(&[true]);
+    let mut estimator = Estimator::new(&[EventTime::Clock]);
     let mut findings: Vec<Findings> = (0..scene.functions).map(|_| Findings::default()).collect();
     for _ in 0..scene.trials {
         let (end, changes) = segments(scene, &mut rng);
@@ -216,7 +218,7 @@ fn short_first_stay_is_biased() {
     let mut rng = SplitMix64::new(7);
     let (end, changes) = (5.5 * INTERVAL, [(0.0, 0), (0.5 * INTERVAL, 1)]);
     let active = [(TraceNs(0), TraceNs(end as i64))];
-    let (mut estimator, mut sum) = (Estimator::new(&[true]), 0.0);
+    let (mut estimator, mut sum) = (Estimator::new(&[EventTime::Clock]), 0.0);
     for _ in 0..20_000 {
         let samples = samples(&BASE, end, &changes, &mut rng);
         let visit = VisitTimeline {
@@ -289,7 +291,7 @@ fn pooled_over_few_short_items() {
 fn paused(pause: Pause, known: Pause) -> ([f64; 3], f64) {
     const TRIALS: u32 = 20_000;
     let mut rng = SplitMix64::new(11);
-    let mut estimator = Estimator::new(&[true]).with_pause(known);
+    let mut estimator = Estimator::new(&[EventTime::Clock]).with_pause(known);
     let (mut found, mut truth, mut covered) = ([0.0; 3], [0.0; 3], 0);
     let length = (pause.before + pause.after) as f64;
     for _ in 0..TRIALS {
@@ -348,4 +350,135 @@ fn pauses_are_allowed_for() {
     let (known, coverage) = paused(pause, pause);
     assert!(known.iter().all(|bias| bias.abs() < 0.001), "{known:?}");
     assert!((0.95..0.99).contains(&coverage), "{coverage}");
+}
+
+/// Visits of functions that make events at different rates, with a sample every so many events.
+#[derive(Clone, Copy)]
+struct Rates {
+    /// Events a ns, by function.
+    rates: &'static [f64],
+    /// Stays of a visit.
+    stays: u32,
+    /// Shortest and longest stay, in periods of its function.
+    length: (f64, f64),
+    /// Least and largest distance between samples, in means, drawn anew twice a millisecond.
+    distances: (f64, f64),
+    /// Factor of the first function's rate in every tenth visit.
+    cold: f64,
+}
+
+/// Mean distance between samples, events.
+const DISTANCE: f64 = 16_000.0;
+
+impl Rates {
+    /// One visit: its length, the time of each function, and its samples.
+    fn visit(&self, cold: bool, rng: &mut SplitMix64) -> (f64, Vec<f64>, SeriesBuf) {
+        let functions = self.rates.len() as u32;
+        let (mut at, mut function) = (0.0, rng.below(functions));
+        let mut truth = vec![0.0; self.rates.len()];
+        let mut samples = Vec::new();
+        let (least, most) = self.distances;
+        let draw = |rng: &mut SplitMix64| DISTANCE * (least + (most - least) * unit(rng));
+        let mut distance = draw(rng);
+        let (mut left, mut drawn) = (distance * unit(rng), 0.0);
+        for _ in 0..self.stays {
+            let slower = if cold && function == 0 {
+                self.cold
+            } else {
+                1.0
+            };
+            let rate = self.rates[function as usize] * slower;
+            let (short, long) = self.length;
+            let end = at + DISTANCE / rate * (short + (long - short) * unit(rng));
+            truth[function as usize] += end - at;
+            while at + left / rate < end {
+                at += left / rate;
+                samples.push(TimedSample {
+                    time: TraceNs(at as i64),
+                    function: FunctionId(function),
+                    event: EventId(0),
+                });
+                if at > drawn + 500_000.0 {
+                    (distance, drawn) = (draw(rng), at);
+                }
+                left = distance;
+            }
+            left -= (end - at) * rate;
+            at = end;
+            function = (function + 1 + rng.below(functions - 1)) % functions;
+        }
+        (at, truth, samples.into_iter().collect())
+    }
+
+    fn run(&self, visits: u32) -> Vec<Findings> {
+        let mut rng = SplitMix64::new(5);
+        let mut estimator = Estimator::new(&[EventTime::Steady]);
+        let mut findings: Vec<Findings> = self.rates.iter().map(|_| Findings::default()).collect();
+        for n in 0..visits {
+            let (end, truth, samples) = self.visit(n % 10 == 9, &mut rng);
+            let active = [(TraceNs(0), TraceNs(end as i64))];
+            let visit = VisitTimeline {
+                begin: TraceNs(0),
+                end: Some(active[0].1),
+                active: &active,
+                samples: samples.series(),
+            };
+            let mut rows = Vec::new();
+            estimator.estimate(&visit, &mut rows);
+            for (function, &truth) in truth.iter().enumerate().filter(|(_, truth)| **truth > 0.0) {
+                let row = rows.iter().find(|row| row.function.0 as usize == function);
+                findings[function].add(truth, row);
+            }
+        }
+        findings
+    }
+}
+
+/// Functions that make 0.1 to 4 events a ns and stay for several of their periods: each visit's times are within their
+/// errors, also where one function is slower than it mostly is, or each stays but once.
+#[test]
+fn at_rates_of_their_own() {
+    let several = Rates {
+        rates: &[4.0, 1.0, 0.1],
+        stays: 12,
+        length: (2.0, 8.0),
+        distances: (1.0, 1.0),
+        cold: 0.3,
+    };
+    let once = Rates {
+        rates: &[4.0, 0.1],
+        stays: 2,
+        length: (1.0, 9.0),
+        ..several
+    };
+    for (scene, bias) in [(several, 0.02), (once, 0.1)] {
+        for distances in [(1.0, 1.0), (0.1, 1.9)] {
+            for it in (Rates { distances, ..scene }).run(4_000) {
+                assert!(it.bias().abs() < bias, "bias {}: {it:?}", it.bias());
+                assert!(it.coverage() > 0.94, "coverage {}: {it:?}", it.coverage());
+            }
+        }
+    }
+}
+
+/// Stays of about one period, as documented: the slow function has too little, the others its time.
+#[test]
+fn short_stays_at_rates_of_their_own() {
+    let scene = Rates {
+        rates: &[4.0, 1.0, 0.1],
+        stays: 12,
+        length: (0.5, 1.5),
+        distances: (0.1, 1.9),
+        cold: 1.0,
+    };
+    let found = scene.run(4_000);
+    let [fast, usual, slow] = &found[..] else {
+        panic!("{found:?}");
+    };
+    assert!((0.65..0.75).contains(&slow.coverage()), "{slow:?}");
+    assert!((-0.17..-0.13).contains(&slow.bias()), "{slow:?}");
+    assert!(
+        usual.coverage() > 0.85 && fast.coverage() > 0.85,
+        "{found:?}"
+    );
 }

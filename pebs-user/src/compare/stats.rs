@@ -22,7 +22,7 @@ columns! {
 }
 
 impl Columns<'_> {
-    /// Sums of a function sampled by this event. Where the columns of events are null each sample stands for the
+    /// Sums of a function sampled by this event: of its time where the event is no clock but tells it. Where the columns of events are null each sample stands for the
     /// reset value, which did not change, or all samples have equal weight.
     fn sums(&self, row: usize, event: &EventInfo) -> FunctionSums {
         let samples = self.samples.get(row).unwrap_or(0);
@@ -36,6 +36,15 @@ impl Columns<'_> {
             let of_samples = || samples.get(row).unwrap_or(0.0) * weight;
             events.get(row).unwrap_or_else(of_samples)
         });
+        if event.has_times {
+            // How times go together within an item is not known, so there is no interval.
+            return FunctionSums {
+                samples,
+                events: self.sum_ns.get(row).unwrap_or(0.0),
+                squared: f64::NAN,
+                ..FunctionSums::default()
+            };
+        }
         let events = self.events.get(row).map(|it| it as f64);
         FunctionSums {
             samples,

@@ -86,6 +86,8 @@ pub struct CorrelateOptions {
     pub counters: usize,
     /// Length of the intervals in which they are counted as well, ns; 0: no intervals.
     pub count_interval_ns: i64,
+    /// Whether only samples in user mode have the item's id, where samples have one.
+    pub ids_in_user_mode: bool,
     /// Most samples held for open visits; beyond that, samples are dropped and counted.
     pub max_samples: usize,
 }
@@ -231,7 +233,10 @@ impl Correlator {
             threads: Threads::default(),
             by_id: FxHashMap::default(),
             goroutines: Goroutines::default(),
-            runs: set.item.as_ref().map(|item| Runs::new(item.config.none)),
+            runs: set
+                .item
+                .as_ref()
+                .map(|item| Runs::new(item.config.none, options.ids_in_user_mode)),
             intervals: (options.count_interval_ns > 0)
                 .then(|| Intervals::new(options.count_interval_ns, options.counters)),
             losses: LossRanges::default(),

@@ -6,6 +6,9 @@
 //! sleep in between, the first item ends there and the second begins at the wake-up: the sleep may be of
 //! either item, so it is in neither.
 //!
+//! A sample in kernel mode may lack the id: in bulk it has the kernel's registers. It is of the item that the thread's
+//! samples before and after it agree on, else of none.
+//!
 //! Two samples with the same id belong to the same visit, whatever lies between them: an item without a
 //! sample is not seen. A thread's first run begins with its first sample.
 
@@ -14,13 +17,16 @@ use rustc_hash::FxHashMap;
 use super::{Correlator, Sink, thread};
 use crate::store::schema::visit_flag;
 use crate::stream::decode::{Body, Payloads, Record};
-use crate::stream::sample::BareSample;
-use crate::stream::samples::RawSamples;
+use crate::stream::sample::{BareSample, SampleKind};
+use crate::stream::samples::{RawSamples, SampleBuf, Samples};
 use crate::units::{Cpu, Pid, ProbeId, Tid, TraceNs};
 
 /// Most records of a thread that wait for its next sample. Beyond that, the run ends where the thread
 /// first slept.
 const MOST_WAITING: usize = 1024;
+
+/// Stack pointers of samples that wait: ids have no frames to match.
+const NO_FRAMES: [u64; MOST_WAITING] = [0; MOST_WAITING];
 
 /// The only probe, which stands for the ids.
 const PROBE: ProbeId = ProbeId(0);
@@ -30,6 +36,8 @@ const PROBE: ProbeId = ProbeId(0);
 pub(super) struct Runs {
     /// The id that means "no item".
     none: u64,
+    /// Samples in kernel mode don't have the id.
+    in_user_mode: bool,
     threads: FxHashMap<Tid, Run>,
 }
 
@@ -42,6 +50,8 @@ struct Run {
     last: TraceNs,
     /// Records since the last sample.
     waiting: Vec<Record>,
+    /// Samples since then that don't have the id.
+    without: SampleBuf,
 }
 
 /// Where one run ends and the next begins.
@@ -164,9 +174,10 @@ impl Iterator for Stretches<'_> {
 }
 
 impl Runs {
-    pub(super) fn new(none: u64) -> Self {
+    pub(super) fn new(none: u64, in_user_mode: bool) -> Self {
         Self {
             none,
+            in_user_mode,
             threads: FxHashMap::default(),
         }
     }
@@ -185,23 +196,34 @@ impl Correlator {
         mut raw: RawSamples<'_>,
         sink: &mut impl Sink,
     ) {
-        for ids in raw.sps.chunk_by(|a, b| a == b) {
-            let (same, later) = raw.split_at(ids.len());
+        while let (Some(first), Some(id), Some(runs)) =
+            (raw.samples.get(0), raw.sps.first(), &mut self.runs)
+        {
+            let lacks = |kind: &SampleKind| runs.in_user_mode && kind.is_kernel();
+            let alike = |(kind, sp): (&SampleKind, &u64)| match lacks(&first.kind) {
+                true => lacks(kind),
+                false => sp == id && !lacks(kind),
+            };
+            let all = raw.samples.kinds.iter().zip(raw.sps);
+            let (same, later) = raw.split_at(all.take_while(|it| alike(*it)).count());
+            let lacks = lacks(&first.kind);
             raw = later;
-            let (Some(first), Some(last)) = (same.samples.get(0), same.samples.times.last()) else {
+            let Some(last) = same.samples.times.last() else {
                 return;
             };
-            let (Some(id), Some(runs)) = (ids.first(), &mut self.runs) else {
-                return;
-            };
+            if lacks {
+                self.hold_samples((pid, tid), same.samples, sink);
+                continue;
+            }
             let id = Some(*id).filter(|id| *id != runs.none);
             let before = runs.threads.remove(&tid);
-            let mut waiting = self.turn((pid, tid), before, (id, first), sink);
+            let (mut waiting, without) = self.turn((pid, tid), before, (id, first), sink);
             waiting.clear();
             let run = Run {
                 id,
                 last: *last,
                 waiting,
+                without,
             };
             if let Some(runs) = &mut self.runs {
                 runs.threads.insert(tid, run);
@@ -210,26 +232,42 @@ impl Correlator {
         }
     }
 
+    /// Lets samples without an id wait for the thread's next one with an id, if there is a run.
+    fn hold_samples(&mut self, (pid, tid): (Pid, Tid), samples: Samples<'_>, sink: &mut impl Sink) {
+        let runs = self.runs.as_mut();
+        let run = runs.and_then(|runs| runs.threads.get_mut(&tid));
+        match run.filter(|run| run.id.is_some()) {
+            Some(run) if run.without.len() + samples.len() <= MOST_WAITING => {
+                run.without.extend(samples);
+            }
+            _ => sink.strays(samples, pid, tid),
+        }
+    }
+
     /// Handles the records that waited for a sample: the run goes on, or the next one begins. Returns the
-    /// buffer.
+    /// buffers.
     fn turn(
         &mut self,
         (pid, tid): (Pid, Tid),
         before: Option<Run>,
         (id, sample): (Option<u64>, BareSample),
         sink: &mut impl Sink,
-    ) -> Vec<Record> {
+    ) -> (Vec<Record>, SampleBuf) {
         let Some(run) = before else {
             if let Some(id) = id {
                 self.begin_run((pid, tid), id, (sample.time, sample.kind.cpu()));
             }
-            return Vec::new();
+            return Default::default();
         };
-        let waiting = run.waiting;
+        let (waiting, mut without) = (run.waiting, run.without);
         if run.id == id {
-            self.settle(&waiting, sink);
-            return waiting;
+            self.settle_with((pid, tid), &waiting, without.samples(), sink);
+            without.clear();
+            return (waiting, without);
         }
+        // They may be of either item.
+        sink.strays(without.samples(), pid, tid);
+        without.clear();
         let bounds = Bounds::between(run.last, &waiting, sample.time);
         let (before, rest) = split(&waiting, |record| record.time < bounds.end);
         self.settle(before, sink);
@@ -246,7 +284,7 @@ impl Correlator {
             self.begin_run((pid, tid), id, (bounds.begin, cpu));
         }
         self.settle(after, sink);
-        waiting
+        (waiting, without)
     }
 
     /// Lets a record wait for the thread's next sample if there is a run, else handles it.
@@ -275,6 +313,7 @@ impl Correlator {
             run.id = None;
         }
         run.waiting.clear();
+        run.without.clear();
         run.last = now;
         if let Some(runs) = &mut self.runs {
             runs.threads.insert(tid, run);
@@ -294,8 +333,9 @@ impl Correlator {
             .runs
             .as_mut()
             .map(|runs| std::mem::take(&mut runs.threads));
-        for run in runs.into_iter().flat_map(FxHashMap::into_values) {
+        for (tid, run) in runs.into_iter().flatten() {
             self.settle(&run.waiting, sink);
+            self.leave_out(tid, &run, sink);
         }
     }
 
@@ -306,6 +346,7 @@ impl Correlator {
     /// Handles the waiting records. If the thread slept meanwhile, its visit ends there; returns whether
     /// it did.
     fn break_off(&mut self, tid: Tid, run: &Run, now: TraceNs, sink: &mut impl Sink) -> bool {
+        self.leave_out(tid, run, sink);
         let slept = Gap::between(run.last, &run.waiting, now).slept;
         let Some(end) = slept.filter(|_| run.id.is_some()) else {
             self.settle(&run.waiting, sink);
@@ -316,6 +357,39 @@ impl Correlator {
         self.end_run(tid, end, sink);
         self.settle(rest, sink);
         true
+    }
+
+    /// Passes on the samples without an id as ones of no item.
+    fn leave_out(&self, tid: Tid, run: &Run, sink: &mut impl Sink) {
+        let samples = run.without.samples();
+        if let Some(thread) = self.threads.get(tid).filter(|_| !samples.is_empty()) {
+            sink.strays(samples, thread.pid, tid);
+        }
+    }
+
+    /// Handles records that waited, and samples of the current item among them.
+    fn settle_with(
+        &mut self,
+        thread: (Pid, Tid),
+        records: &[Record],
+        mut samples: Samples<'_>,
+        sink: &mut impl Sink,
+    ) {
+        let mut until = |correlator: &mut Self, time: TraceNs, sink: &mut _| {
+            let before = samples.times.partition_point(|it| *it < time);
+            let (samples_before, later) = samples.split_at(before);
+            samples = later;
+            let raw = RawSamples {
+                samples: samples_before,
+                sps: &NO_FRAMES[..samples_before.len()],
+            };
+            correlator.samples(thread, raw, sink);
+        };
+        for record in records {
+            until(self, record.time, sink);
+            self.settle(std::slice::from_ref(record), sink);
+        }
+        until(self, TraceNs(i64::MAX), sink);
     }
 
     /// Handles records that waited.

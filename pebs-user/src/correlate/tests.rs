@@ -185,7 +185,11 @@ pub(super) fn push(
         let samples = Samples {
             times: &[time],
             ips: &[Ip(1)],
-            kinds: &[SampleKind::new(cpu, EventId(0), (false, false))],
+            kinds: &[SampleKind::new(
+                cpu,
+                EventId(0),
+                (false, words.contains(&"kernel")),
+            )],
         };
         let sp = option(words, "sp").or(option(words, "id")).unwrap_or(0);
         let raw = RawSamples {
@@ -236,6 +240,7 @@ pub(super) const OPTIONS: CorrelateOptions = CorrelateOptions {
     },
     counters: 0,
     count_interval_ns: 0,
+    ids_in_user_mode: true,
     max_samples: 100,
 };
 
@@ -713,6 +718,7 @@ fn open_load() {
         interference: Interferences::default(),
         counters: 0,
         count_interval_ns: 0,
+        ids_in_user_mode: false,
         max_samples: 100,
     };
     let mut correlator = Correlator::new(&probes(), options);

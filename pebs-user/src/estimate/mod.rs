@@ -14,5 +14,6 @@ pub mod slow_by;
 pub(crate) mod visit;
 
 pub use visit::{
-    Estimator, Events, FunctionEstimate, Pause, Series, SeriesBuf, TimedSample, VisitTimeline,
+    Estimator, EventTime, Events, FunctionEstimate, Pause, Series, SeriesBuf, TimedSample,
+    VisitTimeline,
 };

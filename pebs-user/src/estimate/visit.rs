@@ -7,7 +7,7 @@
 //! from samples. Every sample is put on that clock (one outside of the active time, because of clock jitter, goes to
 //! the nearest instant inside), and owns the time from half way to the sample before it to half way to the sample after
 //! it; the first owns from 0, the last to the total. `self_ns` of a function is the time owned by its samples. Each
-//! event is estimated separately. The sum over functions is exactly the total: nothing is lost or counted twice.
+//! event is estimated separately, one that is no clock by the rates of functions (`by_rate`). The sum over functions is exactly the total: nothing is lost or counted twice.
 //!
 //! *The pause.* Taking a sample stops the code: the thread continues only when the interrupt is over. The sample's time
 //! is read during the interrupt, `before` after its begin and `after` before its end ([`Pause`], measured on the
@@ -89,10 +89,12 @@
 //! Source: design page 7; the published estimate is Akiyama 2018, section III.D, step 3.
 
 mod active;
+mod by_rate;
 mod ends;
 mod series;
 
 use active::ActiveClock;
+use by_rate::ByRate;
 use ends::RunEnds;
 pub use series::{Events, Series, SeriesBuf, TimedSample};
 
@@ -142,6 +144,18 @@ pub struct FunctionEstimate {
     variance: f64,
 }
 
+/// What an event's samples tell of time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EventTime {
+    /// Nothing: the event happens now and then.
+    #[default]
+    None,
+    /// It is time.
+    Clock,
+    /// It goes on at all times, in each function at a rate of its own.
+    Steady,
+}
+
 /// Stands for an unknown variance: its square root is NaN.
 const UNKNOWN: f64 = -1.0;
 
@@ -153,8 +167,8 @@ impl FunctionEstimate {
         self.last.0 - self.first.0
     }
 
-    /// Our estimate of its active time, ns; `None` for events that are not clocks, and where the visit's active time is
-    /// unknown.
+    /// Our estimate of its active time, ns; `None` for events that don't go on at all times, and where the visit's active
+    /// time is unknown.
     #[inline]
     #[must_use]
     pub fn self_ns(&self) -> Option<f64> {
@@ -211,10 +225,11 @@ const TWELFTH: f64 = 1.0 / 12.0;
 /// Estimates visits one after another; reuses its memory.
 #[derive(Clone, Debug, Default)]
 pub struct Estimator {
-    /// Whether the event is a clock, by `EventId`.
-    clocks: Vec<bool>,
+    /// By `EventId`.
+    events: Vec<EventTime>,
     rules: Rules,
     places: Places,
+    by_rate: ByRate,
     /// Samples of one event, for visits with several events.
     times: Vec<TraceNs>,
     functions: Vec<FunctionId>,
@@ -233,7 +248,7 @@ struct Rules {
 #[derive(Clone, Copy, Debug)]
 struct OfEvent<'a> {
     event: EventId,
-    is_clock: bool,
+    tells: EventTime,
     times: &'a [TraceNs],
     functions: &'a [FunctionId],
 }
@@ -249,12 +264,12 @@ struct Places {
 }
 
 impl Estimator {
-    /// Returns an estimator for a run whose event `EventId(i)` is a clock if `clock_events[i]`. An event beyond the
-    /// slice is not a clock.
+    /// Returns an estimator for a run whose event `EventId(i)` tells `events[i]`. An event beyond the slice tells
+    /// nothing.
     #[must_use]
-    pub fn new(clock_events: &[bool]) -> Self {
+    pub fn new(events: &[EventTime]) -> Self {
         Self {
-            clocks: clock_events.to_vec(),
+            events: events.to_vec(),
             ..Self::default()
         }
     }
@@ -274,7 +289,7 @@ impl Estimator {
     }
 
     /// Appends an estimate for each function and event of the visit to `out`, in order of their first samples. A visit
-    /// without samples gives none.
+    /// without samples gives none. Functions' rates of steady events are learnt from all visits so far.
     ///
     /// Cost: O(samples + active intervals) for each event; no allocation once the memory has grown.
     #[inline]
@@ -288,11 +303,12 @@ impl Estimator {
             Events::All(event) => {
                 let of = OfEvent {
                     event,
-                    is_clock: self.clocks.get(usize::from(event.0)) == Some(&true),
+                    tells: told(&self.events, event),
                     times,
                     functions,
                 };
-                self.places.estimate(visit, &of, self.rules, out);
+                let by_rate = &mut self.by_rate;
+                self.places.estimate(visit, &of, (self.rules, by_rate), out);
             }
             Events::Each(events) => self.estimate_each(visit, events, out),
         }
@@ -307,9 +323,10 @@ impl Estimator {
         out: &mut Vec<FunctionEstimate>,
     ) {
         let Self {
-            clocks,
+            events: tells,
             rules,
             places,
+            by_rate,
             times,
             functions,
         } = self;
@@ -329,11 +346,11 @@ impl Estimator {
             times.extend(samples.map(|at| visit.samples.times[at]));
             let of = OfEvent {
                 event: EventId(event),
-                is_clock: clocks.get(usize::from(event)) == Some(&true),
+                tells: told(tells, EventId(event)),
                 times,
                 functions,
             };
-            places.estimate(visit, &of, *rules, out);
+            places.estimate(visit, &of, (*rules, by_rate), out);
         }
         out[begin..].sort_by_key(|estimate| estimate.first);
     }
@@ -345,7 +362,7 @@ impl Places {
         &mut self,
         visit: &VisitTimeline<'_>,
         of: &OfEvent<'_>,
-        rules: Rules,
+        (rules, by_rate): (Rules, &mut ByRate),
         out: &mut Vec<FunctionEstimate>,
     ) {
         let (Some(first), Some(last)) = (of.times.first(), of.times.last()) else {
@@ -357,8 +374,14 @@ impl Places {
         if runs.is_empty() {
             return;
         }
-        let known = of.is_clock && visit.end.is_some();
+        let known = of.tells != EventTime::None && visit.end.is_some();
         let at_begin = match *visit.active {
+            ref active if known && of.tells == EventTime::Steady => {
+                visit.total_active_ns().map(|total| {
+                    let mut clock = ActiveClock::new(active);
+                    by_rate.divide(of, runs, (total, rules), |time| clock.advance(time))
+                })
+            }
             // Nearly always, and then the active clock is a difference.
             [(from, to)] if known && from < to && from <= *first && *last <= to => {
                 let size = (of.times.len(), to.0 - from.0);
@@ -507,10 +530,20 @@ fn divide(
 /// Factor for the variance of a function that comes back within a visit of `samples` samples: gaps hold changes that no
 /// sample shows. See "Short stays" in the module docs.
 fn hidden_changes(row: &FunctionEstimate, samples: f64) -> f64 {
-    let own = f64::from(row.samples);
+    1.0 + 5.0 * alternation(row.runs.into(), row.samples.into(), samples)
+}
+
+/// How near a function whose `own` samples of `samples` make so many runs is to independent draws, 0 to 1: r³ of the module
+/// docs.
+fn alternation(runs: f64, own: f64, samples: f64) -> f64 {
     let by_chance = (own - 1.0) * (samples - own) / samples;
-    let r = (f64::from(row.runs - 1) / (by_chance + 1.0)).min(1.0);
-    1.0 + 5.0 * r * r * r
+    let r = ((runs - 1.0) / (by_chance + 1.0)).min(1.0);
+    r * r * r
+}
+
+fn told(events: &[EventTime], event: EventId) -> EventTime {
+    let tells = events.get(usize::from(event.0));
+    tells.copied().unwrap_or_default()
 }
 
 /// Makes room for a function without a number. Function ids are small: they count from 0.

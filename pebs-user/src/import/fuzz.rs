@@ -9,6 +9,7 @@ use crate::perf::data::reader::PerfData;
 use crate::pipeline::{Keep, Pipeline, PipelineOptions, Progress};
 use crate::probe::set::{Probe, ProbeSet};
 use crate::store::options::WriterOptions;
+use crate::store::run::EventInfo;
 use crate::store::writer::TraceWriter;
 use crate::stream::decode::RecordKinds;
 use crate::symbolize::{Recorded, SymbolizeOptions};
@@ -89,7 +90,7 @@ fn pipeline(
         origin: KtimeNs(first),
         counted: Vec::new(),
         count_interval: None,
-        clock_events: vec![false; info.events.len()],
+        event_times: info.events.iter().map(EventInfo::tells).collect(),
         resets: vec![1; info.events.len()],
         max_samples: 1 << 16,
         max_stack_bytes: 1 << 16,

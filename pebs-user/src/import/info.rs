@@ -6,7 +6,9 @@ use super::roles::{Roles, Use};
 use super::survey::{Counts, Survey};
 use crate::perf::data::attr::{Attr, Event};
 use crate::perf::data::reader::PerfData;
-use crate::store::run::{EventInfo, HostInfo, ImportInfo, ImportedEvent, ProbeInfo, RunInfo};
+use crate::store::run::{
+    EventInfo, HostInfo, ImportInfo, ImportedEvent, ProbeInfo, RunInfo, has_times,
+};
 use crate::store::schema::SCHEMA_VERSION;
 use crate::units::{CountUnit, EventId, ProbeId};
 
@@ -143,12 +145,14 @@ pub(super) fn events(data: &PerfData, survey: &Survey, roles: &Roles) -> Vec<Eve
             (true, Some(_)) => CountUnit::Ns,
             (false, Some(_)) => CountUnit::Events,
         };
+        let name = &survey.names.names()[n];
         EventInfo {
             id: EventId(number as u8),
-            name: survey.names.names()[n].clone(),
+            name: name.clone(),
             reset: reset.unwrap_or(1),
             unit,
             frequency: attr.is_frequency.then_some(attr.period),
+            has_times: has_times(name, unit),
             enabled_ns: None,
             running_ns: None,
             r#type: attr.kind,

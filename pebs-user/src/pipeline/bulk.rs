@@ -24,6 +24,13 @@ pub struct BulkOptions {
     pub everyone: bool,
 }
 
+impl BulkOptions {
+    /// Whether the rings hold all samples, so that no program sees any.
+    pub(super) fn has_all(&self) -> bool {
+        self.kinds.iter().any(|kind| kind.reports_throttling)
+    }
+}
+
 /// The rings of a run.
 #[derive(Debug, Default)]
 pub(super) struct Bulk {

@@ -41,11 +41,11 @@ use std::time::Duration;
 use pebs_common::counter::Counter;
 
 use crate::correlate::{CorrelateOptions, Correlator, Crash, ExtraRecords};
-use crate::estimate::Pause;
 use crate::estimate::marks::AtMarks;
 use crate::estimate::net::SampleCost;
 use crate::estimate::positions::Fell;
 use crate::estimate::sketch::{SLOWEST, Sketch};
+use crate::estimate::{EventTime, Pause};
 use crate::ledger::{Ledger, Reason};
 use crate::probe::set::ProbeSet;
 use crate::store::run::KeptVisits;
@@ -82,8 +82,8 @@ pub struct PipelineOptions {
     pub counted: Vec<CountedFrom>,
     /// Length of the intervals of `interval_counts`; `None`: there are none.
     pub count_interval: Option<Duration>,
-    /// Whether each event is a clock, by event.
-    pub clock_events: Vec<bool>,
+    /// What samples tell of time, by event.
+    pub event_times: Vec<EventTime>,
     /// Reset values at the begin of the trace, by event; 0: none, the kernel aims at a frequency.
     pub resets: Vec<u64>,
     /// Maximum number of samples held for open visits.
@@ -271,6 +271,7 @@ impl Pipeline {
             interference: options.kinds.interference,
             counters: CountedFrom::counters(&options.counted),
             count_interval_ns: options.count_interval.map_or(0, |it| it.as_nanos() as i64),
+            ids_in_user_mode: options.bulk.as_ref().is_some_and(BulkOptions::has_all),
             max_samples: options.max_samples,
         };
         let mut rows = Rows::new(Symbolizer::new(options.symbolize.clone()), options, writer);

@@ -3,10 +3,10 @@
 use super::PipelineOptions;
 use super::resets::Resets;
 use crate::correlate::{ClosedVisit, MarkTimes};
-use crate::estimate::Pause;
 use crate::estimate::cold::Coldness;
 use crate::estimate::net::{Learner, LearntVisit, SampleCost, Spacing};
 use crate::estimate::positions::{Fell, Positions};
+use crate::estimate::{EventTime, Pause};
 use crate::store::schema::visit_flag;
 use crate::store::writer::TraceWriter;
 use crate::units::{EventId, ProbeId};
@@ -141,7 +141,7 @@ impl Net {
     pub(super) fn new(options: &PipelineOptions) -> Self {
         Self {
             known: None,
-            learns: options.clock_events.as_slice() == [true],
+            learns: options.event_times.as_slice() == [EventTime::Clock],
             pause_before_ns: 0.0,
         }
     }

@@ -146,7 +146,7 @@ impl Rows {
             writer,
             keeper: Keeper::new(options.keep, options.interval),
             accesses: Accesses::new(options.max_samples),
-            estimator: Estimator::new(&options.clock_events),
+            estimator: Estimator::new(&options.event_times),
             block: VisitBlock::default(),
             estimates: Vec::new(),
             estimated_events: Vec::new(),

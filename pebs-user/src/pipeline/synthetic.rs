@@ -13,6 +13,7 @@ use std::collections::VecDeque;
 use pebs_common::record::{Head, Kind, Role, mark_flag, switch_flag};
 
 use super::{Keep, PipelineOptions};
+use crate::estimate::EventTime;
 use crate::probe::set::{Probe, ProbeSet};
 use crate::store::options::WriterOptions;
 use crate::store::run::VisitRule;
@@ -57,7 +58,7 @@ pub fn options() -> PipelineOptions {
         },
         counted: Vec::new(),
         count_interval: None,
-        clock_events: vec![true],
+        event_times: vec![EventTime::Clock],
         resets: vec![1000],
         max_samples: 1 << 20,
         max_stack_bytes: 1 << 20,

@@ -13,6 +13,7 @@ use crate::binary::process;
 use crate::collect::session::Session;
 use crate::correlate::Crash;
 use crate::cost::calibrate::UnitCosts;
+use crate::estimate::EventTime;
 use crate::estimate::positions::Fell;
 use crate::failure::{Failure, Result, Warning};
 use crate::pipeline::{Keep, Outcome};
@@ -23,6 +24,7 @@ use crate::probe::item::Item;
 use crate::probe::set::{Probe, ProbeSet, Site};
 use crate::store::run::{
     CountedInfo, EventInfo, HostInfo, KeepInfo, PositionsInfo, ProbeInfo, RunInfo, SiteInfo,
+    has_times,
 };
 use crate::store::schema::SCHEMA_VERSION;
 use crate::store::writer::WriteError;
@@ -133,6 +135,7 @@ fn events(plan: &Plan) -> Vec<EventInfo> {
             reset: event.reset.0.get(),
             unit: event.unit,
             frequency: None,
+            has_times: has_times(&event.name, event.unit),
             enabled_ns: None,
             running_ns: None,
             r#type: event.attr.type_,
@@ -371,7 +374,7 @@ fn close(
         ));
     }
     if let Some(share) = outcome.ledger.outside().filter(|_| outcome.visits > 0)
-        && plan.clock_events().first() == Some(&true)
+        && plan.event_times().first() == Some(&EventTime::Clock)
         && let [probe, ..] = &*info.probes
     {
         info.notes.push(format!(

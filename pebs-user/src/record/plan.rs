@@ -11,6 +11,7 @@ use super::replaced::ProbedFiles;
 use super::transport::{self, Choice};
 use crate::collect::frequency::Frequencies;
 use crate::cost::overhead::Bounds;
+use crate::estimate::EventTime;
 use crate::failure::Warning;
 use crate::limits;
 use crate::pipeline::{BulkOptions, CountedFrom, Keep};
@@ -20,6 +21,7 @@ use crate::pmu::host::Host;
 use crate::pmu::open::Granted;
 use crate::probe::cgroup::Cgroup;
 use crate::probe::set::ProbeSet;
+use crate::store::run::told_by;
 use crate::stream::decode::RecordKinds;
 use crate::symbolize::SymbolizeOptions;
 use crate::units::{Pid, Tid};
@@ -94,12 +96,12 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// For each event, whether its samples measure time on the CPU.
+    /// What the samples of each event tell of time.
     #[must_use]
-    pub(super) fn clock_events(&self) -> Vec<bool> {
+    pub(super) fn event_times(&self) -> Vec<EventTime> {
         self.events
             .iter()
-            .map(|event| event.unit.is_time())
+            .map(|event| told_by(&event.name, event.unit))
             .collect()
     }
 
@@ -140,7 +142,8 @@ impl Plan {
     #[must_use]
     pub(super) fn bulk_options(&self) -> Option<BulkOptions> {
         let everyone = self.pids.is_empty();
-        transport::bulk_options(&self.transport, &self.events, &self.host, everyone)
+        let item = self.probes.item.as_ref();
+        transport::bulk_options(&self.transport, &self.events, &self.host, (everyone, item))
     }
 
     fn resets(&self) -> String {

@@ -468,7 +468,7 @@ impl Workers {
             kinds: plan.kinds,
             counted: plan.counted_from(),
             count_interval: plan.count_interval,
-            clock_events: plan.clock_events(),
+            event_times: plan.event_times(),
             resets: plan.events.iter().map(|it| it.reset.0.get()).collect(),
             max_samples: plan.max_samples,
             max_stack_bytes: plan.max_stack_bytes,

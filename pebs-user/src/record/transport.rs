@@ -9,6 +9,7 @@ use crate::pipeline::BulkOptions;
 use crate::pmu::attr::{EventClass, HardwareUnit, ResolvedEvent};
 use crate::pmu::host::{Host, Vendor};
 use crate::pmu::target::Target;
+use crate::probe::item::{Item, Typed};
 use crate::stream::access::Registers;
 use crate::stream::bulk::RingKind;
 use crate::units::Cpu;
@@ -98,10 +99,10 @@ fn obstacle(
     events: &[ResolvedEvent],
     host: &Host,
 ) -> Option<(String, String)> {
-    if recording.typed_item().is_some() {
+    if matches!(recording.typed_item(), Some(Typed::Mem(_) | Typed::Tls(_))) {
         return Some((
             "an eBPF program must read the item id at each sample".to_owned(),
-            "use --transport bpf, or leave --transport out".to_owned(),
+            "use --transport bpf, or --item-reg where a register has the id".to_owned(),
         ));
     }
     let unknown = |event: &&ResolvedEvent| event.is_buffered(host) && !is_calibrated(event, host);
@@ -164,7 +165,7 @@ pub(super) fn bulk_options(
     choice: &Choice,
     events: &[ResolvedEvent],
     host: &Host,
-    everyone: bool,
+    (everyone, item): (bool, Option<&Item>),
 ) -> Option<BulkOptions> {
     let bulk = choice.how == Transport::Bulk;
     let kind = |event: &ResolvedEvent| {
@@ -177,6 +178,7 @@ pub(super) fn bulk_options(
             layout: Layout::of(&attr),
             perf_clock: attr.use_clockid() == 0,
             registers: registers(event, host),
+            item: item.filter(|it| it.register.is_some()).map(|it| it.config),
             // With programs, throttling is seen at the last sample before it.
             reports_throttling: bulk,
         }

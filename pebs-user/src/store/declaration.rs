@@ -103,8 +103,8 @@ macro_rules! declared {
                 span_ns: i64 as RequiredCoded<Small<i64>>,
                 /// The estimate of its time on the CPU. Its mean over visits is right but for a function at the begin or end of visits
                 /// that is shorter than three mean distances between samples: sampled by several clocks it gets too little (4 % at two
-                /// distances), its neighbour too much. Null for events that are not clocks and where the visit's time on the CPU is
-                /// unknown.
+                /// distances), its neighbour too much. By an event that is no clock but goes on at all times (uops, instructions, cycles), by
+                /// the rates of functions. Null for other events, and where the visit's time on the CPU is unknown.
                 self_ns: Option<f64> as NullableCoded<Halves>,
                 /// Standard error of `self_ns`, to 1 in 128.
                 self_stderr_ns: Option<f64> as NullableCoded<Rounded>,
@@ -218,7 +218,7 @@ macro_rules! declared {
                 /// Sum over visits of the function's events x the visit's time on the CPU, as above, ns.
                 events_active_ns: Option<f64>,
                 /// Sum of the values. Null, like the next three, if no value is known: a function sampled by an
-                /// event that is not a clock.
+                /// event that happens now and then.
                 sum_ns: Option<f64>,
                 /// Sum of the squares of the values, ns^2.
                 sum_squared: Option<f64>,

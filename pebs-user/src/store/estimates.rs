@@ -219,7 +219,7 @@ impl Repeated {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::estimate::{Estimator, SeriesBuf, TimedSample, VisitTimeline};
+    use crate::estimate::{Estimator, EventTime, SeriesBuf, TimedSample, VisitTimeline};
     use crate::units::{EventId, FunctionId, TraceNs};
 
     /// Fills a block with a visit of this many functions, each with two samples.
@@ -237,7 +237,7 @@ pub(super) mod tests {
             active: &active,
             samples: samples.series(),
         };
-        let estimate = |out: &mut Vec<_>| Estimator::new(&[true]).estimate(&visit, out);
+        let estimate = |out: &mut Vec<_>| Estimator::new(&[EventTime::Clock]).estimate(&visit, out);
         block.fill(estimate, |rows, events| {
             events.extend(rows.iter().map(|it| u64::from(it.function.0) % 3));
         });

@@ -143,6 +143,7 @@ pub(crate) fn info_with(specs: &[&str], columns: &[(&str, ArgType)]) -> RunInfo 
             reset: 10_000,
             unit: CountUnit::Ns,
             frequency: None,
+            has_times: false,
             enabled_ns: None,
             running_ns: None,
             r#type: 1,
@@ -188,6 +189,7 @@ pub(crate) struct Maker {
     pub each_visit: fn(&mut VisitRow),
     pub each_wait: fn(&mut WaitRow<'static>),
     pub each_sample: fn(&mut SampleRow),
+    pub each_function: fn(&mut VisitFunctionRow),
     /// Build id of all modules.
     pub build_id: Option<&'static str>,
     visits: u64,
@@ -224,6 +226,7 @@ impl Maker {
             each_visit: |_| (),
             each_wait: |_| (),
             each_sample: |_| (),
+            each_function: |_| (),
             build_id: None,
             visits: 0,
             phase: 7_000,
@@ -364,13 +367,13 @@ impl Maker {
             }
         }
         let is_known =
-            self.info.events[0].unit.is_time() && visit.flags & visit_flag::OPEN_AT_END == 0;
+            self.info.events[0].divides_time() && visit.flags & visit_flag::OPEN_AT_END == 0;
         let span_ns = if self.sample_rows {
             (taken - 1) * interval
         } else {
             ns
         };
-        Some(VisitFunctionRow {
+        let mut row = VisitFunctionRow {
             visit_id: visit.visit_id,
             item_id: visit.item_id,
             function_id: FunctionId(function),
@@ -382,7 +385,9 @@ impl Maker {
             span_ns,
             self_ns: is_known.then_some(ns as f64),
             self_stderr_ns: is_known.then_some(interval as f64 / 4.0),
-        })
+        };
+        (self.each_function)(&mut row);
+        Some(row)
     }
 
     fn wait(&mut self, visit: &VisitRow, function: u32, state: &'static str, ns: i64) {

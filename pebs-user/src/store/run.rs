@@ -7,6 +7,7 @@ use perf_event_open_sys::bindings as sys;
 use serde::{Deserialize, Serialize};
 
 pub use crate::arch::EntryClass;
+use crate::estimate::EventTime;
 use crate::ledger::Ledger;
 use crate::spec::{End, Location, Spec};
 use crate::store::argument::ArgColumn;
@@ -378,6 +379,9 @@ pub struct EventInfo {
     /// Samples per second that the kernel aimed at; null if there was a reset value.
     #[serde(default)]
     pub frequency: Option<u64>,
+    /// Whether functions have times from it, though it is no clock: from the times of its samples.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_times: bool,
     /// Time for which its counters were enabled, summed over them, ns; null if unknown.
     #[serde(default)]
     pub enabled_ns: Option<u64>,
@@ -396,7 +400,61 @@ pub struct EventInfo {
     pub precise_reason: Option<String>,
 }
 
+/// Beginnings of names of events that go on at all times that a thread runs.
+const STEADY: [&str; 9] = [
+    "cpu-clock",
+    "task-clock",
+    "cycles",
+    "cpu-cycles",
+    "ref-cycles",
+    "cpu_clk",
+    "ibs_op",
+    "uops_retired",
+    "inst",
+];
+
+/// Whether the modifiers of the event leave out user space.
+#[must_use]
+pub(crate) fn sees_kernel_only(event: &str) -> bool {
+    let modifiers = event.rsplit_once([':', '/']).map_or("", |it| it.1);
+    let known = |it: char| "ukhpgsdiwe".contains(it.to_ascii_lowercase());
+    modifiers.contains('k') && !modifiers.contains('u') && modifiers.chars().all(known)
+}
+
+/// What samples of an event tell of time, by its name and the unit of its reset value.
+#[must_use]
+pub(crate) fn told_by(name: &str, unit: CountUnit) -> EventTime {
+    if unit.is_time() {
+        return EventTime::Clock;
+    }
+    let name = name.to_lowercase();
+    // `cpu/event=…/` and raw codes are not in this list.
+    let own = name.strip_prefix("cpu/").unwrap_or(&name);
+    match STEADY.iter().any(|it| own.starts_with(it)) && !sees_kernel_only(&name) {
+        true => EventTime::Steady,
+        false => EventTime::None,
+    }
+}
+
+/// Whether functions have times from an event though it is no clock.
+#[must_use]
+pub(crate) fn has_times(name: &str, unit: CountUnit) -> bool {
+    told_by(name, unit) == EventTime::Steady
+}
+
 impl EventInfo {
+    /// What its samples tell of time.
+    #[must_use]
+    pub(crate) fn tells(&self) -> EventTime {
+        told_by(&self.name, self.unit)
+    }
+
+    /// Whether functions have times from it.
+    #[must_use]
+    pub(crate) fn divides_time(&self) -> bool {
+        self.unit.is_time() || self.has_times
+    }
+
     /// Whether its reset value is a time, ns. This includes clocks without user mode, though their samples count as
     /// events.
     #[must_use]

@@ -5,6 +5,7 @@
 
 mod stack;
 
+use pebs_common::config::{ArgKind, ItemConfig, widen};
 use perf_event_open_sys::bindings::{
     PERF_RECORD_LOST, PERF_RECORD_LOST_SAMPLES, PERF_RECORD_SAMPLE, PERF_RECORD_THROTTLE,
     PERF_RECORD_UNTHROTTLE,
@@ -32,6 +33,8 @@ pub struct RingKind {
     pub perf_clock: bool,
     /// Kind of raw registers in its samples.
     pub registers: Option<Registers>,
+    /// How to read the item's id from the register in its samples, if there is one.
+    pub item: Option<ItemConfig>,
     /// Whether to report throttling from this ring; otherwise another source reports it and the ring's records are
     /// ignored.
     pub reports_throttling: bool,
@@ -146,6 +149,9 @@ impl RingState {
             };
             if (reading.wanted)(pid) {
                 report.decoded.samples += 1;
+                if let Some(item) = &kind.item {
+                    sample.sp = id(&read, item);
+                }
                 if calls::has_call_stack(&kind.layout)
                     && let Some(calls) = Calls::of(&read.rest())
                 {
@@ -325,6 +331,14 @@ impl RingState {
     }
 }
 
+/// The item's id in a sample taken in user mode.
+fn id(sample: &Sample<'_>, item: &ItemConfig) -> u64 {
+    let registers = sample.rest().regs_intr;
+    let value = registers.and_then(|it| it.values.iter().next());
+    let is_signed = item.program.kind == ArgKind::Signed as u8;
+    value.map_or(item.none, |it| widen(it, item.program.width, is_signed))
+}
+
 fn trace_time(kind: &RingKind, clock: &Clock, time: u64) -> TraceNs {
     if kind.perf_clock {
         clock.trace_of_perf(PerfNs(time))
@@ -351,6 +365,7 @@ mod tests {
         },
         perf_clock: false,
         registers: None,
+        item: None,
         reports_throttling: true,
     };
 

@@ -287,6 +287,7 @@ impl Counter {
                     layout: Layout::of(&attr),
                     perf_clock: event.perf_clock,
                     registers: registers(event, model),
+                    item: None,
                     reports_throttling: true,
                 };
                 let pages = RING_BYTES as usize / rustix::param::page_size();

@@ -78,6 +78,7 @@ fn info(keep: Keep) -> RunInfo {
             reset: 1000,
             unit: CountUnit::Ns,
             frequency: None,
+            has_times: false,
             enabled_ns: None,
             running_ns: None,
             r#type: 1,

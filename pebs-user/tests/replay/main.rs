@@ -36,6 +36,7 @@ fn replay(script: &Script) -> String {
         interference: Interferences::default(),
         counters: 0,
         count_interval_ns: 0,
+        ids_in_user_mode: false,
         max_samples: script.hold,
     };
     let mut correlator = Correlator::new(&script::probes(), options);

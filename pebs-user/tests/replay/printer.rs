@@ -3,7 +3,9 @@
 use std::fmt::Write;
 
 use pebs_user::correlate::{ClosedVisit, Lost, Sink, Throttled};
-use pebs_user::estimate::{Estimator, FunctionEstimate, SeriesBuf, TimedSample, VisitTimeline};
+use pebs_user::estimate::{
+    Estimator, EventTime, FunctionEstimate, SeriesBuf, TimedSample, VisitTimeline,
+};
 use pebs_user::ledger::Reason;
 use pebs_user::store::schema::visit_flag;
 use pebs_user::stream::decode::{Body, Decoded};
@@ -214,7 +216,7 @@ impl Printer {
         };
         let mut estimates = Vec::new();
         // Event 0 is a clock, event 1 is not.
-        Estimator::new(&[true, false]).estimate(&timeline, &mut estimates);
+        Estimator::new(&[EventTime::Clock, EventTime::None]).estimate(&timeline, &mut estimates);
         for estimate in estimates {
             let FunctionEstimate {
                 function,

@@ -12,7 +12,7 @@ use pebs_tests::process::{self, Running, Signal};
 use pebs_tests::recording::{Recorder, Recording, pebs_trace};
 use pebs_tests::softpmu::{self, SoftPmu};
 use pebs_tests::sysctl::SampleRate;
-use pebs_tests::trace::{SAMPLE_EXACT_IP, Sample, Trace};
+use pebs_tests::trace::{SAMPLE_EXACT_IP, SAMPLE_KERNEL, Sample, Trace};
 use pebs_tests::truth::Truth;
 use pebs_tests::workload::Workload;
 use pebs_tests::{bpf, check, need};
@@ -125,6 +125,67 @@ fn bound_in_bulk() {
         println!("{args:?}: {share:.4} by {seen} samples, {slower:.4} by its clock, {resets:?}");
         assert!(share > 0.001 && share < 0.05, "{share}\n{}", recording.tool);
         assert!(slower < 0.05, "{slower}\n{}", recording.tool);
+    }
+}
+
+/// Functions that retire uops at rates of their own, from 0.1 to 4 a ns, one of them slower in every tenth item: the time
+/// of each in an item is within its stated error, and the sum over the items is right, where half of each gap would give the
+/// fastest one several times its time, and uops fourteen times.
+#[test]
+fn time_at_rates_of_their_own() {
+    const ITEMS: u64 = 200;
+    let soft = need!(SoftPmu::pebs());
+    let workload = Workload::build("rates");
+    for transport in ["bulk", "bpf"] {
+        let recorder = Recorder::new(&workload.spec("handle(id=*(arg1):u64)")).args(&[
+            "--reset",
+            RESET,
+            "--transport",
+            transport,
+        ]);
+        let target = workload.start(&[&ITEMS.to_string()]);
+        let (recording, truth) = super::attached(&soft, recorder, target);
+        let trace = recording.trace();
+        assert_eq!(trace.json["transport"], transport, "{}", recording.tool);
+        // A call's CPU time includes interrupts and the reading of its clock, which are not the function's.
+        let mut took: HashMap<(u64, &str), [f64; 2]> = HashMap::new();
+        for call in &truth.calls {
+            let sum = took.entry((call.item, call.name.as_str())).or_default();
+            *sum = [
+                sum[0] + (call.leave - call.enter) as f64,
+                sum[1] + SWITCH_NS as f64,
+            ];
+        }
+        let names = trace.function_names();
+        let visits = trace.visits();
+        let items = visits.iter().map(|it| (it.visit_id, it.item_id));
+        let items: HashMap<u64, u64> = items.collect();
+        let (mut held, mut judged) = (0, 0);
+        let mut sums: HashMap<&str, [f64; 3]> = HashMap::new();
+        for row in trace.visit_functions() {
+            let item = items[&row.visit_id];
+            let name = names[&row.function_id].as_str();
+            let Some(&[ns, slack]) = took.get(&(item, name)).filter(|_| item > 0) else {
+                continue;
+            };
+            let own = row.self_ns.expect("a time");
+            let error = row.self_stderr_ns.expect("an error");
+            let beyond = (own - ns).max(ns - slack - own);
+            judged += 1;
+            held += u32::from(beyond <= 1.96 * error);
+            let sum = sums.entry(name).or_default();
+            *sum = [sum[0] + own, sum[1] + ns, sum[2] + slack];
+        }
+        println!("{transport}: {held} of {judged}, {sums:?}");
+        assert!(judged > 2 * ITEMS as u32, "{judged}");
+        assert!(
+            f64::from(held) > 0.95 * f64::from(judged),
+            "{held} of {judged}"
+        );
+        for (name, [own, truth, slack]) in &sums {
+            let range = 0.98 * truth - slack..1.02 * truth;
+            assert!(range.contains(own), "{name}: {own} not in {range:?}");
+        }
     }
 }
 
@@ -392,12 +453,25 @@ fn call_stacks() {
 fn item_in_a_register() {
     let soft = need!(SoftPmu::pebs());
     let workload = Workload::build("fibers");
-    let (recording, truth) = Recorder::plain()
-        .args(&["--item-reg", "r13", "--reset", RESET])
-        .under(soft.lock())
-        .workload(&workload, &["4", "100", "500"]);
-    let trace = recording.trace();
-    all_booked(&trace, &soft);
+    for (args, transport) in [(&[][..], "bulk"), (&["--transport", "bpf"], "bpf")] {
+        let recorder = Recorder::plain()
+            .args(&["--item-reg", "r13", "--reset", RESET])
+            .args(args);
+        let target = workload.start(&["4", "100", "500"]);
+        let (recording, truth) = super::attached(&soft, recorder, target);
+        let trace = recording.trace();
+        assert_eq!(trace.json["transport"], transport, "{}", recording.tool);
+        let seen = all_booked(&trace, &soft);
+        if transport == "bulk" {
+            assert!(10 * soft.tally("interrupts") < seen, "{}", soft.tallies());
+        }
+        no_sample_in_a_wrong_fiber(&trace, &truth);
+    }
+}
+
+/// Each sample between a fiber's log of its begin and end is of that fiber; one in kernel mode may be of none where
+/// the fiber changes with it.
+fn no_sample_in_a_wrong_fiber(trace: &Trace, truth: &Truth) {
     let zero = trace.monotonic_ns();
     let visits = trace.visits().into_iter();
     let items: HashMap<u64, u64> = visits.map(|it| (it.visit_id, it.item_id)).collect();
@@ -413,6 +487,9 @@ fn item_in_a_register() {
         });
         if let Some(slice) = slice {
             let found = sample.visit_id.map(|visit| items[&visit]);
+            if found.is_none() && sample.flags & SAMPLE_KERNEL != 0 {
+                continue;
+            }
             assert_eq!(found, Some(slice.id), "{sample:?} {slice:?}");
             within += 1;
         }

@@ -95,7 +95,7 @@ pub struct RecordArgs {
     /// code; not in cgo, the vdso and the runtime's assembly). REG:TYPE takes the low bytes: r13:u32. Samples in the
     /// kernel have the user-space value. A visit is a run of samples of a thread with the same id; it begins and ends
     /// half way to the nearest sample with another id, or where the thread slept. Items cost nothing, but those
-    /// without a sample are not seen. Needs -p or a command. Uses --transport bpf.
+    /// without a sample are not seen. Needs -p or a command. In bulk the hardware's record has the register.
     #[arg(
         long,
         value_name = "REG",
@@ -108,7 +108,7 @@ pub struct RecordArgs {
     /// Only SYMBOL is required. ./app:current_request:u64 reads 8 bytes (the default),
     /// redis-server:server+0x2f0->0:u64 follows a pointer; -> may be repeated. BIN is an executable or a library
     /// (libfoo.so:current:u32), by default the program of -p or of the command; processes that run or load another
-    /// have no items. Visits are as for --item-reg.
+    /// have no items. Visits are as for --item-reg. Uses --transport bpf.
     #[arg(
         long,
         value_name = "VARIABLE",

@@ -16,8 +16,9 @@ use crate::compare::pool::OwnError;
 use crate::compare::rows;
 use crate::compare::waits::{IDLE, PREEMPTED, STOPPED, States, WaitKind, is_anywhere};
 use crate::store::reader::{ReadError, Trace};
+use crate::store::run::EventInfo;
 use crate::store::view::{Select as _, View as _, columns};
-use crate::units::{EventId, FunctionId};
+use crate::units::FunctionId;
 
 columns! {
     struct Waits of waits {
@@ -345,10 +346,10 @@ impl<'a> Summing<'a> {
     }
 
     /// Adds up the functions, as sampled by one event.
-    pub(crate) fn functions(&mut self, trace: &Trace, event: EventId) -> Result<(), ReadError> {
+    pub(crate) fn functions(&mut self, trace: &Trace, event: &EventInfo) -> Result<(), ReadError> {
         rows::functions(trace, event, |seen| {
             let key = Key::Function(FunctionId(seen.function));
-            self.add(seen.visit, key, seen.stands_for(), seen.samples.into());
+            self.add(seen.visit, key, seen.weight(), seen.samples.into());
         })
     }
 
@@ -414,7 +415,7 @@ pub(crate) fn sum<'a>(
     let mut summing = Summing::new(items, sections, |items, item| items.block_of(item));
     watched.iter().for_each(|it| summing.watch(it));
     if let (Some(event), None) = (timing.event, &timing.reason) {
-        summing.functions(trace, event.id)?;
+        summing.functions(trace, event)?;
     }
     summing.waits(trace)?;
     Ok(summing)

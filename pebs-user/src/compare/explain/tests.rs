@@ -161,6 +161,42 @@ fn sum(gap: &Gap) -> f64 {
     causes + gap.others.share + gap.unexplained.share
 }
 
+/// By uops the functions' own times count, not their uops: `rehash` makes a tenth of the others' in a ns. `report` has
+/// times, too. A trace of an older pebs-trace has no such times: there its part is what its uops are.
+#[test]
+fn times_by_uops() {
+    let rehash = |has_times: bool| {
+        let mut info = info(&[SPEC]);
+        info.events[0].name = "uops_retired.all".to_owned();
+        info.events[0].unit = CountUnit::Events;
+        info.events[0].has_times = has_times;
+        let mut maker = Maker::new(info);
+        maker.each_function = |row| {
+            if row.function_id == FunctionId(2) {
+                row.samples = row.samples.div_ceil(10);
+                row.events = row.events.map(|it| it / 10);
+            }
+        };
+        let trace = served(maker);
+        let explanation = explain(&trace, &ExplainOptions::default()).unwrap();
+        let causes = &whole(&explanation).gap.as_ref().unwrap().causes;
+        let named = |it: &&Cause| it.function.name.as_deref() == Some("rehash");
+        let share = causes.iter().find(named).map_or(0.0, |it| it.figures.share);
+        let report = report::build(&trace, &ReportOptions::default()).unwrap();
+        let mut rows = report.probes[0].spread.iter();
+        let row = rows.find(|it| it.function.name.as_deref() == Some("rehash"));
+        let row = row.unwrap();
+        (share, row.unit, row.slow.per_visit.unwrap())
+    };
+    let (share, unit, per_visit) = rehash(true);
+    assert!((share - 0.6).abs() < 0.02, "{share}");
+    assert_eq!(unit, CountUnit::Ns);
+    assert!((per_visit - 300_000.0).abs() < 6_000.0, "{per_visit}");
+    let (share, unit, _) = rehash(false);
+    assert!(share < 0.4, "{share}");
+    assert_eq!(unit, CountUnit::Events);
+}
+
 fn holds(cause: &Cause, truth: f64) -> bool {
     cause.figures.share_low.unwrap() <= truth && truth <= cause.figures.share_high.unwrap()
 }

@@ -29,7 +29,7 @@ impl<'a> Weight<'a> {
     /// Whether it is time.
     #[must_use]
     pub(crate) fn is_time(&self) -> bool {
-        self.event.is_none_or(|event| event.unit.is_time())
+        self.event.is_none_or(EventInfo::divides_time)
     }
 
     /// Whether samples stand for a number of events that changed.
@@ -53,10 +53,14 @@ impl<'a> Weight<'a> {
         }
     }
 
-    /// Events that a function's samples in a visit stand for; `None` for other events.
+    /// Events that a function's samples in a visit stand for, or its time where the event is no clock but tells it; `None`
+    /// for other events.
     #[must_use]
     pub(crate) fn events(&self, row: &VisitFunctionRow) -> Option<f64> {
-        (row.event.0 == self.event()).then(|| stand_for(row))
+        match self.event?.has_times {
+            true => self.get(row),
+            false => (row.event.0 == self.event()).then(|| stand_for(row)),
+        }
     }
 
     /// Weight of a function in a visit: its estimated time (the time that its samples stand for, where

@@ -10,8 +10,9 @@ use crate::compare::names::FunctionName;
 use crate::compare::slots::Slots;
 use crate::compare::waits::{States, WaitKind, WaitSum};
 use crate::store::reader::ReadError;
+use crate::store::run::EventInfo;
 use crate::store::view::{Select as _, View as _, columns};
-use crate::units::{EventId, FunctionId};
+use crate::units::FunctionId;
 
 columns! {
     /// Columns of `visit_functions` that are needed.
@@ -45,7 +46,7 @@ impl Details<'_> {
     pub(super) fn add_functions(
         &mut self,
         batch: &RecordBatch,
-        event: EventId,
+        event: &EventInfo,
         own_function: Option<u32>,
     ) -> Result<(), ReadError> {
         let FunctionColumns {
@@ -57,6 +58,11 @@ impl Details<'_> {
             self_ns,
             self_stderr_ns,
         } = FunctionColumns::of(batch)?;
+        // Their time, where functions have times from an event that is no clock.
+        let weight = |row| match event.has_times {
+            true => self_ns.get(row).map_or(0, |it| it.round() as u64),
+            false => counted.get(row).unwrap_or(0),
+        };
         let mut end = 0;
         // The rows of a visit are mostly consecutive.
         for of_visit in visits.chunk_by(|a, b| a == b) {
@@ -66,15 +72,10 @@ impl Details<'_> {
                 continue;
             };
             let rows = (begin..end)
-                .filter(|&row| events[row] == event.0 && Some(functions[row]) != own_function);
+                .filter(|&row| events[row] == event.id.0 && Some(functions[row]) != own_function);
             if class.pooled {
                 for sums in self.sections.at(class.slot).classes_of(class.class) {
-                    let seen = |row| {
-                        (
-                            FunctionId(functions[row]),
-                            (samples[row], counted.get(row).unwrap_or(0)),
-                        )
-                    };
+                    let seen = |row| (FunctionId(functions[row]), (samples[row], weight(row)));
                     sums.pool.add_functions(visit, rows.clone().map(seen));
                 }
             }

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::model::Cell;
 use super::rank::cell;
 use super::section::{ClassSums, Runs, Section};
-use crate::compare::event::{quantity, report_event};
+use crate::compare::event::report_event;
 use crate::compare::names::{FunctionName, Names};
 use crate::compare::paths::{Paths, Weights};
 use crate::compare::pool::{MIN_SAMPLES, Pooled, Quantity};
@@ -92,7 +92,11 @@ pub(crate) struct PathRow {
 pub(crate) fn build(trace: &Trace, options: &ReportOptions) -> Result<PathReport, ReportError> {
     probe::check(trace, options.probe)?;
     let event = report_event(&trace.info);
-    let quantity = event.map_or(Quantity::Time, quantity);
+    // Samples have no times of their own: where the event is no clock they count events.
+    let quantity = match event.is_none_or(|it| it.unit.is_time()) {
+        true => Quantity::Time,
+        false => Quantity::Events,
+    };
     let mut report = PathReport {
         path_report_version: PATH_REPORT_VERSION,
         trace: trace.dir.display().to_string(),

@@ -57,6 +57,30 @@ fn the_same_id_goes_on() {
     );
 }
 
+/// A sample in kernel mode has no id: it is of the item that the samples before and after it agree on, whatever the
+/// thread did in between, else of none. It begins no run.
+#[test]
+fn without_an_id() {
+    check(
+        "5 7 sample kernel id=1
+         10 7 sample id=1
+         12 7 sample kernel id=9
+         14 7 out sleep
+         50 7 in
+         52 7 sample kernel id=9
+         54 7 sample id=1
+         56 7 sample kernel id=1
+         64 7 sample id=2
+         66 7 sample kernel id=2
+         70 7 exit",
+        "stray 5
+         stray 56
+         p0 item 1 tid 7 10..59 samples 10 12 52 54 active 10..14 50..59 sleeping 14..50 1 switches [sampled_bounds]
+         stray 66
+         p0 item 2 tid 7 59..70 samples 64 active 59..70 [thread_ended] [sampled_bounds]",
+    );
+}
+
 /// A sleep between two items is in neither; nor is time on the CPU between two sleeps without a sample.
 #[test]
 fn sleep_between_items() {

@@ -36,7 +36,7 @@ fn sampled_bounds() {
         samples: samples.series(),
     };
     let mut rows = Vec::new();
-    let mut estimator = Estimator::new(&[true]).with_sampled_bounds();
+    let mut estimator = Estimator::new(&[EventTime::Clock]).with_sampled_bounds();
     estimator.estimate(&visit, &mut rows);
     error_is(rows[0].self_stderr_ns(), (2.0 * 100.0_f64 / 12.0).sqrt());
 }
@@ -52,7 +52,7 @@ fn estimate(active: &[i64], samples: &[TimedSample]) -> Vec<FunctionEstimate> {
         samples: samples.series(),
     };
     let mut rows = Vec::new();
-    Estimator::new(&[true, false]).estimate(&visit, &mut rows);
+    Estimator::new(&[EventTime::Clock, EventTime::None]).estimate(&visit, &mut rows);
     rows
 }
 
@@ -110,7 +110,7 @@ fn worked_pause() {
         spread: 0,
     };
     let mut rows = Vec::new();
-    Estimator::new(&[true])
+    Estimator::new(&[EventTime::Clock])
         .with_pause(pause)
         .estimate(&visit, &mut rows);
     assert_eq!(rows[0].self_ns(), Some(19_000.0));
@@ -126,7 +126,7 @@ fn worked_pause() {
         1000.0 * (12.0 + outer(7.0)).sqrt(),
     );
     rows.clear();
-    Estimator::new(&[true])
+    Estimator::new(&[EventTime::Clock])
         .with_pause(Pause {
             spread: 2_000,
             ..pause
@@ -197,7 +197,7 @@ fn unknown_stays_unknown() {
     };
     for visit in [open, nowhere] {
         let mut rows = Vec::new();
-        Estimator::new(&[true]).estimate(&visit, &mut rows);
+        Estimator::new(&[EventTime::Clock]).estimate(&visit, &mut rows);
         assert_eq!(rows.len(), 1);
         assert_eq!((rows[0].samples, rows[0].self_ns()), (1, None));
     }
@@ -215,7 +215,7 @@ fn scratch_is_clean() {
         active: &active,
         samples,
     };
-    let mut estimator = Estimator::new(&[true]);
+    let mut estimator = Estimator::new(&[EventTime::Clock]);
     let mut reused = Vec::new();
     estimator.estimate(&visit(first.series()), &mut reused);
     estimator.estimate(&visit(after.series()), &mut reused);
@@ -261,7 +261,7 @@ proptest! {
             samples: buffer.series(),
         };
         let mut rows = Vec::new();
-        Estimator::new(&[true, true, false])
+        Estimator::new(&[EventTime::Clock, EventTime::Clock, EventTime::None])
             .with_pause(Pause { before, after, spread: 0 })
             .estimate(&visit, &mut rows);
         prop_assert_eq!(rows.iter().map(|row| row.samples as usize).sum::<usize>(), samples.len());
@@ -300,7 +300,7 @@ proptest! {
                 samples: Series { times, functions, events: Events::All(CLOCK) },
             };
             let mut rows = Vec::new();
-            Estimator::new(&[true])
+            Estimator::new(&[EventTime::Clock])
                 .with_pause(Pause { before, after, spread: 3 })
                 .estimate(&visit, &mut rows);
             rows

@@ -64,6 +64,12 @@ pub(crate) fn page(explanation: &Explanation, width: usize) -> Page {
                 };
                 format!("{} every {every}", event.name)
             }
+            (None, false) if event.has_times => {
+                format!(
+                    "{}: a function's time is that between its samples, at its own rate",
+                    event.name
+                )
+            }
             (None, false) => {
                 format!(
                     "{}: time on the CPU is divided in proportion to it",

@@ -32,6 +32,11 @@ const BUFFERED_FIELDS: u32 = FIELDS
     | sys::PERF_SAMPLE_WEIGHT
     | sys::PERF_SAMPLE_WEIGHT_STRUCT;
 
+/// Registers that the hardware's own buffer can hold: ax to ip, flags, r8 to r15.
+///
+/// Source: `PEBS_GP_REGS`, arch/x86/events/perf_event.h.
+const BUFFERED_REGISTERS: u64 = 0x3ff | 0xff << 16;
+
 /// Why the kernel takes one interrupt for each record of a precise event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub(crate) enum NotBuffered {
@@ -50,6 +55,9 @@ pub(crate) enum NotBuffered {
     /// These fields are not written by the hardware.
     #[error("the hardware's buffer does not hold the fields {0:#x}")]
     Fields(u64),
+    /// The hardware writes only the general-purpose registers of the CPU.
+    #[error("the hardware's buffer does not hold these registers: {0:#x}")]
+    Registers(u64),
     /// Registers in user mode, while the kernel is sampled too.
     #[error("user registers are asked for while the kernel is sampled")]
     UserRegisters,
@@ -79,6 +87,10 @@ pub(crate) fn check_buffered(attr: &perf_event_attr) -> Result<(), NotBuffered> 
     if others != 0 {
         return Err(NotBuffered::Fields(others));
     }
+    let registers = attr.sample_regs_intr & !BUFFERED_REGISTERS;
+    if attr.sample_type & u64::from(sys::PERF_SAMPLE_REGS_INTR) != 0 && registers != 0 {
+        return Err(NotBuffered::Registers(registers));
+    }
     let user_registers = attr.sample_type & u64::from(sys::PERF_SAMPLE_REGS_USER) != 0;
     if user_registers && attr.exclude_kernel() == 0 {
         return Err(NotBuffered::UserRegisters);
@@ -95,7 +107,9 @@ impl ResolvedEvent {
     #[must_use]
     pub fn bulk_attr(&self, target: Target, ring_bytes: u32) -> perf_event_attr {
         let mut attr = self.attr_for(target);
-        attr.sample_type = u64::from(FIELDS) | self.access | self.calls_field();
+        // The register of `--item-reg`, as of the sampled instruction.
+        let register = attr.sample_type & u64::from(sys::PERF_SAMPLE_REGS_INTR);
+        attr.sample_type = u64::from(FIELDS) | self.access | self.calls_field() | register;
         attr.read_format |= u64::from(sys::PERF_FORMAT_LOST);
         attr.set_sample_id_all(1);
         attr.set_watermark(1);
