@@ -185,13 +185,22 @@ impl Running {
     /// # Panics
     /// If it does not come in time: the child is killed then.
     #[must_use]
-    pub fn finish(mut self) -> Finished {
+    pub fn finish(self) -> Finished {
+        self.finish_within(TIMEOUT)
+    }
+
+    /// The same with another time limit.
+    ///
+    /// # Panics
+    /// If it does not come in time.
+    #[must_use]
+    pub fn finish_within(mut self, limit: Duration) -> Finished {
         drop(self.stdin.take());
-        let deadline = Instant::now() + TIMEOUT;
+        let deadline = Instant::now() + limit;
         while self.is_running() {
             if Instant::now() > deadline {
                 self.kill();
-                panic!("not ended after {TIMEOUT:?}\n{}", self.collect());
+                panic!("not ended after {limit:?}\n{}", self.collect());
             }
             std::thread::sleep(POLL);
         }

@@ -7,7 +7,8 @@
 //! from samples. Every sample is put on that clock (one outside of the active time, because of clock jitter, goes to
 //! the nearest instant inside), and owns the time from half way to the sample before it to half way to the sample after
 //! it; the first owns from 0, the last to the total. `self_ns` of a function is the time owned by its samples. Each
-//! event is estimated separately, one that is no clock by the rates of functions (`by_rate`). The sum over functions is exactly the total: nothing is lost or counted twice.
+//! event is estimated separately, one that is no clock by the rates of functions (`by_rate`). The sum over functions is
+//! exactly the total: nothing is lost or counted twice.
 //!
 //! *The pause.* Taking a sample stops the code: the thread continues only when the interrupt is over. The sample's time
 //! is read during the interrupt, `before` after its begin and `after` before its end ([`Pause`], measured on the

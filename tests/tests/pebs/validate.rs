@@ -1,9 +1,15 @@
 //! `pebs-trace validate` with PMUs in software, which are known to count some events right and others not.
 
-use pebs_tests::need;
-use pebs_tests::recording::pebs_trace;
+use std::process::Command;
+use std::time::Duration;
+
+use pebs_tests::process::Running;
 use pebs_tests::softpmu::SoftPmu;
+use pebs_tests::{machine, need};
 use serde_json::Value;
+
+/// Time that an experiment may take on an emulated CPU.
+const LIMIT: Duration = Duration::from_secs(600);
 
 /// One experiment's result.
 struct Experiment(Value);
@@ -13,7 +19,9 @@ struct Row<'a>(&'a Value);
 
 impl Experiment {
     fn run(name: &str) -> Self {
-        let done = pebs_trace(["validate", "--quick", "--only", name, "--format", "json"]);
+        let mut command = Command::new(machine::pebs_trace());
+        command.args(["validate", "--quick", "--only", name, "--format", "json"]);
+        let done = Running::start(&mut command).finish_within(LIMIT);
         assert!(matches!(done.code(), Some(0 | 1)), "{done}");
         let report: Value = serde_json::from_str(&done.stdout).expect("JSON");
         let mut experiment = report["experiments"][0].clone();
