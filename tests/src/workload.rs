@@ -124,6 +124,7 @@ const RECIPES: &[(&str, Recipe)] = &[
     ),
     ("kinds", Recipe::C("kinds.c", &[])),
     ("rates", Recipe::C("rates.c", &[])),
+    ("stealing", Recipe::C("stealing.c", &["-ffixed-r13"])),
     ("swings", Recipe::C("swings.c", &[])),
     ("tailcall", Recipe::C("tailcall.c", &[])),
     ("usdt", Recipe::Sdt("usdt.c")),

@@ -56,7 +56,8 @@ pub struct ExplainArgs {
     /// Explain single visits, or all visits with the same id as one item
     ///
     /// An item lasts from its first begin to its last end. Default: item, if there are several probes and all read
-    /// ids (stages); else visit. A visit within a visit of another probe on its thread is part of it.
+    /// ids (stages), or ids were read at samples (--item-reg), where items are compared by their time on the CPU unless
+    /// --slow says otherwise; else visit. A visit within a visit of another probe on its thread is part of it.
     #[arg(long, value_enum, value_name = "WHAT")]
     pub per: Option<PerArg>,
 

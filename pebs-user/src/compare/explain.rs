@@ -73,7 +73,8 @@ pub(crate) fn explain(
 ) -> Result<Explanation, ExplainError> {
     let group_by = columns(trace, options)?;
     let mut items = read(trace, options)?;
-    if options.slow.is_some_and(|it| it.by == RankBy::CpuTime) {
+    let slow = options.slow.or_else(|| items.slow_by(&trace.info));
+    if slow.is_some_and(|it| it.by == RankBy::CpuTime) {
         if !trace.info.switches {
             return Err(ExplainError::NoCpuTime {
                 trace: trace.dir.display().to_string(),
@@ -81,7 +82,7 @@ pub(crate) fn explain(
         }
         items.take_cpu_time();
     }
-    let rule = options.slow.and_then(|it| it.rule);
+    let rule = slow.and_then(|it| it.rule);
     let mut sections = Vec::new();
     let found: Vec<ProbeGroups> = (0..items.probes.len() as u16)
         .map(|probe| groups::of_probe(probe, &items, &group_by, rule))

@@ -1,10 +1,10 @@
 //! Items without marks: their ids are read at samples.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use pebs_tests::recording::{Recorder, pebs_trace};
 use pebs_tests::trace::{SAMPLE_KERNEL, Sample, Trace, Visit, flag};
-use pebs_tests::truth::{ItemTruth, Truth};
+use pebs_tests::truth::{CallTruth, ItemTruth, Truth};
 use pebs_tests::workload::Workload;
 use pebs_tests::{check, machine, need};
 
@@ -159,6 +159,46 @@ fn fibers() {
     let page = recording.dir().with_file_name("page.html");
     let done = pebs_trace(["html", &dir, "-o", &page.display().to_string()]);
     assert_eq!(done.code(), Some(0), "{done}");
+}
+
+/// A thousand fibers on four threads that take them from each other, ten of which do more in each turn: without an option
+/// these ten and their function are named, by time on the CPU, which is that of the program's own clock.
+#[test]
+fn fibers_that_are_stolen() {
+    need!(machine::root());
+    let workload = Workload::build("stealing");
+    let (recording, truth) =
+        recorder(&["--item-reg", "r13"]).workload(&workload, &["1000", "10", "300", "10", "4"]);
+    let trace = recording.trace();
+    let items = by_item(&trace, "register");
+    let took = |id: u64| -> i64 {
+        let visits = items.get(&id).into_iter().flatten();
+        visits.filter_map(|it| it.oncpu_ns).sum()
+    };
+    let threads = |id: u64| -> HashSet<u64> { items[&id].iter().map(|it| it.tid).collect() };
+    let (slow, usual): (Vec<&CallTruth>, Vec<&CallTruth>) =
+        truth.calls.iter().partition(|it| it.name == "slow");
+    assert_eq!((slow.len(), usual.len()), (10, 990));
+    for of in [&slow, &usual] {
+        let [found, known] = [
+            of.iter().map(|it| took(it.item) as f64).sum::<f64>(),
+            of.iter().map(|it| it.leave as f64).sum(),
+        ];
+        let off = found / known - 1.0;
+        assert!(off.abs() < 0.01, "{found} of {known}: {off}");
+    }
+    let moved = slow.iter().filter(|it| threads(it.item).len() > 1).count();
+    assert!(moved > 5, "{moved} of ten changed their thread");
+    let dir = recording.dir().display().to_string();
+    let done = pebs_trace(["explain", &dir, "--format", "json"]);
+    let json: serde_json::Value = serde_json::from_str(&done.stdout).expect("JSON");
+    let whole = &json["probes"][0]["whole"];
+    // The first samples of a thread may find anything in the register: one more item at most.
+    let items = whole["slow"]["items"].as_u64().expect("slow items");
+    assert!((10..=11).contains(&items), "{done}");
+    let first = &whole["gap"]["causes"][0];
+    assert_eq!(first["function"]["name"], "rebuild", "{first:#}");
+    assert!(first["share"].as_f64() > Some(0.9), "{first:#}");
 }
 
 /// The thread that ended a wait is known for items without marks as well: the wait is assigned at the next sample,

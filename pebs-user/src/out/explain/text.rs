@@ -118,7 +118,14 @@ fn section(out: &mut Page, probe: &ProbeExplanation, noun: &str, trace: &str) {
     } else {
         specs.join(" and ")
     };
-    out.paragraph(&format!("{spec}: {}", plural(probe.items, noun)));
+    // Of one probe: an item has several visits.
+    let visits = match probe.specs.len() {
+        1 if noun == "item" && probe.visits > probe.items => {
+            format!(" in {}", plural(probe.visits, "visit"))
+        }
+        _ => String::new(),
+    };
+    out.paragraph(&format!("{spec}: {}{visits}", plural(probe.items, noun)));
     out.line("shared", &time_shared(probe.time_shared, probe.items, noun));
     if let Some(whole) = &probe.whole {
         let part = probe.grouped.as_ref().map(|it| it.part);

@@ -14,9 +14,10 @@ use crate::compare::explain::request::{ExplainOptions, Unit};
 use crate::compare::frequencies::Frequencies;
 use crate::compare::pool::OwnError;
 use crate::compare::stages;
+use crate::estimate::slow_by::SlowBy;
 use crate::store::args::ArgView;
 use crate::store::reader::{ReadError, Trace};
-use crate::store::run::RunInfo;
+use crate::store::run::{RunInfo, VisitRule};
 use crate::store::schema::{InterferenceColumns, InterferenceViews, visit_flag};
 use crate::store::view::{Select as _, View as _, columns};
 
@@ -89,12 +90,30 @@ impl Items {
     }
 }
 
-/// Visits, unless the probes are stages of the same items and no single probe was asked for.
+/// Whether visits are what samples saw of items that take turns on threads.
+fn take_turns(info: &RunInfo) -> bool {
+    info.probes.iter().any(|it| it.rule == VisitRule::SameId)
+}
+
+/// Visits, unless the probes are stages of the same items and no single probe was asked for, or visits are what samples
+/// saw of items in turn.
 fn unit_of(info: &RunInfo, options: &ExplainOptions) -> Unit {
-    if options.probe.is_none() && stages::has_stages(info) {
+    if take_turns(info) || options.probe.is_none() && stages::has_stages(info) {
         Unit::Item
     } else {
         Unit::Visit
+    }
+}
+
+impl Items {
+    /// How slow items are set apart where nothing was asked for; `None`: by duration. Between the turns of an item it may
+    /// have waited for one, or been done and forgotten: what is known is its time on the CPU.
+    pub(crate) fn slow_by(&self, info: &RunInfo) -> Option<SlowBy> {
+        let by_turns = self.unit == Unit::Item && take_turns(info) && info.switches;
+        by_turns.then_some(SlowBy {
+            by: RankBy::CpuTime,
+            rule: None,
+        })
     }
 }
 
