@@ -30,7 +30,7 @@ fn is_behind(program: &ArgProgram) -> bool {
 
 /// Makes a mark in the smallest record with room for the ids.
 #[inline(always)]
-pub fn mark(target: &Target, site: &SiteConfig) {
+pub fn mark(target: &mut Target, site: &SiteConfig) {
     let (items, is_known) = arg::value_or_zero(&target.registers, &site.count);
     // A negative number counts as 0.
     let read = if items as i64 > 0 { items } else { 0 };
@@ -55,9 +55,9 @@ pub fn mark(target: &Target, site: &SiteConfig) {
 }
 
 #[inline(always)]
-fn with_ids<const SIZE: usize>(target: &Target, site: &SiteConfig, size: Size) {
+fn with_ids<const SIZE: usize>(target: &mut Target, site: &SiteConfig, size: Size) {
     emit::<Room<SIZE>>(MARKS, |room| {
-        fill(target, site, room, |payload| {
+        fill(target, site, room, |target, payload| {
             if !size.is_known {
                 count(Counter::ArgumentFault);
                 return 0;
@@ -65,15 +65,17 @@ fn with_ids<const SIZE: usize>(target: &Target, site: &SiteConfig, size: Size) {
             // SAFETY: the count's word is within the payload; its offset is a multiple of 8.
             unsafe { payload.wrapping_add(COUNT).cast::<u64>().write(size.items) };
             let room = payload.wrapping_add(IDS);
-            let read = arg::value(&target.registers, &site.id).is_some_and(|address| {
-                let read = if SIZE == CLASSES[0] {
-                    ids_small(address, size.bytes, &site.id, room.cast())
-                } else if SIZE == CLASSES[1] {
-                    ids_middle(address, size.bytes, &site.id, room.cast())
-                } else {
-                    ids_large(address, size.bytes, &site.id, room.cast())
-                };
-                read != 0
+            let read = target.apart(|target| {
+                arg::value(&target.registers, &site.id).is_some_and(|address| {
+                    let read = if SIZE == CLASSES[0] {
+                        ids_small(address, size.bytes, &site.id, room.cast())
+                    } else if SIZE == CLASSES[1] {
+                        ids_middle(address, size.bytes, &site.id, room.cast())
+                    } else {
+                        ids_large(address, size.bytes, &site.id, room.cast())
+                    };
+                    read != 0
+                })
             });
             if !read {
                 count(Counter::ArgumentFault);

@@ -97,17 +97,17 @@ fn make(ctx: &ProbeContext, site: &SiteConfig, popped: u64) {
         return;
     }
     if site.has_id == id_source::BATCH {
-        batch::mark(&target, site);
+        batch::mark(&mut target, site);
     } else if site.payload == 0 {
         emit::<Mark>(MARKS, |room| {
             room.write(plain(&target, site, Kind::Mark));
         });
     } else if site.payload as usize <= ARG_CLASSES[0] {
-        with_args::<{ ARG_CLASSES[0] }>(&target, site);
+        with_args::<{ ARG_CLASSES[0] }>(&mut target, site);
     } else if site.payload as usize <= ARG_CLASSES[1] {
-        with_args::<{ ARG_CLASSES[1] }>(&target, site);
+        with_args::<{ ARG_CLASSES[1] }>(&mut target, site);
     } else {
-        with_args::<{ ARG_CLASSES[2] }>(&target, site);
+        with_args::<{ ARG_CLASSES[2] }>(&mut target, site);
     }
 }
 
@@ -119,6 +119,18 @@ pub struct Target {
 }
 
 impl Target {
+    /// Does something whose time doesn't count as the program's: how long that takes depends on what is read, and says
+    /// nothing about the rest.
+    #[inline(always)]
+    pub fn apart<T>(&mut self, work: impl FnOnce(&Self) -> T) -> T {
+        // SAFETY: the helper takes no pointer.
+        let now = || unsafe { bpf_ktime_get_ns() };
+        self.registers[BEGIN] = self.registers[BEGIN].wrapping_sub(now());
+        let done = work(self);
+        self.registers[BEGIN] = self.registers[BEGIN].wrapping_add(now());
+        done
+    }
+
     #[inline(always)]
     fn of(ctx: &ProbeContext) -> Self {
         let ids = task::current();
@@ -189,25 +201,26 @@ fn time(target: &Target) -> MarkClock {
 }
 
 #[inline(always)]
-fn with_args<const SIZE: usize>(target: &Target, site: &SiteConfig) {
-    emit::<Room<SIZE>>(MARKS, |room| fill(target, site, room, |_| 0));
+fn with_args<const SIZE: usize>(target: &mut Target, site: &SiteConfig) {
+    emit::<Room<SIZE>>(MARKS, |room| fill(target, site, room, |_, _| 0));
 }
 
 /// Fills a record with a mark, its named arguments, and the additional payload of `more`, which returns its valid
-/// bits.
+/// bits. That is read before the time of the mark, and so in no time of the item's.
 #[inline(always)]
 pub fn fill<const SIZE: usize>(
-    target: &Target,
+    target: &mut Target,
     site: &SiteConfig,
     room: &mut MaybeUninit<Room<SIZE>>,
-    more: impl FnOnce(*mut u8) -> u64,
+    more: impl FnOnce(&mut Target, *mut u8) -> u64,
 ) {
-    let mark = plain(target, site, Kind::MarkArgs);
     let payload = room
         .as_mut_ptr()
         .cast::<u8>()
         .wrapping_add(size_of::<MarkArgs>());
-    let valid = read_args::<SIZE>(&target.registers, site, payload) | more(payload);
+    let more = more(target, payload);
+    let mark = plain(target, site, Kind::MarkArgs);
+    let valid = read_args::<SIZE>(&target.registers, site, payload) | more;
     let header = (&raw mut *room).cast::<MarkArgs>();
     // SAFETY: the room starts with the header.
     unsafe { header.write(MarkArgs { mark, valid }) };
