@@ -91,6 +91,7 @@ const RECIPES: &[(&str, Recipe)] = &[
     ("mappings", Recipe::C("mappings.c", &[])),
     ("migrate", Recipe::C("migrate.c", &[])),
     ("mixed", Recipe::C("mixed.c", &[])),
+    ("mixed_batches", Recipe::C("mixed_batches.c", &[])),
     ("stages", Recipe::C("stages.c", &[])),
     ("overlap", Recipe::C("overlap.c", &[])),
     ("panics", Recipe::Rust("panics.rs", &[])),

@@ -174,6 +174,7 @@ const ROOMS: [Room; 8] = [
         counted: sums
         kept: keys sums
         kinds: keys model items stump groups sums contrast
+        mix: columns request model items stump
         paths: keys model timing sums contrast
         item: request model item_model items groups timing sums contrast blocked kept paths
         variance: keys model sums contrast

@@ -1,18 +1,25 @@
 //! Visits that serve several items: which items, and each item's share.
 //!
 //! A visit's time, samples and waits are shared out evenly, so that nothing counts twice. An id that occurs twice in
-//! a batch has two shares.
+//! a batch has two shares. Where visits of other probes within it tell how long it took for each of its items, they are
+//! shared out by these times.
 //!
-//! Memory: 32 bytes a visit that serves several items, and 24 for each of its items.
+//! Memory: 40 bytes a visit that serves several items, and 24 for each of its items; where other probes read ids, 4 more,
+//! and 16 while it is read.
 
 use rustc_hash::FxHashMap;
 
 use crate::store::reader::{ReadError, Trace};
-use crate::store::run::RunInfo;
+use crate::store::run::{ProbeInfo, RunInfo};
+use crate::store::schema::visit_flag;
 use crate::store::view::{Select as _, View as _, columns};
 
 columns! {
     struct Members of batch_items { visit_id, item_id, items }
+}
+
+columns! {
+    struct Visits of visits { visit_id, item_id, probe_id, tid, begin_ns, duration_ns, net_ns, net_stderr_ns, flags }
 }
 
 /// An item's share of a visit.
@@ -67,33 +74,67 @@ impl Share {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Member {
     pub item_id: u64,
+    /// Number of times that the visit serves it.
+    pub times: u32,
     /// Its share of the visit.
     pub share: Share,
 }
 
 /// The items of a visit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Batch<'a> {
     /// Number of items the visit serves; `None` if unknown.
     pub items: Option<u32>,
     /// Items with known ids, by id.
     pub known: &'a [Member],
+    /// Shares are times of visits within it, in 2^this ns; `None`: they are equal.
+    scale: Option<u32>,
+    /// Standard errors of these times; empty if there are none.
+    errors_ns: &'a [f32],
 }
 
 impl Batch<'_> {
     /// Number of items without a known id; 0 if the size is unknown.
     pub(crate) fn unknown(&self) -> u32 {
-        let known = self.known.iter().map(|member| member.share.own).sum();
+        let known = self.known.iter().map(|member| member.times).sum();
         self.items.map_or(0, |items| items.saturating_sub(known))
+    }
+
+    /// Whether shares are times of visits within it.
+    pub(crate) const fn is_timed(&self) -> bool {
+        self.scale.is_some()
+    }
+
+    /// The members, with the net time of the visits within it that are theirs and its standard error, ns; `None`: it has
+    /// not one for each of its items.
+    pub(crate) fn inside_ns(&self) -> impl Iterator<Item = (&Member, Option<(i64, f32)>)> {
+        let errors = self.errors_ns.iter().copied();
+        let errors = errors.chain(std::iter::repeat(0.0));
+        self.known.iter().zip(errors).map(|(member, error)| {
+            let ns = |scale| i64::from(member.share.own) << scale;
+            (member, self.scale.map(|scale| (ns(scale), error)))
+        })
     }
 }
 
 /// All visits that serve several items.
 #[derive(Debug, Default)]
 pub(crate) struct Batches {
-    /// Items, and where the members are.
-    visits: FxHashMap<u64, (Option<u32>, u32, u32)>,
+    visits: FxHashMap<u64, Place>,
     members: Vec<Member>,
+    /// Standard errors of the times within the visits, by member; empty unless these are shares.
+    errors_ns: Vec<f32>,
+    /// Probes of the visits within.
+    probes_within: Vec<u16>,
+}
+
+/// Where the items of a visit are.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    items: Option<u32>,
+    from: u32,
+    to: u32,
+    scale: Option<u32>,
 }
 
 impl Batches {
@@ -113,7 +154,88 @@ impl Batches {
             let row = |row| (visit_id[row], item_id.get(row), items.get(row));
             rows.extend((0..batch.num_rows()).map(row));
         }
-        Ok(Self::of(rows))
+        let mut batches = Self::of(rows);
+        let marks_items = |it: &ProbeInfo| it.spec.reads_ids() && !it.spec.is_batched();
+        if trace.info.probes.iter().any(marks_items) {
+            batches.time_members(trace)?;
+        }
+        Ok(batches)
+    }
+
+    /// Makes the times of visits within the batches their items' shares, of batches that have one for each item.
+    fn time_members(&mut self, trace: &Trace) -> Result<(), ReadError> {
+        let mut spans: Vec<(u32, i64, i64, u64)> = Vec::new();
+        for rows in Visits::scan(trace)? {
+            let rows = rows?;
+            let visits = Visits::of(&rows)?;
+            for row in 0..rows.num_rows() {
+                if let (true, Some(ns)) = (
+                    visits.flags[row] & visit_flag::SHARED != 0,
+                    visits.duration_ns.get(row),
+                ) {
+                    let begin = visits.begin_ns[row];
+                    spans.push((visits.tid[row], begin, begin + ns, visits.visit_id[row]));
+                }
+            }
+        }
+        spans.sort_unstable();
+        let mut times: Vec<Option<i64>> = vec![None; self.members.len()];
+        self.errors_ns = vec![0.0; self.members.len()];
+        for rows in Visits::scan(trace)? {
+            let rows = rows?;
+            let visits = Visits::of(&rows)?;
+            for row in 0..rows.num_rows() {
+                let (tid, begin) = (visits.tid[row], visits.begin_ns[row]);
+                let Some(duration) = visits.duration_ns.get(row) else {
+                    continue;
+                };
+                if visits.flags[row] & visit_flag::SHARED != 0 {
+                    continue;
+                }
+                let before = spans.partition_point(|it| (it.0, it.1) <= (tid, begin));
+                let around = before.checked_sub(1).map(|at| spans[at]);
+                let around = around.filter(|it| it.0 == tid && it.2 >= begin + duration);
+                let place = around.and_then(|it| self.visits.get(&it.3));
+                let Some(place) = place else { continue };
+                let known = &self.members[place.from as usize..place.to as usize];
+                let found = known.binary_search_by_key(&visits.item_id[row], |it| it.item_id);
+                if let Ok(at) = found {
+                    let net = visits.net_ns.get(row).unwrap_or(duration).max(0);
+                    let at = place.from as usize + at;
+                    let probe = visits.probe_id[row];
+                    if !self.probes_within.contains(&probe) {
+                        self.probes_within.push(probe);
+                    }
+                    *times[at].get_or_insert(0) += net;
+                    let error = visits.net_stderr_ns.get(row).unwrap_or(0) as f32;
+                    self.errors_ns[at] = self.errors_ns[at].hypot(error);
+                }
+            }
+        }
+        for place in self.visits.values_mut() {
+            let range = place.from as usize..place.to as usize;
+            let members = &mut self.members[range.clone()];
+            let served: u32 = members.iter().map(|it| it.times).sum();
+            let known: Option<Vec<i64>> = times[range].iter().copied().collect();
+            let Some(known) = known.filter(|_| place.items == Some(served)) else {
+                continue;
+            };
+            let sum: i64 = known.iter().sum();
+            if sum == 0 {
+                continue;
+            }
+            // Shares are 32 bits wide.
+            let scale = (i64::BITS - sum.leading_zeros()).saturating_sub(u32::BITS);
+            place.scale = Some(scale);
+            let owns = known.iter().map(|ns| (ns >> scale) as u32);
+            let all: u32 = owns.clone().sum();
+            let mut before = 0;
+            for (member, own) in members.iter_mut().zip(owns) {
+                member.share = Share { before, own, all };
+                before += own;
+            }
+        }
+        Ok(())
     }
 
     fn of(mut rows: Vec<(u64, Option<u64>, Option<u32>)>) -> Self {
@@ -128,9 +250,13 @@ impl Batches {
             for (before, item_id) in (0..).zip(known) {
                 let last = batches.members[first..].last_mut();
                 match last.filter(|last| last.item_id == item_id) {
-                    Some(last) => last.share.own += 1,
+                    Some(last) => {
+                        last.share.own += 1;
+                        last.times += 1;
+                    }
                     None => batches.members.push(Member {
                         item_id,
+                        times: 1,
                         share: Share {
                             before,
                             own: 1,
@@ -140,20 +266,38 @@ impl Batches {
                 }
             }
             // Fewer than 2^32: each takes more than a byte of a file.
-            let place = (first as u32, batches.members.len() as u32);
-            batches.visits.insert(visit, (items, place.0, place.1));
+            let place = Place {
+                items,
+                from: first as u32,
+                to: batches.members.len() as u32,
+                scale: None,
+            };
+            batches.visits.insert(visit, place);
         }
         batches
     }
 
     /// The items of a visit that serves several; empty for one that served none.
     pub(crate) fn of_visit(&self, visit_id: u64) -> Batch<'_> {
-        let none = (Some(0), 0, 0);
-        let (items, from, to) = self.visits.get(&visit_id).copied().unwrap_or(none);
+        let none = Place {
+            items: Some(0),
+            from: 0,
+            to: 0,
+            scale: None,
+        };
+        let place = self.visits.get(&visit_id).copied().unwrap_or(none);
+        let range = place.from as usize..place.to as usize;
         Batch {
-            items,
-            known: &self.members[from as usize..to as usize],
+            items: place.items,
+            known: &self.members[range.clone()],
+            scale: place.scale,
+            errors_ns: self.errors_ns.get(range).unwrap_or_default(),
         }
+    }
+
+    /// Probes whose visits within the batches are times of their items.
+    pub(crate) fn probes_within(&self) -> &[u16] {
+        &self.probes_within
     }
 
     /// The visits that served an item.

@@ -25,6 +25,7 @@ mod kept;
 pub(crate) mod keys;
 pub(crate) mod kinds;
 mod like;
+pub(crate) mod mix;
 pub(crate) mod paths;
 pub(crate) mod request;
 mod runtimes;
@@ -107,6 +108,7 @@ pub(crate) fn explain(
         })
         .collect();
     let mut groups = explained(trace, options, (&items, &sections), (&timing, &candidates))?;
+    let mixes = mix::read(trace, options.losses, options.probe, Some(&items))?;
     let mut probes = Vec::new();
     for (probe, found) in (0..).zip(found) {
         let mut own: Vec<Group> = Vec::new();
@@ -135,6 +137,11 @@ pub(crate) fn explain(
             whole,
             slow_on_cpu: None,
             slow_for_kind,
+            mixes: mixes
+                .iter()
+                .filter(|it| of.probe_ids.contains(&it.probe_id))
+                .cloned()
+                .collect(),
             grouped: found.grouping.map(|it| Grouped {
                 argument: it.argument,
                 part: it.part,

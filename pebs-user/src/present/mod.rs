@@ -17,6 +17,7 @@ pub(crate) mod human;
 pub(crate) mod items;
 pub(crate) mod json;
 mod labels;
+pub(crate) mod mix;
 pub(crate) mod remarks;
 pub(crate) mod striking;
 pub(crate) mod table;

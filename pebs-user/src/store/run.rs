@@ -563,6 +563,18 @@ impl RecordedSpec {
         spec.is_some_and(|it| it.begin.ids.is_some() || it.begin.reads_id())
     }
 
+    /// Whether an expression reads an argument of this name.
+    #[must_use]
+    pub fn has_argument(&self, name: &str) -> bool {
+        self.parsed.as_ref().is_some_and(|it| {
+            let end = match &it.end {
+                End::At(end) => &end.args[..],
+                End::Return | End::Next => &[],
+            };
+            it.begin.args.iter().chain(end).any(|arg| arg.name == name)
+        })
+    }
+
     /// Whether an end mark ends the visit of its thread, as no id shows whose item it is.
     #[must_use]
     pub fn ends_by_thread(&self) -> bool {

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use pebs_tests::recording::{Recorder, pebs_trace};
+use pebs_tests::explain::explain;
+use pebs_tests::recording::{Recorder, Recording, pebs_trace};
 use pebs_tests::trace::{BatchItem, Trace, Visit, flag};
 use pebs_tests::truth::{ItemTruth, Truth};
 use pebs_tests::workload::Workload;
@@ -200,4 +201,151 @@ fn batches_are_stages() {
     let explained = pebs_trace(["explain", &dir, "--all", "--format", "json"]);
     let explained: Value = serde_json::from_str(&explained.stdout).unwrap();
     assert_eq!(explained["probes"][0]["items"], items, "{explained:#}");
+}
+
+/// Records the workload `mixed_batches` with default options, but however costly it is: 1,000 batches, and these further SPECs.
+fn record_mixed(specs: &[&str], args: &[&str]) -> (Recording, Truth) {
+    let workload = Workload::build("mixed_batches");
+    // Marks are most of the work.
+    let mut recorder = Recorder::plain().own_pace().args(&["--force"]);
+    for spec in specs {
+        recorder = recorder.args(&["--uprobe", &workload.spec(spec)]);
+    }
+    let args: Vec<&str> = ["1000"].iter().chain(args).copied().collect();
+    let (recording, truth) = recorder.workload(&workload, &args);
+    check::no_mark_lost(&recording.trace());
+    (recording, truth)
+}
+
+/// What items cost in the batches of a recording, as `explain` has it.
+fn mix(recording: &Recording) -> Value {
+    let explained = explain(&recording.dir(), &[]);
+    explained["probes"][0]["mixes"][0].clone()
+}
+
+const ADMIT: &str = "admit(id=it->id, n=it->n)";
+const SERVE: &str = "serve(ids=b->items[b->n]->id)";
+
+/// Costs by kind in the order of the kinds, each with its label and the truth.
+fn costs(mix: &Value, truth: &Truth) -> Vec<(String, f64, f64)> {
+    let kinds = mix["costs"]["kinds"].as_array();
+    let with_truth = (1..).zip(kinds.into_iter().flatten()).map(|(kind, found)| {
+        let label = found["labels"][0]["value"].as_str().unwrap_or("");
+        let truth = truth.notes[&format!("kind{kind}")] as f64;
+        (
+            label.to_owned(),
+            found["ns"].as_f64().unwrap_or(f64::NAN),
+            truth,
+        )
+    });
+    with_truth.collect()
+}
+
+/// The batch of the dear item is dear by as much as this took longer. If it was preempted, it is so by a little more or less.
+fn dear_by_its_time(named: &Value, truth: &Truth) {
+    let longer = (truth.notes["dear_ns"] - truth.notes["kind1"]) as f64;
+    let beyond = named["beyond_ns"].as_f64().unwrap_or(f64::NAN);
+    println!("dear by {beyond} ns, truth {longer}");
+    let allowed = match named["waited_ns"].as_i64() {
+        Some(0) => 0.15,
+        _ => 0.5,
+    };
+    assert!(
+        (beyond / longer - 1.0).abs() < allowed,
+        "{beyond}, not {longer}: {named:#}"
+    );
+}
+
+/// Items of three kinds in batches of 0 to 64: what each costs is within 5 % of the program's own clock, and the one
+/// batch of 1,000 with a dear item of a cheap kind is named, by as much as the item took longer.
+#[test]
+fn costs_by_kind() {
+    need!(machine::root());
+    let (recording, truth) = record_mixed(&[ADMIT, SERVE], &[]);
+    let mix = mix(&recording);
+    let costs = costs(&mix, &truth);
+    println!("{costs:?} of {:#}", mix["costs"]);
+    assert_eq!(costs.len(), 3, "{mix:#}");
+    for (kind, (label, found, truth)) in (1..).zip(&costs) {
+        assert_eq!(*label, kind.to_string(), "{mix:#}");
+        let off = (found / truth - 1.0).abs();
+        assert!(off < 0.05, "n={kind}: {found} ns, not {truth}: {mix:#}");
+    }
+    let dear = mix["dear"].as_array().unwrap();
+    let named = dear
+        .iter()
+        .find(|it| it["item_id"] == truth.notes["dear_batch"]);
+    let named = named.unwrap_or_else(|| panic!("{mix:#}"));
+    dear_by_its_time(named, &truth);
+    let dir = recording.dir().display().to_string();
+    for command in ["report", "explain"] {
+        let text = pebs_trace([command, &dir]);
+        let words = text.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+        for expected in [
+            "for each n=1, ",
+            "slow for what they hold: ",
+            "only a mark inside tells",
+        ] {
+            assert!(words.contains(expected), "{text}");
+        }
+    }
+}
+
+/// Items that cost the same whatever their kind have one cost.
+#[test]
+fn equal_costs() {
+    need!(machine::root());
+    let (recording, truth) = record_mixed(&[ADMIT, SERVE], &["1"]);
+    let mix = mix(&recording);
+    let costs = costs(&mix, &truth);
+    let [(label, found, truth)] = &costs[..] else {
+        panic!("{mix:#}");
+    };
+    assert_eq!(
+        (&**label, &mix["costs"]["arguments"][0]),
+        ("", &"n".into()),
+        "{mix:#}"
+    );
+    assert!(
+        (found / truth - 1.0).abs() < 0.05,
+        "{found} ns, not {truth}: {mix:#}"
+    );
+    let text = pebs_trace(["report", &recording.dir().display().to_string()]);
+    let words = text.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("for each item, whatever its n"), "{text}");
+}
+
+/// A probe of what the batch calls for each item tells which one was dear.
+#[test]
+fn marks_inside_of_batches() {
+    need!(machine::root());
+    let serve = SERVE.replace("serve", "serve_each");
+    let (recording, truth) = record_mixed(&[ADMIT, &serve, "handle(id=it->id)"], &["0", "1"]);
+    let mix = mix(&recording);
+    let dear = mix["dear"].as_array().unwrap();
+    let named = dear
+        .iter()
+        .find(|it| it["item_id"] == truth.notes["dear_batch"]);
+    let named = named.unwrap_or_else(|| panic!("{mix:#}"));
+    assert_eq!(
+        named["item"]["item_id"], truth.notes["dear_item"],
+        "{mix:#}"
+    );
+    dear_by_its_time(named, &truth);
+    assert_eq!(mix["inside"].as_array().map(Vec::len), Some(3), "{mix:#}");
+}
+
+/// Batches whose items have no argument: one line says what is missing, and nothing is estimated.
+#[test]
+fn batches_without_kinds() {
+    need!(machine::root());
+    let (recording, _) = record_mixed(&[SERVE], &[]);
+    let mix = mix(&recording);
+    assert_eq!(mix["unknown"]["reason"], "no_argument", "{mix:#}");
+    assert_eq!(
+        (&mix["costs"], &mix["dear_batches"]),
+        (&Value::Null, &0.into())
+    );
+    let text = pebs_trace(["report", &recording.dir().display().to_string()]);
+    assert_eq!(text.stdout.matches("unknown by kind").count(), 1, "{text}");
 }

@@ -83,6 +83,16 @@ pub(crate) struct Column {
     pub values: Values,
 }
 
+impl Column {
+    /// Whether the value of an item is known.
+    pub(crate) fn is_known(&self, item: u32) -> bool {
+        match &self.values {
+            Values::Number { values, .. } => values[item as usize].is_some(),
+            Values::Text { whole, .. } => whole[item as usize] != NULL,
+        }
+    }
+}
+
 /// Formats a number from its ordered form.
 pub(crate) fn show_number(value: u64, signed: bool) -> String {
     if signed {

@@ -168,6 +168,11 @@ impl Items {
         shared.chain(alone.map(|item| (item, Share::WHOLE)))
     }
 
+    /// The items that a visit serves together, with their shares, where these are not the items themselves.
+    pub(crate) fn served(&self, visit_id: u64) -> &[(u32, Share)] {
+        self.shared.get(&visit_id).map_or(&[], Vec::as_slice)
+    }
+
     /// Makes the time on the CPU of each item its latency, without waits.
     pub(crate) fn take_cpu_time(&mut self) {
         self.by = RankBy::CpuTime;

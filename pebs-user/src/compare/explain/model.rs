@@ -76,6 +76,9 @@ pub(crate) struct ProbeExplanation {
     /// ones' time come first. Left out if empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub slow_for_kind: Vec<Group>,
+    /// What items cost that visits serve together, for each probe of such; left out if there is none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub mixes: Vec<Mix>,
     /// The argument that splits durations best; null if there is none, or if groups were asked for.
     pub grouped: Option<Grouped>,
     /// All groups asked for, those with more slow items than chance puts there first.
@@ -86,6 +89,112 @@ pub(crate) struct ProbeExplanation {
     pub other_groups: u64,
     /// Items in them.
     pub other_items: u64,
+}
+
+/// What the items of batches cost, the visits of a probe that serves several at once, by what each holds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Mix {
+    pub probe_id: u16,
+    pub spec: RecordedSpec,
+    /// Batches in the estimate.
+    pub batches: u64,
+    /// Items in them.
+    pub items: u64,
+    /// Batches left out, as the argument of some of their items is unknown.
+    pub left_out: u64,
+    /// Costs by net time; null if unknown.
+    pub costs: Option<Costs>,
+    /// Costs by time on the CPU; null if unknown.
+    pub on_cpu: Option<Costs>,
+    /// Why costs are unknown; null if they are known.
+    pub unknown: Option<NoCosts>,
+    /// What items took by visits of other probes within the batches, by kind, exact; empty unless each item has one.
+    pub inside: Vec<KindCost>,
+    /// Number of batches that take longer than what they hold, beyond chance, without waiting for a CPU.
+    pub dear_batches: u64,
+    /// The first of them, by how much longer; those that waited for a CPU as well are the last.
+    pub dear: Vec<DearBatch>,
+    /// Further batches that took longer only as they waited for a CPU.
+    pub waited: u64,
+}
+
+/// Costs of the items of batches: a batch takes its fixed part, and the cost of each item.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Costs {
+    /// The argument that kinds differ by; if they are equal, all that were compared.
+    pub arguments: Vec<String>,
+    /// Chance that equal costs seem to differ as much, times the number of ways to divide the items that were searched.
+    pub chance: f64,
+    /// Fixed part of a batch; null where it can't be told from the items' costs, as all batches hold equally many: then
+    /// these contain it.
+    pub fixed: Option<Cost>,
+    /// Costs by kind; a single one without labels if they are equal.
+    pub kinds: Vec<KindCost>,
+}
+
+/// A cost with the ends of its 95 % interval, ns.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct Cost {
+    pub ns: f64,
+    pub low_ns: f64,
+    pub high_ns: f64,
+}
+
+/// Cost of an item of a kind.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct KindCost {
+    /// Arguments of the kind; empty: of any.
+    pub labels: Vec<Label>,
+    /// Items of the kind.
+    pub items: u64,
+    #[serde(flatten)]
+    pub cost: Cost,
+}
+
+/// Why costs of the items of batches are unknown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "reason")]
+pub(crate) enum NoCosts {
+    /// No other probe reads the ids of the items and an argument.
+    NoArgument,
+    /// Of most batches the arguments of some items are unknown.
+    NotRead {
+        batches: u64,
+        of: u64,
+    },
+    TooFew {
+        batches: u64,
+    },
+    /// Batches hold the kinds in the same proportions.
+    Alike,
+}
+
+/// A batch that takes longer than what it holds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct DearBatch {
+    pub visit_id: u64,
+    /// Number of the batch.
+    pub item_id: u64,
+    pub items: u32,
+    /// Net time.
+    pub net_ns: i64,
+    /// Time of a batch with these items.
+    pub expected_ns: f64,
+    /// Net time less that, without waiting for a CPU.
+    pub beyond_ns: f64,
+    /// Time that it waited for a CPU.
+    pub waited_ns: i64,
+    /// Chance that any batch is this dear, given the tail of all.
+    pub chance: f64,
+    /// The item that took longest for its kind; null unless visits within the batch tell.
+    pub item: Option<DearItem>,
+}
+
+/// An item of a batch, by the visits within it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct DearItem {
+    pub item_id: u64,
+    pub net_ns: i64,
 }
 
 /// Visits left out; of items that go through stages, items.

@@ -79,11 +79,10 @@ enum Face<'a> {
     },
 }
 
-/// Everything to test with, by name.
-fn faces(items: &Items) -> Vec<(String, Face<'_>)> {
-    let columns = &items.columns;
+/// The arguments, by name.
+fn faces_of<'a>(columns: impl IntoIterator<Item = &'a Column>) -> Vec<(String, Face<'a>)> {
     let mut faces: Vec<(String, Face<'_>)> = Vec::new();
-    for Column { name, values } in &columns.0 {
+    for Column { name, values } in columns {
         match values {
             Values::Number { signed, values } => {
                 let show: Show = if *signed {
@@ -116,6 +115,12 @@ fn faces(items: &Items) -> Vec<(String, Face<'_>)> {
             }
         }
     }
+    faces
+}
+
+/// Everything to test with, by name.
+fn faces(items: &Items) -> Vec<(String, Face<'_>)> {
+    let mut faces = faces_of(&items.columns.0);
     for (number, probe) in (0..).zip(&items.probes) {
         if items.inner.keys().any(|(_, inner)| *inner == number) {
             let count = |item| items.inner.get(&(item, number)).copied().unwrap_or(0);
@@ -314,13 +319,57 @@ pub(super) fn grouping(members: &[u32], items: &Items) -> Option<Grouping> {
     if members.len() < 2 * FEWEST {
         return None;
     }
-    let (columns, ranks) = (&items.columns, ranks(members, &items.all));
+    let ranks = ranks(members, &items.all);
     let mut best: Option<Grouping> = None;
     let mut tested = 0_u64;
-    for (name, face) in faces(items) {
-        let candidates = match &face {
-            _ if columns.0.iter().all(|column| column.name != name) => continue,
-            Face::Number(values, show) => number_groups(members, &ranks, values, *show),
+    for division in divisions(&items.columns.0, members, &ranks) {
+        tested += division.tested;
+        let part = |groups: &Groups| explained(&ranks, &groups.1, groups.0.len()).map(|it| it.0);
+        let groups = division.groups.into_iter().reduce(|groups, ranges| {
+            match part(&ranges) > part(&groups).map(|it| it + MORE_BY_RANGES) {
+                true => ranges,
+                false => groups,
+            }
+        });
+        let Some((labels, group)) = groups else {
+            continue;
+        };
+        let Some((part, chance)) = explained(&ranks, &group, labels.len()) else {
+            continue;
+        };
+        if best.as_ref().is_none_or(|best| part > best.part) {
+            best = Some(Grouping {
+                argument: division.argument,
+                part,
+                chance,
+                labels,
+                group,
+            });
+        }
+    }
+    let mut best = best?;
+    best.chance = (best.chance * tested as f64).min(1.0);
+    (best.part >= PART && best.chance < CHANCE).then_some(best)
+}
+
+/// A way to divide items by an argument.
+pub(super) struct Division {
+    pub argument: String,
+    /// Splits that were searched for it.
+    pub tested: u64,
+    /// By value, or by the best threshold, and by ranges; empty if it doesn't divide them.
+    pub groups: Vec<Groups>,
+}
+
+/// The ways to divide items by these arguments. `ranks`: of the members, by what they took.
+pub(super) fn divisions<'a>(
+    columns: impl IntoIterator<Item = &'a Column>,
+    members: &[u32],
+    ranks: &[f64],
+) -> Vec<Division> {
+    let of = |(argument, face): (String, Face<'_>)| {
+        let (tested, groups) = match &face {
+            Face::Number(values, show) => number_groups(members, ranks, values, *show),
             Face::Text { codes, text, whole } => {
                 let test = if *whole {
                     SplitTest::Equal
@@ -332,29 +381,16 @@ pub(super) fn grouping(members: &[u32], items: &Items) -> Option<Grouping> {
                     .map(|&it| Some(codes[it as usize]).filter(|it| *it != NULL));
                 let show = |code: u64| text(code as u32);
                 let by_value = by_value(codes.map(|it| it.map(u64::from)).collect(), test, &show);
-                (1, by_value)
+                (1, by_value.into_iter().collect())
             }
         };
-        tested += candidates.0;
-        let Some((labels, group)) = candidates.1 else {
-            continue;
-        };
-        let Some((part, chance)) = explained(&ranks, &group, labels.len()) else {
-            continue;
-        };
-        if best.as_ref().is_none_or(|best| part > best.part) {
-            best = Some(Grouping {
-                argument: name,
-                part,
-                chance,
-                labels,
-                group,
-            });
+        Division {
+            argument,
+            tested,
+            groups,
         }
-    }
-    let mut best = best?;
-    best.chance = (best.chance * tested as f64).min(1.0);
-    (best.part >= PART && best.chance < CHANCE).then_some(best)
+    };
+    faces_of(columns).into_iter().map(of).collect()
 }
 
 /// Ranks of the members' durations, equal ones sharing the mean of theirs.
@@ -372,7 +408,7 @@ fn ranks(members: &[u32], items: &[Item]) -> Vec<f64> {
 }
 
 /// Labels, and the group of each member.
-type Groups = (Vec<Tests>, Vec<Option<u16>>);
+pub(super) type Groups = (Vec<Tests>, Vec<Option<u16>>);
 
 /// A group for each value of enough items; `None` unless there are several, and they cover most items.
 fn by_value(
@@ -403,16 +439,16 @@ fn by_value(
 }
 
 /// The groups by a number, and the number of splits searched: one group for each value if there are few, else the two
-/// sides of the best threshold, or ranges where these explain more.
+/// sides of the best threshold, and ranges.
 fn number_groups(
     members: &[u32],
     ranks: &[f64],
     values: &[Option<u64>],
     show: Show,
-) -> (u64, Option<Groups>) {
+) -> (u64, Vec<Groups>) {
     let own: Vec<Option<u64>> = members.iter().map(|&it| values[it as usize]).collect();
     if let Some(groups) = by_value(own.clone(), SplitTest::Equal, &show) {
-        return (1, Some(groups));
+        return (1, vec![groups]);
     }
     let mut known: Vec<(u64, f64)> = own
         .iter()
@@ -448,13 +484,9 @@ fn number_groups(
             .map(|value| value.map(|it| u16::from(it >= from)));
         (labels, group.collect())
     });
-    let part = |groups: &Groups| explained(ranks, &groups.1, groups.0.len()).map(|it| it.0);
     let sorted: Vec<u64> = known.iter().map(|it| it.0).collect();
-    let ranges = ranges(&sorted, &own, show).filter(|ranges| {
-        let more = |of: &Groups| part(ranges) > part(of).map(|it| it + MORE_BY_RANGES);
-        groups.as_ref().is_none_or(more)
-    });
-    (ways + 1, ranges.or(groups))
+    let ranges = ranges(&sorted, &own, show);
+    (ways + 1, groups.into_iter().chain(ranges).collect())
 }
 
 /// Ranges of a number, of about equally many items; `None` if there are fewer than three. `sorted`: all that are known.

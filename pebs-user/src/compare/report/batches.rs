@@ -1,9 +1,10 @@
-//! Visits that serve several items: their number, and each item's share of the time.
+//! Visits that serve several items: their number, each item's share of the time, and what items cost.
 
 use std::collections::BTreeMap;
 
 use super::model::{BatchSum, ProbeReport};
 use crate::compare::batches::Batches;
+use crate::compare::explain::mix;
 use crate::compare::lengths::Lengths;
 use crate::compare::losses::LossVisits;
 use crate::compare::report::request::ReportOptions;
@@ -55,15 +56,25 @@ pub(super) fn fill(
                 && !left_out
                 && items > 0
             {
-                let share = duration / i64::from(items);
-                (0..items).for_each(|_| shares.add(share));
+                if batch.is_timed() {
+                    for member in batch.known {
+                        let share = member.share.part(duration) / i64::from(member.times);
+                        (0..member.times).for_each(|_| shares.add(share));
+                    }
+                } else {
+                    let share = duration / i64::from(items);
+                    (0..items).for_each(|_| shares.add(share));
+                }
             }
         }
     }
+    let mut mixes = mix::read(trace, options.losses, options.probe, None)?;
     for probe in probes.iter_mut().filter(|it| batched(it)) {
         let (mut sum, mut shares) = sums.remove(&probe.probe_id).unwrap_or_default();
         sum.share = shares.quantiles();
         probe.batches = Some(sum);
+        let own = mixes.iter().position(|it| it.probe_id == probe.probe_id);
+        probe.mix = own.map(|at| mixes.swap_remove(at));
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 
 use crate::compare::arguments::{NamedArg, SharedArg};
 use crate::compare::classes::RankBy;
-use crate::compare::explain::model::Group;
+use crate::compare::explain::model::{Group, Mix};
 use crate::compare::lengths::Quantiles;
 use crate::compare::losses::LossSum;
 use crate::compare::names::FunctionName;
@@ -60,6 +60,9 @@ pub struct ProbeReport {
     pub items: Option<u64>,
     /// The items of visits that serve several; null: they serve one each.
     pub batches: Option<BatchSum>,
+    /// What these items cost by kind, as `explain` has it; left out if visits serve one each.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) mix: Option<Mix>,
     /// Visits recorded.
     pub visits: u64,
     /// Visits in the statistics.
@@ -126,7 +129,7 @@ pub struct BatchSum {
     pub unsized_visits: u64,
     /// Items of the largest visit.
     pub largest: u32,
-    /// An item's share of the duration of a visit counted, exact; null if there are none.
+    /// An item's share of the duration of a visit counted; null if there are none.
     pub share: Option<Quantiles>,
 }
 

@@ -298,6 +298,7 @@ impl Ranking<'_> {
         };
         ProbeReport {
             batches: None,
+            mix: None,
             probe_id,
             spec: spec.map(|probe| probe.spec.clone()),
             items: tally.items.len(),

@@ -20,7 +20,7 @@ use crate::present::items::{
     LEAST_NAMED, but_for, heading, labels, on_the_cpu, own_times, quantiles, range,
     slow_because_of, test, time_shared, typed,
 };
-use crate::present::{Page, Tone, brief, counted, toned};
+use crate::present::{Page, Tone, brief, counted, mix, toned};
 use crate::store::run::RecordedSpec;
 use crate::terminal::shown;
 
@@ -127,11 +127,15 @@ fn section(out: &mut Page, probe: &ProbeExplanation, noun: &str, trace: &str) {
     };
     out.paragraph(&format!("{spec}: {}{visits}", plural(probe.items, noun)));
     out.line("shared", &time_shared(probe.time_shared, probe.items, noun));
+    for mix in &probe.mixes {
+        out.line("costs", &mix::costs(mix));
+    }
     if let Some(whole) = &probe.whole {
         let part = probe.grouped.as_ref().map(|it| it.part);
         let mut others = Others::of((&probe.slow_for_kind, part), (noun, trace));
         let on_cpu = on_cpu(probe.slow_on_cpu.as_deref(), noun, trace);
         others.then.splice(0..0, on_cpu);
+        others.then.extend(probe.mixes.iter().filter_map(mix::dear));
         group(out, whole, noun, others);
     }
     tables::compared(out, probe, noun);

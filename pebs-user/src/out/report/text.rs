@@ -19,7 +19,7 @@ use crate::present::items::{
     LEAST_NAMED, NAMED, NO_SWITCHES, but_for, heading, noun, on_the_cpu, own_times, quantiles,
     slow_because, slow_because_of, time_shared, typed, with_unexplained,
 };
-use crate::present::{Page, Tone, account, brief, counted, toned};
+use crate::present::{Page, Tone, account, brief, counted, mix, toned};
 use crate::store::run::VisitRule;
 use crate::store::schema::visit_flag;
 use crate::terminal::PIPE_WIDTH;
@@ -77,11 +77,15 @@ fn section(out: &mut Page, report: &Report, probe: &ProbeReport) {
             ));
         }
         let on_cpu = on_cpu(probe.slow_on_cpu.as_deref(), noun, &report.trace);
-        let then = on_cpu.iter().chain(&others.then);
+        let dear = probe.mix.as_ref().and_then(mix::dear);
+        let then = on_cpu.iter().chain(&others.then).chain(&dear);
         then.for_each(|it| out.paragraph(it));
         out.line("slow", &slow(probe, noun));
         out.line(heading(probe.by), &durations(probe));
         out.line("items", &batches(probe));
+        if let Some(mix) = &probe.mix {
+            out.line("costs", &mix::costs(mix));
+        }
         out.line("time", &time_split(probe));
         if let Some(own) = &probe.own {
             out.line("own time", &own_times(own, noun));
