@@ -79,6 +79,7 @@ const RECIPES: &[(&str, Recipe)] = &[
         Recipe::WithLibrary("ids_library.c", "ids_library_so.c"),
     ),
     ("ids_no_pie", Recipe::C("ids.c", &["-no-pie"])),
+    ("lines", Recipe::C("lines.c", &[])),
     ("loop", Recipe::C("loop.c", &[])),
     ("loops", Recipe::C("loops.c", &[])),
     ("samplers", Recipe::C("samplers.c", &[])),

@@ -43,6 +43,8 @@ mod items;
 mod keep;
 #[path = "kernel/library.rs"]
 mod library;
+#[path = "kernel/lines.rs"]
+mod lines;
 #[path = "kernel/losses.rs"]
 mod losses;
 #[path = "kernel/overhead.rs"]

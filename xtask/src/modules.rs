@@ -194,6 +194,7 @@ const ROOMS: [Room; 8] = [
         detail: classes model section
         passes: classes request tally section
         memory: classes request section passes
+        lines: classes request section passes
         rank: model section detail
         paths: model request section passes rank
         ",

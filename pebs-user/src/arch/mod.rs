@@ -8,7 +8,9 @@ mod x86_64;
 pub(crate) use x86_64::cache::will_write;
 pub(crate) use x86_64::calls;
 pub(crate) use x86_64::idioms::{self, IndirectJump};
-pub(crate) use x86_64::instruction::{Flow, Instruction, LONGEST, decode};
+pub(crate) use x86_64::instruction::{
+    DataAccess, Flow, Instruction, LONGEST, access_at, access_before, decode,
+};
 pub(crate) use x86_64::kernel_entry::kernel_entry;
 pub use x86_64::register::Register;
 pub(crate) use x86_64::step::step;

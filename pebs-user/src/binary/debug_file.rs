@@ -8,7 +8,7 @@ use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 
 use super::debuginfod;
-use super::elf_image::{ElfHead, read_head};
+use super::elf_image::{self, ElfHead, read_head};
 use super::mapping::BuildId;
 use super::open::open_in_root;
 
@@ -24,6 +24,12 @@ impl DebugFile {
     #[must_use]
     pub(crate) fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.0.as_raw_fd()))
+    }
+
+    /// Its variables, see [`elf_image::variables`].
+    #[must_use]
+    pub(crate) fn variables(&self) -> Vec<(String, u64, u64)> {
+        elf_image::variables(&self.0)
     }
 }
 

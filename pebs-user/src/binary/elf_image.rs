@@ -5,6 +5,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
@@ -51,6 +52,8 @@ pub(crate) struct Segment {
 pub(crate) struct ElfHead {
     /// Executable segments.
     pub segments: Vec<Segment>,
+    /// Virtual addresses of all its memory, zeroed data included.
+    pub memory: Range<u64>,
     pub build_id: Option<BuildId>,
     /// Whether its symbol tables are small enough to be loaded.
     pub symbols: bool,
@@ -119,7 +122,7 @@ impl<'a> ReadRef<'a> for Bounded<'a> {
         self.0.read_bytes_at(offset, size)
     }
 
-    fn read_bytes_at_until(self, range: std::ops::Range<u64>, end: u8) -> Result<&'a [u8], ()> {
+    fn read_bytes_at_until(self, range: Range<u64>, end: u8) -> Result<&'a [u8], ()> {
         self.0.read_bytes_at_until(range, end)
     }
 }
@@ -154,7 +157,12 @@ pub(crate) fn read_head(file: &File) -> Option<ElfHead> {
         })
         .collect();
     let symbols = sizes_are_sane(&parsed);
+    let starts = parsed.segments().map(|it| it.address());
+    let ends = parsed
+        .segments()
+        .map(|it| it.address().saturating_add(it.size()));
     Some(ElfHead {
+        memory: starts.min().unwrap_or(0)..ends.max().unwrap_or(0),
         segments,
         build_id: parsed.build_id().ok().flatten().and_then(BuildId::new),
         symbols,
@@ -181,6 +189,29 @@ pub(crate) fn read_unwind_table(file: &File) -> Frames {
 pub(crate) fn embedded_symbols(file: &File) -> Option<Vec<Function>> {
     let cache = ReadCache::new(file);
     symbols::embedded_symbols(&parse(&cache)?)
+}
+
+/// Variables of the file's symbol tables, by address: name, address, size.
+///
+/// Cost: about 30 ns per symbol.
+#[must_use]
+pub(crate) fn variables(file: &File) -> Vec<(String, u64, u64)> {
+    let cache = ReadCache::new(file);
+    let Some(parsed) = parse(&cache).filter(sizes_are_sane) else {
+        return Vec::new();
+    };
+    let mut names = symbols::Names::of_len(cache.len().unwrap_or(0));
+    let all = parsed.symbols().chain(parsed.dynamic_symbols());
+    let all = all.filter(|it| it.kind() == SymbolKind::Data && it.is_definition() && it.size() > 0);
+    let all = all.filter_map(|it| {
+        let name = names.take(it.name_bytes().ok()?)?;
+        Some((name, it.address(), it.size()))
+    });
+    let mut all: Vec<_> = all.collect();
+    // Of several names of the same data the shortest has no version or suffix.
+    all.sort_unstable_by(|a, b| (a.1, a.2, a.0.len(), &a.0).cmp(&(b.1, b.2, b.0.len(), &b.0)));
+    all.dedup_by_key(|it| (it.1, it.2));
+    all
 }
 
 /// Virtual address of a symbol of the full symbol table; `None` if there is no such symbol.

@@ -47,14 +47,19 @@ pub(crate) struct Names {
 impl Names {
     /// For a file of that size. Names that share their ends make the sum larger than the table, but not by much.
     pub(crate) fn of(file: &Elf<'_>) -> Self {
+        Self::of_len(file.data().len() as u64)
+    }
+
+    /// For a file of that many bytes.
+    pub(crate) fn of_len(len: u64) -> Self {
         Self {
-            left: file.data().len().saturating_mul(4),
+            left: usize::try_from(len).unwrap_or(usize::MAX).saturating_mul(4),
         }
     }
 
     /// A name with control characters escaped, for messages. `None` if it is too long, or the total limit is
     /// reached.
-    fn take(&mut self, bytes: &[u8]) -> Option<String> {
+    pub(crate) fn take(&mut self, bytes: &[u8]) -> Option<String> {
         if bytes.len() > NAME_MAX {
             return None;
         }

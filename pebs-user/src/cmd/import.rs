@@ -392,6 +392,7 @@ impl Import<'_> {
                     }
                 })
                 .collect(),
+            watches: roles.watches(data),
             max_samples: SAMPLES_MAX,
             max_stack_bytes: STACK_BYTES_MAX,
             symbolize: SymbolizeOptions {

@@ -10,10 +10,10 @@ use super::progress::Progress;
 use super::{print_page, print_result};
 use crate::compare::classes::SlowBy;
 use crate::compare::losses::LossVisits;
-use crate::compare::report::{ReportError, ReportOptions, build, memory, paths};
+use crate::compare::report::{ReportError, ReportOptions, build, lines, memory, paths};
 use crate::failure::{Context as _, Result};
 use crate::out::report::csv::{self, CsvTable};
-use crate::out::report::{memory as memory_out, paths as paths_out, text};
+use crate::out::report::{lines as lines_out, memory as memory_out, paths as paths_out, text};
 use crate::present::{Page, json};
 use crate::store::reader::Trace;
 use crate::terminal::{say, width};
@@ -34,7 +34,7 @@ pub struct ReportArgs {
     #[arg(long, value_enum, default_value_t)]
     pub format: Format,
 
-    /// Report times, times by call path, or memory accesses
+    /// Report times, call paths, memory accesses, or shared cache lines
     ///
     /// path: for each function its callers, up to the function of the probe, and the time per item of each such path,
     /// of slow and of typical items, with samples and interval; they sum to the function. Needs call stacks: record
@@ -43,6 +43,11 @@ pub struct ReportArgs {
     /// memory: for each function where the data of its loads and stores came from, snoops of other caches, address
     /// translation, and latency; as events (samples x reset value) per item with their error, of slow and of typical
     /// items. Needs samples with memory accesses: record with --memory, or import 'perf mem record'.
+    ///
+    /// line: cache lines that several threads use and one of them stores to: who uses which bytes, from which function and in
+    /// how many items, and whether these are the same bytes (true sharing) or different ones (false sharing). Needs loads and
+    /// stores with their address: record as for memory, watch variables (--event mem:BIN:VARIABLE:rw), or import 'perf c2c
+    /// record'.
     #[arg(long, value_enum, default_value_t)]
     pub by: By,
 
@@ -104,6 +109,8 @@ pub enum By {
     Path,
     /// Memory accesses of functions
     Memory,
+    /// Cache lines that threads share
+    Line,
 }
 
 /// Table of a CSV report.
@@ -152,6 +159,7 @@ pub fn run(args: &ReportArgs) -> Result<ExitCode> {
         By::Time => write(&args.trace, args.format, args.table, &options, &[])?,
         By::Path => write_paths(&args.trace, args.format, &options)?,
         By::Memory => write_memory(&args.trace, args.format, &options)?,
+        By::Line => write_lines(&args.trace, args.format, &options)?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -202,6 +210,15 @@ fn write_memory(dir: &Path, format: Format, options: &ReportOptions) -> Result<(
     }
     let text = || memory_out::text::page(&report, options.top, width());
     show(format, &report, text, || memory_out::csv::render(&report))
+}
+
+fn write_lines(dir: &Path, format: Format, options: &ReportOptions) -> Result<()> {
+    let report = read(dir, format, |trace| lines::build(trace, options))?;
+    if report.events.is_empty() && format != Format::Text {
+        say!("{}", lines_out::text::NOTHING.trim_end());
+    }
+    let text = || lines_out::text::page(&report, options.top, width());
+    show(format, &report, text, || lines_out::csv::render(&report))
 }
 
 fn write(
@@ -261,6 +278,8 @@ mod tests {
         assert_eq!((plain.slow, slow.args.slow), (None, "cpu:3x".parse().ok()));
         let memory = Line::try_parse_from(["report", "t", "--by", "memory"]).unwrap();
         assert_eq!((plain.by, memory.args.by), (By::Time, By::Memory));
+        let line = Line::try_parse_from(["report", "t", "--by", "line"]).unwrap();
+        assert_eq!(line.args.by, By::Line);
         let path = Line::try_parse_from(["report", "t", "--by", "path"]).unwrap();
         assert_eq!(path.args.by, By::Path);
     }

@@ -18,6 +18,7 @@
 mod batches;
 mod classes;
 pub(crate) mod detail;
+pub(crate) mod lines;
 pub(crate) mod memory;
 pub mod model;
 mod passes;

@@ -376,10 +376,21 @@ impl<'a> Feed<'a> {
                     .inbox()
                     .sample(Pid(at.pid), Tid(at.tid), taken);
                 let registers = survey.registers[event];
-                if access::may_have_access(survey.names.layout(event), registers)
-                    && let Some(access) = Access::of(sample, registers)
-                {
-                    self.pipeline.access(Tid(at.tid), &taken, access);
+                let layout = survey.names.layout(event);
+                let watched = survey.names.watched(event);
+                if watched.is_some() || access::may_have_access(layout, registers) {
+                    let access = Access::of(sample, registers);
+                    let access = match watched {
+                        // 'perf record -d' alone records the address, but the breakpoint has it.
+                        Some(it) => Some(Access {
+                            addr: Some(it.address),
+                            ..access.unwrap_or_default()
+                        }),
+                        None => access,
+                    };
+                    if let Some(access) = access {
+                        self.pipeline.access(Tid(at.tid), &taken, access);
+                    }
                 }
                 self.pending.decoded.entry(at.cpu).or_default().samples += 1;
             }
@@ -519,6 +530,12 @@ impl<'a> Feed<'a> {
             return;
         }
         let Some(mut what) = SidebandKind::of(kind, raw.misc) else {
+            if let RecordKind::Mmap(mmap) = kind
+                && let Some(end) = mmap.start.checked_add(mmap.len)
+            {
+                let range = mmap.start..end;
+                self.pipeline.data_mapping(Pid(mmap.pid), range, mmap.name);
+            }
             return;
         };
         // An exec removes the program's own probes and so ends their items. Items of a table continue.

@@ -92,6 +92,7 @@ fn pipeline(
         count_interval: None,
         event_times: info.events.iter().map(EventInfo::tells).collect(),
         resets: vec![1; info.events.len()],
+        watches: Vec::new(),
         max_samples: 1 << 16,
         max_stack_bytes: 1 << 16,
         symbolize: SymbolizeOptions {

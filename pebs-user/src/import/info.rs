@@ -50,6 +50,7 @@ pub fn run_info(
             cpu: features.cpu.clone().unwrap_or_default(),
             cpus: features.cpus.unwrap_or(0),
             hypervisor: None,
+            line_bytes: features.line_bytes,
         },
         wall_clock_ns: wall.unwrap_or(0),
         monotonic_ns: origin,

@@ -4,7 +4,7 @@ use perf_event_open_sys::bindings::{PERF_RECORD_SAMPLE, PERF_SAMPLE_IDENTIFIER};
 use rustc_hash::FxHashMap;
 
 use super::error::ImportError;
-use crate::perf::data::attr::Event;
+use crate::perf::data::attr::{Event, Watched};
 use crate::perf::data::reader::PerfData;
 use crate::perf::data::tracing::Formats;
 use crate::perf::layout::Layout;
@@ -19,7 +19,9 @@ const NEAR: u64 = 4096;
 #[derive(Clone, Debug, Default)]
 pub struct EventNames {
     layouts: Vec<Layout>,
-    /// By event: offsets of the fields that imports need; `None` if they vary between samples.
+    /// By event: what it watches.
+    watched: Vec<Option<Watched>>,
+    /// By event: offsets of the fields that imports need; `None` if they vary between samples, or samples have an access.
     places: Vec<Option<Places>>,
     /// Events by id minus `lowest`.
     near: Vec<Option<usize>>,
@@ -65,9 +67,13 @@ impl EventNames {
         Self {
             alike: layouts.all(|layout| layout.agrees(&first)),
             layouts: events.iter().map(|event| event.attr.layout).collect(),
+            watched: events.iter().map(|event| event.attr.watch).collect(),
             places: events
                 .iter()
-                .map(|event| Places::with_raw(&event.attr.layout))
+                .map(|event| {
+                    let places = Places::with_raw(&event.attr.layout);
+                    places.filter(|_| event.attr.watch.is_none())
+                })
                 .collect(),
             near,
             lowest,
@@ -105,6 +111,12 @@ impl EventNames {
     #[must_use]
     pub fn layout(&self, event: usize) -> &Layout {
         &self.layouts[event]
+    }
+
+    /// What an event watches, if it is a data breakpoint.
+    #[must_use]
+    pub fn watched(&self, event: usize) -> Option<Watched> {
+        self.watched[event]
     }
 
     /// The event of a record; `None`: its id is unknown.

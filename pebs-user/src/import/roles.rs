@@ -7,6 +7,7 @@ use super::marks::Marks;
 use super::survey::Survey;
 use crate::perf::data::format::Field;
 use crate::perf::data::reader::PerfData;
+use crate::pmu::watch::Watch;
 use crate::store::run::VisitRule;
 use crate::units::EventId;
 
@@ -66,6 +67,13 @@ impl Roles {
     pub fn sampled(&self) -> impl Iterator<Item = usize> + '_ {
         let uses = self.uses.iter().enumerate();
         uses.filter_map(|(n, used)| matches!(used, Use::Samples(_)).then_some(n))
+    }
+
+    /// What each sampled event watches, by its number in the trace.
+    #[must_use]
+    pub fn watches(&self, data: &PerfData) -> Vec<Option<Watch>> {
+        let watched = self.sampled().map(|n| data.events[n].attr.watch);
+        watched.map(|it| it.map(|it| it.watch)).collect()
     }
 }
 

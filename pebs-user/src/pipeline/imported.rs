@@ -2,6 +2,7 @@
 //!
 //! From ordering on they are treated like those of our own rings; their losses are those that the file reports.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
@@ -58,6 +59,11 @@ impl Pipeline {
     /// Keeps the memory access of a sample put into the inbox.
     pub fn access(&mut self, tid: Tid, sample: &RawSample, access: Access) {
         self.rows.accesses.hold(tid, &sample.bare(), access);
+    }
+
+    /// A process mapped data.
+    pub fn data_mapping(&mut self, pid: Pid, range: Range<u64>, name: &[u8]) {
+        self.rows.symbolizer.on_data_mapping(pid, range, name);
     }
 
     /// Key of a sample's call stack, see [`Inbox::stack`].

@@ -9,10 +9,12 @@ use std::hash::Hash;
 use rustc_hash::FxHashMap;
 
 use crate::pmu::memory::{Blocked, Place, Snoop, Tlb};
+use crate::pmu::watch::Watch;
 use crate::store::schema::MemoryRow;
 use crate::stream::access::Access;
 use crate::stream::sample::BareSample;
-use crate::units::{EventId, FunctionId, Ip, Tid, TraceNs};
+use crate::symbolize::{InstructionAccess, Symbolizer};
+use crate::units::{EventId, FunctionId, Ip, Pid, Tid, TraceNs};
 
 type Key = (Tid, TraceNs, EventId, Ip);
 
@@ -112,7 +114,94 @@ impl Accesses {
             addr: access.addr,
             phys_addr: access.phys_addr,
             data_src: access.data_src,
+            pid: None,
+            bytes: None,
+            data_symbol: None,
+            data_object: None,
+            data_offset: None,
         }
+    }
+}
+
+/// An access to data at an address, with what its instruction says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Accessed {
+    /// Operation; `None`: not known.
+    pub op: Option<&'static str>,
+    pub addr: u64,
+    /// Bytes from `addr` on; `None`: not known.
+    pub bytes: Option<u32>,
+}
+
+/// The access of a sample at `addr`, completed by its instruction as far as that is known.
+pub(super) fn accessed(
+    (addr, watch): (u64, Option<Watch>),
+    sample: &BareSample,
+    access: &Access,
+    pid: Pid,
+    symbolizer: &mut Symbolizer,
+) -> Accessed {
+    let is_user = !sample.ip.is_kernel();
+    match watch {
+        Some(watch) => {
+            let found = is_user.then(|| symbolizer.data_access(pid, sample.ip, true));
+            watched(addr, watch, found.flatten())
+        }
+        None => {
+            let is_known = is_user && sample.kind.is_exact();
+            let found = is_known.then(|| symbolizer.data_access(pid, sample.ip, false));
+            sampled(addr, access.op, found.flatten())
+        }
+    }
+}
+
+/// An access that a data breakpoint stopped at. `found`: the instruction before.
+///
+/// An instruction that can't have accessed what is watched is not the one: the program came from elsewhere, by a call or a
+/// jump through what is watched.
+fn watched(addr: u64, watch: Watch, found: Option<InstructionAccess>) -> Accessed {
+    let end = addr.wrapping_add(watch.bytes.into());
+    let is_it = |it: &InstructionAccess| {
+        let stops = watch.loads || it.op != "load";
+        let overlaps = it.address.is_none_or(|start| {
+            start < end && start.saturating_add(it.bytes.unwrap_or(1).into()) > addr
+        });
+        stops && overlaps
+    };
+    match found.filter(is_it) {
+        Some(it) => {
+            let bytes = match (it.address, it.bytes) {
+                (Some(_), bytes) => bytes,
+                // A smaller access may be to any part of what is watched.
+                (None, Some(bytes)) if bytes >= watch.bytes => Some(watch.bytes),
+                (None, _) => None,
+            };
+            Accessed {
+                op: Some(it.op),
+                addr: it.address.unwrap_or(addr),
+                bytes,
+            }
+        }
+        None => Accessed {
+            op: (!watch.loads).then_some("store"),
+            addr,
+            bytes: None,
+        },
+    }
+}
+
+/// An access that the hardware sampled, with its instruction.
+fn sampled(addr: u64, op: Option<&'static str>, found: Option<InstructionAccess>) -> Accessed {
+    // Of an instruction that loads and stores the hardware may have sampled either.
+    let agrees = |it: &InstructionAccess| {
+        let is_op = op.is_none_or(|op| it.op == op || it.op == "load+store");
+        is_op && it.address.is_none_or(|own| own == addr)
+    };
+    let found = found.filter(agrees);
+    Accessed {
+        op: op.or(found.map(|it| it.op)),
+        addr,
+        bytes: found.and_then(|it| it.bytes),
     }
 }
 
@@ -167,6 +256,62 @@ mod tests {
         );
         assert_eq!(take(2, 5), None);
         assert!(accesses.is_empty());
+    }
+
+    /// A watched access has the operation and size of the instruction before, unless that can't be the one; of a smaller
+    /// access the bytes are not known.
+    #[test]
+    fn watchpoints() {
+        let watch = |loads| Watch { bytes: 8, loads };
+        let instruction = |op, bytes, address| {
+            Some(InstructionAccess {
+                op,
+                bytes: Some(bytes),
+                address,
+            })
+        };
+        let result = |op, addr, bytes| Accessed { op, addr, bytes };
+        let at = |loads, found| watched(0x1000, watch(loads), found);
+        assert_eq!(
+            at(true, instruction("load+store", 8, None)),
+            result(Some("load+store"), 0x1000, Some(8))
+        );
+        assert_eq!(
+            at(true, instruction("load", 4, None)),
+            result(Some("load"), 0x1000, None)
+        );
+        assert_eq!(
+            at(true, instruction("load", 4, Some(0x1004))),
+            result(Some("load"), 0x1004, Some(4))
+        );
+        let other = instruction("store", 4, Some(0x1008));
+        assert_eq!(at(true, other), result(None, 0x1000, None));
+        assert_eq!(at(false, other), result(Some("store"), 0x1000, None));
+        let load = instruction("load", 8, None);
+        assert_eq!(at(false, load), result(Some("store"), 0x1000, None));
+        assert_eq!(at(true, None), result(None, 0x1000, None));
+    }
+
+    /// A sampled access has the size of its instruction if that does what the hardware says.
+    #[test]
+    fn sampled_sizes() {
+        let instruction = |op, address| {
+            Some(InstructionAccess {
+                op,
+                bytes: Some(4),
+                address,
+            })
+        };
+        let bytes = |op, found| sampled(0x1000, op, found).bytes;
+        assert_eq!(bytes(Some("load"), instruction("load", None)), Some(4));
+        assert_eq!(
+            bytes(Some("load"), instruction("load+store", None)),
+            Some(4)
+        );
+        assert_eq!(bytes(Some("store"), instruction("load", None)), None);
+        assert_eq!(bytes(Some("load"), instruction("load", Some(0x2000))), None);
+        let unknown = sampled(0x1000, None, instruction("store", Some(0x1000)));
+        assert_eq!((unknown.op, unknown.bytes), (Some("store"), Some(4)));
     }
 
     /// Accesses of samples that never come are bounded; those refused are counted.

@@ -47,6 +47,7 @@ use crate::estimate::positions::Fell;
 use crate::estimate::sketch::{SLOWEST, Sketch};
 use crate::estimate::{EventTime, Pause};
 use crate::ledger::{Ledger, Reason};
+use crate::pmu::watch::Watch;
 use crate::probe::set::ProbeSet;
 use crate::store::run::KeptVisits;
 use crate::store::run::VisitRule;
@@ -86,6 +87,8 @@ pub struct PipelineOptions {
     pub event_times: Vec<EventTime>,
     /// Reset values at the begin of the trace, by event; 0: none, the kernel aims at a frequency.
     pub resets: Vec<u64>,
+    /// What each event watches, by event: data breakpoints alone.
+    pub watches: Vec<Option<Watch>>,
     /// Maximum number of samples held for open visits.
     pub max_samples: usize,
     /// Maximum bytes of distinct call stacks held.

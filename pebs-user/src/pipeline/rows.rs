@@ -9,7 +9,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::PipelineOptions;
 use super::estimates::estimate;
 use super::keep::Keeper;
-use super::memory::Accesses;
+use super::memory::{Accesses, accessed};
 use super::net::Net;
 use super::resets::Resets;
 use crate::correlate::{
@@ -20,6 +20,7 @@ use crate::estimate::marks::AtMarks;
 use crate::estimate::sketch::Sketch;
 use crate::estimate::{Estimator, Events, FunctionEstimate, Pause, Series, VisitTimeline};
 use crate::ledger::Reason;
+use crate::pmu::watch::Watch;
 use crate::store::samples::{ORDERED_ROWS, SamplesOf};
 use crate::store::schema::{
     FunctionRow, INTERRUPT, LossRow, MemoryRow, Table, VisitRow, WaitRow, visit_flag,
@@ -79,6 +80,8 @@ pub(super) struct Rows {
     pub writer: TraceWriter,
     pub keeper: Keeper,
     pub accesses: Accesses,
+    /// What each event watches.
+    watches: Vec<Option<Watch>>,
     estimator: Estimator,
     /// Samples with their functions and the kept visits, for the writer.
     block: VisitBlock,
@@ -146,6 +149,7 @@ impl Rows {
             writer,
             keeper: Keeper::new(options.keep, options.interval),
             accesses: Accesses::new(options.max_samples),
+            watches: options.watches.clone(),
             estimator: Estimator::new(&options.event_times),
             block: VisitBlock::default(),
             estimates: Vec::new(),
@@ -510,10 +514,10 @@ impl Rows {
 
     /// Keeps the current samples.
     #[inline]
-    fn samples(&mut self, of: &SamplesOf<'_>) {
+    fn samples(&mut self, of: &SamplesOf<'_>, pid: Pid) {
         self.number_stacks(of.samples.kinds, of.samples.times, of.alike);
         if !self.accesses.is_empty() {
-            self.memory(of);
+            self.memory(of, pid);
         }
         self.block.samples.keep(of, &self.stack_ids);
         if self.block.samples.rows() >= ORDERED_ROWS {
@@ -529,13 +533,21 @@ impl Rows {
 
     /// Writes the memory accesses of the current samples.
     #[cold]
-    fn memory(&mut self, of: &SamplesOf<'_>) {
+    fn memory(&mut self, of: &SamplesOf<'_>, pid: Pid) {
         let named = of.samples.iter().zip(self.block.samples.functions());
         for (n, (sample, function)) in named.enumerate() {
             let (tid, _) = of.thread(n);
             let Some(access) = self.accesses.take(tid, &sample) else {
                 continue;
             };
+            let program = earlier_program(&self.programs, Some(pid), sample.time).unwrap_or(pid);
+            let watch = self.watches.get(usize::from(sample.kind.event().0));
+            let watch = watch.copied().flatten();
+            let symbolizer = &mut self.symbolizer;
+            let accessed = access
+                .addr
+                .map(|addr| accessed((addr, watch), &sample, &access, program, symbolizer));
+            let data = accessed.and_then(|it| symbolizer.data(program, it.addr));
             let one = (1, sample.time, sample.time);
             let times = || iter::once(sample.time);
             let reset = self.resets.events(sample.kind.event(), one, times);
@@ -543,6 +555,13 @@ impl Rows {
             let result = self.writer.add(&MemoryRow {
                 visit_id: of.visit_id,
                 events: Some(reset).filter(|reset| *reset > 0).or(row.events),
+                pid: Some(pid),
+                op: accessed.map_or(row.op, |it| it.op),
+                addr: accessed.map(|it| it.addr),
+                bytes: accessed.and_then(|it| it.bytes),
+                data_symbol: data.as_ref().and_then(|it| it.symbol.as_deref()),
+                data_object: data.as_ref().and_then(|it| it.object.as_deref()),
+                data_offset: data.as_ref().map(|it| it.offset),
                 ..row
             });
             if let Err(error) = result {
@@ -746,7 +765,7 @@ impl Sink for Rows {
                 let active = known_active(visit);
                 self.block.visit(key, ends, active, first.event());
             }
-            self.samples(&of);
+            self.samples(&of, visit.pid);
         } else {
             self.not_kept(&of);
         }
@@ -845,7 +864,7 @@ impl Sink for Rows {
         if !self.keeper.keeps_all() {
             return self.not_kept(&of);
         }
-        self.samples(&of);
+        self.samples(&of, pid);
     }
 
     fn lost(&mut self, cpu: Cpu, what: Lost, reason: Reason) {

@@ -60,6 +60,7 @@ pub fn options() -> PipelineOptions {
         count_interval: None,
         event_times: vec![EventTime::Clock],
         resets: vec![1000],
+        watches: Vec::new(),
         max_samples: 1 << 20,
         max_stack_bytes: 1 << 20,
         symbolize: Default::default(),

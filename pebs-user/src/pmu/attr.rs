@@ -98,6 +98,8 @@ pub enum EventClass {
         symbol: Option<String>,
         /// Accesses that stop.
         access: Access,
+        /// Whether its length was given, so that the symbol's does not count.
+        has_len: bool,
     },
     /// A counter of the CPU.
     Hardware {

@@ -22,6 +22,8 @@ pub struct Host {
     pub online: Vec<Cpu>,
     /// Hypervisor below this kernel, if any.
     pub hypervisor: Option<String>,
+    /// Size of a line of the first cache; `None` if unknown.
+    pub line_bytes: Option<u32>,
     /// PMUs, sorted by name.
     pub pmus: Vec<Pmu>,
     /// The PMU of uprobes.
@@ -95,6 +97,7 @@ impl Host {
             cpu: parse_cpu(&cpuinfo),
             online: online_cpus(root),
             hypervisor: hypervisor(root, &cpuinfo),
+            line_bytes: line_bytes(root),
             pmus: sysfs::read_pmus(root),
             uprobe: UprobePmu::read(root),
             limits: Limits::read(root),
@@ -168,6 +171,15 @@ pub(crate) fn online_cpus(root: &Path) -> Vec<Cpu> {
     sysfs::text(&root.join("sys/devices/system/cpu/online"))
         .and_then(|list| sysfs::parse_cpu_list(&list))
         .unwrap_or_default()
+}
+
+/// Size of a line of the first CPU's first cache.
+///
+/// Source: Documentation/ABI/testing/sysfs-devices-system-cpu (`coherency_line_size`).
+fn line_bytes(root: &Path) -> Option<u32> {
+    let file = root.join("sys/devices/system/cpu/cpu0/cache/index0/coherency_line_size");
+    let bytes: u32 = sysfs::text(&file)?.parse().ok()?;
+    bytes.is_power_of_two().then_some(bytes)
 }
 
 /// The model of the first CPU in `/proc/cpuinfo`.

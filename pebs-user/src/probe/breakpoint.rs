@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use object::{Object, ObjectSymbol, SymbolKind};
+use object::{Object, ObjectSegment as _, ObjectSymbol, SymbolKind};
 
 use crate::binary::elf::{Binary, BinaryError};
 use crate::binary::locate::{LocateError, locate};
@@ -27,6 +27,25 @@ pub(crate) enum BreakpointError {
         symbol: String,
         /// The binary that was searched.
         path: PathBuf,
+        /// Whether data was to be watched.
+        data: bool,
+    },
+    /// Several variables have the name.
+    #[error("{} has {count} variables named '{symbol}'", path.display())]
+    Ambiguous {
+        symbol: String,
+        path: PathBuf,
+        count: usize,
+    },
+    /// Each thread has its own.
+    #[error("'{symbol}' of {} is thread-local: each thread has it at another address", path.display())]
+    ThreadLocal { symbol: String, path: PathBuf },
+    /// The address is no multiple of the length.
+    #[error("cannot watch {bytes} bytes of '{place}': {address:#x} is not a multiple of {bytes}")]
+    Unaligned {
+        place: String,
+        address: u64,
+        bytes: u32,
     },
     /// No binary was named, and there is no probe that implies one.
     #[error("breakpoint 'mem:{0}' names no binary")]
@@ -49,11 +68,29 @@ impl Hint for BreakpointError {
         Some(match self {
             Self::Locate(error) => return error.hint(),
             Self::Binary(error) => return error.hint(),
-            Self::NoSymbol { path, symbol } => {
+            Self::NoSymbol { path, data, .. } if *data => {
+                format!(
+                    "'nm {}' lists variables; where it is stripped, give the address: mem:0xADDR/LEN:rw",
+                    path.display()
+                )
+            }
+            Self::NoSymbol { path, symbol, .. } => {
                 format!(
                     "'pebs-trace probes {} {symbol}' lists functions",
                     path.display()
                 )
+            }
+            Self::Ambiguous { path, symbol, .. } => format!(
+                "'nm {} | grep {symbol}' lists them: give the address of one in the process, mem:0xADDR/LEN:rw",
+                path.display()
+            ),
+            Self::ThreadLocal { .. } => {
+                "give its address in one thread, as a debugger prints it: mem:0xADDR/LEN:rw"
+                    .to_owned()
+            }
+            Self::Unaligned { .. } => {
+                "a breakpoint covers 1, 2, 4 or 8 bytes from a multiple of that on: append /LEN, or +OFF"
+                    .to_owned()
             }
             Self::NoBinary(symbol) => format!("write mem:BIN:{symbol}:x"),
             Self::NoProcess(_) => "trace one process, with -p PID or -- CMD".to_owned(),
@@ -65,18 +102,55 @@ impl Hint for BreakpointError {
     }
 }
 
-/// The virtual address of `[BIN:]SYMBOL[+OFF]` in all of `pids`.
+/// Where a breakpoint is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// Virtual address in the processes.
+    pub address: u64,
+    /// Bytes of the variable from there to its end; `None`: a function, or not known.
+    pub bytes: Option<u64>,
+}
+
+impl Found {
+    /// Bytes to watch: those given, else those of a variable that one breakpoint covers, else `bytes`.
+    ///
+    /// # Errors
+    /// If no breakpoint can be on so many bytes there.
+    pub(crate) fn watch(
+        self,
+        place: &str,
+        has_len: bool,
+        bytes: u32,
+    ) -> Result<u32, BreakpointError> {
+        let whole = self.bytes.filter(|size| matches!(size, 1 | 2 | 4 | 8));
+        let bytes = match whole {
+            Some(size) if !has_len => size as u32,
+            _ => bytes,
+        };
+        if !self.address.is_multiple_of(bytes.into()) {
+            return Err(BreakpointError::Unaligned {
+                place: place.to_owned(),
+                address: self.address,
+                bytes,
+            });
+        }
+        Ok(bytes)
+    }
+}
+
+/// The place of `[BIN:]SYMBOL[+OFF]` in all of `pids`. `data`: loads or stores are watched.
 ///
 /// Without `BIN` the binary is `default`. Without processes the binary must be one that is always
 /// loaded at the same address.
 ///
 /// # Errors
 /// [`BreakpointError`].
-pub(crate) fn address(
+pub(crate) fn find(
     place: &str,
+    data: bool,
     default: Option<&Path>,
     pids: &[Pid],
-) -> Result<u64, BreakpointError> {
+) -> Result<Found, BreakpointError> {
     let (binary, symbol) = match place.rsplit_once(':') {
         // `ns::function` is a symbol, not a binary.
         Some((binary, symbol)) if !binary.ends_with(':') => {
@@ -90,41 +164,62 @@ pub(crate) fn address(
         (None, None) => return Err(BreakpointError::NoBinary(place.to_owned())),
     };
     let binary = Binary::open(path)?;
-    let in_file = symbol_address(&binary, symbol).ok_or_else(|| BreakpointError::NoSymbol {
+    let in_file = symbol_in(&binary, symbol, data)?.ok_or_else(|| BreakpointError::NoSymbol {
         symbol: symbol.to_owned(),
         path: path.to_owned(),
+        data,
     })?;
     if is_fixed(&binary) {
         return Ok(in_file);
     }
     let not_one = || BreakpointError::NoProcess(place.to_owned());
-    let offset = binary.file_offset(in_file).ok_or_else(not_one)?;
+    // Zeroed data has no offset in the file, so that the first mapped byte tells where the whole file is.
+    let (first, offset) = first_mapped(&binary).ok_or_else(not_one)?;
     let mut found = None;
     for &pid in pids {
-        let address = in_process(pid, path, offset).ok_or_else(|| BreakpointError::NotMapped {
+        let start = in_process(pid, path, offset).ok_or_else(|| BreakpointError::NotMapped {
             pid,
             path: path.to_owned(),
         })?;
+        let address = in_file.address.wrapping_add(start.wrapping_sub(first));
         if found.is_some_and(|other| other != address) {
             return Err(not_one());
         }
         found = Some(address);
     }
-    found.ok_or_else(not_one)
+    let address = found.ok_or_else(not_one)?;
+    Ok(Found { address, ..in_file })
 }
 
-/// A function's or variable's address in the file.
-fn symbol_address(binary: &Binary, typed: &str) -> Option<u64> {
+/// Address and offset of the first mapped byte of a file.
+fn first_mapped(binary: &Binary) -> Option<(u64, u64)> {
+    let elf = binary.elf()?;
+    let segment = elf.segments().find(|it| it.file_range().1 > 0)?;
+    Some((segment.address(), segment.file_range().0))
+}
+
+/// A variable or function, at its address in the file.
+fn symbol_in(binary: &Binary, typed: &str, data: bool) -> Result<Option<Found>, BreakpointError> {
     let (name, offset) = match typed.rsplit_once('+') {
-        Some((name, offset)) => (name, number(offset)?),
+        Some((name, offset)) => match number(offset) {
+            Some(offset) => (name, offset),
+            None => return Ok(None),
+        },
         None => (typed, 0),
     };
-    let start = lookup::function(binary, name)
-        .ok()
-        .map(|found| found.address);
-    start
-        .or_else(|| variable(binary, name))
-        .map(|start| start + offset)
+    let function = || {
+        let found = lookup::function(binary, name).ok()?;
+        Some((found.address, None))
+    };
+    let variable = || variable(binary, name);
+    let found = match data {
+        true => variable()?.or_else(function),
+        false => function().map_or_else(variable, |it| Ok(Some(it)))?,
+    };
+    Ok(found.map(|(start, size)| Found {
+        address: start.wrapping_add(offset),
+        bytes: size.and_then(|size| size.checked_sub(offset)),
+    }))
 }
 
 fn number(text: &str) -> Option<u64> {
@@ -134,12 +229,33 @@ fn number(text: &str) -> Option<u64> {
     }
 }
 
-fn variable(binary: &Binary, name: &str) -> Option<u64> {
-    let elf = binary.elf()?;
-    let found = elf.symbols().chain(elf.dynamic_symbols()).find(|symbol| {
-        symbol.kind() == SymbolKind::Data && symbol.name() == Ok(name) && symbol.address() != 0
-    });
-    found.map(|symbol| symbol.address())
+/// Address and size of the only variable of that name.
+fn variable(binary: &Binary, name: &str) -> Result<Option<(u64, Option<u64>)>, BreakpointError> {
+    let Some(elf) = binary.elf() else {
+        return Ok(None);
+    };
+    let named = elf.symbols().chain(elf.dynamic_symbols());
+    let named = named.filter(|it| it.name() == Ok(name) && it.is_definition());
+    let (mut found, mut is_local) = (Vec::new(), false);
+    for symbol in named {
+        is_local |= symbol.kind() == SymbolKind::Tls;
+        if symbol.kind() == SymbolKind::Data && symbol.address() != 0 {
+            found.push((symbol.address(), symbol.size()));
+        }
+    }
+    found.sort_unstable();
+    found.dedup_by_key(|it| it.0);
+    let (symbol, path) = (name.to_owned(), binary.path.clone());
+    match found.as_slice() {
+        [] if is_local => Err(BreakpointError::ThreadLocal { symbol, path }),
+        [] => Ok(None),
+        [(address, size)] => Ok(Some((*address, Some(*size).filter(|size| *size > 0)))),
+        several => Err(BreakpointError::Ambiguous {
+            symbol,
+            path,
+            count: several.len(),
+        }),
+    }
 }
 
 /// Whether the binary is always loaded at its link-time addresses.

@@ -123,6 +123,7 @@ fn host_info(plan: &Plan) -> HostInfo {
         cpu: plan.host.cpu.name.clone(),
         cpus: plan.host.online.len() as u32,
         hypervisor: plan.host.hypervisor.clone(),
+        line_bytes: plan.host.line_bytes,
     }
 }
 

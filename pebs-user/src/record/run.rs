@@ -46,6 +46,7 @@ use crate::pipeline::{Load, Outcome, OwnCosts, Pipeline, PipelineOptions, Progre
 use crate::pmu::attr::{EventClass, ResolvedEvent};
 use crate::pmu::jitter::Clocks;
 use crate::pmu::open::Times;
+use crate::pmu::watch::Watch;
 use crate::probe::breakpoint;
 use crate::store::options::WriterOptions;
 use crate::store::run::{JitterInfo, ResetChange, RunInfo};
@@ -375,11 +376,17 @@ fn place_breakpoints(plan: &mut Plan) -> Result<()> {
     for event in plan.events.iter_mut().chain(counted) {
         if let EventClass::Breakpoint {
             symbol: Some(symbol),
-            ..
+            access,
+            has_len,
         } = &event.class
         {
-            let address = breakpoint::address(symbol, default.as_deref(), &plan.pids)?;
-            event.attr.__bindgen_anon_3.bp_addr = address;
+            let data = !access.execute;
+            let found = breakpoint::find(symbol, data, default.as_deref(), &plan.pids)?;
+            event.attr.bp_addr = found.address;
+            if data {
+                let bytes = event.attr.bp_len as u32;
+                event.attr.bp_len = found.watch(symbol, *has_len, bytes)?.into();
+            }
         }
     }
     Ok(())
@@ -470,6 +477,7 @@ impl Workers {
             count_interval: plan.count_interval,
             event_times: plan.event_times(),
             resets: plan.events.iter().map(|it| it.reset.0.get()).collect(),
+            watches: plan.events.iter().map(|it| Watch::of(&it.attr)).collect(),
             max_samples: plan.max_samples,
             max_stack_bytes: plan.max_stack_bytes,
             symbolize: plan.symbolize.clone(),

@@ -331,6 +331,17 @@ macro_rules! declared {
                 phys_addr: Option<u64>,
                 /// `union perf_mem_data_src`, as the kernel wrote it.
                 data_src: Option<u64>,
+                /// Process; null where a recording does not have it.
+                pid: Option<Pid>,
+                /// Bytes that are accessed from `addr` on, as the instruction says; null: not known. A watchpoint's address is the
+                /// watched one: null if the instruction may have accessed only a part of what is watched.
+                bytes: Option<u32>,
+                /// The variable at `addr`, by the symbols of its binary; null: not known, or no variable of a binary.
+                data_symbol: Option<&'a str> as NullableText,
+                /// File that is mapped at `addr`, `[heap]` or `[stack]`; null: memory without a name, or not known.
+                data_object: Option<&'a str> as NullableText,
+                /// Offset of `addr` from the begin of the variable; without a variable from that of the mapping.
+                data_offset: Option<u64>,
             }
 
             /// One row per call stack, with `--call-graph` only.

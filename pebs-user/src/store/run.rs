@@ -364,6 +364,9 @@ pub struct HostInfo {
     pub cpus: u32,
     /// Hypervisor, if any.
     pub hypervisor: Option<String>,
+    /// Size of a cache line; null if unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line_bytes: Option<u32>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -453,6 +456,12 @@ impl EventInfo {
     #[must_use]
     pub(crate) fn divides_time(&self) -> bool {
         self.unit.is_time() || self.has_times
+    }
+
+    /// Whether it is a hardware breakpoint, on code or on data.
+    #[must_use]
+    pub const fn is_breakpoint(&self) -> bool {
+        self.r#type == sys::PERF_TYPE_BREAKPOINT
     }
 
     /// Whether its reset value is a time, ns. This includes clocks without user mode, though their samples count as

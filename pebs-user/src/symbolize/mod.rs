@@ -25,6 +25,7 @@ pub(crate) mod stacks;
 pub(crate) mod fuzz;
 
 mod blaze;
+mod data;
 mod functions;
 mod ip_cache;
 mod jit_dump;
@@ -39,16 +40,19 @@ mod recorded;
 
 use std::cell::Cell;
 use std::collections::hash_map::Entry;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+pub use self::data::DataPlace;
 pub use self::kernel::{KernelSymbolsMissing, kernel_code};
 pub use self::recorded::{Recorded, RecordedKernel};
 
 use self::blaze::Blaze;
+use self::data::DataMaps;
 use self::functions::{Description, Functions};
 use self::ip_cache::IpCache;
 use self::jitted::JitFile;
@@ -57,6 +61,7 @@ use self::module::{Context, Module};
 use self::modules::Modules;
 use self::recorded::Vmlinux;
 use self::space::{Change, ModuleId, Spaces};
+use crate::arch::DataAccess;
 use crate::binary::frames::CallerRule;
 use crate::binary::mapping::{Backing, Mapping};
 use crate::binary::proc_maps::proc_maps;
@@ -121,6 +126,7 @@ pub struct Symbolizer {
     announced: FxHashSet<Pid>,
     /// When the mappings of a process were last read from it.
     maps_read: FxHashMap<Pid, Instant>,
+    data_maps: DataMaps,
     unmapped: Option<FunctionId>,
     /// Functions of [`PAGES`].
     pages: [Option<FunctionId>; PAGES.len()],
@@ -136,6 +142,17 @@ enum Page {
     Vsyscall,
     Uprobes,
     UprobesTrampoline,
+}
+
+/// What an instruction does with data in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InstructionAccess {
+    /// `load`, `store` or `load+store`.
+    pub op: &'static str,
+    /// Its size; `None`: not known.
+    pub bytes: Option<u32>,
+    /// Its address, if no register decides it.
+    pub address: Option<u64>,
 }
 
 /// Target of a mapping.
@@ -185,6 +202,7 @@ impl Symbolizer {
             jitted_left: Rc::new(Cell::new(jitted::ENTRIES_MAX)),
             announced: FxHashSet::default(),
             maps_read: FxHashMap::default(),
+            data_maps: DataMaps::default(),
             unmapped: None,
             pages: [None; PAGES.len()],
             innermost,
@@ -421,6 +439,7 @@ impl Symbolizer {
         self.forget(pid);
         self.drop_jitted(pid);
         self.maps_read.remove(&pid);
+        self.data_maps.forget(pid);
         self.announced.remove(&pid);
     }
 
@@ -471,6 +490,64 @@ impl Symbolizer {
                 None => self.unmapped(),
             },
         }
+    }
+
+    /// What is at an address of a process's data: a variable of a binary, else what a running process has mapped there.
+    /// `None`: not known.
+    ///
+    /// Cost: some ns a mapping of code; the first address in a binary reads its symbols, a new one in no binary may read the
+    /// process's mappings.
+    pub fn data(&mut self, pid: Pid, address: u64) -> Option<DataPlace> {
+        if Ip(address).is_kernel() {
+            return None;
+        }
+        if self.maps_are_stale(pid) && !self.spaces.contains(pid) {
+            self.read_maps(pid);
+        }
+        self.open_modules(pid);
+        let mapped = self.spaces.mappings(pid).iter();
+        let known = mapped.filter_map(|it| Some((it.module?, it.mapping.start, it.mapping.offset)));
+        for (module, start, offset) in known {
+            let module = self.modules.get_mut(module);
+            if let Some((symbol, offset)) = module.variable((start, offset), address).flatten() {
+                return Some(DataPlace {
+                    symbol: Some(symbol),
+                    object: Some(module.name().into()),
+                    offset,
+                });
+            }
+        }
+        match (self.is_live, self.spaces.has_exited(pid)) {
+            (true, false) => self.data_maps.read(pid, address),
+            _ => self.data_maps.recorded(pid, address),
+        }
+    }
+
+    /// A recorded process mapped data. `name`: of the file, or perf's `[heap]`, `[stack]` or `//anon`.
+    pub fn on_data_mapping(&mut self, pid: Pid, range: Range<u64>, name: &[u8]) {
+        const NO_NAME: &[u8] = b"//anon";
+        let name = String::from_utf8_lossy(name);
+        let name = Some(&*name).filter(|it| it.as_bytes() != NO_NAME && !it.is_empty());
+        self.data_maps.add(pid, range, name.map(Rc::from));
+    }
+
+    /// What the instruction at `ip` does with data, or, if `before`, the one that ends there: a data breakpoint stops behind
+    /// the access. `None`: not known.
+    ///
+    /// Cost: some ns for a known instruction, some us for a new one.
+    pub fn data_access(&mut self, pid: Pid, ip: Ip, before: bool) -> Option<InstructionAccess> {
+        let Place::Module(module, offset) = self.place_now(pid, ip.0) else {
+            return None;
+        };
+        let module = self.modules.get_mut(module);
+        let (in_file, access) = module.data_access((offset, before), &self.blaze)?;
+        let DataAccess { op, bytes, address } = access;
+        let to_process = ip.0.wrapping_sub(in_file);
+        Some(InstructionAccess {
+            op,
+            bytes: Some(bytes).filter(|bytes| *bytes > 0),
+            address: address.map(|address| address.wrapping_add(to_process)),
+        })
     }
 
     /// Rule to find the caller of the code at a user space address, `Some(None)` if its file has none; `None` if

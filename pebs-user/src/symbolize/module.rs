@@ -3,14 +3,17 @@
 use std::cell::OnceCell;
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 
 use super::blaze::{Blaze, Depth, Failure, Inner, Symbol};
+use super::data::{Variable, covering as covering_variable};
 use super::functions::{Description, Functions};
 use super::ranges::RangeTable;
+use crate::arch::{DataAccess, LONGEST, access_at, access_before};
 use crate::binary::debug_file::DebugFile;
 use crate::binary::demangle::demangle;
 use crate::binary::eh_frame::Span;
@@ -73,10 +76,17 @@ pub(super) struct Module {
     unresolved: Option<FunctionId>,
     /// Read when it is first needed.
     unwind_table: Option<Frames>,
+    /// Read when it is first needed.
+    variables: Option<Vec<Variable>>,
+    /// What instructions do with data: by offset in the file, and whether it is the one that ends there.
+    accesses: FxHashMap<(u64, bool), Option<DataAccess>>,
 }
 
 /// Maximum number of results cached per address; at the limit all are dropped.
 const ADDRESSES_KEPT: usize = 1 << 18;
+
+/// Longest code of a function that is disassembled up to an instruction.
+const CODE_MAX: u64 = 1 << 20;
 
 /// Symbols before an address among which one is looked for that covers it: functions may lie within another.
 const NESTED_MAX: usize = 16;
@@ -144,7 +154,15 @@ impl Module {
             nameless: FxHashMap::default(),
             unresolved: None,
             unwind_table: None,
+            variables: None,
+            accesses: FxHashMap::default(),
         }
+    }
+
+    /// Path of the binary.
+    #[must_use]
+    pub(super) fn name(&self) -> &str {
+        &self.name
     }
 
     /// Whether the file can be read as ELF.
@@ -161,6 +179,79 @@ impl Module {
         let address = image.head.address(offset)?;
         let read = || elf_image::read_unwind_table(&image.file);
         self.unwind_table.get_or_insert_with(read).rule_at(address)
+    }
+
+    /// The variable at an address of a process that has the byte at `offset` of the file at `start`, and the address's
+    /// distance from its begin. `None`: no part of the file's memory; within it, `Some(None)`: no variable.
+    ///
+    /// Cost: the first call for an address within the file's memory reads its symbols.
+    pub(super) fn variable(
+        &mut self,
+        (start, offset): (u64, u64),
+        address: u64,
+    ) -> Option<Option<(Rc<str>, u64)>> {
+        let image = self.image.as_ref()?;
+        let first = image.head.address(offset)?;
+        let address = address.wrapping_sub(start).wrapping_add(first);
+        if !image.head.memory.contains(&address) {
+            return None;
+        }
+        let read = || {
+            let mut all = elf_image::variables(&image.file);
+            all.extend(image.debug_file.iter().flat_map(DebugFile::variables));
+            all.sort_by_key(|(_, start, _)| *start);
+            let all = all.into_iter().map(|(name, start, size)| Variable {
+                range: start..start.saturating_add(size),
+                name: demangle(&name).into(),
+            });
+            all.collect()
+        };
+        let variables = self.variables.get_or_insert_with(read);
+        let found = covering_variable(variables, address);
+        Some(found.map(|it| (Rc::clone(&it.name), address - it.range.start)))
+    }
+
+    /// What the instruction at an offset of the file does with data, or, if `before`, the one that ends there. Addresses
+    /// are those of the file.
+    ///
+    /// Cost: some us for an offset that is not cached.
+    pub(super) fn data_access(
+        &mut self,
+        (offset, before): (u64, bool),
+        blaze: &Blaze,
+    ) -> Option<(u64, DataAccess)> {
+        let address = self.image.as_ref()?.head.address(offset)?;
+        let access = match self.accesses.get(&(offset, before)) {
+            Some(known) => *known,
+            None => {
+                let found = self.decode_access(address, before, blaze);
+                if self.accesses.len() >= ADDRESSES_KEPT {
+                    self.accesses.clear();
+                }
+                self.accesses.insert((offset, before), found);
+                found
+            }
+        };
+        Some((address, access?))
+    }
+
+    fn decode_access(&mut self, address: u64, before: bool, blaze: &Blaze) -> Option<DataAccess> {
+        let start = match before {
+            true => self.find(address.checked_sub(1)?, blaze)?.span.start,
+            false => address,
+        };
+        let image = self.image.as_ref()?;
+        let length = address - start + LONGEST;
+        if length > CODE_MAX {
+            return None;
+        }
+        let mut code = vec![0; usize::try_from(length).ok()?];
+        let read = image.file.read_at(&mut code, image.head.offset(start)?);
+        code.truncate(read.ok()?);
+        match before {
+            true => access_before(&code, start, address),
+            false => access_at(&code, address),
+        }
     }
 
     /// The function at an offset of the file.

@@ -9,6 +9,7 @@ mod calls;
 mod damage;
 mod golden;
 mod items;
+mod lines;
 mod losses;
 mod memory;
 mod older;

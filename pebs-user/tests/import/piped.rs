@@ -42,6 +42,23 @@ impl Piped {
         self.words((64, 0), &words);
     }
 
+    /// Adds a breakpoint: its type and period, the fields of its samples and flags of its attr, its access, address and
+    /// length, its id.
+    pub fn watch(
+        &mut self,
+        [kind, period]: [u64; 2],
+        (fields, flags): (u64, u64),
+        (access, address, length): (u64, u64, u64),
+        id: u64,
+    ) {
+        const SIZE: u64 = 136;
+        let mut words = vec![kind | SIZE << 32, 0, period, fields, 0, flags];
+        words.extend([access << 32, address, length]);
+        words.resize(SIZE as usize / 8, 0);
+        words.push(id);
+        self.words((64, 0), &words);
+    }
+
     /// Ends a round: all rings were read.
     pub fn round(&mut self) {
         self.record((68, 0), &[]);

@@ -217,8 +217,8 @@ fn slow_items_are_kept() {
             ratio * 100.0,
             all.bytes()
         );
-        // 5 % are descriptions of columns, written once per trace.
-        assert!(ratio <= 0.36, "{text}: {ratio} of the bytes");
+        // 6 % are descriptions of columns, written once per trace.
+        assert!(ratio <= 0.37, "{text}: {ratio} of the bytes");
     }
 }
 

@@ -41,6 +41,17 @@ pub(crate) enum Flow {
     Trap,
 }
 
+/// Access of an instruction to data in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DataAccess {
+    /// `load`, `store` or `load+store`, as in `memory`.
+    pub op: &'static str,
+    /// Its size; 0: not known.
+    pub bytes: u32,
+    /// Its address, if no register decides it.
+    pub address: Option<u64>,
+}
+
 impl Flow {
     /// Whether control may continue with the next instruction.
     pub(crate) const fn falls_through(self) -> bool {
@@ -213,6 +224,37 @@ impl Instruction {
         }
     }
 
+    /// What it does with data in memory; `None`: nothing, or to several places.
+    ///
+    /// The stack is no data of an instruction that pushes or pops something else.
+    pub(crate) fn data_access(&self) -> Option<DataAccess> {
+        let mut factory = InstructionInfoFactory::new();
+        let used = factory.info(&self.0).used_memory();
+        let is_own = |it: &&iced_x86::UsedMemory| {
+            it.access() != OpAccess::NoMemAccess
+                && (it.base() != Iced::RSP || self.0.memory_base() == Iced::RSP)
+        };
+        let mut own = used.iter().filter(is_own);
+        let (first, None) = (own.next()?, own.next()) else {
+            return None;
+        };
+        let access = first.access();
+        let stores = writes(access);
+        let loads = !matches!(access, OpAccess::Write | OpAccess::CondWrite);
+        // Thread-local data is at another address in each thread.
+        let is_local = matches!(first.segment(), Iced::FS | Iced::GS);
+        let fixed = first.base() == Iced::None && first.index() == Iced::None && !is_local;
+        Some(DataAccess {
+            op: match (loads, stores) {
+                (true, true) => "load+store",
+                (false, true) => "store",
+                (_, false) => "load",
+            },
+            bytes: first.memory_size().size() as u32,
+            address: fixed.then(|| first.displacement()),
+        })
+    }
+
     /// Whether it completes in one step: a string instruction may be resumed in the middle.
     pub(crate) fn is_one_step(&self) -> bool {
         !self.0.is_string_instruction()
@@ -225,10 +267,65 @@ impl Instruction {
     }
 }
 
+/// Access of the instruction that begins at `at`.
+pub(crate) fn access_at(bytes: &[u8], at: u64) -> Option<DataAccess> {
+    let mut decoder = Decoder::with_ip(64, bytes, at, DecoderOptions::NONE);
+    let instruction = Instruction(decoder.decode());
+    instruction.data_access()
+}
+
+/// Access of the instruction that ends at `end`, in code that begins at `start`; `None` if no instruction ends there, or
+/// the next one may be the one that accessed: a string instruction that is not at its end.
+pub(crate) fn access_before(bytes: &[u8], start: u64, end: u64) -> Option<DataAccess> {
+    let (code, _) = decode(bytes, start);
+    let next = code.partition_point(|it| it.address() < end);
+    if code.get(next).is_some_and(|it| !it.is_one_step()) {
+        return None;
+    }
+    let before = code[..next].last().filter(|it| it.next() == end)?;
+    before.data_access()
+}
+
 /// Whether an access may write.
 const fn writes(access: OpAccess) -> bool {
     matches!(
         access,
         OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The instruction before an address is found from the begin of its function; its access says load or store, size, and
+    /// the address where no register decides it.
+    #[test]
+    fn accesses() {
+        let code = [
+            // mov eax, [rdi]; add qword [rdi+8], 1; lock inc dword [rip+0x10]; mov [rip+4], al; push rbx; rep movsb; ret
+            &[0x8b, 0x07][..],
+            &[0x48, 0x83, 0x47, 0x08, 0x01],
+            &[0xf0, 0xff, 0x05, 0x10, 0, 0, 0],
+            &[0x88, 0x05, 0x04, 0, 0, 0],
+            &[0x53],
+            &[0xf3, 0xa4],
+            &[0xc3],
+        ]
+        .concat();
+        let found = |end| access_before(&code, 0x1000, end);
+        let access = |op, bytes, address| DataAccess { op, bytes, address };
+        assert_eq!(found(0x1002), Some(access("load", 4, None)));
+        assert_eq!(found(0x1007), Some(access("load+store", 8, None)));
+        assert_eq!(found(0x100e), Some(access("load+store", 4, Some(0x101e))));
+        assert_eq!(found(0x1014), Some(access("store", 1, Some(0x1018))));
+        // A push; behind it a string instruction that may be the one; several places; the first instruction.
+        assert_eq!([0x1015, 0x1017, 0x1000].map(found), [None; 3]);
+        assert_eq!(found(0x1003), None, "no instruction ends there");
+        assert_eq!(
+            access_at(&code[2..], 0x1002),
+            Some(access("load+store", 8, None))
+        );
+        assert_eq!(access_at(&[], 0x1000), None);
+    }
 }

@@ -4,6 +4,7 @@ use perf_event_open_sys::bindings as sys;
 
 use crate::perf::bytes::Bytes;
 use crate::perf::layout::Layout;
+use crate::pmu::watch::Watch;
 
 /// The used fields of `struct perf_event_attr`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,8 +23,17 @@ pub struct Attr {
     pub precise: u8,
     /// Clock of the record times, `CLOCK_*`; `None`: the perf clock.
     pub clock: Option<i32>,
+    /// What a data breakpoint watches; `None`: another event.
+    pub watch: Option<Watched>,
     /// Fields of the records.
     pub layout: Layout,
+}
+
+/// A data breakpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Watched {
+    pub address: u64,
+    pub watch: Watch,
 }
 
 /// Bits of the attr's flag word. Source: include/uapi/linux/perf_event.h.
@@ -54,7 +64,8 @@ impl Attr {
         let (kind, _size) = rest.pair()?;
         let (config, period) = (rest.u64()?, rest.u64()?);
         let (sample_type, read_format, flags) = (rest.u64()?, rest.u64()?, rest.u64()?);
-        rest.take(24)?;
+        let (_wakeup, access) = rest.pair()?;
+        let (address, len) = (rest.u64()?, rest.u64()?);
         let branch_sample_type = rest.u64()?;
         let regs_user = rest.u64()?;
         let (_stack, clock) = rest.pair()?;
@@ -66,6 +77,10 @@ impl Attr {
             exclude_user: flags & EXCLUDE_USER != 0,
             precise: (flags >> PRECISE_SHIFT & 3) as u8,
             clock: (flags & USE_CLOCKID != 0).then_some(clock.cast_signed()),
+            watch: (kind == sys::PERF_TYPE_BREAKPOINT)
+                .then(|| Watch::new(access, len))
+                .flatten()
+                .map(|watch| Watched { address, watch }),
             layout: Layout {
                 sample_type,
                 read_format,

@@ -20,6 +20,7 @@ pub(super) mod feature {
     pub(crate) const CPUID: u64 = 9;
     pub(crate) const EVENT_DESC: u64 = 12;
     pub(crate) const PMU_MAPPINGS: u64 = 16;
+    pub(crate) const CACHE: u64 = 20;
     pub(crate) const CLOCK_DATA: u64 = 29;
     /// Number of bits in the feature bitmap.
     pub(crate) const ALL: u64 = 256;
@@ -48,6 +49,8 @@ pub struct Features {
     pub cpu: Option<String>,
     /// Vendor, family, model and stepping, without the name.
     pub model: Option<CpuModel>,
+    /// Size of a line of the first cache.
+    pub line_bytes: Option<u32>,
     /// Names of PMUs by their type number on the recording machine.
     pub pmus: HashMap<u32, String>,
     /// Build ids by path.
@@ -91,6 +94,7 @@ impl Features {
                 // The entries before a malformed one are kept.
                 let _ = event_desc(&mut bytes, events);
             }
+            feature::CACHE => self.line_bytes = line_bytes(&mut bytes),
             feature::CLOCK_DATA => self.clock = clock_data(&mut bytes),
             _ => {}
         }
@@ -142,6 +146,15 @@ fn string(bytes: &mut Bytes<'_>) -> Option<String> {
     let text = Bytes(bytes.take(len as usize)?).text();
     let text = String::from_utf8_lossy(text);
     (!text.is_empty()).then(|| text.into_owned())
+}
+
+/// Line size of the first cache: u32 version and number of caches; of each u32 level, line size, sets, ways, and texts.
+///
+/// Source: `write_cache`, tools/perf/util/header.c.
+fn line_bytes(bytes: &mut Bytes<'_>) -> Option<u32> {
+    let (_version, caches) = bytes.pair()?;
+    let (_level, size) = bytes.pair()?;
+    (caches > 0 && size.is_power_of_two()).then_some(size)
 }
 
 /// Parses `GenuineIntel,6,85,4`.

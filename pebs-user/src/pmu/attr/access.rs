@@ -4,6 +4,7 @@ use perf_event_open_sys::bindings::{self as sys, perf_event_attr};
 
 use super::draft::Draft;
 use super::{EventClass, HardwareUnit, ResolvedEvent};
+use crate::pmu::watch::Watch;
 
 /// Fields of PEBS and IBS: data address, data source, latency.
 const HARDWARE: u64 =
@@ -61,6 +62,9 @@ pub(crate) fn loads_leader(attr: &perf_event_attr) -> Option<perf_event_attr> {
 
 /// Bits of `sample_type` that an event's samples have by default; 0: no memory access.
 pub(super) fn of_draft(draft: &Draft, precise: u8) -> u64 {
+    if Watch::of(&draft.attr).is_some() {
+        return sys::PERF_SAMPLE_ADDR.into();
+    }
     let EventClass::Hardware { unit, .. } = draft.class else {
         let faults = [
             sys::PERF_COUNT_SW_PAGE_FAULTS,
@@ -154,6 +158,9 @@ mod tests {
         // No PEBS record, so nothing would fill the fields.
         assert_eq!(resolved(&skylake, "mem_load_retired.l1_miss").access, 0);
         assert_eq!(resolved(&skylake, "instructions:pp").access, 0);
+        let written = resolved(&skylake, "mem:0x1000/8:w");
+        assert_eq!(written.access, u64::from(sys::PERF_SAMPLE_ADDR));
+        assert_eq!(resolved(&skylake, "mem:0x1000:x").access, 0);
         let faults = resolved(&skylake, "page-faults");
         assert_eq!(faults.access, u64::from(sys::PERF_SAMPLE_ADDR));
         assert_eq!(resolved(&skylake, "cpu-clock").access, 0);

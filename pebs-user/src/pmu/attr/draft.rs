@@ -223,10 +223,23 @@ fn breakpoint_draft(breakpoint: &Breakpoint) -> Result<Draft, EventError> {
         Place::Address(address) => (*address, None),
         Place::Symbol(symbol) => (0, Some(symbol.clone())),
     };
+    // Execute: the kernel requires the size of a long. Data: perf's default is 4 bytes.
+    let default = if access.execute { 8 } else { 4 };
+    let len = breakpoint.len.unwrap_or(default).into();
+    if !access.execute && !u64::is_multiple_of(address, len) {
+        return Err(EventError::UnalignedBreakpoint {
+            event: breakpoint.to_string(),
+            len,
+        });
+    }
     let mut draft = Draft::new(
         sys::PERF_TYPE_BREAKPOINT,
         0,
-        EventClass::Breakpoint { symbol, access },
+        EventClass::Breakpoint {
+            symbol,
+            access,
+            has_len: breakpoint.len.is_some(),
+        },
     );
     draft.attr.bp_type = [
         (access.read, sys::HW_BREAKPOINT_R),
@@ -237,9 +250,7 @@ fn breakpoint_draft(breakpoint: &Breakpoint) -> Result<Draft, EventError> {
     .filter_map(|&(set, bit)| set.then_some(bit))
     .sum();
     draft.attr.bp_addr = address;
-    // Execute: the kernel requires the size of a long. Data: perf's default is 4 bytes.
-    let default = if access.execute { 8 } else { 4 };
-    draft.attr.bp_len = breakpoint.len.unwrap_or(default).into();
+    draft.attr.bp_len = len;
     Ok(draft)
 }
 

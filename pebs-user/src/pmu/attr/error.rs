@@ -91,6 +91,15 @@ pub enum EventError {
         /// As typed.
         event: String,
     },
+    /// A breakpoint that x86 can't set.
+    #[error(
+        "breakpoint '{event}' watches {len} bytes at an address that is not a multiple of {len}"
+    )]
+    UnalignedBreakpoint {
+        /// As typed.
+        event: String,
+        len: u64,
+    },
     /// A reset value of 0.
     #[error("reset value 0: there is no sample every 0 events")]
     ResetZero,
@@ -169,6 +178,9 @@ impl Hint for EventError {
             },
             Self::NoPreciseLevel { .. } => "leave out ':p': only hardware events have one".into(),
             Self::ReadOnlyBreakpoint { .. } => "use ':rw', which stops at both".into(),
+            Self::UnalignedBreakpoint { .. } => {
+                "append a shorter /LEN of 1, 2 or 4, or use two events".into()
+            }
             Self::ResetZero => "the default is --reset 16000".into(),
             Self::ResetTooSmall { limit, .. } => format!("use --reset {limit} or more"),
             Self::ResetTooLarge { .. } => "the default is --reset 16000".into(),

@@ -271,7 +271,7 @@ fn breakpoints() {
         (event.attr.bp_type, event.attr.bp_len, event.attr.bp_addr),
         (4, 8, 0)
     );
-    let EventClass::Breakpoint { symbol, access } = event.class else {
+    let EventClass::Breakpoint { symbol, access, .. } = event.class else {
         panic!("{:?}", event.class);
     };
     assert_eq!(
@@ -279,10 +279,10 @@ fn breakpoints() {
         (Some("./app:main"), true)
     );
     assert!(!event.nmi);
-    let event = resolved(&host, "mem:0x1234/8:w");
+    let event = resolved(&host, "mem:0x1238/8:w");
     assert_eq!(
         (event.attr.bp_type, event.attr.bp_len, event.attr.bp_addr),
-        (2, 8, 0x1234)
+        (2, 8, 0x1238)
     );
     assert!(event.nmi, "a write by the kernel is handled like an NMI");
     assert_eq!(resolved(&host, "mem:0x1234").attr.bp_len, 4);

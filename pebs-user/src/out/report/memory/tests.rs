@@ -35,6 +35,11 @@ fn access(visit_id: Option<u64>, n: u64, level: &'static str) -> MemoryRow<'stat
         addr: Some(n),
         phys_addr: None,
         data_src: None,
+        pid: None,
+        bytes: None,
+        data_symbol: None,
+        data_object: None,
+        data_offset: None,
     }
 }
 
