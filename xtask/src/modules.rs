@@ -149,7 +149,7 @@ const ROOMS: [Room; 8] = [
         stats: losses condensed slots waits
         explain: arguments batches blocks chance counts frequencies lengths losses names pool probe event remarks classes counted rows paths slots stages waits stats
         diff: blocks losses names pool remarks classes counted explain
-        report: arguments batches counts interrupts_and_faults lengths losses names pool probe condensed event remarks classes counted rows paths slots stages waits stats explain
+        report: arguments batches chance counts interrupts_and_faults lengths losses names pool probe condensed event remarks classes counted rows paths slots stages waits stats explain
         wait_reason: names waits
         ",
     },

@@ -172,9 +172,8 @@ fn watched(addr: u64, watch: Watch, found: Option<InstructionAccess>) -> Accesse
         Some(it) => {
             let bytes = match (it.address, it.bytes) {
                 (Some(_), bytes) => bytes,
-                // A smaller access may be to any part of what is watched.
-                (None, Some(bytes)) if bytes >= watch.bytes => Some(watch.bytes),
-                (None, _) => None,
+                // A smaller access may be to any part of what is watched, a larger one begin before. Accesses are aligned.
+                (None, bytes) => bytes.filter(|bytes| *bytes == watch.bytes),
             };
             Accessed {
                 op: Some(it.op),
@@ -259,7 +258,7 @@ mod tests {
     }
 
     /// A watched access has the operation and size of the instruction before, unless that can't be the one; of a smaller
-    /// access the bytes are not known.
+    /// or larger access the bytes are not known.
     #[test]
     fn watchpoints() {
         let watch = |loads| Watch { bytes: 8, loads };
@@ -283,6 +282,10 @@ mod tests {
         assert_eq!(
             at(true, instruction("load", 4, Some(0x1004))),
             result(Some("load"), 0x1004, Some(4))
+        );
+        assert_eq!(
+            at(true, instruction("load", 16, None)),
+            result(Some("load"), 0x1000, None)
         );
         let other = instruction("store", 4, Some(0x1008));
         assert_eq!(at(true, other), result(None, 0x1000, None));

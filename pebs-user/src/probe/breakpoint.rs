@@ -112,7 +112,7 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// Bytes to watch: those given, else those of a variable that one breakpoint covers, else `bytes`.
+    /// Bytes to watch: those given; else as much of a variable as one breakpoint covers; else `bytes`.
     ///
     /// # Errors
     /// If no breakpoint can be on so many bytes there.
@@ -122,11 +122,12 @@ impl Found {
         has_len: bool,
         bytes: u32,
     ) -> Result<u32, BreakpointError> {
-        let whole = self.bytes.filter(|size| matches!(size, 1 | 2 | 4 | 8));
-        let bytes = match whole {
-            Some(size) if !has_len => size as u32,
-            _ => bytes,
+        let fits = |bytes: &u32| {
+            let bytes = u64::from(*bytes);
+            self.bytes.is_some_and(|size| bytes <= size) && self.address.is_multiple_of(bytes)
         };
+        let covered = [8, 4, 2, 1].into_iter().find(fits);
+        let bytes = covered.filter(|_| !has_len).unwrap_or(bytes);
         if !self.address.is_multiple_of(bytes.into()) {
             return Err(BreakpointError::Unaligned {
                 place: place.to_owned(),
@@ -270,4 +271,24 @@ pub(super) fn in_process(pid: Pid, path: &Path, offset: u64) -> Option<u64> {
     let file = FileId::of(path)?;
     let mappings = process::mappings(pid)?;
     mappings.iter().find_map(|it| it.address_of(file, offset))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Without a length a variable is watched as far as a breakpoint reaches; what can't be set is refused.
+    #[test]
+    fn lengths() {
+        let watch = |address, bytes, has_len| Found { address, bytes }.watch("a", has_len, 4).ok();
+        assert_eq!(watch(0x1000, Some(64), false), Some(8));
+        assert_eq!(watch(0x1004, Some(64), false), Some(4));
+        assert_eq!(watch(0x1000, Some(8), false), Some(8));
+        assert_eq!(watch(0x1000, Some(3), false), Some(2));
+        assert_eq!(watch(0x1001, Some(1), false), Some(1));
+        assert_eq!(watch(0x1000, Some(64), true), Some(4));
+        assert_eq!(watch(0x1000, None, false), Some(4));
+        assert_eq!(watch(0x1002, None, false), None);
+        assert_eq!(watch(0x1002, Some(8), true), None);
+    }
 }

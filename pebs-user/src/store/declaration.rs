@@ -333,8 +333,8 @@ macro_rules! declared {
                 data_src: Option<u64>,
                 /// Process; null where a recording does not have it.
                 pid: Option<Pid>,
-                /// Bytes that are accessed from `addr` on, as the instruction says; null: not known. A watchpoint's address is the
-                /// watched one: null if the instruction may have accessed only a part of what is watched.
+                /// Bytes that are accessed from `addr` on, as the instruction says; null: not known. Of a watchpoint `addr` is what is
+                /// watched, unless the instruction has its address: null if it may have accessed a part of that, or more.
                 bytes: Option<u32>,
                 /// The variable at `addr`, by the symbols of its binary; null: not known, or no variable of a binary.
                 data_symbol: Option<&'a str> as NullableText,

@@ -1,5 +1,7 @@
 //! Cache lines that threads share, by watched variables: who, which bytes, and how often, against the program's own count.
 
+#![expect(clippy::expect_used, reason = "a test fails by panicking")]
+
 use std::process::Command;
 
 use pebs_tests::locks::Lock;
@@ -13,8 +15,8 @@ use serde_json::Value;
 const ITEMS: &str = "40";
 const ROUNDS: &str = "50";
 
-/// The counters that a layout watches.
-const SAME: &[&str] = &["pair/8", "left_own/8", "right_own/8"];
+/// The counters that a layout watches; without a length the first 8 bytes.
+const SAME: &[&str] = &["pair", "left_own", "right_own"];
 const BESIDE: &[&str] = &["pair/8", "pair+8/8", "left_own/8", "right_own/8"];
 const PADDED: &[&str] = &["padded/8", "padded+64/8", "left_own/8", "right_own/8"];
 

@@ -129,7 +129,7 @@ pub(crate) struct SharedLine {
     /// Share of conflicting pairs of accesses that are to the same bytes, as far as sizes are known: at least, at most.
     pub same_bytes: [f64; 2],
     pub all: Count,
-    /// Accesses of all threads but the one with the most.
+    /// Accesses of all threads that used it at the same time as others but the one with the most.
     pub contended: Count,
     /// Accesses that found the line modified in another cache; null: no sample of the line has a snoop.
     pub hit_modified: Option<Count>,
@@ -554,10 +554,9 @@ impl Key {
         let first = u64::from(self.offset);
         match self.bytes {
             Some(bytes) => [(first, first + u64::from(bytes)); 2],
-            None => {
-                let certain = u64::from(!self.watched);
-                [(first, first + certain), (first, first + LONGEST_BYTES)]
-            }
+            // A part of what is watched, or more.
+            None if self.watched => [(0, 0), (0, u64::MAX)],
+            None => [(first, first + 1), (first, first + LONGEST_BYTES)],
         }
     }
 
@@ -913,6 +912,8 @@ mod tests {
         assert_eq!(meets(key(0, None, false), key(0, None, false)), Some(true));
         assert_eq!(meets(key(0, None, false), key(4, None, false)), None);
         assert_eq!(meets(key(0, None, false), key(8, None, false)), Some(false));
-        assert_eq!(meets(key(0, None, true), key(0, None, true)), None);
+        for (offset, bytes) in [(0, Some(8)), (32, Some(8)), (0, None)] {
+            assert_eq!(meets(key(0, None, true), key(offset, bytes, true)), None);
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Shared cache lines as text, for people.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use crate::compare::names::{FunctionName, file_name};
@@ -131,12 +132,19 @@ fn shared(out: &mut Page, report: &LineReport, (rank, line): (u64, &SharedLine))
         (Some(_), 2..) => format!(" of {} processes", processes.len()),
         (Some(pid), _) => format!(" of process {pid}"),
     };
+    let met = line.threads.iter().filter(|it| it.at_once).count();
     let mut text = format!(
         "{rank}. {place}{of}: {}; {} by {}",
         sharing(line),
         estimate(&line.all, "access"),
-        plural(line.threads.len() as u64, "thread"),
+        plural(met as u64, "thread"),
     );
+    if line.threads.len() > met {
+        text += &format!(
+            " at once, {} more at another time",
+            line.threads.len() - met
+        );
+    }
     text += &format!(
         ", {} without the thread with the most",
         estimate(&line.contended, "")
@@ -200,13 +208,13 @@ struct Alike<'a> {
     slow_items: u64,
 }
 
-/// The kinds of access of a line, the most sampled first.
+/// The kinds of access of the threads that used a line at the same time as others, the most sampled first.
 fn kinds(line: &SharedLine) -> Vec<Alike<'_>> {
     let mut found: Vec<Alike<'_>> = Vec::new();
     let key = |it: &Access| -> (FunctionName, &'static str, u32, Option<u32>) {
         (it.function.clone(), it.op, it.offset, it.bytes)
     };
-    for thread in &line.threads {
+    for thread in line.threads.iter().filter(|it| it.at_once) {
         for access in &thread.accesses {
             let known = found.iter_mut().find(|it| key(it.access) == key(access));
             match known {
@@ -228,7 +236,7 @@ fn kinds(line: &SharedLine) -> Vec<Alike<'_>> {
             }
         }
     }
-    found.sort_by(|a, b| b.all.samples.cmp(&a.all.samples));
+    found.sort_by_key(|it| Reverse(it.all.samples));
     found
 }
 
