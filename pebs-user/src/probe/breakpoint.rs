@@ -236,7 +236,7 @@ fn variable(binary: &Binary, name: &str) -> Result<Option<(u64, Option<u64>)>, B
         return Ok(None);
     };
     let named = elf.symbols().chain(elf.dynamic_symbols());
-    let named = named.filter(|it| it.name() == Ok(name) && it.is_definition());
+    let named = named.filter(|it| it.name() == Ok(name) && !it.is_undefined());
     let (mut found, mut is_local) = (Vec::new(), false);
     for symbol in named {
         is_local |= symbol.kind() == SymbolKind::Tls;

@@ -405,6 +405,10 @@ fn access(piece: Piece<'_>) -> Parsed<Option<Access>> {
     Ok((access != Access::default()).then_some(access))
 }
 
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
 /// Splits `/LEN` off the end; slashes in a path are left alone.
 fn breakpoint_len(piece: Piece<'_>) -> Parsed<(Piece<'_>, Option<u8>)> {
     let Some((place, digits)) = piece.rsplit('/') else {
@@ -415,7 +419,8 @@ fn breakpoint_len(piece: Piece<'_>) -> Parsed<(Piece<'_>, Option<u8>)> {
         "2" => Ok((place, Some(2))),
         "4" => Ok((place, Some(4))),
         "8" => Ok((place, Some(8))),
-        _ if place.text.starts_with("0x") => fault(
+        // No symbol has a slash before a number.
+        number if place.text.starts_with("0x") || is_number(number) => fault(
             digits.offset,
             "unknown length",
             "a breakpoint covers 1, 2, 4 or 8 bytes",
@@ -514,6 +519,7 @@ mod tests {
             ("mem:", 5, "expected an address or a symbol"),
             ("mem:0x:w", 7, "expected a number"),
             ("mem:0x10/3:w", 10, "unknown length"),
+            ("mem:./app:pair/16:rw", 16, "unknown length"),
             ("mem:0x10:q", 10, "unknown access 'q'"),
             ("mem:main", 9, "a symbol needs an access"),
             ("mem:./app:main", 15, "a symbol needs an access"),
