@@ -81,6 +81,23 @@ impl ElfHead {
         })
     }
 
+    /// Virtual address at which a mapping begins that has this offset in the file: up to a page before a segment.
+    #[must_use]
+    pub(crate) fn address_of_mapping(&self, offset: u64) -> Option<u64> {
+        /// Mappings begin at a page.
+        const PAGE: u64 = 4096;
+        let mapped = self.segments.iter().find(|segment| {
+            let first = segment.offset - segment.offset % PAGE;
+            (first..segment.offset.saturating_add(segment.len)).contains(&offset)
+        });
+        let segment = mapped?;
+        Some(
+            offset
+                .wrapping_sub(segment.offset)
+                .wrapping_add(segment.address),
+        )
+    }
+
     /// Offset in the file of a virtual address.
     #[must_use]
     pub(crate) fn offset(&self, address: u64) -> Option<u64> {
@@ -384,6 +401,12 @@ mod tests {
         assert_eq!(head.address(segment.offset + 5), Some(segment.address + 5));
         assert_eq!(head.offset(segment.address + 5), Some(segment.offset + 5));
         assert_eq!(head.address(u64::MAX), None);
+        let page = segment.offset % 4096;
+        assert_eq!(
+            head.address_of_mapping(segment.offset - page),
+            Some(segment.address - page)
+        );
+        assert_eq!(head.address_of_mapping(u64::MAX), None);
         assert!(head.symbols && head.own_debug());
         let layout = read_layout(&file);
         assert!(layout.frames.len() > 1000);

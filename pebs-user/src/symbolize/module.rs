@@ -191,7 +191,7 @@ impl Module {
         address: u64,
     ) -> Option<Option<(Rc<str>, u64)>> {
         let image = self.image.as_ref()?;
-        let first = image.head.address(offset)?;
+        let first = image.head.address_of_mapping(offset)?;
         let address = address.wrapping_sub(start).wrapping_add(first);
         if !image.head.memory.contains(&address) {
             return None;

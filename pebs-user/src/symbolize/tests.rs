@@ -11,10 +11,11 @@ mod events;
 mod files;
 
 use super::*;
+use crate::binary::demangle::demangle;
 use crate::binary::elf::Binary;
 use crate::binary::mapping::{Backing, FileIdentity, MappedFile};
 use crate::binary::testing::embed_symbols;
-use crate::binary::{elf_image, lookup};
+use crate::binary::{elf_image, lookup, process};
 
 /// Prints the addresses of its functions, then waits for its standard input to close.
 const PROGRAM: &str = r#"
@@ -330,6 +331,46 @@ fn libc_function() {
     let row = Probe::new().row(running.pid(), running.address("qsort"));
     assert_eq!(row.name.as_deref(), Some("qsort"));
     assert!(row.module.unwrap().contains("libc.so"));
+}
+
+/// Data of a process: a byte within a variable, the stack, and an unmapped address; a recorded process has what was
+/// recorded.
+#[test]
+fn own_data() {
+    let me = Pid(std::process::id());
+    let mut probe = Probe::new();
+    let exe = std::fs::read_link("/proc/self/exe").unwrap();
+    let variables = elf_image::variables(&std::fs::File::open(&exe).unwrap());
+    let mut long = variables.iter().filter(|it| it.2 >= 16);
+    let (name, in_file, _) = long.next_back().unwrap();
+    let maps = process::mappings(me).unwrap();
+    let first = maps.iter().find(|it| exe.to_str() == Some(&it.path));
+    let address = first.unwrap().start + in_file;
+    let place = probe.symbolizer.data(me, address + 9).unwrap();
+    assert_eq!(place.symbol.as_deref(), Some(&*demangle(name)));
+    assert_eq!(place.offset, 9);
+    assert_eq!(place.object.as_deref(), exe.to_str());
+    let local = 0_u8;
+    let place = probe
+        .symbolizer
+        .data(me, (&raw const local) as usize as u64);
+    assert_eq!(place.unwrap().symbol, None);
+    assert_eq!(probe.symbolizer.data(me, 8), None);
+    assert_eq!(probe.symbolizer.data(me, u64::MAX), None);
+    let recorded = SymbolizeOptions {
+        recorded: Some(Recorded::default()),
+        ..SymbolizeOptions::default()
+    };
+    let mut recorded = Symbolizer::new(recorded);
+    assert_eq!(recorded.data(me, address), None);
+    recorded.on_data_mapping(me, address - 16..address + 16, b"[heap]");
+    recorded.on_data_mapping(me, 0..16, b"//anon");
+    let place = recorded.data(me, address).unwrap();
+    assert_eq!(
+        (place.object.as_deref(), place.offset),
+        (Some("[heap]"), 16)
+    );
+    assert_eq!(recorded.data(me, 4).unwrap().object, None);
 }
 
 /// Our own code, kernel, vdso and an unmapped address.
