@@ -55,11 +55,15 @@ use crate::compare::explain::timing::Timing;
 use crate::compare::pool::{MIN_SAMPLES, OwnTimes};
 use crate::compare::probe;
 use crate::compare::remarks::{Note, TooLittle};
+use crate::compare::rows;
 use crate::store::reader::{ReadError, Trace};
 use crate::store::run::{ResetChange, RunInfo};
 use crate::store::schema::visit_flag;
 
 pub(crate) use self::request::{ExplainError, ExplainOptions, ItemChoice, NoItem, NoItems, Unit};
+
+/// Error of functions' rates, as a part of their times, above which a note says so.
+const UNSURE: f64 = 0.1;
 
 /// Explains the slow items of a trace.
 ///
@@ -158,6 +162,14 @@ pub(crate) fn explain(
         .iter()
         .flat_map(|it| it.whole.iter().chain(&it.groups));
     notes.extend(runtimes::note(trace, all)?);
+    if let (Some(event), None) = (timing.event, &timing.reason)
+        && let Some(part) = rows::error_of_rates(trace, event)?.filter(|it| *it > UNSURE)
+    {
+        notes.push(Note::Rates {
+            event: event.name.clone(),
+            percent: (part * 100.0).round() as u32,
+        });
+    }
     let unit = items.unit;
     if options.slow.is_none() && group_by.is_empty() && trace.info.switches {
         let of = (items, &sections[..], &known);

@@ -35,6 +35,9 @@
 //! charged 612 ns an item, give or take 153; of items of 5 us that is 3 %, so the interval is 6 % to either side if
 //! samples are many.
 //!
+//! *Rates.* Where an event is no clock but tells times, functions' rates are known to some error, which is the same way in all
+//! items ([`Pool::add_error`]): the sum of the items' own errors is added in quadrature as well.
+//!
 //! *Worked number.* 20,000 items with a total of 100 ms of active time gave 6,250 samples, 1,250 of them in
 //! f: f took 20 % of 5 us = 1 us an item, with a sampling error of sqrt(0.2 x 0.8 / 6250) / 0.2 = 2.5 %, so
 //! the interval is about 0.95..1.05 us.
@@ -130,6 +133,8 @@ pub(crate) struct Pool {
 #[derive(Clone, Debug)]
 struct Counts {
     samples: u64,
+    /// Sum of the errors that its events have in all items alike.
+    error: f64,
     events: [u64; BLOCKS],
 }
 
@@ -137,6 +142,7 @@ impl Default for Counts {
     fn default() -> Self {
         Self {
             samples: 0,
+            error: 0.0,
             events: [0; BLOCKS],
         }
     }
@@ -261,6 +267,11 @@ impl Pool {
             counts.samples += u64::from(samples);
             counts.events[block] += events;
         }
+    }
+
+    /// The events of a function in an item have this error, which is the same way in all of them.
+    pub(crate) fn add_error(&mut self, function: FunctionId, error: f64) {
+        self.functions.of(function).error += error;
     }
 
     fn block(&self, key: u64) -> usize {
@@ -437,6 +448,7 @@ impl Pooled {
             };
             let sum = self.functions.of(joined);
             sum.samples += counts.samples;
+            sum.error += counts.error;
             for (sum, events) in sum.events.iter_mut().zip(counts.events) {
                 *sum += events;
             }
@@ -462,10 +474,12 @@ impl Pooled {
         let counts = self.functions.get(function)?;
         let events = in_floats(&counts.events);
         let per_item = self.whole.estimate(&events, self.quantity)?;
-        let own = Z_95 * self.active_error * per_item;
+        let all: f64 = events.iter().sum();
+        let error = if all > 0.0 { counts.error / all } else { 0.0 };
+        let own = Z_95 * self.active_error.hypot(error) * per_item;
         Some(PooledFunction {
             samples: counts.samples,
-            share: events.iter().sum::<f64>() / self.whole.events,
+            share: all / self.whole.events,
             per_item,
             interval: self.interval(&events).map(|(low, high)| {
                 let low = per_item - (per_item - low).hypot(own);
@@ -568,6 +582,20 @@ mod tests {
         }
         let events = Quantity::Events;
         assert_eq!(width(both, events), width(OwnError::default(), events));
+    }
+
+    /// An error that all items have alike doesn't shrink with their number.
+    #[test]
+    fn errors_that_are_alike() {
+        let width = |error: f64| {
+            let mut pool = pool();
+            (0..50).for_each(|_| pool.add_error(F, error * 16_000.0));
+            let f = pool.close(Quantity::Time).function(F).unwrap();
+            let (low, high) = f.interval.unwrap();
+            (high - low) / f.per_item
+        };
+        let expected = width(0.0).hypot(2.0 * 1.96 * 0.3);
+        assert!((width(0.3) / expected - 1.0).abs() < 0.02, "{}", width(0.3));
     }
 
     /// An event that is not a clock is counted, not timed.

@@ -63,6 +63,11 @@ pub(crate) enum Note {
     /// An item is all visits with its id.
     Stages,
     NoFunctionTimes(NoFunctionTimes),
+    /// Functions' rates of the event are known to this part of their times only, beside their intervals.
+    Rates {
+        event: String,
+        percent: u32,
+    },
     /// Code made at run time has no names; the runtimes that could name it.
     Nameless(Vec<Runtime>),
 }

@@ -35,6 +35,31 @@ columns! {
 }
 
 columns! {
+    struct Timed of visit_functions { event, self_ns, self_stderr_ns }
+}
+
+/// How well times of functions are known in the mean, as a part of them, where they are from an event that is no clock:
+/// the rates of functions are wrong the same way in all visits. `None`: a clock tells them, or nothing does.
+///
+/// # Errors
+/// If the trace can't be read.
+pub(crate) fn error_of_rates(trace: &Trace, event: &EventInfo) -> Result<Option<f64>, ReadError> {
+    if !event.has_times {
+        return Ok(None);
+    }
+    let (mut times, mut errors) = (0.0, 0.0);
+    for batch in Timed::scan(trace)? {
+        let batch = batch?;
+        let columns = Timed::of(&batch)?;
+        for row in (0..batch.num_rows()).filter(|row| columns.event[*row] == event.id.0) {
+            times += columns.self_ns.get(row).unwrap_or(0.0);
+            errors += columns.self_stderr_ns.get(row).unwrap_or(0.0);
+        }
+    }
+    Ok((times > 0.0).then(|| errors / times))
+}
+
+columns! {
     struct Stacked of samples { visit_id, function_id, event, stack_id }
 }
 

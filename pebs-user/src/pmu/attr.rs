@@ -199,9 +199,10 @@ impl ResolvedEvent {
         self.twins = twins;
     }
 
-    /// Makes samples store a register as of the sampled instruction. Without this, PEBS samples have the value at
-    /// the interrupt, some instructions later; elsewhere both are the same.
+    /// Makes samples store a register as of the sampled instruction: in bulk all, as no program reads it, and those of
+    /// PEBS, where it would have the value at the interrupt, some instructions later; elsewhere both are the same.
     pub fn keep_register(&mut self, number: u32) {
+        self.attr.sample_regs_intr = 1 << number;
         let core = matches!(
             self.class,
             EventClass::Hardware {
@@ -211,7 +212,6 @@ impl ResolvedEvent {
         );
         if core && self.attr.precise_ip() > 0 {
             self.attr.sample_type |= u64::from(sys::PERF_SAMPLE_REGS_INTR);
-            self.attr.sample_regs_intr = 1 << number;
         }
     }
 

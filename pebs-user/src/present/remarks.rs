@@ -118,6 +118,13 @@ impl Display for Note {
                  probe to the next (--per visit takes each visit by itself)"
             }
             Self::NoFunctionTimes(reason) => return write!(f, "functions: - ({reason})"),
+            Self::Rates { event, percent } => {
+                return write!(
+                    f,
+                    "times of functions are known to {percent} % in the mean, beside their intervals: functions stay too \
+                     shortly to tell their rates of {event}"
+                );
+            }
             Self::Nameless(runtimes) => return nameless(f, runtimes),
         })
     }

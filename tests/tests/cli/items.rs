@@ -85,7 +85,9 @@ fn marks_too() {
 #[test]
 fn in_bulk() {
     need!(machine::root());
-    let done = record(&["--item-reg", "r13", "--transport", "bulk"]);
+    let path = Workload::build("ids").path.display().to_string();
+    let place = format!("{path}:current_id:u64");
+    let done = record(&["--item-mem", &place, "--transport", "bulk"]);
     refused(&done, &["bulk", "item id"]);
     hints(&done, &["--transport bpf"]);
 }

@@ -77,6 +77,10 @@ impl Details<'_> {
                 for sums in self.sections.at(class.slot).classes_of(class.class) {
                     let seen = |row| (FunctionId(functions[row]), (samples[row], weight(row)));
                     sums.pool.add_functions(visit, rows.clone().map(seen));
+                    for row in rows.clone().filter(|_| event.has_times) {
+                        let error = self_stderr_ns.get(row).unwrap_or(0.0);
+                        sums.pool.add_error(FunctionId(functions[row]), error);
+                    }
                 }
             }
             if let Some(draft) = self.drafts.0.get_mut(&visit) {

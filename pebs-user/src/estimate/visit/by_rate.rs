@@ -14,24 +14,25 @@
 //! # Standard error
 //!
 //! The change is even over the R events, which leaves f a variance of 4/3 p²(1-p)² g² for a gap of g: g²/12 at equal
-//! rates; a gap that happens to be short counts as the mean one. A period that is wrong by the factor 1 + d shifts all changes of its function the same way, by p (1-p) d g
-//! each: these errors are added up before they are squared. With n gaps within the function that tell its period, d²
-//! is taken as [`UNKNOWN`] / (1 + 2n): a factor of 4.5 if nothing is known, 1.4 with ten.
+//! rates; a gap that happens to be short counts as the mean one. A period that is wrong by the factor 1 + d shifts all
+//! changes of its function the same way, by p (1-p) d g each: these errors are added up before they are squared. With n
+//! gaps within the function that tell its period, d² is taken as [`UNKNOWN`] / (1 + 2n): a factor of 4.5 if nothing is
+//! known, 1.4 with ten.
 //!
 //! A gap much longer than the period of the function at both its ends ([`HIDDEN`]) holds another, slow one that no
 //! sample hit: half of the gap may be that one's, so it has the variance of a change. The more a function's samples are
 //! scattered among others ([`alternation`]), the less its gaps tell of its period, and a quarter of them may be other
-//! functions' that are scattered, too. The parts before the first and
-//! after the last sample have that of [`super::Unseen`], with the period of their own function.
+//! functions' that are scattered, too. The parts before the first and after the last sample have the variance of
+//! [`super::Unseen`], with the period of their own function.
 //!
 //! *Worked number*: R = 16,000, f has 4 uops a ns and g 0.1, so m_f = 4 us and m_g = 160 us. A gap of 100 us between
 //! them is g's for 97.6 us, give or take 2.7; half way would give f 50 us, a dozen times what it took.
 //!
 //! # Where it does not hold
 //!
-//! Stays shorter than their function's period are mostly without a sample, and then the neighbour's: a slow function has
-//! too little, and a fast one several times its own. Measured by the simulations in `compare::simulation`, functions of
-//! 4, 1 and 0.1 events a ns, distances between samples equal or from 0.1 to 1.9 of the mean, lengths in periods:
+//! Stays shorter than their function's period are mostly without a sample, and then the neighbour's: a slow function
+//! has too little, and a fast one several times its own. Measured by the simulations in `compare::simulation`, functions
+//! of 4, 1 and 0.1 events a ns, distances between samples equal or from 0.1 to 1.9 of the mean, lengths in periods:
 //!
 //! | visit | bias of a function's mean | 95 % interval holds the truth |
 //! |---|---|---|

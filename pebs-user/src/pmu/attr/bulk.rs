@@ -107,9 +107,10 @@ impl ResolvedEvent {
     #[must_use]
     pub fn bulk_attr(&self, target: Target, ring_bytes: u32) -> perf_event_attr {
         let mut attr = self.attr_for(target);
-        // The register of `--item-reg`, as of the sampled instruction.
-        let register = attr.sample_type & u64::from(sys::PERF_SAMPLE_REGS_INTR);
-        attr.sample_type = u64::from(FIELDS) | self.access | self.calls_field() | register;
+        attr.sample_type = u64::from(FIELDS) | self.access | self.calls_field();
+        if attr.sample_regs_intr != 0 {
+            attr.sample_type |= u64::from(sys::PERF_SAMPLE_REGS_INTR);
+        }
         attr.read_format |= u64::from(sys::PERF_FORMAT_LOST);
         attr.set_sample_id_all(1);
         attr.set_watermark(1);
