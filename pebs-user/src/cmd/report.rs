@@ -37,8 +37,8 @@ pub struct ReportArgs {
     /// Report times, call paths, memory accesses, or shared cache lines
     ///
     /// path: for each function its callers, up to the function of the probe, and the time per item of each such path,
-    /// of slow and of typical items, with samples and interval; they sum to the function. Needs call stacks: record
-    /// with --call-graph, or import 'perf record --call-graph'.
+    /// of slow and of typical items, with samples and interval; they sum to the function. Events, if the event is not a
+    /// clock. Needs call stacks: record with --call-graph, or import 'perf record --call-graph'.
     ///
     /// memory: for each function where the data of its loads and stores came from, snoops of other caches, address
     /// translation, and latency; as events (samples x reset value) per item with their error, of slow and of typical

@@ -7,6 +7,8 @@
 //! Memory: 40 bytes a visit that serves several items, and 24 for each of its items; where other probes read ids, 4 more,
 //! and 16 while it is read.
 
+use std::cmp::Reverse;
+
 use rustc_hash::FxHashMap;
 
 use crate::store::reader::{ReadError, Trace};
@@ -117,6 +119,18 @@ impl Batch<'_> {
     }
 }
 
+/// A visit for an item within a batch.
+struct Inner {
+    /// Index of the batch's first member.
+    first: u32,
+    begin: i64,
+    end: i64,
+    /// Index of its item.
+    at: usize,
+    net_ns: i64,
+    error_ns: f32,
+}
+
 /// All visits that serve several items.
 #[derive(Debug, Default)]
 pub(crate) struct Batches {
@@ -179,8 +193,7 @@ impl Batches {
             }
         }
         spans.sort_unstable();
-        let mut times: Vec<Option<i64>> = vec![None; self.members.len()];
-        self.errors_ns = vec![0.0; self.members.len()];
+        let mut inner = Vec::new();
         for rows in Visits::scan(trace)? {
             let rows = rows?;
             let visits = Visits::of(&rows)?;
@@ -200,17 +213,33 @@ impl Batches {
                 let known = &self.members[place.from as usize..place.to as usize];
                 let found = known.binary_search_by_key(&visits.item_id[row], |it| it.item_id);
                 if let Ok(at) = found {
-                    let net = visits.net_ns.get(row).unwrap_or(duration).max(0);
-                    let at = place.from as usize + at;
+                    inner.push(Inner {
+                        first: place.from,
+                        begin,
+                        end: begin + duration,
+                        at: place.from as usize + at,
+                        net_ns: visits.net_ns.get(row).unwrap_or(duration).max(0),
+                        error_ns: visits.net_stderr_ns.get(row).unwrap_or(0) as f32,
+                    });
                     let probe = visits.probe_id[row];
                     if !self.probes_within.contains(&probe) {
                         self.probes_within.push(probe);
                     }
-                    *times[at].get_or_insert(0) += net;
-                    let error = visits.net_stderr_ns.get(row).unwrap_or(0) as f32;
-                    self.errors_ns[at] = self.errors_ns[at].hypot(error);
                 }
             }
+        }
+        let mut times: Vec<Option<i64>> = vec![None; self.members.len()];
+        self.errors_ns = vec![0.0; self.members.len()];
+        inner.sort_unstable_by_key(|it| (it.first, it.begin, Reverse(it.end)));
+        let mut last = (u32::MAX, i64::MIN);
+        for it in inner {
+            // One within another is part of its time.
+            if it.first == last.0 && it.end <= last.1 {
+                continue;
+            }
+            last = (it.first, it.end);
+            *times[it.at].get_or_insert(0) += it.net_ns;
+            self.errors_ns[it.at] = self.errors_ns[it.at].hypot(it.error_ns);
         }
         for place in self.visits.values_mut() {
             let range = place.from as usize..place.to as usize;

@@ -35,8 +35,8 @@
 //! charged 612 ns an item, give or take 153; of items of 5 us that is 3 %, so the interval is 6 % to either side if
 //! samples are many.
 //!
-//! *Rates.* Where an event is no clock but tells times, functions' rates are known to some error, which is the same way in all
-//! items ([`Pool::add_error`]): the sum of the items' own errors is added in quadrature as well.
+//! *Rates.* Events that are not clocks: errors of functions' rates are common to all items ([`Pool::add_error`]). How much of the
+//! items' own errors that is isn't stored, so all of it is added up, and then in quadrature to the interval.
 //!
 //! *Worked number.* 20,000 items with a total of 100 ms of active time gave 6,250 samples, 1,250 of them in
 //! f: f took 20 % of 5 us = 1 us an item, with a sampling error of sqrt(0.2 x 0.8 / 6250) / 0.2 = 2.5 %, so

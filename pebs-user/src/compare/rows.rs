@@ -35,11 +35,11 @@ columns! {
 }
 
 columns! {
-    struct Timed of visit_functions { event, self_ns, self_stderr_ns }
+    struct Timed of visit_functions { function_id, event, self_ns, self_stderr_ns }
 }
 
-/// How well times of functions are known in the mean, as a part of them, where they are from an event that is no clock:
-/// the rates of functions are wrong the same way in all visits. `None`: a clock tells them, or nothing does.
+/// Upper bound of the common error of functions' times, as a part of them, where they are from an event that is not a
+/// clock. `None`: there are no such times.
 ///
 /// # Errors
 /// If the trace can't be read.
@@ -47,11 +47,15 @@ pub(crate) fn error_of_rates(trace: &Trace, event: &EventInfo) -> Result<Option<
     if !event.has_times {
         return Ok(None);
     }
+    let own = trace.own_function()?;
     let (mut times, mut errors) = (0.0, 0.0);
     for batch in Timed::scan(trace)? {
         let batch = batch?;
         let columns = Timed::of(&batch)?;
-        for row in (0..batch.num_rows()).filter(|row| columns.event[*row] == event.id.0) {
+        let wanted = |&row: &usize| {
+            columns.event[row] == event.id.0 && Some(columns.function_id[row]) != own
+        };
+        for row in (0..batch.num_rows()).filter(wanted) {
             times += columns.self_ns.get(row).unwrap_or(0.0);
             errors += columns.self_stderr_ns.get(row).unwrap_or(0.0);
         }

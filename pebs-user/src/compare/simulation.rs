@@ -405,7 +405,9 @@ impl Rates {
             }
             left -= (end - at) * rate;
             at = end;
-            function = (function + 1 + rng.below(functions - 1)) % functions;
+            if functions > 1 {
+                function = (function + 1 + rng.below(functions - 1)) % functions;
+            }
         }
         (at, truth, samples.into_iter().collect())
     }
@@ -458,6 +460,60 @@ fn at_rates_of_their_own() {
                 assert!(it.coverage() > 0.94, "coverage {}: {it:?}", it.coverage());
             }
         }
+    }
+}
+
+/// Functions that are first seen in visits of their own: their periods are in proportion when they meet.
+#[test]
+fn rates_are_learnt_apart() {
+    const ALONE: [Rates; 2] = [alone(&[4.0]), alone(&[0.1])];
+    let mut rng = SplitMix64::new(9);
+    let mut estimator = Estimator::new(&[EventTime::Steady]);
+    let mut estimate = |end: i64, samples: &SeriesBuf| {
+        let active = [(TraceNs(0), TraceNs(end))];
+        let visit = VisitTimeline {
+            begin: TraceNs(0),
+            end: Some(active[0].1),
+            active: &active,
+            samples: samples.series(),
+        };
+        let mut rows = Vec::new();
+        estimator.estimate(&visit, &mut rows);
+        rows
+    };
+    for n in 0..200 {
+        let (end, _, samples) = ALONE[n % 2].visit(false, &mut rng);
+        let of = |sample: TimedSample| TimedSample {
+            function: FunctionId(n as u32 % 2),
+            ..sample
+        };
+        let samples = samples.series();
+        let all = samples.times.iter().map(|time| TimedSample {
+            time: *time,
+            function: FunctionId(0),
+            event: EventId(0),
+        });
+        estimate(end as i64, &all.map(of).collect());
+    }
+    // A sample of each, 100 us apart: at 4 us and 160 us a sample 2.4 us of them are the first one's.
+    let both = [(1_000, 0), (101_000, 1)];
+    let both = both.map(|(time, function)| TimedSample {
+        time: TraceNs(time),
+        function: FunctionId(function),
+        event: EventId(0),
+    });
+    let rows = estimate(180_000, &both.into_iter().collect());
+    let first = rows[0].self_ns().unwrap();
+    assert!((2_500.0..8_000.0).contains(&first), "{first}");
+}
+
+const fn alone(rates: &'static [f64]) -> Rates {
+    Rates {
+        rates,
+        stays: 1,
+        length: (8.0, 20.0),
+        distances: (1.0, 1.0),
+        cold: 1.0,
     }
 }
 

@@ -44,6 +44,7 @@ pub(super) struct Runs {
 /// The samples of a thread since its id changed.
 #[derive(Debug)]
 struct Run {
+    pid: Pid,
     /// `None`: no item.
     id: Option<u64>,
     /// Time of the last sample.
@@ -220,6 +221,7 @@ impl Correlator {
             let (mut waiting, without) = self.turn((pid, tid), before, (id, first), sink);
             waiting.clear();
             let run = Run {
+                pid,
                 id,
                 last: *last,
                 waiting,
@@ -266,8 +268,10 @@ impl Correlator {
             return (waiting, without);
         }
         // They may be of either item.
-        sink.strays(without.samples(), pid, tid);
-        without.clear();
+        if !without.is_empty() {
+            sink.strays(without.samples(), pid, tid);
+            without.clear();
+        }
         let bounds = Bounds::between(run.last, &waiting, sample.time);
         let (before, rest) = split(&waiting, |record| record.time < bounds.end);
         self.settle(before, sink);
@@ -335,7 +339,7 @@ impl Correlator {
             .map(|runs| std::mem::take(&mut runs.threads));
         for (tid, run) in runs.into_iter().flatten() {
             self.settle(&run.waiting, sink);
-            self.leave_out(tid, &run, sink);
+            Self::leave_out(tid, &run, sink);
         }
     }
 
@@ -346,7 +350,7 @@ impl Correlator {
     /// Handles the waiting records. If the thread slept meanwhile, its visit ends there; returns whether
     /// it did.
     fn break_off(&mut self, tid: Tid, run: &Run, now: TraceNs, sink: &mut impl Sink) -> bool {
-        self.leave_out(tid, run, sink);
+        Self::leave_out(tid, run, sink);
         let slept = Gap::between(run.last, &run.waiting, now).slept;
         let Some(end) = slept.filter(|_| run.id.is_some()) else {
             self.settle(&run.waiting, sink);
@@ -360,10 +364,10 @@ impl Correlator {
     }
 
     /// Passes on the samples without an id as ones of no item.
-    fn leave_out(&self, tid: Tid, run: &Run, sink: &mut impl Sink) {
+    fn leave_out(tid: Tid, run: &Run, sink: &mut impl Sink) {
         let samples = run.without.samples();
-        if let Some(thread) = self.threads.get(tid).filter(|_| !samples.is_empty()) {
-            sink.strays(samples, thread.pid, tid);
+        if !samples.is_empty() {
+            sink.strays(samples, run.pid, tid);
         }
     }
 

@@ -282,6 +282,14 @@ impl Estimator {
         self
     }
 
+    /// Estimates each visit by itself: rates are not learnt from earlier ones, so that it doesn't matter in which order, by
+    /// how many estimators, and how often visits are estimated.
+    #[must_use]
+    pub const fn alone(mut self) -> Self {
+        self.by_rate.set_alone();
+        self
+    }
+
     /// Begin and end of visits come from samples.
     #[must_use]
     pub const fn with_sampled_bounds(mut self) -> Self {

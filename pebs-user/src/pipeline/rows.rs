@@ -8,7 +8,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::PipelineOptions;
 use super::estimates::estimate;
-use super::keep::Keeper;
+use super::keep::{Keep, Keeper};
 use super::memory::{Accesses, accessed};
 use super::net::Net;
 use super::resets::Resets;
@@ -140,6 +140,12 @@ impl Rows {
         options: &PipelineOptions,
         writer: TraceWriter,
     ) -> Self {
+        let estimator = Estimator::new(&options.event_times);
+        // What is kept is estimated twice: here, and where it is written.
+        let estimator = match options.keep {
+            Keep::All => estimator,
+            _ => estimator.alone(),
+        };
         let rows = Self {
             symbolizer,
             chains: Chains::new(options.max_stack_bytes),
@@ -150,7 +156,7 @@ impl Rows {
             keeper: Keeper::new(options.keep, options.interval),
             accesses: Accesses::new(options.max_samples),
             watches: options.watches.clone(),
-            estimator: Estimator::new(&options.event_times),
+            estimator,
             block: VisitBlock::default(),
             estimates: Vec::new(),
             estimated_events: Vec::new(),

@@ -121,8 +121,8 @@ impl Display for Note {
             Self::Rates { event, percent } => {
                 return write!(
                     f,
-                    "times of functions are known to {percent} % in the mean, beside their intervals: functions stay too \
-                     shortly to tell their rates of {event}"
+                    "times of functions may be off by another {percent} % on average, beyond their intervals: their rates \
+                     of {event} are uncertain"
                 );
             }
             Self::Nameless(runtimes) => return nameless(f, runtimes),

@@ -21,7 +21,7 @@ use crate::pmu::host::Host;
 use crate::pmu::open::Granted;
 use crate::probe::cgroup::Cgroup;
 use crate::probe::set::ProbeSet;
-use crate::store::run::told_by;
+use crate::store::run::event_time;
 use crate::stream::decode::RecordKinds;
 use crate::symbolize::SymbolizeOptions;
 use crate::units::{Pid, Tid};
@@ -101,7 +101,7 @@ impl Plan {
     pub(super) fn event_times(&self) -> Vec<EventTime> {
         self.events
             .iter()
-            .map(|event| told_by(&event.name, event.unit))
+            .map(|event| event_time(&event.name, event.unit))
             .collect()
     }
 

@@ -403,18 +403,36 @@ pub struct EventInfo {
     pub precise_reason: Option<String>,
 }
 
-/// Beginnings of names of events that go on at all times that a thread runs.
-const STEADY: [&str; 9] = [
+/// Names of events that go on at all times that a thread runs.
+const STEADY: [&str; 19] = [
     "cpu-clock",
     "task-clock",
     "cycles",
     "cpu-cycles",
     "ref-cycles",
-    "cpu_clk",
+    "instructions",
+    "cpu_clk_unhalted.core",
+    "cpu_clk_unhalted.thread",
+    "cpu_clk_unhalted.thread_p",
+    "cpu_clk_unhalted.ref",
+    "cpu_clk_unhalted.ref_tsc",
+    "cpu_clk_unhalted.ref_tsc_p",
+    "uops_retired.all",
+    "uops_retired.slots",
+    "uops_retired.retire_slots",
+    "inst_retired.any",
+    "inst_retired.any_p",
+    "inst_retired.prec_dist",
     "ibs_op",
-    "uops_retired",
-    "inst",
 ];
+
+/// The name of an event without its PMU of cores, terms and modifiers.
+fn plain_name(event: &str) -> &str {
+    let cores = ["cpu/", "cpu_core/", "cpu_atom/"];
+    let own = cores.iter().find_map(|it| event.strip_prefix(it));
+    let own = own.unwrap_or(event);
+    own.split([':', '/', ',']).next().unwrap_or(own)
+}
 
 /// Whether the modifiers of the event leave out user space.
 #[must_use]
@@ -426,14 +444,14 @@ pub(crate) fn sees_kernel_only(event: &str) -> bool {
 
 /// What samples of an event tell of time, by its name and the unit of its reset value.
 #[must_use]
-pub(crate) fn told_by(name: &str, unit: CountUnit) -> EventTime {
+pub(crate) fn event_time(name: &str, unit: CountUnit) -> EventTime {
     if unit.is_time() {
         return EventTime::Clock;
     }
     let name = name.to_lowercase();
-    // `cpu/event=…/` and raw codes are not in this list.
-    let own = name.strip_prefix("cpu/").unwrap_or(&name);
-    match STEADY.iter().any(|it| own.starts_with(it)) && !sees_kernel_only(&name) {
+    // `cpu/event=…/` and raw codes are not in this list. IBS may be asked for some ops only.
+    let filtered = name.contains("l3missonly=1") || name.contains("ldlat");
+    match STEADY.contains(&plain_name(&name)) && !filtered && !sees_kernel_only(&name) {
         true => EventTime::Steady,
         false => EventTime::None,
     }
@@ -442,14 +460,17 @@ pub(crate) fn told_by(name: &str, unit: CountUnit) -> EventTime {
 /// Whether functions have times from an event though it is no clock.
 #[must_use]
 pub(crate) fn has_times(name: &str, unit: CountUnit) -> bool {
-    told_by(name, unit) == EventTime::Steady
+    event_time(name, unit) == EventTime::Steady
 }
 
 impl EventInfo {
-    /// What its samples tell of time.
+    /// What its samples tell of time. Traces without times of functions from instructions never divided time by these.
     #[must_use]
     pub(crate) fn tells(&self) -> EventTime {
-        told_by(&self.name, self.unit)
+        match self.divides_time() || !plain_name(&self.name).starts_with("inst") {
+            true => event_time(&self.name, self.unit),
+            false => EventTime::None,
+        }
     }
 
     /// Whether functions have times from it.

@@ -476,9 +476,8 @@ impl<'a> Costing<'a> {
         Some(found)
     }
 
-    /// The batches that take longer than what they hold, the dearest first, but last those that lost the CPU meanwhile,
-    /// whose caches others had then; and the number of those that only waited for a
-    /// CPU. Where it is known what each item took, those with an item that took longer than its kind.
+    /// The batches that take longer than what they hold, the dearest first; batches that lost the CPU come last, as
+    /// their caches were cold. Also the number of those that only waited for a CPU. Where it is known what each item took, those with an item that took longer than its kind.
     fn dear(
         &self,
         trace: &Trace,

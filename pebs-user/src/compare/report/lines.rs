@@ -44,10 +44,10 @@ pub(crate) const LINE_REPORT_VERSION: u32 = 1;
 /// Size of a cache line where the trace does not have it: that of all x86 CPUs of today.
 const LINE_BYTES: u32 = 64;
 
-/// Longest access that is assumed where its size is unknown: that of a register.
+/// Longest access that is assumed where its size is unknown: that of a general-purpose register.
 const LONGEST_BYTES: u64 = 8;
 
-/// Share of the conflicts below which they do not count.
+/// Share of the conflicts below which they are neglected.
 const FEW: f64 = 0.1;
 
 columns! {
@@ -98,7 +98,7 @@ pub(crate) struct Count {
     pub events_stderr: Option<f64>,
 }
 
-/// Which bytes the threads of a line access; what is said is so with a confidence of 95 %.
+/// Which bytes the threads of a line access; decided at 95 % confidence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Sharing {

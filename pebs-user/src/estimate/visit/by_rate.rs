@@ -9,7 +9,8 @@
 //! *Periods* are found by what they result in: m_f is the time of f divided by its samples, which divides gaps anew;
 //! [`ROUNDS`] of that change little more. What earlier visits had counts as [`PRIOR`] further samples at most, so that
 //! a function which is slower in this visit than in others (cold caches) has its own period, and one with few samples
-//! that of others. Earlier periods are taken in proportion to each other: the reset value may have changed since.
+//! that of others. Earlier periods are taken in proportion to each other, as the reset value may have changed since:
+//! their unit is kept by the visits of known functions. With `--keep` visits are estimated each by itself.
 //!
 //! # Standard error
 //!
@@ -62,6 +63,9 @@ const UNKNOWN: f64 = 2.25;
 /// Gaps longer than so many periods of their function hold another: distances between samples vary by up to 1.95.
 const HIDDEN: f64 = 2.5;
 
+/// Samples of a visit that change the scale of times half way to its own.
+const STEADY_SCALE: f64 = 64.0;
+
 /// Samples from which on earlier visits count half.
 const FORGET: f64 = 4096.0;
 
@@ -111,10 +115,22 @@ struct Here {
     shift: f64,
 }
 
+/// What earlier visits had.
+#[derive(Debug, Default)]
+struct Learnt {
+    functions: FxHashMap<(EventId, FunctionId), Earlier>,
+    /// By event: ns of a unit of their times now.
+    scales: FxHashMap<EventId, f64>,
+}
+
 /// Divides visits by rates. Clones learn together.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ByRate {
-    earlier: Arc<Mutex<FxHashMap<(EventId, FunctionId), Earlier>>>,
+    learnt: Arc<Mutex<Learnt>>,
+    /// Each visit is divided by itself.
+    alone: bool,
+    /// [`Learnt::scales`] of the event.
+    scale: Option<f64>,
     functions: Vec<Here>,
     numbers: FxHashMap<FunctionId, u32>,
     of_runs: Vec<u32>,
@@ -124,6 +140,11 @@ pub(super) struct ByRate {
 }
 
 impl ByRate {
+    /// Learns nothing from earlier visits.
+    pub(super) const fn set_alone(&mut self) {
+        self.alone = true;
+    }
+
     /// Divides the active time `total` among runs of samples. `clock`: the active time before rising times. Returns the
     /// variance of the part before the first sample.
     pub(super) fn divide(
@@ -147,7 +168,8 @@ impl ByRate {
         self.functions.clear();
         self.numbers.clear();
         self.of_runs.clear();
-        let earlier = self.earlier.lock().unwrap_or_else(PoisonError::into_inner);
+        let learnt = self.learnt.lock().unwrap_or_else(PoisonError::into_inner);
+        self.scale = learnt.scales.get(&event).copied();
         for (first, run) in runs.iter().enumerate() {
             let functions = &mut self.functions;
             let number = *self.numbers.entry(run.function).or_insert_with(|| {
@@ -155,7 +177,7 @@ impl ByRate {
                 functions.push(Here {
                     function: run.function,
                     first,
-                    earlier: earlier.get(&key).copied().unwrap_or_default(),
+                    earlier: learnt.functions.get(&key).copied().unwrap_or_default(),
                     ..Here::default()
                 });
                 functions.len() as u32 - 1
@@ -212,8 +234,13 @@ impl ByRate {
             let earlier = it.earlier.time / it.earlier.samples;
             (time + earlier * it.samples, samples + it.samples)
         });
-        // A function without earlier samples: as the others have in the mean.
-        let mean = if sums.1 > 0.0 { sums.0 / sums.1 } else { 1.0 };
+        let samples: f64 = self.functions.iter().map(|it| it.samples).sum();
+        // A function without earlier samples: as the others have in the mean, or all of this visit.
+        let mean = match self.scale {
+            _ if sums.1 > 0.0 => sums.0 / sums.1,
+            Some(scale) => total as f64 / samples / scale,
+            None => 1.0,
+        };
         let period = |it: &Here| match it.earlier.within > 0.0 {
             true => it.earlier.time / it.earlier.samples,
             false => mean,
@@ -223,7 +250,10 @@ impl ByRate {
             .iter()
             .map(|it| period(it) * it.samples)
             .sum();
-        let scale = (total as f64 / expected).max(f64::MIN_POSITIVE);
+        let scale = match expected > 0.0 && total > 0 {
+            true => total as f64 / expected,
+            false => 1.0,
+        };
         for it in &mut self.functions {
             it.period = period(it) * scale;
         }
@@ -264,10 +294,17 @@ impl ByRate {
 
     /// Remembers the visit.
     fn learn(&self, event: EventId, scale: f64) {
-        let mut earlier = self.earlier.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.alone {
+            return;
+        }
+        let mut learnt = self.learnt.lock().unwrap_or_else(PoisonError::into_inner);
+        let samples: f64 = self.functions.iter().map(|it| it.samples).sum();
+        // A visit of few samples, or with a slow function, changes the scale little.
+        let last = learnt.scales.entry(event).or_insert(scale);
+        *last += (scale - *last) * samples / (samples + STEADY_SCALE);
         for it in &self.functions {
-            let sum = earlier.entry((event, it.function)).or_default();
-            sum.time += it.time / scale;
+            let sum = learnt.functions.entry((event, it.function)).or_default();
+            sum.time += it.time.max(1.0) / scale;
             sum.samples += it.samples;
             sum.within += it.within;
             if sum.samples > FORGET {
