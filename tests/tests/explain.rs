@@ -134,7 +134,7 @@ fn two_reasons() {
     let because = group.because();
     assert_eq!(because[0]["argument"], "kind", "{because:#?}");
     let text = pebs_trace(["explain".as_ref(), recording.dir().as_os_str()]);
-    let head = text.stdout.lines().take(4).collect::<Vec<_>>().join("\n");
+    let head = text.stdout.lines().take(6).collect::<Vec<_>>().join("\n");
     assert!(head.contains("kind=1") && head.contains("rehash"), "{text}");
 }
 

@@ -105,6 +105,20 @@ fn samples(scene: &Scene, end: f64, changes: &[(f64, u32)], rng: &mut SplitMix64
         .collect()
 }
 
+/// Estimates of a visit that is on the CPU from 0 to `end`, with these samples.
+fn estimated(estimator: &mut Estimator, end: i64, samples: &SeriesBuf) -> Vec<FunctionEstimate> {
+    let active = [(TraceNs(0), TraceNs(end))];
+    let visit = VisitTimeline {
+        begin: TraceNs(0),
+        end: Some(active[0].1),
+        active: &active,
+        samples: samples.series(),
+    };
+    let mut rows = Vec::new();
+    estimator.estimate(&visit, &mut rows);
+    rows
+}
+
 /// Runs a scene; the findings are by function.
 fn run(scene: &Scene) -> Vec<Findings> {
     let mut rng = SplitMix64::new(42);
@@ -113,15 +127,7 @@ fn run(scene: &Scene) -> Vec<Findings> {
     for _ in 0..scene.trials {
         let (end, changes) = segments(scene, &mut rng);
         let samples = samples(scene, end, &changes, &mut rng);
-        let active = [(TraceNs(0), TraceNs(end as i64))];
-        let visit = VisitTimeline {
-            begin: TraceNs(0),
-            end: Some(active[0].1),
-            active: &active,
-            samples: samples.series(),
-        };
-        let mut rows = Vec::new();
-        estimator.estimate(&visit, &mut rows);
+        let rows = estimated(&mut estimator, end as i64, &samples);
         let ends = changes.iter().skip(1).map(|change| change.0).chain([end]);
         let mut truth = vec![0.0; scene.functions as usize];
         for (&(from, function), to) in changes.iter().zip(ends) {
@@ -217,18 +223,10 @@ fn short_stays_are_covered() {
 fn short_first_stay_is_biased() {
     let mut rng = SplitMix64::new(7);
     let (end, changes) = (5.5 * INTERVAL, [(0.0, 0), (0.5 * INTERVAL, 1)]);
-    let active = [(TraceNs(0), TraceNs(end as i64))];
     let (mut estimator, mut sum) = (Estimator::new(&[EventTime::Clock]), 0.0);
     for _ in 0..20_000 {
         let samples = samples(&BASE, end, &changes, &mut rng);
-        let visit = VisitTimeline {
-            begin: TraceNs(0),
-            end: Some(active[0].1),
-            active: &active,
-            samples: samples.series(),
-        };
-        let mut rows = Vec::new();
-        estimator.estimate(&visit, &mut rows);
+        let rows = estimated(&mut estimator, end as i64, &samples);
         let first = rows.iter().find(|row| row.function.0 == 0);
         sum += first.map_or(0.0, |row| row.self_ns().unwrap());
     }
@@ -311,16 +309,8 @@ fn paused(pause: Pause, known: Pause) -> ([f64; 3], f64) {
             }
             *time = at - begin;
         }
-        let active = [(TraceNs(0), TraceNs(at as i64))];
         let samples: SeriesBuf = samples.into_iter().collect();
-        let visit = VisitTimeline {
-            begin: TraceNs(0),
-            end: Some(active[0].1),
-            active: &active,
-            samples: samples.series(),
-        };
-        let mut rows = Vec::new();
-        estimator.estimate(&visit, &mut rows);
+        let rows = estimated(&mut estimator, at as i64, &samples);
         for (row, &time) in rows.iter().zip(&times) {
             let function = row.function.0 as usize;
             let (own, stderr) = (row.self_ns().unwrap(), row.self_stderr_ns().unwrap());
@@ -418,15 +408,7 @@ impl Rates {
         let mut findings: Vec<Findings> = self.rates.iter().map(|_| Findings::default()).collect();
         for n in 0..visits {
             let (end, truth, samples) = self.visit(n % 10 == 9, &mut rng);
-            let active = [(TraceNs(0), TraceNs(end as i64))];
-            let visit = VisitTimeline {
-                begin: TraceNs(0),
-                end: Some(active[0].1),
-                active: &active,
-                samples: samples.series(),
-            };
-            let mut rows = Vec::new();
-            estimator.estimate(&visit, &mut rows);
+            let rows = estimated(&mut estimator, end as i64, &samples);
             for (function, &truth) in truth.iter().enumerate().filter(|(_, truth)| **truth > 0.0) {
                 let row = rows.iter().find(|row| row.function.0 as usize == function);
                 findings[function].add(truth, row);
@@ -469,18 +451,6 @@ fn rates_are_learnt_apart() {
     const ALONE: [Rates; 2] = [alone(&[4.0]), alone(&[0.1])];
     let mut rng = SplitMix64::new(9);
     let mut estimator = Estimator::new(&[EventTime::Steady]);
-    let mut estimate = |end: i64, samples: &SeriesBuf| {
-        let active = [(TraceNs(0), TraceNs(end))];
-        let visit = VisitTimeline {
-            begin: TraceNs(0),
-            end: Some(active[0].1),
-            active: &active,
-            samples: samples.series(),
-        };
-        let mut rows = Vec::new();
-        estimator.estimate(&visit, &mut rows);
-        rows
-    };
     for n in 0..200 {
         let (end, _, samples) = ALONE[n % 2].visit(false, &mut rng);
         let of = |sample: TimedSample| TimedSample {
@@ -493,7 +463,7 @@ fn rates_are_learnt_apart() {
             function: FunctionId(0),
             event: EventId(0),
         });
-        estimate(end as i64, &all.map(of).collect());
+        estimated(&mut estimator, end as i64, &all.map(of).collect());
     }
     // A sample of each, 100 us apart: at 4 us and 160 us a sample 2.4 us of them are the first one's.
     let both = [(1_000, 0), (101_000, 1)];
@@ -502,7 +472,7 @@ fn rates_are_learnt_apart() {
         function: FunctionId(function),
         event: EventId(0),
     });
-    let rows = estimate(180_000, &both.into_iter().collect());
+    let rows = estimated(&mut estimator, 180_000, &both.into_iter().collect());
     let first = rows[0].self_ns().unwrap();
     assert!((2_500.0..8_000.0).contains(&first), "{first}");
 }
