@@ -380,7 +380,7 @@ impl Import<'_> {
             origin,
             counted: Vec::new(),
             count_interval: None,
-            event_times: info.events.iter().map(EventInfo::tells).collect(),
+            event_times: info.events.iter().map(EventInfo::time).collect(),
             resets: info
                 .events
                 .iter()

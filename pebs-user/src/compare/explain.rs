@@ -171,7 +171,7 @@ pub(crate) fn explain(
         });
     }
     let unit = items.unit;
-    if options.slow.is_none() && group_by.is_empty() && trace.info.switches {
+    if slow.is_none() && group_by.is_empty() && trace.info.switches {
         let of = (items, &sections[..], &known);
         explained_on_cpu(trace, options, of, (&timing, &mut probes))?;
     }

@@ -22,8 +22,8 @@ columns! {
 }
 
 impl Columns<'_> {
-    /// Sums of a function sampled by this event: of its time where the event is no clock but tells it. Where the columns
-    /// of events are null each sample stands for the reset value, which did not change, or all samples have equal weight.
+    /// Sums of a function sampled by this event: of its time where it has one from an event that is not a clock. Where
+    /// the columns of events are null each sample stands for the reset value, which did not change, or all samples have equal weight.
     fn sums(&self, row: usize, event: &EventInfo) -> FunctionSums {
         let samples = self.samples.get(row).unwrap_or(0);
         let reset = event.reset.max(1) as f64;

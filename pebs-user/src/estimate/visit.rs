@@ -145,10 +145,10 @@ pub struct FunctionEstimate {
     variance: f64,
 }
 
-/// What an event's samples tell of time.
+/// How times of functions follow from an event's samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EventTime {
-    /// Nothing: the event happens now and then.
+    /// Not at all: the event happens now and then.
     #[default]
     None,
     /// It is time.
@@ -249,7 +249,7 @@ struct Rules {
 #[derive(Clone, Copy, Debug)]
 struct OfEvent<'a> {
     event: EventId,
-    tells: EventTime,
+    time: EventTime,
     times: &'a [TraceNs],
     functions: &'a [FunctionId],
 }
@@ -265,8 +265,8 @@ struct Places {
 }
 
 impl Estimator {
-    /// Returns an estimator for a run whose event `EventId(i)` tells `events[i]`. An event beyond the slice tells
-    /// nothing.
+    /// Returns an estimator for a run whose event `EventId(i)` gives times as `events[i]` says, and one beyond
+    /// the slice none.
     #[must_use]
     pub fn new(events: &[EventTime]) -> Self {
         Self {
@@ -312,7 +312,7 @@ impl Estimator {
             Events::All(event) => {
                 let of = OfEvent {
                     event,
-                    tells: told(&self.events, event),
+                    time: time_of(&self.events, event),
                     times,
                     functions,
                 };
@@ -332,7 +332,7 @@ impl Estimator {
         out: &mut Vec<FunctionEstimate>,
     ) {
         let Self {
-            events: tells,
+            events: event_times,
             rules,
             places,
             by_rate,
@@ -355,7 +355,7 @@ impl Estimator {
             times.extend(samples.map(|at| visit.samples.times[at]));
             let of = OfEvent {
                 event: EventId(event),
-                tells: told(tells, EventId(event)),
+                time: time_of(event_times, EventId(event)),
                 times,
                 functions,
             };
@@ -383,9 +383,9 @@ impl Places {
         if runs.is_empty() {
             return;
         }
-        let known = of.tells != EventTime::None && visit.end.is_some();
+        let known = of.time != EventTime::None && visit.end.is_some();
         let at_begin = match *visit.active {
-            ref active if known && of.tells == EventTime::Steady => {
+            ref active if known && of.time == EventTime::Steady => {
                 visit.total_active_ns().map(|total| {
                     let mut clock = ActiveClock::new(active);
                     by_rate.divide(of, runs, (total, rules), |time| clock.advance(time))
@@ -550,9 +550,9 @@ fn alternation(runs: f64, own: f64, samples: f64) -> f64 {
     r * r * r
 }
 
-fn told(events: &[EventTime], event: EventId) -> EventTime {
-    let tells = events.get(usize::from(event.0));
-    tells.copied().unwrap_or_default()
+fn time_of(events: &[EventTime], event: EventId) -> EventTime {
+    let time = events.get(usize::from(event.0));
+    time.copied().unwrap_or_default()
 }
 
 /// Makes room for a function without a number. Function ids are small: they count from 0.

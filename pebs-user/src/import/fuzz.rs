@@ -90,7 +90,7 @@ fn pipeline(
         origin: KtimeNs(first),
         counted: Vec::new(),
         count_interval: None,
-        event_times: info.events.iter().map(EventInfo::tells).collect(),
+        event_times: info.events.iter().map(EventInfo::time).collect(),
         resets: vec![1; info.events.len()],
         watches: Vec::new(),
         max_samples: 1 << 16,

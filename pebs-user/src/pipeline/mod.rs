@@ -83,7 +83,7 @@ pub struct PipelineOptions {
     pub counted: Vec<CountedFrom>,
     /// Length of the intervals of `interval_counts`; `None`: there are none.
     pub count_interval: Option<Duration>,
-    /// What samples tell of time, by event.
+    /// How times follow from samples, by event.
     pub event_times: Vec<EventTime>,
     /// Reset values at the begin of the trace, by event; 0: none, the kernel aims at a frequency.
     pub resets: Vec<u64>,

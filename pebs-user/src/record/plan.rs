@@ -96,7 +96,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// What the samples of each event tell of time.
+    /// How times follow from the samples of each event.
     #[must_use]
     pub(super) fn event_times(&self) -> Vec<EventTime> {
         self.events

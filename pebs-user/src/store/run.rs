@@ -442,7 +442,7 @@ pub(crate) fn sees_kernel_only(event: &str) -> bool {
     modifiers.contains('k') && !modifiers.contains('u') && modifiers.chars().all(known)
 }
 
-/// What samples of an event tell of time, by its name and the unit of its reset value.
+/// How times follow from samples of an event, by its name and the unit of its reset value.
 #[must_use]
 pub(crate) fn event_time(name: &str, unit: CountUnit) -> EventTime {
     if unit.is_time() {
@@ -464,9 +464,9 @@ pub(crate) fn has_times(name: &str, unit: CountUnit) -> bool {
 }
 
 impl EventInfo {
-    /// What its samples tell of time. Traces without times of functions from instructions never divided time by these.
+    /// How times follow from its samples. Traces without times of functions from instructions never divided time by these.
     #[must_use]
-    pub(crate) fn tells(&self) -> EventTime {
+    pub(crate) fn time(&self) -> EventTime {
         match self.divides_time() || !plain_name(&self.name).starts_with("inst") {
             true => event_time(&self.name, self.unit),
             false => EventTime::None,

@@ -18,7 +18,7 @@ impl<'a> Timing<'a> {
         let event = report_event(info);
         let reason = match event {
             None => Some(NoFunctionTimes::NoEvent),
-            Some(event) if event.tells() == EventTime::None => Some(NoFunctionTimes::NotSteady {
+            Some(event) if event.time() == EventTime::None => Some(NoFunctionTimes::NotSteady {
                 event: event.name.clone(),
                 is_kernel_only: sees_kernel_only(&event.name),
             }),

@@ -53,8 +53,8 @@ impl<'a> Weight<'a> {
         }
     }
 
-    /// Events that a function's samples in a visit stand for, or its time where the event is no clock but tells it; `None`
-    /// for other events.
+    /// Events that a function's samples in a visit stand for, or its time where it has one from an event that is not a
+    /// clock; `None` for other events.
     #[must_use]
     pub(crate) fn events(&self, row: &VisitFunctionRow) -> Option<f64> {
         match self.event?.has_times {
