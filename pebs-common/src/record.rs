@@ -43,12 +43,16 @@ numbered! {
         Mark = 2,
         /// A [`MarkArgs`]: a mark followed by named arguments.
         MarkArgs = 3,
-        /// A [`Switch`] off the CPU, or a [`SwitchStack`].
+        /// A [`Switch`] off the CPU.
         SwitchOut = 4,
         /// A [`Switch`] onto the CPU.
         SwitchIn = 5,
         /// A [`Task`]; its flags are a [`TaskKind`].
         Task = 6,
+        /// A [`SampleUser`]: a sample followed by its frames in the kernel and a copy of its user stack.
+        SampleUser = 7,
+        /// A [`SwitchUser`]: a [`Switch`] off the CPU, followed by the same.
+        SwitchUser = 8,
         /// A [`ClockPair`].
         Clock = 9,
         /// A [`SampleAccess`]: a sample with its memory access.
@@ -254,8 +258,93 @@ impl StackDepth {
 /// Most frames in the kernel, and in user space. Source: `PERF_MAX_STACK_DEPTH`, include/uapi/linux/perf_event.h.
 pub const MAX_FRAMES: usize = 127;
 
-/// Capacities of the size classes of [`SampleStack`] and [`SwitchStack`], frames.
+/// Capacities of the size classes of [`SampleStack`], frames.
 pub const STACK_CLASSES: [usize; 4] = [16, 40, 96, 2 * MAX_FRAMES];
+
+/// A sample with a copy of its user stack. The header of 208 bytes is followed by the words and bytes of
+/// [`UserState::shape`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SampleUser {
+    /// The sample itself.
+    pub sample: Sample,
+    /// Its thread in user mode.
+    pub user: UserState,
+}
+
+/// A traced thread is switched out, with a copy of its user stack, as in a [`SampleUser`]. The innermost kernel frames are
+/// those of the switch itself.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SwitchUser {
+    /// The switch itself.
+    pub switch: Switch,
+    /// Its thread in user mode.
+    pub user: UserState,
+}
+
+/// A thread in user mode: when it was interrupted there, or when it entered the kernel.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UserState {
+    /// What follows.
+    pub shape: UserShape,
+    /// Its registers, as in the kernel's `struct pt_regs`.
+    pub registers: [u64; REGISTER_WORDS],
+}
+
+/// Words of the kernel's `struct pt_regs`. Source: arch/x86/include/asm/ptrace.h.
+pub const REGISTER_WORDS: usize = 21;
+
+/// What follows a [`UserState`]: room for frames in the kernel (words: 8 bits), of which some are in use (8 bits), whether
+/// outer ones are missing (1), then bytes of user memory from the stack pointer on (32 bits from bit 32).
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UserShape(pub u64);
+
+impl UserShape {
+    /// Packs a shape. Values beyond their width are cut.
+    #[inline(always)]
+    #[must_use]
+    pub const fn new((room, frames, is_cut): (usize, u64, bool), copied: u32) -> Self {
+        Self(
+            room as u64 & 0xff
+                | (frames & 0xff) << 8
+                | (is_cut as u64) << 16
+                | (copied as u64) << 32,
+        )
+    }
+
+    /// Words of the room for kernel frames.
+    #[must_use]
+    pub const fn room(self) -> usize {
+        (self.0 & 0xff) as usize
+    }
+
+    /// Frames in the kernel.
+    #[must_use]
+    pub const fn frames(self) -> usize {
+        (self.0 >> 8 & 0xff) as usize
+    }
+
+    /// Whether outer frames of the kernel are missing.
+    #[must_use]
+    pub const fn is_cut(self) -> bool {
+        self.0 >> 16 & 1 == 1
+    }
+
+    /// Bytes of user memory.
+    #[must_use]
+    pub const fn copied(self) -> usize {
+        (self.0 >> 32) as usize
+    }
+}
+
+/// Room for kernel frames before a copied user stack.
+pub const KERNEL_FRAMES: usize = 64;
+
+/// Capacities of the size classes of copied stacks, bytes.
+pub const COPY_CLASSES: [usize; 6] = [1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10];
 
 /// Effect of a mark on its item. Two bits of a mark's flags.
 #[repr(u8)]
@@ -429,8 +518,6 @@ pub mod batch {
 pub mod switch_flag {
     /// The thread was preempted: it could have run.
     pub const PREEMPTED: u8 = 1;
-    /// The call stack follows: it is a [`super::SwitchStack`].
-    pub const STACK: u8 = 2;
     /// It waits within a mark: the kernel looks for the probe of a breakpoint and waits for the lock of the process's
     /// mappings.
     pub const IN_MARK: u8 = 4;
@@ -450,23 +537,6 @@ pub struct Switch {
     /// Switched out: the kernel's `TASK_*` state bits of the thread. Switched in: 0.
     pub state: u64,
 }
-
-/// A traced thread is switched out, with its call stack. The header of 48 bytes is followed by [`STACK_WORDS`] words
-/// of user memory from the stack pointer on, and by the frames like in [`SampleStack`], except that the innermost
-/// kernel frames are those of the switch itself.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SwitchStack {
-    /// The switch itself.
-    pub switch: Switch,
-    /// Number of frames.
-    pub depth: StackDepth,
-    /// User stack pointer at the kernel entry; 0 if the words could not be read.
-    pub sp: u64,
-}
-
-/// Words of user memory in a [`SwitchStack`]: they cover the frames of some functions without frame pointer.
-pub const STACK_WORDS: usize = 48;
 
 /// Flags of [`Counts`].
 pub mod count_flag {
@@ -562,10 +632,11 @@ const _: () = assert!(size_of::<Head>() == 8);
 const _: () = assert!(size_of::<Sample>() == 32);
 const _: () = assert!(size_of::<SampleAccess>() == size_of::<Sample>() + 24);
 const _: () = assert!(size_of::<SampleStack>() == 40);
+const _: () = assert!(size_of::<SampleUser>() == 208 && size_of::<SwitchUser>() == 208);
+const _: () = assert!(KERNEL_FRAMES < 256);
 const _: () = assert!(size_of::<Mark>() == 32);
 const _: () = assert!(size_of::<MarkArgs>() == 40);
 const _: () = assert!(size_of::<Switch>() == 32);
-const _: () = assert!(size_of::<SwitchStack>() == 48);
 const _: () = assert!(size_of::<Task>() == 24);
 const _: () = assert!(size_of::<Encounter>() == 40);
 const _: () = assert!(size_of::<Counts>() == 24);

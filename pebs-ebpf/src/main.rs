@@ -34,6 +34,7 @@ mod stack;
 mod step;
 mod task;
 mod tick;
+mod user_stack;
 mod wake;
 
 #[cfg(not(test))]

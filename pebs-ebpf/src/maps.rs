@@ -92,10 +92,24 @@ pub static PERF_CLOCK_EVENTS: Global<u32> = Global::new(0);
 /// Bit n: samples of event n carry their memory access.
 #[unsafe(no_mangle)]
 pub static ACCESS_EVENTS: Global<u32> = Global::new(0);
-/// Maximum frames of a call stack in the kernel, and in user space: the kernel's limit, and at most
-/// [`pebs_common::record::MAX_FRAMES`]. 0: no call stacks.
+
+/// Maximum frames of a sample's call stack in the kernel, and in user space, if frame pointers are followed: the kernel's
+/// limit, and at most [`pebs_common::record::MAX_FRAMES`]. 0: they are not.
 #[unsafe(no_mangle)]
 pub static STACK_FRAMES: Global<u32> = Global::new(0);
+
+/// Maximum bytes of the user stack that are copied with its registers: for waits, and for samples for which frame pointers
+/// are not followed. 0: no call stacks.
+#[unsafe(no_mangle)]
+pub static STACK_BYTES: Global<u32> = Global::new(0);
+
+/// Offset of `thread.fsbase` in `struct task_struct`.
+#[unsafe(no_mangle)]
+pub static TASK_FSBASE_OFFSET: Global<u64> = Global::new(0);
+
+/// Offset of `start_stack` in `struct mm_struct`.
+#[unsafe(no_mangle)]
+pub static MM_START_STACK_OFFSET: Global<u64> = Global::new(0);
 
 /// Samples are refused while more than this many bytes of the sample ring are unread, to leave room for marks.
 #[unsafe(no_mangle)]

@@ -12,9 +12,9 @@ use crate::access;
 use crate::emit::{TASKS, count, emit_beside_samples, emit_sample};
 use crate::maps::{
     ACCESS_EVENTS, EVENT_INTERRUPTS_OFFSET, EXCLUDE_KERNEL, EXCLUDE_USER, ITEM_SOURCE,
-    PERF_CLOCK_EVENTS, SAMPLE_TIME_OFFSET, SAMPLES_INTERRUPT, STACK_FRAMES,
+    PERF_CLOCK_EVENTS, SAMPLE_TIME_OFFSET, SAMPLES_INTERRUPT, STACK_BYTES, STACK_FRAMES,
 };
-use crate::{irq, item, stack, task};
+use crate::{irq, item, stack, task, user_stack};
 
 /// `PERF_EFLAGS_EXACT`: the ip is exact. Source: arch/x86/include/asm/perf_event.h.
 const EFLAGS_EXACT: u64 = 1 << 3;
@@ -150,6 +150,12 @@ fn sample<const EVENT: u8>(ctx: &PerfEventContext) {
         sp,
     };
     // Before 0 is ruled out by the verifier, which then leaves the rest out.
+    if STACK_BYTES.load() != 0
+        && STACK_FRAMES.load() == 0
+        && let Some(stack) = user_stack::current()
+    {
+        return stack.emit(ctx, ip, kernel, || taken(Kind::SampleUser));
+    }
     if STACK_FRAMES.load() != 0
         && let Some(walked) = stack::walk(ctx, ip, kernel)
     {

@@ -10,9 +10,9 @@ use pebs_common::config::Scope;
 use pebs_common::record::{Head, Interference, Kind, Switch, Task, TaskKind, entry, switch_flag};
 
 use crate::emit::{TASKS, emit};
-use crate::maps::{ENCOUNTERS, SCOPE, STACK_FRAMES};
+use crate::maps::{ENCOUNTERS, SCOPE, STACK_BYTES};
 use crate::task::{self, Ids};
-use crate::{count, stack, wake};
+use crate::{count, stack, user_stack, wake};
 
 /// `sched_switch(bool preempt, task prev, task next, unsigned prev_state)`, since Linux 5.18.
 #[btf_tracepoint(function = "sched_switch")]
@@ -41,11 +41,10 @@ fn switched(ctx: &BtfTracePointContext, state: impl FnOnce(&BtfTracePointContext
             flags |= switch_flag::IN_MARK;
         }
         let with_stack =
-            !in_mark && ENCOUNTERS.load() != 0 && STACK_FRAMES.load() != 0 && !could_go_on;
-        if let Some(stack) = with_stack.then(|| stack::walk_waiting(ctx)).flatten() {
-            let flags = flags | switch_flag::STACK;
-            stack.emit_switch(user_sp(), || {
-                record_of(Kind::SwitchOut, flags, previous, user_ip(), state)
+            !in_mark && ENCOUNTERS.load() != 0 && STACK_BYTES.load() != 0 && !could_go_on;
+        if let Some(stack) = with_stack.then(user_stack::current).flatten() {
+            stack.emit_switch(ctx, || {
+                record_of(Kind::SwitchUser, flags, previous, user_ip(), state)
             });
         } else {
             switch(Kind::SwitchOut, flags, previous, user_ip(), state);
@@ -90,16 +89,6 @@ fn user_ip() -> u64 {
     unsafe {
         let regs = bpf_task_pt_regs(bpf_get_current_task_btf()) as *const pt_regs;
         bpf_probe_read_kernel(&raw const (*regs).rip).unwrap_or(0)
-    }
-}
-
-/// The stack pointer there; 0 if unknown.
-#[inline(always)]
-fn user_sp() -> u64 {
-    // SAFETY: both helpers return kernel pointers, which the read helper checks.
-    unsafe {
-        let regs = bpf_task_pt_regs(bpf_get_current_task_btf()) as *const pt_regs;
-        bpf_probe_read_kernel(&raw const (*regs).rsp).unwrap_or(0)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Call stacks of samples, and of threads that start to wait, by frame pointers.
+//! Call stacks of samples by frame pointers.
 //!
 //! The frames are stored in their record: so no table in the kernel can be full, no two stacks can be confused, and
 //! a lost stack is lost with its record. User space stores each distinct stack once.
@@ -12,14 +12,12 @@ use core::mem::MaybeUninit;
 use aya_ebpf::EbpfContext;
 use aya_ebpf::bindings::BPF_F_USER_STACK;
 use aya_ebpf::btf_maps::PerCpuArray;
-use aya_ebpf::helpers::generated::{bpf_get_stack, bpf_probe_read_kernel, bpf_probe_read_user};
+use aya_ebpf::helpers::generated::{bpf_get_stack, bpf_probe_read_kernel};
 use aya_ebpf::macros::btf_map;
 use aya_ebpf::programs::{BtfTracePointContext, PerfEventContext};
-use pebs_common::record::{
-    MAX_FRAMES, STACK_CLASSES, STACK_WORDS, Sample, SampleStack, StackDepth, Switch, SwitchStack,
-};
+use pebs_common::record::{MAX_FRAMES, STACK_CLASSES, Sample, SampleStack, StackDepth};
 
-use crate::emit::{TASKS, emit, emit_sample};
+use crate::emit::emit_sample;
 use crate::maps::{KERNEL_CODE, STACK_FRAMES};
 
 /// Bytes of a frame.
@@ -38,22 +36,11 @@ type Frames = [u64; 256];
 #[btf_map]
 static FRAMES: PerCpuArray<Frames, 1> = PerCpuArray::new();
 
-/// The same for threads that start to wait: they may be interrupted by a sample.
-#[btf_map]
-static WAIT_FRAMES: PerCpuArray<Frames, 1> = PerCpuArray::new();
-
 /// A record with a stack in a ring.
 #[repr(C)]
 struct Room<H, const SIZE: usize> {
     header: H,
     frames: [u64; SIZE],
-}
-
-/// Header before the frames of a thread that starts to wait.
-#[repr(C)]
-struct Waiting {
-    switch: SwitchStack,
-    words: [u64; STACK_WORDS],
 }
 
 /// The current stack.
@@ -77,16 +64,6 @@ pub fn walk(ctx: &PerfEventContext, ip: u64, kernel: bool) -> Option<Walked> {
     if !kernel {
         in_user = innermost(frames, ip, in_user);
     }
-    Some(Walked::new(frames, in_kernel, in_user))
-}
-
-/// Follows the frame pointers of the thread that is about to be switched out.
-#[inline(always)]
-pub fn walk_waiting(ctx: &BtfTracePointContext) -> Option<Walked> {
-    let frames = WAIT_FRAMES.get_ptr_mut(0)?.cast::<u64>();
-    let in_kernel = mode(ctx.as_ptr(), frames, 0);
-    let behind = frames.cast::<u8>().wrapping_add(in_kernel as usize);
-    let in_user = mode(ctx.as_ptr(), behind.cast(), u64::from(BPF_F_USER_STACK));
     Some(Walked::new(frames, in_kernel, in_user))
 }
 
@@ -154,30 +131,6 @@ impl Walked {
             1 => emit_sample(self.filling::<_, { STACK_CLASSES[1] }>(header)),
             2 => emit_sample(self.filling::<_, { STACK_CLASSES[2] }>(header)),
             _ => emit_sample(self.filling::<_, { STACK_CLASSES[3] }>(header)),
-        }
-    }
-
-    /// Puts a switch with the stack into the main ring. `sp`: the user stack pointer.
-    #[inline(always)]
-    pub fn emit_switch(&self, sp: u64, switch: impl Fn() -> Switch) {
-        let header = |room: *mut Waiting| {
-            // SAFETY: the room was reserved; the helper checks the address, and does not wait for a page.
-            unsafe {
-                let words = (&raw mut (*room).words).cast();
-                let bytes = (STACK_WORDS as u64 * WORD) as u32;
-                let read = bpf_probe_read_user(words, bytes, sp as *const c_void) == 0;
-                (&raw mut (*room).switch).write(SwitchStack {
-                    switch: switch(),
-                    depth: self.depth,
-                    sp: if read { sp } else { 0 },
-                });
-            }
-        };
-        match self.class() {
-            0 => emit(TASKS, self.filling::<_, { STACK_CLASSES[0] }>(header)),
-            1 => emit(TASKS, self.filling::<_, { STACK_CLASSES[1] }>(header)),
-            2 => emit(TASKS, self.filling::<_, { STACK_CLASSES[2] }>(header)),
-            _ => emit(TASKS, self.filling::<_, { STACK_CLASSES[3] }>(header)),
         }
     }
 

@@ -170,6 +170,15 @@ impl Stepped {
     }
 }
 
+/// The place in the program of an address in the copy of the instruction that the running thread single-steps; `None` if
+/// it is not there. `longest`: bytes of the longest instruction.
+#[inline(always)]
+pub fn place_of_step(ip: u64, longest: u64) -> Option<u64> {
+    let step = Stepped::read().filter(|step| step.is_active)?;
+    let into = ip.wrapping_sub(step.slot);
+    (into < longest).then(|| step.place.wrapping_add(into))
+}
+
 /// The `TASK_*` state bits of a thread; 0, which means running, if they can't be read.
 #[inline(always)]
 pub fn state_of(task: *const u8) -> u32 {

@@ -58,6 +58,15 @@ const RECIPES: &[(&str, Recipe)] = &[
         Recipe::Rust("calls.rs", &["-Cforce-frame-pointers=yes"]),
     ),
     ("chatty", Recipe::C("chatty.c", &[])),
+    ("unwinding", Recipe::Cpp("unwinding.cpp", NO_FRAMES)),
+    (
+        "unwinding_static",
+        Recipe::Cpp("unwinding.cpp", &["-fomit-frame-pointer", "-static-pie"]),
+    ),
+    (
+        "unwinding_stripped",
+        Recipe::Cpp("unwinding.cpp", &["-fomit-frame-pointer", "-s"]),
+    ),
     ("counted", Recipe::C("counted.c", &[])),
     ("counts", Recipe::C("counts.c", &[])),
     ("intervals", Recipe::C("intervals.c", &[])),

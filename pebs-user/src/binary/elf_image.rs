@@ -191,14 +191,16 @@ pub(crate) fn read_head(file: &File) -> Option<ElfHead> {
     })
 }
 
-/// Reads the table of unwind rules; empty if there is none.
+/// Reads the tables of unwind rules, empty if there are none, and the address of a program's first instruction, 0 if there
+/// is none.
 ///
 /// Cost: about 100 ns per function.
 #[must_use]
-pub(crate) fn read_unwind_table(file: &File) -> Frames {
+pub(crate) fn read_unwind_tables(file: &File) -> (Frames, u64) {
     let cache = ReadCache::new(file);
     let parsed = parse(&cache);
-    parsed.map_or_else(Frames::default, |parsed| Frames::read(&parsed))
+    let read = |parsed: Parsed<'_>| (Frames::read_all(&parsed), parsed.entry());
+    parsed.map_or_else(|| (Frames::default(), 0), read)
 }
 
 /// The functions of a stripped file that has its symbols in `.gnu_debugdata`, by address; `None` for others.

@@ -1,14 +1,16 @@
-//! Data of `.eh_frame`: function boundaries, and the location of the return address at an address.
+//! Unwind tables: function boundaries, and where a function's caller is found at an address.
 
 use std::ops::Range;
 
 use gimli::{
-    BaseAddresses, CfaRule, CieOrFde, EhFrame, EhFrameOffset, EndianSlice, LittleEndian,
-    RegisterRule, UnwindContext, UnwindSection, UnwindTableRow,
+    BaseAddresses, CfaRule, CieOrFde, DebugFrame, DebugFrameOffset, EhFrame, EhFrameOffset,
+    Encoding, EndianSlice, EvaluationResult, Format, LittleEndian, Location, UnwindContext,
+    UnwindExpression, UnwindSection, UnwindTableRow, Value,
 };
 use object::{Object, ObjectSection};
 
 use super::object_file::content;
+use super::unwind::{Expression, FrameRule};
 use crate::arch::unwind;
 
 /// Functions covered by `.eh_frame`, as virtual addresses in the file, sorted, without empty ones.
@@ -29,12 +31,15 @@ pub fn eh_frame_functions(file: &object::File<'_>) -> Vec<Range<u64>> {
 struct Entry {
     range: Range<u64>,
     offset: usize,
+    /// Whether it is of `.debug_frame`.
+    debug: bool,
 }
 
-/// The unwind table of one binary.
+/// The unwind tables of one binary: `.eh_frame`, and `.debug_frame` for code that the former does not cover.
 #[derive(Debug, Default)]
 pub(crate) struct Frames {
-    section: Vec<u8>,
+    eh_frame: Vec<u8>,
+    debug_frame: Vec<u8>,
     bases: BaseAddresses,
     entries: Vec<Entry>,
     /// Whether some function has landing pads: code that runs when an exception passes.
@@ -46,60 +51,56 @@ type Row = UnwindTableRow<usize>;
 type Slice<'a> = EndianSlice<'a, LittleEndian>;
 
 impl Frames {
-    /// Reads the table; empty if the binary has none. Stops at the first entry that can't be parsed.
+    /// Reads `.eh_frame`; empty if the binary has none. Stops at the first entry that can't be parsed.
     #[must_use]
     pub(crate) fn read<'data>(file: &impl Object<'data>) -> Self {
-        let Some(section) = file.section_by_name(".eh_frame") else {
-            return Self::default();
-        };
-        let Ok(data) = content(&section) else {
-            return Self::default();
-        };
+        let mut frames = Self::default();
+        if let Some(section) = file.section_by_name(".eh_frame")
+            && let Ok(data) = content(&section)
+        {
+            frames.eh_frame = data;
+            frames.bases = frames.bases.set_eh_frame(section.address());
+        }
         let address = |name| file.section_by_name(name).map_or(0, |s| s.address());
-        let mut frames = Self {
-            section: data,
-            bases: BaseAddresses::default()
-                .set_eh_frame(section.address())
-                .set_text(address(".text"))
-                .set_got(address(".got")),
-            ..Self::default()
-        };
-        let (entries, personality) = frames.scan();
-        frames.entries = entries;
+        frames.bases = frames
+            .bases
+            .set_text(address(".text"))
+            .set_got(address(".got"));
+        let table = eh_table(&frames.eh_frame);
+        let (entries, personality) = scan(&table, &frames.bases, false);
+        frames.entries = in_order(entries);
         frames.personality = personality;
         frames
     }
 
-    fn table(&self) -> EhFrame<Slice<'_>> {
-        let mut table = EhFrame::new(&self.section, LittleEndian);
-        table.set_address_size(8);
-        table
+    /// The table of `.eh_frame` alone, at an address.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn of_section(section: Vec<u8>, address: u64) -> Self {
+        let mut frames = Self {
+            eh_frame: section,
+            bases: BaseAddresses::default().set_eh_frame(address),
+            ..Self::default()
+        };
+        let (entries, _) = scan(&eh_table(&frames.eh_frame), &frames.bases, false);
+        frames.entries = in_order(entries);
+        frames
     }
 
-    fn scan(&self) -> (Vec<Entry>, bool) {
-        let table = self.table();
-        let mut entries = Vec::new();
-        let mut personality = false;
-        let mut iter = table.entries(&self.bases);
-        while let Ok(Some(entry)) = iter.next() {
-            match entry {
-                CieOrFde::Cie(cie) => personality |= cie.personality().is_some(),
-                CieOrFde::Fde(partial) => {
-                    let Ok(fde) = partial.parse(EhFrame::cie_from_offset) else {
-                        continue;
-                    };
-                    if fde.len() > 0 && fde.initial_address() > 0 {
-                        entries.push(Entry {
-                            range: fde.initial_address()..fde.end_address(),
-                            offset: fde.offset(),
-                        });
-                    }
-                }
-            }
+    /// Reads both tables.
+    #[must_use]
+    pub(crate) fn read_all<'data>(file: &impl Object<'data>) -> Self {
+        let mut frames = Self::read(file);
+        if let Some(section) = file.section_by_name(".debug_frame")
+            && let Ok(data) = content(&section)
+        {
+            let (entries, _) = scan(&debug_table(&data), &frames.bases, true);
+            let is_new = |entry: &Entry| frames.entry_of(entry.range.start).is_none();
+            let new: Vec<Entry> = entries.into_iter().filter(is_new).collect();
+            frames.entries.extend(new);
+            frames.entries = in_order(std::mem::take(&mut frames.entries));
+            frames.debug_frame = data;
         }
-        entries.sort_by_key(|entry| entry.range.start);
-        entries.dedup_by_key(|entry| entry.range.start);
-        (entries, personality)
+        frames
     }
 
     /// Every range, sorted.
@@ -133,7 +134,7 @@ impl Frames {
     /// relative to another register.
     #[must_use]
     pub(crate) fn depth_at(&self, address: u64) -> Option<Depth> {
-        self.with_row(address, |row| match row.cfa() {
+        self.with_row(address, |row, _| match row.cfa() {
             CfaRule::RegisterAndOffset { register, offset }
                 if *register == unwind::STACK_POINTER =>
             {
@@ -143,74 +144,142 @@ impl Frames {
         })
     }
 
-    /// Reads the table's row for the state just before the instruction at `address` runs.
-    fn with_row<T>(&self, address: u64, read: impl FnOnce(&Row) -> T) -> Option<T> {
+    /// Reads the table's row for the state just before the instruction at `address` runs, and whether it is code to which
+    /// a signal's handler returns.
+    fn with_row<T>(&self, address: u64, read: impl FnOnce(&Row, bool) -> T) -> Option<T> {
         let entry = self.entry_of(address)?;
-        let table = self.table();
-        let offset = EhFrameOffset(entry.offset);
-        let fde = table
-            .fde_from_offset(&self.bases, offset, EhFrame::cie_from_offset)
-            .ok()?;
         let mut context = UnwindContext::new();
-        let row = fde
-            .unwind_info_for_address(&table, &self.bases, &mut context, address)
-            .ok()?;
-        Some(read(row))
+        let bases = &self.bases;
+        match entry.debug {
+            false => {
+                let table = eh_table(&self.eh_frame);
+                let offset = EhFrameOffset(entry.offset);
+                let fde = table.fde_from_offset(bases, offset, EhFrame::cie_from_offset);
+                let fde = fde.ok()?;
+                let row = fde.unwind_info_for_address(&table, bases, &mut context, address);
+                Some(read(row.ok()?, fde.is_signal_trampoline()))
+            }
+            true => {
+                let table = debug_table(&self.debug_frame);
+                let offset = DebugFrameOffset(entry.offset);
+                let fde = table.fde_from_offset(bases, offset, DebugFrame::cie_from_offset);
+                let fde = fde.ok()?;
+                let row = fde.unwind_info_for_address(&table, bases, &mut context, address);
+                Some(read(row.ok()?, fde.is_signal_trampoline()))
+            }
+        }
     }
-}
 
-impl Frames {
-    /// Rule to find the caller before the instruction at `address` runs; `None` if the table has none, or one of a
-    /// kind that is not supported.
+    /// Rule to find the caller's registers before the instruction at `address` runs; `None` if the tables have none.
+    ///
+    /// Cost: some us.
     #[must_use]
-    pub(crate) fn rule_at(&self, address: u64) -> Option<CallerRule> {
-        self.with_row(address, rule_of).flatten()
+    pub(crate) fn rule_at(&self, address: u64) -> Option<FrameRule> {
+        let entry = self.entry_of(address)?;
+        self.with_row(address, |row, is_signal| {
+            FrameRule::of(row, is_signal, entry.debug)
+        })
+    }
+
+    /// Computes an expression of the tables. `initial`: what is on its stack at the begin. `None`: it is malformed, or needs
+    /// what is not known.
+    pub(super) fn evaluate(
+        &self,
+        expression: Expression,
+        initial: Option<u64>,
+        register: impl Fn(u16) -> Option<u64>,
+        memory: impl Fn(u64) -> Option<u64>,
+    ) -> Option<u64> {
+        let encoding = Encoding {
+            format: Format::Dwarf32,
+            version: 4,
+            address_size: 8,
+        };
+        let at = UnwindExpression {
+            offset: expression.offset,
+            length: expression.length,
+        };
+        let bytes = match expression.debug {
+            false => at.get(&eh_table(&self.eh_frame)),
+            true => at.get(&debug_table(&self.debug_frame)),
+        };
+        let mut evaluation = bytes.ok()?.evaluation(encoding);
+        evaluation.set_max_iterations(EXPRESSION_STEPS);
+        if let Some(initial) = initial {
+            evaluation.set_initial_value(initial);
+        }
+        let mut state = evaluation.evaluate().ok()?;
+        loop {
+            state = match state {
+                EvaluationResult::Complete => break,
+                EvaluationResult::RequiresRegister { register: of, .. } => {
+                    evaluation.resume_with_register(Value::Generic(register(of.0)?))
+                }
+                EvaluationResult::RequiresMemory {
+                    address,
+                    size: 8,
+                    space: None,
+                    ..
+                } => evaluation.resume_with_memory(Value::Generic(memory(address)?)),
+                _ => return None,
+            }
+            .ok()?;
+        }
+        match evaluation.as_result().last()?.location {
+            Location::Address { address } => Some(address),
+            _ => None,
+        }
     }
 }
 
-fn rule_of(row: &Row) -> Option<CallerRule> {
-    if matches!(
-        row.register(unwind::RETURN_ADDRESS),
-        Some(RegisterRule::Undefined)
-    ) {
-        return Some(CallerRule::Outermost);
-    }
-    let saved_frame_pointer = match row.register(unwind::FRAME_POINTER) {
-        None | Some(RegisterRule::Undefined | RegisterRule::SameValue) => None,
-        Some(RegisterRule::Offset(offset)) => Some(offset),
-        Some(_) => return None,
-    };
-    match row.cfa() {
-        CfaRule::RegisterAndOffset { register, offset } if *register == unwind::STACK_POINTER => {
-            Some(CallerRule::Above {
-                bytes: *offset,
-                saved_frame_pointer,
-            })
-        }
-        CfaRule::RegisterAndOffset { register, .. } if *register == unwind::FRAME_POINTER => {
-            Some(CallerRule::FramePointer)
-        }
-        _ => None,
-    }
+/// Most steps of an expression.
+const EXPRESSION_STEPS: u32 = 1000;
+
+fn eh_table(data: &[u8]) -> EhFrame<Slice<'_>> {
+    let mut table = EhFrame::new(data, LittleEndian);
+    table.set_address_size(8);
+    table
 }
 
-/// Rule to find a function's caller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CallerRule {
-    /// The frame ends `bytes` above the stack pointer, with the return address as its last word.
-    Above {
-        /// Distance from the stack pointer to the frame's end.
-        bytes: i64,
-        /// Location of the caller's saved frame pointer, bytes from the frame's end; `None` if it is still in its
-        /// register.
-        saved_frame_pointer: Option<i64>,
-    },
-    /// The frame pointer leads there.
-    FramePointer,
-    /// There is no caller.
-    Outermost,
-    /// Code put in place of a return address by a uretprobe, not the program's own.
-    Uretprobe,
+fn debug_table(data: &[u8]) -> DebugFrame<Slice<'_>> {
+    let mut table = DebugFrame::new(data, LittleEndian);
+    table.set_address_size(8);
+    table
+}
+
+/// The entries of a table, and whether some function has landing pads.
+fn scan<'a, S: UnwindSection<Slice<'a>>>(
+    table: &S,
+    bases: &BaseAddresses,
+    debug: bool,
+) -> (Vec<Entry>, bool) {
+    let mut entries = Vec::new();
+    let mut personality = false;
+    let mut iter = table.entries(bases);
+    while let Ok(Some(entry)) = iter.next() {
+        match entry {
+            CieOrFde::Cie(cie) => personality |= cie.personality().is_some(),
+            CieOrFde::Fde(partial) => {
+                let Ok(fde) = partial.parse(S::cie_from_offset) else {
+                    continue;
+                };
+                if fde.len() > 0 && fde.initial_address() > 0 {
+                    entries.push(Entry {
+                        range: fde.initial_address()..fde.end_address(),
+                        offset: fde.offset(),
+                        debug,
+                    });
+                }
+            }
+        }
+    }
+    (entries, personality)
+}
+
+fn in_order(mut entries: Vec<Entry>) -> Vec<Entry> {
+    entries.sort_by_key(|entry| entry.range.start);
+    entries.dedup_by_key(|entry| entry.range.start);
+    entries
 }
 
 /// Distance to the top of the frame, see [`Frames::depth_at`].
@@ -230,31 +299,6 @@ impl Depth {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// At the start of a function the return address is on top of the stack, and the caller's frame pointer in its
-    /// register; within a function that keeps a frame pointer, it leads to the caller.
-    #[test]
-    fn rules_of_callers() {
-        let data = std::fs::read("/bin/ls").expect("ls is there");
-        let file = object::File::parse(&*data).expect("ELF");
-        let frames = Frames::read(&file);
-        let at_entry = CallerRule::Above {
-            bytes: 8,
-            saved_frame_pointer: None,
-        };
-        let entries = frames.ranges().map(|range| frames.rule_at(range.start));
-        let (plain, all) = entries.fold((0, 0), |(plain, all), rule| {
-            (plain + usize::from(rule == Some(at_entry)), all + 1)
-        });
-        assert!(plain * 10 > all * 8, "{plain} of {all}");
-        let inside = frames.ranges().flat_map(|range| range.clone().step_by(7));
-        let saves = |rule: Option<CallerRule>| {
-            let saved = |saved: Option<i64>| saved.is_some();
-            matches!(rule, Some(CallerRule::Above { saved_frame_pointer, .. }) if saved(saved_frame_pointer))
-        };
-        assert!(inside.into_iter().any(|at| saves(frames.rule_at(at))));
-        assert_eq!(frames.rule_at(0), None);
-    }
 
     /// A stripped binary of the distribution has function starts, and its entries have the return
     /// address on top of the stack.

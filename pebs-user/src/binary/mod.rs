@@ -21,6 +21,7 @@ pub(crate) mod object_file;
 pub(crate) mod pclntab;
 pub(crate) mod references;
 pub(crate) mod symbols;
+pub(crate) mod unwind;
 
 pub(crate) mod debug_data;
 pub(crate) mod debug_file;

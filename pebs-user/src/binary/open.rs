@@ -8,6 +8,7 @@ use std::fs::{File, Metadata};
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 
@@ -120,6 +121,17 @@ fn open_regular(
 pub(crate) fn at_path(path: &Path, certain: bool) -> Option<Opened> {
     let opened = open_regular(CWD, path, OFlags::empty(), ResolveFlags::empty())?;
     Some(opened_as(opened, certain))
+}
+
+/// Opens a file by its path here, if it is certainly the mapped one: it has the mapped one's inode, and was not changed after
+/// a time. For mappings since the machine was booted.
+pub(crate) fn unchanged(mapped: &MappedFile, since: SystemTime) -> Option<Opened> {
+    let opened = open_in_root("/", &mapped.path)?;
+    let seconds = u64::try_from(opened.1.ctime()).ok()?;
+    let parts = u32::try_from(opened.1.ctime_nsec()).ok()?;
+    let changed = SystemTime::UNIX_EPOCH + Duration::new(seconds, parts);
+    let is_it = fits(&opened.1, mapped) == Fit::Yes && changed < since;
+    is_it.then(|| opened_as(opened, true))
 }
 
 fn opened_as((file, metadata): (File, Metadata), certain: bool) -> Opened {

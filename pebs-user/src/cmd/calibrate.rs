@@ -11,6 +11,7 @@ use indicatif::ProgressBar;
 use serde_json::json;
 
 use super::values::{Format, TransportArg};
+use crate::collect::programs::StackLimits;
 use crate::collect::session::Transport;
 use crate::cost::calibrate::saved::{self, Calibration, Folder, SavedMarks, SavedPoint};
 use crate::cost::calibrate::sweep::{self, ROUNDS, Sweep, sweep};
@@ -163,7 +164,7 @@ fn calibration(host: &Host, key: &str, pmu: &UprobePmu, found: &Sweep) -> Result
             event: None,
             more: Default::default(),
             sample: false,
-            stack_frames: 0,
+            stacks: StackLimits::default(),
             extras: Extras::default(),
         },
     );

@@ -404,6 +404,9 @@ impl Import<'_> {
                     symbols: Arc::from(args.symbols.as_slice()),
                     symfs: args.symfs.as_deref().map(Arc::from),
                     kernel,
+                    until: std::fs::metadata(&args.file)
+                        .and_then(|it| it.modified())
+                        .ok(),
                 }),
                 ..SymbolizeOptions::default()
             },
@@ -427,6 +430,7 @@ impl Import<'_> {
         let (visits, unmatched) = (outcome.visits, outcome.marks);
         info.complete = true;
         info.duration_ns = Some(outcome.end.0);
+        info.unwound = outcome.unwound;
         info.notes.extend(faults.iter().cloned());
         if fed.lone_switches > 0 {
             info.notes.push(format!(

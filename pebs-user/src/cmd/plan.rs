@@ -48,7 +48,7 @@ pub struct PlanArgs {
     ///
     /// -g without HOW is fp, as for recording. The cost of lbr can't be measured beforehand.
     #[arg(short = 'g', long, value_name = "HOW", value_enum)]
-    #[arg(num_args = 0..=1, default_missing_value = "fp")]
+    #[arg(num_args = 0..=1, default_missing_value = "eh")]
     pub call_graph: Option<CallGraphArg>,
     /// Plan for samples with memory accesses
     #[arg(long, conflicts_with = "call_graph")]
@@ -150,7 +150,7 @@ fn recording(args: &PlanArgs, trace: &Path) -> Result<Recording> {
         events,
         // Counters of programs: there are no samples for perf's rings.
         transport: TransportChoice::Bpf,
-        call_graph: CallGraphArg::taken(args.call_graph)?,
+        call_graph: args.call_graph.map(CallGraphArg::taken),
         memory: args.memory,
         kinds: RecordKinds {
             encounters: has(Extra::Waits),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 
-use crate::failure::{Failure, Result};
+use crate::failure::Result;
 use crate::pmu::jitter::MAX_PERCENT;
 use crate::record::{CallGraph, TransportChoice};
 
@@ -45,28 +45,20 @@ impl From<TransportArg> for TransportChoice {
 pub enum CallGraphArg {
     /// By frame pointers
     Fp,
+    /// By unwind tables
+    #[value(alias = "dwarf")]
+    Eh,
     /// By the CPU's last branch records
     Lbr,
-    /// By unwind tables, as perf does: refused.
-    #[value(hide = true)]
-    Dwarf,
 }
 
 impl CallGraphArg {
     /// How they are taken.
-    ///
-    /// # Errors
-    /// This version can't take them so.
-    pub(super) fn taken(how: Option<Self>) -> Result<Option<CallGraph>> {
-        match how {
-            None => Ok(None),
-            Some(Self::Fp) => Ok(Some(CallGraph::Fp)),
-            Some(Self::Lbr) => Ok(Some(CallGraph::Lbr)),
-            Some(Self::Dwarf) => Err(Failure::new(
-                "cannot take call stacks by dwarf: this version has frame pointers (fp) and last branch records (lbr)"
-                    .to_owned(),
-                "use --call-graph fp; it needs programs built with -fno-omit-frame-pointer".to_owned(),
-            )),
+    pub(super) const fn taken(self) -> CallGraph {
+        match self {
+            Self::Fp => CallGraph::Fp,
+            Self::Eh => CallGraph::Eh,
+            Self::Lbr => CallGraph::Lbr,
         }
     }
 
@@ -75,8 +67,8 @@ impl CallGraphArg {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Fp => "fp",
+            Self::Eh => "eh",
             Self::Lbr => "lbr",
-            Self::Dwarf => "dwarf",
         }
     }
 }

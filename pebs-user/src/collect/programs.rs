@@ -63,10 +63,20 @@ pub(crate) struct Settings {
     pub count_always: u32,
     /// Whether they are counted in intervals as well.
     pub count_intervals: bool,
-    /// Maximum frames of a call stack in each mode; 0: no call stacks.
-    pub stack_frames: u32,
+    pub stacks: StackLimits,
     /// Whether the programs log what they do, for `-vv`.
     pub log: bool,
+}
+
+/// How the programs take call stacks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct StackLimits {
+    /// Maximum frames in each mode; 0: no call stacks.
+    pub frames: u32,
+    /// Maximum bytes of a user stack that are copied, to be unwound later.
+    pub copied: u32,
+    /// Whether frame pointers of samples are followed instead; stacks of waits are copied all the same.
+    pub by_pointers: bool,
 }
 
 /// Marks and samples of one event, of the processes of [`Programs::trace`].
@@ -89,7 +99,7 @@ impl Default for Settings {
             counters: 0,
             count_always: 0,
             count_intervals: false,
-            stack_frames: 0,
+            stacks: StackLimits::default(),
             log: false,
         }
     }
@@ -275,6 +285,16 @@ impl Programs {
             ),
             ("TASK_FEATURES_OFFSET", features),
             (
+                "TASK_FSBASE_OFFSET",
+                // `thread` is a struct within the task.
+                kernel.member("task_struct", "thread")?
+                    + kernel.member("thread_struct", "fsbase")?,
+            ),
+            (
+                "MM_START_STACK_OFFSET",
+                kernel.member("mm_struct", "start_stack")?,
+            ),
+            (
                 "SIGNAL_LIVE_OFFSET",
                 kernel.member("signal_struct", "live")?,
             ),
@@ -286,6 +306,10 @@ impl Programs {
         let ids_behind = u32::from(settings.ids_behind);
         let count_intervals = u32::from(settings.count_intervals);
         let log_level = if settings.log { LOG_ALL } else { LOG_NOTHING };
+        let followed = match settings.stacks.by_pointers {
+            true => settings.stacks.frames,
+            false => 0,
+        };
         let mut loader = EbpfLoader::new();
         loader
             .btf(Some(&btf))
@@ -306,7 +330,8 @@ impl Programs {
             .override_global("COUNT_INTERVALS", &count_intervals, true)
             // aya has no name for storage of threads.
             .allow_unsupported_maps()
-            .override_global("STACK_FRAMES", &settings.stack_frames, true)
+            .override_global("STACK_FRAMES", &followed, true)
+            .override_global("STACK_BYTES", &settings.stacks.copied, true)
             .override_global("SAMPLE_LIMIT", &settings.sample_limit, true);
         for (name, offset) in &offsets {
             loader.override_global(name, offset, true);
@@ -789,7 +814,11 @@ mod tests {
             counters: MAX_COUNTS as u32,
             count_always: 0x5555,
             count_intervals: true,
-            stack_frames: 127,
+            stacks: StackLimits {
+                frames: 127,
+                copied: 16 << 10,
+                by_pointers: false,
+            },
             samples_interrupt: true,
             log: true,
             kinds: RecordKinds {

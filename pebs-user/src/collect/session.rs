@@ -19,7 +19,7 @@ use crate::collect::counted::CountedCounters;
 use crate::collect::counters::{Counters, On, Recipe, times_of};
 use crate::collect::error::SessionError;
 use crate::collect::jitter::{Drawn, Jitter};
-use crate::collect::programs::{Log, Programs, Settings};
+use crate::collect::programs::{Log, Programs, Settings, StackLimits};
 use crate::collect::threads::threads_of;
 use crate::pmu::attr::{EventClass, Faults, READ_FORMAT, ResolvedEvent, calibrator, page_faults};
 use crate::pmu::counted::{self, CountedEvent};
@@ -105,8 +105,7 @@ pub(crate) struct SessionPlan<'a> {
     pub transport: Transport,
     /// What to record beside marks and samples.
     pub kinds: RecordKinds,
-    /// Maximum frames of a call stack in each mode; 0: no call stacks.
-    pub stack_frames: u32,
+    pub stacks: StackLimits,
     /// Whether events are counted only, with no sample taken.
     pub counting: bool,
     /// Whether the eBPF programs log what they do.
@@ -238,7 +237,7 @@ impl Session {
             counters: counted::counters(plan.counted),
             count_always: counted::always(plan.counted),
             count_intervals: plan.count_interval.is_some(),
-            stack_frames: plan.stack_frames,
+            stacks: plan.stacks,
             log: plan.log,
         };
         let mut programs = Programs::load(&settings)?;

@@ -27,7 +27,7 @@ use super::pause;
 use crate::collect::clock::now;
 use crate::collect::error::SessionError;
 use crate::collect::kernel_map;
-use crate::collect::programs::{Programs, Settings};
+use crate::collect::programs::{Programs, Settings, StackLimits};
 use crate::estimate::Pause;
 use crate::estimate::cold::Coldness;
 use crate::failure::Failure;
@@ -196,8 +196,7 @@ pub(crate) struct Wanted<'a> {
     pub sample: bool,
     /// Further events, to measure the cost of their samples.
     pub more: [Option<&'a ResolvedEvent>; MAX_EVENTS - 1],
-    /// Maximum frames of their call stacks; 0: no call stacks.
-    pub stack_frames: u32,
+    pub stacks: StackLimits,
     /// The `--with` data.
     pub extras: Extras,
 }
@@ -207,16 +206,16 @@ pub(crate) struct Preparing(JoinHandle<Result<Bench, SessionError>>);
 
 /// Loads the programs needed for measuring, which takes much of the total time and is not measured itself.
 #[must_use]
-pub(crate) fn prepare(pmu: &UprobePmu, stack_frames: u32, extras: Extras) -> Preparing {
+pub(crate) fn prepare(pmu: &UprobePmu, stacks: StackLimits, extras: Extras) -> Preparing {
     let pmu = pmu.clone();
-    let load = move || Bench::new(&pmu, RING_BYTES, stack_frames, extras);
+    let load = move || Bench::new(&pmu, RING_BYTES, stacks, extras);
     Preparing(std::thread::spawn(load))
 }
 
 /// Measures the wanted costs; those that fail are `None`, and why the first one did is the second value.
 #[must_use]
 pub(crate) fn measure(pmu: &UprobePmu, wanted: Wanted<'_>) -> (UnitCosts, Option<String>) {
-    measure_with(prepare(pmu, wanted.stack_frames, wanted.extras), wanted)
+    measure_with(prepare(pmu, wanted.stacks, wanted.extras), wanted)
 }
 
 /// The same with prepared programs, for the same call stacks and extra data.
@@ -398,21 +397,26 @@ impl Bench {
     fn new(
         pmu: &UprobePmu,
         ring_bytes: u32,
-        stack_frames: u32,
+        stacks: StackLimits,
         extras: Extras,
     ) -> Result<Self, SessionError> {
-        Self::with(pmu, ring_bytes, (stack_frames, None), extras)
+        Self::with(pmu, ring_bytes, (stacks, None), extras)
     }
 
     /// A bench whose marks and ticks read the counters of these events.
     fn counting(pmu: &UprobePmu, counted: &[CountedEvent]) -> Result<Self, SessionError> {
-        Self::with(pmu, RING_BYTES, (0, Some(counted)), Extras::default())
+        Self::with(
+            pmu,
+            RING_BYTES,
+            (StackLimits::default(), Some(counted)),
+            Extras::default(),
+        )
     }
 
     fn with(
         pmu: &UprobePmu,
         ring_bytes: u32,
-        (stack_frames, counting): (u32, Option<&[CountedEvent]>),
+        (stacks, counting): (StackLimits, Option<&[CountedEvent]>),
         extras: Extras,
     ) -> Result<Self, SessionError> {
         let counted = counting.unwrap_or_default();
@@ -420,7 +424,7 @@ impl Bench {
             counters: counted::counters(counted),
             count_always: counted::always(counted),
             count_intervals: counting.is_some(),
-            stack_frames,
+            stacks,
             kinds: RecordKinds {
                 switches: true,
                 page_faults: true,
@@ -477,7 +481,7 @@ impl Bench {
     /// Loads programs for samples without call stacks, and a ring of `ring_bytes`; `None` if the kernel refuses
     /// one.
     pub(crate) fn load(pmu: &UprobePmu, ring_bytes: u32) -> Option<Self> {
-        Self::new(pmu, ring_bytes, 0, Extras::default()).ok()
+        Self::new(pmu, ring_bytes, StackLimits::default(), Extras::default()).ok()
     }
 
     /// The program for the samples of an event, to be attached to it.
@@ -889,7 +893,7 @@ mod tests {
             event: Some(&event),
             more: [None; MAX_EVENTS - 1],
             sample: true,
-            stack_frames: 0,
+            stacks: StackLimits::default(),
             extras: Extras::default(),
         };
         let start = std::time::Instant::now();

@@ -2,7 +2,7 @@
 
 use super::names::is_guest;
 use super::roles::{MarkSource, Roles, Use};
-use super::survey::{Survey, cpu, facts};
+use super::survey::{Survey, cpu};
 use super::switches::{Partners, Place, Sight};
 use crate::binary::mapping::Backing;
 use crate::perf::calls::{self, Calls};
@@ -19,10 +19,14 @@ use crate::stream::fast_samples::{Alike, Run};
 use crate::stream::sample::{RawSample, SampleKind};
 use crate::stream::sideband::{SidebandEvent, SidebandKind};
 use crate::stream::stacks::StackKey;
+use crate::symbolize::unwind::UserStack;
 use crate::units::{Cpu, Ip, KtimeNs, Pid, ProbeId, Tid, TraceNs};
 use pebs_common::record::{MAX_FRAMES, Role};
 use perf_event_open_sys::bindings::{PERF_RECORD_SAMPLE, PERF_SAMPLE_CALLCHAIN};
 use rustc_hash::FxHashSet;
+
+/// Registers of 64-bit code. Source: `PERF_SAMPLE_REGS_ABI_64`, include/uapi/linux/perf_event.h.
+const REGISTERS_64: u64 = 2;
 
 /// Call-chain words from this value on are context markers, not addresses. Source: `PERF_CONTEXT_MAX`,
 /// include/uapi/linux/perf_event.h.
@@ -426,10 +430,20 @@ impl<'a> Feed<'a> {
             let frames = all().take(kernel).chain(calls.frames(inside));
             return self.pipeline.stack(Pid(at.pid), (kernel, true), frames);
         }
-        // The kernel does not walk a user stack that it copies (`--call-graph dwarf`).
-        let is_cut = rest.stack_user.is_some()
-            || kernel >= MAX_FRAMES
-            || frames().count() >= kernel + MAX_FRAMES;
+        if let Some(copy) = rest.stack_user {
+            // The kernel does not walk a user stack that it copies (`--call-graph dwarf`).
+            let stack = rest.regs_user.filter(|it| it.abi == REGISTERS_64);
+            let stack = stack.and_then(|registers| {
+                let filled = copy.bytes.len().min(copy.filled as usize);
+                let values = registers.values.iter();
+                UserStack::of_perf(layout.regs_user, values, &copy.bytes[..filled])
+            });
+            let in_kernel: Vec<u64> = all().take(kernel).collect();
+            let kernel = (in_kernel.into_iter(), kernel >= MAX_FRAMES);
+            let of = (Pid(at.pid), self.trace_time(at.time));
+            return self.pipeline.user_stack(of, kernel, stack.as_ref());
+        }
+        let is_cut = kernel >= MAX_FRAMES || frames().count() >= kernel + MAX_FRAMES;
         self.pipeline.stack(Pid(at.pid), (kernel, is_cut), all())
     }
 
@@ -555,14 +569,11 @@ impl<'a> Feed<'a> {
         if let SidebandKind::Mapped { mapping, .. } = &mut what
             && let Backing::File(file) = &mut mapping.backing
         {
-            let recorded = facts(
-                data,
-                std::os::unix::ffi::OsStrExt::as_bytes(file.path.as_os_str()),
-            );
-            file.identity = recorded.identity;
-            file.build_id = file.build_id.or(recorded.build_id);
+            let name = std::os::unix::ffi::OsStrExt::as_bytes(file.path.as_os_str());
+            let listed = || data.features.build_id_of(name);
+            file.build_id = file.build_id.or_else(listed);
         }
-        self.pending.sideband.push(SidebandEvent {
+        self.pipeline.process(SidebandEvent {
             time: KtimeNs(at.time),
             cpu: at.cpu,
             what,

@@ -230,13 +230,6 @@ fn notes(data: &PerfData, survey: &Survey, roles: &Roles) -> Vec<String> {
         let events = data.events.iter().zip(&roles.uses);
         events.filter(|(_, used)| !matches!(used, Use::LeftOut))
     };
-    if used().any(|(event, _)| event.attr.layout.has(sys::PERF_SAMPLE_STACK_USER)) {
-        notes.push(
-            "stacks that --call-graph dwarf copied are not unwound: call stacks have the kernel's frames only; \
-             record with --call-graph fp or lbr"
-                .to_owned(),
-        );
-    }
     if used().any(|(event, _)| event.attr.layout.reads_group()) {
         notes.push(
             "counts of the other events of a group (':S') are not imported; record these events by themselves"

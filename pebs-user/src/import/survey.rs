@@ -10,7 +10,7 @@ use super::losses::Losses;
 use super::names::{EventNames, is_guest};
 use super::switches::{Balance, SwitchFormat};
 use super::times::{Far, SPAN_MAX, Times};
-use crate::binary::mapping::{BuildId, FileFacts};
+use crate::binary::mapping::BuildId;
 use crate::perf::data::attr::Attr;
 use crate::perf::data::reader::PerfData;
 use crate::perf::data::records::{Fault, Item, Records};
@@ -310,15 +310,6 @@ fn registers(data: &PerfData, attr: &Attr) -> Option<Registers> {
         return Registers::of_pmu("ibs_op", cpu);
     }
     Registers::of_pmu(pmus.get(&attr.kind)?, cpu)
-}
-
-/// The build id of a mapped file, as listed in the recording.
-pub(super) fn facts(data: &PerfData, name: &[u8]) -> FileFacts {
-    FileFacts {
-        // Inode numbers are those of the recorded machine.
-        identity: None,
-        build_id: data.features.build_id_of(name),
-    }
 }
 
 impl Survey {

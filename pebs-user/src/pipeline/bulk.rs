@@ -9,10 +9,11 @@ use crate::store::schema::{LossRow, visit_flag};
 use crate::stream::access::Access;
 use crate::stream::bulk::{Reading, RingKind, RingReport, RingState, Unreadable};
 use crate::stream::cycle::Cycle;
-use crate::stream::decode::{Body, Inbox, Payloads, Record, WaitStack};
+use crate::stream::decode::{Body, Inbox, Payloads, Record, UserCopy};
 use crate::stream::sample::RawSample;
 use crate::stream::samples::SampleSource;
 use crate::stream::stacks::StackKey;
+use crate::symbolize::unwind::UserStack;
 use crate::units::{Cpu, Pid, Tid, TraceNs};
 
 /// Settings of the bulk transport.
@@ -108,16 +109,11 @@ impl<I: Inbox> Inbox for Watch<'_, I> {
         self.rows.chains.key(pid, shape, frames)
     }
 
-    fn wait_stack(&mut self, pid: Pid, stack: &WaitStack<'_>) -> StackKey {
-        let Rows {
-            callers,
-            chains,
-            symbolizer,
-            ..
-        } = self.rows;
-        let (frames, is_cut) = callers.frames(pid, stack, symbolizer);
-        let shape = (stack.kernel, is_cut);
-        chains.key(pid, shape, frames.iter().copied())
+    fn user_stack(&mut self, (pid, time): (Pid, TraceNs), copy: &UserCopy<'_>) -> StackKey {
+        let kernel = copy.kernel.iter().map(|word| u64::from_ne_bytes(*word));
+        let stack = UserStack::of_copy(copy);
+        self.rows
+            .unwound((pid, time), (kernel, copy.is_cut), stack.as_ref())
     }
 }
 

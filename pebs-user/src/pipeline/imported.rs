@@ -16,15 +16,14 @@ use crate::stream::decode::{Decoded, Inbox};
 use crate::stream::sample::RawSample;
 use crate::stream::sideband::SidebandEvent;
 use crate::stream::stacks::StackKey;
-use crate::units::{Cpu, KtimeNs, Pid, Tid};
+use crate::symbolize::unwind::UserStack;
+use crate::units::{Cpu, KtimeNs, Pid, Tid, TraceNs};
 
 /// Data of a recording between two frontiers, without the records put into the inbox.
 #[derive(Debug, Default)]
 pub struct ImportedRound {
     /// Number of records put into the inbox, by CPU; malformed ones count as samples.
     pub decoded: FxHashMap<Cpu, Decoded>,
-    /// Process events, in the order of the file.
-    pub sideband: Vec<SidebandEvent>,
     /// Ranges without full data that begin before the frontier.
     pub losses: Vec<ReportedLoss>,
     /// Samples left out on purpose.
@@ -66,6 +65,21 @@ impl Pipeline {
         self.rows.symbolizer.on_data_mapping(pid, range, name);
     }
 
+    /// Takes a process event, in the order of the file.
+    pub fn process(&mut self, event: SidebandEvent) {
+        self.process_event(event);
+    }
+
+    /// Key of a sample's call stack whose frames in user space are unwound from a copy. `kernel`: as in [`Inbox::stack`].
+    pub fn user_stack(
+        &mut self,
+        of: (Pid, TraceNs),
+        kernel: (impl ExactSizeIterator<Item = u64>, bool),
+        stack: Option<&UserStack<'_>>,
+    ) -> StackKey {
+        self.rows.unwound(of, kernel, stack)
+    }
+
     /// Key of a sample's call stack, see [`Inbox::stack`].
     pub fn stack(
         &mut self,
@@ -85,10 +99,6 @@ impl Pipeline {
         (round.filtered, round.untimed) = (0, 0);
         for loss in round.losses.drain(..) {
             self.reported_loss(&loss);
-        }
-        for event in round.sideband.drain(..) {
-            let time = self.clock.trace_of_ktime(event.time);
-            self.sideband.push_back((time, event));
         }
         self.sideband
             .make_contiguous()

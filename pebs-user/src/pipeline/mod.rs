@@ -49,8 +49,8 @@ use crate::estimate::{EventTime, Pause};
 use crate::ledger::{Ledger, Reason};
 use crate::pmu::watch::Watch;
 use crate::probe::set::ProbeSet;
-use crate::store::run::KeptVisits;
 use crate::store::run::VisitRule;
+use crate::store::run::{KeptVisits, UnwoundStacks};
 use crate::store::schema::{LossRow, Table, visit_flag};
 use crate::store::writer::{TraceWriter, WriteError};
 use crate::stream::clock::Clock;
@@ -91,7 +91,7 @@ pub struct PipelineOptions {
     pub watches: Vec<Option<Watch>>,
     /// Maximum number of samples held for open visits.
     pub max_samples: usize,
-    /// Maximum bytes of distinct call stacks held.
+    /// Maximum bytes of distinct call stacks held; 0: none are taken.
     pub max_stack_bytes: usize,
     pub symbolize: SymbolizeOptions,
     /// The visits whose details are kept.
@@ -199,6 +199,8 @@ pub struct Outcome {
     pub page_faults: u64,
     /// Records of `--with` within visits.
     pub extras: ExtraRecords,
+    /// How unwound call stacks ended; `None`: none was unwound.
+    pub unwound: Option<UnwoundStacks>,
     /// Switches of threads, out and in.
     pub switches: u64,
     /// Records of counts at marks, switches and ticks.
@@ -356,6 +358,9 @@ impl Pipeline {
     }
 
     fn take_in(&mut self, cycle: &mut Cycle) {
+        for event in cycle.sideband.drain(..) {
+            self.process_event(event);
+        }
         for (cpu, bytes) in &cycle.streams {
             let mut inbox = self.bulk.watch(&mut self.order, &mut self.rows);
             let decoded = decode(*cpu, bytes, &mut self.clock, &mut inbox);
@@ -365,10 +370,6 @@ impl Pipeline {
         self.take_in_bulk(cycle);
         let counted_at = self.clock.trace_of_ktime(cycle.counted_at);
         self.losses(cycle, counted_at);
-        for event in cycle.sideband.drain(..) {
-            let time = self.clock.trace_of_ktime(event.time);
-            self.sideband.push_back((time, event));
-        }
         // They come ring by ring.
         self.sideband
             .make_contiguous()
@@ -379,6 +380,13 @@ impl Pipeline {
         self.rows
             .tick(Duration::from_nanos(counted_at.0.max(0) as u64));
         self.publish();
+    }
+
+    /// Takes a process event: the unwinder sees it now, the others at its time.
+    fn process_event(&mut self, event: SidebandEvent) {
+        let time = self.clock.trace_of_ktime(event.time);
+        self.rows.arrived(time, &event.what);
+        self.sideband.push_back((time, event));
     }
 
     /// Adds loss ranges for what the kernel programs refused since the last cycle.
@@ -529,6 +537,7 @@ impl Pipeline {
             samples_by: (self.rows.visit_samples, self.rows.stray_samples),
             page_faults: self.rows.page_faults,
             extras: self.rows.extras,
+            unwound: Some(self.rows.unwinder.ended).filter(|it| it.all() > 0),
             switches: self.accounts.switches(),
             counts: self.accounts.counts(),
             ticks: self.accounts.ticks(),

@@ -33,8 +33,8 @@ use crate::stream::samples::Samples;
 use crate::stream::sideband::{SidebandEvent, SidebandKind};
 use crate::stream::stacks::{Chains, StackKey};
 use crate::symbolize::Symbolizer;
-use crate::symbolize::callers::Callers;
 use crate::symbolize::stacks::{StackOrigin, Stacks};
+use crate::symbolize::unwind::{Unwinder, UserStack};
 use crate::units::{Cpu, EventId, FunctionId, Pid, StackId, Tid, TraceNs};
 
 /// Result of records, for the ledger.
@@ -72,8 +72,10 @@ pub(super) struct Rows {
     pub symbolizer: Symbolizer,
     /// Call stacks as recorded.
     pub chains: Chains,
-    /// Unwinds the call stacks of waits where frame pointers don't lead.
-    pub callers: Callers,
+    /// Unwinds copied user stacks.
+    pub unwinder: Unwinder,
+    /// Whether there may be any.
+    has_stacks: bool,
     stacks: Stacks,
     /// Call stacks of the samples named last; empty if none has one.
     stack_ids: Vec<Option<StackId>>,
@@ -149,7 +151,8 @@ impl Rows {
         let rows = Self {
             symbolizer,
             chains: Chains::new(options.max_stack_bytes),
-            callers: Callers::default(),
+            unwinder: Unwinder::default(),
+            has_stacks: options.max_stack_bytes > 0,
             stacks: Stacks::default(),
             stack_ids: Vec::new(),
             writer,
@@ -224,6 +227,30 @@ impl Rows {
         if self.met.insert(pid) {
             self.symbolizer.announce(pid);
         }
+    }
+
+    /// A process event has arrived.
+    pub(super) fn arrived(&mut self, time: TraceNs, event: &SidebandKind) {
+        if self.has_stacks {
+            self.unwinder.on_event(time, event);
+        }
+    }
+
+    /// Number of the call stack of a sample or switch, unwound from a copy. `kernel`: its frames in the kernel, and whether
+    /// outer ones are missing.
+    pub(super) fn unwound(
+        &mut self,
+        of: (Pid, TraceNs),
+        (kernel, is_cut): (impl ExactSizeIterator<Item = u64>, bool),
+        stack: Option<&UserStack<'_>>,
+    ) -> StackKey {
+        let (user, is_short) = match stack {
+            Some(stack) => self.unwinder.frames(of, stack, &mut self.symbolizer),
+            None => (&[][..], true),
+        };
+        let shape = (kernel.len(), is_cut || is_short);
+        let frames = kernel.chain(user.iter().copied());
+        self.chains.key(of.0, shape, frames)
     }
 
     /// Processes whose addresses change their meaning with a mapping event.

@@ -6,6 +6,7 @@ use crate::present::human::{UNKNOWN, count, events, percent, plural, safe, time}
 use crate::present::{Page, Tone, toned};
 use crate::store::run::{
     ClockChange, CostInfo, EventInfo, Extra, ExtraLimit, KeepInfo, ResetChange, RunInfo,
+    UnwoundStacks,
 };
 
 /// Characters of a note that are shown.
@@ -38,6 +39,9 @@ pub(crate) fn write(out: &mut Page, (run, trace): (&RunInfo, &str), losses: &[Lo
         out.line("clocks", &clocks(change, run.clock_changes.len()));
     }
     out.line("transport", &transport(run));
+    if let Some(unwound) = &run.unwound {
+        out.line("stacks", &stacks(unwound));
+    }
     for note in &run.notes {
         out.line("note", &safe(note, NOTE_WIDTH));
     }
@@ -81,6 +85,31 @@ fn write_ledger(out: &mut Page, ledger: &Ledger) {
     out.line("", &others.join("; "));
     for fault in ledger.check() {
         out.line("FAULT", &toned(Tone::Warning, &fault));
+    }
+}
+
+/// `12,345 call stacks unwound: 12,300 whole, 45 truncated (40 not copied as far, 5 in code without unwind table)`.
+fn stacks(unwound: &UnwoundStacks) -> String {
+    let all = plural(unwound.all(), "call stack");
+    let whole = count(unwound.whole);
+    let reasons = [
+        (unwound.too_long, "longer than is kept"),
+        (unwound.not_copied, "not copied as far"),
+        (unwound.no_table, "in code without unwind table"),
+        (unwound.no_code, "with a return address in no code"),
+        (unwound.unusable, "by tables that can't be used"),
+    ];
+    let reasons = reasons.into_iter().filter(|(n, _)| *n > 0);
+    let reasons: Vec<String> = reasons
+        .map(|(n, what)| format!("{} {what}", count(n)))
+        .collect();
+    match unwound.truncated() {
+        0 => format!("{all} unwound, all to the thread's first function"),
+        truncated => format!(
+            "{all} unwound: {whole} to the thread's first function, {} truncated ({})",
+            count(truncated),
+            reasons.join(", ")
+        ),
     }
 }
 

@@ -9,6 +9,7 @@ use super::plan::Plan;
 use pebs_common::config::MAX_EVENTS;
 use pebs_common::record::Role;
 
+use crate::collect::programs::StackLimits;
 use crate::collect::session::Transport;
 use crate::correlate::{ExtraRecords, MarkTime, MarkTimes};
 use crate::cost::calibrate::measured::{Measured, Taken};
@@ -128,7 +129,7 @@ impl Measuring {
         let mut known = KnownCosts::default();
         let key = key_of(plan);
         // Calibrated samples have no call stack.
-        if let Some(key) = key.as_deref().filter(|_| plan.stack_frames == 0) {
+        if let Some(key) = key.as_deref().filter(|_| plan.stacks.frames == 0) {
             (known.calibration, known.note) = load(plan, key);
         }
         known.measured = earlier(plan, key.as_deref()).and_then(|it| it.apply(&mut known.units));
@@ -164,7 +165,7 @@ impl Measuring {
         };
         if wanted.is_any() || extras(plan) != Extras::default() {
             wanted.known.measured = None;
-            wanted.prepared = Some(calibrate::prepare(&pmu, plan.stack_frames, extras(plan)));
+            wanted.prepared = Some(calibrate::prepare(&pmu, plan.stacks, extras(plan)));
         }
         wanted
     }
@@ -204,7 +205,7 @@ impl Measuring {
                         .filter(|_| self.event || self.sample || self.switches),
                     sample: self.sample && interrupts,
                     more: std::array::from_fn(|n| plan.events.get(n + 1).filter(|_| self.more[n])),
-                    stack_frames: plan.stack_frames,
+                    stacks: plan.stacks,
                     extras: extras(plan),
                 },
             );
@@ -244,7 +245,7 @@ fn saved_sample(plan: &Plan, event: &ResolvedEvent) -> Option<f64> {
     let key = sample_key(plan, event);
     let mut units = UnitCosts::default();
     let _ = earlier(plan, Some(&key)).and_then(|it| it.apply(&mut units));
-    if plan.stack_frames == 0
+    if plan.stacks.frames == 0
         && let (Some(calibration), _) = load(plan, &key)
     {
         calibration.apply(&mut units);
@@ -312,9 +313,14 @@ fn key_of(plan: &Plan) -> Option<String> {
 /// Key under which the cost of an event's samples is saved.
 fn sample_key(plan: &Plan, event: &ResolvedEvent) -> String {
     let plain = saved::key(&event.name, plan.transport.how);
-    match plan.stack_frames {
-        0 => plain,
-        frames => format!("{plain}, call stacks of {frames}"),
+    match plan.stacks {
+        StackLimits { frames: 0, .. } => plain,
+        StackLimits {
+            frames,
+            by_pointers: true,
+            ..
+        } => format!("{plain}, call stacks of {frames}"),
+        StackLimits { copied, .. } => format!("{plain}, stacks of {copied} bytes"),
     }
 }
 
@@ -345,7 +351,7 @@ fn marks_now(plan: &Plan) -> Option<UnitCosts> {
             event: None,
             sample: false,
             more: Default::default(),
-            stack_frames: plan.stack_frames,
+            stacks: plan.stacks,
             extras: Extras::default(),
         },
     );

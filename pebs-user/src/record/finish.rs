@@ -58,6 +58,7 @@ pub(super) fn run_info(plan: &Plan, origin: KtimeNs) -> RunInfo {
         switches: plan.kinds.switches,
         page_faults: plan.kinds.page_faults,
         call_graph: plan.call_graph.map(|how| how.name().to_owned()),
+        unwound: None,
         keep: keep_info(plan.keep),
         ledger: None,
         cost: None,
@@ -349,6 +350,7 @@ fn close(
     let heavy = super::cost::remark(plan, costs, &cost);
     let faults = outcome.ledger.check();
     note_positions(&mut info, &outcome.positions);
+    info.unwound = outcome.unwound;
     if outcome.mappings_lost > 0 {
         info.notes.push(format!(
             "{} mapping events were lost: some functions may be unnamed",

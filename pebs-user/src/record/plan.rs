@@ -10,6 +10,7 @@ use super::recording::CallGraph;
 use super::replaced::ProbedFiles;
 use super::transport::{self, Choice};
 use crate::collect::frequency::Frequencies;
+use crate::collect::programs::StackLimits;
 use crate::cost::overhead::Bounds;
 use crate::estimate::EventTime;
 use crate::failure::Warning;
@@ -66,8 +67,7 @@ pub(super) struct Plan {
     pub max_samples: usize,
     /// Kind of call stacks, if they are taken.
     pub call_graph: Option<CallGraph>,
-    /// Maximum frames of a call stack in each mode; 0: no call stacks.
-    pub stack_frames: u32,
+    pub stacks: StackLimits,
     /// Maximum bytes of distinct call stacks in memory.
     pub max_stack_bytes: usize,
     /// Directory of the trace.

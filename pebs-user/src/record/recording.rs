@@ -139,6 +139,8 @@ impl TransportChoice {
 pub enum CallGraph {
     /// By frame pointers.
     Fp,
+    /// By unwind tables, from copies of the stacks.
+    Eh,
     /// By the CPU's last branch records.
     Lbr,
 }
@@ -149,6 +151,7 @@ impl CallGraph {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Fp => "fp",
+            Self::Eh => "eh",
             Self::Lbr => "lbr",
         }
     }

@@ -16,6 +16,7 @@ use crate::binary::process::FileId;
 use crate::collect::command;
 use crate::collect::counted::CountedCounters;
 use crate::collect::frequency::Frequencies;
+use crate::collect::programs::StackLimits;
 use crate::collect::session::Transport;
 use crate::cost::stepping;
 use crate::estimate::slow_by::{RankBy, SlowBy};
@@ -182,8 +183,11 @@ pub(super) fn resolve(recording: &Recording, emit: &mut Emit<'_>) -> Result<Plan
         max_waiting_bytes: (recording.max_memory / 4) as usize,
         max_samples: (recording.max_memory / 2 / sample_bytes) as usize,
         call_graph: recording.call_graph,
-        stack_frames: recording.call_graph.map_or(0, |_| stack_frames(&host)),
-        max_stack_bytes: recording.stack_memory.unwrap_or(recording.max_memory / 8) as usize,
+        stacks: stacks(recording, &host),
+        max_stack_bytes: match recording.call_graph {
+            Some(_) => recording.stack_memory.unwrap_or(recording.max_memory / 8) as usize,
+            None => 0,
+        },
         output,
         segment: recording.segment,
         overhead,
@@ -312,12 +316,22 @@ fn kept_slow(recording: &Recording) -> Result<SlowBy> {
     })
 }
 
-/// Maximum frames of a call stack in each mode.
-fn stack_frames(host: &Host) -> u32 {
+/// Limits of call stacks.
+fn stacks(recording: &Recording, host: &Host) -> StackLimits {
+    let Some(call_graph) = recording.call_graph else {
+        return StackLimits::default();
+    };
     let most = MAX_FRAMES as u32;
     let set = host.limits.max_stack.and_then(|set| set.try_into().ok());
-    set.map_or(most, |set: u32| set.clamp(1, most))
+    StackLimits {
+        frames: set.map_or(most, |set: u32| set.clamp(1, most)),
+        copied: COPIED_BYTES,
+        by_pointers: call_graph == CallGraph::Fp,
+    }
 }
+
+/// Maximum bytes of a user stack that are copied: more than most servers have in use.
+const COPIED_BYTES: u32 = 16 << 10;
 
 /// Checks that the options which `--with` needs are on.
 fn check_extras(recording: &Recording) -> Result<()> {

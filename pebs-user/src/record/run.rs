@@ -357,7 +357,7 @@ fn session_plan(plan: &Plan) -> SessionPlan<'_> {
         sample_ns: None,
         transport: plan.transport.how,
         kinds: plan.kinds,
-        stack_frames: plan.stack_frames,
+        stacks: plan.stacks,
         counting: plan.counting,
         log: tracing::enabled!(tracing::Level::TRACE),
     }

@@ -38,11 +38,11 @@ pub(super) fn choose(
             "cannot take call stacks by lbr with --transport bpf: the kernel writes last branch records only to \
              perf's rings"
                 .to_owned(),
-            "leave --transport out, or use --call-graph fp".to_owned(),
+            "leave --transport out, or use --call-graph eh".to_owned(),
         )),
         (TransportChoice::Auto, Some((what, _))) if needs_rings => return Err(Failure::new(
             format!("cannot take call stacks by lbr: they come in bulk, but {what}"),
-            "use --call-graph fp".to_owned(),
+            "use --call-graph eh".to_owned(),
         )),
         (TransportChoice::Auto, None) if needs_rings && !buffered => Choice {
             how: Transport::Bulk,

@@ -106,9 +106,12 @@ pub struct RunInfo {
     /// Whether page faults were recorded.
     #[serde(default)]
     pub page_faults: bool,
-    /// Kind of call stacks: `fp` or `lbr`; `recorded` if imported; null if samples have none.
+    /// Kind of call stacks: `fp`, `eh` or `lbr`; `recorded` if imported; null if samples have none.
     #[serde(default)]
     pub call_graph: Option<String>,
+    /// How the call stacks ended that were unwound by tables; null: none was.
+    #[serde(default)]
+    pub unwound: Option<UnwoundStacks>,
     /// Which visits kept their details; null: all, and there is no `function_stats`.
     #[serde(default)]
     pub keep: Option<KeepInfo>,
@@ -144,6 +147,37 @@ pub struct RunInfo {
     /// The recording that the trace was made from; null if pebs-trace recorded it.
     #[serde(default)]
     pub import: Option<ImportInfo>,
+}
+
+/// Call stacks of samples and waits that were unwound by tables, by how they ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnwoundStacks {
+    /// With the thread's first function.
+    pub whole: u64,
+    /// After as many frames as are kept.
+    pub too_long: u64,
+    /// Where more of the stack was needed than was copied.
+    pub not_copied: u64,
+    /// In code without unwind table.
+    pub no_table: u64,
+    /// With a return address in no code.
+    pub no_code: u64,
+    /// With a table's rule that makes no sense, or needs a register whose value was lost.
+    pub unusable: u64,
+}
+
+impl UnwoundStacks {
+    /// All stacks.
+    #[must_use]
+    pub const fn all(&self) -> u64 {
+        self.whole + self.truncated()
+    }
+
+    /// Those without the thread's first function.
+    #[must_use]
+    pub const fn truncated(&self) -> u64 {
+        self.too_long + self.not_copied + self.no_table + self.no_code + self.unusable
+    }
 }
 
 /// Time that pebs-trace adds to the items in which it records something.

@@ -9,9 +9,9 @@ mod wire;
 use std::borrow::Cow;
 
 use pebs_common::record::{
-    ClockPair, Counts, Encounter, Head, Interference, Kind, Mark, MarkArgs, Role, STACK_WORDS,
-    Sample, SampleAccess, SampleStack, StackDepth, Switch, SwitchStack, Task, TaskKind, count_flag,
-    encounter_flag, mark_flag, switch_flag,
+    ClockPair, Counts, Encounter, Head, Interference, Kind, Mark, MarkArgs, REGISTER_WORDS, Role,
+    Sample, SampleAccess, SampleStack, SampleUser, StackDepth, Switch, SwitchUser, Task, TaskKind,
+    UserState, count_flag, encounter_flag, mark_flag, sample_flag, switch_flag,
 };
 
 use crate::stream::access::Access;
@@ -247,10 +247,9 @@ pub trait Inbox {
     fn record(&mut self, record: Record);
     /// Storage for the bytes of named arguments.
     fn payloads(&mut self) -> &mut Payloads;
-    /// Takes the call stack of the next switch. Returns its number.
-    fn wait_stack(&mut self, pid: Pid, stack: &WaitStack<'_>) -> StackKey {
-        let frames = stack.frames.iter().map(|word| u64::from_ne_bytes(*word));
-        self.stack(pid, (stack.kernel, stack.is_cut), frames)
+    /// Takes the stack of the next sample or switch of a process at a time. Returns its number.
+    fn user_stack(&mut self, _of: (Pid, TraceNs), _copy: &UserCopy<'_>) -> StackKey {
+        StackKey::NONE
     }
     /// Takes the call stack of the next sample: number of kernel frames and whether outer frames are missing, then
     /// the frames. Returns its number; [`StackKey::NONE`] if stacks are not wanted.
@@ -264,19 +263,36 @@ pub trait Inbox {
     }
 }
 
-/// Call stack of a thread that left the CPU, as in the record.
+/// A thread's stack to be unwound.
 #[derive(Clone, Copy, Debug)]
-pub struct WaitStack<'a> {
-    /// Number of frames in the kernel.
-    pub kernel: usize,
-    /// Whether outer frames are missing.
+pub struct UserCopy<'a> {
+    /// Instruction pointer of a sample in user mode, which may be more exact than the registers'.
+    pub ip: Option<u64>,
+    /// Frames in the kernel.
+    pub kernel: &'a [[u8; 8]],
+    /// Whether outer ones of them are missing.
     pub is_cut: bool,
-    /// Frames in the kernel, then in user space, as found by frame pointers.
-    pub frames: &'a [[u8; 8]],
-    /// User stack pointer.
-    pub sp: u64,
-    /// Stack memory from `sp` on; empty if it could not be read.
-    pub words: &'a [[u8; 8]],
+    /// Registers in user mode, as in the kernel's `struct pt_regs`.
+    pub registers: [u64; REGISTER_WORDS],
+    /// Memory from the stack pointer on.
+    pub stack: &'a [u8],
+}
+
+impl<'a> UserCopy<'a> {
+    /// The copy in a record; `None` if the record is too short.
+    fn of(user: &UserState, frame: &'a [u8]) -> Option<Self> {
+        let UserState { shape, registers } = *user;
+        let behind = frame.get(size_of::<SampleUser>()..)?;
+        let (room, stack) = behind.split_at_checked(shape.room() * 8)?;
+        let (frames, _) = room.as_chunks::<8>();
+        Some(Self {
+            ip: None,
+            kernel: frames.get(..shape.frames())?,
+            is_cut: shape.is_cut(),
+            registers,
+            stack: stack.get(..shape.copied())?,
+        })
+    }
 }
 
 /// Records as they came, for users that need no order.
@@ -347,14 +363,23 @@ impl<I: Inbox> Decoder<'_, I> {
             Kind::Sample => self.sample(&read(frame)?),
             Kind::SampleAccess => self.sample_access(&read(frame)?),
             Kind::SampleStack => self.sample_stack(frame)?,
+            Kind::SampleUser => self.sample_user(frame)?,
             Kind::Mark => self.mark(&read(frame)?, ArgBytes::default()),
             Kind::MarkArgs => self.mark_args(frame)?,
             Kind::SwitchOut => {
                 let switch: Switch = read(frame)?;
-                let stack = self.switch_stack(&switch, frame)?;
-                let body = switch_out_body(&switch, stack);
+                let body = switch_out_body(&switch, StackKey::NONE);
                 self.decoded.switches += 1;
                 self.task(switch.head, switch.time_ns, body);
+            }
+            Kind::SwitchUser => {
+                let SwitchUser { switch, user } = read(frame)?;
+                let head = switch.head;
+                let copy = UserCopy::of(&user, frame)?;
+                let time = self.trace_time(switch.time_ns);
+                let stack = self.inbox.user_stack((Pid(head.pid()), time), &copy);
+                self.decoded.switches += 1;
+                self.task(head, switch.time_ns, switch_out_body(&switch, stack));
             }
             Kind::SwitchIn => {
                 let switch: Switch = read(frame)?;
@@ -431,25 +456,18 @@ impl<I: Inbox> Decoder<'_, I> {
         Some(())
     }
 
-    /// Reads the call stack behind a switch; [`StackKey::NONE`] if it has none, `None` if it is malformed.
-    fn switch_stack(&mut self, switch: &Switch, frame: &[u8]) -> Option<StackKey> {
-        if switch.head.flags() & switch_flag::STACK == 0 {
-            return Some(StackKey::NONE);
-        }
-        let SwitchStack { switch, depth, sp } = read(frame)?;
-        let behind = frame.get(size_of::<SwitchStack>()..)?;
-        let (words, frames) = behind.split_at_checked(STACK_WORDS * 8)?;
-        let (frames, _) = frames.as_chunks::<8>();
-        let frames = frames.get(..depth.kernel() + depth.user())?;
-        let (words, _) = words.as_chunks::<8>();
-        let stack = WaitStack {
-            kernel: depth.kernel(),
-            is_cut: depth.is_cut(),
-            frames,
-            sp,
-            words: if sp == 0 { &[] } else { words },
-        };
-        Some(self.inbox.wait_stack(Pid(switch.head.pid()), &stack))
+    fn sample_user(&mut self, frame: &[u8]) -> Option<()> {
+        let SampleUser { sample, user } = read(frame)?;
+        let (pid, tid) = (Pid(sample.head.pid()), Tid(sample.head.tid()));
+        let mut copy = UserCopy::of(&user, frame)?;
+        let is_kernel = sample.head.flags() & sample_flag::KERNEL != 0;
+        copy.ip = (!is_kernel).then_some(sample.ip);
+        let mut sample = Alike::new(sample.head, self.cpu).one(self.clock, &sample);
+        let stack = self.inbox.user_stack((pid, sample.time), &copy);
+        sample.kind = sample.kind.with_stack(stack);
+        self.inbox.sample(pid, tid, sample);
+        self.decoded.samples += 1;
+        Some(())
     }
 
     /// Returns the number of the stack in these bytes; `None` if they are too short.

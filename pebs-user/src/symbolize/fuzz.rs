@@ -13,6 +13,8 @@ use super::module::{Context, Module};
 use super::perf_map;
 use super::space::Spaces;
 use crate::binary::elf_image::{read_head, read_layout};
+use crate::binary::frames::Frames;
+use crate::binary::unwind::{Registers, StackCopy, step};
 use crate::binary::{demangle, eh_frame, proc_maps};
 use crate::stream::sideband::SidebandKind;
 
@@ -84,6 +86,30 @@ pub fn unwind(data: &[u8]) {
         });
         assert!(spans.iter().all(|span| span.start < span.end));
         assert!(spans.windows(2).all(|w| w[0].end <= w[1].start));
+    }
+    unwind_stacks(data);
+}
+
+/// Stacks of all code that a table covers, with memory that is the table itself.
+fn unwind_stacks(data: &[u8]) {
+    let tables = Frames::of_section(data.to_vec(), 0x1000);
+    let memory = StackCopy {
+        start: 0x7000,
+        bytes: data,
+    };
+    let starts: Vec<u64> = tables.ranges().map(|range| range.start).take(64).collect();
+    for start in starts {
+        let Some(rule) = tables.rule_at(start) else {
+            continue;
+        };
+        let mut registers = Registers {
+            ip: start,
+            values: [Some(0x7000); 16],
+        };
+        let before = registers;
+        if step(Some(&tables), &rule, &mut registers, &memory).is_err() {
+            assert_eq!(registers, before);
+        }
     }
 }
 

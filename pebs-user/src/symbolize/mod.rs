@@ -17,9 +17,9 @@
 //! and blazesym's index (8 bytes per symbol, plus parsed DWARF units); tables over 512 MiB are not read. The
 //! numbers of open binaries, modules and functions of compiled code are limited: see `modules` and `jitted`.
 
-pub(crate) mod callers;
 pub(crate) mod space;
 pub(crate) mod stacks;
+pub(crate) mod unwind;
 
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
@@ -37,6 +37,7 @@ mod own_work;
 mod perf_map;
 mod ranges;
 mod recorded;
+mod unwind_rules;
 
 use std::cell::Cell;
 use std::collections::hash_map::Entry;
@@ -62,7 +63,6 @@ use self::modules::Modules;
 use self::recorded::Vmlinux;
 use self::space::{Change, ModuleId, Spaces};
 use crate::arch::DataAccess;
-use crate::binary::frames::CallerRule;
 use crate::binary::mapping::{Backing, Mapping};
 use crate::binary::proc_maps::proc_maps;
 use crate::store::schema::FunctionRow;
@@ -548,17 +548,6 @@ impl Symbolizer {
             bytes: Some(bytes).filter(|bytes| *bytes > 0),
             address: address.map(|address| address.wrapping_add(to_process)),
         })
-    }
-
-    /// Rule to find the caller of the code at a user space address, `Some(None)` if its file has none; `None` if
-    /// the mapping there is unknown.
-    pub fn caller_rule(&mut self, pid: Pid, address: u64) -> Option<Option<CallerRule>> {
-        match self.place_now(pid, address) {
-            Place::Module(module, offset) => Some(self.modules.get_mut(module).caller_rule(offset)),
-            Place::Page(Page::Uprobes) => Some(Some(CallerRule::Uretprobe)),
-            Place::Page(_) => Some(None),
-            Place::Unmapped => None,
-        }
     }
 
     fn module_function(

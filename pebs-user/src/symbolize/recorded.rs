@@ -1,7 +1,8 @@
 //! Finds binaries of recorded processes, perhaps of another machine.
 //!
-//! The build id decides whether a file is the mapped one. If the recording has none for it, only a file given by
-//! the user counts, by its name.
+//! The build id decides whether a file is the mapped one. If the recording has none for it, as perf writes them only for
+//! files in which samples were taken, a file given by the user counts, by its name, or one that has the mapped file's inode
+//! and is older than the recording, if the machine was not booted since.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -9,13 +10,14 @@ use std::io::{BufRead as _, BufReader};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use object::read::elf::NoteIterator;
 use object::{Endianness, elf};
 
 use crate::binary::elf_image::{ElfHead, read_head, symbol_address};
 use crate::binary::mapping::{BuildId, MappedFile};
-use crate::binary::open::{Opened, at_path};
+use crate::binary::open::{Opened, at_path, unchanged};
 
 /// Directory of debug files in distributions.
 const DEBUG_DIR: &str = "/usr/lib/debug";
@@ -29,6 +31,8 @@ pub struct Recorded {
     pub symfs: Option<Arc<Path>>,
     /// The recorded kernel; `None` if the recording does not identify it.
     pub kernel: Option<RecordedKernel>,
+    /// When the recording had been written; `None`: unknown.
+    pub until: Option<SystemTime>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,10 +76,13 @@ impl Recorded {
         let given = given
             .into_iter()
             .filter_map(move |path| at_path(&path, id.is_none()));
-        // Without a build id, the file at the path here may be any other.
-        let ours = id.is_some() && self.symfs.is_none();
-        let here = ours.then(|| Arc::clone(&mapped.path));
-        given.chain(here.into_iter().filter_map(|path| at_path(&path, false)))
+        // Without a build id, the file at the path here may be any other, unless it is the very same one.
+        let here = match id {
+            Some(_) if self.symfs.is_none() => at_path(&mapped.path, false),
+            None if self.has_our_kernel() => self.until.and_then(|until| unchanged(mapped, until)),
+            _ => None,
+        };
+        given.chain(here)
     }
 
     /// The file of the recorded kernel, if it is where binaries are looked for or among the debug files.

@@ -157,6 +157,149 @@ fn without_frame_pointers() {
     );
 }
 
+/// Options that unwind by tables.
+const EH: &[&str] = &[
+    "--event",
+    "cpu-clock",
+    "--reset",
+    "50000",
+    "--call-graph",
+    "eh",
+];
+
+fn record_eh(workload: &Workload, args: &[&str]) -> (Recording, Truth) {
+    Recorder::new(&workload.spec(super::ID))
+        .beside()
+        .args(EH)
+        .workload(workload, args)
+}
+
+/// Number of stacks that were unwound, and of those without the thread's first function, by reason.
+fn unwound(trace: &Trace) -> (u64, u64) {
+    let ended = trace.json["unwound"].as_object().unwrap();
+    let all: u64 = ended.values().map(|it| it.as_u64().unwrap()).sum();
+    (all, all - ended["whole"].as_u64().unwrap())
+}
+
+/// By unwind tables a program without frame pointers has the chains that called its function, each up to the C library's
+/// first function.
+#[test]
+fn by_tables() {
+    need!(machine::root());
+    let workload = Workload::build("calls_no_frames");
+    let alone = workload.run(&["50"]);
+    let (recording, truth) = record_eh(&workload, &["50"]);
+    let trace = recording.trace();
+    check::whole_visits(&trace, &truth);
+    check::unharmed(&recording, &alone);
+    assert_eq!(trace.json["call_graph"], "eh");
+    let mut stacks: Vec<(String, usize)> = stacks_in(&trace, "leaf").into_iter().collect();
+    stacks.sort();
+    let paths: Vec<&str> = stacks.iter().map(|(path, _)| path.as_str()).collect();
+    assert_eq!(
+        paths,
+        ["leaf < b < a < handle < main", "leaf < c < handle < main"],
+        "{stacks:?}"
+    );
+    let (all, truncated) = unwound(&trace);
+    assert!(all > 500 && truncated * 50 <= all, "{truncated} of {all}");
+    let names = trace.function_names();
+    let roots = trace.stacks().into_iter().filter(|it| !it.truncated);
+    let mut roots = roots.map(|stack| names[stack.frames.last().unwrap()].clone());
+    assert!(roots.all(|root| root == "_start"));
+}
+
+/// Callers of `work` in items of the workload `unwinding`, by their number.
+const SHAPES: [&str; 10] = [
+    "circle::draw() < by_virtual",
+    "by_exception",
+    "compare < * < by_callback",
+    "by_alloca",
+    "by_alignment",
+    "",
+    "on_signal < * < by_signal",
+    "by_depth",
+    "by_assembly",
+    "* < by_function",
+];
+
+/// Virtual calls, exceptions, callbacks from libraries, frames of variable size, realigned ones, tail calls, signal handlers,
+/// recursion, assembly, threads; also linked statically.
+#[test]
+fn hard_stacks() {
+    need!(machine::root());
+    for name in ["unwinding", "unwinding_static"] {
+        let (recording, truth) = record_eh(&Workload::build(name), &["300", "3"]);
+        let trace = recording.trace();
+        check::whole_visits(&trace, &truth);
+        let (all, truncated) = unwound(&trace);
+        assert!(all > 1000 && truncated * 50 <= all, "{truncated} of {all}");
+        let names = trace.function_names();
+        let items: HashMap<u64, u64> = trace
+            .visits()
+            .iter()
+            .map(|visit| (visit.visit_id, visit.item_id))
+            .collect();
+        let stacks: HashMap<u64, Vec<&str>> = trace
+            .stacks()
+            .iter()
+            .map(|it| {
+                let names = it
+                    .frames
+                    .iter()
+                    .map(|id| names.get(id).map_or("?", |it| it));
+                (it.stack_id, names.collect())
+            })
+            .collect();
+        let (mut met, mut wrong) = ([0; SHAPES.len()], Vec::new());
+        for sample in trace.samples() {
+            let stack = &stacks[&sample.stack_id.unwrap()];
+            let Some(visit) = sample.visit_id.filter(|_| stack[0] == "work") else {
+                continue;
+            };
+            let shape = (items[&visit] % SHAPES.len() as u64) as usize;
+            let expected = format!("work < {} < handle < serve", SHAPES[shape]);
+            let expected = expected.replace("<  < ", "< ");
+            let parts = expected.split(" < * < ");
+            let path = stack.join(" < ");
+            match shape {
+                7 if path.matches("by_depth").count() == 21 => met[shape] += 1,
+                _ if in_order(&path, parts) => met[shape] += 1,
+                _ => wrong.push(path),
+            }
+        }
+        let right: usize = met.iter().sum();
+        assert!(met.iter().all(|it| *it > 20), "{name}: {met:?} {wrong:?}");
+        assert!(wrong.len() * 100 <= right, "{name}: {met:?} {wrong:?}");
+    }
+}
+
+/// Whether the parts are in the text one behind the other, the first at its begin.
+fn in_order<'a>(text: &str, parts: impl Iterator<Item = &'a str>) -> bool {
+    let mut at = 0;
+    for (n, part) in parts.enumerate() {
+        match text[at..].find(part) {
+            Some(place) if n > 0 || place == 0 => at += place + part.len(),
+            _ => return false,
+        }
+    }
+    true
+}
+
+/// Of a stripped program the stacks are as complete; functions are named by their addresses.
+#[test]
+fn stripped() {
+    need!(machine::root());
+    let workload = Workload::build("unwinding_stripped");
+    // Its functions have no names: a function of a library is probed.
+    let (recording, _) = Recorder::new("libc.so.6:raise")
+        .beside()
+        .args(EH)
+        .workload(&workload, &["300", "2"]);
+    let (all, truncated) = unwound(&recording.trace());
+    assert!(all > 500 && truncated * 50 <= all, "{truncated} of {all}");
+}
+
 /// If there is no memory for another stack, the sample is written without one, and counted.
 #[test]
 fn no_memory_for_stacks() {

@@ -180,7 +180,7 @@ pub(super) fn look(counting: &Counting, trace: &Path, args: &PlanArgs) -> Result
         least_reset: calibrate::first_reset(event).unwrap_or(1),
         ring_bytes_per_s: counting.most_ring_bytes as f64 / seconds,
         rows_bytes_per_s: beside.sum::<f64>() / seconds,
-        sample_bytes: SampleBytes::of(event, args.call_graph.is_some()),
+        sample_bytes: SampleBytes::of(event, args.call_graph),
         caches: caches(Path::new("/")),
         sensitivity,
         why,

@@ -1,8 +1,11 @@
 //! Size of a sample in bytes, by its content.
 
-use pebs_common::record::{STACK_CLASSES, Sample, SampleAccess, SampleStack};
+use pebs_common::record::{
+    COPY_CLASSES, STACK_CLASSES, Sample, SampleAccess, SampleStack, SampleUser,
+};
 use serde::Serialize;
 
+use super::super::values::CallGraphArg;
 use crate::pmu::attr::ResolvedEvent;
 
 /// Bytes of the kernel's header of each record.
@@ -10,6 +13,9 @@ const HEADER: usize = 8;
 
 /// Assumed maximum depth of call stacks; the real depth is unknown before sampling.
 pub(super) const FRAMES: usize = STACK_CLASSES[1];
+
+/// Assumed bytes of a copied stack: servers have 1 to 4 KiB in use.
+const COPIED: usize = COPY_CLASSES[2];
 
 /// Bytes of the trace per sample, with its share of `visit_functions`. Measured on the tests' workloads: 3 (one
 /// long visit) to 6 (short visits).
@@ -34,19 +40,22 @@ pub(super) struct SampleBytes {
 
 impl SampleBytes {
     /// Size of an event's samples, with call stacks or without.
-    pub(super) fn of(event: &ResolvedEvent, stacks: bool) -> Self {
+    pub(super) fn of(event: &ResolvedEvent, stacks: Option<CallGraphArg>) -> Self {
         match stacks {
-            true => Self {
-                ring: HEADER + size_of::<SampleStack>() + FRAMES * size_of::<u64>(),
+            Some(how) => Self {
+                ring: match how {
+                    CallGraphArg::Eh => HEADER + size_of::<SampleUser>() + COPIED,
+                    _ => HEADER + size_of::<SampleStack>() + FRAMES * size_of::<u64>(),
+                },
                 trace: TRACE_SAMPLE + TRACE_STACK,
                 frames: Some(FRAMES),
             },
-            false if event.access != 0 => Self {
+            None if event.access != 0 => Self {
                 ring: HEADER + size_of::<SampleAccess>(),
                 trace: TRACE_SAMPLE + TRACE_ACCESS,
                 frames: None,
             },
-            false => Self {
+            None => Self {
                 ring: HEADER + size_of::<Sample>(),
                 trace: TRACE_SAMPLE,
                 frames: None,

@@ -283,16 +283,22 @@ pub struct RecordArgs {
     pub inlined: bool,
     /// Record the call stack of each sample
     ///
+    /// eh unwinds the user stack by the unwind tables that compilers write for exceptions, which stock binaries have: a copy
+    /// of the stack in use, at most 16 KiB, goes through the ring, is unwound while recording, and dropped. The kernel's
+    /// frames are followed as by fp. Stacks that can't be unwound to the thread's first function are truncated, and counted.
+    ///
     /// fp follows frame pointers, in the kernel and in user space: programs must be built with
     /// -fno-omit-frame-pointer; in others only the first frame is reliable. At most 127 frames each. Costs about 0.8
-    /// us more per sample, and 8 bytes of a ring per frame. Adds the table stacks and samples.stack_id to the trace;
-    /// export shows whole stacks. Needs --transport bpf, which auto then selects.
+    /// us more per sample, and 8 bytes of a ring per frame.
+    ///
+    /// Both add the table stacks and samples.stack_id to the trace; export shows whole stacks. They need --transport bpf, which
+    /// auto then selects.
     ///
     /// lbr takes the CPU's last branch records, which hold the calls that have not returned (Intel from Haswell on,
     /// core events): no frame pointers, user space only, the newest 8 to 32 calls since the thread was first sampled. A
     /// sample takes up to 800 bytes of a ring. Needs --transport bulk, which auto then selects.
     ///
-    /// -g without HOW is fp, as for perf record.
+    /// -g without HOW is eh; dwarf, perf's name for it, means eh, too.
     #[arg(
         short = 'g',
         long,
@@ -300,7 +306,7 @@ pub struct RecordArgs {
         value_enum,
         help_heading = "What to record"
     )]
-    #[arg(num_args = 0..=1, default_missing_value = "fp")]
+    #[arg(num_args = 0..=1, default_missing_value = "eh")]
     pub call_graph: Option<CallGraphArg>,
     /// Write the trace to this directory, which must not exist
     ///
@@ -432,7 +438,7 @@ impl RecordArgs {
             },
             frequencies: has(Extra::Freq),
             inlined: self.inlined,
-            call_graph: CallGraphArg::taken(self.call_graph)?,
+            call_graph: self.call_graph.map(CallGraphArg::taken),
             output: self.output.clone().unwrap_or_else(default_output),
             segment: self.segment,
             keep: match self.keep {
@@ -506,7 +512,7 @@ mod tests {
         assert_eq!(recording("-u app:f -o t").unwrap(), expect);
     }
 
-    /// Each target is taken for what it is; unwinding by tables is refused.
+    /// Each target is taken for what it is; perf's name for unwinding by tables is known.
     #[test]
     fn targets() {
         let of = |words: &str| recording(&format!("-u app:f {words}")).unwrap().target;
@@ -518,6 +524,8 @@ mod tests {
             of("-- ls -l"),
             Target::Command(vec!["ls".into(), "-l".into()])
         );
-        assert!(recording("-u app:f --call-graph dwarf").is_err());
+        let by = |how: &str| recording(&format!("-u app:f --call-graph {how}")).unwrap();
+        assert_eq!(by("eh").call_graph, Some(crate::record::CallGraph::Eh));
+        assert_eq!(by("dwarf").call_graph, Some(crate::record::CallGraph::Eh));
     }
 }

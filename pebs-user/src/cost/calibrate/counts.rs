@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::with_options::Extras;
 use super::{Bench, CALLS, Function, RING_BYTES, ROUNDS, own_thread, spin, timed, work_for};
 use crate::collect::counted::CountedCounters;
+use crate::collect::programs::StackLimits;
 use crate::failure::Failure;
 use crate::pmu::attr::{EventClass, calibrator};
 use crate::pmu::counted::{self, CountedEvent};
@@ -79,7 +80,7 @@ impl CountingMarks {
         sets: &[&[CountedEvent]],
         host: &Host,
     ) -> Result<Self, Failure> {
-        let plain = Bench::new(pmu, RING_BYTES, 0, Extras::default())?;
+        let plain = Bench::new(pmu, RING_BYTES, StackLimits::default(), Extras::default())?;
         plain.keep_mark(function(0))?;
         let mut counting = Vec::new();
         for (number, set) in (1..).zip(sets) {

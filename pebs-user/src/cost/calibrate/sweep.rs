@@ -19,6 +19,7 @@ use super::{Bench, TABLE, Work, own_thread, timed, work_for};
 use crate::collect::error::SessionError;
 use crate::collect::kernel_map;
 use crate::collect::perf_ring::PerfRing;
+use crate::collect::programs::StackLimits;
 use crate::collect::session::Transport;
 use crate::cost::Point;
 use crate::failure::{Failure, Hint};
@@ -165,10 +166,12 @@ pub(crate) fn sweep(
     };
     let resets = resets(event).ok_or_else(no_work)?;
     let work = work_of(event).ok_or_else(no_work)?;
-    let bench = Bench::new(pmu, RING_BYTES, 0, Extras::default()).map_err(|error| {
-        let (event, source) = (event.name.clone(), Box::new(error));
-        SweepError::Programs { event, source }
-    })?;
+    let bench = Bench::new(pmu, RING_BYTES, StackLimits::default(), Extras::default()).map_err(
+        |error| {
+            let (event, source) = (event.name.clone(), Box::new(error));
+            SweepError::Programs { event, source }
+        },
+    )?;
     let setting = |reset| Setting::new(&bench, (event, transport), reset).map_err(refused);
     let mut settings = vec![setting(None)?];
     for reset in resets {

@@ -271,6 +271,7 @@ impl Drop for OnOneCpu {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::collect::programs::StackLimits;
     use crate::cost::calibrate::RING_BYTES;
     use crate::cost::calibrate::tests::uprobes;
 
@@ -286,7 +287,7 @@ mod tests {
             },
         };
         let measured = |extras| {
-            let bench = Bench::new(&pmu, RING_BYTES, 0, extras);
+            let bench = Bench::new(&pmu, RING_BYTES, StackLimits::default(), extras);
             bench.unwrap().extras(extras)
         };
         let costs = measured(all);

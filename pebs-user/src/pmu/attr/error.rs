@@ -172,9 +172,8 @@ impl Hint for EventError {
             Self::KernelOnly { .. } => "leave out ':u' and --exclude-kernel for it".into(),
             Self::NoMode { .. } => "use ':u', ':k', or none: an x86 does not count ':h'".into(),
             Self::NoCallRecord { why, .. } => match why {
-                NoCallRecord::KernelOnly => "leave out ':k', or use --call-graph fp".into(),
-                _ => "use --call-graph fp; it needs programs built with -fno-omit-frame-pointer"
-                    .into(),
+                NoCallRecord::KernelOnly => "leave out ':k', or use --call-graph eh".into(),
+                _ => "use --call-graph eh, which any event has".into(),
             },
             Self::NoPreciseLevel { .. } => "leave out ':p': only hardware events have one".into(),
             Self::ReadOnlyBreakpoint { .. } => "use ':rw', which stops at both".into(),

@@ -1,4 +1,4 @@
-use pebs_common::record::sample_flag;
+use pebs_common::record::{UserShape, sample_flag};
 
 use super::wire::ACCESS;
 use super::*;
@@ -9,7 +9,11 @@ use crate::stream::sample::SampleKind;
 pub struct Stacked {
     pub rest: Unordered,
     pub stacks: Vec<(Pid, (usize, bool), Vec<u64>)>,
+    copies: Vec<Copied>,
 }
+
+/// A stack to be unwound: process and time, ip, frames in the kernel, the last register, memory.
+type Copied = ((Pid, TraceNs), Option<u64>, Vec<u64>, u64, Vec<u8>);
 
 impl Inbox for Stacked {
     fn sample(&mut self, pid: Pid, tid: Tid, sample: RawSample) {
@@ -22,6 +26,15 @@ impl Inbox for Stacked {
 
     fn payloads(&mut self) -> &mut Payloads {
         &mut self.rest.payloads
+    }
+
+    fn user_stack(&mut self, of: (Pid, TraceNs), copy: &UserCopy<'_>) -> StackKey {
+        let kernel = copy.kernel.iter().map(|word| u64::from_ne_bytes(*word));
+        let last = copy.registers[REGISTER_WORDS - 1];
+        let memory = copy.stack.to_vec();
+        self.copies
+            .push((of, copy.ip, kernel.collect(), last, memory));
+        StackKey::NONE
     }
 
     fn stack(
@@ -166,30 +179,43 @@ fn stacks() {
     assert_eq!((decoded.samples, decoded.malformed), (0, 1));
 }
 
-/// A thread that leaves the CPU has stack memory and frames behind the record; if they are cut off, the whole
-/// record is malformed.
+/// Samples and threads that leave the CPU, with registers, frames in the kernel and stack memory behind the record; if these
+/// are cut off, the whole record is malformed.
 #[test]
-fn switches_with_stacks() {
-    let head = Head::new(Kind::SwitchOut, switch_flag::STACK, 0, 10, 11);
-    let depth = StackDepth::new(1, 2, false);
-    let mut record = vec![head.0, 5000, 77, 1, depth.0, 4096];
-    record.extend([9; STACK_WORDS]);
-    record.extend([1, 2, 3]);
+fn user_stacks() {
+    let mut copied = vec![UserShape::new((4, 2, false), 16).0];
+    copied.extend(0..REGISTER_WORDS as u64);
+    copied.extend([1, 2, 99, 99, 7, 8]);
+    let of = |kind, flags| {
+        let mut record = vec![Head::new(kind, flags, 0, 10, 11).0, 5000, 77, 1];
+        record.extend(&copied);
+        record
+    };
+    let sampled = of(Kind::SampleUser, 0);
     let (mut clock, mut inbox) = (Clock::new(KtimeNs(1000)), Stacked::default());
-    let decoded = decode(Cpu(3), &framed(&record), &mut clock, &mut inbox);
+    let decoded = decode(Cpu(3), &framed(&sampled), &mut clock, &mut inbox);
+    assert_eq!((decoded.samples, decoded.malformed), (1, 0));
+    let switched = of(Kind::SwitchUser, switch_flag::PREEMPTED);
+    let decoded = decode(Cpu(3), &framed(&switched), &mut clock, &mut inbox);
     assert_eq!((decoded.tasks, decoded.malformed), (1, 0));
-    assert_eq!(inbox.stacks, [(Pid(10), (1, false), vec![1, 2, 3])]);
     let body = inbox.rest.records[0].body;
-    assert!(matches!(
+    let is_out = matches!(
         body,
         Body::SwitchOut {
-            ip: Some(Ip(77)),
+            preempted: true,
             ..
         }
-    ));
-    let short = framed(&record[..record.len() - 1]);
-    let decoded = decode(Cpu(3), &short, &mut clock, &mut inbox);
-    assert_eq!((decoded.tasks, decoded.malformed), (0, 1));
+    );
+    assert!(is_out, "{body:?}");
+    let at = (Pid(10), TraceNs(4000));
+    let memory = [7u64, 8].map(u64::to_ne_bytes).concat();
+    let copies = [Some(77), None].map(|ip| (at, ip, vec![1, 2], 20, memory.clone()));
+    assert_eq!(inbox.copies, copies);
+    for record in [sampled, switched] {
+        let short = framed(&record[..record.len() - 1]);
+        let decoded = decode(Cpu(3), &short, &mut clock, &mut inbox);
+        assert_eq!(decoded.malformed, 1);
+    }
 }
 
 /// Interruptions and their length; an unknown kind is counted as malformed.

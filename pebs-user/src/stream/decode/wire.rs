@@ -1,8 +1,8 @@
 //! The wire format: the kernel's framing and the words of each record.
 
 use pebs_common::record::{
-    ClockPair, Counts, Encounter, Head, Kind, Mark, MarkArgs, Sample, SampleAccess, SampleStack,
-    StackDepth, Switch, SwitchStack, Task,
+    ClockPair, Counts, Encounter, Head, Kind, Mark, MarkArgs, REGISTER_WORDS, Sample, SampleAccess,
+    SampleStack, SampleUser, StackDepth, Switch, SwitchUser, Task, UserShape, UserState,
 };
 
 /// Length of the header that the kernel puts before each ring record.
@@ -158,15 +158,38 @@ impl Wire for SampleStack {
     }
 }
 
-impl Wire for SwitchStack {
+impl Wire for SampleUser {
     fn from_words(frame: &[u8]) -> Option<Self> {
         Some(Self {
-            switch: Switch::from_words(frame)?,
-            depth: StackDepth(word(frame, 4)?),
-            sp: word(frame, 5)?,
+            sample: Sample::from_words(frame)?,
+            user: user_state(frame)?,
         })
     }
 }
+
+impl Wire for SwitchUser {
+    fn from_words(frame: &[u8]) -> Option<Self> {
+        Some(Self {
+            switch: Switch::from_words(frame)?,
+            user: user_state(frame)?,
+        })
+    }
+}
+
+/// The state behind a sample or switch.
+fn user_state(frame: &[u8]) -> Option<UserState> {
+    let (words, _) = frame.get(USER_STATE..)?.as_chunks::<8>();
+    let mut words = words.iter().map(|word| u64::from_ne_bytes(*word));
+    let shape = UserShape(words.next()?);
+    let mut registers = [0; REGISTER_WORDS];
+    for register in &mut registers {
+        *register = words.next()?;
+    }
+    Some(UserState { shape, registers })
+}
+
+/// Offset of a [`UserState`], bytes.
+const USER_STATE: usize = size_of::<Sample>();
 
 /// Number of words in a [`SampleAccess`] before those of the access.
 pub(super) const ACCESS: usize = size_of::<Sample>() / 8;

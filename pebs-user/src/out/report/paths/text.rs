@@ -14,7 +14,7 @@ use crate::units::CountUnit;
 
 /// Said where no sample has a call stack.
 pub(crate) const NOTHING: &str = "no sample of this trace has a call stack\n\
-    hint: record with --call-graph fp; from perf: 'perf record --call-graph fp', then import\n";
+    hint: record with -g; from perf: 'perf record --call-graph dwarf', then import\n";
 
 /// The report as text for a pipe; of each section the `top` rows that take the most.
 #[cfg(test)]
