@@ -214,7 +214,8 @@ impl UserStack {
         0
     }
 
-    /// Writes the registers. Of an instruction that is single-stepped out of line, those at its own place.
+    /// Writes the registers. Of an instruction that is single-stepped out of line, those at its own place; at a breakpoint
+    /// those before it.
     #[inline(always)]
     unsafe fn read_registers(&self, to: *mut u64) {
         let bytes = size_of::<[u64; REGISTER_WORDS]>() as u32;
@@ -222,15 +223,36 @@ impl UserStack {
         unsafe {
             read_kernel(to.cast(), bytes, self.registers.cast());
             let ip = to.add(IP);
-            if let Some(place) = task::place_of_step(ip.read(), LONGEST_INSTRUCTION) {
+            let place = match to.add(ORIG_AX).read() {
+                EXCEPTION if is_behind_breakpoint(ip.read()) => Some(ip.read() - 1),
+                _ => task::place_of_step(ip.read(), LONGEST_INSTRUCTION),
+            };
+            if let Some(place) = place {
                 ip.write(place);
             }
         }
     }
 }
 
-/// Place of the instruction pointer among the registers.
+/// Places of the instruction pointer, and of the number of the system call, among the registers.
 const IP: usize = 16;
+const ORIG_AX: usize = 15;
+
+/// What exceptions and interrupts have in the place of a number.
+const EXCEPTION: u64 = u64::MAX;
+
+/// A breakpoint instruction.
+const BREAKPOINT: u8 = 0xcc;
+
+/// Whether a breakpoint was executed right before `ip`, and the kernel has not yet set it back.
+#[inline(always)]
+fn is_behind_breakpoint(ip: u64) -> bool {
+    let mut code = [0u8; 2];
+    // SAFETY: there is room for so many bytes; the helper checks the address.
+    let read =
+        unsafe { bpf_probe_read_user(code.as_mut_ptr().cast(), 2, (ip - 1) as *const c_void) };
+    read == 0 && code[0] == BREAKPOINT && code[1] != BREAKPOINT
+}
 
 /// Writes the frames in the kernel; returns their number.
 #[inline(always)]

@@ -205,14 +205,16 @@ fn by_tables() {
     assert!(all > 500 && truncated * 50 <= all, "{truncated} of {all}");
     let names = trace.function_names();
     let roots = trace.stacks().into_iter().filter(|it| !it.truncated);
-    let mut roots = roots.map(|stack| names[stack.frames.last().unwrap()].clone());
-    assert!(roots.all(|root| root == "_start"));
+    // The dynamic linker's first function has no name.
+    let mut roots = roots.filter_map(|stack| names.get(stack.frames.last().unwrap()).cloned());
+    let other = roots.find(|root| root != "_start" && !root.starts_with("ld-"));
+    assert_eq!(other, None);
 }
 
-/// Callers of `work` in items of the workload `unwinding`, by their number.
+/// Callers of `work` in items of the workload `unwinding`, by their number; `*`: any.
 const SHAPES: [&str; 10] = [
     "circle::draw() < by_virtual",
-    "by_exception",
+    "by_exception*",
     "compare < * < by_callback",
     "by_alloca",
     "by_alignment",
@@ -260,7 +262,7 @@ fn hard_stacks() {
             let shape = (items[&visit] % SHAPES.len() as u64) as usize;
             let expected = format!("work < {} < handle < serve", SHAPES[shape]);
             let expected = expected.replace("<  < ", "< ");
-            let parts = expected.split(" < * < ");
+            let parts = expected.split('*');
             let path = stack.join(" < ");
             match shape {
                 7 if path.matches("by_depth").count() == 21 => met[shape] += 1,
