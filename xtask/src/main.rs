@@ -5,7 +5,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use pebs_experiments::frame::{recorder, shell};
-use pebs_experiments::{accuracy, bench, counterminer, mysteries, overhead, papers, servers, soak};
+use pebs_experiments::{
+    accuracy, bench, counterminer, mysteries, overhead, papers, servers, soak, stacks,
+};
 
 mod ci;
 mod demo;
@@ -54,6 +56,8 @@ enum Task {
     Prefork(servers::prefork::Args),
     /// Record Debian's servers under a known load, and compare what is said with what is seen
     Servers(servers::stock::Args),
+    /// Compares call stacks of stock programs with perf's
+    Stacks(stacks::Args),
     /// Show which module of pebs-user imports which
     Modules(modules::Args),
     /// Count the cost of marking function exits in Debian's binaries
@@ -91,6 +95,7 @@ fn main() -> ExitCode {
         Task::Papers(args) => setup::ensure().and_then(|()| papers::main(&args)),
         Task::Prefork(args) => servers::prefork::main(&args),
         Task::Servers(args) => servers::stock::main(&args),
+        Task::Stacks(args) => stacks::main(&args),
         Task::Modules(args) => modules::main(&args).map(|()| ExitCode::SUCCESS),
         Task::Exits(args) => exits::main(&args).map(|()| ExitCode::SUCCESS),
         Task::Mysteries(args) => mysteries::main(&args),

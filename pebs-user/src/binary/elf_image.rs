@@ -19,7 +19,7 @@ use object::{
 use super::eh_frame::{self, Span, disjoint};
 use super::frames::Frames;
 use super::mapping::BuildId;
-use super::pclntab::{self, GoFunction};
+use super::pclntab::{self, GoFunction, GoStacks};
 use super::symbols::{self, Function};
 
 /// Largest single table that is read: 22 million symbols.
@@ -191,16 +191,19 @@ pub(crate) fn read_head(file: &File) -> Option<ElfHead> {
     })
 }
 
-/// Reads the tables of unwind rules, empty if there are none, and the address of a program's first instruction, 0 if there
-/// is none.
+/// Reads the tables of unwind rules, empty if there are none, those of Go, and the address of a program's first instruction,
+/// 0 if there is none.
 ///
 /// Cost: about 100 ns per function.
 #[must_use]
-pub(crate) fn read_unwind_tables(file: &File) -> (Frames, u64) {
+pub(crate) fn read_unwind_tables(file: &File) -> (Frames, Option<GoStacks>, u64) {
     let cache = ReadCache::new(file);
     let parsed = parse(&cache);
-    let read = |parsed: Parsed<'_>| (Frames::read_all(&parsed), parsed.entry());
-    parsed.map_or_else(|| (Frames::default(), 0), read)
+    let read = |parsed: Parsed<'_>| {
+        let go = GoStacks::read(&parsed);
+        (Frames::read_all(&parsed), go, parsed.entry())
+    };
+    parsed.map_or_else(|| (Frames::default(), None, 0), read)
 }
 
 /// The functions of a stripped file that has its symbols in `.gnu_debugdata`, by address; `None` for others.

@@ -37,22 +37,80 @@ pub(crate) struct GoFunction {
 /// Cost: about 50 ns per function.
 #[must_use]
 pub(crate) fn functions<'data>(file: &impl Object<'data>) -> Vec<GoFunction> {
-    let section = SECTIONS.iter().find_map(|name| file.section_by_name(name));
-    let Some(section) = section else {
-        return Vec::new();
-    };
-    let Ok(data) = content(&section) else {
-        return Vec::new();
-    };
-    let text = || {
-        // The linker may leave the code address to be relocated by the loader.
-        let word = section.address() + 8 + 2 * 8;
-        let moved = file.dynamic_relocations().into_iter().flatten();
-        let mut moved = moved.filter(|(at, _)| *at == word);
-        let addend = moved.next().map(|(_, it)| it.addend().cast_unsigned());
-        addend.or_else(|| Some(file.section_by_name(".text")?.address()))
-    };
-    read(&data, text).unwrap_or_default()
+    let found = section_of(file);
+    found.map_or_else(Vec::new, |(data, text)| {
+        read(&data, || text).unwrap_or_default()
+    })
+}
+
+/// The table of a file, and the base of its code addresses, if the table does not have it.
+fn section_of<'data>(file: &impl Object<'data>) -> Option<(Vec<u8>, Option<u64>)> {
+    let section = SECTIONS
+        .iter()
+        .find_map(|name| file.section_by_name(name))?;
+    let data = content(&section).ok()?;
+    // The linker may leave the code address to be relocated by the loader.
+    let word = section.address() + 8 + 2 * 8;
+    let moved = file.dynamic_relocations().into_iter().flatten();
+    let mut moved = moved.filter(|(at, _)| *at == word);
+    let addend = moved.next().map(|(_, it)| it.addend().cast_unsigned());
+    let text = addend.or_else(|| Some(file.section_by_name(".text")?.address()));
+    Some((data, text))
+}
+
+/// Sizes of the frames of a Go program's functions, which stripping does not remove either.
+#[derive(Debug)]
+pub(crate) struct GoStacks {
+    data: Vec<u8>,
+    text: Option<u64>,
+}
+
+/// A frame of a Go function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GoFrame {
+    /// Bytes from the stack pointer to the return address.
+    Depth(i64),
+    /// There is no caller.
+    Outermost,
+}
+
+/// Functions without caller on their stack.
+const OUTERMOST: [&str; 3] = ["runtime.goexit", "runtime.mstart", "runtime.rt0_go"];
+
+impl GoStacks {
+    /// Those of a file; `None` if it has no table.
+    #[must_use]
+    pub(crate) fn read<'data>(file: &impl Object<'data>) -> Option<Self> {
+        let (data, text) = section_of(file)?;
+        Table::of(&data, || text)?;
+        Some(Self { data, text })
+    }
+
+    /// The frame of the function at an address, just before the instruction there runs; `None` if it is not known.
+    ///
+    /// Cost: O(log functions + length of the function).
+    #[must_use]
+    pub(crate) fn frame_at(&self, address: u64) -> Option<GoFrame> {
+        let table = Table::of(&self.data, || self.text)?;
+        let (mut low, mut high) = (0, table.count);
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            match table.address(middle)? <= address {
+                true => low = middle,
+                false => high = middle,
+            }
+        }
+        let range = table.address(low)?..table.address(low + 1)?;
+        if !range.contains(&address) {
+            return None;
+        }
+        let name = table.name(low);
+        let name = name.as_deref().map(|name| name.trim_end_matches(".abi0"));
+        if name.is_some_and(|name| OUTERMOST.contains(&name)) {
+            return Some(GoFrame::Outermost);
+        }
+        table.depth(low, (range.start, address)).map(GoFrame::Depth)
+    }
 }
 
 /// Offsets of the parts of a table.
@@ -68,6 +126,8 @@ struct Table<'a> {
     width: usize,
     /// Base of code addresses.
     text: u64,
+    /// Offset of the tables of values by address.
+    values: usize,
 }
 
 fn read(data: &[u8], text: impl FnOnce() -> Option<u64>) -> Option<Vec<GoFunction>> {
@@ -110,6 +170,7 @@ impl<'a> Table<'a> {
                 count,
                 width: 8,
                 text: 0,
+                values: 0,
             },
             GO_1_16 => Self {
                 data,
@@ -118,6 +179,7 @@ impl<'a> Table<'a> {
                 count,
                 width: 8,
                 text: 0,
+                values: offset(5)?,
             },
             GO_1_18 | GO_1_20 => Self {
                 data,
@@ -129,6 +191,7 @@ impl<'a> Table<'a> {
                     0 => text()?,
                     known => known,
                 },
+                values: offset(6)?,
             },
             _ => return None,
         };
@@ -145,11 +208,39 @@ impl<'a> Table<'a> {
         number(self.data, at, self.width)
     }
 
-    fn name(&self, n: usize) -> Option<Box<str>> {
+    /// Offset of what is known of function `n`, behind its address.
+    fn description(&self, n: usize) -> Option<usize> {
         let offset = usize::try_from(self.field(2 * n + 1)?).ok()?;
         // Before Go 1.16 everything is relative to the table's begin.
         let base = if self.names == 0 { 0 } else { self.entries };
-        let at = base.checked_add(offset)?.checked_add(self.width)?;
+        base.checked_add(offset)?.checked_add(self.width)
+    }
+
+    /// Bytes from the stack pointer to the return address, at an address of function `n`, which starts at another.
+    fn depth(&self, n: usize, (start, address): (u64, u64)) -> Option<i64> {
+        // Behind name, arguments, and place of deferred calls.
+        let at = self.description(n)?.checked_add(3 * 4)?;
+        let offset = usize::try_from(number(self.data, at, 4)?).ok()?;
+        let mut bytes = self.data.get(self.values.checked_add(offset)?..)?.iter();
+        let (mut depth, mut behind) = (-1, start);
+        loop {
+            let change = varint(&mut bytes)?;
+            if change == 0 && behind > start {
+                return None;
+            }
+            depth += match change & 1 {
+                0 => i64::from(change >> 1),
+                _ => !i64::from(change >> 1),
+            };
+            behind = behind.checked_add(u64::from(varint(&mut bytes)?))?;
+            if address < behind {
+                return Some(depth);
+            }
+        }
+    }
+
+    fn name(&self, n: usize) -> Option<Box<str>> {
+        let at = self.description(n)?;
         let offset = usize::try_from(number(self.data, at, 4)?).ok()?;
         let text = self.data.get(self.names.checked_add(offset)?..)?;
         let text = &text[..text.len().min(NAME_MAX)];
@@ -157,6 +248,19 @@ impl<'a> Table<'a> {
         let name = crate::terminal::shown(std::str::from_utf8(&text[..end]).ok()?).into_owned();
         (!name.is_empty()).then(|| name.into_boxed_str())
     }
+}
+
+/// Reads a number of variable length.
+fn varint<'a>(bytes: &mut impl Iterator<Item = &'a u8>) -> Option<u32> {
+    let mut number = 0;
+    for shift in (0..32).step_by(7) {
+        let byte = bytes.next()?;
+        number |= u32::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(number);
+        }
+    }
+    None
 }
 
 /// Reads a number of `width` bytes.

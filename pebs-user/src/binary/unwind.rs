@@ -105,6 +105,24 @@ impl FrameRule {
         }
     }
 
+    /// The rule of a frame whose return address is so far above the stack pointer.
+    pub(crate) fn of_depth(bytes: i64) -> Self {
+        Self {
+            cfa: Cfa::Above(STACK_POINTER.0, bytes + RETURN_ADDRESS_BYTES),
+            caller: Some(Saved::At(-RETURN_ADDRESS_BYTES)),
+            saved: [(FRAME_POINTER.0, Saved::Lost)].into(),
+            is_signal: false,
+        }
+    }
+
+    /// The rule of code without caller.
+    pub(crate) fn outermost() -> Self {
+        Self {
+            caller: None,
+            ..Self::of_depth(0)
+        }
+    }
+
     /// Whether the caller's address is that of an instruction, not the one behind a call.
     #[must_use]
     pub(crate) const fn is_signal(&self) -> bool {

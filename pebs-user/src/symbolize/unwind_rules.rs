@@ -6,6 +6,7 @@ use rustc_hash::FxHashMap;
 
 use crate::binary::elf_image;
 use crate::binary::frames::Frames;
+use crate::binary::pclntab::{GoFrame, GoStacks};
 use crate::binary::unwind::{FrameRule, NoCaller, Registers, StackCopy, step};
 
 /// Maximum number of addresses whose rules are kept, 12 bytes each; at the limit all are dropped.
@@ -18,6 +19,8 @@ const ENTRY: u64 = 64;
 #[derive(Debug)]
 pub(super) struct UnwindRules {
     tables: Frames,
+    /// Frames of Go functions, for which a stripped program has no other table.
+    go: Option<GoStacks>,
     /// Address of the program's first instruction; 0: none.
     entry: u64,
     rules: Vec<FrameRule>,
@@ -29,9 +32,10 @@ pub(super) struct UnwindRules {
 impl UnwindRules {
     /// Cost: about 100 ns per function of the file.
     pub(super) fn read(file: &File) -> Self {
-        let (tables, entry) = elf_image::read_unwind_tables(file);
+        let (tables, go, entry) = elf_image::read_unwind_tables(file);
         Self {
             tables,
+            go,
             entry,
             rules: Vec::new(),
             by_rule: FxHashMap::default(),
@@ -65,7 +69,11 @@ impl UnwindRules {
             self.by_rule.clear();
             self.rules.clear();
         }
-        let index = match self.tables.rule_at(address) {
+        let of_go = || match self.go.as_ref()?.frame_at(address)? {
+            GoFrame::Depth(bytes) => Some(FrameRule::of_depth(bytes)),
+            GoFrame::Outermost => Some(FrameRule::outermost()),
+        };
+        let index = match self.tables.rule_at(address).or_else(of_go) {
             None => u32::MAX,
             Some(rule) => match self.by_rule.get(&rule) {
                 Some(index) => *index,

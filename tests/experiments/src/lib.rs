@@ -9,6 +9,7 @@
 //! | [`servers`] | whether what is said of Debian's servers is what their clients and a clock inside of them see |
 //! | [`mysteries`] | how often the hidden cause of a generated server is named |
 //! | [`counterminer`] | errors of counts that shared their counters, and of their ranking |
+//! | [`stacks`] | whether call stacks of stock programs are whole and as perf's, and what they cost |
 //! | [`soak`] | whether a long recording at the highest rate loses nothing without account, and its memory stays flat |
 //!
 //! Invariant: what two experiments do is in [`frame`], which knows none of them; an experiment says what it runs, what it
@@ -25,3 +26,4 @@ pub mod overhead;
 pub mod papers;
 pub mod servers;
 pub mod soak;
+pub mod stacks;

@@ -302,6 +302,29 @@ fn stripped() {
     assert!(all > 500 && truncated * 50 <= all, "{truncated} of {all}");
 }
 
+/// A stripped Go program has no unwind table but Go's own, which ends at each goroutine's first function, or where the runtime
+/// changes to another stack.
+#[test]
+fn stripped_go() {
+    need!(machine::root());
+    let workload = need!(Workload::try_build("go_items"));
+    let dir = tempfile::tempdir().unwrap();
+    let stripped = dir.path().join("stripped");
+    let strip = std::process::Command::new("strip")
+        .arg("-o")
+        .arg(&stripped)
+        .arg(workload.path())
+        .status();
+    assert!(strip.unwrap().success());
+    let spec = format!("{}:main.main", stripped.display());
+    let recording = Recorder::new(&spec)
+        .beside()
+        .args(EH)
+        .command(&stripped, &[]);
+    let (all, truncated) = unwound(&recording.trace());
+    assert!(all > 100 && truncated * 4 <= all, "{truncated} of {all}");
+}
+
 /// If there is no memory for another stack, the sample is written without one, and counted.
 #[test]
 fn no_memory_for_stacks() {

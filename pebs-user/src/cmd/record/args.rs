@@ -368,9 +368,11 @@ pub struct RecordArgs {
     #[arg(long, help_heading = "Limits")]
     pub force: bool,
     /// Size of each CPU's ring: a power of two, 4KiB to 64MiB
-    #[arg(long, value_name = "BYTES", default_value = "512KiB", value_parser = ring_size)]
+    ///
+    /// Default: 512KiB; 4MiB with --call-graph eh, whose samples hold a part of the stack.
+    #[arg(long, value_name = "BYTES", value_parser = ring_size)]
     #[arg(help_heading = "Limits")]
-    pub ring_size: u32,
+    pub ring_size: Option<u32>,
     /// Memory for pending records; above it samples are dropped and counted
     ///
     /// At least 16MiB. Other memory of the tool grows with threads and functions, not with time.
@@ -399,6 +401,15 @@ pub enum SampleClockArg {
 }
 
 impl RecordArgs {
+    /// Size of each CPU's ring, bytes.
+    pub(super) fn ring_bytes(&self) -> u32 {
+        let usual = match self.call_graph {
+            Some(CallGraphArg::Eh) => 4 << 20,
+            _ => 512 << 10,
+        };
+        self.ring_size.unwrap_or(usual)
+    }
+
     /// The recording that was asked for.
     ///
     /// # Errors
@@ -450,7 +461,7 @@ impl RecordArgs {
             max_overhead: self.max_overhead,
             max_reset: self.max_reset,
             force: self.force,
-            ring_size: self.ring_size,
+            ring_size: self.ring_bytes(),
             max_memory: self.max_memory,
             stack_memory: self.stack_memory,
             sample_clock: match self.sample_clock {

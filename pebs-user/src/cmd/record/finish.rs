@@ -100,7 +100,7 @@ fn loss_is_above(args: &RecordArgs, info: &RunInfo) -> bool {
             "lost {loss:.3} % ({samples} samples, {marks} marks), above --max-loss {}",
             args.max_loss
         ),
-        &against_loss(&totals, args.ring_size),
+        &against_loss(&totals, args.ring_bytes()),
     );
     true
 }

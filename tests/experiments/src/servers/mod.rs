@@ -1,7 +1,7 @@
 //! Debian's own servers, recorded: that they answer and end as without the tool, and what the tool says of them.
 
-mod clients;
+pub(crate) mod clients;
 mod clock;
 pub mod prefork;
-mod running;
+pub(crate) mod running;
 pub mod stock;
