@@ -46,6 +46,8 @@ pub struct Pair {
     pub intensity: f64,
     /// Probability of this residual without any interaction, times the number of pairs.
     pub chance: f64,
+    /// The same of this pair alone.
+    pub chance_alone: f64,
 }
 
 /// Chance below which a pair is reported as interacting.
@@ -85,6 +87,17 @@ pub fn interact(
         .filter_map(|it| it.events.first().copied())
         .take(options.events)
         .collect();
+    interact_events(series, outcome, &events, ranking.scale, options)
+}
+
+/// Finds the pairs of these events that interact, strongest first.
+pub(crate) fn interact_events(
+    series: &Series,
+    outcome: &[f64],
+    events: &[usize],
+    scale: Scale,
+    options: &Options,
+) -> Result<Vec<Pair>, ModelError> {
     if events.len() < 2 {
         return Ok(Vec::new());
     }
@@ -101,7 +114,7 @@ pub fn interact(
     let frame = Frame::of(&columns, &rows);
     let outcomes: Vec<f64> = rows
         .iter()
-        .map(|&row| match ranking.scale {
+        .map(|&row| match scale {
             Scale::Linear => outcome[row],
             Scale::Log => outcome[row].ln(),
         })
@@ -160,11 +173,13 @@ pub fn interact(
         .enumerate()
         .map(|(at, ((a, b, _), &residual))| {
             let null: Vec<f64> = nulls.iter().map(|it| it[at]).collect();
+            let chance_alone = above(residual, &null);
             Pair {
                 events: [events[*a], events[*b]],
                 residual,
                 intensity: residual / all,
-                chance: (above(residual, &null) * found.len() as f64).min(1.0),
+                chance: (chance_alone * found.len() as f64).min(1.0),
+                chance_alone,
             }
         })
         .collect();

@@ -1,6 +1,7 @@
 //! Synthetic counts with a known influence on the outcome, to test a ranking.
 
 use crate::rng::Rng;
+use crate::runs::Run;
 use crate::series::{Event, Series};
 use crate::stats::moments;
 
@@ -64,4 +65,151 @@ pub fn truth(name: &str) -> f64 {
         .iter()
         .filter(|&&(a, b, _)| a == number || b == number);
     own + pairs.map(|pair| pair.2 * pair.2).sum::<f64>()
+}
+
+/// Runs that counted different events, with known influences: see [`known_runs()`].
+#[derive(Clone, Debug)]
+pub struct PlantedRuns {
+    pub events: usize,
+    pub runs: usize,
+    /// Rows of a run.
+    pub rows: usize,
+    /// Runs among which all events are shared out.
+    pub sets: usize,
+    /// Weights of the first events, in units of their standard deviation.
+    pub weights: Vec<f64>,
+    /// Pairs of events whose product matters as well; every second configuration counts both in one run.
+    pub pairs: Vec<(usize, usize, f64)>,
+    /// Number of values and weight of each parameter: what each value adds.
+    pub parameters: Vec<(usize, f64)>,
+    /// Parameter, event, and what each value adds to the event's weight.
+    pub sloped: Vec<(usize, usize, f64)>,
+    /// Standard deviation of what each run adds to its outcomes.
+    pub drift: f64,
+}
+
+impl Default for PlantedRuns {
+    /// 229 events, as in the paper, in sets of 45 or 46; 20 runs, 5 of each configuration of two parameters.
+    fn default() -> Self {
+        Self {
+            events: 229,
+            runs: 20,
+            rows: 1_500,
+            sets: 5,
+            weights: WEIGHTS.to_vec(),
+            pairs: vec![(0, 2, 6.0)],
+            parameters: vec![(2, 8.0), (2, 3.0)],
+            sloped: vec![(0, 1, 6.0)],
+            drift: 0.5,
+        }
+    }
+}
+
+impl PlantedRuns {
+    /// The same without any influence.
+    #[must_use]
+    pub fn nothing() -> Self {
+        Self {
+            weights: Vec::new(),
+            pairs: Vec::new(),
+            parameters: vec![(2, 0.0), (2, 0.0)],
+            sloped: Vec::new(),
+            ..Self::default()
+        }
+    }
+}
+
+/// Classes of the rows of [`known_runs()`]: name, outcome without any event, share of the rows.
+const CLASSES: [(&str, f64, f64); 3] = [("get", 100.0, 0.6), ("set", 110.0, 0.3), ("scan", 130.0, 0.1)];
+
+/// Makes runs with known influences. Each configuration is run [`PlantedRuns::sets`] times, so that each event is counted
+/// once in it, with other events each time. Errors are 5 % of the outcome, counts have the long tail of real ones, and
+/// the mix of classes differs from run to run.
+#[must_use]
+pub fn known_runs(seed: u64, plan: &PlantedRuns) -> Vec<Run> {
+    /// Standard deviation of the logarithm of a count.
+    const TAIL: f64 = 0.4;
+    // Mean and standard deviation of exp(TAIL z).
+    let mean = (TAIL * TAIL / 2.0).exp();
+    let std = mean * (TAIL * TAIL).exp_m1().sqrt();
+    let mut rng = Rng::new(seed);
+    let mut order: Vec<usize> = (0..plan.events).collect();
+    (0..plan.runs)
+        .map(|run| {
+            if run % plan.sets == 0 {
+                rng.shuffle(&mut order);
+                let place = |order: &[usize], of: usize| order.iter().position(|&it| it == of);
+                for &(a, b, _) in plan.pairs.iter().filter(|_| run / plan.sets % 2 == 0) {
+                    if let (Some(a), Some(b)) = (place(&order, a), place(&order, b)) {
+                        // Into the set of the other, in the place of its next event.
+                        let next = if a + plan.sets < order.len() { a + plan.sets } else { a - plan.sets };
+                        order.swap(b, next);
+                    }
+                }
+            }
+            let mut rest = run / plan.sets;
+            let values: Vec<usize> = plan
+                .parameters
+                .iter()
+                .map(|&(count, _)| {
+                    let value = rest % count;
+                    rest /= count;
+                    value
+                })
+                .collect();
+            let drift = plan.drift * rng.normal();
+            let mix = 0.8 + 0.4 * rng.unit();
+            let (mut outcome, mut classes) = (Vec::new(), Vec::new());
+            let mut counts: Vec<Vec<f64>> = vec![Vec::with_capacity(plan.rows); plan.events];
+            for _ in 0..plan.rows {
+                let mut at = rng.unit() * mix;
+                let class = CLASSES.iter().find(|it| {
+                    at -= it.2;
+                    at < 0.0
+                });
+                let class = class.unwrap_or(&CLASSES[0]);
+                let units: Vec<f64> = counts
+                    .iter_mut()
+                    .enumerate()
+                    .map(|(event, counts)| {
+                        let scale = 10f64.powi((event % 4) as i32 + 2);
+                        let value = (TAIL * rng.normal()).exp();
+                        counts.push((scale * value).round());
+                        (value - mean) / std
+                    })
+                    .collect();
+                let mut sum = class.1 + drift + 5.0 * rng.normal();
+                let own = plan.weights.iter().zip(&units);
+                sum += own.map(|(weight, it)| weight * it).sum::<f64>();
+                for &(a, b, weight) in &plan.pairs {
+                    sum += weight * units[a] * units[b];
+                }
+                for (&value, &(_, weight)) in values.iter().zip(&plan.parameters) {
+                    sum += weight * value as f64;
+                }
+                for &(parameter, event, weight) in &plan.sloped {
+                    sum += weight * values[parameter] as f64 * units[event];
+                }
+                outcome.push(sum);
+                classes.push(class.0.to_owned());
+            }
+            let events = order
+                .iter()
+                .enumerate()
+                .filter(|(place, _)| place % plan.sets == run % plan.sets)
+                .map(|(_, &event)| Event {
+                    name: format!("event{event}"),
+                    counts: std::mem::take(&mut counts[event]),
+                    running: Vec::new(),
+                });
+            Run {
+                name: format!("run{run}"),
+                recording: run,
+                series: Series::of(events.collect()),
+                outcome,
+                classes,
+                values: values.iter().map(ToString::to_string).collect(),
+            }
+        })
+        .collect()
 }

@@ -6,7 +6,7 @@
 //! [`csv`] reads counts of other tools into a [`series`]; another source has to give a name, a value for each row and,
 //! where counters were shared, the share of the row in which each was counted. [`clean::clean()`] repairs the errors of
 //! multiplexing, [`outcome::take()`] takes out the value to be explained, [`rank::rank()`] ranks the other events,
-//! [`interact::interact()`] pairs of them.
+//! [`interact::interact()`] pairs of them. [`runs::rank_runs()`] does so for runs that counted different events.
 //!
 //! Everything but [`csv`] is pure: no I/O, no clocks, and random numbers from a given seed. [`multiplex`] and [`known`]
 //! make series with known truth.
@@ -24,6 +24,7 @@ pub mod multiplex;
 pub mod outcome;
 pub mod rank;
 pub mod rng;
+pub mod runs;
 pub mod series;
 pub mod shape;
 pub mod stats;

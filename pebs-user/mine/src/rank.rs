@@ -60,7 +60,7 @@ pub struct Interval {
 
 impl Interval {
     /// Mean and interval of the values of the resamples.
-    fn of(values: &[f64]) -> Self {
+    pub(crate) fn of(values: &[f64]) -> Self {
         let (mean, std) = moments(values);
         let n = values.len() as f64;
         // The spread of resamples estimates the error of one figure, so it is not divided by sqrt(n).
@@ -212,13 +212,7 @@ pub fn rank(series: &Series, outcome: &[f64], options: &Options) -> Result<Ranki
     if sorted.first() == sorted.last() {
         return Err(RankError::ConstantOutcome { rows: all_rows });
     }
-    let spread = quantile(&sorted, 0.99) / quantile(&sorted, 0.01);
-    let scale = match options.scale {
-        Some(Scale::Log) if sorted[0] <= 0.0 => Scale::Linear,
-        Some(scale) => scale,
-        None if sorted[0] > 0.0 && spread > DECADE => Scale::Log,
-        None => Scale::Linear,
-    };
+    let scale = scale_of(&sorted, options.scale);
     let (usable, unusable) = usable(series, &rows);
     if usable.is_empty() {
         let never = unusable
@@ -232,16 +226,7 @@ pub fn rank(series: &Series, outcome: &[f64], options: &Options) -> Result<Ranki
     }
     let mut rng = Rng::new(options.seed);
     thin(&mut rows, options, &mut rng);
-    let least = (all_rows / 20).clamp(1, ALIKE);
-    let (low, high) = (sorted[least - 1], sorted[all_rows - least]);
-    let scaled: Vec<f64> = outcome
-        .iter()
-        .map(|&it| {
-            // An outcome that varies in fewer rows than that varies still.
-            let it = if low < high { it.clamp(low, high) } else { it };
-            if scale == Scale::Log { it.ln() } else { it }
-        })
-        .collect();
+    let scaled = scaled(outcome, &sorted, scale);
     let data = Data {
         series,
         outcome,
@@ -264,7 +249,8 @@ pub fn rank(series: &Series, outcome: &[f64], options: &Options) -> Result<Ranki
         }
         of_event
     };
-    let resamples = data.resample(&groups, &mut rng)?;
+    let shadows = groups.len().clamp(LEAST_SHADOWS, MOST_SHADOWS);
+    let resamples = data.resample(&groups, shadows, &mut rng)?;
     let explained: Vec<f64> = resamples.iter().map(|it| it.explained).collect();
     let mut ranked: Vec<Ranked> = groups
         .into_iter()
@@ -279,7 +265,6 @@ pub fn rank(series: &Series, outcome: &[f64], options: &Options) -> Result<Ranki
                 .iter()
                 .filter(|it| it.effects[at] > it.noise)
                 .count();
-            let shadows = resamples.first().map_or(1, |it| it.shadows);
             let chance = binomial_tail(resamples.len(), hits, 1.0 / (1.0 + shadows as f64));
             let directions: Vec<f64> = resamples.iter().map(|it| it.directions[at]).collect();
             Ranked {
@@ -330,8 +315,53 @@ pub fn rank(series: &Series, outcome: &[f64], options: &Options) -> Result<Ranki
     })
 }
 
+/// The scale asked for, else the logarithm if the outcomes span a decade; of sorted outcomes.
+pub(crate) fn scale_of(sorted: &[f64], asked: Option<Scale>) -> Scale {
+    let is_positive = sorted.first().is_some_and(|&it| it > 0.0);
+    let spread = quantile(sorted, 0.99) / quantile(sorted, 0.01);
+    match asked {
+        Some(Scale::Log) if !is_positive => Scale::Linear,
+        Some(scale) => scale,
+        None if is_positive && spread > DECADE => Scale::Log,
+        None => Scale::Linear,
+    }
+}
+
+/// The predicted values: outcomes without the most extreme ones, on a scale. `sorted`: those with a value.
+pub(crate) fn scaled(outcome: &[f64], sorted: &[f64], scale: Scale) -> Vec<f64> {
+    let least = (sorted.len() / 20).clamp(1, ALIKE);
+    let (low, high) = (sorted[least - 1], sorted[sorted.len() - least]);
+    outcome
+        .iter()
+        .map(|&it| {
+            // An outcome that varies in fewer rows than that varies still.
+            let it = if low < high { it.clamp(low, high) } else { it };
+            if scale == Scale::Log { it.ln() } else { it }
+        })
+        .collect()
+}
+
+/// Effects of groups of events on scaled outcomes, one result a model of resampled rows.
+pub(crate) fn resampled(
+    series: &Series,
+    scaled: &[f64],
+    rows: &[usize],
+    groups: &[Alike],
+    options: &Options,
+) -> Result<Vec<Resample>, ModelError> {
+    let data = Data {
+        series,
+        outcome: scaled,
+        scaled,
+        scale: Scale::Linear,
+        rows,
+        options,
+    };
+    data.resample(groups, 0, &mut Rng::new(options.seed))
+}
+
 /// The events that vary, and those that do not.
-fn usable(series: &Series, rows: &[usize]) -> (Vec<usize>, Vec<(usize, Unusable)>) {
+pub(crate) fn usable(series: &Series, rows: &[usize]) -> (Vec<usize>, Vec<(usize, Unusable)>) {
     let (mut usable, mut unusable) = (Vec::new(), Vec::new());
     for (number, event) in series.events.iter().enumerate() {
         let mut known = rows
@@ -387,14 +417,13 @@ struct Data<'a> {
 }
 
 /// Results of a model of resampled rows, by group.
-struct Resample {
-    effects: Vec<f64>,
-    contributions: Vec<f64>,
-    directions: Vec<f64>,
+pub(crate) struct Resample {
+    pub(crate) effects: Vec<f64>,
+    pub(crate) contributions: Vec<f64>,
+    pub(crate) directions: Vec<f64>,
     /// The largest effect of a shuffled event.
     noise: f64,
-    shadows: usize,
-    explained: f64,
+    pub(crate) explained: f64,
 }
 
 type Fitted = (Model, Vec<f64>);
@@ -468,17 +497,27 @@ impl Data<'_> {
         mean(&errors.collect::<Vec<f64>>())
     }
 
-    fn resample(&self, groups: &[Alike], rng: &mut Rng) -> Result<Vec<Resample>, ModelError> {
+    fn resample(
+        &self,
+        groups: &[Alike],
+        shadows: usize,
+        rng: &mut Rng,
+    ) -> Result<Vec<Resample>, ModelError> {
         let seeds: Vec<u64> = (0..self.options.resamples).map(|_| rng.bits()).collect();
         seeds
             .into_par_iter()
-            .map(|seed| self.one_resample(groups, Rng::new(seed)))
+            .map(|seed| self.one_resample(groups, shadows, Rng::new(seed)))
             .collect()
     }
 
     /// Fits a model to rows drawn with replacement, with shuffled copies of events added, and tests it on rows that
     /// were not drawn.
-    fn one_resample(&self, groups: &[Alike], mut rng: Rng) -> Result<Resample, ModelError> {
+    fn one_resample(
+        &self,
+        groups: &[Alike],
+        shadows: usize,
+        mut rng: Rng,
+    ) -> Result<Resample, ModelError> {
         let blocks: Vec<&[usize]> = self.rows.chunks(self.options.block.max(1)).collect();
         let wanted = self.rows.len().min(RESAMPLE.0);
         let mut is_drawn = vec![false; blocks.len()];
@@ -498,7 +537,6 @@ impl Data<'_> {
 
         let mut events: Vec<usize> = groups.iter().flat_map(|it| it.events.clone()).collect();
         let real = events.len();
-        let shadows = groups.len().clamp(LEAST_SHADOWS, MOST_SHADOWS);
         events.extend((0..shadows).map(|_| groups[rng.below(groups.len())].events[0]));
         let mut frame = self.frame(&events, &train);
         for shadow in real..events.len() {
@@ -563,7 +601,6 @@ impl Data<'_> {
             contributions,
             directions,
             noise,
-            shadows,
             explained: 1.0 - error / variance,
         })
     }

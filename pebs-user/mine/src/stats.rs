@@ -2,6 +2,7 @@
 
 use std::f64::consts::SQRT_2;
 
+use statrs::function::beta::beta_reg;
 use statrs::function::erf::erfc_inv;
 use statrs::function::gamma::checked_gamma_ur;
 
@@ -80,6 +81,35 @@ pub fn chi_squared_tail(x: f64, degrees: f64) -> f64 {
     }
 }
 
+/// Upper tail probability of the F distribution; of Student's t both tails, for its square and 1 degree of freedom.
+#[must_use]
+pub fn f_tail(f: f64, degrees: f64, of_rest: f64) -> f64 {
+    if f > 0.0 {
+        beta_reg(
+            of_rest / 2.0,
+            degrees / 2.0,
+            of_rest / (of_rest + degrees * f),
+        )
+    } else {
+        1.0
+    }
+}
+
+/// For each probability the least false discovery rate at which it is a finding (Benjamini and Hochberg).
+#[must_use]
+pub fn discovery_rates(chances: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..chances.len()).collect();
+    order.sort_by(|&a, &b| chances[b].total_cmp(&chances[a]));
+    let mut rates = vec![1.0; chances.len()];
+    let mut least = 1.0_f64;
+    for (above, &at) in order.iter().enumerate() {
+        let rank = chances.len() - above;
+        least = least.min(chances[at] * chances.len() as f64 / rank as f64);
+        rates[at] = least;
+    }
+    rates
+}
+
 /// Ranks from 1, ties at their mean.
 #[must_use]
 pub fn ranks(values: &[f64]) -> Vec<f64> {
@@ -149,6 +179,13 @@ mod tests {
             let is_near = (found / wanted - 1.0).abs() < share;
             assert!(is_near, "{found}, not {wanted}");
         };
+        near(f_tail(10.128, 1.0, 3.0), 0.05, 1e-3);
+        near(f_tail(4.103, 2.0, 10.0), 0.05, 1e-3);
+        assert_eq!(f_tail(0.0, 1.0, 3.0), 1.0);
+        let rates = discovery_rates(&[0.5, 0.01, 0.02, 0.04]);
+        for (rate, wanted) in rates.into_iter().zip([0.5, 0.04, 0.04, 0.16 / 3.0]) {
+            near(rate, wanted, 1e-9);
+        }
         near(normal_quantile(0.025), 1.959_964, 1e-6);
         near(normal_quantile(0.000_5), 3.290_5, 1e-4);
         assert_eq!(chi_squared_tail(0.0, 2.0), 1.0);
