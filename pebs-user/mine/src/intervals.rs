@@ -142,6 +142,7 @@ impl Intervals {
         Table {
             series,
             is_timed: true,
+            words: Vec::new(),
             notes: notes(&self.names, &self.unsupported),
         }
     }

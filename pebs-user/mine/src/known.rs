@@ -1,7 +1,7 @@
 //! Synthetic counts with a known influence on the outcome, to test a ranking.
 
 use crate::rng::Rng;
-use crate::runs::Run;
+use crate::runs::{AcrossRuns, Cause, Run};
 use crate::series::{Event, Series};
 use crate::stats::moments;
 
@@ -116,6 +116,111 @@ impl PlantedRuns {
             sloped: Vec::new(),
             ..Self::default()
         }
+    }
+
+    /// Names of the parameters.
+    #[must_use]
+    pub fn parameter_names() -> [String; 2] {
+        ["workers", "buffer"].map(str::to_owned)
+    }
+
+    /// Events whose influence differs in [`Self::with_neighbour()`].
+    pub const CHANGED: [&str; 2] = ["event3", "event20"];
+
+    /// The same beside a neighbour: an event with an influence has none, and one without has.
+    #[must_use]
+    pub fn with_neighbour(&self) -> Self {
+        let mut plan = self.clone();
+        plan.weights.resize(21, 0.0);
+        plan.weights[3] = 0.0;
+        plan.weights[20] = 10.0;
+        plan
+    }
+
+    /// The events that have an influence, the largest share of the variance first.
+    #[must_use]
+    pub fn order(&self) -> Vec<String> {
+        // Mean over configurations, in which each value of a parameter is as frequent.
+        let share = |event: usize| {
+            let weight = self.weights[event];
+            let sloped = self.sloped.iter().find(|it| it.1 == event);
+            let own = sloped.map_or(weight * weight, |&(parameter, _, slope)| {
+                let values = 0..self.parameters[parameter].0;
+                let count = values.len() as f64;
+                values.map(|it| (weight + slope * it as f64).powi(2)).sum::<f64>() / count
+            });
+            let pairs = self.pairs.iter().filter(|it| it.0 == event || it.1 == event);
+            own + pairs.map(|it| it.2 * it.2).sum::<f64>()
+        };
+        let mut events: Vec<usize> = (0..self.weights.len()).filter(|&it| share(it) > 0.0).collect();
+        events.sort_by(|&a, &b| share(b).total_cmp(&share(a)));
+        events.into_iter().map(|it| format!("event{it}")).collect()
+    }
+}
+
+/// Names that a ranking over [`known_runs()`] has found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Events that are no noise, best first.
+    pub events: Vec<String>,
+    /// Parameters that are none, best first.
+    pub parameters: Vec<String>,
+    /// Pairs that interact, each in order of the names.
+    pub pairs: Vec<[String; 2]>,
+    /// Events that change rank.
+    pub changed: Vec<String>,
+}
+
+impl Found {
+    /// Takes the names out of a ranking.
+    #[must_use]
+    pub fn of(ranked: &AcrossRuns) -> Self {
+        let name = |cause: Cause| match cause {
+            Cause::Events(group) => ranked.names[ranked.groups[group][0]].clone(),
+            Cause::Parameter(at) => PlantedRuns::parameter_names()[at].clone(),
+        };
+        let causes = |are_events: bool| {
+            let real = ranked.ranked.iter().filter(|it| !it.is_noise);
+            let wanted = real.filter(|it| matches!(it.cause, Cause::Events(_)) == are_events);
+            wanted.map(|it| name(it.cause)).collect()
+        };
+        let pairs = ranked.pairs.iter().filter(|it| it.is_sure());
+        let changes = ranked.changes.iter().flatten().filter(|it| it.is_changed);
+        Self {
+            events: causes(true),
+            parameters: causes(false),
+            pairs: pairs
+                .map(|it| {
+                    let mut names = it.causes.map(name);
+                    names.sort_unstable();
+                    names
+                })
+                .collect(),
+            changed: changes.map(|it| name(Cause::Events(it.group))).collect(),
+        }
+    }
+
+    /// Number of events, parameters and pairs that were found and not planted, and of changes beside a neighbour that
+    /// are none of [`PlantedRuns::CHANGED`].
+    #[must_use]
+    pub fn others(&self, plan: &PlantedRuns) -> usize {
+        let known = plan.order();
+        let names = PlantedRuns::parameter_names();
+        let is_parameter = |name: &String| {
+            let mut planted = names.iter().zip(&plan.parameters);
+            planted.any(|(it, planted)| it == name && planted.1 != 0.0)
+        };
+        let is_pair = |pair: &[String; 2]| {
+            let of_events = plan.pairs.iter().map(|it| [format!("event{}", it.0), format!("event{}", it.1)]);
+            let sloped = plan.sloped.iter().map(|it| [format!("event{}", it.1), names[it.0].clone()]);
+            of_events.chain(sloped).any(|it| it == *pair)
+        };
+        let events = self.events.iter().filter(|it| !known.contains(it)).count();
+        let parameters = self.parameters.iter().filter(|it| !is_parameter(it)).count();
+        let pairs = self.pairs.iter().filter(|it| !is_pair(it)).count();
+        let changed = self.changed.iter();
+        let changed = changed.filter(|it| !PlantedRuns::CHANGED.contains(&it.as_str()));
+        events + parameters + pairs + changed.count()
     }
 }
 

@@ -20,7 +20,7 @@ pub use self::align::Class;
 use self::effects::{Effects, Joint, Noise};
 pub use self::neighbour::Change;
 pub use self::parameters::LEAST_REST;
-use crate::interact::{self, LEVEL, interact_events};
+use crate::interact::{self, interact_events};
 use crate::model::ModelError;
 use crate::rank::{Interval, Options, Scale, scale_of};
 use crate::series::Series;
@@ -94,7 +94,7 @@ impl CausePair {
     /// Whether it is more than chance.
     #[must_use]
     pub fn is_sure(&self) -> bool {
-        self.chance < LEVEL
+        self.chance <= RATE
     }
 }
 
@@ -187,7 +187,8 @@ pub enum RunsError {
     Model(#[from] ModelError),
 }
 
-/// False discovery rate at which events count as more than noise.
+/// False discovery rate at which events, parameters, pairs and changes count as more than chance; few enough for all four
+/// together to be wrong in less than 5 % of all results.
 const RATE: f64 = 0.01;
 
 /// Models of resampled rows of each run.

@@ -12,6 +12,7 @@ use pebs_mine::rank::Scale;
 use super::explain::Format;
 use super::result_file::{OnTerminal, ResultFile};
 use super::{print_page, print_result};
+use crate::compare::mine::across::{RunTable, Runs, are_apart, mine_runs};
 use crate::compare::mine::of_trace::{self, TraceError};
 use crate::compare::mine::{CleanWhen, MineOptions, Mined, Until, mine};
 use crate::failure::{Context as _, Failure, Result};
@@ -30,9 +31,31 @@ pub struct MineArgs {
     ///
     /// 'perf stat -I 100 -x, -o FILE' (or -j) and 'perf stat record -I 100 -o FILE' count at intervals; with -A or
     /// --per-thread each CPU or thread is a separate series. Each item of a trace is a row. A table has a header
-    /// line, then a line per item. Rows of several files are joined. '-' is standard input.
+    /// line, then a line per item. Rows of several files are joined; files that counted different events are ranked run by
+    /// run, and compared. '-' is standard input.
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
+
+    /// Rank a configuration value of the runs, too
+    ///
+    /// NAME is in the path of each FILE (workers=4/counts.csv, or workers=4,shards=2.csv), or the name of a column that
+    /// holds one value a file. NAME=VALUE,VALUE,... gives a value for each FILE, then for each of --beside. Its pairs
+    /// with other parameters and with events are ranked. May be repeated.
+    #[arg(short, long = "parameter", value_name = "NAME[=VALUES]")]
+    pub parameters: Vec<String>,
+
+    /// Show which events change rank in these runs, beside a neighbour
+    ///
+    /// Counts of the same program while another one ran. Files of any kind that FILE can be.
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    pub beside: Vec<PathBuf>,
+
+    /// Compare items of the same class only
+    ///
+    /// A column of the tables, or an argument in the traces (--uprobe 'FILE:FUNC kind=arg0'). Runs that counted other
+    /// events are compared over the same share of each class. Default: all items are of one class.
+    #[arg(long, value_name = "NAME")]
+    pub class: Option<String>,
 
     /// Explain the items or the time intervals of traces
     ///
@@ -174,7 +197,7 @@ impl MineArgs {
     }
 }
 
-fn read(path: &Path, of: SeriesArg) -> Result<csv::Table> {
+fn read(path: &Path, of: SeriesArg, words: &[&str]) -> Result<csv::Table> {
     let name = path.display().to_string();
     if path == Path::new("-") && of == SeriesArg::Items {
         let mut input = std::io::stdin().lock();
@@ -190,7 +213,7 @@ fn read(path: &Path, of: SeriesArg) -> Result<csv::Table> {
         let trace = Trace::open(path).map_err(TraceError::from)?;
         return Ok(match of {
             SeriesArg::Items => {
-                let (mut table, remarks) = of_trace::read(&trace)?;
+                let (mut table, remarks) = of_trace::read(&trace, words)?;
                 table.notes.extend(remarks.iter().map(ToString::to_string));
                 table
             }
@@ -217,12 +240,27 @@ fn read(path: &Path, of: SeriesArg) -> Result<csv::Table> {
 /// # Errors
 /// If a file can't be read, there is nothing to explain, or a result can't be written.
 pub fn run(args: &MineArgs) -> Result<ExitCode> {
-    let mut tables = Vec::new();
-    for path in &args.files {
-        tables.push((path.display().to_string(), read(path, args.series)?));
-    }
-    let files = tables.iter().map(|it| it.0.clone()).collect();
-    let mined = mine(files, csv::join(tables), &args.options())?;
+    let parameters = args.parameters.iter().map(|it| Parameter::of(it));
+    let parameters: Vec<Parameter<'_>> = parameters.collect();
+    let mut words: Vec<&str> = parameters.iter().map(|it| it.name).collect();
+    words.extend(args.class.as_deref());
+    let read_all = |paths: &[PathBuf]| -> Result<Vec<(String, csv::Table)>> {
+        let one = |path: &PathBuf| {
+            let table = read(path, args.series, &words)?;
+            Ok((path.display().to_string(), table))
+        };
+        paths.iter().map(one).collect()
+    };
+    let tables = read_all(&args.files)?;
+    let has_more = !parameters.is_empty() || !args.beside.is_empty() || args.class.is_some();
+    let is_ranked = args.until != UntilArg::Clean;
+    let mined = if is_ranked && (has_more || are_apart(&tables)) {
+        let beside = read_all(&args.beside)?;
+        mine_runs(runs(args, &parameters, tables, beside)?, &args.options())?
+    } else {
+        let files = tables.iter().map(|it| it.0.clone()).collect();
+        mine(files, csv::join(tables), &args.options())?
+    };
     if let Some(path) = &args.cleaned {
         to_file(path, |out| write_cleaned(&mined, out))?;
     }
@@ -237,6 +275,138 @@ pub fn run(args: &MineArgs) -> Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A parameter as typed.
+struct Parameter<'a> {
+    name: &'a str,
+    /// A value for each file.
+    values: Option<Vec<&'a str>>,
+}
+
+impl<'a> Parameter<'a> {
+    fn of(typed: &'a str) -> Self {
+        match typed.split_once('=') {
+            Some((name, values)) => Self {
+                name,
+                values: Some(values.split(',').map(str::trim).collect()),
+            },
+            None => Self {
+                name: typed,
+                values: None,
+            },
+        }
+    }
+
+    /// Its value in a file, the `at`-th of all; taken out of the table if it is a column there.
+    fn value(&self, at: usize, file: &str, table: &mut csv::Table) -> Result<String> {
+        let name = self.name;
+        let column = table.take_words(name);
+        if let Some(values) = &self.values {
+            return Ok(values.get(at).copied().unwrap_or_default().to_owned());
+        }
+        if let Some(value) = in_path(file, name) {
+            return Ok(value.to_owned());
+        }
+        let Some(mut values) = column else {
+            return Err(Failure::new(
+                format!("{file} has no parameter '{name}'"),
+                format!(
+                    "put {name}=VALUE into its path, add a column '{name}', or give a value for each file: --parameter {name}=VALUE,VALUE"
+                ),
+            ));
+        };
+        values.sort_unstable();
+        values.dedup();
+        match &values[..] {
+            [value] if !value.is_empty() => Ok(value.clone()),
+            [_] => Err(Failure::new(
+                format!("{file}: column '{name}' is empty"),
+                "a parameter has one value in all rows of a file",
+            )),
+            _ => Err(Failure::new(
+                format!("{file}: column '{name}' has {} values", values.len()),
+                "a parameter has one value in all rows of a file: write a file for each run",
+            )),
+        }
+    }
+}
+
+/// The value of `NAME=VALUE` in a path: a folder, or between the commas of the file's name.
+fn in_path<'a>(file: &'a str, name: &str) -> Option<&'a str> {
+    let (folders, last) = file.rsplit_once('/').unwrap_or(("", file));
+    // The end that names the format is no part of a value; a number's fraction is.
+    let stem = match last.rsplit_once('.') {
+        Some((stem, end)) if end.contains(|c: char| c.is_ascii_alphabetic()) => stem,
+        _ => last,
+    };
+    let parts = folders.split('/').chain(stem.split(','));
+    let mut values = parts.filter_map(|it| it.strip_prefix(name)?.strip_prefix('='));
+    values.next_back()
+}
+
+/// The runs to mine together, each with its parameters and classes.
+fn runs(
+    args: &MineArgs,
+    parameters: &[Parameter<'_>],
+    alone: Vec<(String, csv::Table)>,
+    beside: Vec<(String, csv::Table)>,
+) -> Result<Runs> {
+    let files = alone.len() + beside.len();
+    for (at, parameter) in parameters.iter().enumerate() {
+        let name = parameter.name;
+        if name.is_empty() {
+            return Err(Failure::new(
+                "a parameter without a name",
+                "--parameter NAME, or --parameter NAME=VALUE,VALUE",
+            ));
+        }
+        if parameters[..at].iter().any(|it| it.name == name) {
+            return Err(Failure::new(
+                format!("parameter '{name}' is given twice"),
+                "leave out one of them",
+            ));
+        }
+        if let Some(values) = &parameter.values
+            && (values.len() != files || values.contains(&""))
+        {
+            return Err(Failure::new(
+                format!(
+                    "parameter '{name}' has {} values for {files} files",
+                    values.iter().filter(|it| !it.is_empty()).count()
+                ),
+                "give one for each FILE, then one for each of --beside, or only its name",
+            ));
+        }
+    }
+    let mut tables = Vec::new();
+    let first = alone.len();
+    for (at, (name, mut table)) in alone.into_iter().chain(beside).enumerate() {
+        let values = parameters.iter().map(|it| it.value(at, &name, &mut table));
+        let values = values.collect::<Result<Vec<String>>>()?;
+        let classes = match &args.class {
+            None => Vec::new(),
+            Some(class) => table.take_words(class).ok_or_else(|| {
+                Failure::new(
+                    format!("{name} has no column '{class}'"),
+                    "--class names a column of words or numbers, or an argument that was recorded",
+                )
+            })?,
+        };
+        tables.push(RunTable {
+            name,
+            table,
+            values,
+            classes,
+        });
+    }
+    let beside = tables.split_off(first);
+    Ok(Runs {
+        alone: tables,
+        beside,
+        parameters: parameters.iter().map(|it| it.name.to_owned()).collect(),
+        class: args.class.clone(),
+    })
 }
 
 fn to_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<()> {

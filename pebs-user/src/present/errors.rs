@@ -4,10 +4,12 @@ use std::fmt::{self, Display, Formatter};
 use std::io;
 
 use pebs_mine::rank::RankError;
+use pebs_mine::runs::RunsError;
 
 use crate::compare::diff::{DiffError, Nothing};
 use crate::compare::explain::{ExplainError, NoItem, NoItems};
 use crate::compare::mine::MineError;
+use crate::compare::mine::across::AcrossError;
 use crate::compare::mine::of_trace::TraceError;
 use crate::compare::probe::NoProbe;
 use crate::compare::report::ReportError;
@@ -270,6 +272,7 @@ impl Display for MineError {
         match self {
             Self::Outcome(error) => error.fmt(f),
             Self::Rank(error) => write!(f, "cannot rank the events: {error}"),
+            Self::Across(error) => error.fmt(f),
             Self::Interact(error) => write!(f, "cannot rank pairs of events: {error}"),
             Self::NoItem { name, .. } => write!(f, "no row is called '{name}'"),
         }
@@ -291,7 +294,59 @@ impl Hint for MineError {
                     .to_owned()
             }
             Self::NoItem { example, .. } => format!("rows are called like '{example}'"),
+            Self::Across(error) => return error.hint(),
             Self::Rank(RankError::Model(_)) | Self::Interact(_) => return None,
         })
+    }
+}
+
+impl Display for AcrossError {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Runs(error) => write!(f, "cannot rank the events of these runs: {error}"),
+            Self::Outcomes { files, names } => write!(
+                f,
+                "{} says how long a row took in {}, {} in {}",
+                names[0], files[0], names[1], files[1]
+            ),
+            Self::Item => f.write_str("--item applies to runs that counted the same events"),
+        }
+    }
+}
+
+impl Hint for AcrossError {
+    fn hint(&self) -> Option<String> {
+        let hint = match self {
+            Self::Runs(RunsError::NoCommonClass { .. }) => {
+                "--class names a column with the same values in all runs; without it all rows are of one class"
+            }
+            Self::Runs(RunsError::TooFewRows { .. }) => {
+                "count longer, or at shorter intervals (perf stat -I 10)"
+            }
+            Self::Runs(RunsError::Constant { .. }) => "--explain NAME explains another column",
+            Self::Runs(RunsError::NoEvents) => {
+                "'pebs-trace events' lists what this machine can count"
+            }
+            Self::Runs(RunsError::OneValue { .. }) => {
+                "leave it out, or give files of runs with another value"
+            }
+            Self::Runs(RunsError::Confounded { .. }) => {
+                "leave one of them out, or give runs in which it alone differs"
+            }
+            Self::Runs(RunsError::TooFewRuns { .. }) => "give more runs, or fewer parameters",
+            Self::Runs(RunsError::TooManyWords { .. }) => {
+                "give numbers, or more runs of each word"
+            }
+            Self::Runs(RunsError::NoCommonEvent) => {
+                "count at least one of the events both with and without the neighbour"
+            }
+            Self::Runs(RunsError::NoCommonConfiguration) => {
+                "run the program with the same parameters beside the neighbour"
+            }
+            Self::Outcomes { .. } => "--explain NAME names one that all have",
+            Self::Item => "give the file of one run",
+            Self::Runs(RunsError::Model(_)) => return None,
+        };
+        Some(hint.to_owned())
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::BufRead;
 
 use super::fields::{SEPARATORS, is_missing, number, split};
-use super::{CsvError, Lines, Table};
+use super::{CsvError, Lines, Table, Words};
 use crate::series::{Event, Series};
 
 /// Column names that identify the item.
@@ -52,8 +52,9 @@ pub(super) fn read<R: BufRead>(lines: &mut Lines<'_, R>) -> Result<Table, CsvErr
         .position(|name| LABELS.iter().any(|it| name.eq_ignore_ascii_case(it)));
     lines.next_line()?;
     let mut columns: Vec<Vec<f64>> = vec![Vec::new(); names.len()];
-    // Columns of words, and the first word of each.
+    // The first word of each column with its line, and the fields of columns that have no number so far.
     let mut words: Vec<Option<(usize, String)>> = vec![None; names.len()];
+    let mut texts: Vec<Option<Vec<String>>> = vec![Some(Vec::new()); names.len()];
     let mut labels = Vec::new();
     while let Some(line) = lines.next_line()? {
         let fields = split(&line, separator);
@@ -82,20 +83,23 @@ pub(super) fn read<R: BufRead>(lines: &mut Lines<'_, R>) -> Result<Table, CsvErr
                 words[at] = Some((lines.number, (*field).to_owned()));
             }
             columns[at].push(value.unwrap_or(f64::NAN));
+            if value.is_some() {
+                texts[at] = None;
+            } else if let Some(texts) = &mut texts[at] {
+                let is_missing = is_missing(field);
+                texts.push(if is_missing { String::new() } else { (*field).to_owned() });
+            }
         }
     }
-    let mut notes = Vec::new();
-    let mut events = Vec::new();
+    let (mut events, mut of_words) = (Vec::new(), Vec::new());
     for (at, (name, counts)) in names.into_iter().zip(columns).enumerate() {
         if Some(at) == label {
             continue;
         }
-        match &words[at] {
+        match (&words[at], texts[at].take()) {
             // A column of words has no counts; a single word among numbers is damage.
-            Some((_, word)) if counts.iter().all(|it| it.is_nan()) => {
-                notes.push(format!("column '{name}' holds words ('{word}'): left out"));
-            }
-            Some((line, word)) => {
+            (Some(_), Some(values)) => of_words.push(Words { name, values }),
+            (Some((line, word)), None) => {
                 return Err(CsvError::Line {
                     name: lines.name.to_owned(),
                     line: *line,
@@ -103,7 +107,7 @@ pub(super) fn read<R: BufRead>(lines: &mut Lines<'_, R>) -> Result<Table, CsvErr
                     hint: "leave the field empty where nothing was counted".to_owned(),
                 });
             }
-            None => events.push(Event {
+            (None, _) => events.push(Event {
                 name,
                 counts,
                 running: Vec::new(),
@@ -120,6 +124,7 @@ pub(super) fn read<R: BufRead>(lines: &mut Lines<'_, R>) -> Result<Table, CsvErr
     Ok(Table {
         series,
         is_timed: false,
-        notes,
+        words: of_words,
+        notes: Vec::new(),
     })
 }

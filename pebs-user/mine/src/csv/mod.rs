@@ -15,8 +15,43 @@ pub struct Table {
     pub series: Series,
     /// Whether rows are intervals of time (or runs), not items.
     pub is_timed: bool,
+    /// Columns without counts.
+    pub words: Vec<Words>,
     /// Remarks on how the input was read.
     pub notes: Vec<String>,
+}
+
+/// A column of words.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Words {
+    /// Its name.
+    pub name: String,
+    /// A value each row; empty: missing.
+    pub values: Vec<String>,
+}
+
+impl Table {
+    /// Takes out a column of words, or of numbers as words.
+    pub fn take_words(&mut self, name: &str) -> Option<Vec<String>> {
+        if let Some(at) = self.words.iter().position(|it| it.name == name) {
+            return Some(self.words.remove(at).values);
+        }
+        let at = self.series.find(name)?;
+        let counts = self.series.events.remove(at).counts.into_iter();
+        let word = |it: f64| if it.is_nan() { String::new() } else { it.to_string() };
+        Some(counts.map(word).collect())
+    }
+
+    /// Remarks, also on columns that are of no use any more.
+    pub fn take_notes(&mut self) -> Vec<String> {
+        let mut notes = std::mem::take(&mut self.notes);
+        notes.extend(self.words.drain(..).map(|it| {
+            let word = it.values.into_iter().find(|it| !it.is_empty());
+            let word = word.unwrap_or_default();
+            format!("column '{}' holds words ('{word}'): left out", it.name)
+        }));
+        notes
+    }
 }
 
 /// Why a text can't be read.
@@ -156,8 +191,9 @@ pub fn join(tables: Vec<(String, Table)>) -> Table {
         ..Table::default()
     };
     let mut rows = 0;
-    for (name, table) in tables {
+    for (name, mut table) in tables {
         let more = table.series.rows();
+        let notes = table.take_notes();
         for event in table.series.events {
             let at = out.series.find(&event.name).unwrap_or_else(|| {
                 out.series.events.push(Event {
@@ -198,7 +234,7 @@ pub fn join(tables: Vec<(String, Table)>) -> Table {
             None => row.to_string(),
         });
         out.series.labels.extend(labels);
-        out.notes.extend(table.notes.into_iter().map(|note| {
+        out.notes.extend(notes.into_iter().map(|note| {
             if several {
                 format!("{name}: {note}")
             } else {

@@ -1,7 +1,7 @@
 //! Which events change rank where a neighbour runs.
 
 use super::effects::{Effects, Noise, OfGroup, of_group};
-use super::{LEVEL, RATE, Run, RunsError};
+use super::{RATE, Run, RunsError};
 use crate::rank::Scale;
 use crate::stats::{discovery_rates, f_tail, mean, median, moments};
 
@@ -196,7 +196,7 @@ pub(super) fn compare(sides: &[Side<'_>; 2], groups: usize) -> Result<Vec<Change
                 factor: ranks[0].map(|_| amplitude(at, 1) / before.max(f64::MIN_POSITIVE)),
                 chance: chances[place],
                 rate: rates[place],
-                is_changed: rates[place] <= LEVEL && ranks[0] != ranks[1],
+                is_changed: rates[place] <= RATE && ranks[0] != ranks[1],
             }
         })
         .collect();

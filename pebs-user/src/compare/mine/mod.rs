@@ -2,6 +2,7 @@
 //!
 //! The work is done by the crate `pebs_mine`; here its results get names and words.
 
+pub mod across;
 pub mod of_trace;
 
 use pebs_mine::clean::{self, ChangeReason, Cleaned, clean};
@@ -12,6 +13,8 @@ use pebs_mine::rank::{self, RankError, Ranking, Scale, Unusable, rank};
 use pebs_mine::series::Series;
 use pebs_mine::stats::quantile;
 use serde::Serialize;
+
+use self::across::{Across, AcrossError};
 
 /// When counts are cleaned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,6 +66,8 @@ pub enum MineError {
     Outcome(#[from] OutcomeError),
     /// The events can't be ranked.
     Rank(#[from] RankError),
+    /// The runs can't be mined together.
+    Across(#[from] AcrossError),
     /// The pairs can't.
     Interact(#[from] pebs_mine::model::ModelError),
     /// No row is called so.
@@ -265,6 +270,8 @@ pub struct Mined {
     /// Every value that was changed.
     pub changes: Vec<ChangedValue>,
     pub ranking: Option<Ranked>,
+    /// The ranking over runs that counted different events, or had parameters or a neighbour.
+    pub across: Option<Across>,
     /// Series that cleaning changed most.
     #[serde(skip)]
     pub drawn: Vec<Drawn>,
@@ -284,44 +291,17 @@ const DRAWN: usize = 4;
 /// # Errors
 /// If there is no outcome, or no event to explain it with.
 pub fn mine(files: Vec<String>, table: Table, options: &MineOptions) -> Result<Mined, MineError> {
+    let mut table = table;
+    let mut mined = Mined::of(files);
+    mined.rows = table.series.rows();
+    mined.is_timed = table.is_timed;
+    mined.notes = table.take_notes();
+    cleaned_table(&mut table, "", options, &mut mined);
     let Table {
-        series,
+        mut series,
         is_timed,
-        notes,
+        ..
     } = table;
-    let is_scaled = series.events.iter().any(|it| !it.running.is_empty());
-    let is_cleaned = match options.clean {
-        CleanWhen::Scaled => is_scaled || is_timed,
-        CleanWhen::Always => true,
-        CleanWhen::Never => false,
-    };
-    let mut mined = Mined {
-        files,
-        rows: series.rows(),
-        is_timed,
-        notes,
-        outcome: None,
-        typical_and_bad: None,
-        low_is_bad: false,
-        cleaning: None,
-        changes: Vec::new(),
-        ranking: None,
-        drawn: Vec::new(),
-        series: Series::default(),
-    };
-    let mut series = if is_cleaned {
-        let how = clean::Options {
-            neighbours: options.neighbours,
-            unscaled: options.clean == CleanWhen::Always,
-        };
-        let cleaned = clean(&series, &how);
-        mined.cleaning = Some(cleaned_events(&series, &cleaned));
-        mined.changes = changes(&series, &cleaned);
-        mined.drawn = drawn(&series, &cleaned);
-        cleaned.series
-    } else {
-        series
-    };
     if options.until == Until::Clean {
         mined.series = series;
         return Ok(mined);
@@ -348,13 +328,68 @@ pub fn mine(files: Vec<String>, table: Table, options: &MineOptions) -> Result<M
     } else {
         None
     };
-    mined.typical_and_bad = Some(typical_and_bad(&outcome));
+    mined.typical_and_bad = Some(typical_and_bad_of(&outcome.values, outcome.low_is_bad));
     mined.low_is_bad = outcome.low_is_bad;
     let shown = shown_rows(&series, &outcome, options.item.as_deref())?;
     mined.ranking = Some(named(&series, &outcome, &ranking, pairs, &shown));
     mined.outcome = Some(outcome.name);
     mined.series = whole.unwrap_or(series);
     Ok(mined)
+}
+
+impl Mined {
+    /// Nothing found yet.
+    fn of(files: Vec<String>) -> Self {
+        Self {
+            files,
+            rows: 0,
+            is_timed: false,
+            notes: Vec::new(),
+            outcome: None,
+            typical_and_bad: None,
+            low_is_bad: false,
+            cleaning: None,
+            changes: Vec::new(),
+            ranking: None,
+            across: None,
+            drawn: Vec::new(),
+            series: Series::default(),
+        }
+    }
+}
+
+/// Cleans a table if it has to be, and adds what was changed; `file`: prefix of the rows' names, if there are several.
+fn cleaned_table(table: &mut Table, file: &str, options: &MineOptions, mined: &mut Mined) {
+    let is_scaled = table.series.events.iter().any(|it| !it.running.is_empty());
+    let is_cleaned = match options.clean {
+        CleanWhen::Scaled => is_scaled || table.is_timed,
+        CleanWhen::Always => true,
+        CleanWhen::Never => false,
+    };
+    if !is_cleaned {
+        return;
+    }
+    let how = clean::Options {
+        neighbours: options.neighbours,
+        unscaled: options.clean == CleanWhen::Always,
+    };
+    let cleaned = clean(&table.series, &how);
+    let of_file = |name: String| if file.is_empty() { name } else { format!("{file}:{name}") };
+    let events = cleaned_events(&table.series, &cleaned).into_iter().map(|mut it| {
+        it.event = of_file(it.event);
+        it
+    });
+    mined.cleaning.get_or_insert_default().extend(events);
+    mined.changes.extend(changes(&table.series, &cleaned).into_iter().map(|mut it| {
+        it.row = of_file(it.row);
+        it
+    }));
+    mined.drawn.extend(drawn(&table.series, &cleaned).into_iter().map(|mut it| {
+        it.event = of_file(it.event);
+        it
+    }));
+    mined.drawn.truncate(DRAWN);
+    table.series = cleaned.series;
 }
 
 fn why(why: ChangeReason) -> &'static str {
@@ -434,15 +469,11 @@ fn drawn(series: &Series, cleaned: &Cleaned) -> Vec<Drawn> {
         .collect()
 }
 
-fn typical_and_bad(outcome: &Outcome) -> (f64, f64) {
-    let mut sorted: Vec<f64> = outcome
-        .values
-        .iter()
-        .copied()
-        .filter(|it| it.is_finite())
-        .collect();
+/// Median, and the percentile that few are worse than.
+fn typical_and_bad_of(outcomes: &[f64], low_is_bad: bool) -> (f64, f64) {
+    let mut sorted: Vec<f64> = outcomes.iter().copied().filter(|it| it.is_finite()).collect();
     sorted.sort_unstable_by(f64::total_cmp);
-    let bad = if outcome.low_is_bad { 0.01 } else { 0.99 };
+    let bad = if low_is_bad { 0.01 } else { 0.99 };
     (quantile(&sorted, 0.5), quantile(&sorted, bad))
 }
 

@@ -3,14 +3,15 @@
 
 use std::collections::BTreeMap;
 
-use pebs_mine::csv::Table;
+use pebs_mine::csv::{Table, Words};
 use pebs_mine::intervals::{Cell, Intervals, Value};
 use pebs_mine::series::{Event, Series};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::super::counted::{VisitCount, each};
+use crate::store::args::{ArgRef, ArgView};
 use crate::store::reader::{ReadError, Trace};
-use crate::store::schema::count_state;
+use crate::store::schema::{ArgColumn, count_state};
 use crate::store::view::{Select as _, View as _, columns};
 
 /// Column of the outcome: a visit's duration without pebs-trace's own time.
@@ -33,6 +34,8 @@ struct Row {
     item_id: u64,
     probe_id: u16,
     ns: i64,
+    /// Its arguments; empty: null.
+    words: Vec<String>,
 }
 
 /// Why a trace has nothing to mine.
@@ -46,16 +49,20 @@ pub enum TraceError {
     NoIntervals(String),
 }
 
-/// Reads the visits of the probe that has most of them, with the counts of each, and remarks on them.
+/// Reads the visits of the probe that has most of them, with the counts of each, and remarks on them; of arguments those
+/// that are asked for.
 ///
 /// # Errors
 /// If the trace can't be read, or has no counts.
-pub fn read(trace: &Trace) -> Result<(Table, Vec<Remark>), TraceError> {
+pub fn read(trace: &Trace, arguments: &[&str]) -> Result<(Table, Vec<Remark>), TraceError> {
     let events = &trace.info.counted;
     if events.is_empty() {
         return Err(TraceError::NotCounted(trace.dir.display().to_string()));
     }
-    let (rows, mut notes) = rows(trace)?;
+    let wanted: Vec<&ArgColumn> = (trace.info.columns.iter())
+        .filter(|it| arguments.contains(&it.name.as_str()))
+        .collect();
+    let (rows, mut notes) = rows(trace, &wanted)?;
     let places: FxHashMap<u64, usize> = rows.iter().map(|row| row.visit_id).zip(0..).collect();
     let mut counts = vec![vec![f64::NAN; rows.len()]; events.len()];
     let (mut known, mut scaled) = (0_u64, 0_u64);
@@ -96,10 +103,14 @@ pub fn read(trace: &Trace) -> Result<(Table, Vec<Remark>), TraceError> {
         notes.push(Remark::SharedIds);
         rows.iter().map(|row| row.visit_id.to_string()).collect()
     };
+    let words = wanted.iter().enumerate().map(|(at, column)| Words {
+        name: column.name.clone(),
+        values: rows.iter().map(|row| row.words[at].clone()).collect(),
+    });
     let table = Table {
+        words: words.collect(),
         series,
-        is_timed: false,
-        notes: Vec::new(),
+        ..Table::default()
     };
     Ok((table, notes))
 }
@@ -163,13 +174,28 @@ pub fn intervals(trace: &Trace) -> Result<Table, TraceError> {
     Ok(intervals.finish())
 }
 
+/// An argument in words; empty: null.
+fn word(value: Option<ArgRef<'_>>) -> String {
+    match value {
+        None => String::new(),
+        Some(ArgRef::U64(it)) => it.to_string(),
+        Some(ArgRef::I64(it)) => it.to_string(),
+        Some(ArgRef::Str(it)) => it.to_owned(),
+    }
+}
+
 /// The visits to mine, and remarks on the others.
-fn rows(trace: &Trace) -> Result<(Vec<Row>, Vec<Remark>), ReadError> {
+fn rows(
+    trace: &Trace,
+    arguments: &[&ArgColumn],
+) -> Result<(Vec<Row>, Vec<Remark>), ReadError> {
     let mut rows = Vec::new();
     let (mut open, mut not_net) = (0_u64, 0_u64);
-    for batch in Columns::scan(trace)? {
+    let wanted: Vec<ArgColumn> = arguments.iter().map(|&it| it.clone()).collect();
+    for batch in trace.scan_with_args(Columns::NAMES)? {
         let batch = batch?;
         let columns = Columns::of(&batch)?;
+        let args = ArgView::all(&batch, &wanted)?;
         for row in 0..batch.num_rows() {
             let Some(duration) = columns.duration_ns.get(row) else {
                 open += 1;
@@ -181,6 +207,7 @@ fn rows(trace: &Trace) -> Result<(Vec<Row>, Vec<Remark>), ReadError> {
                 item_id: columns.item_id[row],
                 probe_id: columns.probe_id[row],
                 ns: columns.net_ns.get(row).unwrap_or(duration),
+                words: args.iter().map(|it| word(it.get(row))).collect(),
             });
         }
     }

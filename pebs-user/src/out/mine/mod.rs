@@ -1,4 +1,5 @@
 //! Events mined from counts of `perf stat`, as text and as a page.
 
+mod across;
 pub mod page;
 pub mod text;

@@ -9,7 +9,8 @@ use std::io::{self, Write};
 use askama::Template;
 
 use super::text;
-use crate::compare::mine::{Drawn, Mined, ModelOf, RankedEvents};
+use crate::compare::mine::across::CauseOf;
+use crate::compare::mine::{Drawn, Interval, Mined, ModelOf, RankedEvents};
 use crate::present::human::{events, percent, safe};
 
 /// The page. Figures are trusted, nothing else is.
@@ -38,7 +39,11 @@ pub fn write(mined: &Mined, top: usize, out: &mut dyn Write) -> io::Result<()> {
             .next()
             .unwrap_or_default()
             .replace('\n', " "),
-        importance: ranking.map_or_else(String::new, |it| importance(&it.events, top)),
+        importance: match (ranking, &mined.across) {
+            (Some(it), _) => importance(it.events.iter().map(Bar::of_events), top),
+            (None, Some(it)) => importance(it.causes.iter().map(Bar::of_cause), top),
+            (None, None) => String::new(),
+        },
         errors: ranking.map_or_else(String::new, |it| errors(&it.models, it.best)),
         series: mined
             .drawn
@@ -76,10 +81,35 @@ fn svg(height: f64, label: &str, body: &str) -> String {
     )
 }
 
-fn importance(ranked: &[RankedEvents], top: usize) -> String {
+/// A bar of the figure of importance.
+struct Bar<'a> {
+    names: &'a [String],
+    effect: &'a Interval,
+    is_noise: bool,
+}
+
+impl<'a> Bar<'a> {
+    fn of_events(of: &'a RankedEvents) -> Self {
+        Self {
+            names: &of.events,
+            effect: &of.effect,
+            is_noise: of.is_noise,
+        }
+    }
+
+    fn of_cause(of: &'a CauseOf) -> Self {
+        Self {
+            names: &of.names,
+            effect: &of.effect,
+            is_noise: of.is_noise,
+        }
+    }
+}
+
+fn importance<'a>(bars: impl Iterator<Item = Bar<'a>>, top: usize) -> String {
     const ROW: f64 = 22.0;
     const NAMES: f64 = 270.0;
-    let shown: Vec<&RankedEvents> = ranked.iter().take(top).collect();
+    let shown: Vec<Bar<'_>> = bars.take(top).collect();
     let most = shown
         .iter()
         .map(|it| it.effect.high)
@@ -88,7 +118,7 @@ fn importance(ranked: &[RankedEvents], top: usize) -> String {
     let mut body = String::new();
     for (at, it) in shown.iter().enumerate() {
         let y = at as f64 * ROW;
-        let names = it.events.join(" = ");
+        let names = it.names.join(" = ");
         let class = if it.is_noise { "noise" } else { "bar" };
         let (end, low, high) = (x(it.effect.mean), x(it.effect.low), x(it.effect.high));
         let middle = y + 10.0;

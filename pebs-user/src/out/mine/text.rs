@@ -1,5 +1,6 @@
 //! Result of mining as text: the verdict first.
 
+use super::across;
 use crate::compare::mine::{Mined, PairOf, Ranked, RankedEvents, RowOf};
 use crate::present::human::{UNKNOWN, count, events, percent, plural, safe, time};
 use crate::present::table::{Cell, Column, Table};
@@ -41,15 +42,23 @@ pub fn render(mined: &Mined, top: usize) -> String {
 pub fn page(mined: &Mined, top: usize, width: usize) -> Page {
     let mut out = Page::new(width);
     let noun = row_noun(mined);
-    match (&mined.outcome, &mined.ranking) {
-        (Some(outcome), Some(ranked)) => {
+    match (&mined.outcome, &mined.ranking, &mined.across) {
+        (Some(outcome), Some(ranked), _) => {
             let outcome = safe(outcome, NAME_WIDTH);
             out.paragraph(&toned(Tone::Strong, &verdict(&outcome, ranked)));
+            outcomes(&mut out, mined, &outcome, ranked.rows);
             ranking(&mut out, mined, &outcome, ranked, top);
+        }
+        (Some(outcome), None, Some(across)) => {
+            let outcome = safe(outcome, NAME_WIDTH);
+            let verdict = across::verdict(&outcome, across);
+            out.paragraph(&toned(Tone::Strong, &verdict));
+            outcomes(&mut out, mined, &outcome, mined.rows);
+            across::ranking(&mut out, mined, across, &outcome, top);
         }
         _ => out.paragraph(&toned(Tone::Strong, &cleaned(mined, noun))),
     }
-    if mined.ranking.is_some() && mined.cleaning.is_some() {
+    if mined.outcome.is_some() && mined.cleaning.is_some() {
         out.gap();
         out.line("cleaned", &cleaned(mined, noun));
     }
@@ -150,8 +159,8 @@ fn number(value: f64) -> String {
     }
 }
 
-fn ranking(out: &mut Page, mined: &Mined, outcome: &str, ranked: &Ranked, top: usize) {
-    let noun = row_noun(mined);
+/// Typical and bad values of the outcome, of this many rows.
+fn outcomes(out: &mut Page, mined: &Mined, outcome: &str, rows: usize) {
     if let Some((typical, bad)) = mined.typical_and_bad {
         let tail = if mined.low_is_bad {
             "lowest 1 % below"
@@ -164,10 +173,14 @@ fn ranking(out: &mut Page, mined: &Mined, outcome: &str, ranked: &Ranked, top: u
                 "{outcome}: median {}, {tail} {}, of {}",
                 value(outcome, typical),
                 value(outcome, bad),
-                plural(ranked.rows as u64, noun)
+                plural(rows as u64, row_noun(mined))
             ),
         );
     }
+}
+
+fn ranking(out: &mut Page, mined: &Mined, outcome: &str, ranked: &Ranked, top: usize) {
+    let noun = row_noun(mined);
     for row in &ranked.worst {
         out.line(noun, &of_row(row, outcome, ranked));
     }
@@ -454,7 +467,7 @@ mod tests {
         let table = Table {
             series,
             is_timed,
-            notes: Vec::new(),
+            ..Table::default()
         };
         let options = MineOptions {
             explain: Some("duration".to_owned()),
