@@ -96,7 +96,7 @@ impl Default for PlantedRuns {
             runs: 20,
             rows: 1_500,
             sets: 5,
-            weights: WEIGHTS.to_vec(),
+            weights: vec![15.0, 9.0, 7.0, 5.5, 4.0, 3.0, 2.2, 1.6],
             pairs: vec![(0, 2, 6.0)],
             parameters: vec![(2, 8.0), (2, 3.0)],
             sloped: vec![(0, 1, 6.0)],
@@ -147,12 +147,20 @@ impl PlantedRuns {
             let own = sloped.map_or(weight * weight, |&(parameter, _, slope)| {
                 let values = 0..self.parameters[parameter].0;
                 let count = values.len() as f64;
-                values.map(|it| (weight + slope * it as f64).powi(2)).sum::<f64>() / count
+                values
+                    .map(|it| (weight + slope * it as f64).powi(2))
+                    .sum::<f64>()
+                    / count
             });
-            let pairs = self.pairs.iter().filter(|it| it.0 == event || it.1 == event);
+            let pairs = self
+                .pairs
+                .iter()
+                .filter(|it| it.0 == event || it.1 == event);
             own + pairs.map(|it| it.2 * it.2).sum::<f64>()
         };
-        let mut events: Vec<usize> = (0..self.weights.len()).filter(|&it| share(it) > 0.0).collect();
+        let mut events: Vec<usize> = (0..self.weights.len())
+            .filter(|&it| share(it) > 0.0)
+            .collect();
         events.sort_by(|&a, &b| share(b).total_cmp(&share(a)));
         events.into_iter().map(|it| format!("event{it}")).collect()
     }
@@ -211,12 +219,22 @@ impl Found {
             planted.any(|(it, planted)| it == name && planted.1 != 0.0)
         };
         let is_pair = |pair: &[String; 2]| {
-            let of_events = plan.pairs.iter().map(|it| [format!("event{}", it.0), format!("event{}", it.1)]);
-            let sloped = plan.sloped.iter().map(|it| [format!("event{}", it.1), names[it.0].clone()]);
+            let of_events = plan
+                .pairs
+                .iter()
+                .map(|it| [format!("event{}", it.0), format!("event{}", it.1)]);
+            let sloped = plan
+                .sloped
+                .iter()
+                .map(|it| [format!("event{}", it.1), names[it.0].clone()]);
             of_events.chain(sloped).any(|it| it == *pair)
         };
         let events = self.events.iter().filter(|it| !known.contains(it)).count();
-        let parameters = self.parameters.iter().filter(|it| !is_parameter(it)).count();
+        let parameters = self
+            .parameters
+            .iter()
+            .filter(|it| !is_parameter(it))
+            .count();
         let pairs = self.pairs.iter().filter(|it| !is_pair(it)).count();
         let changed = self.changed.iter();
         let changed = changed.filter(|it| !PlantedRuns::CHANGED.contains(&it.as_str()));
@@ -225,7 +243,11 @@ impl Found {
 }
 
 /// Classes of the rows of [`known_runs()`]: name, outcome without any event, share of the rows.
-const CLASSES: [(&str, f64, f64); 3] = [("get", 100.0, 0.6), ("set", 110.0, 0.3), ("scan", 130.0, 0.1)];
+const CLASSES: [(&str, f64, f64); 3] = [
+    ("get", 100.0, 0.6),
+    ("set", 110.0, 0.3),
+    ("scan", 130.0, 0.1),
+];
 
 /// Makes runs with known influences. Each configuration is run [`PlantedRuns::sets`] times, so that each event is counted
 /// once in it, with other events each time. Errors are 5 % of the outcome, counts have the long tail of real ones, and
@@ -247,7 +269,11 @@ pub fn known_runs(seed: u64, plan: &PlantedRuns) -> Vec<Run> {
                 for &(a, b, _) in plan.pairs.iter().filter(|_| run / plan.sets % 2 == 0) {
                     if let (Some(a), Some(b)) = (place(&order, a), place(&order, b)) {
                         // Into the set of the other, in the place of its next event.
-                        let next = if a + plan.sets < order.len() { a + plan.sets } else { a - plan.sets };
+                        let next = if a + plan.sets < order.len() {
+                            a + plan.sets
+                        } else {
+                            a - plan.sets
+                        };
                         order.swap(b, next);
                     }
                 }

@@ -37,7 +37,7 @@ pub struct Run {
     pub series: Series,
     /// One a row; NaN: none.
     pub outcome: Vec<f64>,
-    /// Class of each row; empty: all are of one class.
+    /// Class of each row, an empty name if it is unknown; empty: all are of one class.
     pub classes: Vec<String>,
     /// Value of each parameter.
     pub values: Vec<String>,
@@ -414,8 +414,7 @@ fn event_pairs(
             let counted = joint.of_run[at]
                 .iter()
                 .filter(|it| best.contains(&it.group));
-            let events: Vec<(usize, usize)> =
-                counted.map(|it| (it.events[0], it.group)).collect();
+            let events: Vec<(usize, usize)> = counted.map(|it| (it.events[0], it.group)).collect();
             let numbers: Vec<usize> = events.iter().map(|it| it.0).collect();
             let mut outcome = vec![f64::NAN; runs[at].outcome.len()];
             for &row in &rows[at] {
@@ -459,7 +458,8 @@ fn event_pairs(
 
 /// Pairs of groups that no run counted both of.
 fn apart(of_run: &[Vec<effects::Counted>], best: &[usize]) -> Vec<[usize; 2]> {
-    let has = |counted: &[effects::Counted], group: usize| counted.iter().any(|it| it.group == group);
+    let has =
+        |counted: &[effects::Counted], group: usize| counted.iter().any(|it| it.group == group);
     let mut apart = Vec::new();
     for (at, &a) in best.iter().enumerate() {
         for &b in &best[at + 1..] {
@@ -491,8 +491,6 @@ fn weighed(found: Vec<FoundPair>, ranked: &[RankedCause], variance: f64) -> Vec<
             }
         })
         .collect();
-    pairs.sort_by(|a, b| {
-        (b.is_sure().cmp(&a.is_sure())).then(b.residual.total_cmp(&a.residual))
-    });
+    pairs.sort_by(|a, b| (b.is_sure().cmp(&a.is_sure())).then(b.residual.total_cmp(&a.residual)));
     pairs
 }

@@ -39,20 +39,26 @@ fn planted_seeds(seeds: std::ops::Range<u64>) {
         let alone = known_runs(seed, &plan);
         let beside = known_runs(seed + 1_000, &plan.with_neighbour());
         let found = found(&alone, &beside, seed);
-        // The weakest two are a 300th of the variance: they can be taken for noise.
-        assert_eq!(found.events[..6], plan.order()[..6], "{seed}: {found:?}");
+        // The others are less than a 50th of the variance: their order is uncertain, and they can be taken for noise.
+        assert_eq!(found.events[..5], plan.order()[..5], "{seed}: {found:?}");
         assert_eq!(found.parameters, ["workers", "buffer"], "{seed}: {found:?}");
         for pair in [["event0", "event2"], ["event1", "workers"]] {
             let pair = pair.map(str::to_owned);
             assert!(found.pairs.contains(&pair), "{seed}: {found:?}");
         }
         for event in PlantedRuns::CHANGED {
-            assert!(found.changed.contains(&event.to_owned()), "{seed}: {found:?}");
+            assert!(
+                found.changed.contains(&event.to_owned()),
+                "{seed}: {found:?}"
+            );
         }
         all += 1;
         others += usize::from(found.others(&plan) > 0);
     }
-    assert!(20 * others <= all, "{others} of {all} results name something else");
+    assert!(
+        20 * others <= all,
+        "{others} of {all} results name something else"
+    );
 }
 
 /// Without any influence, and with the same ones on both sides, nothing is named that is not there.
@@ -158,26 +164,47 @@ fn refused() {
     };
     let changed = |change: &dyn Fn(usize, &mut Run)| {
         let mut runs = runs.clone();
-        runs.iter_mut().enumerate().for_each(|(at, it)| change(at, it));
+        runs.iter_mut()
+            .enumerate()
+            .for_each(|(at, it)| change(at, it));
         runs
     };
     let one_value = changed(&|_, run| run.values[0] = "4".to_owned());
-    assert_eq!(error(&one_value, &[]), "parameter 'workers' is 4 in all 8 runs");
+    assert_eq!(
+        error(&one_value, &[]),
+        "parameter 'workers' is 4 in all 8 runs"
+    );
     let same = changed(&|_, run| run.values[1] = run.values[0].clone());
-    assert_eq!(error(&same, &[]), "parameter 'workers' follows from the others in all 8 runs");
+    assert_eq!(
+        error(&same, &[]),
+        "parameter 'workers' follows from the others in all 8 runs"
+    );
     let words = changed(&|at, run| run.values[0] = format!("v{at}"));
-    assert_eq!(error(&words, &[]), "parameter 'workers' has 8 different words in 8 runs");
+    assert_eq!(
+        error(&words, &[]),
+        "parameter 'workers' has 8 different words in 8 runs"
+    );
     let one_of_each: Vec<Run> = runs.iter().step_by(2).cloned().collect();
     assert_eq!(
         error(&one_of_each, &[]),
         "4 runs are too few for the values of the parameters: 6 are needed"
     );
     let classes = changed(&|at, run| run.classes.fill(format!("c{at}")));
-    assert_eq!(error(&classes, &[]), "no class of items is in all 8 runs: 'c0' is not in run1");
+    assert_eq!(
+        error(&classes, &[]),
+        "no class of items is in all 8 runs: 'c0' is not in run1"
+    );
     let short = changed(&|_, run| run.outcome[30..].fill(f64::NAN));
-    assert!(error(&short, &[]).starts_with("run0: "), "{}", error(&short, &[]));
+    assert!(
+        error(&short, &[]).starts_with("run0: "),
+        "{}",
+        error(&short, &[])
+    );
     let flat = changed(&|_, run| run.outcome.fill(5.0));
-    assert_eq!(error(&flat, &[]), "run0: the outcome is the same in all rows");
+    assert_eq!(
+        error(&flat, &[]),
+        "run0: the outcome is the same in all rows"
+    );
     let others = changed(&|_, run| {
         run.series.events.iter_mut().for_each(|it| it.name += "x");
     });

@@ -150,7 +150,9 @@ impl Hint for CountError {
                     .to_owned()
             }
             Self::Event(error) => return error.hint(),
-            Self::TooMany(_) => format!("give at most {MAX_COUNTS}, or record twice"),
+            Self::TooMany(_) => format!(
+                "give at most {MAX_COUNTS}, and the others in another run: 'pebs-trace mine' takes several traces"
+            ),
             Self::Twice(_) => "give it once".to_owned(),
             Self::NoTurn { .. } => {
                 "count fewer together: events without braces take turns; cpu-clock takes samples without a counter".to_owned()

@@ -334,9 +334,7 @@ impl Hint for AcrossError {
                 "leave one of them out, or give runs in which it alone differs"
             }
             Self::Runs(RunsError::TooFewRuns { .. }) => "give more runs, or fewer parameters",
-            Self::Runs(RunsError::TooManyWords { .. }) => {
-                "give numbers, or more runs of each word"
-            }
+            Self::Runs(RunsError::TooManyWords { .. }) => "give numbers, or more runs of each word",
             Self::Runs(RunsError::NoCommonEvent) => {
                 "count at least one of the events both with and without the neighbour"
             }

@@ -87,7 +87,11 @@ pub(super) fn read<R: BufRead>(lines: &mut Lines<'_, R>) -> Result<Table, CsvErr
                 texts[at] = None;
             } else if let Some(texts) = &mut texts[at] {
                 let is_missing = is_missing(field);
-                texts.push(if is_missing { String::new() } else { (*field).to_owned() });
+                texts.push(if is_missing {
+                    String::new()
+                } else {
+                    (*field).to_owned()
+                });
             }
         }
     }

@@ -38,18 +38,21 @@ impl Table {
         }
         let at = self.series.find(name)?;
         let counts = self.series.events.remove(at).counts.into_iter();
-        let word = |it: f64| if it.is_nan() { String::new() } else { it.to_string() };
+        let word = |it: f64| {
+            if it.is_nan() {
+                String::new()
+            } else {
+                it.to_string()
+            }
+        };
         Some(counts.map(word).collect())
     }
 
     /// Remarks, also on columns that are of no use any more.
     pub fn take_notes(&mut self) -> Vec<String> {
         let mut notes = std::mem::take(&mut self.notes);
-        notes.extend(self.words.drain(..).map(|it| {
-            let word = it.values.into_iter().find(|it| !it.is_empty());
-            let word = word.unwrap_or_default();
-            format!("column '{}' holds words ('{word}'): left out", it.name)
-        }));
+        let words = self.words.drain(..);
+        notes.extend(words.map(|it| format!("column '{}' holds words: left out", it.name)));
         notes
     }
 }

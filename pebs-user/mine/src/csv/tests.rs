@@ -81,7 +81,10 @@ fn tables() {
     assert!(counts(&table, "faults")[1].is_nan());
     assert_eq!(counts(&table, "faults #2"), [4.0, 5.0]);
     assert_eq!(table.series.labels, ["a", "b"]);
-    assert_eq!((table.words[0].name.as_str(), &*table.words[0].values), ("kind", &["big".to_owned(), "small".to_owned()][..]));
+    assert_eq!(
+        (table.words[0].name.as_str(), &*table.words[0].values),
+        ("kind", &["big".to_owned(), "small".to_owned()][..])
+    );
     assert!(!table.is_timed);
 }
 

@@ -27,12 +27,13 @@ pub(super) struct Aligned {
     pub(super) left_out: usize,
 }
 
-/// The rows of each class of a run that have an outcome, by outcome.
+/// The rows of each class of a run that have an outcome, by outcome; without those whose class is unknown.
 fn by_class(run: &Run) -> BTreeMap<&str, Vec<usize>> {
     let mut classes: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (row, outcome) in run.outcome.iter().enumerate() {
-        if outcome.is_finite() {
-            let class = run.classes.get(row).map_or("", String::as_str);
+        let class = run.classes.get(row).map_or("", String::as_str);
+        let is_known = run.classes.is_empty() || !class.is_empty();
+        if outcome.is_finite() && is_known {
             classes.entry(class).or_default().push(row);
         }
     }

@@ -75,11 +75,9 @@ impl Curves {
             let mut variance = 0.0;
             for (run, curve) in of_group {
                 let mut others = Basis::default();
-                for (other, of_other) in values.iter().enumerate().filter(|it| it.0 != at) {
-                    let same = of_other.iter().find(|it| it.0 == *run);
-                    if let Some((_, column)) = same {
-                        // Runs of one group of events each: another one adds what is new in it.
-                        let _ = (other, others.add(column));
+                for (_, of_other) in values.iter().enumerate().filter(|it| it.0 != at) {
+                    if let Some((_, column)) = of_other.iter().find(|it| it.0 == *run) {
+                        others.add(column);
                     }
                 }
                 variance += moments(curve).1.powi(2) / of_group.len() as f64;

@@ -1,5 +1,7 @@
 //! Effects of each run's own events on its outcome, and how large those of shuffled events are.
 
+use std::collections::HashMap;
+
 use super::{Run, RunsError};
 use crate::groups::{Alike, alike};
 use crate::model::Params;
@@ -31,7 +33,7 @@ impl Joint {
     /// Numbers the events. Two events are in one group if they vary together in every run that counted both.
     pub(super) fn of(runs: &[&Run], rows: &[Vec<usize>]) -> Self {
         let mut names: Vec<String> = Vec::new();
-        let mut number = std::collections::HashMap::new();
+        let mut number = HashMap::new();
         for event in runs.iter().flat_map(|run| &run.series.events) {
             number.entry(event.name.clone()).or_insert_with(|| {
                 names.push(event.name.clone());
@@ -39,7 +41,7 @@ impl Joint {
             });
         }
         let mut counted: Vec<Vec<usize>> = Vec::new();
-        let mut together = std::collections::HashMap::new();
+        let mut together = HashMap::new();
         let mut is_used = vec![false; names.len()];
         for (run, rows) in runs.iter().zip(rows) {
             let of_all = |event: usize| number[&run.series.events[event].name];
@@ -79,7 +81,9 @@ impl Joint {
         for ((a, b), runs) in pairs {
             if runs == both(a, b) {
                 let (from, to) = (of[a].max(of[b]), of[a].min(of[b]));
-                of.iter_mut().filter(|it| **it == from).for_each(|it| *it = to);
+                of.iter_mut()
+                    .filter(|it| **it == from)
+                    .for_each(|it| *it = to);
             }
         }
         let mut groups: Vec<Vec<usize>> = Vec::new();
@@ -238,7 +242,12 @@ impl Effects {
                 let (effect, std) = moments(&of(at));
                 let count = resamples.len() as f64;
                 let all = |figure: fn(&crate::rank::Resample) -> &[f64]| {
-                    mean(&resamples.iter().map(|it| figure(it)[at]).collect::<Vec<f64>>())
+                    mean(
+                        &resamples
+                            .iter()
+                            .map(|it| figure(it)[at])
+                            .collect::<Vec<f64>>(),
+                    )
                 };
                 OfGroup {
                     run: 0,
@@ -251,7 +260,12 @@ impl Effects {
                 }
             })
             .collect();
-        result.explained = mean(&resamples.iter().map(|it| it.explained).collect::<Vec<f64>>());
+        result.explained = mean(
+            &resamples
+                .iter()
+                .map(|it| it.explained)
+                .collect::<Vec<f64>>(),
+        );
         Ok(result)
     }
 }
@@ -322,7 +336,10 @@ impl Noise {
     /// Chance that a shuffled event has as large an effect as this one, on the mean of its runs.
     pub(super) fn chance(&self, of_group: &[OfGroup]) -> f64 {
         let beyond = mean(&of_group.iter().map(|it| it.beyond).collect::<Vec<f64>>());
-        let tail = of_group.len().checked_sub(1).and_then(|it| self.tails.get(it));
+        let tail = of_group
+            .len()
+            .checked_sub(1)
+            .and_then(|it| self.tails.get(it));
         match tail {
             Some(it) if it.excess > 0.0 && beyond > it.above => {
                 TAIL * (-(beyond - it.above) / it.excess).exp()

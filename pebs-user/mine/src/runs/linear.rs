@@ -88,6 +88,9 @@ mod tests {
         basis.add(&one[..4]);
         let (found, error) = slope(&x[..4], &basis, &[1.0, 3.0, 2.0, 5.0]).unwrap();
         assert!((found - 1.1).abs() < 1e-9, "{found}");
-        assert!((error - (2.7_f64 / 2.0 / 5.0).sqrt()).abs() < 1e-9, "{error}");
+        assert!(
+            (error - (2.7_f64 / 2.0 / 5.0).sqrt()).abs() < 1e-9,
+            "{error}"
+        );
     }
 }

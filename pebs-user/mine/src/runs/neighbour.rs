@@ -169,7 +169,11 @@ pub(super) fn compare(sides: &[Side<'_>; 2], groups: usize) -> Result<Vec<Change
             } else {
                 of_resamples(at)
             };
-            let weight = if freedom > 0.0 { freedom.min(PRIOR) } else { PRIOR };
+            let weight = if freedom > 0.0 {
+                freedom.min(PRIOR)
+            } else {
+                PRIOR
+            };
             let variance = ((own + weight * prior) / (own_freedom + weight)).max(of_resamples(at));
             let runs = both[at].1.each_ref().map(|it| it.of_runs.len() as f64);
             let error = variance * (1.0 / runs[0] + 1.0 / runs[1]);
@@ -200,8 +204,6 @@ pub(super) fn compare(sides: &[Side<'_>; 2], groups: usize) -> Result<Vec<Change
             }
         })
         .collect();
-    changes.sort_by(|a, b| {
-        (b.is_changed.cmp(&a.is_changed)).then(a.chance.total_cmp(&b.chance))
-    });
+    changes.sort_by(|a, b| (b.is_changed.cmp(&a.is_changed)).then(a.chance.total_cmp(&b.chance)));
     Ok(changes)
 }

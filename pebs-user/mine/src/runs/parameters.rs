@@ -302,7 +302,16 @@ impl Design {
             untested += best.len() - tests.len();
             let rest: f64 = tests.iter().map(|it| it.1.test.rest).sum();
             let error = (rest / of_rest as f64).max(1.0);
-            for (group, Sloped { test, weight, variance, runs }) in tests {
+            for (
+                group,
+                Sloped {
+                    test,
+                    weight,
+                    variance,
+                    runs,
+                },
+            ) in tests
+            {
                 found.push(FoundPair {
                     causes: [Cause::Parameter(parameter), Cause::Events(group)],
                     runs,

@@ -131,7 +131,7 @@ pub struct Across {
     pub runs: usize,
     /// Parts of runs in which other events were counted, as they took turns; `runs` if they did not.
     pub sets: usize,
-    /// Events in all runs.
+    /// Events of all runs together, without the unusable ones.
     pub events: usize,
     /// Rows used, of all runs.
     pub rows: usize,
@@ -170,7 +170,9 @@ const LEAST_IN_SETS: f64 = 0.5;
 /// The rows of each set of events that were counted together; one set if events did not take turns.
 fn sets(series: &Series, outcome: &[f64]) -> Vec<Vec<usize>> {
     let mut sets: Vec<(Vec<bool>, Vec<usize>)> = Vec::new();
-    let rows: Vec<usize> = (0..outcome.len()).filter(|&it| outcome[it].is_finite()).collect();
+    let rows: Vec<usize> = (0..outcome.len())
+        .filter(|&it| outcome[it].is_finite())
+        .collect();
     for &row in &rows {
         let counted = series.events.iter().map(|it| !it.counts[row].is_nan());
         let counted: Vec<bool> = counted.collect();
@@ -241,7 +243,11 @@ struct Taken {
 }
 
 /// Cleans each table, takes its outcome, and divides it by the events that were counted together.
-fn taken(tables: Vec<RunTable>, options: &MineOptions, mined: &mut Mined) -> Result<Taken, MineError> {
+fn taken(
+    tables: Vec<RunTable>,
+    options: &MineOptions,
+    mined: &mut Mined,
+) -> Result<Taken, MineError> {
     let mut all = Taken {
         runs: Vec::new(),
         outcome: None,
@@ -249,7 +255,10 @@ fn taken(tables: Vec<RunTable>, options: &MineOptions, mined: &mut Mined) -> Res
         values: Vec::new(),
         cleaned: Vec::new(),
     };
-    let are_several = tables.len() > 1;
+    let files = tables.len();
+    let are_several = files > 1;
+    // A remark on all files is made once.
+    let mut notes: Vec<(String, Vec<String>)> = Vec::new();
     for (recording, one) in tables.into_iter().enumerate() {
         let RunTable {
             name,
@@ -259,7 +268,12 @@ fn taken(tables: Vec<RunTable>, options: &MineOptions, mined: &mut Mined) -> Res
         } = one;
         mined.rows += table.series.rows();
         mined.is_timed &= table.is_timed;
-        mined.notes.extend(table.take_notes().into_iter().map(|it| format!("{name}: {it}")));
+        for note in table.take_notes() {
+            match notes.iter_mut().find(|it| it.0 == note) {
+                Some(it) => it.1.push(name.clone()),
+                None => notes.push((note, vec![name.clone()])),
+            }
+        }
         let prefix = if are_several { name.as_str() } else { "" };
         cleaned_table(&mut table, prefix, options, mined);
         let mut series = table.series.clone();
@@ -280,7 +294,10 @@ fn taken(tables: Vec<RunTable>, options: &MineOptions, mined: &mut Mined) -> Res
                 recording,
                 series: part(&series, &rows),
                 outcome: rows.iter().map(|&row| outcome.values[row]).collect(),
-                classes: rows.iter().filter_map(|&row| classes.get(row).cloned()).collect(),
+                classes: rows
+                    .iter()
+                    .filter_map(|&row| classes.get(row).cloned())
+                    .collect(),
                 values: values.clone(),
             });
         }
@@ -288,6 +305,15 @@ fn taken(tables: Vec<RunTable>, options: &MineOptions, mined: &mut Mined) -> Res
         all.values.extend(outcome.values);
         all.outcome.get_or_insert((outcome.name, name.clone()));
         all.cleaned.push((name, table));
+    }
+    for (note, of) in notes {
+        if of.len() == files {
+            mined.notes.push(note);
+        } else {
+            mined
+                .notes
+                .extend(of.iter().map(|file| format!("{file}: {note}")));
+        }
     }
     Ok(all)
 }
@@ -324,8 +350,8 @@ pub fn mine_runs(runs: Runs, options: &MineOptions) -> Result<Mined, MineError> 
         seed: options.seed,
         ..rank::Options::default()
     };
-    let found = rank_runs(&alone.runs, &beside.runs, &runs.parameters, &how)
-        .map_err(AcrossError::from)?;
+    let found =
+        rank_runs(&alone.runs, &beside.runs, &runs.parameters, &how).map_err(AcrossError::from)?;
     mined.typical_and_bad = Some(typical_and_bad_of(&alone.values, alone.low_is_bad));
     mined.low_is_bad = alone.low_is_bad;
     mined.outcome = alone.outcome.map(|it| it.0);
@@ -356,7 +382,7 @@ fn named(found: &AcrossRuns, parameters: &[String], with_pairs: bool) -> Across 
     Across {
         runs: found.recordings,
         sets: found.recordings,
-        events: found.names.len(),
+        events: found.names.len() - found.unusable.len(),
         rows: found.rows,
         is_log: found.scale == Scale::Log,
         class: None,
@@ -404,7 +430,11 @@ fn named(found: &AcrossRuns, parameters: &[String], with_pairs: bool) -> Across 
             .map(|it| it.map(|it| first(Cause::Events(it))))
             .collect(),
         untested: found.untested,
-        unusable: found.unusable.iter().map(|&it| found.names[it].clone()).collect(),
+        unusable: found
+            .unusable
+            .iter()
+            .map(|&it| found.names[it].clone())
+            .collect(),
         beside: found.changes.as_ref().map(|changes| BesideOf {
             files: Vec::new(),
             events: changes

@@ -374,20 +374,32 @@ fn cleaned_table(table: &mut Table, file: &str, options: &MineOptions, mined: &m
         unscaled: options.clean == CleanWhen::Always,
     };
     let cleaned = clean(&table.series, &how);
-    let of_file = |name: String| if file.is_empty() { name } else { format!("{file}:{name}") };
-    let events = cleaned_events(&table.series, &cleaned).into_iter().map(|mut it| {
-        it.event = of_file(it.event);
-        it
-    });
+    let of_file = |name: String| {
+        if file.is_empty() {
+            name
+        } else {
+            format!("{file}:{name}")
+        }
+    };
+    let events = cleaned_events(&table.series, &cleaned)
+        .into_iter()
+        .map(|mut it| {
+            it.event = of_file(it.event);
+            it
+        });
     mined.cleaning.get_or_insert_default().extend(events);
-    mined.changes.extend(changes(&table.series, &cleaned).into_iter().map(|mut it| {
-        it.row = of_file(it.row);
-        it
-    }));
-    mined.drawn.extend(drawn(&table.series, &cleaned).into_iter().map(|mut it| {
-        it.event = of_file(it.event);
-        it
-    }));
+    mined
+        .changes
+        .extend(changes(&table.series, &cleaned).into_iter().map(|mut it| {
+            it.row = of_file(it.row);
+            it
+        }));
+    mined
+        .drawn
+        .extend(drawn(&table.series, &cleaned).into_iter().map(|mut it| {
+            it.event = of_file(it.event);
+            it
+        }));
     mined.drawn.truncate(DRAWN);
     table.series = cleaned.series;
 }
@@ -471,7 +483,11 @@ fn drawn(series: &Series, cleaned: &Cleaned) -> Vec<Drawn> {
 
 /// Median, and the percentile that few are worse than.
 fn typical_and_bad_of(outcomes: &[f64], low_is_bad: bool) -> (f64, f64) {
-    let mut sorted: Vec<f64> = outcomes.iter().copied().filter(|it| it.is_finite()).collect();
+    let mut sorted: Vec<f64> = outcomes
+        .iter()
+        .copied()
+        .filter(|it| it.is_finite())
+        .collect();
     sorted.sort_unstable_by(f64::total_cmp);
     let bad = if low_is_bad { 0.01 } else { 0.99 };
     (quantile(&sorted, 0.5), quantile(&sorted, bad))

@@ -185,10 +185,7 @@ fn word(value: Option<ArgRef<'_>>) -> String {
 }
 
 /// The visits to mine, and remarks on the others.
-fn rows(
-    trace: &Trace,
-    arguments: &[&ArgColumn],
-) -> Result<(Vec<Row>, Vec<Remark>), ReadError> {
+fn rows(trace: &Trace, arguments: &[&ArgColumn]) -> Result<(Vec<Row>, Vec<Remark>), ReadError> {
     let mut rows = Vec::new();
     let (mut open, mut not_net) = (0_u64, 0_u64);
     let wanted: Vec<ArgColumn> = arguments.iter().map(|&it| it.clone()).collect();

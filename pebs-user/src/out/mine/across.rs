@@ -16,7 +16,7 @@ const NAME_WIDTH: usize = 48;
 const LEAST_NAME: usize = 14;
 
 /// Characters of a list of names.
-const LIST_WIDTH: usize = 300;
+const LIST_WIDTH: usize = 200;
 
 /// Classes, and pairs that no run counted, that are listed.
 const LISTED: usize = 6;
@@ -91,8 +91,14 @@ pub(super) fn verdict(outcome: &str, across: &Across) -> String {
             .collect();
         text += &match changed.len() {
             0 => "; beside the neighbour no event changes rank by more than chance".to_owned(),
-            n if n > NAMED => format!("; beside the neighbour {n} events change rank: {}, ..", moved.join(", ")),
-            _ => format!("; beside the neighbour the rank changes of {}", moved.join(", ")),
+            n if n > NAMED => format!(
+                "; beside the neighbour {n} events change rank: {}, ..",
+                moved.join(", ")
+            ),
+            _ => format!(
+                "; beside the neighbour the rank changes of {}",
+                moved.join(", ")
+            ),
         };
     }
     text
@@ -139,7 +145,11 @@ fn aligned(mined: &Mined, across: &Across, outcome: &str) -> String {
                 .take(LISTED)
                 .map(|it| format!("{} {}", safe(&it.name, NAME_WIDTH), percent(it.share)))
                 .collect();
-            let more = if across.classes.len() > LISTED { ", .." } else { "" };
+            let more = if across.classes.len() > LISTED {
+                ", .."
+            } else {
+                ""
+            };
             format!(
                 "by {}, the same share of each class in every run ({}{more}), and by quantiles of {outcome} within a class",
                 safe(class, NAME_WIDTH),
@@ -185,7 +195,11 @@ fn causes(out: &mut Page, across: &Across, top: usize) {
             Cell::from(more),
             Cell::from(count(it.runs as u64)),
             Cell::from(count(it.rows as u64)),
-            Cell::from(if it.is_parameter { format!("{name} (parameter)") } else { name }),
+            Cell::from(if it.is_parameter {
+                format!("{name} (parameter)")
+            } else {
+                name
+            }),
         ]);
     }
     out.table(
@@ -201,7 +215,9 @@ fn causes(out: &mut Page, across: &Across, top: usize) {
     ] {
         let noise = across.causes.iter();
         let noise = noise.filter(|it| it.is_noise && it.is_parameter == is_parameter);
-        let names: Vec<&str> = noise.flat_map(|it| it.names.iter().map(String::as_str)).collect();
+        let names: Vec<&str> = noise
+            .flat_map(|it| it.names.iter().map(String::as_str))
+            .collect();
         if !names.is_empty() {
             let are = if names.len() == 1 { "is" } else { "are" };
             out.line(
@@ -244,7 +260,10 @@ fn pairs(out: &mut Page, across: &Across, top: usize) {
     }
     out.table("pairs that interact", &table);
     if sure.is_empty() && !pairs.is_empty() {
-        out.line("pairs", &format!("none of {} interacts", plural(pairs.len() as u64, "pair")));
+        out.line(
+            "pairs",
+            &format!("none of {} interacts", plural(pairs.len() as u64, "pair")),
+        );
     }
     if !across.apart.is_empty() {
         let listed: Vec<String> = across
@@ -256,7 +275,11 @@ fn pairs(out: &mut Page, across: &Across, top: usize) {
                 format!("{a} with {b}")
             })
             .collect();
-        let more = if across.apart.len() > LISTED { ", .." } else { "" };
+        let more = if across.apart.len() > LISTED {
+            ", .."
+        } else {
+            ""
+        };
         out.line(
             "unknown",
             &format!(
@@ -307,9 +330,17 @@ fn changes(out: &mut Page, beside: &BesideOf, top: usize) {
     if same > 0 {
         out.line(
             "neighbour",
-            &format!("{} keep their rank, or differ by no more than chance", plural(same as u64, "event")),
+            &format!(
+                "{} keep their rank, or differ by no more than chance",
+                plural(same as u64, "event")
+            ),
         );
     }
-    let files: Vec<&str> = beside.files.iter().map(String::as_str).collect();
-    out.line("beside", &safe(&files.join(", "), LIST_WIDTH));
+    if let [first, ..] = &beside.files[..] {
+        let more = match beside.files.len() {
+            1 => String::new(),
+            n => format!(" and {} more", n - 1),
+        };
+        out.line("beside", &format!("{}{more}", safe(first, LIST_WIDTH)));
+    }
 }

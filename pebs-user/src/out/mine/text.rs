@@ -25,6 +25,9 @@ const LEAST_NAME: usize = 14;
 /// Characters of a remark.
 const NOTE_WIDTH: usize = 300;
 
+/// Files that are listed.
+const MOST_FILES: usize = 6;
+
 /// Cleaned events that are listed.
 const CLEANED: usize = 12;
 
@@ -67,8 +70,17 @@ pub fn page(mined: &Mined, top: usize, width: usize) -> Page {
     for note in &mined.notes {
         out.line("note", &toned(Tone::Warning, &safe(note, NOTE_WIDTH)));
     }
-    for file in &mined.files {
-        out.line("file", &shown(file));
+    match &mined.files[..] {
+        [first, .., last] if mined.files.len() > MOST_FILES => out.line(
+            "files",
+            &format!(
+                "{}, from {} to {}",
+                count(mined.files.len() as u64),
+                shown(first),
+                shown(last)
+            ),
+        ),
+        files => files.iter().for_each(|it| out.line("file", &shown(it))),
     }
     out
 }
