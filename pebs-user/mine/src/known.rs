@@ -266,7 +266,11 @@ pub fn known_runs(seed: u64, plan: &PlantedRuns) -> Vec<Run> {
             if run % plan.sets == 0 {
                 rng.shuffle(&mut order);
                 let place = |order: &[usize], of: usize| order.iter().position(|&it| it == of);
-                for &(a, b, _) in plan.pairs.iter().filter(|_| run / plan.sets % 2 == 0) {
+                for &(a, b, _) in plan
+                    .pairs
+                    .iter()
+                    .filter(|_| (run / plan.sets).is_multiple_of(2))
+                {
                     if let (Some(a), Some(b)) = (place(&order, a), place(&order, b)) {
                         // Into the set of the other, in the place of its next event.
                         let next = if a + plan.sets < order.len() {

@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use rayon::prelude::*;
 
 pub use self::align::Class;
+use self::curves::Curves;
 use self::effects::{Effects, Joint, Noise};
 pub use self::neighbour::Change;
 pub use self::parameters::LEAST_REST;
@@ -258,9 +259,17 @@ pub fn rank_runs(
         })
         .take(PAIRED)
         .collect();
-    let mut found = event_pairs(alone, &aligned.rows, effects, &joint, &best, scale, options)?;
+    let studied = Studied {
+        runs: alone,
+        rows: &aligned.rows,
+        effects,
+        joint: &joint,
+        best: &best,
+        scale,
+    };
+    let mut found = event_pairs(&studied, options.seed)?;
     let apart = apart(&joint.of_run[..alone.len()], &best);
-    let curves = curves::Curves::of(alone, &aligned.rows, effects, &joint, &best, scale);
+    let curves = Curves::of(&studied);
     let (of_parameters, untested) = design.pairs(&curves, &best);
     found.extend(of_parameters);
     let pairs = weighed(found, &ranked, variance.all());
@@ -397,59 +406,78 @@ struct FoundPair {
     chance: f64,
 }
 
-/// Pairs of events that a run counted together: found in each of these runs, and combined (Fisher's method).
-fn event_pairs(
-    runs: &[Run],
-    rows: &[Vec<usize>],
-    effects: &[Effects],
-    joint: &Joint,
-    best: &[usize],
+/// The runs that are explained, and the groups of events whose pairs are examined.
+struct Studied<'a> {
+    runs: &'a [Run],
+    /// Aligned rows of each run.
+    rows: &'a [Vec<usize>],
+    effects: &'a [Effects],
+    joint: &'a Joint,
+    /// Numbers of groups, best first.
+    best: &'a [usize],
     scale: Scale,
-    options: &Options,
-) -> Result<Vec<FoundPair>, ModelError> {
-    let numbers: Vec<usize> = (0..runs.len()).collect();
-    let of_runs: Vec<Vec<(usize, [usize; 2], f64, f64)>> = numbers
+}
+
+/// A pair of groups of events in one run.
+struct PairOfRun {
+    run: usize,
+    groups: [usize; 2],
+    /// In units of the scaled outcome's variance.
+    variance: f64,
+    /// Of this pair in this run alone.
+    chance: f64,
+}
+
+impl Studied<'_> {
+    /// The pairs of events that one run counted.
+    fn pairs_of(&self, at: usize, seed: u64) -> Result<Vec<PairOfRun>, ModelError> {
+        let run = &self.runs[at];
+        let counted = self.joint.of_run[at].iter();
+        let counted = counted.filter(|it| self.best.contains(&it.group));
+        let events: Vec<(usize, usize)> = counted.map(|it| (it.events[0], it.group)).collect();
+        let numbers: Vec<usize> = events.iter().map(|it| it.0).collect();
+        let mut outcome = vec![f64::NAN; run.outcome.len()];
+        for &row in &self.rows[at] {
+            outcome[row] = run.outcome[row];
+        }
+        let how = interact::Options {
+            seed: seed.wrapping_add(at as u64),
+            ..interact::Options::default()
+        };
+        let pairs = interact_events(&run.series, &outcome, &numbers, self.scale, &how)?;
+        let group = |event: usize| events.iter().find(|it| it.0 == event).map(|it| it.1);
+        let of = |it: &interact::Pair| {
+            let [a, b] = it.events.map(group);
+            let (a, b) = (a?, b?);
+            Some(PairOfRun {
+                run: at,
+                groups: [a.min(b), a.max(b)],
+                variance: it.residual * self.effects[at].variance,
+                chance: it.chance_alone,
+            })
+        };
+        Ok(pairs.iter().filter_map(of).collect())
+    }
+}
+
+/// Pairs of events that a run counted together: found in each of these runs, and combined (Fisher's method).
+fn event_pairs(studied: &Studied<'_>, seed: u64) -> Result<Vec<FoundPair>, ModelError> {
+    let numbers: Vec<usize> = (0..studied.runs.len()).collect();
+    let of_runs: Vec<Vec<PairOfRun>> = numbers
         .into_par_iter()
-        .map(|at| {
-            let counted = joint.of_run[at]
-                .iter()
-                .filter(|it| best.contains(&it.group));
-            let events: Vec<(usize, usize)> = counted.map(|it| (it.events[0], it.group)).collect();
-            let numbers: Vec<usize> = events.iter().map(|it| it.0).collect();
-            let mut outcome = vec![f64::NAN; runs[at].outcome.len()];
-            for &row in &rows[at] {
-                outcome[row] = runs[at].outcome[row];
-            }
-            let how = interact::Options {
-                seed: options.seed.wrapping_add(at as u64),
-                ..interact::Options::default()
-            };
-            let pairs = interact_events(&runs[at].series, &outcome, &numbers, scale, &how)?;
-            let group = |event: usize| events.iter().find(|it| it.0 == event).map(|it| it.1);
-            Ok(pairs
-                .iter()
-                .filter_map(|it| {
-                    let [a, b] = it.events.map(group);
-                    let groups = [a?.min(b?), a?.max(b?)];
-                    let variance = it.residual * effects[at].variance;
-                    Some((at, groups, variance, it.chance_alone))
-                })
-                .collect())
-        })
+        .map(|at| studied.pairs_of(at, seed))
         .collect::<Result<_, ModelError>>()?;
-    let mut by_pair: BTreeMap<[usize; 2], Vec<(usize, f64, f64)>> = BTreeMap::new();
-    for (at, groups, variance, chance) in of_runs.into_iter().flatten() {
-        by_pair
-            .entry(groups)
-            .or_default()
-            .push((at, variance, chance));
+    let mut by_pair: BTreeMap<[usize; 2], Vec<PairOfRun>> = BTreeMap::new();
+    for pair in of_runs.into_iter().flatten() {
+        by_pair.entry(pair.groups).or_default().push(pair);
     }
     let found = by_pair.into_iter().map(|(groups, of)| {
-        let logs: f64 = of.iter().map(|it| it.2.max(1e-12).ln()).sum();
+        let logs: f64 = of.iter().map(|it| it.chance.max(1e-12).ln()).sum();
+        let recording = |it: &PairOfRun| studied.runs[it.run].recording;
         FoundPair {
             causes: groups.map(Cause::Events),
-            runs: recordings(of.iter().map(|it| runs[it.0].recording)),
-            variance: mean(&of.iter().map(|it| it.1).collect::<Vec<f64>>()),
+            runs: recordings(of.iter().map(recording)),
+            variance: mean(&of.iter().map(|it| it.variance).collect::<Vec<f64>>()),
             chance: chi_squared_tail(-2.0 * logs, 2.0 * of.len() as f64),
         }
     });

@@ -52,7 +52,7 @@ pub struct MineArgs {
 
     /// Compare items of the same class only
     ///
-    /// A column of the tables, or an argument in the traces (--uprobe 'FILE:FUNC kind=arg0'). Runs that counted other
+    /// A column of the tables, or an argument in the traces (kind=arg1 in --uprobe 'FILE:FUNC(kind=arg1)'). Runs that counted other
     /// events are compared over the same share of each class. Default: all items are of one class.
     #[arg(long, value_name = "NAME")]
     pub class: Option<String>,

@@ -1,8 +1,8 @@
 //! How much the outcome follows each event in each run, beside the mean of all runs.
 
-use super::effects::{Counted, Effects, Joint};
+use super::Studied;
+use super::effects::Counted;
 use super::linear::{Basis, slope};
-use super::{Run, Scale};
 use crate::rank::scaled;
 use crate::stats::{moments, quantile};
 
@@ -36,14 +36,15 @@ const BENDS: [f64; 3] = [0.25, 0.5, 0.75];
 impl Curves {
     /// Fits one curve to all runs for each group, so that a curved effect is no difference between runs that count more
     /// or less of the event; and in each run a slope to each curve.
-    pub(super) fn of(
-        runs: &[Run],
-        rows: &[Vec<usize>],
-        effects: &[Effects],
-        joint: &Joint,
-        best: &[usize],
-        scale: Scale,
-    ) -> Self {
+    pub(super) fn of(studied: &Studied<'_>) -> Self {
+        let &Studied {
+            runs,
+            rows,
+            effects,
+            joint,
+            best,
+            scale,
+        } = studied;
         let outcomes: Vec<Vec<f64>> = runs
             .iter()
             .zip(rows)
