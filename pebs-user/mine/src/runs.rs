@@ -25,7 +25,7 @@ use crate::interact::{self, interact_events};
 use crate::model::ModelError;
 use crate::rank::{Interval, Options, Scale, scale_of};
 use crate::series::Series;
-use crate::stats::{chi_squared_tail, discovery_rates, mean, moments};
+use crate::stats::{chi_squared_tail, mean, moments};
 
 /// Rows of one recording in which the same events were counted.
 #[derive(Clone, Debug, Default)]
@@ -70,8 +70,8 @@ pub struct RankedCause {
     pub direction: f64,
     /// Chance of as much without any influence.
     pub chance: f64,
-    /// Least false discovery rate at which an event is a finding; of a parameter chance times their number.
-    pub rate: f64,
+    /// The same for any of the events, or of the parameters: times their number.
+    pub chance_of_any: f64,
     /// Whether it does no better than shuffled events, or than chance.
     pub is_noise: bool,
 }
@@ -95,7 +95,7 @@ impl CausePair {
     /// Whether it is more than chance.
     #[must_use]
     pub fn is_sure(&self) -> bool {
-        self.chance <= RATE
+        self.chance <= LEVEL
     }
 }
 
@@ -188,9 +188,9 @@ pub enum RunsError {
     Model(#[from] ModelError),
 }
 
-/// False discovery rate at which events, parameters, pairs and changes count as more than chance; few enough for all four
-/// together to be wrong in less than 5 % of all results.
-const RATE: f64 = 0.01;
+/// Chance that any event counts as more than noise without an influence, and so for parameters and pairs; and the false
+/// discovery rate of changes. All four together are wrong in less than 5 % of all results.
+const LEVEL: f64 = 0.01;
 
 /// Models of resampled rows of each run.
 pub const RESAMPLES: usize = 4;
@@ -385,14 +385,14 @@ fn event_causes(
             contribution: Some(of(|it| it.contribution)),
             direction: of(|it| it.direction),
             chance: noise.chance(&of_group),
-            rate: 1.0,
+            chance_of_any: 1.0,
             is_noise: true,
         });
     }
-    let chances: Vec<f64> = causes.iter().map(|it| it.chance).collect();
-    for (cause, rate) in causes.iter_mut().zip(discovery_rates(&chances)) {
-        cause.rate = rate;
-        cause.is_noise = rate > RATE || cause.effect.low <= 0.0;
+    let tested = causes.len() as f64;
+    for cause in &mut causes {
+        cause.chance_of_any = (cause.chance * tested).min(1.0);
+        cause.is_noise = cause.chance_of_any > LEVEL || cause.effect.low <= 0.0;
     }
     causes
 }

@@ -1,7 +1,7 @@
 //! Which events change rank where a neighbour runs.
 
 use super::effects::{Effects, Noise, OfGroup, of_group};
-use super::{RATE, Run, RunsError};
+use super::{LEVEL, Run, RunsError};
 use crate::rank::Scale;
 use crate::stats::{discovery_rates, f_tail, mean, median, moments};
 
@@ -95,8 +95,8 @@ impl<'a> Side<'a> {
 
 /// For each event the place by share among those that do better than noise.
 fn ranks(of: &[&Amplitudes]) -> Vec<Option<usize>> {
-    let rates = discovery_rates(&of.iter().map(|it| it.chance).collect::<Vec<f64>>());
-    let mut real: Vec<usize> = (0..of.len()).filter(|&it| rates[it] <= RATE).collect();
+    let is_real = |it: &usize| of[*it].chance * of.len() as f64 <= LEVEL;
+    let mut real: Vec<usize> = (0..of.len()).filter(is_real).collect();
     real.sort_by(|&a, &b| of[b].share.total_cmp(&of[a].share));
     let mut ranks = vec![None; of.len()];
     for (place, at) in real.into_iter().enumerate() {
@@ -200,7 +200,7 @@ pub(super) fn compare(sides: &[Side<'_>; 2], groups: usize) -> Result<Vec<Change
                 factor: ranks[0].map(|_| amplitude(at, 1) / before.max(f64::MIN_POSITIVE)),
                 chance: chances[place],
                 rate: rates[place],
-                is_changed: rates[place] <= RATE && ranks[0] != ranks[1],
+                is_changed: rates[place] <= LEVEL && ranks[0] != ranks[1],
             }
         })
         .collect();

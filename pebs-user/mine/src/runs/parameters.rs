@@ -5,7 +5,7 @@
 use super::curves::{Curve, Curves};
 use super::effects::Effects;
 use super::linear::Basis;
-use super::{Cause, FoundPair, RATE, RankedCause, Run, RunsError};
+use super::{Cause, FoundPair, LEVEL, RankedCause, Run, RunsError};
 use crate::rank::Interval;
 use crate::stats::{correlation, f_tail, moments, ranks};
 
@@ -239,7 +239,7 @@ impl Design {
                     .collect();
                 let half = 1.96 * (count - 1.0).sqrt() * moments(&without).1;
                 let chance = test.chance(test.error(), test.of_rest);
-                let rate = (chance * self.coded.len() as f64).min(1.0);
+                let chance_of_any = (chance * self.coded.len() as f64).min(1.0);
                 let ranks = self.coded[parameter].ranks.as_ref();
                 RankedCause {
                     cause: Cause::Parameter(parameter),
@@ -253,8 +253,8 @@ impl Design {
                     contribution: None,
                     direction: ranks.map_or(0.0, |it| correlation(it, &self.outcomes)),
                     chance,
-                    rate,
-                    is_noise: rate > RATE,
+                    chance_of_any,
+                    is_noise: chance_of_any > LEVEL,
                 }
             })
             .collect()

@@ -66,8 +66,8 @@ pub struct CauseOf {
     pub direction: f64,
     /// Chance of as much without any influence.
     pub chance: f64,
-    /// Least false discovery rate at which an event is a finding; of a parameter chance times their number.
-    pub rate: f64,
+    /// The same for any of the events, or of the parameters: times their number.
+    pub chance_of_any: f64,
     /// Whether it does no better than shuffled counts, or than chance.
     pub is_noise: bool,
 }
@@ -407,7 +407,7 @@ fn named(found: &AcrossRuns, parameters: &[String], with_pairs: bool) -> Across 
                 contribution: it.contribution,
                 direction: it.direction,
                 chance: it.chance,
-                rate: it.rate,
+                chance_of_any: it.chance_of_any,
                 is_noise: it.is_noise,
             })
             .collect(),

@@ -12,7 +12,7 @@ use pebs_mine::stats::{mean, spearman};
 use super::Musts;
 
 /// Seeds of the data with influences, and of that without.
-const SEEDS: (std::ops::Range<u64>, std::ops::Range<u64>) = (100..110, 200..240);
+const SEEDS: (std::ops::Range<u64>, std::ops::Range<u64>) = (100..105, 200..220);
 
 /// Events and rows of a run without influences: fewer, so that there can be more seeds.
 const NOTHING: (usize, usize) = (80, 400);
