@@ -26,8 +26,8 @@ enum Recipe {
     Stripped(&'static str),
     /// A program and a library beside it.
     WithLibrary(&'static str, &'static str),
-    /// A C file that needs DPDK.
-    Dpdk(&'static str),
+    /// A C file that needs these libraries of DPDK; it may include `acl.c`.
+    Dpdk(&'static str, &'static [&'static str]),
     /// One Go file.
     Go(&'static str),
     /// A C file that needs `sys/sdt.h`.
@@ -44,7 +44,7 @@ const FRAMES_INLINED: &[&str] = &["-fno-omit-frame-pointer", "-DFRAMES", "-DINLI
 const NO_FRAMES: &[&str] = &["-fomit-frame-pointer"];
 
 const RECIPES: &[(&str, Recipe)] = &[
-    ("acl", Recipe::Dpdk("acl.c")),
+    ("acl", Recipe::Dpdk("acl.c", &["acl", "eal"])),
     ("answers", Recipe::C("answers.c", &[])),
     ("batches", Recipe::C("batches.c", &[])),
     ("breakpoint", Recipe::C("breakpoint.c", &[])),
@@ -76,6 +76,7 @@ const RECIPES: &[(&str, Recipe)] = &[
     ("fibers", Recipe::C("fibers.c", &["-ffixed-r13"])),
     ("fixed", Recipe::C("fixed.c", &[])),
     ("paced", Recipe::C("paced.c", &[])),
+    ("firewall", Recipe::Dpdk("firewall.c", DPDK_PIPELINE)),
     ("fork", Recipe::C("fork.c", &[])),
     ("go_callbacks", Recipe::Go("go_callbacks.go")),
     ("go_items", Recipe::Go("go_items.go")),
@@ -149,8 +150,11 @@ const SDT: [&str; 2] = [
     "/usr/include/x86_64-linux-gnu/sys/sdt.h",
 ];
 
-/// Debian's versioned libraries of DPDK 22.11.
-const DPDK_LIBRARIES: [&str; 2] = ["librte_acl.so.23", "librte_eal.so.23"];
+/// Libraries of DPDK that threads with rings and ports need.
+const DPDK_PIPELINE: &[&str] = &["acl", "eal", "ethdev", "mbuf", "mempool", "ring"];
+
+/// What DPDK loads for software ports, and for pools of packets.
+const DPDK_DRIVERS: [&str; 2] = ["net_af_packet", "mempool_ring"];
 
 /// A built workload.
 #[derive(Clone, Debug)]
@@ -360,9 +364,9 @@ impl Recipe {
             | Self::Cpp(file, _)
             | Self::Rust(file, _)
             | Self::Stripped(file)
-            | Self::Dpdk(file)
             | Self::Go(file)
             | Self::Sdt(file) => vec![file],
+            Self::Dpdk(file, _) => vec![file, "acl.c"],
             Self::WithLibrary(program, library) => vec![program, library],
         }
     }
@@ -415,7 +419,7 @@ impl Recipe {
                 }
                 compile("cc", file, &out, &[]);
             }
-            Self::Dpdk(file) => build_with_dpdk(file, &out, cache)?,
+            Self::Dpdk(file, libraries) => build_with_dpdk(file, libraries, &out, cache)?,
             Self::Go(file) => {
                 let go = machine::program("go")?;
                 must(
@@ -447,15 +451,20 @@ fn must(command: &mut Command) {
     assert!(done.status.success(), "cannot build a workload\n{done}");
 }
 
+/// A library of Debian's DPDK 22.11, by its versioned name.
+fn dpdk_file(library: &str) -> String {
+    format!("librte_{library}.so.23")
+}
+
 /// Debian's `libdpdk-dev` pulls some 200 packages: its headers alone are unpacked into the cache.
-fn build_with_dpdk(file: &str, out: &Path, cache: &Path) -> Result<(), String> {
-    let libraries = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"];
-    for library in DPDK_LIBRARIES {
-        if !libraries
-            .iter()
-            .any(|dir| Path::new(dir).join(library).exists())
-        {
-            return Err(format!("{library} is not installed (package librte-acl23)"));
+fn build_with_dpdk(file: &str, names: &[&str], out: &Path, cache: &Path) -> Result<(), String> {
+    let dirs = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"];
+    let drivers = &DPDK_DRIVERS[..if names == DPDK_PIPELINE { 2 } else { 0 }];
+    for library in names.iter().chain(drivers) {
+        let wanted = dpdk_file(library);
+        if !dirs.iter().any(|dir| Path::new(dir).join(&wanted).exists()) {
+            let package = format!("librte-{}23", library.replace('_', "-"));
+            return Err(format!("{wanted} is not installed (package {package})"));
         }
     }
     let root = dpdk_headers(cache)?;
@@ -464,17 +473,13 @@ fn build_with_dpdk(file: &str, out: &Path, cache: &Path) -> Result<(), String> {
     fs::write(&config, "#include <rte_config.h>\n#undef RTE_USE_LIBBSD\n").expect("writable");
     let include = |dir: &str| format!("-I{}", root.join(dir).display());
     let config = config.display().to_string();
-    let link: Vec<String> = DPDK_LIBRARIES.iter().map(|l| format!("-l:{l}")).collect();
+    let link: Vec<String> = names
+        .iter()
+        .map(|it| format!("-l:{}", dpdk_file(it)))
+        .collect();
     let (generic, machine) = (include("dpdk"), include("x86_64-linux-gnu/dpdk"));
-    let flags = [
-        "-march=native",
-        "-include",
-        &config,
-        &generic,
-        &machine,
-        &link[0],
-        &link[1],
-    ];
+    let mut flags = vec!["-march=native", "-include", &config, &generic, &machine];
+    flags.extend(link.iter().map(String::as_str));
     compile("cc", file, out, &flags);
     Ok(())
 }

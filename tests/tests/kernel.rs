@@ -23,6 +23,8 @@ mod counts;
 mod debug_files;
 #[path = "kernel/ends.rs"]
 mod ends;
+#[path = "kernel/firewall.rs"]
+mod firewall;
 #[path = "kernel/goroutines.rs"]
 mod goroutines;
 #[path = "kernel/harmless.rs"]

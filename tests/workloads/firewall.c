@@ -108,7 +108,7 @@ static struct key key_of(const struct rte_mbuf *m) {
   return (struct key){f->protocol, f->from, f->to, f->from_port, f->to_port};
 }
 
-static inline void receive(struct rte_mbuf **m, uint32_t n) {
+static inline __attribute__((always_inline)) void receive(struct rte_mbuf **m, uint32_t n) {
   uint64_t enter = truth_now();
   for (uint32_t i = 0; i < n; i++) {
     m[i]->l2_len = 14;
@@ -118,7 +118,7 @@ static inline void receive(struct rte_mbuf **m, uint32_t n) {
   stamp(m, n, RECEIVE, enter);
 }
 
-static inline void classify(struct rte_mbuf **m, uint32_t n) {
+static inline __attribute__((always_inline)) void classify(struct rte_mbuf **m, uint32_t n) {
   uint64_t enter = truth_now();
   struct key keys[MOST_BURST];
   const uint8_t *data[MOST_BURST];
@@ -138,7 +138,7 @@ static inline void classify(struct rte_mbuf **m, uint32_t n) {
   stamp(m, n, CLASSIFY, enter);
 }
 
-static inline void transmit(struct rte_mbuf **m, uint32_t n) {
+static inline __attribute__((always_inline)) void transmit(struct rte_mbuf **m, uint32_t n) {
   uint64_t enter = truth_now();
   // The port frees what it has sent.
   uint64_t ids[MOST_BURST];
@@ -165,7 +165,7 @@ PROBED void transmit_burst(struct rte_mbuf **m, uint32_t n) { transmit(m, n); }
 
 static int is_over(void) { return __atomic_load_n(&stop, __ATOMIC_ACQUIRE); }
 
-static void put(struct rte_ring *ring, struct rte_mbuf **m, uint32_t n) {
+PROBED void put(struct rte_ring *ring, struct rte_mbuf **m, uint32_t n) {
   for (uint32_t done = 0; done < n;)
     done += rte_ring_enqueue_burst(ring, (void **)(m + done), n - done, NULL);
 }

@@ -20,8 +20,8 @@ const PROGRAMS: [&str; 4] = ["mount", "nm", "pgrep", "timeout"];
 /// The test that builds every workload, in the test program `workloads`.
 const BUILD_WORKLOADS: &str = "every_workload_builds";
 
-/// A workload that is not taken along: it is linked to DPDK's libraries.
-const LEFT_OUT: &str = "acl-";
+/// Workloads that are not taken along: they are linked to DPDK's libraries.
+const LEFT_OUT: [&str; 2] = ["acl-", "firewall-"];
 
 /// Time limits in the guest, seconds.
 const DOCTOR_LIMIT: u64 = 60;
@@ -161,7 +161,8 @@ impl Contents {
         for entry in entries {
             let path = entry?.path();
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            let is_unwanted = name.starts_with(LEFT_OUT) || name.starts_with("dpdk");
+            let mut unwanted = LEFT_OUT.iter().chain(&["dpdk"]);
+            let is_unwanted = unwanted.any(|it| name.starts_with(it));
             if path.is_dir() && !is_unwanted {
                 self.add_tree(&path)?;
             } else if path.is_file() {

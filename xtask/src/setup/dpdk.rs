@@ -1,4 +1,4 @@
-//! DPDK's classifier library for the firewall test.
+//! DPDK's libraries for the firewall tests.
 //!
 //! The package with the headers depends on 224 others; its files are unpacked into the project's
 //! own folder instead.
@@ -8,16 +8,26 @@ use anyhow::{Context, Result};
 use super::Means;
 use crate::shell;
 
-/// Installs the release's own version of the library.
+/// Installs the release's own version of the classifier.
 pub fn install_library(means: &Means) -> Result<()> {
-    let package = means
-        .apt
-        .names("librte-acl")
-        .into_iter()
-        .filter(|name| means.apt.has(name))
-        .max()
-        .context("apt has no librte-acl")?;
-    means.apt.install(&[&package])
+    install(means, &["librte-acl"])
+}
+
+/// Installs software ports and what pools of packets need; rings and ports come with them.
+pub fn install_ports(means: &Means) -> Result<()> {
+    install(means, &["librte-net-af-packet", "librte-mempool-ring"])
+}
+
+/// Installs the release's own version of some libraries.
+fn install(means: &Means, names: &[&str]) -> Result<()> {
+    let of_release = |prefix: &&str| {
+        let names = means.apt.names(prefix).into_iter();
+        let found = names.filter(|name| means.apt.has(name)).max();
+        found.with_context(|| format!("apt has no {prefix}"))
+    };
+    let packages = names.iter().map(of_release).collect::<Result<Vec<_>>>()?;
+    let packages: Vec<&str> = packages.iter().map(String::as_str).collect();
+    means.apt.install(&packages)
 }
 
 /// Unpacks the headers.

@@ -83,7 +83,7 @@ struct Means {
 }
 
 /// Every piece, in the order of installation.
-const PIECES: [Piece; 20] = [
+const PIECES: [Piece; 21] = [
     Piece {
         name: "rustc for eBPF",
         purpose: "build",
@@ -186,6 +186,14 @@ const PIECES: [Piece; 20] = [
         for_demo: false,
         find: installed::dpdk_library,
         source: Source::Custom(dpdk::install_library),
+    },
+    Piece {
+        name: "DPDK ports",
+        purpose: "firewall test",
+        required: false,
+        for_demo: false,
+        find: installed::dpdk_ports,
+        source: Source::Custom(dpdk::install_ports),
     },
     Piece {
         name: "DPDK headers",

@@ -155,6 +155,8 @@ pub struct Stages {
     pub left_out_headless: u64,
     /// Times that an item was served in a batch without a known id: it counts as waiting then.
     pub unknown_ids: u64,
+    /// SPECs with visits none of which has the id of an item: what they read is not the id of the first stage.
+    pub strangers: Vec<String>,
     /// From the first begin to the last end, exact; null if there are no items.
     pub latency: Option<Quantiles>,
     /// The stages, in the order of the command line.

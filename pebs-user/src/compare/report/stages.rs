@@ -20,7 +20,12 @@ pub(super) fn read(trace: &Trace, options: &ReportOptions) -> Result<Option<Stag
     let (mut items, mut latency) = (0, Lengths::default());
     let mut left_out = [0; 3];
     let mut stages: BTreeMap<u16, [Lengths; 3]> = BTreeMap::new();
+    // For each probe with visits, whether one is of an item that began.
+    let mut begun: BTreeMap<u16, bool> = BTreeMap::new();
     for passage in passages.iter() {
+        for step in passage.steps {
+            *begun.entry(step.probe).or_default() |= passage.known != Completeness::Headless;
+        }
         if !passage.counts(options.losses) {
             left_out[match passage.known {
                 Completeness::Loss | Completeness::Whole => 0,
@@ -43,24 +48,28 @@ pub(super) fn read(trace: &Trace, options: &ReportOptions) -> Result<Option<Stag
             waiting.add(ns);
         }
     }
+    let spec = |probe: u16| {
+        let info = trace.info.probes.iter().find(|it| it.id.0 == probe);
+        info.map(|it| it.spec.to_string())
+    };
+    // Without any item the recording may have begun too late.
+    let apart = begun.iter().filter(|it| items > 0 && !it.1);
+    let strangers = apart.filter_map(|it| spec(*it.0)).collect();
     let share = |part: &Lengths| (latency.sum > 0).then(|| part.sum as f64 / latency.sum as f64);
     let stages = stages
         .into_iter()
-        .map(|(probe, [mut service, mut waiting, mut others])| {
-            let info = trace.info.probes.iter().find(|it| it.id.0 == probe);
-            Stage {
-                probe_id: probe,
-                spec: info.map(|it| it.spec.to_string()),
-                visits: service.all.len() as u64,
-                service_share: share(&service),
-                service: service.quantiles(),
-                waits: waiting.all.len() as u64,
-                waiting_share: share(&waiting),
-                waiting: waiting.quantiles(),
-                shared: others.all.len() as u64,
-                others_share: share(&others),
-                others: others.quantiles(),
-            }
+        .map(|(probe, [mut service, mut waiting, mut others])| Stage {
+            probe_id: probe,
+            spec: spec(probe),
+            visits: service.all.len() as u64,
+            service_share: share(&service),
+            service: service.quantiles(),
+            waits: waiting.all.len() as u64,
+            waiting_share: share(&waiting),
+            waiting: waiting.quantiles(),
+            shared: others.all.len() as u64,
+            others_share: share(&others),
+            others: others.quantiles(),
         });
     let stages = stages.collect();
     Ok(Some(Stages {
@@ -69,6 +78,7 @@ pub(super) fn read(trace: &Trace, options: &ReportOptions) -> Result<Option<Stag
         left_out_open: left_out[1],
         left_out_headless: left_out[2],
         unknown_ids: passages.unknown,
+        strangers,
         latency: latency.quantiles(),
         stages,
     }))
@@ -104,6 +114,7 @@ mod tests {
         let report = build(&trace, &ReportOptions::default()).unwrap();
         let stages = report.stages.clone().unwrap();
         assert_eq!((stages.items, stages.left_out_headless), (100, 1));
+        assert!(stages.strangers.is_empty(), "{stages:?}");
         let latency = stages.latency.unwrap();
         assert_eq!((latency.p50_ns, latency.max_ns), (70_000, 960_000));
         let [first, second] = &stages.stages[..] else {
@@ -128,6 +139,28 @@ mod tests {
         ] {
             assert!(text.contains(expected), "{text}");
         }
+    }
+
+    /// The second stage reads something else: no item has a second stage, and one line says why.
+    #[test]
+    fn ids_of_something_else() {
+        let specs = ["/bin/app:first(id=arg1)", "/bin/app:second(id=arg2)"];
+        let mut maker = Maker::new(info(&specs));
+        for i in 0..50 {
+            for probe in [0, 1] {
+                let begin = maker.now + 1_000;
+                let one = VisitFixture::new(1, "k", &[Did::Ran(1, 10_000)]);
+                let item_id = 1000 * u64::from(probe) + i;
+                maker.at(begin, &one.probe(probe).item(item_id));
+            }
+        }
+        let report = build(&maker.finish(&[]), &ReportOptions::default()).unwrap();
+        let stages = report.stages.clone().unwrap();
+        assert_eq!(stages.strangers, specs[1..]);
+        assert_eq!((stages.items, stages.left_out_headless), (50, 50));
+        let text = text::render(&report);
+        let expected = "/bin/app:second(id=arg2) has no id of the first stage";
+        assert!(text.contains(expected), "{text}");
     }
 
     /// Two items served together: of the 40 us each has 20 us for itself and waits 20 us for the other.

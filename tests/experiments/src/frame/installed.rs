@@ -44,13 +44,24 @@ pub fn library_dirs() -> impl Iterator<Item = &'static str> {
 /// DPDK's library of classifiers, any version.
 #[must_use]
 pub fn dpdk_library() -> Option<String> {
+    shared_library("librte_acl.so.")
+}
+
+/// DPDK's software ports, any version.
+#[must_use]
+pub fn dpdk_ports() -> Option<String> {
+    shared_library("librte_net_af_packet.so.")
+}
+
+/// A library whose file's name begins so.
+fn shared_library(start: &str) -> Option<String> {
     for dir in library_dirs() {
         let Ok(entries) = std::fs::read_dir(dir) else {
             continue;
         };
         let found = entries.flatten().find(|entry| {
             let name = entry.file_name();
-            name.to_string_lossy().starts_with("librte_acl.so.")
+            name.to_string_lossy().starts_with(start)
         });
         if let Some(found) = found {
             return Some(found.path().display().to_string());

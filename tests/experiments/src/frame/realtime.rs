@@ -43,6 +43,16 @@ pub fn record(
     function: &str,
     reset: u64,
 ) -> Result<Recording> {
+    run(lab, program, args, &[function], reset)?;
+    Ok(Recording {
+        items: lab.items()?,
+        truth: lab.truth()?,
+        info: lab.info()?,
+    })
+}
+
+/// Makes a recording as [`record`] does, of functions that are stages of the same items.
+pub fn run(lab: &Lab, program: &Path, args: &[&str], stages: &[&str], reset: u64) -> Result<()> {
     // The recorder attaches when all is prepared: the time before the first item is long, and longer with
     // samples.
     let mut child = first(lab)?
@@ -54,22 +64,21 @@ pub fn record(
         .stderr(Stdio::piped())
         .spawn()?;
     let pid = ready(&mut child)?;
-    let spec = format!("{}:{function}", program.display());
+    let spec = |function: &&str| format!("{}:{function}", program.display());
+    let specs: Vec<String> = stages.iter().map(spec).collect();
+    let (first, others) = specs.split_first().context("no function to record")?;
     let reset = reset.to_string();
     let options = ["--event", "cpu-clock", "--reset", &reset, "--force"];
-    let options = [&options[..], &["--max-loss", "100", "--format", "json"]].concat();
-    let recorder = lab.attach(&spec, pid, &options)?;
+    let mut options = [&options[..], &["--max-loss", "100", "--format", "json"]].concat();
+    options.extend(others.iter().flat_map(|it| ["--uprobe", it]));
+    let recorder = lab.attach(first, pid, &options)?;
     child.stdin.take().context("no stdin")?.write_all(b"go\n")?;
     let status = child.wait()?;
     recorder.stop()?;
     if !status.success() {
         bail!("{} failed ({status})", program.display());
     }
-    Ok(Recording {
-        items: lab.items()?,
-        truth: lab.truth()?,
-        info: lab.info()?,
-    })
+    Ok(())
 }
 
 /// Waits until a workload is ready, and returns its pid.

@@ -60,24 +60,25 @@ pub fn missing() -> Option<&'static str> {
     }
 }
 
-/// Builds the workload, as the harness of the tests does.
-fn build(lab: &Lab) -> Result<PathBuf> {
+/// Builds a workload with libraries of DPDK, as the harness of the tests does.
+pub(super) fn build(lab: &Lab, name: &str, libraries: &[&str]) -> Result<PathBuf> {
     let library = installed::dpdk_library().context("no librte_acl")?;
     let headers = PathBuf::from(installed::dpdk_headers().context("no DPDK headers")?);
     let generic = headers.parent().context("headers at the root")?;
     // The headers ask for libbsd where the configuration has it; nothing here needs it.
     let config = lab.dir.join("config.h");
     fs::write(&config, "#include <rte_config.h>\n#undef RTE_USE_LIBBSD\n")?;
-    let flags = [
+    let mut flags = vec![
         "-march=native".to_owned(),
         "-include".to_owned(),
         config.display().to_string(),
         format!("-I{}", headers.display()),
         format!("-I{}/x86_64-linux-gnu/dpdk", generic.display()),
-        library.clone(),
-        library.replace("librte_acl", "librte_eal"),
     ];
-    lab.compile("acl", &flags.each_ref().map(String::as_str))
+    let file = |name: &&str| library.replace("librte_acl", &format!("librte_{name}"));
+    flags.extend(libraries.iter().map(file));
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    lab.compile(name, &flags)
 }
 
 fn is_classify(function: &Function) -> bool {
@@ -182,7 +183,7 @@ fn typical(rounds: &[Estimates], of: impl Fn(&Estimates) -> f64) -> Spread {
 }
 
 pub fn measure(lab: &Lab) -> Result<Section> {
-    let program = build(lab)?;
+    let program = build(lab, "acl", &["acl", "eal"])?;
     let packets = if lab.quick { PACKETS / 10 } else { PACKETS };
     let count = packets.to_string();
     let costs = Costs::measure(lab)?;

@@ -7,6 +7,7 @@ mod acl;
 mod beside;
 mod buffer;
 mod error;
+mod firewall;
 mod interval;
 mod query;
 
@@ -75,11 +76,15 @@ impl Figure {
 }
 
 /// In the order of the page.
-const FIGURES: [Figure; 8] = [
+const FIGURES: [Figure; 9] = [
     Figure::new("query", query::measure),
     Figure {
         missing: acl::missing,
         ..Figure::new("acl", acl::measure)
+    },
+    Figure {
+        missing: firewall::missing,
+        ..Figure::new("firewall", firewall::measure)
     },
     Figure::new("interval", interval::measure),
     Figure::new("error", error::measure),
@@ -92,7 +97,7 @@ const FIGURES: [Figure; 8] = [
     },
 ];
 
-fn names() -> [&'static str; 8] {
+fn names() -> [&'static str; 9] {
     FIGURES.map(|figure| figure.name)
 }
 

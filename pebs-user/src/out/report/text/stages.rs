@@ -23,6 +23,13 @@ pub(super) fn write(out: &mut Page, it: &Stages) {
         out.line("latency", &quantiles([p50_ns, p90_ns, p99_ns, max_ns]));
     }
     out.line("left out", &left_out(it));
+    for spec in &it.strangers {
+        let spec = brief::spec(spec, SPEC_WIDTH);
+        out.line(
+            "ids",
+            &format!("{spec} has no id of the first stage: it reads something else, or other items come there"),
+        );
+    }
     if it.unknown_ids > 0 {
         let text = format!(
             "{} served in a batch without a known id: that stage counts as waiting",
