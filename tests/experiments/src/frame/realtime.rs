@@ -71,6 +71,10 @@ pub fn run(lab: &Lab, program: &Path, args: &[&str], stages: &[&str], reset: u64
     let options = ["--event", "cpu-clock", "--reset", &reset, "--force"];
     let mut options = [&options[..], &["--max-loss", "100", "--format", "json"]].concat();
     options.extend(others.iter().flat_map(|it| ["--uprobe", it]));
+    if !others.is_empty() {
+        // Threads that hand items over switch often.
+        options.extend(["--ring-size", "16MiB"]);
+    }
     let recorder = lab.attach(first, pid, &options)?;
     child.stdin.take().context("no stdin")?.write_all(b"go\n")?;
     let status = child.wait()?;

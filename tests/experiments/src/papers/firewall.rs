@@ -61,6 +61,8 @@ pub fn missing() -> Option<&'static str> {
 
 /// One recording.
 struct Round {
+    /// Part of the packets that came back that have all three stages.
+    whole: f64,
     /// Latency of a packet outside by type, us: the median.
     outside: [f64; 3],
     /// Net time of a packet in the stage that classifies, by type, us: the median.
@@ -141,8 +143,9 @@ impl Round {
         let (mut sum, mut own) = (Vec::new(), Vec::new());
         let (mut before, mut after, mut classified) = (Vec::new(), Vec::new(), Vec::new());
         for (id, (sent, received)) in outside(&truth) {
-            let seen = seen.get(&id).filter(|it| it.stages == 3);
-            let seen = seen.with_context(|| format!("packet {id} has not three stages"))?;
+            let Some(seen) = seen.get(&id).filter(|it| it.stages == 3) else {
+                continue;
+            };
             let whole = (received - sent) as f64;
             sum.push((seen.end - seen.begin) as f64 / whole);
             own.push(seen.own as f64 / whole);
@@ -151,6 +154,7 @@ impl Round {
             classified.push((id, seen.classified));
         }
         Ok(Self {
+            whole: sum.len() as f64 / outside(&truth).len() as f64,
             outside: latencies(&truth),
             classified: by_type(classified.into_iter()),
             sum: quantiles(sum, [0.16, 0.5, 0.84]),
@@ -336,6 +340,11 @@ fn musts(rows: &[Row], bursts: &Row, alone: [Spread; 3]) -> Verdict {
     musts.goal(
         format!("the same in bursts ({:.1} %)", 100.0 * bursts.sum()),
         is_near(&bursts.sum()),
+    );
+    let mut all = rows.iter().chain([bursts]).flat_map(|it| &it.rounds);
+    musts.goal(
+        "99 % of the packets at least have all three stages, in every round",
+        all.all(|it| it.whole >= 0.99),
     );
     let outside = rows.iter().flat_map(|it| &it.rounds);
     musts.goal(
