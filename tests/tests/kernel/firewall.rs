@@ -80,7 +80,7 @@ fn by_type(times: &BTreeMap<u64, f64>) -> [f64; 3] {
     })
 }
 
-/// All packets went through three stages, whose parts sum to their latency, and that is what the tester saw.
+/// All packets went through three stages, whose parts sum to their latency.
 fn parts_are_the_whole(stages: &Value, truth: &Truth, packets: u64) {
     assert_eq!(truth.notes["lost"], 0);
     assert_eq!(stages["items"], packets, "{stages:#}");
@@ -91,15 +91,9 @@ fn parts_are_the_whole(stages: &Value, truth: &Truth, packets: u64) {
     let mean = stages["latency"]["mean_ns"].as_f64().expect("latency");
     let parts = sum_of_parts(stages);
     assert!((parts / mean - 1.0).abs() < 1e-6, "{parts} of {mean} ns");
-    let inside = stages["latency"]["p50_ns"].as_f64().expect("latency");
-    let outside = median(calls(truth, "outside").into_values().collect());
-    assert!(
-        (inside / outside - 1.0).abs() < MOST_OFF,
-        "{inside} ns of {outside} ns outside: {stages:#}"
-    );
 }
 
-/// One packet at a time: A is above B and B above C outside, by the log and in the stage.
+/// One packet at a time: its parts sum to what the tester saw, and A is above B and B above C outside, by the log and in the stage.
 #[test]
 fn singly() {
     need!(machine::root());
@@ -108,7 +102,14 @@ fn singly() {
     let (recording, truth) = record(&workload, SINGLY, &["300", "300"]);
     let trace = recording.trace();
     check::no_mark_lost(&trace);
-    parts_are_the_whole(&stages_of(&recording), &truth, 300);
+    let stages = stages_of(&recording);
+    parts_are_the_whole(&stages, &truth, 300);
+    let inside = stages["latency"]["p50_ns"].as_f64().expect("latency");
+    let outside = median(calls(&truth, "outside").into_values().collect());
+    assert!(
+        (inside / outside - 1.0).abs() < MOST_OFF,
+        "{inside} ns of {outside} ns outside: {stages:#}"
+    );
     let visits = trace.visits();
     let mut classified = BTreeMap::new();
     for visit in visits.iter().filter(|it| it.probe_id == 1) {
@@ -125,7 +126,8 @@ fn singly() {
     }
 }
 
-/// Trains of packets: each function serves many at once.
+/// Trains of packets: each function serves many at once. How long they wait in the port, where no stage is, depends on when RX
+/// gets the CPU that it shares with the tester.
 #[test]
 fn in_bursts() {
     need!(machine::root());
