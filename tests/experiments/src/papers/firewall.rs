@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use pebs_tests::trace::Trace;
 use pebs_tests::truth::Truth;
 
 use super::Lab;
@@ -14,6 +13,7 @@ use crate::frame::page::Section;
 use crate::frame::pictures::{self, draw, intervals, line};
 use crate::frame::statistics::{Spread, mean, quantiles};
 use crate::frame::table::Table;
+use crate::frame::trace::query;
 use crate::frame::verdict::Verdict;
 use crate::frame::{installed, realtime};
 
@@ -107,6 +107,34 @@ fn latencies(truth: &Truth) -> [f64; 3] {
     by_type(all.map(|(id, (sent, received))| (id, (received - sent) as f64 / 1e3)))
 }
 
+/// Each stage of each packet: probe, begin, duration and net time, ns. A visit of a burst is one of each of its packets.
+fn visits_of_packets(lab: &Lab) -> Result<Vec<(u64, [i64; 4])>> {
+    let trace = lab.trace();
+    let has_bursts = trace.join("batch_items").exists();
+    let items = match has_bursts {
+        true => {
+            "select v.*, coalesce(b.item_id, v.item_id) id from 'TRACE/visits/*.parquet' v
+            left join 'TRACE/batch_items/*.parquet' b on b.visit_id = v.visit_id"
+        }
+        false => "select *, item_id id from 'TRACE/visits/*.parquet'",
+    };
+    let rows = query(
+        &trace,
+        &format!(
+            "select id, probe_id, begin_ns, duration_ns, coalesce(net_ns, duration_ns) from ({items}) where id is not null"
+        ),
+    )?;
+    let read = |row: Vec<String>| {
+        let [id, rest @ ..] = &row[..] else {
+            anyhow::bail!("an empty row");
+        };
+        let rest: Result<Vec<i64>, _> = rest.iter().map(|word| word.parse()).collect();
+        let rest = rest.context("a visit without an end")?.try_into();
+        Ok((id.parse()?, rest.ok().context("a short row")?))
+    };
+    rows.into_iter().map(read).collect()
+}
+
 impl Round {
     fn record(
         lab: &Lab,
@@ -116,30 +144,21 @@ impl Round {
         reset: u64,
     ) -> Result<Self> {
         realtime::run(lab, program, args, stages, reset)?;
-        let (trace, truth) = (Trace::open(&lab.trace()), lab.truth()?);
-        let shared = trace.batch_items().into_iter();
-        let mut items: HashMap<u64, Vec<u64>> = HashMap::new();
-        for it in shared {
-            items.entry(it.visit_id).or_default().extend(it.item_id);
-        }
+        let truth = lab.truth()?;
         let mut seen: HashMap<u64, Seen> = HashMap::new();
-        for visit in trace.visits() {
-            let ids = items.remove(&visit.visit_id);
-            for id in ids.unwrap_or_else(|| vec![visit.item_id]) {
-                let seen = seen.entry(id).or_default();
-                let duration = visit.duration_ns.context("a visit without an end")?;
-                let net = visit.net_ns.unwrap_or(duration);
-                seen.stages += 1;
-                seen.begin = seen.begin.min(visit.begin_ns);
-                seen.end = seen.end.max(visit.begin_ns + duration);
-                seen.own += duration - net;
-                if visit.probe_id == 1 {
-                    seen.classified = net as f64 / 1e3;
-                }
+        for (id, visit) in visits_of_packets(lab)? {
+            let [probe, begin, duration, net] = visit;
+            let seen = seen.entry(id).or_default();
+            seen.stages += 1;
+            seen.begin = seen.begin.min(begin);
+            seen.end = seen.end.max(begin + duration);
+            seen.own += duration - net;
+            if probe == 1 {
+                seen.classified = net as f64 / 1e3;
             }
         }
         // The trace's clock begins elsewhere than the log's.
-        let clock = trace.monotonic_ns();
+        let clock = lab.info()?["monotonic_ns"].as_i64().context("no clock")?;
         let (mut sum, mut own) = (Vec::new(), Vec::new());
         let (mut before, mut after, mut classified) = (Vec::new(), Vec::new(), Vec::new());
         for (id, (sent, received)) in outside(&truth) {
