@@ -10,7 +10,7 @@ use gimli::{
 use object::{Object, ObjectSection};
 
 use super::object_file::content;
-use super::unwind::{Expression, FrameRule};
+use super::unwind::{Expression, Expressions, FrameRule, Registers, StackCopy};
 use crate::arch::unwind;
 
 /// Functions covered by `.eh_frame`, as virtual addresses in the file, sorted, without empty ones.
@@ -180,15 +180,15 @@ impl Frames {
             FrameRule::of(row, is_signal, entry.debug)
         })
     }
+}
 
-    /// Computes an expression of the tables. `initial`: what is on its stack at the begin. `None`: it is malformed, or needs
-    /// what is not known.
-    pub(super) fn evaluate(
+impl Expressions for Frames {
+    fn evaluate(
         &self,
         expression: Expression,
         initial: Option<u64>,
-        register: impl Fn(u16) -> Option<u64>,
-        memory: impl Fn(u64) -> Option<u64>,
+        registers: &Registers,
+        stack: &StackCopy<'_>,
     ) -> Option<u64> {
         let encoding = Encoding {
             format: Format::Dwarf32,
@@ -213,14 +213,14 @@ impl Frames {
             state = match state {
                 EvaluationResult::Complete => break,
                 EvaluationResult::RequiresRegister { register: of, .. } => {
-                    evaluation.resume_with_register(Value::Generic(register(of.0)?))
+                    evaluation.resume_with_register(Value::Generic(registers.get(of.0)?))
                 }
                 EvaluationResult::RequiresMemory {
                     address,
                     size: 8,
                     space: None,
                     ..
-                } => evaluation.resume_with_memory(Value::Generic(memory(address)?)),
+                } => evaluation.resume_with_memory(Value::Generic(stack.word(address)?)),
                 _ => return None,
             }
             .ok()?;

@@ -4,7 +4,6 @@
 
 use gimli::{CfaRule, RegisterRule, UnwindExpression, UnwindTableRow};
 
-use super::frames::Frames;
 use crate::arch::unwind::{
     CALLEE_SAVED, FRAME_POINTER, REGISTERS, RETURN_ADDRESS, RETURN_ADDRESS_BYTES, STACK_POINTER,
 };
@@ -20,6 +19,34 @@ pub(crate) struct Expression {
     pub(super) length: usize,
     /// Whether it is in `.debug_frame`.
     pub(super) debug: bool,
+}
+
+/// Tables whose rules have expressions.
+pub(crate) trait Expressions {
+    /// Computes an expression. `initial`: what is on its stack at the begin. `None`: it is malformed, or needs what is not
+    /// known.
+    fn evaluate(
+        &self,
+        expression: Expression,
+        initial: Option<u64>,
+        registers: &Registers,
+        stack: &StackCopy<'_>,
+    ) -> Option<u64>;
+}
+
+/// No tables.
+pub(crate) struct NoTables;
+
+impl Expressions for NoTables {
+    fn evaluate(
+        &self,
+        _: Expression,
+        _: Option<u64>,
+        _: &Registers,
+        _: &StackCopy<'_>,
+    ) -> Option<u64> {
+        None
+    }
 }
 
 /// Where a frame ends: the value of the stack pointer before the call (CFA).
@@ -144,7 +171,7 @@ impl Registers {
         self.get(STACK_POINTER.0)
     }
 
-    fn get(&self, register: u16) -> Option<u64> {
+    pub(super) fn get(&self, register: u16) -> Option<u64> {
         match register {
             it if it == RETURN_ADDRESS.0 => Some(self.ip),
             it => *self.values.get(usize::from(it))?,
@@ -188,7 +215,7 @@ pub(crate) enum NoCaller {
 ///
 /// Cost: some 10 ns, without expressions.
 pub(crate) fn step(
-    tables: Option<&Frames>,
+    tables: &impl Expressions,
     rule: &FrameRule,
     registers: &mut Registers,
     stack: &StackCopy<'_>,
@@ -196,10 +223,7 @@ pub(crate) fn step(
     let caller = rule.caller.ok_or(NoCaller::Outermost)?;
     // An expression does not say why it failed.
     let compute = |expression: Expression, initial| {
-        let value = tables.and_then(|tables| {
-            let register = |of| registers.get(of);
-            tables.evaluate(expression, initial, register, |at| stack.word(at))
-        });
+        let value = tables.evaluate(expression, initial, registers, stack);
         value.ok_or(NoCaller::Unusable)
     };
     let end = match rule.cfa {
@@ -280,14 +304,14 @@ mod tests {
         };
         let rule = above(STACK_POINTER.0, 24, &[(FRAME_POINTER.0, Saved::At(-16))]);
         let mut now = registers(9);
-        assert_eq!(step(None, &rule, &mut now, &stack), Ok(()));
+        assert_eq!(step(&NoTables, &rule, &mut now, &stack), Ok(()));
         assert_eq!((now.ip, now.sp()), (0x4444, Some(SP + 24)));
         assert_eq!(now.get(FRAME_POINTER.0), Some(0x2000));
         assert_eq!(now.get(0), None);
         assert!(CALLEE_SAVED.iter().all(|it| now.get(*it).is_some()));
         let by_pointer = FrameRule::of_frame_pointer();
         let mut now = registers(SP + 8);
-        assert_eq!(step(None, &by_pointer, &mut now, &stack), Ok(()));
+        assert_eq!(step(&NoTables, &by_pointer, &mut now, &stack), Ok(()));
         assert_eq!((now.ip, now.sp()), (0x4444, Some(SP + 24)));
     }
 
@@ -302,7 +326,7 @@ mod tests {
         };
         let ended = |rule: &FrameRule| {
             let mut now = registers(9);
-            let found = step(None, rule, &mut now, &stack);
+            let found = step(&NoTables, rule, &mut now, &stack);
             assert_eq!(now, registers(9));
             found
         };
@@ -320,7 +344,7 @@ mod tests {
         lost.values[3] = None;
         let by_lost = above(3, 16, &[]);
         assert_eq!(
-            step(None, &by_lost, &mut lost, &stack),
+            step(&NoTables, &by_lost, &mut lost, &stack),
             Err(NoCaller::Unusable)
         );
     }

@@ -107,7 +107,7 @@ fn unwind_stacks(data: &[u8]) {
             values: [Some(0x7000); 16],
         };
         let before = registers;
-        if step(Some(&tables), &rule, &mut registers, &memory).is_err() {
+        if step(&tables, &rule, &mut registers, &memory).is_err() {
             assert_eq!(registers, before);
         }
     }

@@ -18,7 +18,7 @@ use crate::arch::unwind::{
 };
 use crate::binary::mapping::Backing;
 use crate::binary::proc_maps::proc_maps;
-use crate::binary::unwind::{FrameRule, NoCaller, Registers, StackCopy, step};
+use crate::binary::unwind::{FrameRule, NoCaller, NoTables, Registers, StackCopy, step};
 use crate::store::run::UnwoundStacks;
 use crate::stream::decode::UserCopy;
 use crate::stream::sideband::SidebandKind;
@@ -126,7 +126,7 @@ impl Unwinder {
     /// A process event has arrived.
     pub(crate) fn on_event(&mut self, time: TraceNs, event: &SidebandKind) {
         let spaces = &mut self.spaces;
-        let _ = match event {
+        match event {
             SidebandKind::Mapped { pid, mapping, .. } => {
                 let _ = spaces.on_mapping(*pid, mapping.clone());
             }
@@ -150,7 +150,7 @@ impl Unwinder {
                 spaces.on_exit(*pid);
             }
             _ => {}
-        };
+        }
     }
 
     /// The frames of a stack in user space, the innermost first, and whether outer ones are missing.
@@ -213,7 +213,7 @@ impl Unwinder {
                 }
                 Code::Compiled => {
                     let rule = FrameRule::of_frame_pointer();
-                    let found = step(None, &rule, &mut registers, &stack.memory);
+                    let found = step(&NoTables, &rule, &mut registers, &stack.memory);
                     found.map(|()| false).map_err(Some)
                 }
                 Code::None | Code::OfKernel => Err(None),

@@ -58,7 +58,7 @@ impl UnwindRules {
             let is_entry = self.entry > 0 && (self.entry..self.entry + ENTRY).contains(&address);
             return Err(is_entry.then_some(NoCaller::Outermost));
         };
-        step(Some(&self.tables), rule, registers, stack).map_err(Some)?;
+        step(&self.tables, rule, registers, stack).map_err(Some)?;
         Ok(rule.is_signal())
     }
 

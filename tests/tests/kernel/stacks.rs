@@ -176,9 +176,11 @@ fn record_eh(workload: &Workload, args: &[&str]) -> (Recording, Truth) {
 
 /// Number of stacks that were unwound, and of those without the thread's first function, by reason.
 fn unwound(trace: &Trace) -> (u64, u64) {
-    let ended = trace.json["unwound"].as_object().unwrap();
-    let all: u64 = ended.values().map(|it| it.as_u64().unwrap()).sum();
-    (all, all - ended["whole"].as_u64().unwrap())
+    let ended = &trace.json["unwound"];
+    let numbers = ended.as_object().into_iter().flat_map(|it| it.values());
+    let all: u64 = numbers.filter_map(serde_json::Value::as_u64).sum();
+    let whole = ended["whole"].as_u64().unwrap_or(0);
+    (all, all - whole)
 }
 
 /// By unwind tables a program without frame pointers has the chains that called its function, each up to the C library's
