@@ -72,10 +72,24 @@ pub(crate) enum GoFrame {
     Depth(i64),
     /// There is no caller.
     Outermost,
+    /// The caller is on another stack.
+    OtherStack,
 }
 
 /// Functions without caller on their stack.
 const OUTERMOST: [&str; 3] = ["runtime.goexit", "runtime.mstart", "runtime.rt0_go"];
+
+/// Functions that run others on the thread's own stack, or on that of signals.
+const SWITCHES: [&str; 7] = [
+    "runtime.mcall",
+    "runtime.systemstack",
+    "runtime.morestack",
+    "runtime.asmcgocall",
+    // They call the vdso there.
+    "runtime.nanotime1",
+    "runtime.walltime",
+    "time.now",
+];
 
 impl GoStacks {
     /// Those of a file; `None` if it has no table.
@@ -105,9 +119,10 @@ impl GoStacks {
             return None;
         }
         let name = table.name(low);
-        let name = name.as_deref().map(|name| name.trim_end_matches(".abi0"));
-        if name.is_some_and(|name| OUTERMOST.contains(&name)) {
-            return Some(GoFrame::Outermost);
+        match name.as_deref().map(|name| name.trim_end_matches(".abi0")) {
+            Some(name) if OUTERMOST.contains(&name) => return Some(GoFrame::Outermost),
+            Some(name) if SWITCHES.contains(&name) => return Some(GoFrame::OtherStack),
+            _ => {}
         }
         table.depth(low, (range.start, address)).map(GoFrame::Depth)
     }

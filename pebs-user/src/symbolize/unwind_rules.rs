@@ -69,11 +69,17 @@ impl UnwindRules {
             self.by_rule.clear();
             self.rules.clear();
         }
-        let of_go = || match self.go.as_ref()?.frame_at(address)? {
-            GoFrame::Depth(bytes) => Some(FrameRule::of_depth(bytes)),
-            GoFrame::Outermost => Some(FrameRule::outermost()),
+        let of_go = self.go.as_ref().and_then(|go| go.frame_at(address));
+        let rule = match of_go {
+            Some(GoFrame::Outermost) => Some(FrameRule::outermost()),
+            Some(GoFrame::OtherStack) => None,
+            Some(GoFrame::Depth(bytes)) => {
+                let general = self.tables.rule_at(address);
+                general.or_else(|| Some(FrameRule::of_depth(bytes)))
+            }
+            None => self.tables.rule_at(address),
         };
-        let index = match self.tables.rule_at(address).or_else(of_go) {
+        let index = match rule {
             None => u32::MAX,
             Some(rule) => match self.by_rule.get(&rule) {
                 Some(index) => *index,

@@ -57,7 +57,7 @@ fn call_graphs() {
     need!(machine::root());
     let done = with(&["--call-graph", "lbr", "--event", "cpu-clock"]);
     refused(&done, &["call stacks", "lbr", "last branch records"]);
-    hints(&done, &["--call-graph fp"]);
+    hints(&done, &["--call-graph eh"]);
     for how in ["fp", "eh"] {
         let done = with(&["--call-graph", how, "--transport", "bulk"]);
         refused(&done, &["in bulk", "--call-graph"]);

@@ -323,8 +323,20 @@ fn stripped_go() {
         .beside()
         .args(EH)
         .command(&stripped, &[]);
-    let (all, truncated) = unwound(&recording.trace());
-    assert!(all > 100 && truncated * 4 <= all, "{truncated} of {all}");
+    let trace = recording.trace();
+    let names = trace.function_names();
+    let whole = trace.stacks().into_iter().filter(|it| !it.truncated);
+    let mut roots: HashMap<String, usize> = HashMap::new();
+    for stack in whole {
+        let root = stack.frames.last().and_then(|id| names.get(id));
+        *roots.entry(root.cloned().unwrap_or_default()).or_default() += 1;
+    }
+    let (all, truncated) = unwound(&trace);
+    let goroutines = roots.remove("runtime.goexit").unwrap_or(0);
+    assert!(goroutines > 10, "{roots:?}, {truncated} of {all}");
+    let threads = ["runtime.mstart", "runtime.rt0_go", "runtime.clone"];
+    roots.retain(|name, _| !threads.contains(&name.as_str()));
+    assert!(roots.is_empty(), "{roots:?}");
 }
 
 /// If there is no memory for another stack, the sample is written without one, and counted.
