@@ -2,8 +2,8 @@
 //!
 //! A model of all events would need rows in which all were counted. Filling in those of other runs would make up how
 //! events vary together. So each run is explained by its own events, over rows that stand for the same work in all
-//! runs ([`align`]); shares of the variance, which do not depend on what else was counted if events are independent,
-//! are compared across runs. What differs between runs is explained by [`parameters`] only, with a run as the unit.
+//! runs (`align`); shares of the variance, which do not depend on what else was counted if events are independent,
+//! are compared across runs. What differs between runs is explained by `parameters` only, with a run as the unit.
 
 mod align;
 mod curves;

@@ -1,5 +1,6 @@
 //! Ranking over runs that counted different events, as lines and tables.
 
+use super::cells::{LEAST_NAME, NAME_WIDTH, chance, joined, more_is, share_range};
 use crate::compare::mine::Mined;
 use crate::compare::mine::across::{Across, BesideOf, CauseOf, ChangeOf};
 use crate::present::Page;
@@ -9,22 +10,11 @@ use crate::present::table::{Cell, Column, Table};
 /// Causes named in the verdict.
 const NAMED: usize = 3;
 
-/// Columns of a name.
-const NAME_WIDTH: usize = 48;
-
-/// Width to which a name can be shortened.
-const LEAST_NAME: usize = 14;
-
 /// Characters of a list of names.
 const LIST_WIDTH: usize = 200;
 
 /// Classes, and pairs that no run counted, that are listed.
 const LISTED: usize = 6;
-
-fn joined(names: &[String]) -> String {
-    let names: Vec<String> = names.iter().map(|it| safe(it, NAME_WIDTH)).collect();
-    names.join(" = ")
-}
 
 fn found(across: &Across) -> Vec<&CauseOf> {
     across.causes.iter().filter(|it| !it.is_noise).collect()
@@ -178,21 +168,12 @@ fn causes(out: &mut Page, across: &Across, top: usize) {
     ]);
     let real = found(across);
     for it in real.iter().take(top) {
-        let more = match it.direction {
-            d if d > 0.3 => "higher",
-            d if d < -0.3 => "lower",
-            _ => "",
-        };
         let name = joined(&it.names);
         table.row([
             Cell::from(percent(it.effect.mean.min(1.0))),
-            Cell::from(format!(
-                "{} .. {}",
-                percent(it.effect.low),
-                percent(it.effect.high.min(1.0))
-            )),
+            Cell::from(share_range(it.effect.low, it.effect.high)),
             Cell::from(it.contribution.map_or_else(String::new, percent)),
-            Cell::from(more),
+            Cell::from(more_is(it.direction)),
             Cell::from(count(it.runs as u64)),
             Cell::from(count(it.rows as u64)),
             Cell::from(if it.is_parameter {
@@ -249,11 +230,7 @@ fn pairs(out: &mut Page, across: &Across, top: usize) {
         table.row([
             Cell::from(percent(it.intensity)),
             Cell::from(percent(it.residual)),
-            Cell::from(if it.chance < 1e-4 {
-                "<1e-4".to_owned()
-            } else {
-                format!("{:.4}", it.chance)
-            }),
+            Cell::from(chance(it.chance)),
             Cell::from(count(it.runs as u64)),
             Cell::from(format!("{a} x {b}")),
         ]);
@@ -317,11 +294,7 @@ fn changes(out: &mut Page, beside: &BesideOf, top: usize) {
             Cell::from(before),
             Cell::from(after),
             Cell::from(it.factor.map_or_else(String::new, |it| format!("{it:.2}"))),
-            Cell::from(if it.rate < 1e-4 {
-                "<1e-4".to_owned()
-            } else {
-                format!("{:.4}", it.rate)
-            }),
+            Cell::from(chance(it.rate)),
             Cell::from(joined(&it.events)),
         ]);
     }

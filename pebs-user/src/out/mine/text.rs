@@ -1,6 +1,7 @@
 //! Result of mining as text: the verdict first.
 
 use super::across;
+use super::cells::{LEAST_NAME, NAME_WIDTH, chance, joined, more_is, share_range};
 use crate::compare::mine::{Mined, PairOf, Ranked, RankedEvents, RowOf};
 use crate::present::human::{UNKNOWN, count, events, percent, plural, safe, time};
 use crate::present::table::{Cell, Column, Table};
@@ -15,12 +16,6 @@ const LEAST_NAMED: f64 = 0.05;
 
 /// Share of the variance below which the events together count as explaining next to nothing.
 const LEAST_EXPLAINED: f64 = 0.1;
-
-/// Columns of a name.
-const NAME_WIDTH: usize = 48;
-
-/// Width to which a name can be shortened.
-const LEAST_NAME: usize = 14;
 
 /// Characters of a remark.
 const NOTE_WIDTH: usize = 300;
@@ -299,28 +294,13 @@ fn ranked_table(out: &mut Page, ranked: &Ranked, top: usize) {
     ]);
     let real = found(ranked);
     for it in real.iter().take(top) {
-        let more = match it.direction {
-            d if d > 0.3 => "higher",
-            d if d < -0.3 => "lower",
-            _ => "",
-        };
-        let name: String = it
-            .events
-            .iter()
-            .map(|it| safe(it, NAME_WIDTH))
-            .collect::<Vec<_>>()
-            .join(" = ");
         table.row([
             Cell::from(percent(it.effect.mean.min(1.0))),
-            Cell::from(format!(
-                "{} .. {}",
-                percent(it.effect.low),
-                percent(it.effect.high.min(1.0))
-            )),
+            Cell::from(share_range(it.effect.low, it.effect.high)),
             Cell::from(percent(it.importance)),
             Cell::from(percent(it.contribution.mean)),
-            Cell::from(more),
-            Cell::from(name),
+            Cell::from(more_is(it.direction)),
+            Cell::from(joined(&it.events)),
         ]);
     }
     out.table(
@@ -378,11 +358,7 @@ fn pairs_table(out: &mut Page, pairs: &[PairOf], top: usize) {
         table.row([
             Cell::from(percent(it.intensity)),
             Cell::from(percent(it.residual)),
-            Cell::from(if it.chance < 1e-4 {
-                "<1e-4".to_owned()
-            } else {
-                format!("{:.4}", it.chance)
-            }),
+            Cell::from(chance(it.chance)),
             Cell::from(format!("{a} x {b}")),
         ]);
     }
