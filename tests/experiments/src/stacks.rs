@@ -111,7 +111,7 @@ fn subjects(lab: &Lab) -> Result<Vec<Subject>> {
         Subject::Server(POSTGRES, clients::postgres),
         Subject::Server(
             Program {
-                config: "daemon off;\nworker_processes 1;\npid DIR/pid;\nerror_log DIR/log;\nevents {}\n\
+                config: "daemon off;\nmaster_process off;\npid DIR/pid;\nerror_log DIR/log;\nevents {}\n\
                     http {\n access_log off;\n keepalive_requests 1000000000;\n server {\n  listen 127.0.0.1:PORT;\n  \
                     root DIR/www;\n }\n}\n",
                 args: &["-p", "DIR", "-c", "DIR/config"],
