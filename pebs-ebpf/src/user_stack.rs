@@ -33,7 +33,7 @@ const TRIES: usize = 6;
 /// Bytes of a word.
 const WORD: u64 = 8;
 
-/// Longest instruction, bytes.
+/// Bytes of the longest instruction, and one: behind it the thread stands until the kernel has set it back.
 const LONGEST_INSTRUCTION: u64 = 16;
 
 /// A [`SampleUser`](pebs_common::record::SampleUser) or [`SwitchUser`](pebs_common::record::SwitchUser) in a ring.

@@ -24,7 +24,7 @@ use crate::store::options::WriterOptions;
 use crate::store::run::{EventInfo, RunInfo};
 use crate::store::writer::TraceWriter;
 use crate::stream::decode::RecordKinds;
-use crate::symbolize::{Inlining, Recorded, SymbolizeOptions};
+use crate::symbolize::{Inlining, Recorded, RecordedKernel, SymbolizeOptions};
 use crate::terminal::say;
 use crate::units::{CountUnit, KtimeNs};
 
@@ -367,6 +367,10 @@ impl Import<'_> {
             origin,
         } = *self;
         let kernel = survey.recorded_kernel(data);
+        // Asked once: it reads all of the kernel's symbols.
+        let is_ours = kernel.as_ref().is_some_and(RecordedKernel::is_ours);
+        let written = || std::fs::metadata(&args.file)?.modified();
+        let until = is_ours.then(written).and_then(Result::ok);
         let probe = |rule| Probe {
             has_id: roles.has_id,
             ..Probe::without_sites(spec(args), rule)
@@ -404,9 +408,7 @@ impl Import<'_> {
                     symbols: Arc::from(args.symbols.as_slice()),
                     symfs: args.symfs.as_deref().map(Arc::from),
                     kernel,
-                    until: std::fs::metadata(&args.file)
-                        .and_then(|it| it.modified())
-                        .ok(),
+                    until,
                 }),
                 ..SymbolizeOptions::default()
             },

@@ -88,7 +88,7 @@ fn write_ledger(out: &mut Page, ledger: &Ledger) {
     }
 }
 
-/// `12,345 call stacks unwound: 12,300 whole, 45 truncated (40 not copied as far, 5 in code without unwind table)`.
+/// `12,345 call stacks unwound: 12,300 to the thread's first function, 45 truncated (40 not copied as far, ..)`.
 fn stacks(unwound: &UnwoundStacks) -> String {
     let all = plural(unwound.all(), "call stack");
     let whole = count(unwound.whole);

@@ -31,7 +31,7 @@ pub struct Recorded {
     pub symfs: Option<Arc<Path>>,
     /// The recorded kernel; `None` if the recording does not identify it.
     pub kernel: Option<RecordedKernel>,
-    /// When the recording had been written; `None`: unknown.
+    /// When the recording had been written, if this machine recorded it and was not booted since.
     pub until: Option<SystemTime>,
 }
 
@@ -79,7 +79,7 @@ impl Recorded {
         // Without a build id, the file at the path here may be any other, unless it is the very same one.
         let here = match id {
             Some(_) if self.symfs.is_none() => at_path(&mapped.path, false),
-            None if self.has_our_kernel() => self.until.and_then(|until| unchanged(mapped, until)),
+            None if self.symfs.is_none() => self.until.and_then(|until| unchanged(mapped, until)),
             _ => None,
         };
         given.chain(here)

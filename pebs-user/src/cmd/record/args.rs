@@ -369,7 +369,8 @@ pub struct RecordArgs {
     pub force: bool,
     /// Size of each CPU's ring: a power of two, 4KiB to 64MiB
     ///
-    /// Default: 512KiB; 4MiB with --call-graph eh, whose samples hold a part of the stack.
+    /// Default: 512KiB; 4MiB where records hold a part of the stack: with --call-graph eh, and with --with waits and any
+    /// call graph.
     #[arg(long, value_name = "BYTES", value_parser = ring_size)]
     #[arg(help_heading = "Limits")]
     pub ring_size: Option<u32>,
@@ -403,10 +404,12 @@ pub enum SampleClockArg {
 impl RecordArgs {
     /// Size of each CPU's ring, bytes.
     pub(super) fn ring_bytes(&self) -> u32 {
-        let usual = match self.call_graph {
-            Some(CallGraphArg::Eh) => 4 << 20,
-            _ => 512 << 10,
+        let has_copies = match self.call_graph {
+            Some(CallGraphArg::Eh) => true,
+            Some(_) => self.with.contains(&Extra::Waits),
+            None => false,
         };
+        let usual = if has_copies { 4 << 20 } else { 512 << 10 };
         self.ring_size.unwrap_or(usual)
     }
 
