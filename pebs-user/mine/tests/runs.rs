@@ -27,7 +27,7 @@ fn planted() {
 }
 
 #[test]
-#[ignore = "minutes: cargo test -p pebs-mine --test runs -- --ignored"]
+#[ignore = "a minute, and fails: of seed 2 no pair is named (cargo test -p pebs-mine --test runs -- --ignored)"]
 fn planted_of_10_seeds() {
     planted_seeds(2..12);
 }
