@@ -57,6 +57,7 @@ const RECIPES: &[(&str, Recipe)] = &[
         "calls_rust",
         Recipe::Rust("calls.rs", &["-Cforce-frame-pointers=yes"]),
     ),
+    ("chains", Recipe::C("chains.c", NO_FRAMES)),
     ("chatty", Recipe::C("chatty.c", &[])),
     ("unwinding", Recipe::Cpp("unwinding.cpp", NO_FRAMES)),
     (

@@ -15,6 +15,8 @@ mod binaries;
 mod bulk;
 #[path = "kernel/cgroups.rs"]
 mod cgroups;
+#[path = "kernel/chains.rs"]
+mod chains;
 #[path = "kernel/counted.rs"]
 mod counted;
 #[path = "kernel/counts.rs"]

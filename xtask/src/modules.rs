@@ -160,8 +160,9 @@ const ROOMS: [Room; 8] = [
         interrupts_and_faults:
         keys:
         request:
-        model: request
-        item_model: model
+        chain_model:
+        model: request chain_model
+        item_model: model chain_model
         items: columns interrupts_and_faults keys request model
         runtimes: model
         stump: columns model items
@@ -170,13 +171,15 @@ const ROOMS: [Room; 8] = [
         timing:
         sums: interrupts_and_faults keys model items groups timing
         contrast: interrupts_and_faults keys model sums
-        blocked: keys model items sums contrast
+        chain: chain_model
+        blocked: keys model items sums contrast timing chain
+        when: model items groups
         counted: sums
         kept: keys sums
         kinds: keys model items stump groups sums contrast
         mix: columns request model items stump
         paths: keys model timing sums contrast
-        item: request model item_model items groups timing sums contrast blocked kept paths
+        item: request model item_model items groups timing sums contrast chain_model chain blocked kept paths
         variance: keys model sums contrast
         ",
     },

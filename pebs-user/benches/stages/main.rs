@@ -50,6 +50,7 @@ const MACHINES: [(u16, u32); 3] = [(1, 4), (8, 16), (64, 256)];
 const RECORDS: usize = 2_000_000;
 const CORRELATE: CorrelateOptions = CorrelateOptions {
     switches: true,
+    other_waits: false,
     page_faults: false,
     interference: Interferences {
         irq: false,

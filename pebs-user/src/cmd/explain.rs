@@ -67,6 +67,12 @@ pub struct ExplainArgs {
     #[arg(long, value_name = "ID")]
     pub probe: Option<u16>,
 
+    /// Show what changed when: steps, a drift and periods of the items' times over the recording
+    ///
+    /// Each with what makes the difference.
+    #[arg(long, conflicts_with_all = ["group_by", "item", "visit"])]
+    pub when: bool,
+
     /// List at most this many causes
     #[arg(long, value_name = "CAUSES", default_value_t = ExplainOptions::default().top)]
     pub top: usize,
@@ -119,6 +125,7 @@ impl ExplainArgs {
                 LossVisits::LeaveOut
             },
             top: self.top,
+            when: self.when,
         }
     }
 }

@@ -11,6 +11,8 @@
 //!   finds the arguments that go along with slowness.
 
 mod blocked;
+mod chain;
+pub(crate) mod chain_model;
 pub(crate) mod model;
 
 mod columns;
@@ -35,6 +37,7 @@ pub(crate) mod sums;
 mod tests;
 pub(crate) mod timing;
 pub(crate) mod variance;
+mod when;
 
 use rustc_hash::FxHashSet;
 
@@ -43,7 +46,8 @@ use self::contrast::Naming;
 use self::groups::{GroupColumn, MACHINE, ProbeGroups, Section};
 use self::items::Items;
 use self::model::{
-    EXPLAIN_VERSION, Explanation, Gap, Group, Grouped, ProbeExplanation, Slow, Typical, TypicalRule,
+    Change, EXPLAIN_VERSION, Explanation, Gap, Group, Grouped, ProbeExplanation, Slow, Typical,
+    TypicalRule,
 };
 use self::sums::{ClassSums, GroupSums};
 use super::classes::{Class, RankBy, never_ended};
@@ -61,6 +65,9 @@ use crate::store::run::{ResetChange, RunInfo};
 use crate::store::schema::visit_flag;
 
 pub(crate) use self::request::{ExplainError, ExplainOptions, ItemChoice, NoItem, NoItems, Unit};
+
+/// Part of a gap on the CPU from which on its functions have to be known.
+const LEAST_ON_CPU: f64 = 0.1;
 
 /// Error of functions' rates, as a part of their times, above which a note says so.
 const UNSURE: f64 = 0.1;
@@ -112,6 +119,10 @@ pub(crate) fn explain(
         })
         .collect();
     let mut groups = explained(trace, options, (&items, &sections), (&timing, &candidates))?;
+    let mut changes = match options.when {
+        true => Some(changes(trace, options, (&items, &sections), &timing)?),
+        false => None,
+    };
     let mixes = mix::read(trace, options.losses, options.probe, Some(&items))?;
     let mut probes = Vec::new();
     for (probe, found) in (0..).zip(found) {
@@ -141,6 +152,9 @@ pub(crate) fn explain(
             whole,
             slow_on_cpu: None,
             slow_for_kind,
+            changes: changes
+                .as_mut()
+                .map(|all| std::mem::take(&mut all[usize::from(probe)])),
             mixes: mixes
                 .iter()
                 .filter(|it| of.probe_ids.contains(&it.probe_id))
@@ -242,7 +256,62 @@ fn explained(
         .collect();
     let gaps = groups.iter_mut().map(|(_, group)| group.gap.as_mut());
     paths::divide(trace, &summing, timing, gaps.collect())?;
+    let gaps = groups.iter_mut().map(|(_, group)| group.gap.as_mut());
+    blocked::follow(
+        trace,
+        &summing,
+        (&explaining.naming, timing),
+        gaps.collect(),
+    )?;
     Ok(groups)
+}
+
+/// What changed over the recording, by probe.
+fn changes(
+    trace: &Trace,
+    options: &ExplainOptions,
+    (items, sections): (&Items, &[Section]),
+    timing: &Timing<'_>,
+) -> Result<Vec<Vec<Change>>, ReadError> {
+    let mut changes: Vec<Vec<Change>> = vec![Vec::new(); items.probes.len()];
+    let wholes = sections.iter().filter(|it| it.labels.is_empty());
+    let found = wholes.flat_map(|whole| when::changes(whole, items));
+    let (found, sections): (Vec<Change>, Vec<Section>) =
+        found.map(|it| (it.change, it.section)).unzip();
+    let summing = sum(trace, items, &sections, (timing, &[]))?;
+    let names = names(trace, &summing.sums)?;
+    let naming = Naming {
+        names: &names,
+        states: &summing.states,
+        probes: &trace.info.probes,
+    };
+    let wait_stacks = WaitStacks::read(trace, &summing.sums)?;
+    let threads = Threads {
+        names: &summing.actors,
+        items,
+    };
+    let mut gaps = Vec::new();
+    for sums in &summing.sums {
+        let mut gap = contrast::gap(&sums.slow, &sums.typical, &naming, options.top);
+        if let Some(gap) = &mut gap {
+            wait_stacks.set_blocking(gap, &sums.slow, &naming, threads);
+        }
+        gaps.push(gap);
+    }
+    paths::divide(
+        trace,
+        &summing,
+        timing,
+        gaps.iter_mut().map(Option::as_mut).collect(),
+    )?;
+    let of_gaps = gaps.iter_mut().map(Option::as_mut).collect();
+    blocked::follow(trace, &summing, (&naming, timing), of_gaps)?;
+    for ((mut change, section), gap) in found.into_iter().zip(&sections).zip(gaps) {
+        // Of items that were not kept nothing is known.
+        change.gap = gap.filter(|_| trace.info.keep.is_none());
+        changes[usize::from(section.probe)].push(change);
+    }
+    Ok(changes)
 }
 
 /// Explains items that are slow by their time on the CPU: of each probe where these are not the slow ones, and of each
@@ -459,9 +528,15 @@ impl Explaining<'_> {
         let mostly_ended = never_ended.is_none();
         // If most visits never ended, the few that did are no fair sample.
         gap = gap.filter(|_| mostly_ended);
+        // Of time on the CPU there is nothing to split.
+        let split = gap
+            .as_ref()
+            .filter(|_| self.items.by == RankBy::Duration)
+            .and_then(|_| contrast::on_and_off(&sums.slow, &sums.typical));
+        let is_off_cpu = split.is_some_and(|it| it[0].share.abs() < LEAST_ON_CPU);
         let too_little = slow
             .as_ref()
-            .and_then(|slow| self.too_little(section, slow, typical.as_ref()));
+            .and_then(|slow| self.too_little(section, (slow, is_off_cpu), typical.as_ref()));
         let too_little = never_ended.map(TooLittle::NeverEnded).or(too_little);
         let context = kinds::KindContext {
             items: self.items,
@@ -472,11 +547,6 @@ impl Explaining<'_> {
             stand_ins: self.naming.names.by_kernel_entry(),
             complete: self.info.keep.is_none(),
         };
-        // Of time on the CPU there is nothing to split.
-        let split = gap
-            .as_ref()
-            .filter(|_| self.items.by == RankBy::Duration)
-            .and_then(|_| contrast::on_and_off(&sums.slow, &sums.typical));
         let (kinds, only_slow) = if gap.is_some() && !candidates.is_empty() {
             (context.kinds(candidates), context.only_slow())
         } else {
@@ -593,11 +663,11 @@ impl Explaining<'_> {
         slow.all(|it| it.flags & visit_flag::TIME_SHARED != 0)
     }
 
-    /// Why the gap, or part of it, can't be explained.
+    /// Why the gap, or part of it, can't be explained. `is_off_cpu`: hardly any of it is time on the CPU.
     fn too_little(
         &self,
         section: &Section,
-        slow: &Slow,
+        (slow, is_off_cpu): (&Slow, bool),
         typical: Option<&Typical>,
     ) -> Option<TooLittle> {
         if slow.without_details == slow.items {
@@ -613,7 +683,7 @@ impl Explaining<'_> {
         if let Some(reason) = &self.timing.reason {
             return Some(TooLittle::NoFunctionTimes(reason.clone()));
         }
-        if slow.samples < MIN_SAMPLES {
+        if slow.samples < MIN_SAMPLES && !is_off_cpu {
             return Some(TooLittle::FewSamples(slow.samples));
         }
         let known = slow.items - slow.without_details;

@@ -44,7 +44,7 @@ use crate::compare::losses::losses;
 use crate::compare::names::{FunctionName, Names};
 use crate::compare::pool::{MIN_SAMPLES, Quantity};
 use crate::compare::probe;
-use crate::compare::report::model::ProbeReport;
+use crate::compare::report::model::{ProbeReport, Row};
 use crate::compare::slots::Slots;
 use crate::compare::stats::{self, Stats};
 use crate::compare::waits::States;
@@ -127,6 +127,22 @@ pub fn build(trace: &Trace, options: &ReportOptions) -> Result<Report, ReportErr
             }
         }
     }
+    let cost = trace.info.cost.as_ref();
+    if cost.is_some_and(|it| it.encounters > 0) {
+        for probe in probes.iter_mut().filter(|it| has_waits(it)) {
+            let explained = explained(trace, options, probe.probe_id)?;
+            let gap = explained.and_then(|it| it.whole).and_then(|it| it.gap);
+            for cause in gap.map_or_else(Vec::new, |it| it.causes) {
+                let is_its = |row: &&mut Row| {
+                    row.state == cause.state
+                        && row.function.function_id == cause.function.function_id
+                };
+                if let Some(row) = probe.spread.iter_mut().find(is_its) {
+                    row.waited_for = cause.waited_for;
+                }
+            }
+        }
+    }
     Ok(Report {
         report_version: REPORT_VERSION,
         trace: trace.dir.display().to_string(),
@@ -137,6 +153,12 @@ pub fn build(trace: &Trace, options: &ReportOptions) -> Result<Report, ReportErr
         losses: losses(trace)?,
         run: trace.info.clone(),
     })
+}
+
+/// Whether slow visits waited for something.
+fn has_waits(probe: &ProbeReport) -> bool {
+    let waited = |row: &Row| row.state.is_some() && row.difference.is_some_and(|it| it > 0.0);
+    probe.spread.iter().any(waited)
 }
 
 /// The visits of a probe, as `explain` has them.

@@ -56,7 +56,12 @@ impl States {
 
     /// Whether it was met.
     pub(crate) fn contains(&self, state: &str) -> bool {
-        self.0.iter().any(|known| known == state)
+        self.find(state).is_some()
+    }
+
+    /// Its index, if it was met.
+    pub(crate) fn find(&self, state: &str) -> Option<usize> {
+        self.0.iter().position(|known| known == state)
     }
 
     /// Name of a state.

@@ -247,9 +247,10 @@ impl Correlator {
         goroutine.end_wait(time, at, Some((tid, cpu)));
         goroutine.on = Some(tid);
         let parked = std::mem::take(&mut goroutine.parked);
-        let (resumes, counts) = (self.resumes, self.options.counters > 0);
-        let new = || Thread::new(pid, cpu, resumes).counting(counts);
+        let (options, counts) = (self.thread_options(), self.options.counters > 0);
+        let new = || Thread::new(pid, cpu, options);
         let thread = self.threads.or_insert_with(tid, new);
+        thread.count_from_here(counts);
         thread.pid = pid;
         for mut visit in parked {
             visit.goes_on(tid);

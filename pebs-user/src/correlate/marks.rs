@@ -173,9 +173,10 @@ impl Correlator {
                 .for_each(|visit| visit.flags |= visit_flag::TIME_SHARED);
         }
         let (pid, cpu) = (mark.record.pid, mark.record.cpu);
-        let counts = self.options.counters > 0;
-        let new = || Thread::new(pid, cpu, true).counting(counts);
+        let (options, counts) = (self.thread_options(), self.options.counters > 0);
+        let new = || Thread::new(pid, cpu, options);
         let thread = self.threads.or_insert_with(tid, new);
+        thread.count_from_here(counts);
         thread.turns.resume((mark.probe, id), ends);
         let after_ns = own.after_ns.cast_signed() + cold.after_ns;
         thread.turn(TraceNs(time.0 + after_ns));
@@ -235,9 +236,10 @@ impl Correlator {
     /// Adds the visit to its thread and makes it the current one.
     pub(super) fn open(&mut self, visit: OpenVisit, time: TraceNs) {
         let (pid, cpu) = (visit.pid, visit.cpu);
-        let (resumes, counts) = (self.resumes, self.options.counters > 0);
-        let new = || Thread::new(pid, cpu, resumes).counting(counts);
+        let (options, counts) = (self.thread_options(), self.options.counters > 0);
+        let new = || Thread::new(pid, cpu, options);
         let thread = self.threads.or_insert_with(visit.tid, new);
+        thread.count_from_here(counts);
         thread.pid = pid;
         thread.open(visit, time);
     }

@@ -56,7 +56,7 @@ use goroutines::Goroutines;
 use intervals::Intervals;
 use marks::MarkAt;
 use runs::Runs;
-use thread::Thread;
+use thread::{Thread, ThreadOptions};
 use threads::Threads;
 use throttle::{Sign, Throttles};
 use visit::OpenVisit;
@@ -78,6 +78,8 @@ struct ProbeRule {
 pub struct CorrelateOptions {
     /// Whether switches are recorded; without them, time on the CPU is unknown.
     pub switches: bool,
+    /// Whether waits of threads are handed on while they are at no visit.
+    pub other_waits: bool,
     /// Whether page faults are recorded.
     pub page_faults: bool,
     /// Which interrupt and fault times are recorded.
@@ -97,6 +99,8 @@ pub trait Sink {
     fn visit(&mut self, visit: &ClosedVisit<'_>);
     /// Takes samples of a thread that belong to no visit.
     fn strays(&mut self, samples: Samples<'_>, pid: Pid, tid: Tid);
+    /// Takes a wait of a thread while no visit was current; with [`CorrelateOptions::other_waits`].
+    fn other_wait(&mut self, _pid: Pid, _wait: &RawWait) {}
     /// Takes note of a record that could not be used.
     fn lost(&mut self, cpu: Cpu, what: Lost, reason: Reason);
     /// Takes the finished interval of a thread. `whole`: no counts of it are missing.
@@ -421,7 +425,14 @@ impl Correlator {
                 preempted,
                 stack,
             } => {
-                if let Some(thread) = self.threads.get_mut(tid) {
+                let thread = if self.options.other_waits {
+                    let options = self.thread_options();
+                    let new = || Thread::new(pid, cpu, options);
+                    Some(self.threads.or_insert_with(tid, new))
+                } else {
+                    self.threads.get_mut(tid)
+                };
+                if let Some(thread) = thread {
                     let off = thread::Off::new(ip, state, preempted).at(stack);
                     self.missing_switches += u64::from(thread.switch_out(time, cpu, off));
                 }
@@ -435,6 +446,8 @@ impl Correlator {
                 }
                 if let Some(thread) = self.threads.get_mut(tid) {
                     thread.switch_in(time, cpu);
+                    let waits = thread.take_other_waits();
+                    waits.for_each(|wait| sink.other_wait(pid, &RawWait { tid, ..wait }));
                 }
             }
             Body::Wake { by } => {
@@ -513,6 +526,13 @@ impl Correlator {
                 self.end_throttles(time, Some(sign), sink);
                 self.throttles.stop(sign);
             }
+        }
+    }
+
+    const fn thread_options(&self) -> ThreadOptions {
+        ThreadOptions {
+            resumes: self.resumes,
+            other_waits: self.options.other_waits,
         }
     }
 

@@ -233,6 +233,7 @@ fn lose(correlator: &mut Correlator, time: TraceNs, words: &[&str]) -> bool {
 /// Everything that can be recorded is recorded.
 pub(super) const OPTIONS: CorrelateOptions = CorrelateOptions {
     switches: true,
+    other_waits: false,
     page_faults: true,
     interference: Interferences {
         irq: true,
@@ -714,6 +715,7 @@ fn cold_marks() {
 fn open_load() {
     let options = CorrelateOptions {
         switches: true,
+        other_waits: false,
         page_faults: true,
         interference: Interferences::default(),
         counters: 0,

@@ -14,7 +14,7 @@ use crate::store::run::VisitRule;
 use crate::store::schema::visit_flag;
 use crate::stream::decode::{Actor, STATE_IN_MARK, STATE_UNKNOWN};
 use crate::stream::stacks::StackKey;
-use crate::units::{Cpu, Ip, Pid, ProbeId, TraceNs};
+use crate::units::{Cpu, Ip, Pid, ProbeId, Tid, TraceNs};
 
 /// Most calls of a thread that are remembered as unwound.
 const MAX_UNWOUND: usize = 64;
@@ -106,11 +106,22 @@ pub(super) struct Thread {
     pub(super) counts_known: CountsState,
     /// Last waker while it seemed to be on the CPU: see [`Thread::wake`].
     woken_early: Option<Option<Actor>>,
+    /// Finished waits while no visit was current, if these are kept; their `tid` is not set.
+    other_waits: Option<Vec<RawWait>>,
+}
+
+/// Settings of a [`Thread`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ThreadOptions {
+    /// Whether there are resume marks.
+    pub resumes: bool,
+    /// Whether its waits are kept while no visit is current.
+    pub other_waits: bool,
 }
 
 impl Thread {
-    /// Returns a thread without open visits. `resumes`: whether there are resume marks.
-    pub(super) fn new(pid: Pid, cpu: Cpu, resumes: bool) -> Self {
+    /// Returns a thread without open visits.
+    pub(super) fn new(pid: Pid, cpu: Cpu, options: ThreadOptions) -> Self {
         Self {
             pid,
             cpu,
@@ -118,13 +129,14 @@ impl Thread {
             sps: Vec::new(),
             unwound: VecDeque::new(),
             has_stacks: false,
-            turns: Turns::new(resumes),
+            turns: Turns::new(options.resumes),
             own: ThreadOwn::default(),
             off: None,
             missed_switch_in: false,
             slept_ns: 0,
             counts_known: CountsState::default(),
             woken_early: None,
+            other_waits: options.other_waits.then(Vec::new),
         }
     }
 
@@ -458,41 +470,49 @@ impl Thread {
         if in_mark && begin < time {
             self.own.so_far.marks_ns += (time.0 - begin.0).cast_unsigned();
         }
-        if let Owner::Visit(index) = self.turns.owner
-            && let Some(current) = self.visits.get_mut(index)
-            && begin < time
-        {
-            if in_mark {
-                current.mark_waits.0 += 1;
-                current.mark_waits.1 += time.0 - begin.0;
-                return;
-            }
-            let tid = current.thread();
-            current.waited(RawWait {
-                begin,
-                end: time,
-                tid,
-                ip: off.ip,
-                caller: None,
-                state: off.state,
-                from: self.cpu,
-                to: to.unwrap_or(self.cpu),
-                woken: off.woken,
-                displaced: off.displaced,
-                stack: off.stack,
-            });
+        if begin >= time {
+            return;
         }
+        let wait = RawWait {
+            begin,
+            end: time,
+            tid: Tid(0),
+            ip: off.ip,
+            caller: None,
+            state: off.state,
+            from: self.cpu,
+            to: to.unwrap_or(self.cpu),
+            woken: off.woken,
+            displaced: off.displaced,
+            stack: off.stack,
+        };
+        match self.current() {
+            Some(current) if in_mark => {
+                current.mark_waits.0 += 1;
+                current.mark_waits.1 += wait.end.0 - wait.begin.0;
+            }
+            Some(current) => {
+                let tid = current.thread();
+                current.waited(RawWait { tid, ..wait });
+            }
+            None if in_mark => {}
+            None => self.other_waits.iter_mut().for_each(|it| it.push(wait)),
+        }
+    }
+
+    /// Removes and returns the finished waits in which no visit was current.
+    pub(super) fn take_other_waits(&mut self) -> impl Iterator<Item = RawWait> + '_ {
+        self.other_waits.iter_mut().flat_map(|it| it.drain(..))
     }
 }
 
 /// Its counts, see [`super::counts`].
 impl Thread {
     /// Starts counting at the thread's first mark, if `counts`.
-    pub(super) const fn counting(mut self, counts: bool) -> Self {
-        if counts {
+    pub(super) fn count_from_here(&mut self, counts: bool) {
+        if counts && self.counts_known == CountsState::NotCounted {
             self.counts_known = CountsState::UpToNow;
         }
-        self
     }
 
     /// Adds the counts up to now to the current visit.

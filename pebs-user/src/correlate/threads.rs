@@ -86,8 +86,14 @@ mod tests {
     use proptest::prelude::*;
     use rustc_hash::FxHashMap;
 
+    use super::super::thread::ThreadOptions;
     use super::*;
     use crate::units::{Cpu, Pid};
+
+    const OPTIONS: ThreadOptions = ThreadOptions {
+        resumes: false,
+        other_waits: false,
+    };
 
     proptest! {
         /// It behaves like a map, whatever the order of calls.
@@ -96,7 +102,7 @@ mod tests {
             let (mut threads, mut truth) = (Threads::default(), FxHashMap::default());
             let pid = |thread: &Thread| thread.pid.0;
             for (what, tid, n) in steps {
-                let (tid, new) = (Tid(tid), Thread::new(Pid(n), Cpu(0), false));
+                let (tid, new) = (Tid(tid), Thread::new(Pid(n), Cpu(0), OPTIONS));
                 match what {
                     0 => prop_assert_eq!(threads.remove(tid).map(|it| pid(&it)), truth.remove(&tid)),
                     1 => {

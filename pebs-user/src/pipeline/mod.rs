@@ -272,6 +272,7 @@ impl Pipeline {
     ) -> Self {
         let correlate = CorrelateOptions {
             switches: options.kinds.switches,
+            other_waits: options.kinds.encounters && options.keep == Keep::All,
             page_faults: options.kinds.page_faults,
             interference: options.kinds.interference,
             counters: CountedFrom::counters(&options.counted),

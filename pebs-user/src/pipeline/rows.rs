@@ -23,7 +23,7 @@ use crate::ledger::Reason;
 use crate::pmu::watch::Watch;
 use crate::store::samples::{ORDERED_ROWS, SamplesOf};
 use crate::store::schema::{
-    FunctionRow, INTERRUPT, LossRow, MemoryRow, Table, VisitRow, WaitRow, visit_flag,
+    FunctionRow, INTERRUPT, LossRow, MemoryRow, OtherWaitRow, Table, VisitRow, WaitRow, visit_flag,
 };
 use crate::store::visit_block::{VisitBlock, VisitKey};
 use crate::store::writer::{TraceWriter, WriteError};
@@ -671,6 +671,16 @@ impl Rows {
         }
     }
 
+    /// The call stack at which a wait began, of an earlier program or the current one.
+    fn stack_of_wait(&mut self, wait: &RawWait, earlier: Option<Pid>) -> Option<StackId> {
+        let (chains, symbolizer) = (&self.chains, &mut self.symbolizer);
+        let of = (wait.stack, StackOrigin::Wait);
+        match earlier {
+            Some(program) => self.stacks.of_program(of, program, chains, symbolizer),
+            None => self.stacks.stack(of, chains, symbolizer),
+        }
+    }
+
     fn waits(&mut self, visit: &ClosedVisit<'_>, kept: bool) {
         for wait in visit.waits {
             let earlier = earlier_program(&self.programs, Some(visit.pid), wait.begin);
@@ -681,12 +691,7 @@ impl Rows {
             if !kept {
                 continue;
             }
-            let (chains, symbolizer) = (&self.chains, &mut self.symbolizer);
-            let of = (wait.stack, StackOrigin::Wait);
-            let stack_id = match earlier {
-                Some(program) => self.stacks.of_program(of, program, chains, symbolizer),
-                None => self.stacks.stack(of, chains, symbolizer),
-            };
+            let stack_id = self.stack_of_wait(wait, earlier);
             let waker = wait.woken.and_then(|(_, by)| by);
             let woken = wait.woken.as_ref();
             let woken_by = woken.map(|(_, by)| by.as_ref().map_or(INTERRUPT.into(), Actor::name));
@@ -898,6 +903,33 @@ impl Sink for Rows {
             return self.not_kept(&of);
         }
         self.samples(&of, pid);
+    }
+
+    fn other_wait(&mut self, pid: Pid, wait: &RawWait) {
+        let earlier = earlier_program(&self.programs, Some(pid), wait.begin);
+        let (function_id, state) = self.place_of_wait(earlier.unwrap_or(pid), wait);
+        let stack_id = self.stack_of_wait(wait, earlier);
+        let woken = wait.woken.as_ref();
+        let waker = woken.and_then(|(_, by)| by.as_ref());
+        let woken_by = woken.map(|_| waker.map_or(INTERRUPT.into(), Actor::name));
+        let preempted_by = wait.displaced.as_ref().map(Actor::name);
+        let result = self.writer.add(&OtherWaitRow {
+            pid,
+            tid: wait.tid,
+            begin_ns: wait.begin,
+            end_ns: wait.end,
+            function_id,
+            state,
+            runnable_ns: wait.runnable_ns(),
+            woken_by: woken_by.as_deref(),
+            woken_by_pid: waker.map(|it| it.pid),
+            woken_by_tid: waker.map(|it| it.tid),
+            preempted_by: preempted_by.as_deref(),
+            preempted_by_pid: wait.displaced.map(|it| it.pid),
+            preempted_by_tid: wait.displaced.map(|it| it.tid),
+            stack_id,
+        });
+        self.check(result);
     }
 
     fn lost(&mut self, cpu: Cpu, what: Lost, reason: Reason) {

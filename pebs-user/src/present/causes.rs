@@ -1,5 +1,6 @@
 //! The causes of a gap: as a sentence, and each within a number of columns.
 
+use super::chain;
 use super::functions::{LEAST_NAME, NAME_WIDTH, name, name_within, of_module, wait};
 use super::human::{UNKNOWN, count, percent, plural, time};
 use super::items::{
@@ -159,7 +160,10 @@ pub(crate) fn causes(causes: &[&Cause], more_faults: Option<u64>) -> String {
     let mut out = String::new();
     let mut separator = "";
     for cause in causes {
-        let members = members(cause);
+        let members = match chain(cause) {
+            Some((_, did)) => did.unwrap_or_default(),
+            None => members(cause),
+        };
         let is_list = cause.function.is_uncalled() && !members.is_empty();
         let more = more_faults.filter(|_| is_page_faults(cause));
         let more = more.map_or_else(String::new, |it| format!(" ({} more each)", count(it)));
@@ -194,8 +198,16 @@ pub(crate) fn member(cause: &Cause, width: usize) -> String {
     name_within(&function, width)
 }
 
+/// Whom a cause mostly waited for, and what that did meanwhile, if it is known.
+fn chain(cause: &Cause) -> Option<(String, Option<String>)> {
+    cause.waited_for.as_ref().and_then(chain::sentence)
+}
+
 /// The same as a part of a sentence.
 pub(crate) fn reason(cause: &Cause) -> String {
+    if let Some((whom, _)) = chain(cause) {
+        return format!("waited for {whom}");
+    }
     match cause.kind {
         CauseKind::Function => format!("in {}", name(&cause.function)),
         CauseKind::Module if cause.function.is_uncalled() => what(cause, NAME_WIDTH),

@@ -9,6 +9,7 @@ pub(crate) mod account;
 pub(crate) mod brief;
 pub(crate) mod callers;
 pub(crate) mod causes;
+pub(crate) mod chain;
 pub(crate) mod counted;
 pub(crate) mod csv;
 mod errors;

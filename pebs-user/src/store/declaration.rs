@@ -415,6 +415,41 @@ macro_rules! declared {
                 state: &'a str as Text,
             }
 
+            /// One row per interval off the CPU of a traced thread while it was at no visit, with `--with waits` only, and not
+            /// with `--keep slow` or `none`.
+            ///
+            /// With `waits` it tells what a thread did while others waited for it.
+            other_waits = OtherWaits, OtherWaitRow<'a> (Copy), OtherWaitColumns {
+                /// Process.
+                pid: Pid,
+                /// Thread.
+                tid: Tid,
+                /// As in `waits`, and so all further columns.
+                begin_ns: TraceNs,
+                /// Time at which it was switched in again.
+                end_ns: TraceNs,
+                /// The user-space function that blocked.
+                function_id: Option<FunctionId>,
+                /// State.
+                state: &'a str as Text,
+                /// Time at its end in which the thread was ready but had no CPU.
+                runnable_ns: Option<i64>,
+                /// Name of the thread that ended it; `[interrupt]`: none did.
+                woken_by: Option<&'a str> as NullableText,
+                /// The process of `woken_by`.
+                woken_by_pid: Option<Pid>,
+                /// The thread of `woken_by`.
+                woken_by_tid: Option<Tid>,
+                /// Name of the thread that took the CPU.
+                preempted_by: Option<&'a str> as NullableText,
+                /// The process of `preempted_by`.
+                preempted_by_pid: Option<Pid>,
+                /// The thread of `preempted_by`.
+                preempted_by_tid: Option<Tid>,
+                /// The call stack at which it blocked.
+                stack_id: Option<StackId>,
+            }
+
             /// One row per reading of a CPU's frequency, with `--with freq` only.
             frequencies = Frequencies, FrequencyRow (Copy, Eq), FrequencyColumns {
                 /// Time of the reading.

@@ -32,6 +32,7 @@ fn replay(script: &Script) -> String {
     let mut order = Order::new(&by_id.collect::<Vec<_>>());
     let options = CorrelateOptions {
         switches: true,
+        other_waits: false,
         page_faults: true,
         interference: Interferences::default(),
         counters: 0,

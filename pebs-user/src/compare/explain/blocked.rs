@@ -1,17 +1,24 @@
-//! Where slow items went to wait: the call stack with most of the time of each wait, and the thread that ended it.
+//! Where slow items went to wait: the call stack with most of the time of each wait, the thread that ended it, and what
+//! that one did meanwhile.
 
 use std::cmp::Reverse;
 
 use rustc_hash::FxHashMap;
 
+use super::chain::{self, Root};
 use super::contrast::Naming;
 use super::items::Items;
-use super::model::{Cause, Gap, WaitActor, WaitPath};
-use super::sums::{ClassSums, GroupSums, NO_THREAD};
+use super::model::{Cause, CauseKind, Gap, WaitActor, WaitPath};
+use super::sums::{ClassSums, GroupSums, NO_THREAD, Summing};
+use super::timing::Timing;
+use crate::compare::classes::Class;
 use crate::compare::explain::keys::Key;
 use crate::compare::names::{FunctionName, Names};
+use crate::compare::waits::WaitKind;
 use crate::store::call_stacks::CallStacks;
 use crate::store::reader::{ReadError, Trace};
+use crate::store::view::{Select as _, View as _, columns};
+use crate::units::FunctionId;
 
 /// Call stacks of the waits of slow items, with names; empty if the trace has none.
 pub(super) struct WaitStacks {
@@ -81,6 +88,79 @@ impl WaitStacks {
             part: *ns as f64 / whole_ns,
         })
     }
+}
+
+/// Waits with a smaller share of the gap are not followed.
+const LEAST_FOLLOWED: f64 = 0.02;
+
+columns! {
+    struct Ends of waits { visit_id, tid, begin_ns, end_ns, function_id, state, woken_by }
+}
+
+/// Sets whom slow items waited for, for each wait in these gaps, one for each section.
+pub(super) fn follow(
+    trace: &Trace,
+    summing: &Summing<'_>,
+    (naming, timing): (&Naming<'_>, &Timing<'_>),
+    mut gaps: Vec<Option<&mut Gap>>,
+) -> Result<(), ReadError> {
+    let mut groups: FxHashMap<(u16, Key), usize> = FxHashMap::default();
+    for ((section, gap), sums) in (0..).zip(&gaps).zip(&summing.sums) {
+        let causes = gap.iter().flat_map(|it| &it.causes);
+        for cause in causes.filter(|it| is_followed(it)) {
+            if let Some((key, _)) = wait_of(cause, &sums.slow, naming) {
+                let next = groups.len();
+                groups.entry((section, *key)).or_insert(next);
+            }
+        }
+    }
+    if groups.is_empty() {
+        return Ok(());
+    }
+    let mut roots = Vec::new();
+    for batch in Ends::scan(trace)? {
+        let batch = batch?;
+        let waits = Ends::of(&batch)?;
+        for (row, &visit) in waits.visit_id.iter().enumerate() {
+            if waits.woken_by.get(row).is_none() {
+                continue;
+            }
+            let Some(state) = summing.states.find(waits.state.get(row)) else {
+                continue;
+            };
+            let key = Key::Wait(WaitKind {
+                state,
+                function: waits.function_id.get(row).map(FunctionId),
+            });
+            summing.classes_of(visit, |section, (class, _), _| {
+                if class == Class::Slow
+                    && let Some(group) = groups.get(&(section, key))
+                {
+                    roots.push(Root {
+                        group: *group,
+                        tid: waits.tid[row],
+                        begin_ns: waits.begin_ns[row],
+                        end_ns: waits.end_ns[row],
+                    });
+                }
+            });
+        }
+    }
+    let found = chain::follow(trace, timing.event, (groups.len(), roots))?;
+    for ((section, gap), sums) in (0..).zip(&mut gaps).zip(&summing.sums) {
+        let causes = gap.iter_mut().flat_map(|it| &mut it.causes);
+        for cause in causes.filter(|it| is_followed(it)) {
+            let key = wait_of(cause, &sums.slow, naming).map(|it| *it.0);
+            let group = key.and_then(|key| groups.get(&(section, key)));
+            let found = group.map(|group| &found[*group]);
+            cause.waited_for = found.filter(|it| it.waits > 0).cloned();
+        }
+    }
+    Ok(())
+}
+
+fn is_followed(cause: &Cause) -> bool {
+    cause.kind == CauseKind::Wait && cause.figures.share >= LEAST_FOLLOWED
 }
 
 /// The wait that a cause is, and its time in slow items.

@@ -391,6 +391,7 @@ impl Contrast {
             figures: self.figures(part),
             blocked: None,
             by: None,
+            waited_for: None,
             paths: Vec::new(),
             other_paths: None,
             functions: Vec::new(),

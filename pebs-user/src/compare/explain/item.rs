@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::blocked::{Threads, WaitStacks};
+use super::blocked::{self, Threads, WaitStacks};
+use super::chain::{self, Root};
+use super::chain_model::WaitedFor;
 use super::contrast::{self, Naming};
 use super::groups::{self, GroupColumn, Section};
 use super::items::{Item, Items};
@@ -26,10 +28,13 @@ use crate::compare::rows::flag_names;
 use crate::compare::waits::States;
 use crate::store::args::{ArgRef, ArgView};
 use crate::store::reader::{ReadError, Trace};
-use crate::store::run::RecordedSpec;
+use crate::store::run::{EventInfo, RecordedSpec};
 use crate::store::schema::visit_flag;
 use crate::store::view::{Select as _, View as _, columns};
 use crate::units::EventId;
+
+/// Part of an item on the CPU from which on its functions have to be known.
+const LEAST_ON_CPU: f64 = 0.1;
 
 /// Largest number of runs in a time line, not counting marks and waits.
 const MOST_RUNS: usize = 40;
@@ -96,6 +101,7 @@ pub(super) fn report(
         wait_stacks.set_blocking(gap, &sums.slow, &naming, threads);
     }
     paths::divide(trace, &summing, &timing, vec![gap.as_mut()])?;
+    blocked::follow(trace, &summing, (&naming, &timing), vec![gap.as_mut()])?;
     let typical = &sums.typical;
     let count = typical.items.total();
     let interference = match &gap {
@@ -127,7 +133,8 @@ pub(super) fn report(
     };
     let probe = &items.probes[usize::from(item.probe)];
     let [switches, migrations, page_faults] = item.counts;
-    let (moments, other_waits) = line.moments(trace, &item, (&visits, &wait_stacks))?;
+    let (moments, other_waits) =
+        line.moments((trace, timing.event), &item, (&visits, &wait_stacks))?;
     let is_batch = items.unit == Unit::Visit && item.flags & visit_flag::SHARED != 0;
     let batch = match is_batch {
         true => Batches::read(trace)?.of_visit(item.visit_id).items,
@@ -184,7 +191,9 @@ fn too_little(item: &Item, gap: bool, typical: f64, timing: &Timing<'_>) -> Opti
         return Some(ItemTooLittle::NotLonger);
     }
     let n = item.samples;
-    let few = timing.reason.is_none() && u64::from(n) < MIN_SAMPLES;
+    let active = item.active_ns.unwrap_or(0) as f64;
+    let is_on_cpu = active >= LEAST_ON_CPU * item.latency_ns as f64;
+    let few = timing.reason.is_none() && is_on_cpu && u64::from(n) < MIN_SAMPLES;
     few.then_some(ItemTooLittle::FewSamples(n))
 }
 
@@ -416,7 +425,7 @@ impl Line {
     /// The time line in order, and the waits that are not in it.
     fn moments(
         mut self,
-        trace: &Trace,
+        (trace, event): (&Trace, Option<&EventInfo>),
         item: &Item,
         (visits, wait_stacks): (&[VisitFacts], &WaitStacks),
     ) -> Result<(Vec<Moment>, (u64, i64)), ReadError> {
@@ -439,6 +448,7 @@ impl Line {
                     ns: 0,
                     state: None,
                     by: None,
+                    waited_for: None,
                     spec: visit.spec.clone(),
                     functions: Vec::new(),
                     path: Vec::new(),
@@ -448,8 +458,21 @@ impl Line {
         self.waits.sort_by_key(|(begin, end, ..)| begin - end);
         let others = self.waits.split_off(self.waits.len().min(MOST_WAITS));
         let other_ns = others.iter().map(|(begin, end, ..)| end - begin).sum();
-        for &(begin, end, tid, function, state) in &self.waits {
+        let roots = (0..).zip(&self.waits).map(|(group, wait)| Root {
+            group,
+            tid: wait.2,
+            begin_ns: wait.0,
+            end_ns: wait.1,
+        });
+        let known = roots.filter(|it| self.by.contains_key(&(it.begin_ns, it.tid)));
+        let known: Vec<Root> = known.collect();
+        let chains = match known.is_empty() {
+            true => vec![WaitedFor::default(); self.waits.len()],
+            false => chain::follow(trace, event, (self.waits.len(), known))?,
+        };
+        for (&(begin, end, tid, function, state), chain) in self.waits.iter().zip(chains) {
             moments.push(Moment {
+                waited_for: Some(chain).filter(|it| !it.links.is_empty()),
                 at_ns: begin - item.begin_ns,
                 tid,
                 kind: MomentKind::Waited,
@@ -469,6 +492,7 @@ impl Line {
                 ns: run.last - run.first,
                 state: None,
                 by: None,
+                waited_for: None,
                 spec: None,
                 functions: run.named(&names),
                 path: Vec::new(),

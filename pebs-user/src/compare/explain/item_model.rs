@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::chain_model::WaitedFor;
 use super::model::{Durations, Gap, InterferenceRow, Label, Typical};
 use crate::compare::arguments::NamedArg;
 use crate::compare::counts::Counts;
@@ -106,6 +107,9 @@ pub(crate) struct Moment {
     pub state: Option<String>,
     /// The thread that took the CPU, or woke this thread; null: unknown.
     pub by: Option<String>,
+    /// Whom it waited for, and what that did meanwhile; null: unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waited_for: Option<WaitedFor>,
     /// SPEC of the mark's probe.
     pub spec: Option<RecordedSpec>,
     /// Sampled functions with their number of samples, most first; the one in which the thread blocked, with 0.

@@ -5,6 +5,7 @@
 
 use serde::Serialize;
 
+use super::chain_model::WaitedFor;
 use crate::compare::classes::RankBy;
 use crate::compare::counted::CountedRow;
 use crate::compare::explain::request::Unit;
@@ -76,6 +77,9 @@ pub(crate) struct ProbeExplanation {
     /// ones' time come first. Left out if empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub slow_for_kind: Vec<Group>,
+    /// What changed over the recording; null: not asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub changes: Option<Vec<Change>>,
     /// What items cost that visits serve together, for each probe of such; left out if there is none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub mixes: Vec<Mix>,
@@ -455,6 +459,46 @@ pub(crate) struct Only {
     pub looked_at: u64,
 }
 
+/// Kind of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ChangeKind {
+    /// Items take another time from then on.
+    Step,
+    /// Items take longer and longer, or shorter.
+    Drift,
+    /// Slow items come in bursts at equal distances.
+    Period,
+}
+
+/// A change over the recording.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Change {
+    pub kind: ChangeKind,
+    /// When it began, on the trace clock: the begin of the first item after a step, or of the first burst.
+    pub from_ns: i64,
+    /// Until when it lasted: the begin of the last item before the next step, or of the last burst.
+    pub to_ns: i64,
+    /// Mean of the items before a step, or of the first quarter of a drift, or of typical items.
+    pub before_ns: f64,
+    /// Mean of the items after it, or of the last quarter, or of the slow items in bursts.
+    pub after_ns: f64,
+    /// Period; null: none.
+    pub every_ns: Option<f64>,
+    /// Median length of a burst, from the begin of its first to the end of its last slow item; null: no period.
+    pub for_ns: Option<i64>,
+    /// Bursts.
+    pub bursts: u64,
+    /// Items after a step, or slow items in bursts.
+    pub items: u64,
+    /// Slow items that are in no burst of the period.
+    pub others: u64,
+    /// Chance of it if nothing changes; of a step or a drift it is a rough one, for blocks of items that are not alike.
+    pub chance: f64,
+    /// What the longer ones of both take more time for; null: not known.
+    pub gap: Option<Gap>,
+}
+
 /// Kind of time of a cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -518,6 +562,10 @@ pub(crate) struct Cause {
     pub blocked: Option<WaitPath>,
     /// For waits: the thread that ended most of them, or took the CPU; null: not recorded (`--with waits`).
     pub by: Option<WaitActor>,
+    /// For waits: whom they waited for, and what those did meanwhile; null: not recorded (`--with waits`), or too small
+    /// a part of the gap.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waited_for: Option<WaitedFor>,
     /// The call paths of a function with the largest parts of its share, largest first; empty without call stacks.
     /// Their shares and that of `other_paths` sum to the share.
     pub paths: Vec<CallPath>,

@@ -36,6 +36,8 @@ pub(crate) struct ExplainOptions {
     pub losses: LossVisits,
     /// Causes to list.
     pub top: usize,
+    /// Whether changes over the recording are searched.
+    pub when: bool,
 }
 
 impl Default for ExplainOptions {
@@ -47,6 +49,7 @@ impl Default for ExplainOptions {
             unit: None,
             losses: LossVisits::LeaveOut,
             top: 15,
+            when: false,
         }
     }
 }

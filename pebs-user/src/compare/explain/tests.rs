@@ -1,11 +1,13 @@
 //! Explanations of synthetic traces with known truth.
 
+mod chain;
 mod kinds;
 mod like;
 mod on_cpu;
 mod paths;
 mod properties;
 mod stages;
+mod when;
 
 use crate::compare::explain::item_model::MomentKind;
 use crate::compare::explain::model::{

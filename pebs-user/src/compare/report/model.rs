@@ -10,6 +10,7 @@ use serde::{Serialize, Serializer};
 
 use crate::compare::arguments::{NamedArg, SharedArg};
 use crate::compare::classes::RankBy;
+use crate::compare::explain::chain_model::WaitedFor;
 use crate::compare::explain::model::{Group, Mix};
 use crate::compare::lengths::Quantiles;
 use crate::compare::losses::LossSum;
@@ -290,6 +291,9 @@ pub struct Row {
     /// Of a row that is several functions, the largest, with the difference of each; too few samples each for more.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub functions: Vec<Member>,
+    /// Whom slow visits waited for, as `explain` has it; null: unknown, or no wait.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) waited_for: Option<WaitedFor>,
 }
 
 /// One of several functions of a [`Row`].

@@ -571,6 +571,7 @@ impl Ranking<'_> {
             typical: cell(&classes.typical),
             difference,
             functions: Vec::new(),
+            waited_for: None,
         }
     }
 

@@ -6,6 +6,7 @@
 pub(crate) mod item;
 mod kinds;
 mod tables;
+mod when;
 
 use crate::compare::explain::Unit;
 use crate::compare::explain::model::{
@@ -138,6 +139,7 @@ fn section(out: &mut Page, probe: &ProbeExplanation, noun: &str, trace: &str) {
         others.then.extend(probe.mixes.iter().filter_map(mix::dear));
         group(out, whole, noun, others);
     }
+    when::lines(out, probe, noun);
     tables::compared(out, probe, noun);
     let asked = probe.whole.is_none();
     let answered = probe.groups.iter().filter(|it| asked && has_answer(it));

@@ -136,6 +136,19 @@ from (
     group by m.probe_id, m.class, w.state, w.function_id) s
 join class_sums c on c.probe_id = s.probe_id and c.class = s.class
 left join functions f on f.function_id = s.function_id;
+
+-- Each wait that a thread ended, with the visit that this thread was at then: of nested ones the innermost.
+create or replace view woken_waits as
+select visit_id, item_id, tid, begin_ns, end_ns, state, function_id, woken_by, woken_by_tid, woken_by_visit, woken_by_item
+from (
+    select w.visit_id, w.item_id, w.tid, w.begin_ns, w.end_ns, w.state, w.function_id, w.woken_by, w.woken_by_tid,
+        v.visit_id as woken_by_visit, v.item_id as woken_by_item,
+        row_number() over (partition by w.tid, w.begin_ns order by v.begin_ns desc) as nth
+    from waits w left join visits v on v.tid = w.woken_by_tid
+        and v.begin_ns < w.end_ns - coalesce(w.runnable_ns, 0)
+        and coalesce(v.end_ns, w.end_ns) >= w.end_ns - coalesce(w.runnable_ns, 0)
+    where w.woken_by_tid is not null) ended
+where nth = 1;
 ",
         classes.concat()
     )?;

@@ -19,7 +19,7 @@ use crate::present::items::{
     LEAST_NAMED, NAMED, NO_SWITCHES, but_for, heading, noun, on_the_cpu, own_times, quantiles,
     slow_because, slow_because_of, time_shared, typed, with_unexplained,
 };
-use crate::present::{Page, Tone, account, brief, counted, mix, toned};
+use crate::present::{Page, Tone, account, brief, chain, counted, mix, toned};
 use crate::store::run::VisitRule;
 use crate::store::schema::visit_flag;
 use crate::terminal::PIPE_WIDTH;
@@ -194,10 +194,16 @@ fn because(probe: &ProbeReport, noun: &str) -> String {
     let parts = parts.filter_map(|row| Some((part_of_spread(probe, row)?, row)));
     let large = parts.filter(|(part, _)| *part >= LEAST_NAMED).take(NAMED);
     let large: Vec<(f64, &Row)> = large.collect();
-    let named = large.iter().map(|(part, row)| {
-        let members = members(probe, row);
-        format!("{} {}{members}", reason(row), percent(*part))
-    });
+    let named =
+        large.iter().map(
+            |(part, row)| match row.waited_for.as_ref().and_then(chain::sentence) {
+                Some((whom, did)) => {
+                    let did = did.map_or_else(String::new, |it| format!(" ({it})"));
+                    format!("waited for {whom} {}{did}", percent(*part))
+                }
+                None => format!("{} {}{}", reason(row), percent(*part), members(probe, row)),
+            },
+        );
     let named = named.collect::<Vec<_>>().join(", ");
     let longer = probe.slow.as_ref().zip(probe.typical.as_ref());
     let unexplained = probe

@@ -3,11 +3,12 @@
 use super::tables::{blocked, called, interference, named, worth_rows};
 use super::{evidence, labels, wait_path};
 use crate::compare::explain::item_model::{ItemReport, Moment, MomentKind};
-use crate::compare::explain::model::{Gap, TypicalRule};
+use crate::compare::explain::model::{Cause, Gap, TypicalRule};
 use crate::compare::waits::PREEMPTED;
-use crate::present::causes::{REASON_WIDTH, reason, share};
+use crate::present::causes::{REASON_WIDTH, causes, share};
+use crate::present::chain;
 use crate::present::functions::{ARG_WIDTH, NAME_WIDTH, SPEC_WIDTH, name, wait};
-use crate::present::human::{UNKNOWN, count, percent, plural, safe, time};
+use crate::present::human::{UNKNOWN, count, percent, plural, safe, shorten, time};
 use crate::present::items::{NO_MARKS, argument, range};
 use crate::present::table::{Cell, Column, Table};
 use crate::present::{Page, Tone, brief, toned};
@@ -107,17 +108,11 @@ fn cause(report: &ItemReport) -> (&'static str, String) {
     let Some(gap) = &account.gap else {
         return ("not explained:", remark.unwrap_or_default());
     };
-    let named: Vec<String> = gap
-        .causes
-        .iter()
-        .filter(|it| it.figures.share >= 0.02)
-        .take(NAMED)
-        .map(|it| format!("{} {}", reason(it), share(it.figures.share)))
-        .collect();
-    let named = if named.is_empty() {
-        UNKNOWN.to_owned()
-    } else {
-        named.join(", ")
+    let named = gap.causes.iter().filter(|it| it.figures.share >= 0.02);
+    let named: Vec<&Cause> = named.take(NAMED).collect();
+    let named = match causes(&named, None) {
+        none if none.is_empty() => UNKNOWN.to_owned(),
+        named => named,
     };
     let remark = remark.map_or_else(String::new, |why| format!("; {why}"));
     let gap = time(gap.gap_ns);
@@ -252,6 +247,16 @@ fn moments(out: &mut Page, report: &ItemReport) {
             },
             thread.into(),
         ]);
+        let chain = moment.waited_for.as_ref().map(chain::rows);
+        for (part, words) in chain.unwrap_or_default() {
+            let words = format!("  {words}");
+            table.row([
+                "".into(),
+                time(part * moment.ns as f64).into(),
+                "".into(),
+                Cell::fitted(move |width| shorten(words.clone(), width)),
+            ]);
+        }
     }
     out.table("in order, from its begin", &table);
     let (waits, ns) = report.other_waits;

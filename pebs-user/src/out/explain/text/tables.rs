@@ -9,8 +9,9 @@ use crate::compare::names::{FunctionName, file_name};
 use crate::compare::waits::PREEMPTED;
 use crate::present::callers::callers;
 use crate::present::causes::{cause, kind, reason, share, what};
+use crate::present::chain;
 use crate::present::functions::{ARG_WIDTH, NAME_WIDTH};
-use crate::present::human::{UNKNOWN, count, percent, plural, safe, time};
+use crate::present::human::{UNKNOWN, count, percent, plural, safe, shorten, time};
 use crate::present::table::{Cell, Column, Table};
 use crate::present::{Page, Tone};
 
@@ -92,6 +93,7 @@ pub(super) fn causes(out: &mut Page, group: &Group, gap: &Gap, noun: &str) {
     );
     out.table(&title, &table);
     blocked(out, &gap.causes);
+    chains(out, &gap.causes);
     if gap.kernel.share.abs() >= LEAST_SHARE {
         let text = format!(
             "  of it in the kernel, on the CPU: {}",
@@ -139,6 +141,25 @@ pub(super) fn blocked(out: &mut Page, causes: &[Cause]) {
                 wait_path(&known.functions),
             ));
         }
+    }
+}
+
+/// Whom the waits waited for, if that is known: a table a wait.
+pub(super) fn chains(out: &mut Page, causes: &[Cause]) {
+    for cause in causes {
+        let known = cause.waited_for.as_ref();
+        let Some(waited_for) = known.filter(|it| !it.links.is_empty()) else {
+            continue;
+        };
+        let mut table = Table::new([Column::number("of it"), Column::names("", 24)]);
+        for (part, words) in chain::rows(waited_for) {
+            let named = move |width| shorten(words.clone(), width);
+            table.row([percent(part).into(), Cell::fitted(named)]);
+        }
+        let what = what(cause, NAME_WIDTH);
+        let waits = chain::waits(waited_for);
+        let title = format!("{what} ({waits}): for whom, and what those did meanwhile");
+        out.table(&title, &table);
     }
 }
 

@@ -1,0 +1,344 @@
+//! What threads did, by time: their visits, waits and samples in some windows of time.
+
+use rustc_hash::FxHashMap;
+
+use crate::compare::waits::{PREEMPTED, States};
+use crate::store::reader::{ReadError, Trace};
+use crate::store::run::{EventInfo, VisitRule};
+use crate::store::schema::visit_flag;
+use crate::store::view::{Select as _, View as _, columns};
+
+columns! {
+    struct Waits of waits {
+        visit_id, tid, begin_ns, end_ns, function_id, state, runnable_ns, woken_by, woken_by_tid, preempted_by,
+        preempted_by_tid, stack_id
+    }
+}
+
+columns! {
+    struct OtherWaits of other_waits {
+        tid, begin_ns, end_ns, function_id, state, runnable_ns, woken_by, woken_by_tid, preempted_by,
+        preempted_by_tid, stack_id
+    }
+}
+
+columns! {
+    struct Visits of visits { visit_id, item_id, probe_id, tid, begin_ns, end_ns, flags }
+}
+
+columns! {
+    struct Samples of samples { time_ns, tid, function_id, event }
+}
+
+/// Most visits that are looked through for the one that a thread was at.
+const MOST_LOOKED_AT: usize = 1_000;
+
+/// Windows of time: disjoint, in order.
+#[derive(Debug, Default)]
+pub(super) struct Windows(Vec<(i64, i64)>);
+
+impl Windows {
+    /// The union of some.
+    pub(super) fn of(mut windows: Vec<(i64, i64)>) -> Self {
+        windows.sort_unstable();
+        let mut union: Vec<(i64, i64)> = Vec::new();
+        for (begin, end) in windows {
+            match union.last_mut() {
+                Some(last) if begin <= last.1 => last.1 = last.1.max(end),
+                _ => union.push((begin, end)),
+            }
+        }
+        Self(union)
+    }
+
+    /// Whether one overlaps this range.
+    fn overlap(&self, begin: i64, end: i64) -> bool {
+        let first = self.0.partition_point(|window| window.1 <= begin);
+        self.0.get(first).is_some_and(|window| window.0 < end)
+    }
+}
+
+/// What ended a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum By {
+    Unknown,
+    /// No thread did.
+    Interrupt,
+    /// This thread woke it.
+    Woken(u32),
+    /// A thread took the CPU: the first one of its name; 0: unknown which.
+    Preempted(u32),
+}
+
+/// An interval off the CPU.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WaitAt {
+    pub begin: i64,
+    pub end: i64,
+    /// From when on the thread could have run.
+    pub woken: i64,
+    pub state: usize,
+    pub function: Option<u32>,
+    pub stack: Option<u32>,
+    pub by: By,
+    /// The visit that was current.
+    pub visit: Option<u64>,
+}
+
+/// A visit on its thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct VisitAt {
+    pub begin: i64,
+    pub end: i64,
+    pub visit_id: u64,
+    pub item_id: u64,
+    pub probe: u16,
+    /// Whether other visits of the thread may begin and end at any time meanwhile.
+    is_by_id: bool,
+    /// Whether some of its time may be another item's.
+    is_shared: bool,
+}
+
+/// One thread.
+#[derive(Debug, Default)]
+pub(super) struct Line {
+    /// In order, disjoint.
+    pub waits: Vec<WaitAt>,
+    /// In the order of their begins.
+    visits: Vec<VisitAt>,
+    /// The latest end of this visit and all before.
+    latest: Vec<i64>,
+    /// Times and functions of samples, in order.
+    samples: Vec<(i64, u32)>,
+}
+
+/// The threads.
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    threads: FxHashMap<u32, Line>,
+    /// Names of the threads that woke others or took their CPU, by tid.
+    pub names: FxHashMap<u32, String>,
+    /// The first thread of each name that took a CPU.
+    takers: FxHashMap<String, u32>,
+    pub states: States,
+    /// Visits met, by number.
+    pub visits: FxHashMap<u64, VisitAt>,
+}
+
+impl Lines {
+    /// Reads what threads did in these windows. Memory: the rows of that time.
+    pub(super) fn read(
+        trace: &Trace,
+        windows: &Windows,
+        event: Option<&EventInfo>,
+    ) -> Result<Self, ReadError> {
+        let mut lines = Self::default();
+        lines.read_waits(trace, windows)?;
+        lines.read_other_waits(trace, windows)?;
+        lines.read_visits(trace, windows)?;
+        if let Some(event) = event {
+            lines.read_samples(trace, windows, event)?;
+        }
+        for line in lines.threads.values_mut() {
+            line.waits.sort_unstable_by_key(|it| it.begin);
+            line.visits.sort_by_key(|it| (it.begin, -it.end));
+            line.samples.sort_unstable();
+            let mut latest = i64::MIN;
+            line.latest.extend(line.visits.iter().map(|it| {
+                latest = latest.max(it.end);
+                latest
+            }));
+        }
+        Ok(lines)
+    }
+
+    /// What a thread did; `None`: nothing is known of it.
+    pub(super) fn of(&self, tid: u32) -> Option<&Line> {
+        self.threads.get(&tid)
+    }
+
+    fn line(&mut self, tid: u32) -> &mut Line {
+        self.threads.entry(tid).or_default()
+    }
+
+    fn read_waits(&mut self, trace: &Trace, windows: &Windows) -> Result<(), ReadError> {
+        for batch in Waits::scan(trace)? {
+            let batch = batch?;
+            let rows = Waits::of(&batch)?;
+            for (row, &tid) in rows.tid.iter().enumerate() {
+                let (begin, end) = (rows.begin_ns[row], rows.end_ns[row]);
+                if windows.overlap(begin, end) {
+                    let taken = (rows.preempted_by.get(row), rows.preempted_by_tid.get(row));
+                    let woken = (rows.woken_by.get(row), rows.woken_by_tid.get(row));
+                    let by = self.by(rows.state.get(row), taken, woken);
+                    let wait = WaitAt {
+                        begin,
+                        end,
+                        woken: end - rows.runnable_ns.get(row).unwrap_or(0),
+                        state: self.states.index(rows.state.get(row)),
+                        function: rows.function_id.get(row),
+                        stack: rows.stack_id.get(row),
+                        by,
+                        visit: Some(rows.visit_id[row]),
+                    };
+                    self.line(tid).waits.push(wait);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn read_other_waits(&mut self, trace: &Trace, windows: &Windows) -> Result<(), ReadError> {
+        for batch in OtherWaits::scan(trace)? {
+            let batch = batch?;
+            let rows = OtherWaits::of(&batch)?;
+            for (row, &tid) in rows.tid.iter().enumerate() {
+                let (begin, end) = (rows.begin_ns[row], rows.end_ns[row]);
+                if windows.overlap(begin, end) {
+                    let taken = (rows.preempted_by.get(row), rows.preempted_by_tid.get(row));
+                    let woken = (rows.woken_by.get(row), rows.woken_by_tid.get(row));
+                    let by = self.by(rows.state.get(row), taken, woken);
+                    let wait = WaitAt {
+                        begin,
+                        end,
+                        woken: end - rows.runnable_ns.get(row).unwrap_or(0),
+                        state: self.states.index(rows.state.get(row)),
+                        function: rows.function_id.get(row),
+                        stack: rows.stack_id.get(row),
+                        by,
+                        visit: None,
+                    };
+                    self.line(tid).waits.push(wait);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What ended a wait, by the names and numbers of who took the CPU and who woke the thread.
+    fn by(
+        &mut self,
+        state: &str,
+        taken: (Option<&str>, Option<u32>),
+        woken: (Option<&str>, Option<u32>),
+    ) -> By {
+        let is_preempted = state == PREEMPTED;
+        let (name, tid) = if is_preempted { taken } else { woken };
+        if let (Some(name), Some(tid)) = (name, tid) {
+            let known = self.names.entry(tid);
+            known.or_insert_with(|| name.to_owned());
+        }
+        match (is_preempted, name, tid) {
+            (true, Some(name), Some(tid)) => match self.takers.get(name) {
+                Some(first) => By::Preempted(*first),
+                None => {
+                    self.takers.insert(name.to_owned(), tid);
+                    By::Preempted(tid)
+                }
+            },
+            (true, ..) => By::Preempted(0),
+            (false, _, Some(tid)) => By::Woken(tid),
+            (false, Some(_), None) => By::Interrupt,
+            (false, None, None) => By::Unknown,
+        }
+    }
+
+    fn read_visits(&mut self, trace: &Trace, windows: &Windows) -> Result<(), ReadError> {
+        let by_id = trace.info.probes.iter();
+        let by_id = by_id.filter(|it| it.rule == VisitRule::ById);
+        let by_id: Vec<u16> = by_id.map(|it| it.id.0).collect();
+        for batch in Visits::scan(trace)? {
+            let batch = batch?;
+            let rows = Visits::of(&batch)?;
+            for (row, &tid) in rows.tid.iter().enumerate() {
+                let begin = rows.begin_ns[row];
+                let end = rows.end_ns.get(row).unwrap_or(i64::MAX);
+                if windows.overlap(begin, end) {
+                    let visit = VisitAt {
+                        begin,
+                        end,
+                        visit_id: rows.visit_id[row],
+                        item_id: rows.item_id[row],
+                        probe: rows.probe_id[row],
+                        is_by_id: by_id.contains(&rows.probe_id[row]),
+                        is_shared: rows.flags[row] & visit_flag::TIME_SHARED != 0,
+                    };
+                    self.visits.insert(visit.visit_id, visit);
+                    self.line(tid).visits.push(visit);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn read_samples(
+        &mut self,
+        trace: &Trace,
+        windows: &Windows,
+        event: &EventInfo,
+    ) -> Result<(), ReadError> {
+        let own = trace.own_function()?;
+        for batch in Samples::scan(trace)? {
+            let batch = batch?;
+            let rows = Samples::of(&batch)?;
+            for (row, &time) in rows.time_ns.iter().enumerate() {
+                let function = rows.function_id[row];
+                let is_wanted = rows.event[row] == event.id.0 && Some(function) != own;
+                if let Some(tid) = rows.tid.get(row)
+                    && is_wanted
+                    && windows.overlap(time, time + 1)
+                {
+                    self.line(tid).samples.push((time, function));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Line {
+    /// The waits that overlap a range.
+    pub(super) fn waits_in(&self, begin: i64, end: i64) -> impl Iterator<Item = &WaitAt> {
+        let first = self.waits.partition_point(|it| it.end <= begin);
+        self.waits[first..]
+            .iter()
+            .take_while(move |it| it.begin < end)
+    }
+
+    /// Functions of the samples in a range.
+    pub(super) fn samples_in(&self, begin: i64, end: i64) -> impl Iterator<Item = u32> + '_ {
+        let first = self.samples.partition_point(|it| it.0 < begin);
+        let of_range = self.samples[first..]
+            .iter()
+            .take_while(move |it| it.0 < end);
+        of_range.map(|it| it.1)
+    }
+
+    /// Times within a range at which visits begin or end, in order.
+    pub(super) fn turns_in(&self, begin: i64, end: i64) -> Vec<i64> {
+        let first = self.latest.partition_point(|latest| *latest <= begin);
+        let of_range = self.visits[first..].iter().take_while(|it| it.begin < end);
+        let mut turns: Vec<i64> = of_range
+            .flat_map(|it| [it.begin, it.end])
+            .filter(|at| (begin + 1..end).contains(at))
+            .collect();
+        turns.sort_unstable();
+        turns.dedup();
+        turns
+    }
+
+    /// The visit that the thread was at; `None`: none, or it is not known which.
+    pub(super) fn visit_at(&self, time: i64) -> Option<&VisitAt> {
+        let before = self.visits.partition_point(|it| it.begin <= time);
+        let last = self.visits[..before].iter().zip(&self.latest);
+        let mut open = last
+            .rev()
+            .take(MOST_LOOKED_AT)
+            .take_while(|(_, latest)| **latest > time)
+            .filter(|(visit, _)| visit.end > time)
+            .map(|(visit, _)| visit);
+        let inner = open.next()?;
+        let is_known = !inner.is_shared && (!inner.is_by_id || open.next().is_none());
+        is_known.then_some(inner)
+    }
+}

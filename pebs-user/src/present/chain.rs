@@ -1,0 +1,152 @@
+//! Whom waits waited for, in words.
+
+use super::functions::{ARG_WIDTH, NAME_WIDTH, name, wait};
+use super::human::{percent, plural, safe};
+use super::items::argument;
+use crate::compare::explain::chain_model::{Doing, DoingKind, Link, LinkKind, WaitedFor};
+
+/// Part of a wait from which on a link or what it did stands for all of it in a sentence.
+const MOST: f64 = 0.5;
+
+/// Least part that is listed.
+const LEAST: f64 = 0.02;
+
+/// Rows of a list.
+const ROWS: usize = 12;
+
+/// What was waited for most, and what that did: `items with cmd=COMMIT`, `96 % of it while those waited for the disk in
+/// fdatasync`. `None`: most of the wait is for nothing that is known.
+pub(crate) fn sentence(waited_for: &WaitedFor) -> Option<(String, Option<String>)> {
+    let main = main_link(waited_for)?;
+    let those = match is_one(main) {
+        true => "that",
+        false => "those",
+    };
+    let did = main_doing(main).map(|doing| {
+        let part = percent(doing.part / main.part);
+        format!("{part} of it while {those} {}", did(doing))
+    });
+    Some((whom(main), did))
+}
+
+/// Rows of a list: part of the wait, and words indented by level.
+pub(crate) fn rows(waited_for: &WaitedFor) -> Vec<(f64, String)> {
+    let mut rows = Vec::new();
+    add_rows(waited_for, 0, &mut rows);
+    rows.truncate(ROWS);
+    rows
+}
+
+fn add_rows(waited_for: &WaitedFor, level: usize, rows: &mut Vec<(f64, String)>) {
+    let indent = "  ".repeat(level);
+    for link in waited_for.links.iter().filter(|it| it.part >= LEAST) {
+        rows.push((
+            link.part,
+            format!("{indent}{}{}", whom(link), longest(link)),
+        ));
+        for doing in link.doing.iter().filter(|it| it.part >= LEAST) {
+            let samples = match doing.kind {
+                DoingKind::Ran if doing.count > 0 => {
+                    format!(" ({})", plural(doing.count, "sample"))
+                }
+                _ => String::new(),
+            };
+            let did = did_itself(doing);
+            rows.push((doing.part, format!("{indent}  {did}{samples}")));
+            if let Some(next) = &doing.waited_for {
+                add_rows(next, level + 2, rows);
+            }
+        }
+    }
+    let rest = [
+        (waited_for.no_cpu, "was woken, but had no CPU"),
+        (waited_for.itself, "the other side waited for this one"),
+    ];
+    for (part, words) in rest.into_iter().filter(|it| it.0 >= LEAST) {
+        rows.push((part, format!("{indent}{words}")));
+    }
+}
+
+/// Number of waits that were followed, and the length of the queue if there is one.
+pub(crate) fn waits(waited_for: &WaitedFor) -> String {
+    let waits = plural(waited_for.waits, "wait");
+    match waited_for.queue {
+        queue if queue >= 1.5 => format!("{waits}, each for {queue:.1} items"),
+        _ => waits,
+    }
+}
+
+const fn is_one(link: &Link) -> bool {
+    !matches!(link.kind, LinkKind::Items) || link.items == 1
+}
+
+/// Whom: `items with cmd=COMMIT`.
+pub(crate) fn whom(link: &Link) -> String {
+    let args: Vec<String> = link.args.iter().filter_map(argument).collect();
+    let with = match args.is_empty() {
+        true => String::new(),
+        false => format!(" with {}", args.join(" ")),
+    };
+    let name = safe(&link.name, ARG_WIDTH);
+    match (link.kind, link.item_id) {
+        (LinkKind::Items, Some(item)) if link.items == 1 => format!("item {item}{with}"),
+        (LinkKind::Items, _) if with.is_empty() => format!("items of {name}"),
+        (LinkKind::Items, _) => format!("items{with}"),
+        (LinkKind::Thread, _) => format!("thread {name}"),
+        (LinkKind::Untraced, _) => format!("thread {name} of another program"),
+    }
+}
+
+fn longest(link: &Link) -> String {
+    match (link.kind, link.item_id) {
+        (LinkKind::Items, Some(_)) if link.items == 1 => format!(" (thread {})", link.tid),
+        (LinkKind::Items, Some(item)) => {
+            let items = plural(link.items, "item");
+            format!(" ({items}; longest for {item}, thread {})", link.tid)
+        }
+        (LinkKind::Thread, _) => format!(" ({}), at no item", link.tid),
+        _ => format!(" ({})", link.tid),
+    }
+}
+
+fn main_link(waited_for: &WaitedFor) -> Option<&Link> {
+    let first = waited_for.links.first();
+    first.filter(|it| it.part >= MOST * waited_for.part)
+}
+
+fn main_doing(link: &Link) -> Option<&Doing> {
+    let first = link.doing.first();
+    first.filter(|it| it.part >= MOST * link.part && is_telling(it))
+}
+
+/// Whether it says more than that the thread was on the CPU.
+fn is_telling(doing: &Doing) -> bool {
+    doing.kind != DoingKind::Ran || doing.function.function_id.is_some()
+}
+
+/// What was done, down to the last known link of its chain.
+fn did(doing: &Doing) -> String {
+    let Some(next) = doing.waited_for.as_ref().and_then(main_link) else {
+        return did_itself(doing);
+    };
+    let whom = whom(next);
+    match main_doing(next) {
+        Some(doing) => format!("waited for {whom}, which {}", did(doing)),
+        None => format!("waited for {whom}"),
+    }
+}
+
+fn did_itself(doing: &Doing) -> String {
+    match doing.kind {
+        DoingKind::Ran if doing.function.function_id.is_none() => "ran, no samples".to_owned(),
+        DoingKind::Ran => format!("ran {}", name(&doing.function)),
+        DoingKind::Preempted => match &doing.by {
+            Some(by) => format!("waited for a CPU, taken by {}", safe(by, ARG_WIDTH)),
+            None => "waited for a CPU".to_owned(),
+        },
+        DoingKind::Waited => {
+            let state = doing.state.as_deref().unwrap_or_default();
+            wait(state, &doing.function, &doing.path, NAME_WIDTH)
+        }
+    }
+}
