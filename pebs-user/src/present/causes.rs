@@ -1,6 +1,6 @@
 //! The causes of a gap: as a sentence, and each within a number of columns.
 
-use super::chain;
+use super::chain::{self, Sentence};
 use super::functions::{LEAST_NAME, NAME_WIDTH, name, name_within, of_module, wait};
 use super::human::{UNKNOWN, count, percent, plural, time};
 use super::items::{
@@ -161,7 +161,8 @@ pub(crate) fn causes(causes: &[&Cause], more_faults: Option<u64>) -> String {
     let mut separator = "";
     for cause in causes {
         let members = match chain(cause) {
-            Some((_, did)) => did.unwrap_or_default(),
+            Some(Sentence::For(_, did)) => did.unwrap_or_default(),
+            Some(Sentence::Several(each)) => each,
             None => members(cause),
         };
         let is_list = cause.function.is_uncalled() && !members.is_empty();
@@ -199,13 +200,13 @@ pub(crate) fn member(cause: &Cause, width: usize) -> String {
 }
 
 /// Whom a cause mostly waited for, and what that did meanwhile, if it is known.
-fn chain(cause: &Cause) -> Option<(String, Option<String>)> {
+fn chain(cause: &Cause) -> Option<Sentence> {
     cause.waited_for.as_ref().and_then(chain::sentence)
 }
 
 /// The same as a part of a sentence.
 pub(crate) fn reason(cause: &Cause) -> String {
-    if let Some((whom, _)) = chain(cause) {
+    if let Some(Sentence::For(whom, _)) = chain(cause) {
         return format!("waited for {whom}");
     }
     match cause.kind {

@@ -1,6 +1,6 @@
 //! Whom waits waited for, in words.
 
-use super::functions::{ARG_WIDTH, NAME_WIDTH, name, wait};
+use super::functions::{ARG_WIDTH, NAME_WIDTH, name, wait_until};
 use super::human::{percent, plural, safe};
 use super::items::argument;
 use crate::compare::explain::chain_model::{Doing, DoingKind, Link, LinkKind, WaitedFor};
@@ -8,16 +8,44 @@ use crate::compare::explain::chain_model::{Doing, DoingKind, Link, LinkKind, Wai
 /// Part of a wait from which on a link or what it did stands for all of it in a sentence.
 const MOST: f64 = 0.5;
 
+/// Part of waits that stands for all.
+const ALL: f64 = 0.9;
+
+/// Least part of one of several in a sentence.
+const ONE_OF: f64 = 0.2;
+
 /// Least part that is listed.
 const LEAST: f64 = 0.02;
 
 /// Rows of a list.
 const ROWS: usize = 12;
 
-/// What was waited for most, and what that did: `items with cmd=COMMIT`, `96 % of it while those waited for the disk in
-/// fdatasync`. `None`: most of the wait is for nothing that is known.
-pub(crate) fn sentence(waited_for: &WaitedFor) -> Option<(String, Option<String>)> {
-    let main = main_link(waited_for)?;
+/// What was waited for, as parts of a sentence.
+pub(crate) enum Sentence {
+    /// Most of it for one: `items with cmd=COMMIT`, and what that did: `96 % of it while those waited for the disk in
+    /// fdatasync`.
+    For(String, Option<String>),
+    /// For several: `49 % of it for thread a, 34 % for items of b`.
+    Several(String),
+}
+
+/// Whom a wait was for. `None`: most of it is for nothing that is known.
+pub(crate) fn sentence(waited_for: &WaitedFor) -> Option<Sentence> {
+    let Some(main) = main_link(waited_for) else {
+        let links = waited_for.links.iter();
+        let large = links.take_while(|it| it.part >= ONE_OF * waited_for.part);
+        let large: Vec<&Link> = large.collect();
+        let known: f64 = large.iter().map(|it| it.part).sum();
+        if known < MOST * waited_for.part {
+            return None;
+        }
+        let each = large.into_iter().zip(0..).map(|(link, number)| {
+            let of = if number == 0 { " of it" } else { "" };
+            let part = percent(link.part / waited_for.part);
+            format!("{part}{of} for {}{}", whom(link), which_did(link))
+        });
+        return Some(Sentence::Several(each.collect::<Vec<_>>().join(", ")));
+    };
     let those = match is_one(main) {
         true => "that",
         false => "those",
@@ -26,7 +54,12 @@ pub(crate) fn sentence(waited_for: &WaitedFor) -> Option<(String, Option<String>
         let part = percent(doing.part / main.part);
         format!("{part} of it while {those} {}", did(doing))
     });
-    Some((whom(main), did))
+    Some(Sentence::For(whom(main), did))
+}
+
+/// What it did mostly, as a clause.
+fn which_did(link: &Link) -> String {
+    main_doing(link).map_or_else(String::new, |doing| format!(", which {}", did(doing)))
 }
 
 /// Rows of a list: part of the wait, and words indented by level.
@@ -129,11 +162,7 @@ fn did(doing: &Doing) -> String {
     let Some(next) = doing.waited_for.as_ref().and_then(main_link) else {
         return did_itself(doing);
     };
-    let whom = whom(next);
-    match main_doing(next) {
-        Some(doing) => format!("waited for {whom}, which {}", did(doing)),
-        None => format!("waited for {whom}"),
-    }
+    format!("waited for {}{}", whom(next), which_did(next))
 }
 
 fn did_itself(doing: &Doing) -> String {
@@ -146,7 +175,10 @@ fn did_itself(doing: &Doing) -> String {
         },
         DoingKind::Waited => {
             let state = doing.state.as_deref().unwrap_or_default();
-            wait(state, &doing.function, &doing.path, NAME_WIDTH)
+            let ended = doing.waited_for.as_ref();
+            let is_interrupt = ended.is_some_and(|it| it.interrupts >= ALL * it.part);
+            let state = (state, is_interrupt);
+            wait_until(state, &doing.function, &doing.path, NAME_WIDTH)
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::human::{columns, safe};
 use super::{brief, words};
 use crate::compare::names::{FunctionName, file_name};
-use crate::compare::wait_reason::{self, Frame};
+use crate::compare::wait_reason::{self, Frame, Reason};
 use crate::compare::waits::{ELSEWHERE, IDLE, OTHER_ITEMS};
 use crate::store::schema::{ANONYMOUS_MODULE, kernel_entry};
 
@@ -17,6 +17,16 @@ pub(crate) const ARG_WIDTH: usize = 40;
 /// The reason and place of a wait in this state, by the call stack if known, within this many columns.
 pub(crate) fn wait(
     state: &str,
+    function: &FunctionName,
+    path: &[FunctionName],
+    width: usize,
+) -> String {
+    wait_until((state, false), function, path, width)
+}
+
+/// The same where it is known whether an interrupt ended the wait: what waits for a thread then is a timeout.
+pub(crate) fn wait_until(
+    (state, is_interrupt): (&str, bool),
     function: &FunctionName,
     path: &[FunctionName],
     width: usize,
@@ -41,7 +51,12 @@ pub(crate) fn wait(
         _ => {}
     }
     let reason = wait_reason::reason(state, &frames);
-    let what = words::reason(reason.why);
+    let what = match reason.why {
+        Reason::Lock | Reason::Condition | Reason::OtherThread if is_interrupt => {
+            "waited for a timeout"
+        }
+        why => words::reason(why),
+    };
     let named = |at: usize| stack.get(at).filter(|it| **it != FunctionName::default());
     let Some(place) = reason.place.and_then(named) else {
         return what.to_owned();

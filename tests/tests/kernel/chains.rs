@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pebs_tests::recording::{Recorder, pebs_trace};
+use pebs_tests::recording::{Recorder, Recording, pebs_trace};
 use pebs_tests::truth::Truth;
 use pebs_tests::workload::Workload;
 use pebs_tests::{check, machine, need};
@@ -72,7 +72,7 @@ fn within(truth: &Truth, item: u64, name: &str) -> f64 {
     overlap.sum::<u64>() as f64
 }
 
-fn chains_are_right(expected: &Expected) {
+fn chains_are_right(expected: &Expected) -> Recording {
     let workload = Workload::build("chains");
     let args = [expected.mode, ITEMS];
     let alone = workload.run(&args);
@@ -129,26 +129,41 @@ fn chains_are_right(expected: &Expected) {
     ]);
     let joined = said.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(joined.contains(expected.says), "{said}");
+    recording
 }
 
 /// An item waits for the lock of another one, which waits for the lock of a thread that sleeps.
 #[test]
 fn nested_locks() {
     need!(machine::root());
-    chains_are_right(&Expected {
+    let recording = chains_are_right(&Expected {
         mode: "nested",
         links: &["handle", "flusher"],
         did: &["waited"],
         call: "flusher",
         says: "waited for thread flusher, which slept in",
     });
+    // Arrows in Perfetto, from the items that hold the lock.
+    let dir = recording.dir();
+    let file = dir.with_extension("perfetto");
+    let said = pebs_trace([
+        "export".as_ref(),
+        dir.as_os_str(),
+        "--to".as_ref(),
+        "perfetto".as_ref(),
+        "-o".as_ref(),
+        file.as_os_str(),
+    ]);
+    let bytes = std::fs::read(&file).unwrap_or_else(|error| panic!("{error}: {said}"));
+    let arrows = bytes.windows(12).filter(|it| it == b"wakes thread").count();
+    assert!(arrows >= 9, "{arrows} of 10");
 }
 
 /// An item waits in a queue for items that take the same lock one after the other.
 #[test]
 fn convoy() {
     need!(machine::root());
-    chains_are_right(&Expected {
+    let _ = chains_are_right(&Expected {
         mode: "convoy",
         links: &["handle"],
         did: &["ran", "by "],
@@ -161,7 +176,7 @@ fn convoy() {
 #[test]
 fn priority_inversion() {
     need!(machine::root());
-    chains_are_right(&Expected {
+    let _ = chains_are_right(&Expected {
         mode: "inversion",
         links: &["handle"],
         did: &["by hog"],
@@ -174,7 +189,7 @@ fn priority_inversion() {
 #[test]
 fn thread_pool() {
     need!(machine::root());
-    chains_are_right(&Expected {
+    let _ = chains_are_right(&Expected {
         mode: "pool",
         links: &["pool"],
         did: &["ran", "by "],
@@ -187,7 +202,7 @@ fn thread_pool() {
 #[test]
 fn held_between_items() {
     need!(machine::root());
-    chains_are_right(&Expected {
+    let _ = chains_are_right(&Expected {
         mode: "between",
         links: &["other0"],
         did: &["waited"],
@@ -200,7 +215,7 @@ fn held_between_items() {
 #[test]
 fn answer_by_pipe() {
     need!(machine::root());
-    chains_are_right(&Expected {
+    let _ = chains_are_right(&Expected {
         mode: "pipe",
         links: &["server"],
         did: &["waited"],

@@ -10,7 +10,8 @@
 //! * *Drift*: the same, where a straight line through the blocks' means is closer to them than one step.
 //! * *Period*: slow items come in bursts at equal distances. Bursts are slow items with less than a fifth of the distance
 //!   of others between them. A distance between bursts agrees if it is within 15 % of the median or of two or three times that,
-//!   as a burst may be missing; by chance 18 % do so (an exponential distribution), and the binomial tail is its chance.
+//!   as a burst may be missing; by chance 18 % do so (an exponential distribution), and the binomial tail is its chance. Half
+//!   of the distances are the median itself, and bursts are shorter than half of it.
 //!
 //! A change is reported if its chance is below one in a million (where neighbouring items are alike, up to four of a thousand series
 //! without a step have one), and a step or a drift if it is at least a tenth of the
@@ -355,6 +356,10 @@ fn period(whole: &Section, items: &Items) -> Option<Found> {
         })
         .collect();
     lengths.sort_unstable();
+    let length = lengths.get(lengths.len() / 2).copied()?;
+    if 2.0 * length as f64 > every.ns {
+        return None;
+    }
     let typical = whole.members.iter().zip(&whole.classes);
     let typical = typical.filter(|it| *it.1 == Class::Typical).map(|it| *it.0);
     let typical: Vec<u32> = typical.collect();
@@ -366,7 +371,7 @@ fn period(whole: &Section, items: &Items) -> Option<Found> {
             before_ns: mean(&typical, items),
             after_ns: mean(&in_bursts, items),
             every_ns: Some(every.ns),
-            for_ns: lengths.get(lengths.len() / 2).copied(),
+            for_ns: Some(length),
             bursts: every.agree.len() as u64,
             items: in_bursts.len() as u64,
             others: (slow.len() - in_bursts.len()) as u64,
@@ -429,6 +434,10 @@ fn distance(starts: &[i64]) -> Option<Every> {
         AGREES,
     );
     if chance >= CHANCE {
+        return None;
+    }
+    let once = distances.iter().filter(|it| times(**it) == Some(1.0));
+    if 2 * once.count() < distances.len() {
         return None;
     }
     let known = distances.iter().filter_map(|it| Some((*it, times(*it)?)));

@@ -1,5 +1,6 @@
 //! Protobuf for <https://ui.perfetto.dev>: items and waits as slices on the tracks of their threads, samples
-//! with their functions, arrows between the visits of an item on different threads or of different probes.
+//! with their functions, arrows between the visits of an item on different threads or of different probes, and from a
+//! thread that ends a wait to the one that waited.
 //!
 //! Weight: one for each sample of the event, at its time; samples in no visit are left out. Slices carry the
 //! item id, the flags and the arguments. Streamed, except for the visits and their waits, whose number is
@@ -36,6 +37,9 @@ const SEQUENCE: u32 = 1;
 /// Track for events of the whole trace.
 const ABOUT: u64 = 1;
 
+/// Numbers of arrows from wakers; those between visits are smaller.
+const WAKES: u64 = 1 << 32;
+
 /// Writes the trace.
 pub(super) fn write(input: &Input<'_>, out: &mut dyn Write) -> Result<(), ExportError> {
     let timeline = Timeline::read(input.trace, &input.chosen.visits)?;
@@ -69,6 +73,14 @@ pub(super) fn write(input: &Input<'_>, out: &mut dyn Write) -> Result<(), Export
         .iter()
         .map(|visit| (visit.visit_id, visit))
         .collect();
+    let tracks = threads.iter().map(|((_, tid), track)| (*tid, *track));
+    let tracks: FxHashMap<u32, u64> = tracks.collect();
+    for (flow, wait) in (WAKES..).zip(&timeline.waits) {
+        let waiting = visits.get(&wait.visit_id).map(|it| it.tid.0);
+        if let Some(waiting) = waiting {
+            writer.wake((wait, waiting), flow, &tracks)?;
+        }
+    }
     let mut result = Ok(());
     let set = &input.chosen.visits;
     load::samples(input.trace, set, input.weight.event(), |sample| {
@@ -248,6 +260,39 @@ impl Writer<'_> {
             )?;
         }
         Ok(())
+    }
+
+    /// An arrow from the thread that ended a wait to the one that waited, if both have a track.
+    fn wake(
+        &mut self,
+        (wait, waiting): (&Wait, u32),
+        flow: u64,
+        tracks: &FxHashMap<u32, u64>,
+    ) -> Result<(), ExportError> {
+        let by = wait.by.as_ref().filter(|it| !it.is_preemption);
+        let Some((by, tid)) = by.and_then(|it| Some((it, it.tid?))) else {
+            return Ok(());
+        };
+        let (Some(from), Some(to)) = (tracks.get(&tid), tracks.get(&waiting)) else {
+            return Ok(());
+        };
+        let instant = |track: u64, name: String| TrackEvent {
+            r#type: Some(proto::INSTANT),
+            track_uuid: Some(track),
+            categories: vec!["wake".to_owned()],
+            name: Some(name),
+            ..TrackEvent::default()
+        };
+        let wakes = TrackEvent {
+            flow_ids: vec![flow],
+            ..instant(*from, format!("wakes thread {waiting}"))
+        };
+        self.event(wait.end_ns - wait.runnable_ns.unwrap_or(0), wakes)?;
+        let woken = TrackEvent {
+            terminating_flow_ids: vec![flow],
+            ..instant(*to, format!("woken by {}", by.name))
+        };
+        self.event(wait.end_ns, woken)
     }
 
     /// Annotations with the place where a thread went to wait.

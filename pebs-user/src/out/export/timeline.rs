@@ -33,7 +33,7 @@ type Intervals<'a> = Vec<(i64, i64, Step<'a>)>;
 #[derive(Debug, Default)]
 pub(super) struct Timeline {
     pub visits: Vec<Visit>,
-    waits: Vec<Wait>,
+    pub waits: Vec<Wait>,
 }
 
 impl Timeline {

@@ -11,6 +11,7 @@ use crate::compare::classes::RankBy;
 use crate::compare::report::model::{ProbeReport, Report, Row, SlowClass};
 use crate::compare::waits::{ELSEWHERE, IDLE, OTHER_ITEMS};
 use crate::present::causes::{Others, on_cpu};
+use crate::present::chain::{self, Sentence};
 use crate::present::functions::{
     ARG_WIDTH, NAME_WIDTH, SPEC_WIDTH, name, name_within, of_module, wait,
 };
@@ -19,7 +20,7 @@ use crate::present::items::{
     LEAST_NAMED, NAMED, NO_SWITCHES, but_for, heading, noun, on_the_cpu, own_times, quantiles,
     slow_because, slow_because_of, time_shared, typed, with_unexplained,
 };
-use crate::present::{Page, Tone, account, brief, chain, counted, mix, toned};
+use crate::present::{Page, Tone, account, brief, counted, mix, toned};
 use crate::store::run::VisitRule;
 use crate::store::schema::visit_flag;
 use crate::terminal::PIPE_WIDTH;
@@ -194,16 +195,15 @@ fn because(probe: &ProbeReport, noun: &str) -> String {
     let parts = parts.filter_map(|row| Some((part_of_spread(probe, row)?, row)));
     let large = parts.filter(|(part, _)| *part >= LEAST_NAMED).take(NAMED);
     let large: Vec<(f64, &Row)> = large.collect();
-    let named =
-        large.iter().map(
-            |(part, row)| match row.waited_for.as_ref().and_then(chain::sentence) {
-                Some((whom, did)) => {
-                    let did = did.map_or_else(String::new, |it| format!(" ({it})"));
-                    format!("waited for {whom} {}{did}", percent(*part))
-                }
-                None => format!("{} {}{}", reason(row), percent(*part), members(probe, row)),
-            },
-        );
+    let named = large.iter().map(|(part, row)| {
+        let (reason, of) = match row.waited_for.as_ref().and_then(chain::sentence) {
+            Some(Sentence::For(whom, did)) => (format!("waited for {whom}"), did),
+            Some(Sentence::Several(each)) => (reason(row), Some(each)),
+            None => (reason(row), None),
+        };
+        let of = of.map_or_else(|| members(probe, row), |it| format!(" ({it})"));
+        format!("{reason} {}{of}", percent(*part))
+    });
     let named = named.collect::<Vec<_>>().join(", ");
     let longer = probe.slow.as_ref().zip(probe.typical.as_ref());
     let unexplained = probe
