@@ -102,6 +102,7 @@ const RECIPES: &[(&str, Recipe)] = &[
     ("longjmp", Recipe::C("longjmp.c", &[])),
     ("mappings", Recipe::C("mappings.c", &[])),
     ("migrate", Recipe::C("migrate.c", &[])),
+    ("misses", Recipe::C("misses.c", &[])),
     ("mixed", Recipe::C("mixed.c", &[])),
     ("mixed_batches", Recipe::C("mixed_batches.c", &[])),
     ("stages", Recipe::C("stages.c", &[])),

@@ -27,6 +27,8 @@ mod debug_files;
 mod ends;
 #[path = "kernel/firewall.rs"]
 mod firewall;
+#[path = "kernel/further.rs"]
+mod further;
 #[path = "kernel/goroutines.rs"]
 mod goroutines;
 #[path = "kernel/harmless.rs"]

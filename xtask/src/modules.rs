@@ -136,6 +136,7 @@ const ROOMS: [Room; 8] = [
         condensed: pool
         event: pool
         remarks:
+        further: pool remarks
         classes: lengths losses pool event remarks
         counted: blocks classes
         mine: counted
@@ -147,9 +148,9 @@ const ROOMS: [Room; 8] = [
         stages: batches losses classes
         waits:
         stats: losses condensed slots waits
-        explain: arguments batches blocks chance counts frequencies lengths losses names pool probe event remarks classes counted rows paths slots stages waits stats
+        explain: arguments batches blocks chance counts frequencies lengths losses names pool probe event further remarks classes counted rows paths slots stages waits stats
         diff: blocks losses names pool remarks classes counted explain
-        report: arguments batches chance counts interrupts_and_faults lengths losses names pool probe condensed event remarks classes counted rows paths slots stages waits stats explain
+        report: arguments batches chance counts interrupts_and_faults lengths losses names pool probe condensed event further remarks classes counted rows paths slots stages waits stats explain
         wait_reason: names waits
         ",
     },
@@ -175,7 +176,7 @@ const ROOMS: [Room; 8] = [
         blocked: keys model items sums contrast timing chain
         when: model items groups
         counted: sums
-        kept: keys sums
+        kept: keys timing sums
         kinds: keys model items stump groups sums contrast
         mix: columns request model items stump
         paths: keys model timing sums contrast

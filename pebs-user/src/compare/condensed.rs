@@ -112,6 +112,11 @@ impl Condensed {
         self.functions.get(&function).map_or(0, |it| it.samples)
     }
 
+    /// Events that the samples of a function stand for.
+    pub(crate) fn events_of(&self, function: FunctionId) -> f64 {
+        self.functions.get(&function).map_or(0.0, |it| it.events)
+    }
+
     /// Makes one function of several; it has no interval, as it is not known how they go together in an item.
     pub(crate) fn join(&mut self, functions: &[FunctionId], joined: FunctionId) {
         for function in functions {

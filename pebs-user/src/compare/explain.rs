@@ -195,6 +195,7 @@ pub(crate) fn explain(
         trace: trace.dir.display().to_string(),
         unit,
         event: timing.event.cloned(),
+        further_events: timing.further.clone(),
         event_resets: timing
             .event
             .map(|event| ResetChange::span(event, &trace.info.resets)),
@@ -217,7 +218,7 @@ fn explained(
 ) -> Result<Vec<(u16, Group)>, ReadError> {
     let mut summing = sum(trace, items, sections, (timing, candidates))?;
     if trace.info.keep.is_some() {
-        kept::typical(trace, options.losses, &mut summing, timing.event)?;
+        kept::typical(trace, options.losses, &mut summing, timing)?;
     }
     let sums = &summing.sums;
     let counted = counted::sum(trace, &summing)?;
@@ -517,8 +518,10 @@ impl Explaining<'_> {
             .iter()
             .map(|it| *it == Class::Slow)
             .collect();
-        let mut gap = contrast::gap(&sums.slow, &sums.typical, &self.naming, self.top)
-            .filter(|_| typical.is_some());
+        let classes = (&sums.slow, &sums.typical);
+        let further = &self.timing.further;
+        let mut gap =
+            contrast::gap(classes, further, &self.naming, self.top).filter(|_| typical.is_some());
         if let Some(gap) = &mut gap {
             self.wait_stacks
                 .set_blocking(gap, &sums.slow, &self.naming, self.threads);
@@ -577,6 +580,10 @@ impl Explaining<'_> {
             slow,
             typical,
             counted_events: Vec::new(),
+            further: match &gap {
+                Some(_) => contrast::further(classes, further),
+                None => Vec::new(),
+            },
             own: self.own_times(section, sums),
             on_cpu: split.map(|it| it[0]),
             off_cpu: split.map(|it| it[1]),

@@ -435,6 +435,12 @@ impl Pooled {
         each.map(move |(function, it)| (function, counts(it)))
     }
 
+    /// Events that the samples of a function stand for.
+    pub(crate) fn events_of(&self, function: FunctionId) -> f64 {
+        let counts = self.functions.get(function);
+        counts.map_or(0.0, |it| in_floats(&it.events).iter().sum())
+    }
+
     /// Samples of a function.
     pub(crate) fn samples(&self, function: FunctionId) -> u64 {
         self.functions.get(function).map_or(0, |it| it.samples)

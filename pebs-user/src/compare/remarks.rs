@@ -54,6 +54,15 @@ pub(crate) enum ItemTooLittle {
     FewSamples(u32),
 }
 
+/// What to know about the amounts of an event beside times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FurtherNote {
+    /// Its samples stand for numbers of events that were not kept.
+    ByFrequency,
+    /// It was on a counter for this part of the time, in percent.
+    InPart(u32),
+}
+
 /// A remark on an explanation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Note {

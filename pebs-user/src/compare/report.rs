@@ -40,6 +40,7 @@ use crate::compare::counted;
 use crate::compare::event::{quantity, report_event};
 use crate::compare::explain::model::ProbeExplanation;
 use crate::compare::explain::{ExplainError, ExplainOptions, Unit, explain};
+use crate::compare::further::FurtherEvent;
 use crate::compare::losses::losses;
 use crate::compare::names::{FunctionName, Names};
 use crate::compare::pool::{MIN_SAMPLES, Quantity};
@@ -65,12 +66,16 @@ pub use crate::compare::probe::NoProbe;
 pub fn build(trace: &Trace, options: &ReportOptions) -> Result<Report, ReportError> {
     probe::check(trace, options.probe)?;
     let event = report_event(&trace.info);
+    let further = FurtherEvent::beside(&trace.info, event);
     let mut states = States::default();
     let runs = Runs::of(trace)?;
     let mut sections = first_pass(trace, options)?
         .map(|probe, tally| Section::new(probe, tally, &trace.info.columns, options, &runs));
     if trace.info.keep.is_some() {
         read_stats(trace, options, &mut sections, &mut states)?;
+        for event in &further {
+            read_further_stats(trace, options, &mut sections, event)?;
+        }
     }
     let mut gathered = gather(trace, options, sections, &mut states)?;
     let mut drafts = take_drafts(&mut gathered.sections);
@@ -84,7 +89,11 @@ pub fn build(trace: &Trace, options: &ReportOptions) -> Result<Report, ReportErr
     if let Some(event) = event {
         let own = trace.own_function()?;
         for batch in FunctionColumns::scan(trace)? {
-            details.add_functions(&batch?, event, own)?;
+            let batch = batch?;
+            details.add_functions(&batch, event, own)?;
+            if !further.is_empty() {
+                details.add_further(&batch, &further, own)?;
+            }
         }
     }
     // Time on the CPU has no waits.
@@ -107,6 +116,7 @@ pub fn build(trace: &Trace, options: &ReportOptions) -> Result<Report, ReportErr
         info: &trace.info,
         top: options.top,
         quantity: event.map_or(Quantity::Time, quantity),
+        further: &further,
         states: &states,
         slow: options.slow.unwrap_or_default(),
     };
@@ -148,6 +158,7 @@ pub fn build(trace: &Trace, options: &ReportOptions) -> Result<Report, ReportErr
         trace: trace.dir.display().to_string(),
         min_samples: MIN_SAMPLES,
         event: event.cloned(),
+        further_events: further,
         probes,
         stages: stages::read(trace, options)?,
         losses: losses(trace)?,
@@ -201,6 +212,22 @@ fn read_stats(
         }
         if let Some((_, section)) = sections.of(probe) {
             section.stats = Some(stats);
+        }
+    }
+    Ok(())
+}
+
+/// Sums of a further event over all visits, of such a trace.
+fn read_further_stats(
+    trace: &Trace,
+    options: &ReportOptions,
+    sections: &mut Slots<Section>,
+    event: &FurtherEvent,
+) -> Result<(), ReadError> {
+    let losses = (options.losses, trace.info.switches);
+    for (probe, stats) in stats::of_event(trace, event.id, options.probe, losses)? {
+        if let Some((_, section)) = sections.of(probe) {
+            section.further_stats.push(stats.functions);
         }
     }
     Ok(())

@@ -7,11 +7,11 @@ use super::slots::Slots;
 use crate::compare::condensed::{Condensed, FunctionSums};
 use crate::compare::losses::LossVisits;
 use crate::compare::waits::{States, WaitKind, WaitSum};
-use crate::store::reader::ReadError;
+use crate::store::reader::{ReadError, Trace};
 use crate::store::run::EventInfo;
 use crate::store::schema::measure;
 use crate::store::view::{Select as _, View as _, columns};
-use crate::units::{EventId, FunctionId};
+use crate::units::{EventId, FunctionId, ProbeId};
 
 columns! {
     /// Columns of `function_stats` that are needed.
@@ -130,6 +130,35 @@ pub(crate) fn add(
         }
     }
     Ok(())
+}
+
+/// Sums of an event over all visits, by probe, as the number of events.
+pub(crate) fn of_event(
+    trace: &Trace,
+    event: EventId,
+    probe: Option<ProbeId>,
+    losses: (LossVisits, bool),
+) -> Result<Slots<Stats>, ReadError> {
+    let info = trace.info.events.iter().find(|it| it.id == event);
+    let info = info.map(|it| EventInfo {
+        has_times: false,
+        ..it.clone()
+    });
+    let own = trace.own_function()?;
+    let (mut slots, mut states) = (
+        Slots::new(&trace.info, probe, Stats::default),
+        States::default(),
+    );
+    for batch in Columns::scan(trace)? {
+        add(
+            &batch?,
+            (info.as_ref(), own),
+            losses,
+            &mut slots,
+            &mut states,
+        )?;
+    }
+    Ok(slots)
 }
 
 /// The waits of `all` minus these.

@@ -398,7 +398,8 @@ fn finish(
             .is_some_and(|ibs| ibs.formats.contains_key("swfilt"));
     }
     let mut notes = Vec::new();
-    let typed = draft.period.map_or(Ok(reset), reset_value)?;
+    let own = draft.period.or(spec.modifiers.period);
+    let typed = own.map_or(Ok(reset), reset_value)?;
     let reset = match draft.class {
         EventClass::Hardware {
             unit: HardwareUnit::Ibs,
@@ -417,7 +418,10 @@ fn finish(
         notes.push(NO_SAMPLE_TIME.to_owned());
     }
     let mut event = ResolvedEvent {
-        name: draft.name.unwrap_or_else(event),
+        // Its reset value is known beside its name.
+        name: draft
+            .name
+            .unwrap_or_else(|| spec.without_period().to_string()),
         attr: draft.attr,
         unit,
         nmi: hardware || watches_kernel(&draft.class, &draft.attr),

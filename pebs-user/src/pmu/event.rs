@@ -6,6 +6,7 @@
 //! TERM   = NAME=NUMBER | NAME | config=N | config1=N | config2=N | config3=N | name=TEXT | period=N
 //! PLACE  = 0xADDR[/LEN][:ACCESS] | SYMBOL[/LEN]:ACCESS         ACCESS of r, w, x
 //! after  = :MODS, after PMU/.../ also MODS alone               MODS of u, k, h, D, p, pp, ppp, P
+//! Any of these but auto may have /period=N/ before MODS.
 //! ```
 
 use crate::failure::Hint;
@@ -118,6 +119,8 @@ pub struct Modifiers {
     pub hypervisor: bool,
     /// `D`: it has its counter before others, and takes no turns.
     pub pinned: bool,
+    /// `/period=N/` of an event that is no PMU's: its own reset value.
+    pub period: Option<u64>,
 }
 
 impl Term {
@@ -153,6 +156,7 @@ impl Modifiers {
             kernel,
             hypervisor,
             pinned,
+            period: _,
         } = self;
         [('u', user), ('k', kernel), ('h', hypervisor), ('D', pinned)]
     }
@@ -166,6 +170,7 @@ impl Modifiers {
         if other.precise != Precise::default() {
             self.precise = other.precise;
         }
+        self.period = other.period.or(self.period);
         self
     }
 }
@@ -224,6 +229,16 @@ impl Hint for ParseError {
     }
 }
 
+impl EventSpec {
+    /// The same without a reset value of its own, but for one among a PMU's terms.
+    #[must_use]
+    pub(crate) fn without_period(&self) -> Self {
+        let mut spec = self.clone();
+        spec.modifiers.period = None;
+        spec
+    }
+}
+
 impl FromStr for EventSpec {
     type Err = ParseError;
 
@@ -259,6 +274,9 @@ impl fmt::Display for EventSpec {
                 }
                 return write!(f, "/{}", self.modifiers);
             }
+        }
+        if let Some(period) = self.modifiers.period {
+            return write!(f, "/{}={period}/{}", parse::PERIOD, self.modifiers);
         }
         if self.modifiers == Modifiers::default() {
             return Ok(());

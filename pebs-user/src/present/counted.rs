@@ -9,7 +9,7 @@ use crate::store::schema::count_state;
 use crate::units::CountUnit;
 
 /// Formats a count, or a time.
-fn amount(unit: CountUnit, value: f64) -> String {
+pub(crate) fn amount(unit: CountUnit, value: f64) -> String {
     match unit {
         CountUnit::Ns => time(value),
         _ if value.abs() >= 1000.0 => {

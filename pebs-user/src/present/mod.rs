@@ -14,6 +14,7 @@ pub(crate) mod counted;
 pub(crate) mod csv;
 mod errors;
 pub(crate) mod functions;
+pub(crate) mod further;
 pub(crate) mod human;
 pub(crate) mod items;
 pub(crate) mod json;

@@ -12,7 +12,7 @@ use crate::compare::diff::model as diff;
 use crate::compare::load::EndedBy;
 use crate::compare::mine::of_trace::Remark;
 use crate::compare::remarks::{
-    ItemTooLittle, NeverEnded, NoFunctionTimes, Note, Runtime, TooLittle,
+    FurtherNote, ItemTooLittle, NeverEnded, NoFunctionTimes, Note, Runtime, TooLittle,
 };
 use crate::compare::select::NoneSlow;
 
@@ -32,6 +32,7 @@ as_text!(
     NoFunctionTimes,
     TooLittle,
     ItemTooLittle,
+    FurtherNote,
     Note,
     diff::Note
 );
@@ -103,6 +104,20 @@ impl Display for ItemTooLittle {
             Self::NotLonger => "it took no longer than typical items",
             Self::FewSamples(n) => return write!(f, "too few samples ({n}): lower --reset"),
         })
+    }
+}
+
+impl Display for FurtherNote {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ByFrequency => f.write_str(
+                "sampled by frequency, so its samples stand for unknown numbers of events: record it with a reset value",
+            ),
+            Self::InPart(percent) => write!(
+                f,
+                "on a counter for {percent} % of the time, and its numbers are of that part"
+            ),
+        }
     }
 }
 

@@ -32,16 +32,21 @@
 //! where samples beat with the items ([`crate::compare::pool`]).
 
 use super::interrupts_and_faults::WHAT;
-use super::model::{Cause, CauseKind, CountRow, Figures, Gap, InterferenceRow, OtherCauses};
-use super::sums::{ClassSums, GroupSums, kind_of_wait};
+use super::model::{
+    Cause, CauseKind, CountRow, EventFigures, Figures, Gap, InterferenceRow, OtherCauses,
+    WithEvents,
+};
+use super::sums::{ClassSums, EventSums, GroupSums, kind_of_wait};
 use crate::compare::blocks::{Blocks, Draw, Draws, interval};
 use crate::compare::classes::Class;
 use crate::compare::explain::keys::Key;
+use crate::compare::further::FurtherEvent;
 use crate::compare::names::{FunctionName, Names, file_name};
 use crate::compare::pool::MIN_SAMPLES;
 use crate::compare::waits::{IDLE, OTHER_ITEMS, States};
 use crate::rng::SplitMix64;
 use crate::store::run::{ProbeInfo, SiteInfo};
+use crate::units::FunctionId;
 
 /// Least part of its module's excess that makes a function a cause of its own.
 const ALONE: f64 = 0.5;
@@ -49,7 +54,7 @@ const ALONE: f64 = 0.5;
 /// Functions listed in a cause that is several.
 const MEMBERS: usize = 6;
 
-/// Least share of the gap of a listed cause.
+/// Least share of the gap of a listed cause, and of the slow items' events of a function listed for these.
 const LEAST_SHARE: f64 = 0.005;
 
 /// Names of the counts, in the order of [`ClassSums::counts`].
@@ -130,6 +135,45 @@ pub(super) struct Part {
     /// Samples, or waits.
     pub samples: (u64, u64),
     pub how: PartBasis,
+    /// Of each further event; empty for waits.
+    pub further: Vec<EventPart>,
+}
+
+/// A further event in a part.
+#[derive(Clone, Debug, Default)]
+pub(super) struct EventPart {
+    slow: Blocks,
+    typical: Blocks,
+    samples: (u64, u64),
+}
+
+impl EventPart {
+    /// All of a class each.
+    fn all(slow: &EventSums, typical: &EventSums) -> Self {
+        Self {
+            slow: slow.events.clone(),
+            typical: typical.events.clone(),
+            samples: (slow.samples, typical.samples),
+        }
+    }
+
+    /// Of one function.
+    fn of(function: FunctionId, (slow, typical): (&EventSums, &EventSums)) -> Self {
+        let of = |class: &EventSums| class.functions.get(&function).cloned().unwrap_or_default();
+        let ((slow, slow_samples), (typical, typical_samples)) = (of(slow), of(typical));
+        Self {
+            slow,
+            typical,
+            samples: (slow_samples, typical_samples),
+        }
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.slow.merge(&other.slow);
+        self.typical.merge(&other.typical);
+        self.samples.0 += other.samples.0;
+        self.samples.1 += other.samples.1;
+    }
 }
 
 /// Conversion of a part to time per item.
@@ -163,8 +207,8 @@ impl Part {
         Self {
             slow: slow.clone(),
             typical: typical.clone(),
-            samples: (0, 0),
             how: PartBasis::Observed,
+            ..Self::default()
         }
     }
 
@@ -173,6 +217,12 @@ impl Part {
         self.typical.merge(&other.typical);
         self.samples.0 += other.samples.0;
         self.samples.1 += other.samples.1;
+        if self.further.len() < other.further.len() {
+            self.further
+                .resize_with(other.further.len(), EventPart::default);
+        }
+        let pairs = self.further.iter_mut().zip(&other.further);
+        pairs.for_each(|(own, more)| own.merge(more));
     }
 
     /// Subtracts a part.
@@ -287,9 +337,21 @@ pub(super) struct Contrast {
     draws: (Draws, Draws),
     /// Whether samples beat with the items: then parts of them have no interval.
     beats: bool,
+    /// The further events, and all of them in each class.
+    further: Vec<(FurtherEvent, EventPart)>,
 }
 
 impl Contrast {
+    /// The same with further events.
+    fn with_further((slow, typical): (&ClassSums, &ClassSums), further: &[FurtherEvent]) -> Self {
+        let sums = slow.further.iter().zip(&typical.further);
+        let all = sums.map(|(slow, typical)| EventPart::all(slow, typical));
+        Self {
+            further: further.iter().cloned().zip(all).collect(),
+            ..Self::new(slow, typical)
+        }
+    }
+
     pub(super) fn new(slow: &ClassSums, typical: &ClassSums) -> Self {
         let draws = (Draws::of(&slow.items, 1), Draws::of(&typical.items, 2));
         let pairs = draws.0.0.iter().zip(&draws.1.0).enumerate();
@@ -305,6 +367,7 @@ impl Contrast {
                 .collect(),
             draws,
             beats: slow.beats || typical.beats,
+            further: Vec::new(),
         }
     }
 
@@ -389,6 +452,7 @@ impl Contrast {
             function,
             state,
             figures: self.figures(part),
+            further: self.events(&part.further),
             blocked: None,
             by: None,
             waited_for: None,
@@ -405,6 +469,71 @@ impl Contrast {
             functions: members.collect(),
             ..self.cause(row.id.clone(), &row.part)
         }
+    }
+
+    /// Figures of these parts of the further events.
+    fn events(&self, parts: &[EventPart]) -> Vec<EventFigures> {
+        let each = self.further.iter().zip(parts);
+        each.map(|((event, all), part)| self.event(event, all, part))
+            .collect()
+    }
+
+    fn event(&self, event: &FurtherEvent, all: &EventPart, part: &EventPart) -> EventFigures {
+        let means = &self.means;
+        let (slow_samples, typical_samples) = part.samples;
+        let unknown = EventFigures {
+            slow_samples,
+            typical_samples,
+            ..EventFigures::default()
+        };
+        // As many as slow items should have had, if they were like typical ones.
+        let expected = typical_samples as f64 * means.0.items / means.1.items;
+        if !event.is_known(slow_samples.max(expected as u64)) {
+            return unknown;
+        }
+        let excess = self.interval(|means, (slow, typical)| {
+            part.slow.weighted(slow) / means.0.items
+                - part.typical.weighted(typical) / means.1.items
+        });
+        let slow = part.slow.total() / means.0.items;
+        let typical = part.typical.total() / means.1.items;
+        let share = part.slow.total() / all.slow.total();
+        let known = |value: f64| Some(value).filter(|it| it.is_finite());
+        EventFigures {
+            slow: known(slow),
+            typical: known(typical),
+            share: known(share),
+            excess: known(slow - typical),
+            excess_low: excess.map(|it| it.0),
+            excess_high: excess.map(|it| it.1),
+            ..unknown
+        }
+    }
+
+    /// The functions of these rows with a good part of the slow items' further events, most first.
+    fn with_events<'a>(
+        &self,
+        rows: impl Iterator<Item = &'a CauseRow>,
+        top: usize,
+    ) -> Vec<WithEvents> {
+        let functions = rows.filter(|row| row.part.how == PartBasis::Sampled);
+        let mut found: Vec<WithEvents> = functions
+            .map(|row| WithEvents {
+                kind: row.id.0,
+                function: row.id.1.clone(),
+                slow_samples: row.part.samples.0,
+                further: self.events(&row.part.further),
+            })
+            .collect();
+        let share = |it: &WithEvents| {
+            let shares = it.further.iter().filter_map(|it| it.share);
+            shares.fold(0.0, f64::max)
+        };
+        found.retain(|it| share(it) >= LEAST_SHARE);
+        // Stable, so that equal ones keep the order of their keys.
+        found.sort_by(|a, b| share(b).total_cmp(&share(a)));
+        found.truncate(top);
+        found
     }
 
     /// Figures of a part: slow items against typical ones.
@@ -471,25 +600,41 @@ impl CauseRow {
     fn is_function(&self) -> bool {
         self.id.0 == CauseKind::Function
     }
+
+    /// Whether samples of time saw it.
+    fn has_samples(&self) -> bool {
+        self.part.samples != (0, 0)
+    }
 }
 
-/// The parts of two classes that enough is known of, and the rest of the functions with their number.
-fn parts(slow: &ClassSums, typical: &ClassSums, naming: &Naming<'_>) -> (Vec<CauseRow>, Part, u64) {
-    let mut keys: Vec<Key> = slow
-        .keys
-        .keys()
-        .chain(typical.keys.keys())
-        .copied()
+/// The parts of two classes that enough is known of, and the rest of the functions; those that only have further events
+/// as well.
+fn parts(
+    slow: &ClassSums,
+    typical: &ClassSums,
+    naming: &Naming<'_>,
+) -> (Vec<CauseRow>, Vec<CauseRow>) {
+    let of_time = slow.keys.keys().chain(typical.keys.keys()).copied();
+    let further = slow.further.iter().chain(&typical.further);
+    let further = further.flat_map(|it| it.functions.keys());
+    let mut keys: Vec<Key> = of_time
+        .chain(further.map(|id| Key::Function(*id)))
         .collect();
     keys.sort_unstable();
     keys.dedup();
     let enough = |part: &Part| enough((slow, typical), part.samples);
-    let (mut listed, mut modules): (Vec<CauseRow>, Vec<CauseRow>) = Default::default();
+    let (mut listed, mut modules, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
     for key in keys {
         let of = |class: &ClassSums| class.keys.get(&key).cloned().unwrap_or_default();
         let ((slow_sum, slow_samples), (typical_sum, typical_samples)) = (of(slow), of(typical));
         let sampled = matches!(key, Key::Function(_));
+        let sums = slow.further.iter().zip(&typical.further);
+        let further = match key {
+            Key::Function(id) => sums.map(|it| EventPart::of(id, it)).collect(),
+            Key::Wait(_) | Key::Handover(_) | Key::Others(_) => Vec::new(),
+        };
         let part = Part {
+            further,
             slow: slow_sum,
             typical: typical_sum,
             samples: (slow_samples, typical_samples),
@@ -503,6 +648,10 @@ fn parts(slow: &ClassSums, typical: &ClassSums, naming: &Naming<'_>) -> (Vec<Cau
             listed.push(CauseRow::one(naming.of(key), part));
             continue;
         }
+        if part.samples == (0, 0) {
+            unknown.push(CauseRow::one(naming.of(key), part));
+            continue;
+        }
         add(
             &mut modules,
             naming.module(key),
@@ -514,16 +663,15 @@ fn parts(slow: &ClassSums, typical: &ClassSums, naming: &Naming<'_>) -> (Vec<Cau
     for it in modules.extract_if(.., few).collect::<Vec<_>>() {
         add(&mut modules, it.id.1.without_entry(), it.members);
     }
-    let (mut unknown, mut count) = (Part::default(), 0);
     for module in modules {
         if enough(&module.part) {
             listed.push(module);
         } else {
-            unknown.merge(&module.part);
-            count += module.members.len() as u64;
+            let members = module.members.into_iter();
+            unknown.extend(members.map(|(id, part)| CauseRow::one(id, part)));
         }
     }
-    (listed, unknown, count)
+    (listed, unknown)
 }
 
 /// Adds functions to the row of their module.
@@ -580,18 +728,19 @@ fn together(
 ///
 /// Cost: O(replicates x blocks x causes listed).
 pub(super) fn gap(
-    slow: &ClassSums,
-    typical: &ClassSums,
+    (slow, typical): (&ClassSums, &ClassSums),
+    further: &[FurtherEvent],
     naming: &Naming<'_>,
     top: usize,
 ) -> Option<Gap> {
-    let contrast = Contrast::new(slow, typical);
+    let contrast = Contrast::with_further((slow, typical), further);
     let gap_ns = contrast.gap();
     // Not a number if a class is empty.
     if gap_ns.is_nan() || gap_ns <= 0.0 {
         return None;
     }
-    let (all_rows, unknown, unknown_count) = parts(slow, typical, naming);
+    let (all_rows, unknown) = parts(slow, typical, naming);
+    let too_few = unknown.iter().filter(|it| it.has_samples());
     let share = |part: &Part| part.excess(&contrast.means, None) / gap_ns;
     let mut all_rows = together(all_rows, naming, share);
     for row in &mut all_rows {
@@ -630,6 +779,8 @@ pub(super) fn gap(
         .map(|(row, _)| contrast.with_functions(row))
         .collect();
     let hidden: Vec<&CauseRow> = hidden.into_iter().map(|(row, _)| row).collect();
+    let with_events = hidden.iter().copied().chain(&unknown);
+    let with_events = contrast.with_events(with_events, top);
     let lumps = [PartBasis::Sampled, PartBasis::Observed, PartBasis::Left].map(|how| {
         let of_how = hidden.iter().filter(|row| row.part.how == how);
         Part::sum(how, of_how.map(|row| &row.part))
@@ -663,15 +814,27 @@ pub(super) fn gap(
         causes,
         others,
         unexplained: OtherCauses {
-            causes: unknown_count,
+            causes: too_few.clone().count() as u64,
             share: unexplained_ns / gap_ns,
             share_low: unexplained.map(|it| it.0),
             share_high: unexplained.map(|it| it.1),
             excess_ns: unexplained_ns,
-            slow_samples: unknown.samples.0,
+            slow_samples: too_few.map(|it| it.part.samples.0).sum(),
         },
         kernel: contrast.rest(kernel.1, &[&kernel.0]),
+        with_events,
     })
+}
+
+/// The further events of all functions in both classes.
+pub(super) fn further(
+    classes: (&ClassSums, &ClassSums),
+    further: &[FurtherEvent],
+) -> Vec<EventFigures> {
+    let contrast = Contrast::with_further(classes, further);
+    let all = contrast.further.iter();
+    all.map(|(event, all)| contrast.event(event, all, all))
+        .collect()
 }
 
 /// Time on the CPU and off it, all of either; `None` if the slow ones take no longer.

@@ -79,7 +79,7 @@ pub(super) fn report(
     let sections = [section];
     let mut summing = sum(trace, items, &sections, (&timing, &[]))?;
     if trace.info.keep.is_some() {
-        kept::typical(trace, options.losses, &mut summing, timing.event)?;
+        kept::typical(trace, options.losses, &mut summing, &timing)?;
     }
     let sums = &summing.sums[0];
     let section = &sections[0];
@@ -91,7 +91,12 @@ pub(super) fn report(
         states: &summing.states,
         probes: &trace.info.probes,
     };
-    let mut gap = contrast::gap(&sums.slow, &sums.typical, &naming, options.top);
+    let mut gap = contrast::gap(
+        (&sums.slow, &sums.typical),
+        &timing.further,
+        &naming,
+        options.top,
+    );
     let wait_stacks = WaitStacks::of(trace, &mut line.stacks.values().copied())?;
     if let Some(gap) = &mut gap {
         let threads = Threads {
@@ -129,6 +134,10 @@ pub(super) fn report(
             mean_ns: typical.latency.total() / count,
             samples: typical.samples,
         }),
+        further: match &gap {
+            Some(_) => contrast::further((&sums.slow, &sums.typical), &timing.further),
+            None => Vec::new(),
+        },
         gap,
     };
     let probe = &items.probes[usize::from(item.probe)];
@@ -145,6 +154,7 @@ pub(super) fn report(
         explain_version: EXPLAIN_VERSION,
         trace: trace.dir.display().to_string(),
         event: timing.event.cloned(),
+        further_events: timing.further.clone(),
         specs: probe.specs.clone(),
         item_id: item.item_id,
         batch,

@@ -3,9 +3,10 @@
 use serde::Serialize;
 
 use super::chain_model::WaitedFor;
-use super::model::{Durations, Gap, InterferenceRow, Label, Typical};
+use super::model::{Durations, EventFigures, Gap, InterferenceRow, Label, Typical};
 use crate::compare::arguments::NamedArg;
 use crate::compare::counts::Counts;
+use crate::compare::further::FurtherEvent;
 use crate::compare::names::FunctionName;
 use crate::compare::remarks::{ItemTooLittle, Note};
 use crate::store::run::{EventInfo, RecordedSpec};
@@ -19,6 +20,9 @@ pub(crate) struct ItemReport {
     pub trace: String,
     /// The sampled event; null if there was none.
     pub event: Option<EventInfo>,
+    /// As in [`super::model::Explanation`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub further_events: Vec<FurtherEvent>,
     /// SPECs of its probes.
     pub specs: Vec<RecordedSpec>,
     pub item_id: u64,
@@ -75,6 +79,9 @@ pub(crate) struct ItemAccount {
     pub typical: Option<Typical>,
     /// Causes of its additional time; null if unknown.
     pub gap: Option<Gap>,
+    /// Its further events in all functions, and those of a typical item; left out if there are none, or `gap` is null.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub further: Vec<EventFigures>,
     /// Why `gap` is null or incomplete.
     pub too_little: Option<ItemTooLittle>,
 }

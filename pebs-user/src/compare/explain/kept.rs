@@ -2,17 +2,18 @@
 
 use rustc_hash::FxHashMap;
 
-use super::sums::{ClassSums, Summing};
+use super::sums::{ClassSums, EventSums, Summing};
 use crate::compare::blocks::Blocks;
 use crate::compare::classes::RankBy;
+use crate::compare::condensed::Condensed;
 use crate::compare::explain::keys::Key;
+use crate::compare::explain::timing::Timing;
 use crate::compare::losses::LossVisits;
 use crate::compare::pool::Quantity;
 use crate::compare::slots::Slots;
 use crate::compare::stats::{self, Stats, other_waits};
 use crate::compare::waits::{States, WaitKind, WaitSum, is_anywhere};
 use crate::store::reader::{ReadError, Trace};
-use crate::store::run::EventInfo;
 use crate::store::schema::visit_flag;
 use crate::store::view::Select as _;
 use crate::units::FunctionId;
@@ -25,8 +26,9 @@ pub(super) fn typical(
     trace: &Trace,
     losses: LossVisits,
     summing: &mut Summing<'_>,
-    event: Option<&EventInfo>,
+    timing: &Timing<'_>,
 ) -> Result<(), ReadError> {
+    let event = timing.event;
     let mut states = std::mem::take(&mut summing.states);
     let mut slots = Slots::new(&trace.info, None, Stats::default);
     let counted = (losses, trace.info.switches);
@@ -34,6 +36,10 @@ pub(super) fn typical(
     for batch in stats::Columns::scan(trace)? {
         stats::add(&batch?, (event, own), counted, &mut slots, &mut states)?;
     }
+    let further = timing.further.iter();
+    let mut further = further
+        .map(|it| stats::of_event(trace, it.id, None, counted))
+        .collect::<Result<Vec<_>, _>>()?;
     for (number, section) in summing.sections.iter().enumerate() {
         let probe = &summing.items.probes[usize::from(section.probe)];
         // A group has no sums of its own, but some typical items that were kept while it was not known yet which are slow.
@@ -49,6 +55,14 @@ pub(super) fn typical(
             continue;
         };
         let mut typical = rest(stats, summing, number, &mut states);
+        typical.further = further
+            .iter_mut()
+            .zip(&summing.sums[number].all.further)
+            .map(|(slots, kept)| match slots.of(probe_id) {
+                Some((_, all)) => rest_of_event(&all.functions, kept, items_of(summing, number)),
+                None => EventSums::default(),
+            })
+            .collect();
         let members = section
             .members
             .iter()
@@ -111,6 +125,29 @@ fn rest(stats: &Stats, summing: &Summing<'_>, number: usize, states: &mut States
             .insert(Key::Wait(kind), (Blocks::fixed(sum.ns as f64), sum.waits));
     }
     class
+}
+
+/// Items that were kept.
+fn items_of(summing: &Summing<'_>, number: usize) -> u64 {
+    summing.sums[number].all.items.total() as u64
+}
+
+/// The same of a further event, of these items kept.
+fn rest_of_event(
+    all: &Condensed,
+    kept: &FxHashMap<FunctionId, (u64, f64)>,
+    items: u64,
+) -> EventSums {
+    let rest = all.without(items, 0.0, kept.iter().map(|(id, sums)| (*id, *sums)));
+    let functions = rest.functions().map(|id| {
+        let sums = (Blocks::fixed(rest.events_of(id)), rest.samples_of(id));
+        (id, sums)
+    });
+    EventSums {
+        samples: rest.samples(),
+        events: Blocks::fixed(rest.events()),
+        functions: functions.collect(),
+    }
 }
 
 type Waits = FxHashMap<WaitKind, WaitSum>;

@@ -633,7 +633,7 @@ impl KindContext<'_> {
         let sums = self.sums(members);
         let (from_ns, to_ns) = sums.range_ns?;
         let items = members.len() as u64;
-        let gap = contrast::gap(&sums, &self.sums.typical, self.naming, CAUSES);
+        let gap = contrast::gap((&sums, &self.sums.typical), &[], self.naming, CAUSES);
         let own: FxHashSet<u32> = members.iter().copied().collect();
         let is_own: Vec<bool> = self
             .section

@@ -9,6 +9,7 @@ use super::chain_model::WaitedFor;
 use crate::compare::classes::RankBy;
 use crate::compare::counted::CountedRow;
 use crate::compare::explain::request::Unit;
+use crate::compare::further::FurtherEvent;
 use crate::compare::names::FunctionName;
 use crate::compare::pool::OwnTimes;
 use crate::compare::remarks::{NoFunctionTimes, Note, TooLittle};
@@ -30,6 +31,9 @@ pub(crate) struct Explanation {
     pub unit: Unit,
     /// The event by which the time on the CPU is divided; null if no event was sampled.
     pub event: Option<EventInfo>,
+    /// The other sampled events, and that one too if it divides no time; left out if there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub further_events: Vec<FurtherEvent>,
     /// Its smallest and largest reset value in the run; null if no event was sampled.
     pub event_resets: Option<(u64, u64)>,
     /// Whether the event is a clock; if not, time is divided in proportion to it.
@@ -284,6 +288,10 @@ pub(crate) struct Group {
     pub because: Vec<Split>,
     /// Causes of the latency gap; null if it can't be divided.
     pub gap: Option<Gap>,
+    /// Further events of the items in all functions, in the order of `further_events`; left out if there are none, or
+    /// `gap` is null.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub further: Vec<EventFigures>,
     /// All time on the CPU; null if `gap` is.
     pub on_cpu: Option<Figures>,
     /// All time off the CPU; null if `gap` is.
@@ -395,6 +403,40 @@ pub(crate) struct Gap {
     pub unexplained: OtherCauses,
     /// The part of `causes` and `others` that is code of the kernel.
     pub kernel: OtherCauses,
+    /// Functions that are not among the causes, and have a good part of the slow items' further events; those with the
+    /// most first. Left out if there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub with_events: Vec<WithEvents>,
+}
+
+/// A function whose time is not a cause, with its further events.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct WithEvents {
+    pub kind: CauseKind,
+    pub function: FunctionName,
+    /// Samples of its time in slow items: part of those of `others` or `unexplained`.
+    pub slow_samples: u64,
+    /// Of each further event.
+    pub further: Vec<EventFigures>,
+}
+
+/// A further event in slow and in typical items, in its unit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct EventFigures {
+    /// Per slow item; null if unknown: too few samples, or taken by frequency.
+    pub slow: Option<f64>,
+    /// Per typical item.
+    pub typical: Option<f64>,
+    /// Part of the slow items' events of all functions, 0..1; null if these have none.
+    pub share: Option<f64>,
+    /// Per slow item less per typical item.
+    pub excess: Option<f64>,
+    /// Lower end of its 95 % interval; null if there are too few slow items.
+    pub excess_low: Option<f64>,
+    /// Upper end.
+    pub excess_high: Option<f64>,
+    pub slow_samples: u64,
+    pub typical_samples: u64,
 }
 
 impl Gap {
@@ -558,6 +600,9 @@ pub(crate) struct Cause {
     /// Excess of slow items.
     #[serde(flatten)]
     pub figures: Figures,
+    /// Of each further event; left out if there are none, and for time off the CPU.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub further: Vec<EventFigures>,
     /// Where slow items went to wait; null: not recorded (`--with waits --call-graph fp`), or no wait.
     pub blocked: Option<WaitPath>,
     /// For waits: the thread that ended most of them, or took the CPU; null: not recorded (`--with waits`).

@@ -11,6 +11,7 @@ use crate::compare::batches::Share;
 use crate::compare::blocks::Blocks;
 use crate::compare::classes::{Class, RankBy};
 use crate::compare::explain::timing::Timing;
+use crate::compare::further::FurtherEvent;
 use crate::compare::names::Names;
 use crate::compare::pool::OwnError;
 use crate::compare::rows;
@@ -42,6 +43,32 @@ pub(crate) fn kind_of_wait(state: &str) -> CauseKind {
 /// Rows of the examined items.
 pub(crate) type Rows = FxHashMap<u32, Vec<(Key, f64, u64)>>;
 
+/// Events of one further event over the items of a class, as [`crate::compare::further`] estimates them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct EventSums {
+    /// Samples of all functions.
+    pub samples: u64,
+    /// Events of all functions.
+    pub events: Blocks,
+    /// Events and samples of each.
+    pub functions: FxHashMap<FunctionId, (Blocks, u64)>,
+}
+
+impl EventSums {
+    pub(super) fn add(
+        &mut self,
+        function: FunctionId,
+        block: usize,
+        (events, samples): (f64, u64),
+    ) {
+        self.samples += samples;
+        self.events.add(block, events);
+        let (sum, count) = self.functions.entry(function).or_default();
+        sum.add(block, events);
+        *count += samples;
+    }
+}
+
 /// Sums over the items of a class.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ClassSums {
@@ -70,6 +97,8 @@ pub(crate) struct ClassSums {
     pub range_ns: Option<(i64, i64)>,
     /// By function or wait, and samples or number of waits.
     pub keys: FxHashMap<Key, (Blocks, u64)>,
+    /// Of each further event.
+    pub further: Vec<EventSums>,
     /// Time of waits, ns, by their call stack as well.
     pub stacks: FxHashMap<(Key, u32), i64>,
     /// Time of waits, ns, by the thread that ended them or took the CPU as well; with the longest wait and the time of
@@ -120,6 +149,8 @@ pub(crate) struct AllSums {
     pub events: (Blocks, Blocks),
     /// By function or wait, and samples or number of waits.
     pub keys: FxHashMap<Key, (Blocks, Blocks, u64)>,
+    /// Of each further event, samples and events by function.
+    pub further: Vec<FxHashMap<FunctionId, (u64, f64)>>,
     /// Switches, migrations, page faults: how often they are known; sums of the count, its square,
     /// its product with the latency, the latency and its square.
     pub counts: [[f64; 6]; 3],
@@ -353,6 +384,52 @@ impl<'a> Summing<'a> {
         })
     }
 
+    /// Adds up a further event, number `at` of these.
+    fn further(
+        &mut self,
+        trace: &Trace,
+        (at, event): (usize, &FurtherEvent),
+    ) -> Result<(), ReadError> {
+        for sums in &mut self.sums {
+            sums.all.further.push(FxHashMap::default());
+            for class in [&mut sums.slow, &mut sums.typical] {
+                class.further.push(EventSums::default());
+            }
+        }
+        let Some(info) = trace.info.events.iter().find(|it| it.id == event.id) else {
+            return Ok(());
+        };
+        let (mut turn, sections) = (0, self.sums.len());
+        rows::functions(trace, info, |seen| {
+            turn += 1;
+            let function = FunctionId(seen.function);
+            for (index, share) in self.items.of_visit(seen.visit) {
+                if !self.items.all[index as usize].has_details() {
+                    continue;
+                }
+                let samples = share.count(seen.samples.into(), turn);
+                let events = seen.stands_for() * share.of_whole();
+                let block = (self.block)(self.items, index);
+                let places = self.places[index as usize].into_iter();
+                for (section, class) in places.filter(|it| usize::from(it.0) < sections) {
+                    let sums = &mut self.sums[usize::from(section)];
+                    let of_all = sums.all.further[at].entry(function).or_default();
+                    of_all.0 += samples;
+                    of_all.1 += events;
+                    match class {
+                        Class::Slow => {
+                            sums.slow.further[at].add(function, block, (events, samples))
+                        }
+                        Class::Typical => {
+                            sums.typical.further[at].add(function, block, (events, samples));
+                        }
+                        Class::Between => {}
+                    }
+                }
+            }
+        })
+    }
+
     /// Adds up the waits, those between stages as well.
     ///
     /// Time on the CPU has none.
@@ -417,6 +494,9 @@ pub(crate) fn sum<'a>(
     if let (Some(event), None) = (timing.event, &timing.reason) {
         summing.functions(trace, event)?;
     }
+    for further in timing.further.iter().enumerate() {
+        summing.further(trace, further)?;
+    }
     summing.waits(trace)?;
     Ok(summing)
 }
@@ -428,5 +508,8 @@ pub(crate) fn names(trace: &Trace, sums: &[GroupSums]) -> Result<Names, ReadErro
         classes.chain(sums.all.keys.keys())
     });
     let ids = keys.filter_map(|key| key.function().map(|id| id.0));
-    Names::of(trace, ids)
+    let classes = sums.iter().flat_map(|sums| [&sums.slow, &sums.typical]);
+    let further = classes.flat_map(|class| &class.further);
+    let further = further.flat_map(|it| it.functions.keys().map(|id| id.0));
+    Names::of(trace, ids.chain(further))
 }

@@ -1,6 +1,7 @@
 //! Explanations of synthetic traces with known truth.
 
 mod chain;
+mod further;
 mod kinds;
 mod like;
 mod on_cpu;

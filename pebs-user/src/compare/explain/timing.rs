@@ -1,6 +1,7 @@
 //! The event that divides the time on the CPU among functions.
 
 use crate::compare::event::report_event;
+use crate::compare::further::FurtherEvent;
 use crate::compare::remarks::NoFunctionTimes;
 use crate::estimate::EventTime;
 use crate::store::run::{EventInfo, RunInfo, sees_kernel_only};
@@ -10,6 +11,8 @@ pub(crate) struct Timing<'a> {
     pub event: Option<&'a EventInfo>,
     /// Why it can't be used.
     pub reason: Option<NoFunctionTimes>,
+    /// The sampled events that don't.
+    pub further: Vec<FurtherEvent>,
 }
 
 impl<'a> Timing<'a> {
@@ -24,7 +27,12 @@ impl<'a> Timing<'a> {
             }),
             Some(_) => None,
         };
-        Self { event, reason }
+        let divides = event.filter(|_| reason.is_none());
+        Self {
+            event,
+            further: FurtherEvent::beside(info, divides),
+            reason,
+        }
     }
 
     /// Whether the event is a clock.

@@ -6,6 +6,7 @@ use rustc_hash::FxHashMap;
 use super::classes::VisitClasses;
 use super::model::VisitFunction;
 use super::section::{Section, SlowDraft};
+use crate::compare::further::FurtherEvent;
 use crate::compare::names::FunctionName;
 use crate::compare::slots::Slots;
 use crate::compare::waits::{States, WaitKind, WaitSum};
@@ -93,6 +94,31 @@ impl Details<'_> {
                     };
                     (FunctionId(functions[row]), found)
                 }));
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the rows of the further events of a batch of `visit_functions`, with [`FunctionColumns`], but for
+    /// pebs-trace's own.
+    pub(super) fn add_further(
+        &mut self,
+        batch: &RecordBatch,
+        events: &[FurtherEvent],
+        own_function: Option<u32>,
+    ) -> Result<(), ReadError> {
+        let columns = FunctionColumns::of(batch)?;
+        for (row, &visit) in columns.visit_id.iter().enumerate() {
+            let function = columns.function_id[row];
+            let at = events.iter().position(|it| it.id.0 == columns.event[row]);
+            let (Some(at), Some(class)) = (at, self.classes.get(visit)) else {
+                continue;
+            };
+            if class.pooled && Some(function) != own_function {
+                let seen = (columns.samples[row], columns.events.get(row).unwrap_or(0));
+                for sums in self.sections.at(class.slot).classes_of(class.class) {
+                    sums.further[at].add_samples(visit, FunctionId(function), seen);
+                }
             }
         }
         Ok(())

@@ -12,6 +12,7 @@ use crate::compare::arguments::{NamedArg, SharedArg};
 use crate::compare::classes::RankBy;
 use crate::compare::explain::chain_model::WaitedFor;
 use crate::compare::explain::model::{Group, Mix};
+use crate::compare::further::FurtherEvent;
 use crate::compare::lengths::Quantiles;
 use crate::compare::losses::LossSum;
 use crate::compare::names::FunctionName;
@@ -40,6 +41,9 @@ pub struct Report {
     pub min_samples: u64,
     /// The event that the function estimates are from: the first that is a clock, else the first.
     pub event: Option<EventInfo>,
+    /// The other sampled events; left out if there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub further_events: Vec<FurtherEvent>,
     /// One section for each probe.
     pub probes: Vec<ProbeReport>,
     /// Items through their stages; null if the probes are no stages of the same items.
@@ -107,13 +111,14 @@ pub struct ProbeReport {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub counted_events: Vec<CountedRow>,
     /// Rows with more time in slow visits than in typical ones, the largest difference first; from 0.5 % of the
-    /// whole difference.
+    /// whole difference. Then functions with more of a further event, from 0.5 % of that in slow visits.
     pub spread: Vec<Row>,
     /// Additional time on the CPU of a slow visit in functions that have too few samples each, ns; absent if functions
     /// are not in ns.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spread_unexplained_ns: Option<f64>,
-    /// Rows with the largest share of all visits counted, the largest first; from 0.5 %.
+    /// Rows with the largest share of all visits counted, the largest first; from 0.5 %. Then functions with the largest
+    /// share of a further event, likewise.
     pub largest: Vec<Row>,
     /// The slowest visits, the slowest first.
     pub slowest: Vec<SlowVisit>,
@@ -288,12 +293,28 @@ pub struct Row {
     /// Slow - typical per visit; null if slow is unknown. Where no sample of a typical visit saw the
     /// function, that counts as 0.
     pub difference: Option<f64>,
+    /// Of each further event, in their order; left out if there are none, and for time off the CPU.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub further: Vec<EventCells>,
     /// Of a row that is several functions, the largest, with the difference of each; too few samples each for more.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub functions: Vec<Member>,
     /// Whom slow visits waited for, as `explain` has it; null: unknown, or no wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) waited_for: Option<WaitedFor>,
+}
+
+/// Events of a further event in the functions of a [`Row`], in its unit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct EventCells {
+    /// In all visits counted together; null if unknown.
+    pub events: Option<f64>,
+    /// In all visits counted; the share is of the event.
+    pub all: Cell,
+    /// In slow visits.
+    pub slow: Cell,
+    /// In typical visits.
+    pub typical: Cell,
 }
 
 /// One of several functions of a [`Row`].

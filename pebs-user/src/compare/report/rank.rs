@@ -4,14 +4,15 @@ use rustc_hash::FxHashMap;
 
 use super::detail::Drafts;
 use super::model::{
-    Cell, Member, ProbeReport, Row, SlowClass, SlowVisit, StateSum, TimeSplit, TypicalClass,
-    TypicalRule, VisitWait,
+    Cell, EventCells, Member, ProbeReport, Row, SlowClass, SlowVisit, StateSum, TimeSplit,
+    TypicalClass, TypicalRule, VisitWait,
 };
 use super::section::{ClassSums, Section, SlowDraft};
 use crate::compare::classes::{RankBy, SlowBy, never_ended};
 use crate::compare::condensed::Condensed;
+use crate::compare::further::FurtherEvent;
 use crate::compare::names::{FunctionName, Names};
-use crate::compare::pool::{MIN_SAMPLES, OwnTimes, Pooled, PooledFunction, Quantity};
+use crate::compare::pool::{MIN_SAMPLES, OwnTimes, Pool, Pooled, PooledFunction, Quantity};
 use crate::compare::slots::Slots;
 use crate::compare::stats::{Stats, other_waits};
 use crate::compare::waits::{ELSEWHERE, OTHER_ITEMS, States, WaitKind, WaitSum, is_anywhere};
@@ -34,6 +35,7 @@ pub(super) struct Ranking<'a> {
     pub top: usize,
     /// Quantity of the report's event.
     pub quantity: Quantity,
+    pub further: &'a [FurtherEvent],
     /// Names of states.
     pub states: &'a States,
     /// Names of the functions of slow visits.
@@ -45,6 +47,8 @@ pub(super) struct Ranking<'a> {
 /// A class with its resamples drawn.
 struct Class {
     figures: Figures,
+    /// Of each further event.
+    further: Vec<Figures>,
     waits: FxHashMap<WaitKind, WaitSum>,
     visits: f64,
     /// Mean duration of the visits pooled.
@@ -81,6 +85,13 @@ impl Figures {
         }
     }
 
+    fn events_of(&self, function: FunctionId) -> f64 {
+        match self {
+            Self::Pooled(pooled) => pooled.events_of(function),
+            Self::Condensed(sums) => sums.events_of(function),
+        }
+    }
+
     fn join(&mut self, functions: &[FunctionId], joined: FunctionId) {
         match self {
             Self::Pooled(pooled) => pooled.join(functions, joined),
@@ -109,6 +120,7 @@ impl Class {
         Self {
             oncpu_ns: pooled.active_ns() / sums.pooled as f64,
             figures: Figures::Pooled(pooled),
+            further: further(sums.further),
             waits: sums.waits,
             visits: sums.pooled as f64,
             mean_ns: sums.pooled_duration_ns / sums.pooled as f64,
@@ -116,22 +128,34 @@ impl Class {
     }
 
     /// All visits, and those that were not kept, from sums over all and the visits kept.
-    fn condensed(stats: Stats, kept: ClassSums, quantity: Quantity) -> (Self, Self) {
+    fn condensed(
+        (stats, further_stats): (Stats, Vec<Condensed>),
+        kept: ClassSums,
+        quantity: Quantity,
+    ) -> (Self, Self) {
         let pooled = kept.pool.close(quantity);
         let all = stats.functions;
         let rest = all.without(kept.pooled, pooled.active_ns(), pooled.functions());
-        let class = |figures: Condensed, waits, duration_ns: f64| Self {
-            visits: figures.items as f64,
-            mean_ns: duration_ns / figures.items as f64,
-            oncpu_ns: figures.active_ns / figures.items as f64,
-            figures: Figures::Condensed(figures),
-            waits,
-        };
+        let kept_further = kept.further.into_iter();
+        let kept_further = kept_further.map(|it| it.close(Quantity::Events));
+        let rest_further = further_stats.iter().zip(kept_further);
+        let rest_further = rest_further
+            .map(|(all, of_kept)| all.without(kept.pooled, 0.0, of_kept.functions()))
+            .collect();
+        let class =
+            |(figures, further): (Condensed, Vec<Condensed>), waits, duration_ns: f64| Self {
+                further: further.into_iter().map(Figures::Condensed).collect(),
+                visits: figures.items as f64,
+                mean_ns: duration_ns / figures.items as f64,
+                oncpu_ns: figures.active_ns / figures.items as f64,
+                figures: Figures::Condensed(figures),
+                waits,
+            };
         let rest_ns = stats.duration_ns - kept.pooled_duration_ns;
         let rest_waits = other_waits(&stats.waits, &kept.waits);
         (
-            class(all, stats.waits, stats.duration_ns),
-            class(rest, rest_waits, rest_ns),
+            class((all, further_stats), stats.waits, stats.duration_ns),
+            class((rest, rest_further), rest_waits, rest_ns),
         )
     }
 
@@ -153,6 +177,30 @@ impl Class {
             self.figures.function(function, quantity),
             quantity,
             self.mean_ns,
+        )
+    }
+
+    /// Events of a further event in a function.
+    fn events(&self, function: FunctionId, (at, event): (usize, &FurtherEvent)) -> Cell {
+        let Some(figures) = self.further.get(at) else {
+            return Cell::default();
+        };
+        let samples = figures.samples(function);
+        let empty = Cell {
+            samples,
+            ..Cell::default()
+        };
+        if !event.is_known(samples) || self.visits == 0.0 {
+            return empty;
+        }
+        let found = figures.function(function, Quantity::Events);
+        found.map_or(
+            Cell {
+                per_visit: Some(0.0),
+                share: (figures.events() > 0.0).then_some(0.0),
+                ..empty
+            },
+            |it| counted(it, it.share),
         )
     }
 
@@ -194,6 +242,18 @@ impl Class {
         if whole.is_finite() { whole } else { 0.0 }
     }
 
+    /// Events of a further event in a function, and in all, per visit; 0 if unknown.
+    fn events_each(&self, at: usize, function: FunctionId) -> (f64, f64) {
+        let each = self
+            .further
+            .get(at)
+            .map_or((0.0, 0.0), |it| (it.events_of(function), it.events()));
+        match self.visits > 0.0 {
+            true => (each.0 / self.visits, each.1 / self.visits),
+            false => (0.0, 0.0),
+        }
+    }
+
     /// Sort key of lists; 0 if unknown.
     fn weight(&self, key: Key, quantity: Quantity) -> f64 {
         match key {
@@ -220,13 +280,22 @@ pub(super) fn cell(found: Option<PooledFunction>, quantity: Quantity, mean_ns: f
         Quantity::Time => found.per_item / mean_ns,
         Quantity::Events => found.share,
     };
+    counted(found, share)
+}
+
+fn counted(found: PooledFunction, share: f64) -> Cell {
     Cell {
-        samples,
+        samples: found.samples,
         per_visit: Some(found.per_item),
         low: found.interval.map(|(low, _)| low),
         high: found.interval.map(|(_, high)| high),
         share: share.is_finite().then_some(share),
     }
+}
+
+fn further(pools: Vec<Pool>) -> Vec<Figures> {
+    let closed = pools.into_iter().map(|it| it.close(Quantity::Events));
+    closed.map(Figures::Pooled).collect()
 }
 
 /// Subject of a row.
@@ -268,11 +337,12 @@ impl Ranking<'_> {
             slow: slow_sums,
             slowest_ids,
             stats,
+            further_stats,
             classes: summary,
             ..
         } = section;
         let (all, typical_class) = match stats {
-            Some(stats) => Class::condensed(stats, all, self.quantity),
+            Some(stats) => Class::condensed((stats, further_stats), all, self.quantity),
             None => (
                 Class::new(all, self.quantity),
                 Class::new(typical_sums, self.quantity),
@@ -418,12 +488,16 @@ impl Ranking<'_> {
         let unexplained = slow.oncpu_ns - typical.oncpu_ns - more.sum::<f64>();
         let is_known = self.quantity == Quantity::Time && unexplained.is_finite();
         let unexplained = Some(unexplained).filter(|_| is_known);
-        let mut rows = self.rows(classes, |key| {
+        let weigh = |key| {
             let whole = slow.whole(key, self.quantity) - typical.whole(key, self.quantity);
             (
                 slow.weight(key, self.quantity) - typical.weight(key, self.quantity),
                 whole,
             )
+        };
+        let mut rows = self.rows(classes, weigh, |at, id| {
+            let [of_slow, of_typical] = [slow, typical].map(|it| it.events_each(at, id));
+            (of_slow.0 - of_typical.0, of_slow.1)
         });
         for row in &mut rows {
             let joined = modules
@@ -468,6 +542,8 @@ impl Ranking<'_> {
             let members = self.members(classes, &ids);
             for class in [&mut classes.all, &mut classes.slow, &mut classes.typical] {
                 class.figures.join(&ids, joined);
+                let further = class.further.iter_mut();
+                further.for_each(|it| it.join(&ids, joined));
             }
             (joined, module, members)
         });
@@ -494,17 +570,23 @@ impl Ranking<'_> {
 
     fn largest(&self, classes: &Classes) -> Vec<Row> {
         let all = &classes.all;
-        self.rows(classes, |key| {
+        let weigh = |key| {
             (
                 all.weight(key, self.quantity),
                 all.whole(key, self.quantity),
             )
-        })
+        };
+        self.rows(classes, weigh, |at, id| all.events_each(at, id))
     }
 
     /// The rows of the largest weights, `weigh` giving the weight and the whole that it is a part
-    /// of. Waits come last if functions are not in ns.
-    fn rows(&self, classes: &Classes, weigh: impl Fn(Key) -> (f64, f64)) -> Vec<Row> {
+    /// of, and then those of further events, by `weigh_events`. Waits come last if functions are not in ns.
+    fn rows(
+        &self,
+        classes: &Classes,
+        weigh: impl Fn(Key) -> (f64, f64),
+        weigh_events: impl Fn(usize, FunctionId) -> (f64, f64),
+    ) -> Vec<Row> {
         let functions = classes.all.figures.functions();
         let functions = functions.into_iter().map(Key::Function);
         let waits = classes.all.waits.keys().map(|kind| Key::Wait(*kind));
@@ -524,9 +606,40 @@ impl Ranking<'_> {
             order.then(b.total_cmp(a)).then(key_a.cmp(key_b))
         });
         keys.truncate(self.top);
-        keys.into_iter()
-            .map(|(_, key)| self.row(classes, key))
-            .collect()
+        let mut keys: Vec<Key> = keys.into_iter().map(|(_, key)| key).collect();
+        for (at, figures) in classes.all.further.iter().enumerate() {
+            let functions = figures.functions().into_iter();
+            let functions = functions.filter(|id| self.further[at].is_known(figures.samples(*id)));
+            let more = functions.filter_map(|id| {
+                let (weight, whole) = weigh_events(at, id);
+                let is_large = weight > 0.0 && weight >= LEAST_PART * whole;
+                (is_large && !keys.contains(&Key::Function(id))).then_some((weight, id))
+            });
+            let mut more: Vec<(f64, FunctionId)> = more.collect();
+            more.sort_by(|(a, id_a), (b, id_b)| b.total_cmp(a).then(id_a.cmp(id_b)));
+            more.truncate(self.top);
+            keys.extend(more.into_iter().map(|(_, id)| Key::Function(id)));
+        }
+        let rows = keys.into_iter();
+        rows.map(|key| self.row(classes, key)).collect()
+    }
+
+    /// The further events of a row.
+    fn events(&self, classes: &Classes, function: FunctionId) -> Vec<EventCells> {
+        let each = self.further.iter().enumerate();
+        let each = each.map(|(at, event)| {
+            let of = |class: &Class| class.events(function, (at, event));
+            let all = of(&classes.all);
+            EventCells {
+                events: all
+                    .per_visit
+                    .map(|_| classes.all.further[at].events_of(function)),
+                all,
+                slow: of(&classes.slow),
+                typical: of(&classes.typical),
+            }
+        });
+        each.collect()
     }
 
     /// Unit of events: samples, if they have no reset value.
@@ -570,6 +683,10 @@ impl Ranking<'_> {
             slow,
             typical: cell(&classes.typical),
             difference,
+            further: match key {
+                Key::Function(id) => self.events(classes, id),
+                Key::Wait(_) | Key::Elsewhere => Vec::new(),
+            },
             functions: Vec::new(),
             waited_for: None,
         }

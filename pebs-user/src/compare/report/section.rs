@@ -11,6 +11,7 @@ use super::tally::Tally;
 use super::top::Top;
 use crate::compare::arguments::{NamedArg, SharedArgs};
 use crate::compare::classes::{Class, Classes, Rank, RankBy, Ranker, Standing, Took, apart_on_cpu};
+use crate::compare::condensed::Condensed;
 use crate::compare::counted::CountedSums;
 use crate::compare::counts::{CountColumns, CountSums, Counts};
 use crate::compare::interrupts_and_faults::{InterferenceRow, InterferenceSums};
@@ -38,6 +39,8 @@ pub(super) struct ClassSums {
     pub pooled_duration_ns: f64,
     pub pooled: u64,
     pub pool: Pool,
+    /// Of each further event.
+    pub further: Vec<Pool>,
     /// Longest and shortest.
     pub range_ns: Option<(i64, i64)>,
     /// Time off the CPU and number of waits, by kind.
@@ -62,9 +65,10 @@ impl ClassSums {
         }
     }
 
-    fn with(pool: Pool) -> Self {
+    fn with((pool, further): (Pool, Vec<Pool>)) -> Self {
         Self {
             pool,
+            further,
             ..Self::default()
         }
     }
@@ -78,7 +82,8 @@ impl ClassSums {
         if let Some(active) = active {
             self.pooled += 1;
             self.pooled_duration_ns += took.ns as f64;
-            self.pool.add_item(visit_id, active);
+            let pools = std::iter::once(&mut self.pool).chain(&mut self.further);
+            pools.for_each(|it| it.add_item(visit_id, active));
         }
     }
 }
@@ -97,6 +102,8 @@ pub(super) struct Section {
     /// Sums over all visits of a trace that has not the details of each; then `all` and `slow` are
     /// of the visits that have, and `typical` counts those that have not.
     pub stats: Option<Stats>,
+    /// The same of each further event.
+    pub further_stats: Vec<Condensed>,
     /// Slow visits whose details were not kept.
     pub slow_condensed: u64,
     /// Time on the CPU of the visits that are pooled.
@@ -117,6 +124,8 @@ pub(super) struct Runs<'a> {
     /// Probes whose items samples beat with.
     beating: Vec<ProbeId>,
     info: &'a RunInfo,
+    /// Number of further events.
+    further: usize,
 }
 
 impl<'a> Runs<'a> {
@@ -125,7 +134,13 @@ impl<'a> Runs<'a> {
             visits: trace.visits_in_stretch()?,
             beating: trace.info.beating().collect(),
             info: &trace.info,
+            further: trace.info.events.len().saturating_sub(1),
         })
+    }
+
+    fn pools(&self, probe: u16) -> (Pool, Vec<Pool>) {
+        let further = vec![Pool::of_runs(self.visits); self.further];
+        (self.pool(probe), further)
     }
 
     fn pool(&self, probe: u16) -> Pool {
@@ -152,13 +167,14 @@ impl Section {
         let apart = apart.and_then(|it| apart_on_cpu(it, on_cpu));
         Self {
             stats: None,
+            further_stats: Vec::new(),
             slow_condensed: 0,
             is_apart_on_cpu: apart.is_some(),
             classes,
             tally,
-            all: ClassSums::with(runs.pool(probe)),
-            typical: ClassSums::with(runs.pool(probe)),
-            slow: ClassSums::with(runs.pool(probe)),
+            all: ClassSums::with(runs.pools(probe)),
+            typical: ClassSums::with(runs.pools(probe)),
+            slow: ClassSums::with(runs.pools(probe)),
             oncpu_ns: 0.0,
             counted: CountedSums::default(),
             shared_slow: SharedArgs::new(columns.len()),

@@ -13,6 +13,7 @@ use crate::compare::explain::model::{
     Cause, Durations, Explanation, Group, LeftOut, ProbeExplanation, Slow, Split, Typical,
     TypicalRule,
 };
+use crate::compare::further::FurtherEvent;
 use crate::compare::names::FunctionName;
 use crate::present::causes::{Others, cause, on_cpu};
 use crate::present::functions::{SPEC_WIDTH, name};
@@ -21,7 +22,7 @@ use crate::present::items::{
     LEAST_NAMED, but_for, heading, labels, on_the_cpu, own_times, quantiles, range,
     slow_because_of, test, time_shared, typed,
 };
-use crate::present::{Page, Tone, brief, counted, mix, toned};
+use crate::present::{Page, Tone, brief, counted, further, mix, toned};
 use crate::store::run::RecordedSpec;
 use crate::terminal::shown;
 
@@ -46,12 +47,7 @@ pub fn render(explanation: &Explanation) -> String {
 pub(crate) fn page(explanation: &Explanation, width: usize) -> Page {
     let mut out = Page::new(width);
     for probe in &explanation.probes {
-        section(
-            &mut out,
-            probe,
-            noun(explanation.unit, probe),
-            &explanation.trace,
-        );
+        section(&mut out, explanation, probe);
         out.gap();
     }
     if let Some(event) = &explanation.event {
@@ -87,6 +83,9 @@ pub(crate) fn page(explanation: &Explanation, width: usize) -> Page {
             count(explanation.replicates.into())
         ),
     );
+    for note in further::notes(&explanation.further_events) {
+        out.line("note", &toned(Tone::Warning, &note));
+    }
     for note in &explanation.notes {
         out.line(
             "note",
@@ -108,7 +107,9 @@ fn noun(unit: Unit, probe: &ProbeExplanation) -> &'static str {
     }
 }
 
-fn section(out: &mut Page, probe: &ProbeExplanation, noun: &str, trace: &str) {
+fn section(out: &mut Page, explanation: &Explanation, probe: &ProbeExplanation) {
+    let (noun, trace) = (noun(explanation.unit, probe), &explanation.trace);
+    let events = &explanation.further_events;
     let specs: Vec<String> = probe
         .specs
         .iter()
@@ -137,7 +138,7 @@ fn section(out: &mut Page, probe: &ProbeExplanation, noun: &str, trace: &str) {
         let on_cpu = on_cpu(probe.slow_on_cpu.as_deref(), noun, trace);
         others.then.splice(0..0, on_cpu);
         others.then.extend(probe.mixes.iter().filter_map(mix::dear));
-        group(out, whole, noun, others);
+        group(out, (whole, events), noun, others);
     }
     when::lines(out, probe, noun);
     tables::compared(out, probe, noun);
@@ -150,7 +151,7 @@ fn section(out: &mut Page, probe: &ProbeExplanation, noun: &str, trace: &str) {
             labels(&found.labels),
             plural(found.items, noun)
         ));
-        group(out, found, noun, Others::default());
+        group(out, (found, events), noun, Others::default());
     }
     if let Some(grouped) = &probe.grouped {
         tables::groups(out, grouped, &probe.groups, noun);
@@ -189,8 +190,8 @@ fn left_out(left_out: LeftOut, noun: &str) -> String {
     parts.join(", ")
 }
 
-/// A group. `others`: what else is slow in it.
-fn group(out: &mut Page, group: &Group, noun: &str, others: Others) {
+/// A group, with the further events. `others`: what else is slow in it.
+fn group(out: &mut Page, (group, events): (&Group, &[FurtherEvent]), noun: &str, others: Others) {
     others.first.iter().for_each(|it| out.paragraph(it));
     let reasons = cause(group, noun);
     if !reasons.is_empty() {
@@ -209,7 +210,7 @@ fn group(out: &mut Page, group: &Group, noun: &str, others: Others) {
     }
     kinds::lines(out, group, noun);
     if let Some(gap) = &group.gap {
-        tables::causes(out, group, gap, noun);
+        tables::causes(out, (group, events), gap, noun);
         tables::counts(out, &group.counts, noun);
         tables::interference(out, &group.interference, ["slow", noun]);
     }

@@ -4,7 +4,7 @@
 //! (RFC 4180, with `\n` line ends).
 
 use crate::compare::names::FunctionName;
-use crate::compare::report::model::{Cell, Report, Row, SlowVisit};
+use crate::compare::report::model::{Cell, EventCells, Report, Row, SlowVisit};
 use crate::present::csv::Line;
 use crate::store::schema::{ArgValue, InterferenceColumns};
 
@@ -89,14 +89,23 @@ pub(crate) fn function(line: &mut Line, function: &FunctionName) {
 fn functions(report: &Report) -> String {
     let names = ["probe_id"].into_iter().chain(FUNCTION);
     let names = names.chain(["state", "unit"]).map(str::to_owned);
-    let mut out = header(names.chain(cell_columns()).chain(["difference".to_owned()]));
+    let names = names.chain(cell_columns()).chain(["difference".to_owned()]);
+    let further = report.further_events.iter().flat_map(|event| {
+        let columns = std::iter::once("events".to_owned()).chain(cell_columns());
+        columns.map(|column| format!("{} {column}", event.name))
+    });
+    let mut out = header(names.chain(further));
     for probe in &report.probes {
         let only_spread = probe.spread.iter().filter(|row| {
             let same = |other: &Row| (&other.function, &other.state) == (&row.function, &row.state);
             !probe.largest.iter().any(same)
         });
         for row in probe.largest.iter().chain(only_spread) {
-            out.push_str(&function_line(probe.probe_id, row).end());
+            let mut line = function_line(probe.probe_id, row);
+            for at in 0..report.further_events.len() {
+                event_cells(&mut line, row.further.get(at).copied().unwrap_or_default());
+            }
+            out.push_str(&line.end());
         }
     }
     out
@@ -111,6 +120,18 @@ fn function_line(probe_id: u16, row: &Row) -> Line {
     cells(&mut line, [&row.all, &row.slow, &row.typical]);
     line.maybe(row.difference);
     line
+}
+
+/// Adds the cells of a further event.
+fn event_cells(line: &mut Line, of: EventCells) {
+    let EventCells {
+        events,
+        all,
+        slow,
+        typical,
+    } = of;
+    line.maybe(events);
+    cells(line, [&all, &slow, &typical]);
 }
 
 fn items(report: &Report) -> String {

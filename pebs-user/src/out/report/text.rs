@@ -20,7 +20,7 @@ use crate::present::items::{
     LEAST_NAMED, NAMED, NO_SWITCHES, but_for, heading, noun, on_the_cpu, own_times, quantiles,
     slow_because, slow_because_of, time_shared, typed, with_unexplained,
 };
-use crate::present::{Page, Tone, account, brief, counted, mix, toned};
+use crate::present::{Page, Tone, account, brief, counted, further, mix, toned};
 use crate::store::run::VisitRule;
 use crate::store::schema::visit_flag;
 use crate::terminal::PIPE_WIDTH;
@@ -52,6 +52,9 @@ pub(crate) fn page(report: &Report, width: usize) -> Page {
     if let Some(stages) = &report.stages {
         stages::write(&mut out, stages);
         out.gap();
+    }
+    for note in further::notes(&report.further_events) {
+        out.line("note", &toned(Tone::Warning, &note));
     }
     account::write(&mut out, (&report.run, &report.trace), &report.losses);
     out
@@ -98,8 +101,8 @@ fn section(out: &mut Page, report: &Report, probe: &ProbeReport) {
     );
     out.line("left out", &toned(Tone::Warning, &left_out(probe, noun)));
     out.line("flagged", &flagged(probe));
-    lists::spread(out, probe, noun);
-    lists::largest(out, probe, noun);
+    lists::spread(out, &report.further_events, probe, noun);
+    lists::largest(out, &report.further_events, probe, noun);
     lists::interference(out, probe, noun);
     counted::table(out, &probe.counted_events, noun);
     lists::slowest(out, probe, noun);

@@ -78,6 +78,9 @@ fn spec(all: Piece<'_>) -> Parsed<EventSpec> {
     if let Some(at) = all.text.find(char::is_whitespace) {
         return fault(at, "unexpected space", "an event has no spaces");
     }
+    if let Some(spec) = with_period(all) {
+        return spec;
+    }
     if let Some(place) = all.text.strip_prefix("mem:") {
         return breakpoint(Piece {
             text: place,
@@ -127,12 +130,8 @@ fn name_kind(name: Piece<'_>) -> Parsed<EventKind> {
             "for example cpu-clock, cycles:pp or auto",
         );
     }
-    let fixed = (text == "auto")
-        .then_some(EventKind::Auto)
-        .or_else(|| SoftwareEvent::from_name(text).map(EventKind::Software))
-        .or_else(|| HardwareEvent::from_name(text).map(EventKind::Hardware))
-        .or_else(|| CacheEvent::from_name(text).map(EventKind::Cache));
-    if let Some(kind) = fixed {
+    let fixed = (text == "auto").then_some(EventKind::Auto);
+    if let Some(kind) = fixed.or_else(|| of_kernel(text)) {
         return Ok(kind);
     }
     if let Some((head, rest)) = name.split(',') {
@@ -146,6 +145,48 @@ fn name_kind(name: Piece<'_>) -> Parsed<EventKind> {
         name: text.to_owned(),
         terms: Vec::new(),
     })
+}
+
+/// An event that the kernel has a name for.
+fn of_kernel(name: &str) -> Option<EventKind> {
+    SoftwareEvent::from_name(name)
+        .map(EventKind::Software)
+        .or_else(|| HardwareEvent::from_name(name).map(EventKind::Hardware))
+        .or_else(|| CacheEvent::from_name(name).map(EventKind::Cache))
+}
+
+/// `NAME/period=N/MODS`, of an event that is no PMU's; `None`: it is another form.
+fn with_period(all: Piece<'_>) -> Option<Parsed<EventSpec>> {
+    let (head, rest) = all.cut(all.text.find("/period=")?);
+    let has_no_terms =
+        head.text.starts_with("mem:") || of_kernel(head.text).is_some() || raw(head.text).is_some();
+    has_no_terms.then(|| {
+        let Some((period, letters)) = rest.split('/') else {
+            return fault(
+                all.end(),
+                "expected a closing '/'",
+                "for example page-faults/period=1/",
+            );
+        };
+        let TermValue::Number(period) = term(period)?.value else {
+            return fault(period.offset, "expected a number", "");
+        };
+        let mut spec = spec(head)?;
+        spec.modifiers = spec.modifiers.with(trailing(letters)?);
+        spec.modifiers.period = Some(period);
+        Ok(spec)
+    })
+}
+
+/// Modifiers behind a closing slash, perhaps after a colon.
+fn trailing(letters: Piece<'_>) -> Parsed<Modifiers> {
+    match letters.text.strip_prefix(':') {
+        None => modifiers(letters, Required::No),
+        Some(text) => {
+            let offset = letters.offset + 1;
+            modifiers(Piece { text, offset }, Required::Yes)
+        }
+    }
 }
 
 /// `NAME,TERM=...`; refuses a list of events.
@@ -193,16 +234,7 @@ fn pmu(all: Piece<'_>) -> Parsed<EventSpec> {
     let Some((terms_text, letters)) = rest.rsplit('/') else {
         return fault(all.end(), "expected a closing '/'", unclosed);
     };
-    let modifiers = match letters.text.strip_prefix(':') {
-        None => modifiers(letters, Required::No)?,
-        Some(text) => modifiers(
-            Piece {
-                text,
-                offset: letters.offset + 1,
-            },
-            Required::Yes,
-        )?,
-    };
+    let modifiers = trailing(letters)?;
     let kind = EventKind::Pmu {
         pmu: pmu.text.to_owned(),
         terms: terms(terms_text)?,
@@ -475,6 +507,10 @@ mod tests {
                 "mem:/usr/bin/redis-server:call+4:x:u",
             ),
             ("mem:./app:counter/8:rw", "mem:./app:counter/8:rw"),
+            ("faults/period=1/", "page-faults/period=1/"),
+            ("cpu-clock/period=0x4e20/:u", "cpu-clock/period=20000/u"),
+            ("r01c2/period=5/pp", "r1c2/period=5/pp"),
+            ("mem:./app:hit:x/period=1/u", "mem:./app:hit:x/period=1/u"),
         ];
         for (text, expect) in cases {
             let spec = parsed(text);
@@ -511,6 +547,9 @@ mod tests {
                 13,
                 "sampling by frequency is not supported",
             ),
+            ("page-faults/period=1", 21, "expected a closing '/'"),
+            ("page-faults/period=/", 20, "expected a number"),
+            ("page-faults/period=1/z", 22, "unknown modifier 'z'"),
             ("cpu/event=1/z", 13, "unknown modifier 'z'"),
             ("/event=1/", 1, "expected a PMU name"),
             ("cycles,instructions", 7, "unexpected ','"),

@@ -70,7 +70,7 @@ fn no_interval_of_functions_that_beat() {
         let mut slow = class(&items([50, 3, 1], 9_000), 0);
         let mut typical = class(&items([1, 1, 1], 100), 1_000);
         (slow.beats, typical.beats) = (beats, beats);
-        let found = with_naming(|naming| gap(&slow, &typical, naming, 9)).unwrap();
+        let found = with_naming(|naming| gap((&slow, &typical), &[], naming, 9)).unwrap();
         assert!(found.gap_low_ns.is_some());
         let has = |kind: CauseKind| found.causes.iter().any(|it| it.kind == kind);
         assert!(has(CauseKind::Function) && has(CauseKind::Wait));
@@ -95,7 +95,7 @@ fn own_error_in_intervals() {
         for (class, samples) in [(&mut slow, 4), (&mut typical, 1)] {
             (class.own_error, class.own_samples) = (error, 400 * samples);
         }
-        let gap = with_naming(|naming| gap(&slow, &typical, naming, 9)).unwrap();
+        let gap = with_naming(|naming| gap((&slow, &typical), &[], naming, 9)).unwrap();
         let wide = |low: Option<f64>, high: Option<f64>| high.unwrap() - low.unwrap();
         let cause = |kind, at: u32| {
             let id = (kind == CauseKind::Function).then_some(at);
@@ -151,7 +151,7 @@ proptest! {
         top in 0_usize..5,
     ) {
         let (slow, typical) = (class(&slow, 0), class(&typical, 1_000));
-        let found = with_naming(|naming| gap(&slow, &typical, naming, top));
+        let found = with_naming(|naming| gap((&slow, &typical), &[], naming, top));
         if let Some(found) = found {
             prop_assert!((sum(&found) - 1.0).abs() < 1e-6, "{}", sum(&found));
             prop_assert!(found.causes.len() <= top);
@@ -220,7 +220,7 @@ fn intervals_hold_the_truth() {
             })
             .collect();
         let slow = class(&slow, 0);
-        let found = with_naming(|naming| gap(&slow, &typical, naming, 9)).unwrap();
+        let found = with_naming(|naming| gap((&slow, &typical), &[], naming, 9)).unwrap();
         let f = found
             .causes
             .iter()

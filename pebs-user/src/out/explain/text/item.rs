@@ -1,6 +1,8 @@
 //! One item as text.
 
-use super::tables::{blocked, called, interference, named, worth_rows};
+use super::tables::{
+    all_events, blocked, called, interference, named, of_events, with_events, worth_rows,
+};
 use super::{evidence, labels, wait_path};
 use crate::compare::explain::item_model::{ItemReport, Moment, MomentKind};
 use crate::compare::explain::model::{Cause, Gap, TypicalRule};
@@ -11,7 +13,7 @@ use crate::present::functions::{ARG_WIDTH, NAME_WIDTH, SPEC_WIDTH, name, wait};
 use crate::present::human::{UNKNOWN, count, percent, plural, safe, shorten, time};
 use crate::present::items::{NO_MARKS, argument, range};
 use crate::present::table::{Cell, Column, Table};
-use crate::present::{Page, Tone, brief, toned};
+use crate::present::{Page, Tone, brief, further, toned};
 use crate::store::schema::{is_own_flag, visit_flag};
 use crate::terminal::shown;
 
@@ -58,6 +60,9 @@ pub(crate) fn page(report: &ItemReport, width: usize) -> Page {
     }
     moments(&mut out, report);
     out.gap();
+    for note in further::notes(&report.further_events) {
+        out.line("note", &note);
+    }
     for note in &report.notes {
         out.line("note", &note.to_string());
     }
@@ -170,21 +175,25 @@ fn place(report: &ItemReport) -> String {
 }
 
 fn account(out: &mut Page, report: &ItemReport, gap: &Gap) {
-    let mut table = Table::new([
+    let events = &report.further_events;
+    let columns = [
         Column::names("", 24),
         Column::number("beyond").tone(Tone::Slow),
         Column::number("this"),
         Column::number("typical").rank(2),
         Column::number("samples").rank(1),
-    ]);
+    ];
+    let further = further::columns(events, "typical", [3, 4, 5]);
+    let mut table = Table::new(columns.into_iter().chain(further));
     for it in &gap.causes {
-        table.row([
+        let cells = [
             named(it),
             share(it.figures.share).into(),
             time(it.figures.slow_ns).into(),
             time(it.figures.typical_ns).into(),
             evidence(it).into(),
-        ]);
+        ];
+        table.row(cells.into_iter().chain(of_events(events, &it.further)));
         for it in worth_rows(it) {
             table.row([
                 called(it),
@@ -194,6 +203,10 @@ fn account(out: &mut Page, report: &ItemReport, gap: &Gap) {
                 count(it.figures.slow_samples).into(),
             ]);
         }
+    }
+    for it in &gap.with_events {
+        let cells = with_events(it, 4).into_iter();
+        table.row(cells.chain(of_events(events, &it.further)));
     }
     let few = match gap.unexplained.slow_samples {
         0 => "unexplained".to_owned(),
@@ -205,6 +218,7 @@ fn account(out: &mut Page, report: &ItemReport, gap: &Gap) {
             table.row([what.into(), share(rest.share).into()]);
         }
     }
+    all_events(&mut table, (events, &report.account.further), 4);
     let samples = plural(report.samples.into(), "sample");
     let title = format!("what this item took more time for, from its {samples}");
     out.table(&title, &table);

@@ -2,9 +2,10 @@
 
 use super::{LEAST_NAMED, evidence, labels, wait_path};
 use crate::compare::explain::model::{
-    CallPath, Cause, CountRow, Gap, Group, Grouped, InterferenceRow, OtherCauses, ProbeExplanation,
-    Variance, WaitActor,
+    CallPath, Cause, CountRow, EventFigures, Gap, Group, Grouped, InterferenceRow, OtherCauses,
+    ProbeExplanation, Variance, WaitActor, WithEvents,
 };
+use crate::compare::further::FurtherEvent;
 use crate::compare::names::{FunctionName, file_name};
 use crate::compare::waits::PREEMPTED;
 use crate::present::callers::callers;
@@ -13,7 +14,7 @@ use crate::present::chain;
 use crate::present::functions::{ARG_WIDTH, NAME_WIDTH};
 use crate::present::human::{UNKNOWN, count, percent, plural, safe, shorten, time};
 use crate::present::table::{Cell, Column, Table};
-use crate::present::{Page, Tone};
+use crate::present::{Page, Tone, further};
 
 /// Groups that are listed.
 const GROUPS_TOP: usize = 20;
@@ -25,44 +26,46 @@ const VARIANCE_TOP: usize = 5;
 const LEAST_SHARE: f64 = 0.005;
 
 /// Table of the causes of the gap.
-pub(super) fn causes(out: &mut Page, group: &Group, gap: &Gap, noun: &str) {
-    let mut table = Table::new([
+pub(super) fn causes(
+    out: &mut Page,
+    (group, events): (&Group, &[FurtherEvent]),
+    gap: &Gap,
+    noun: &str,
+) {
+    let columns = [
         Column::names("", 24),
         Column::number("of gap").tone(Tone::Slow),
-        Column::number("95 %").rank(4),
+        Column::number("95 %").rank(5),
         Column::number("slow"),
         Column::number("typical").rank(1),
-        Column::number("samples").rank(3),
-        Column::names("", 10).rank(5).tone(Tone::Faint),
-    ]);
+        Column::number("samples").rank(4),
+    ];
+    let further = further::columns(events, "typical", [2, 3, 6]);
+    let module_column = Column::names("", 10).rank(7).tone(Tone::Faint);
+    let columns = columns.into_iter().chain(further);
+    let mut table = Table::new(columns.chain([module_column]));
     for it in &gap.causes {
-        table.row([
-            named(it),
-            share(it.figures.share).into(),
-            ends(it.figures.share_low, it.figures.share_high).into(),
-            time(it.figures.slow_ns).into(),
-            time(it.figures.typical_ns).into(),
-            evidence(it).into(),
-            module(&it.function).into(),
-        ]);
+        let cells = figures(named(it), it).into_iter();
+        let cells = cells.chain(of_events(events, &it.further));
+        table.row(cells.chain([module(&it.function).into()]));
         paths(&mut table, it);
         for member in &it.functions {
             let indented = member.clone();
-            table.row([
-                Cell::fitted(move |width| {
-                    format!(
-                        "  {}",
-                        crate::present::causes::member(&indented, width.saturating_sub(2))
-                    )
-                }),
-                share(member.figures.share).into(),
-                ends(member.figures.share_low, member.figures.share_high).into(),
-                time(member.figures.slow_ns).into(),
-                time(member.figures.typical_ns).into(),
-                evidence(member).into(),
-            ]);
+            let named = Cell::fitted(move |width| {
+                format!(
+                    "  {}",
+                    crate::present::causes::member(&indented, width.saturating_sub(2))
+                )
+            });
+            let cells = figures(named, member).into_iter();
+            table.row(cells.chain(of_events(events, &member.further)));
             paths(&mut table, member);
         }
+    }
+    for it in &gap.with_events {
+        let cells = with_events(it, 5).into_iter();
+        let cells = cells.chain(of_events(events, &it.further));
+        table.row(cells.chain([module(&it.function).into()]));
     }
     if gap.others.causes > 0 {
         rest(&mut table, &plural(gap.others.causes, "other"), &gap.others);
@@ -77,6 +80,7 @@ pub(super) fn causes(out: &mut Page, group: &Group, gap: &Gap, noun: &str) {
     if gap.unexplained.share.abs() >= LEAST_SHARE || gap.unexplained.slow_samples > 0 {
         rest(&mut table, &unexplained, &gap.unexplained);
     }
+    all_events(&mut table, (events, &group.further), 5);
     let few = group
         .slow
         .as_ref()
@@ -100,6 +104,53 @@ pub(super) fn causes(out: &mut Page, group: &Group, gap: &Gap, noun: &str) {
             share(gap.kernel.share)
         );
         out.paragraph(&text);
+    }
+}
+
+/// The cells of a cause before those of its events.
+fn figures(named: Cell, cause: &Cause) -> [Cell; 6] {
+    [
+        named,
+        share(cause.figures.share).into(),
+        ends(cause.figures.share_low, cause.figures.share_high).into(),
+        time(cause.figures.slow_ns).into(),
+        time(cause.figures.typical_ns).into(),
+        evidence(cause).into(),
+    ]
+}
+
+/// The cells of further events.
+pub(super) fn of_events(events: &[FurtherEvent], figures: &[EventFigures]) -> Vec<Cell> {
+    if figures.is_empty() {
+        return further::empty(events);
+    }
+    let each = events.iter().zip(figures);
+    let cells = each.flat_map(|(event, it)| {
+        let two = [it.slow, it.typical].map(|it| further::amount(event, it));
+        further::cells(event, two, it.slow_samples)
+    });
+    cells.collect()
+}
+
+/// The name of a function that is listed for its events, and as many empty cells.
+pub(super) fn with_events(it: &WithEvents, empty: usize) -> Vec<Cell> {
+    let function = it.clone();
+    let name =
+        Cell::fitted(move |width| kind(function.kind, &function.function, (None, &[]), width));
+    let empty = (0..empty).map(|_| "".into());
+    std::iter::once(name).chain(empty).collect()
+}
+
+/// Row of the events of all functions, if there are any, with as many empty cells before them.
+pub(super) fn all_events(
+    table: &mut Table,
+    (events, all): (&[FurtherEvent], &[EventFigures]),
+    empty: usize,
+) {
+    if !all.is_empty() {
+        let empty = (0..empty).map(|_| "".into());
+        let cells = std::iter::once("events of all functions".into()).chain(empty);
+        table.row(cells.chain(of_events(events, all)));
     }
 }
 

@@ -2,43 +2,53 @@
 
 use super::{part_of_spread, what};
 use crate::compare::counts::TypicalCounts;
+use crate::compare::further::FurtherEvent;
 use crate::compare::interrupts_and_faults::InterferenceRow;
 use crate::compare::names::file_name;
 use crate::compare::pool::{MIN_SAMPLES, MIN_VISIT_SAMPLES};
-use crate::compare::report::model::{Cell as Figures, ProbeReport, Row, SlowVisit, TypicalRule};
+use crate::compare::report::model::{
+    Cell as Figures, EventCells, ProbeReport, Row, SlowVisit, TypicalRule,
+};
 use crate::compare::waits::{ELSEWHERE, OTHER_ITEMS, PREEMPTED};
 use crate::present::functions::{NAME_WIDTH, name_within, wait};
 use crate::present::human::{UNKNOWN, columns, count, percent, plural, safe, time};
 use crate::present::items::{amount, argument, on_the_cpu};
 use crate::present::table::{Cell, Column, Table};
-use crate::present::{Page, Tone};
+use crate::present::{Page, Tone, further};
 use crate::store::schema::is_own_flag;
 
 /// Functions and waits named for one visit.
 const VISIT_PARTS: usize = 3;
 
 /// Rows with more time in slow items than in typical ones.
-pub(super) fn spread(out: &mut Page, probe: &ProbeReport, noun: &str) {
-    let mut table = Table::new([
+pub(super) fn spread(out: &mut Page, events: &[FurtherEvent], probe: &ProbeReport, noun: &str) {
+    let columns = [
         Column::names("", 24),
         Column::number("slow").tone(Tone::Slow),
-        Column::number("95 %").rank(4),
+        Column::number("95 %").rank(7),
         Column::number("typical").rank(1),
         Column::number("part"),
-        Column::number("samples").rank(2),
-        Column::names("", 10).rank(3).tone(Tone::Faint),
-    ]);
+        Column::number("samples").rank(4),
+    ];
+    let further = further::columns(events, "typical", [2, 3, 5]);
+    let module_column = Column::names("", 10).rank(6).tone(Tone::Faint);
+    let columns = columns.into_iter().chain(further);
+    let mut table = Table::new(columns.chain([module_column]));
     for row in &probe.spread {
         let part = part_of_spread(probe, row).map_or_else(|| UNKNOWN.to_owned(), percent);
-        table.row([
+        let cells = [
             named(row),
             per_visit(row, &row.slow).into(),
             interval(row, &row.slow).into(),
             amount(row.unit, row.typical.per_visit).into(),
             part.into(),
             samples(row, &row.slow).into(),
-            module(row).into(),
-        ]);
+        ];
+        let further = of_events(events, row, |event, it| {
+            let two = [it.slow, it.typical].map(|it| further::amount(event, it.per_visit));
+            further::cells(event, two, it.slow.samples)
+        });
+        table.row(cells.into_iter().chain(further).chain([module(row).into()]));
     }
     let typical = match probe.typical.map(|typical| typical.rule) {
         Some(TypicalRule::NotKept) => " (typical: those whose details were not kept)",
@@ -49,28 +59,52 @@ pub(super) fn spread(out: &mut Page, probe: &ProbeReport, noun: &str) {
 }
 
 /// Rows with the largest share of all items.
-pub(super) fn largest(out: &mut Page, probe: &ProbeReport, noun: &str) {
-    let mut table = Table::new([
+pub(super) fn largest(out: &mut Page, events: &[FurtherEvent], probe: &ProbeReport, noun: &str) {
+    let columns = [
         Column::names("", 24),
         Column::number("mean"),
-        Column::number("95 %").rank(3),
+        Column::number("95 %").rank(6),
         Column::number("share"),
-        Column::number("samples").rank(1),
-        Column::names("", 10).rank(2).tone(Tone::Faint),
-    ]);
+        Column::number("samples").rank(3),
+    ];
+    let further = further::columns(events, "share", [1, 2, 4]);
+    let module_column = Column::names("", 10).rank(5).tone(Tone::Faint);
+    let columns = columns.into_iter().chain(further);
+    let mut table = Table::new(columns.chain([module_column]));
     for row in &probe.largest {
         let share = row.all.share.map_or_else(|| UNKNOWN.to_owned(), percent);
-        table.row([
+        let cells = [
             named(row),
             per_visit(row, &row.all).into(),
             interval(row, &row.all).into(),
             share.into(),
             samples(row, &row.all).into(),
-            module(row).into(),
-        ]);
+        ];
+        let further = of_events(events, row, |event, it| {
+            let share = it.all.share.map_or_else(|| UNKNOWN.to_owned(), percent);
+            let each = further::amount(event, it.all.per_visit);
+            further::cells(event, [each, share], it.all.samples)
+        });
+        table.row(cells.into_iter().chain(further).chain([module(row).into()]));
     }
     let title = format!("where the time of all {noun}s goes, mean of one {noun}");
     out.table(&title, &table);
+}
+
+/// The cells of a row's further events; empty ones for time off the CPU.
+fn of_events(
+    events: &[FurtherEvent],
+    row: &Row,
+    cells: impl Fn(&FurtherEvent, &EventCells) -> [Cell; further::COLUMNS],
+) -> Vec<Cell> {
+    match row.further[..] {
+        [] => further::empty(events),
+        ref all => events
+            .iter()
+            .zip(all)
+            .flat_map(|(event, it)| cells(event, it))
+            .collect(),
+    }
 }
 
 fn named(row: &Row) -> Cell {
