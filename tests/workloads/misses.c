@@ -1,14 +1,14 @@
 // Functions that take time, cause page faults, or both, a known number of each: misses [ITEMS]
 // Every item spends 60 us in `compute`, without a fault; works and touches fresh pages in `lookup`; touches fresh pages in
 // `touch`, which takes next to no time of its own; and calls `hit`, which does nothing. Every 20th item is slow: `lookup` works
-// 2 ms rather than 40 us, and touches 300 pages rather than 2.
+// 10 ms rather than 40 us, and touches 100 pages rather than 2.
 // The lines `call lookup ITEM`, `call touch ITEM` and `call hit ITEM` have the pages and the calls as leave.
 // Item 0 is done once before, outside of `handle`: it takes the faults of code that runs for the first time.
 #include "truth.h"
 
 #include <sys/mman.h>
 
-enum { PAGES = 310 };
+enum { PAGES = 110 };
 
 static char *arena, *fresh;
 static long page;
@@ -50,8 +50,8 @@ PROBED void handle(struct work *w) {
 static struct work work(uint64_t id) {
   int is_slow = id % 20 == 10;
   return (struct work){.id = id,
-                       .spin_ns = is_slow ? 2000000 : 40000,
-                       .lookup = is_slow ? 300 : 2,
+                       .spin_ns = is_slow ? 10000000 : 40000,
+                       .lookup = is_slow ? 100 : 2,
                        .touch = is_slow ? 5 : 3,
                        .hits = id % 3};
 }

@@ -70,6 +70,12 @@ fn classes<'a>(
     [slow, typical]
 }
 
+/// Those of which more than their durations are known.
+fn with_details(mut visits: Vec<&Visit>) -> Vec<&Visit> {
+    visits.retain(|it| !it.has(flag::CONDENSED));
+    visits
+}
+
 /// Number of an event in the lists of a report or an explanation.
 fn place(value: &Value, event: &str) -> usize {
     let events = value["further_events"].as_array().expect("further events");
@@ -120,6 +126,7 @@ fn check_report(report: &Value, logged: &Logged, visits: &[Visit]) {
     let [slow, typical] = classes(visits, |net| net >= from, typical);
     assert_eq!(probe["slow"]["visits"], slow.len());
     assert_eq!(probe["typical"]["visits"], typical.len());
+    let slow = with_details(slow);
     let all: Vec<&Visit> = visits.iter().collect();
     for ((event, function), by_item) in logged {
         let at = place(report, event);
@@ -146,6 +153,7 @@ fn check_explanation(explained: &Value, logged: &Logged, [slow, typical]: [&[&Vi
     let group = whole(explained);
     assert_eq!(group.number(&["slow", "items"]) as usize, slow.len());
     assert_eq!(group.number(&["typical", "items"]) as usize, typical.len());
+    let slow = &with_details(slow.to_vec())[..];
     let gap = &group.0["gap"];
     for ((event, function), by_item) in logged {
         let at = place(explained, event);
@@ -207,10 +215,10 @@ fn beside_time() {
 #[test]
 fn beside_time_of_kept_items() {
     need!(machine::root());
-    let (recording, trace, logged) = record(&["--keep", "slow", "--slow", "1ms"]);
+    let (recording, trace, logged) = record(&["--keep", "slow", "--slow", "5ms"]);
     let visits = trace.visits();
     check_report(&report(&recording), &logged, &visits);
-    let explained = explain(&recording.dir(), &["--slow", "1ms", "--top", "40"]);
+    let explained = explain(&recording.dir(), &["--slow", "5ms", "--top", "40"]);
     let class = limits(whole(&explained));
     let condensed = |visit: &Visit, _| visit.has(flag::CONDENSED);
     let [slow, typical] = classes(&visits, |net| class(net).0, condensed);

@@ -133,7 +133,7 @@ pub struct RecordArgs {
     /// auto is the best precise event that the machine grants, else cpu-clock. Others: task-clock, page-faults,
     /// cycles, events of the CPU such as mem_load_retired.l1_miss, cpu/event=0xc2,umask=0x1/, r01c2,
     /// ibs_op/cnt_ctl=1/, mem:SYMBOL:x (hardware breakpoint), each with :p, :pp, :ppp, :P, :u, :k, :D (pinned: before
-    /// others with --multiplex). 'pebs-trace events' lists them.
+    /// others with --multiplex). NAME/period=N/ has its own reset value. 'pebs-trace events' lists them.
     #[arg(short, long = "event", value_name = "EVENT", default_value = "auto")]
     #[arg(help_heading = "What to record")]
     pub events: Vec<String>,

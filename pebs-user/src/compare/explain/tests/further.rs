@@ -184,11 +184,9 @@ fn within_the_page() {
         for page in pages.map(|it| it.plain()) {
             let wide = page.lines().find(|line| columns(line) > width);
             assert_eq!(wide, None, "{width} columns:\n{page}");
-            assert_eq!(
-                page.contains("page-faults  typical"),
-                width == 200,
-                "{page}"
-            );
+            let titles = ["page-faults", "page-faults  typical"].map(|it| page.contains(it));
+            assert!(titles[0] || width < 80, "{page}");
+            assert!(titles[1] || width < 200, "{page}");
             assert!(page.contains("by-frequency: sampled by"), "{page}");
         }
     }
