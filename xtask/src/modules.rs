@@ -148,7 +148,7 @@ const ROOMS: [Room; 8] = [
         stages: batches losses classes
         waits:
         stats: losses condensed slots waits
-        explain: arguments batches blocks chance counts frequencies lengths losses names pool probe event further remarks classes counted rows paths slots stages waits stats
+        explain: arguments batches blocks chance counts frequencies lengths losses names pool probe condensed event further remarks classes counted rows paths slots stages waits stats
         diff: blocks losses names pool remarks classes counted explain
         report: arguments batches chance counts interrupts_and_faults lengths losses names pool probe condensed event further remarks classes counted rows paths slots stages waits stats explain
         wait_reason: names waits
