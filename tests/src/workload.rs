@@ -101,6 +101,7 @@ const RECIPES: &[(&str, Recipe)] = &[
     ("late_threads", Recipe::C("late_threads.c", &[])),
     ("longjmp", Recipe::C("longjmp.c", &[])),
     ("mappings", Recipe::C("mappings.c", &[])),
+    ("marked", Recipe::C("marked.c", &["-ffixed-r13"])),
     ("migrate", Recipe::C("migrate.c", &[])),
     ("misses", Recipe::C("misses.c", &[])),
     ("mixed", Recipe::C("mixed.c", &[])),

@@ -53,6 +53,8 @@ mod library;
 mod lines;
 #[path = "kernel/losses.rs"]
 mod losses;
+#[path = "kernel/marked.rs"]
+mod marked;
 #[path = "kernel/overhead.rs"]
 mod overhead;
 #[path = "kernel/overlaps.rs"]

@@ -57,6 +57,16 @@ pub(super) struct InterruptionTimes {
     major_faults: u32,
 }
 
+impl AddAssign for InterruptionTimes {
+    fn add_assign(&mut self, more: Self) {
+        self.irq_ns += more.irq_ns;
+        self.softirq_ns += more.softirq_ns;
+        self.fault_ns += more.fault_ns;
+        self.reclaim_ns += more.reclaim_ns;
+        self.major_faults += more.major_faults;
+    }
+}
+
 impl InterruptionTimes {
     pub(super) fn add(&mut self, which: Interference, ns: u64) {
         match which {

@@ -45,6 +45,9 @@ impl Correlator {
         };
         let own = self.mark_times[mark.probe.0 as usize].of(role, mark.stepped);
         let cold = self.coldness.more(mark.stepped, mark.ran_ns);
+        if self.marked.is_some() {
+            return self.mark_item(role, (own, cold), mark, sink);
+        }
         if let Some(thread) = self.threads.get_mut(mark.record.tid) {
             thread.on_cpu(mark.record.time, mark.record.cpu);
             thread.counts_end();
@@ -184,6 +187,12 @@ impl Correlator {
 
     /// Opens a visit at a begin mark and makes it the thread's current one.
     pub(super) fn begin(&mut self, mark: &MarkAt<'_>) {
+        let visit = self.begun(mark);
+        self.open(visit, mark.record.time);
+    }
+
+    /// The visit that a begin mark begins.
+    pub(super) fn begun(&mut self, mark: &MarkAt<'_>) -> OpenVisit {
         let Record {
             time,
             pid,
@@ -215,7 +224,7 @@ impl Correlator {
             let flags = visit.batch.read(each, mark.args.valid, payload);
             visit.flags |= flags;
         }
-        self.open(visit, time);
+        visit
     }
 
     /// Returns a reset visit from the pool, with room for its arguments.

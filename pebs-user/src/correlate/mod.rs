@@ -18,6 +18,7 @@ mod goroutines;
 mod interrupts_and_faults;
 mod intervals;
 mod loss;
+mod marked;
 mod marks;
 mod orphan_ends;
 mod own;
@@ -54,6 +55,7 @@ use crate::units::{Cpu, EventId, Pid, ProbeId, Tid, TraceNs};
 use fast_visits::Scratch;
 use goroutines::Goroutines;
 use intervals::Intervals;
+use marked::Marked;
 use marks::MarkAt;
 use runs::Runs;
 use thread::{Thread, ThreadOptions};
@@ -137,8 +139,10 @@ pub struct Correlator {
     resumes: bool,
     /// Time on the CPU that is of no single item, of threads that have ended, ns.
     shared_ns: i64,
-    /// State of the visits made from sampled ids; `None` if marks make them.
+    /// State of the visits made from sampled ids, or of the turns of visits made from marks; `None` if samples have no ids.
     runs: Option<Runs>,
+    /// Visits made from marks whose turns samples show, if there are any.
+    marked: Option<Marked>,
     /// Counts in intervals, if asked for.
     intervals: Option<Intervals>,
     losses: LossRanges,
@@ -241,6 +245,7 @@ impl Correlator {
                 .item
                 .as_ref()
                 .map(|item| Runs::new(item.config.none, options.ids_in_user_mode)),
+            marked: set.is_marked_and_sampled().then(Marked::default),
             intervals: (options.count_interval_ns > 0)
                 .then(|| Intervals::new(options.count_interval_ns, options.counters)),
             losses: LossRanges::default(),
@@ -288,6 +293,7 @@ impl Correlator {
             .map(|(_, thread)| thread.visits.len())
             .sum::<usize>()
             + self.goroutines.parked().count()
+            + self.marked.as_ref().map_or(0, Marked::len)
     }
 
     /// Handles all ready records before `until`.
@@ -296,6 +302,7 @@ impl Correlator {
         ready
             .parts()
             .each(|lane, payloads| self.run(lane, payloads, until, sink));
+        self.close_ended(None, sink);
     }
 
     /// Like [`Correlator::advance`], for the threads of one process. Cost: these threads.
@@ -309,6 +316,7 @@ impl Correlator {
         ready
             .parts()
             .each_of(pid, |lane, payloads| self.run(lane, payloads, until, sink));
+        self.close_ended(Some(pid), sink);
     }
 
     fn take_shared(&mut self, ready: &mut Ready<'_>, until: TraceNs, sink: &mut impl Sink) {
@@ -384,6 +392,11 @@ impl Correlator {
             load.page_faults += u64::from(visit.counts.page_faults);
             load.extras += visit.counts.extras;
             load.samples.count(visit.samples.samples().kinds, mixed);
+        }
+        for turn in self.marked.iter().flat_map(Marked::turns) {
+            let active = turn.active.iter().map(|(begin, end)| end.0 - begin.0);
+            load.oncpu_ns += active.sum::<i64>();
+            load.samples.count(turn.samples.samples().kinds, mixed);
         }
         load
     }
@@ -509,6 +522,7 @@ impl Correlator {
                 }
                 self.end_thread(tid, time, sink);
                 if last {
+                    self.end_items(pid, time);
                     self.end_parked(Some(pid), (visit_flag::THREAD_ENDED, time), sink);
                 }
                 if let Some(intervals) = &mut self.intervals {
@@ -558,6 +572,7 @@ impl Correlator {
         let gone: Vec<Tid> = self.threads.iter().filter_map(of_process).collect();
         gone.into_iter()
             .for_each(|tid| self.end_thread(tid, time, sink));
+        self.end_items(pid, time);
         self.end_parked(Some(pid), (visit_flag::THREAD_ENDED, time), sink);
     }
 
@@ -580,6 +595,7 @@ impl Correlator {
             }
             self.shared_ns += thread.turns.shared_ns(end);
         }
+        self.finish_items(end, sink);
         self.end_parked(None, (visit_flag::OPEN_AT_END, end), sink);
         while let Some(mut range) = self.throttles.next_over(TraceNs(i64::MAX), None) {
             range.end = range.end.min(end.max(range.begin));
@@ -694,6 +710,9 @@ impl Correlator {
         seen: TraceNs,
         sink: &mut impl Sink,
     ) {
+        if self.marked.is_some() && visit.flags & visit_flag::SAMPLED_BOUNDS != 0 {
+            return self.add_turns(visit, end.map_or(seen, |it| it.0), sink);
+        }
         if let Some(id) = visit.id
             && self.probes[visit.probe.0 as usize].rule == VisitRule::ById
         {

@@ -11,6 +11,8 @@
 //!
 //! Two samples with the same id belong to the same visit, whatever lies between them: an item without a
 //! sample is not seen. A thread's first run begins with its first sample.
+//!
+//! Where marks begin and end the items, a run is not a visit but a turn of an item: see [`super::marked`].
 
 use rustc_hash::FxHashMap;
 
@@ -28,7 +30,7 @@ const MOST_WAITING: usize = 1024;
 /// Stack pointers of samples that wait: ids have no frames to match.
 const NO_FRAMES: [u64; MOST_WAITING] = [0; MOST_WAITING];
 
-/// The only probe, which stands for the ids.
+/// The only probe, which stands for the ids; of a turn of an item with marks it means nothing.
 const PROBE: ProbeId = ProbeId(0);
 
 /// Last sampled id of each thread.
@@ -181,6 +183,12 @@ impl Runs {
             in_user_mode,
             threads: FxHashMap::default(),
         }
+    }
+
+    /// Whether a thread may still be at this item before `end`, so that its next sample is awaited.
+    pub(super) fn may_be_at(&self, (pid, id): (Pid, u64), end: TraceNs) -> bool {
+        let mut runs = self.threads.values();
+        runs.any(|run| run.pid == pid && run.id == Some(id) && run.last < end)
     }
 
     /// Time of a thread's last sample; later records still wait.

@@ -314,6 +314,7 @@ fn same(output: &str, expect: &str) {
 mod fast_visits;
 mod goroutines;
 mod losses;
+mod marked;
 mod runs;
 mod turns;
 mod waits;

@@ -281,7 +281,7 @@ impl Pipeline {
             max_samples: options.max_samples,
         };
         let mut rows = Rows::new(Symbolizer::new(options.symbolize.clone()), options, writer);
-        if probes.item.is_some() {
+        if probes.item.is_some() && !probes.is_marked_and_sampled() {
             rows.sampled_bounds();
         }
         Self {

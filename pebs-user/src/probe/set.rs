@@ -119,13 +119,20 @@ pub struct ProbeSet {
     pub probes: Vec<Probe>,
     /// Argument columns, in order of first mention.
     pub columns: Vec<ArgColumn>,
-    /// How samples read item ids, if items are not marked: there is then one probe, without sites.
+    /// How samples read item ids: if items are not marked, there is one probe, without sites; else of items that are
+    /// matched by id, whose turns on threads samples show.
     pub item: Option<Item>,
     /// Remarks for `trace.json` and the first lines of a run: how returns are marked, what a probe can't see.
     pub notes: Vec<String>,
 }
 
 impl ProbeSet {
+    /// Whether marks begin and end items, and samples show their turns.
+    #[must_use]
+    pub fn is_marked_and_sampled(&self) -> bool {
+        self.item.is_some() && self.probes.iter().any(|it| it.rule == VisitRule::ById)
+    }
+
     /// Whether some marks read ids behind an array of pointers.
     #[must_use]
     pub fn reads_behind(&self) -> bool {

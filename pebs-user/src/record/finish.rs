@@ -538,7 +538,8 @@ fn unnamed(info: &RunInfo) -> Option<String> {
 }
 
 fn no_item_hint(plan: &Plan) -> String {
-    if let Some(item) = &plan.probes.item {
+    let unmarked = plan.probes.item.as_ref();
+    if let Some(item) = unmarked.filter(|_| !plan.probes.is_marked_and_sampled()) {
         let (place, none) = (&item.info.place, item.info.none);
         return format!(
             "{place} was {none} or unreadable at every sample (the ledger says how often): does the \

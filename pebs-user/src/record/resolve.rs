@@ -81,9 +81,10 @@ pub(super) fn resolve(recording: &Recording, emit: &mut Emit<'_>) -> Result<Plan
         program,
         steps: stepping::works(),
     };
-    let specs_typed = match recording.typed_item() {
-        Some(_) => Vec::new(),
-        None => preset::specs(recording, targets.sees)?,
+    let is_unmarked = recording.typed_item().is_some() && recording.uprobes.is_empty();
+    let specs_typed = match is_unmarked {
+        true => Vec::new(),
+        false => preset::specs(recording, targets.sees)?,
     };
     let missing = limits::missing_privileges();
     let debug_files = match missing {
@@ -93,9 +94,13 @@ pub(super) fn resolve(recording: &Recording, emit: &mut Emit<'_>) -> Result<Plan
         ),
         Some(_) => debug_files::Fetched::default(),
     };
+    let marked = match is_unmarked {
+        true => ProbeSet::default(),
+        false => probe::resolve_with(&specs_typed, &recording.resumes, &options)?,
+    };
     let probes = match recording.typed_item() {
-        Some(typed) => items::probes(recording, &targets.pids, typed)?,
-        None => probe::resolve_with(&specs_typed, &recording.resumes, &options)?,
+        Some(typed) => items::probes(recording, &targets.pids, typed, marked)?,
+        None => marked,
     };
     check_columns(&probes.columns)?;
     if let Some(missing) = missing {

@@ -598,7 +598,7 @@ pub struct ProbeInfo {
     pub rule: VisitRule,
     /// The places it is attached to.
     pub sites: Vec<SiteInfo>,
-    /// How samples read item ids, if items are not marked; else null.
+    /// How samples read item ids, which make items or, of items with marks, say which one a thread is at; else null.
     #[serde(default)]
     pub item: Option<ItemInfo>,
 }

@@ -114,6 +114,9 @@ flags! {
         /// Part of its time belongs to no single item, as several were open and no mark says which one the thread worked
         /// on (`--resume`): its time on the CPU and its waits are not all known.
         TIME_SHARED = 14, "time_shared",
+        /// Marks made begin and end. At which item a thread was between them is known from samples with its id: each of its
+        /// turns begins and ends half way between a sample with the id and one with another.
+        SAMPLED_TURNS = 15, "sampled_turns",
     }
 }
 
@@ -129,10 +132,12 @@ flags! {
     }
 }
 
-/// Whether a flag distinguishes a visit from others of its trace: all visits have `sampled_bounds`, or none.
+/// Whether a flag distinguishes a visit from others of its trace: all visits have `sampled_bounds`, or none, and so with
+/// `sampled_turns`.
 #[must_use]
 pub fn is_own_flag(name: &str) -> bool {
-    name != visit_flag::name(visit_flag::SAMPLED_BOUNDS)
+    let of_all = [visit_flag::SAMPLED_BOUNDS, visit_flag::SAMPLED_TURNS];
+    of_all.iter().all(|flag| name != visit_flag::name(*flag))
 }
 
 interference! {

@@ -72,13 +72,24 @@ fn no_target() {
     hints(&done, &["-p PID"]);
 }
 
-/// Marks and ids at samples are two ways to the same.
+/// Marks are joined with ids at samples by the id of both ends; nothing else may say which item a thread is at.
 #[test]
 fn marks_too() {
     need!(machine::root());
     let done = record(&["--item-reg", "r13", "--uprobe", &good_spec()]);
-    refused(&done, &["in one run"]);
-    hints(&done, &["leave out"]);
+    refused(&done, &["not matched by id"]);
+    hints(&done, &["START(id=EXPR)..END(id=EXPR)"]);
+    let marked = Workload::build("marked").spec("begin_item(id=arg1)..end_item(id=arg1)");
+    let with = |option: &[&str]| {
+        let marks = ["--item-reg", "r13", "--uprobe", &marked];
+        record(&[&marks[..], option].concat())
+    };
+    let done = with(&["--resume", &good_spec()]);
+    refused(&done, &["which item a thread is at"]);
+    hints(&done, &["leave out --preset and --resume"]);
+    let done = with(&["--count", "page-faults"]);
+    refused(&done, &["cannot count events"]);
+    hints(&done, &["leave out --count"]);
 }
 
 /// An eBPF program has to see each sample.

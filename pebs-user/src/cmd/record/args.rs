@@ -89,7 +89,7 @@ pub struct RecordArgs {
     #[arg(long = "preset", value_name = "NAME[=BIN]")]
     #[arg(help_heading = "What to record")]
     pub presets: Vec<String>,
-    /// Read the item id from this register at each sample, without marks
+    /// Read the item id from this register at each sample, without marks or between them
     ///
     /// For user-level threads that keep it in a register (-ffixed-r13), and Go, which has the goroutine in r14 (in Go
     /// code; not in cgo, the vdso and the runtime's assembly). REG:TYPE takes the low bytes: r13:u32. Samples in the
