@@ -2,7 +2,7 @@
 //!
 //! Marks with ids give an item's begin and end, on whichever threads. Between them the id that samples read says which
 //! item a thread is at: a run of samples with the same id ([`super::runs`]) is a *turn* of the open item with that id. A
-//! turn's own ends are known to a sample's distance, and it is cut at the item's marks. What samples with an id saw while
+//! turn's own ends are known to a sample's distance, or by a mark of its thread, and it is cut at the item's marks. What samples with an id saw while
 //! no item with it was open belongs to none.
 //!
 //! The end of a turn follows from the thread's next sample, which may come long after the item's end mark. So an item that
@@ -324,6 +324,9 @@ impl Correlator {
             return sink.lost(cpu, Lost::Mark, Reason::UnmatchedMark);
         };
         let at = ((pid, id), mark.probe);
+        if let Some(runs) = &mut self.runs {
+            runs.marked(mark.record.tid, (role == Role::Begin, id), time);
+        }
         if role == Role::Begin {
             let mut visit = self.begun(mark);
             visit.own.marks_ns = own.after_ns;

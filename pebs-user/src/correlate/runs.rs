@@ -12,7 +12,8 @@
 //! Two samples with the same id belong to the same visit, whatever lies between them: an item without a
 //! sample is not seen. A thread's first run begins with its first sample.
 //!
-//! Where marks begin and end the items, a run is not a visit but a turn of an item: see [`super::marked`].
+//! Where marks begin and end the items, a run is not a visit but a turn of an item: see [`super::marked`]. The thread that
+//! makes a mark of an item is at it: a change of the id between whose samples the mark lies is there.
 
 use rustc_hash::FxHashMap;
 
@@ -51,6 +52,9 @@ struct Run {
     id: Option<u64>,
     /// Time of the last sample.
     last: TraceNs,
+    /// The last begin mark of an item that the thread made since the last sample, and the last end mark.
+    begun: Option<(u64, TraceNs)>,
+    ended: Option<(u64, TraceNs)>,
     /// Records since the last sample.
     waiting: Vec<Record>,
     /// Samples since then that don't have the id.
@@ -113,6 +117,30 @@ impl Bounds {
             left -= length;
         }
         Self { end: to, begin: to }
+    }
+}
+
+impl Bounds {
+    /// The same where the thread made an end mark of the item before, or a begin mark of the next one.
+    fn at_marks(self, marks: (Option<TraceNs>, Option<TraceNs>), to: TraceNs) -> Self {
+        let slept = self.end < self.begin;
+        match marks {
+            (Some(end), Some(begin)) if end <= begin => Self { end, begin },
+            (_, Some(begin)) if !slept => Self { end: begin, begin },
+            (_, Some(begin)) => Self {
+                end: self.end,
+                begin: begin.max(self.begin),
+            },
+            (Some(end), None) if !slept => Self {
+                end,
+                begin: self.begin.max(TraceNs(end.0.midpoint(to.0))),
+            },
+            (Some(end), None) => Self {
+                end: end.min(self.end),
+                ..self
+            },
+            (None, None) => self,
+        }
     }
 }
 
@@ -185,6 +213,16 @@ impl Runs {
         }
     }
 
+    /// Notes a mark of an item: the thread that makes it is at the item.
+    pub(super) fn marked(&mut self, tid: Tid, (begins, id): (bool, u64), time: TraceNs) {
+        if let Some(run) = self.threads.get_mut(&tid) {
+            match begins {
+                true => run.begun = Some((id, time)),
+                false => run.ended = Some((id, time)),
+            }
+        }
+    }
+
     /// Whether a thread may still be at this item before `end`, so that its next sample is awaited.
     pub(super) fn may_be_at(&self, (pid, id): (Pid, u64), end: TraceNs) -> bool {
         let mut runs = self.threads.values();
@@ -232,6 +270,8 @@ impl Correlator {
                 pid,
                 id,
                 last: *last,
+                begun: None,
+                ended: None,
                 waiting,
                 without,
             };
@@ -280,7 +320,12 @@ impl Correlator {
             sink.strays(without.samples(), pid, tid);
             without.clear();
         }
-        let bounds = Bounds::between(run.last, &waiting, sample.time);
+        let of = |mark: Option<(u64, TraceNs)>, id: Option<u64>| {
+            let mark = mark.filter(|it| id == Some(it.0) && it.1 >= run.last);
+            mark.map(|it| it.1)
+        };
+        let marks = (of(run.ended, run.id), of(run.begun, id));
+        let bounds = Bounds::between(run.last, &waiting, sample.time).at_marks(marks, sample.time);
         let (before, rest) = split(&waiting, |record| record.time < bounds.end);
         self.settle(before, sink);
         if run.id.is_some() {

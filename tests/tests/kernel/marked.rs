@@ -10,7 +10,7 @@ use pebs_tests::workload::Workload;
 use pebs_tests::{check, machine, need};
 
 /// ITEMS, TURNS, ROUNDS, SLOW, THREADS, OPEN.
-const RUN: [&str; 6] = ["1000", "10", "300", "10", "4", "8"];
+const RUN: [&str; 6] = ["1000", "10", "600", "10", "4", "8"];
 
 fn record() -> (Recording, Trace, Truth) {
     let workload = Workload::build("marked");
@@ -54,10 +54,12 @@ fn fibers_with_marks() {
     assert_eq!((slow.len(), usual.len()), (10, 990));
     for of in [&slow, &usual] {
         let found: f64 = of.iter().map(|it| took[&it.item]).sum();
-        let known: f64 = of.iter().map(|it| it.leave as f64).sum();
-        let off = found / known - 1.0;
-        println!("{} items: {found} of {known}: {off}", of.len());
-        assert!(off.abs() < 0.01, "{found} of {known}: {off}");
+        // A register has an item's id for longer than the item reads its own clock, and shorter than its thread does.
+        let within: f64 = of.iter().map(|it| it.enter as f64).sum();
+        let around: f64 = of.iter().map(|it| it.leave as f64).sum();
+        let known = 0.99 * within..=1.01 * around;
+        println!("{} items: {found} of {within} .. {around}", of.len());
+        assert!(known.contains(&found), "{found}: {known:?}");
     }
     let is_slow: HashSet<u64> = slow.iter().map(|it| it.item).collect();
     let items: HashMap<u64, u64> = visits.iter().map(|it| (it.visit_id, it.item_id)).collect();

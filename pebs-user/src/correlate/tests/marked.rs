@@ -21,7 +21,7 @@ fn check(input: &str, expect: &str) {
 }
 
 /// Marks give begin and end; between them a thread is at the item whose id its samples have, each turn up to half way to the
-/// next one's samples. Samples with the id of an item that is not open are of none.
+/// next one's samples, or to a mark that lies there. Samples with the id of an item that is not open are of none.
 #[test]
 fn turns_between_marks() {
     check(
@@ -37,8 +37,8 @@ fn turns_between_marks() {
          60 7 sample id=0",
         "stray 52
          stray 60
-         p0 item 1 tid 7 10..38 samples 12 32 active 12..17 27..37 [sampled_turns]
-         p0 item 2 tid 7 20..50 samples 22 42 active 20..27 37..50 [sampled_turns]",
+         p0 item 1 tid 7 10..38 samples 12 32 active 12..20 27..38 [sampled_turns]
+         p0 item 2 tid 7 20..50 samples 22 42 active 20..27 40..50 [sampled_turns]",
     );
 }
 
@@ -107,7 +107,7 @@ fn not_both() {
         "stray 60
          stray 35
          stray 60
-         p0 item 1 tid 7 10..50 samples 34 36 active 30..48 [time_shared] [sampled_turns]
+         p0 item 1 tid 7 10..50 samples 34 36 active 30..50 [time_shared] [sampled_turns]
          p1 item 1 tid 7 20..30 samples 22 active 22..30 [sampled_turns]",
     );
 }
