@@ -359,7 +359,9 @@ fn check_counts(recording: &Recording) -> Result<(), CountError> {
     match recording {
         _ if recording.counts.is_empty() => Ok(()),
         _ if !recording.kinds.switches => Err(CountError::Needs("switches")),
-        _ if recording.typed_item().is_some() => Err(CountError::Needs("marks")),
+        _ if recording.typed_item().is_some() && recording.uprobes.is_empty() => {
+            Err(CountError::Needs("marks"))
+        }
         _ => Ok(()),
     }
 }

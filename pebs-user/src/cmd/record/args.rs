@@ -89,13 +89,14 @@ pub struct RecordArgs {
     #[arg(long = "preset", value_name = "NAME[=BIN]")]
     #[arg(help_heading = "What to record")]
     pub presets: Vec<String>,
-    /// Read the item id from this register at each sample, without marks or between them
+    /// Read the item id from this register at each sample
     ///
     /// For user-level threads that keep it in a register (-ffixed-r13), and Go, which has the goroutine in r14 (in Go
     /// code; not in cgo, the vdso and the runtime's assembly). REG:TYPE takes the low bytes: r13:u32. Samples in the
     /// kernel have the user-space value. A visit is a run of samples of a thread with the same id; it begins and ends
     /// half way to the nearest sample with another id, or where the thread slept. Items cost nothing, but those
-    /// without a sample are not seen. Needs -p or a command. In bulk the hardware's record has the register.
+    /// without a sample are not seen. Needs -p or a command. In bulk the hardware's record has the register. With
+    /// --uprobe BIN:START(id=EXPR)..END(id=EXPR) visits are from mark to mark, and ids say whose turn a thread is at.
     #[arg(
         long,
         value_name = "REG",

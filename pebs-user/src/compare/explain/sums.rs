@@ -418,7 +418,7 @@ impl<'a> Summing<'a> {
                     of_all.1 += events;
                     match class {
                         Class::Slow => {
-                            sums.slow.further[at].add(function, block, (events, samples))
+                            sums.slow.further[at].add(function, block, (events, samples));
                         }
                         Class::Typical => {
                             sums.typical.further[at].add(function, block, (events, samples));
