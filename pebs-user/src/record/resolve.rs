@@ -19,6 +19,7 @@ use crate::collect::frequency::Frequencies;
 use crate::collect::programs::StackLimits;
 use crate::collect::session::Transport;
 use crate::cost::stepping;
+use crate::estimate::EventTime;
 use crate::estimate::slow_by::{RankBy, SlowBy};
 use crate::failure::{Failure, Result, Warning};
 use crate::limits;
@@ -36,6 +37,7 @@ use crate::probe::set::{ProbeSet, Site};
 use crate::probe::{self, ResolveOptions};
 use crate::spec::{End, Spec};
 use crate::store::fields::check_columns;
+use crate::store::run::event_time;
 use crate::symbolize::{Inlining, SymbolizeOptions};
 use crate::units::{Pid, ResetValue, Tid};
 use pebs_common::record::MAX_FRAMES;
@@ -152,6 +154,7 @@ pub(super) fn resolve(recording: &Recording, emit: &mut Emit<'_>) -> Result<Plan
         |event: &&ResolvedEvent| transport.how == Transport::Bpf || !event.is_buffered(&host);
     let interrupting = events.iter().filter(one_by_one);
     warnings.extend(interrupting.filter_map(|event| reset::throttle_warning(event, &host.limits)));
+    warnings.extend(unsteady(recording, &events));
     let overhead = budget::bounds(recording, &events)?;
     let frequencies = match recording.frequencies {
         true => Frequencies::open(Path::new("/"), &host.online),
@@ -282,6 +285,33 @@ fn stranger(pid: Pid, probes: &ProbeSet) -> Option<String> {
         pid.0,
         exe.display()
     ))
+}
+
+/// Says what is not known where no event goes on at all times, if it was asked for.
+fn unsteady(recording: &Recording, events: &[ResolvedEvent]) -> Option<Warning> {
+    let is_steady = |event: &ResolvedEvent| event_time(&event.name, event.unit) != EventTime::None;
+    let first = events.first()?;
+    if events.iter().any(is_steady) {
+        return None;
+    }
+    let text = if recording.typed_item().is_some() {
+        format!(
+            "{} does not go on at all times: when a thread turns from one item to the next is known to its samples only, \
+             however long ago the last one was",
+            first.name
+        )
+    } else if recording.keep == KeepItems::Slow {
+        format!(
+            "{} does not count time: items are kept by their durations, and not by the times of their functions",
+            first.name
+        )
+    } else {
+        return None;
+    };
+    Some(Warning {
+        text,
+        hint: "--event cpu-clock, or cycles, as well".to_owned(),
+    })
 }
 
 /// Which items keep their details.

@@ -92,6 +92,44 @@ fn marks_too() {
     hints(&done, &["leave out --count"]);
 }
 
+/// Where no event goes on at all times, turns of items and times of functions are not known as well as they seem: it is
+/// said before the start. With a clock beside it there is nothing to say.
+#[test]
+fn no_steady_event() {
+    need!(machine::root());
+    let said = |options: &[&str], words: &str| {
+        let faults = ["-e", "page-faults", "-c", "20000"];
+        let done = record(&[&faults[..], options].concat());
+        assert_eq!(done.code(), Some(0), "{done}");
+        done.stderr.contains(words)
+    };
+    let turns = "page-faults does not go on at all times";
+    assert!(said(&["--item-reg", "r13"], turns));
+    assert!(!said(&["--item-reg", "r13", "-e", "cpu-clock"], turns));
+    let functions = "not by the times of their functions";
+    let spec = good_spec();
+    assert!(said(&["--uprobe", &spec, "--keep", "slow"], functions));
+    assert!(!said(
+        &["--uprobe", &spec, "--keep", "slow", "-e", "cpu-clock"],
+        functions
+    ));
+}
+
+/// Registers that are no numbers, and a ring that is none, are refused with what there is.
+#[test]
+fn not_a_register_and_no_ring() {
+    need!(machine::root());
+    for register in ["xmm3", "eflags"] {
+        let done = record(&["--item-reg", register]);
+        refused(&done, &[&format!("no register '{register}'")]);
+        hints(&done, &["r15"]);
+    }
+    let misses = Workload::build("misses");
+    let done = record(&["--uprobe", &misses.spec("handle(to=w->prod.tail)")]);
+    refused(&done, &["'w' has no field 'prod'"]);
+    hints(&done, &["its fields: id"]);
+}
+
 /// An eBPF program has to see each sample.
 #[test]
 fn in_bulk() {
