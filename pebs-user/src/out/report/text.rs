@@ -53,8 +53,10 @@ pub(crate) fn page(report: &Report, width: usize) -> Page {
         stages::write(&mut out, stages);
         out.gap();
     }
-    for note in further::notes(&report.further_events) {
-        out.line("note", &toned(Tone::Warning, &note));
+    if report.probes.iter().any(|probe| probe.counted > 0) {
+        for note in further::notes(&report.further_events) {
+            out.line("note", &toned(Tone::Warning, &note));
+        }
     }
     account::write(&mut out, (&report.run, &report.trace), &report.losses);
     out
