@@ -293,7 +293,8 @@ fn changes(
     };
     let mut gaps = Vec::new();
     for sums in &summing.sums {
-        let mut gap = contrast::gap(&sums.slow, &sums.typical, &naming, options.top);
+        let classes = (&sums.slow, &sums.typical);
+        let mut gap = contrast::gap(classes, &timing.further, &naming, options.top);
         if let Some(gap) = &mut gap {
             wait_stacks.set_blocking(gap, &sums.slow, &naming, threads);
         }
