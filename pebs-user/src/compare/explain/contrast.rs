@@ -463,7 +463,7 @@ impl Contrast {
     }
 
     fn with_functions(&self, row: &CauseRow) -> Cause {
-        let members = row.members.iter();
+        let members = row.members.iter().take(MEMBERS);
         let members = members.map(|(id, part)| self.cause(id.clone(), part));
         Cause {
             functions: members.collect(),
@@ -516,13 +516,19 @@ impl Contrast {
         rows: impl Iterator<Item = &'a CauseRow>,
         top: usize,
     ) -> Vec<WithEvents> {
-        let functions = rows.filter(|row| row.part.how == PartBasis::Sampled);
+        let sampled = rows.filter(|row| row.part.how == PartBasis::Sampled);
+        // Too few samples of time are no reason to put events of several functions together.
+        let functions = sampled.flat_map(|row| {
+            let alone = row.members.is_empty().then_some((&row.id, &row.part));
+            let members = row.members.iter().map(|it| (&it.0, &it.1));
+            alone.into_iter().chain(members)
+        });
         let mut found: Vec<WithEvents> = functions
-            .map(|row| WithEvents {
-                kind: row.id.0,
-                function: row.id.1.clone(),
-                slow_samples: row.part.samples.0,
-                further: self.events(&row.part.further),
+            .map(|(id, part)| WithEvents {
+                kind: id.0,
+                function: id.1.clone(),
+                slow_samples: part.samples.0,
+                further: self.events(&part.further),
             })
             .collect();
         let share = |it: &WithEvents| {
@@ -746,7 +752,6 @@ pub(super) fn gap(
     for row in &mut all_rows {
         row.members
             .sort_by(|a, b| share(&b.1).total_cmp(&share(&a.1)));
-        row.members.truncate(MEMBERS);
     }
     let mut elsewhere = Part {
         how: PartBasis::Left,
