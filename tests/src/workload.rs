@@ -43,6 +43,13 @@ const FRAMES_INLINED: &[&str] = &["-fno-omit-frame-pointer", "-DFRAMES", "-DINLI
 /// No function does.
 const NO_FRAMES: &[&str] = &["-fomit-frame-pointer"];
 
+/// As before, and no function has a name but that of the items.
+const STRIPPED: &[&str] = &[
+    "-fomit-frame-pointer",
+    "-s",
+    "-Wl,--export-dynamic-symbol=handle",
+];
+
 const RECIPES: &[(&str, Recipe)] = &[
     ("acl", Recipe::Dpdk("acl.c", &["acl", "eal"])),
     ("answers", Recipe::C("answers.c", &[])),
@@ -53,6 +60,7 @@ const RECIPES: &[(&str, Recipe)] = &[
     ("calls_cpp", Recipe::Cpp("calls.cpp", FRAMES)),
     ("calls_no_frames", Recipe::C("calls.c", NO_FRAMES)),
     ("calls_inlined", Recipe::C("calls.c", FRAMES_INLINED)),
+    ("calls_stripped", Recipe::C("calls.c", STRIPPED)),
     (
         "calls_rust",
         Recipe::Rust("calls.rs", &["-Cforce-frame-pointers=yes"]),

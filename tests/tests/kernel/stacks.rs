@@ -304,6 +304,38 @@ fn stripped() {
     assert!(all > 500 && truncated * 50 <= all, "{truncated} of {all}");
 }
 
+/// A function of a stripped program that makes items slow has the nearest named caller on the stacks of its samples: those
+/// in between have no names either.
+#[test]
+fn called_from() {
+    need!(machine::root());
+    let workload = Workload::build("calls_stripped");
+    let spec = workload.spec("handle(id=*(arg1):u64, n=*(arg1+12):u32)");
+    let record = |args: &[&str]| {
+        let recorder = Recorder::new(&spec).before_others().args(args);
+        recorder.workload(&workload, &["600"]).0
+    };
+    let recording = record(EH);
+    let explanation = explain(&recording.dir(), &["--slow", "1.5x"]);
+    let leaf = whole(&explanation).first_of_program();
+    let name = leaf.name();
+    assert!(name.starts_with("calls_stripped+fn@0x"), "{name}");
+    let function = &leaf.0["function"];
+    assert_eq!(function["called_from"], "handle", "{function:#}");
+    let dir = recording.dir().display().to_string();
+    let said = format!("{name} called from handle");
+    let text = pebs_trace(["explain", &dir, "--slow", "1.5x"]);
+    assert!(text.stdout.contains(&said), "{text}");
+    let report = pebs_trace(["report", &dir]);
+    assert!(report.stdout.contains(&said), "{report}");
+    // Without stacks nothing is known of callers.
+    let plain = record(&["--event", "cpu-clock", "--reset", "50000"]);
+    let explanation = explain(&plain.dir(), &["--slow", "1.5x"]);
+    let leaf = whole(&explanation).first_of_program();
+    assert_eq!(leaf.name(), name);
+    assert!(leaf.0["function"]["called_from"].is_null(), "{:#}", leaf.0);
+}
+
 /// A stripped Go program has no unwind table but Go's own, which ends at each goroutine's first function, or where the runtime
 /// changes to another stack.
 #[test]
