@@ -131,6 +131,7 @@ const ROOMS: [Room; 8] = [
         losses:
         info: losses
         names:
+        called_from: names
         pool: blocks
         probe:
         condensed: pool
@@ -148,9 +149,9 @@ const ROOMS: [Room; 8] = [
         stages: batches losses classes
         waits:
         stats: losses condensed slots waits
-        explain: arguments batches blocks chance counts frequencies lengths losses names pool probe condensed event further remarks classes counted rows paths slots stages waits stats
+        explain: arguments batches blocks called_from chance counts frequencies lengths losses names pool probe condensed event further remarks classes counted rows paths slots stages waits stats
         diff: blocks losses names pool remarks classes counted explain
-        report: arguments batches chance counts interrupts_and_faults lengths losses names pool probe condensed event further remarks classes counted rows paths slots stages waits stats explain
+        report: arguments batches called_from chance counts interrupts_and_faults lengths losses names pool probe condensed event further remarks classes counted rows paths slots stages waits stats explain
         wait_reason: names waits
         ",
     },
@@ -180,7 +181,8 @@ const ROOMS: [Room; 8] = [
         kinds: keys model items stump groups sums contrast
         mix: columns request model items stump
         paths: keys model timing sums contrast
-        item: request model item_model items groups timing sums contrast chain_model chain blocked kept paths
+        nameless: model sums timing
+        item: request model item_model items groups timing sums contrast chain_model chain blocked kept paths nameless
         variance: keys model sums contrast
         ",
     },

@@ -28,6 +28,7 @@ pub(crate) mod keys;
 pub(crate) mod kinds;
 mod like;
 pub(crate) mod mix;
+mod nameless;
 pub(crate) mod paths;
 pub(crate) mod request;
 mod runtimes;
@@ -49,6 +50,7 @@ use self::model::{
     Change, EXPLAIN_VERSION, Explanation, Gap, Group, Grouped, ProbeExplanation, Slow, Typical,
     TypicalRule,
 };
+use self::nameless::Nameless;
 use self::sums::{ClassSums, GroupSums};
 use super::classes::{Class, RankBy, never_ended};
 use crate::compare::blocks::{MIN_ITEMS, REPLICATES};
@@ -75,7 +77,7 @@ const UNSURE: f64 = 0.1;
 /// Explains the slow items of a trace.
 ///
 /// Cost: reads `visits`, `visit_functions`, `waits` and `functions` once, only the columns needed; of a trace with call
-/// stacks `samples` twice, `stacks`, and the other two again.
+/// stacks `samples` twice, `stacks`, and the other two again; where functions have no names, `samples` and `stacks` once more.
 ///
 /// # Errors
 /// If the trace can't be read, has no such probe or column, or nothing that could be explained.
@@ -264,6 +266,8 @@ fn explained(
         (&explaining.naming, timing),
         gaps.collect(),
     )?;
+    let nameless = groups.iter_mut().map(|it| Nameless::of_group(&mut it.1));
+    nameless::set_callers(trace, &summing, timing, nameless.collect())?;
     Ok(groups)
 }
 
@@ -365,7 +369,7 @@ fn explained_on_cpu(
 fn is_mostly_same(a: &Gap, b: &Gap) -> bool {
     let [a, b] = [a, b].map(|it| it.causes.first().filter(|it| it.figures.share >= 0.5));
     a.zip(b)
-        .is_some_and(|(a, b)| (a.kind, &a.function) == (b.kind, &b.function))
+        .is_some_and(|(a, b)| a.kind == b.kind && a.function.is_same(&b.function))
 }
 
 /// Number of probes whose slow items have a function or a wait that no other item has.

@@ -17,6 +17,7 @@
 pub(crate) mod arguments;
 pub(crate) mod batches;
 pub(crate) mod blocks;
+pub(crate) mod called_from;
 pub(crate) mod chance;
 pub(crate) mod classes;
 pub(crate) mod condensed;

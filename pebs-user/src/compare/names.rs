@@ -31,9 +31,32 @@ pub struct FunctionName {
     /// System call in which it ran; null: none, or unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system_call: Option<String>,
+    /// For a function without a name: its nearest caller that has one, on the call stacks of most of its samples; left out
+    /// if unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub called_from: Option<String>,
+}
+
+/// Whether a name was made from the address of a function that has none.
+pub(crate) fn is_address(name: &str) -> bool {
+    name.contains("+fn@0x")
 }
 
 impl FunctionName {
+    /// Whether it is a function without a name of its own.
+    pub(crate) fn is_nameless(&self) -> bool {
+        self.function_id.is_some() && self.name.as_deref().is_none_or(is_address)
+    }
+
+    /// Whether it is the same function, wherever it was called from.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let alone = |it: &Self| Self {
+            called_from: None,
+            ..it.clone()
+        };
+        alone(self) == alone(other)
+    }
+
     /// Whether it is known that the kernel ran it other than by a system call: in a page fault, or an interrupt.
     pub(crate) const fn is_uncalled(&self) -> bool {
         self.kernel_entry.is_some() && self.system_call.is_none()
@@ -89,6 +112,7 @@ impl Names {
                         inlined: columns.inlined.get(row) == Some(true),
                         kernel_entry: columns.kernel_entry.get(row).map(str::to_owned),
                         system_call: columns.system_call.get(row).map(str::to_owned),
+                        called_from: None,
                     });
                 }
             }
@@ -103,6 +127,15 @@ impl Names {
             function_id,
             ..FunctionName::default()
         })
+    }
+
+    /// The first of these functions that has a name of its own.
+    pub(crate) fn first_named(&self, functions: &[u32]) -> Option<u32> {
+        let found = |id: &&u32| self.0.get(id).is_some_and(Option::is_some);
+        let mut known = functions.iter().filter(found);
+        known
+            .find(|id| !self.get(Some(**id)).is_nameless())
+            .copied()
     }
 
     /// Maps each kernel function to the representative of those for which the kernel was entered in the same way, by the

@@ -30,12 +30,17 @@ mod stages;
 mod tally;
 mod top;
 
+use std::iter;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
 use self::detail::{Details, Drafts, FunctionColumns, WaitColumns};
 use self::model::{REPORT_VERSION, Report, VisitEvent};
 use self::passes::{first_pass, gather};
 use self::rank::Ranking;
 use self::request::by_cpu_time;
 use self::section::{Gather, Runs, Section};
+use crate::compare::called_from::{Callers, NamedCallers};
 use crate::compare::counted;
 use crate::compare::event::{quantity, report_event};
 use crate::compare::explain::model::ProbeExplanation;
@@ -46,10 +51,12 @@ use crate::compare::names::{FunctionName, Names};
 use crate::compare::pool::{MIN_SAMPLES, Quantity};
 use crate::compare::probe;
 use crate::compare::report::model::{ProbeReport, Row};
+use crate::compare::rows;
 use crate::compare::slots::Slots;
 use crate::compare::stats::{self, Stats};
 use crate::compare::waits::States;
 use crate::store::reader::{ReadError, Trace};
+use crate::store::run::EventInfo;
 use crate::store::view::Select as _;
 use crate::units::ProbeId;
 
@@ -59,7 +66,8 @@ pub use crate::compare::probe::NoProbe;
 /// Makes the report of a trace.
 ///
 /// Cost: reads `visits` twice, once more where probes are stages, `visit_functions`, `waits`, `functions`, `losses` and, if details are
-/// missing, `function_stats` once, only the columns needed.
+/// missing, `function_stats` once, only the columns needed; of a trace with call stacks, where functions have no names,
+/// `samples` once and `stacks` twice.
 ///
 /// # Errors
 /// If the trace can't be read, or has no such probe.
@@ -120,10 +128,15 @@ pub fn build(trace: &Trace, options: &ReportOptions) -> Result<Report, ReportErr
         states: &states,
         slow: options.slow.unwrap_or_default(),
     };
+    let numbers: Vec<u16> = gathered.sections.iter().map(|it| it.0).collect();
     let mut probes = ranking.probes(gathered.sections, drafts);
     let ids = probes.iter().flat_map(mentioned);
     let names = Names::of(trace, ids.filter_map(|it| it.function_id))?;
     names.fill(probes.iter_mut().flat_map(mentioned_mut));
+    if let Some(event) = event.filter(|_| trace.info.call_graph.is_some()) {
+        let probe_of = |visit| Some(numbers[usize::from(gathered.classes.get(visit)?.slot)]);
+        set_callers(trace, event, probe_of, &mut probes)?;
+    }
     batches::fill(trace, options, &mut probes)?;
     if trace.info.switches {
         for probe in probes.iter_mut().filter(|it| apart.contains(&it.probe_id)) {
@@ -267,6 +280,46 @@ fn take_drafts(sections: &mut Slots<Section>) -> Drafts {
         }
     }
     drafts
+}
+
+/// Says of the functions of rows that have no name from where they were called, by the samples of all visits of the probe.
+fn set_callers(
+    trace: &Trace,
+    event: &EventInfo,
+    probe_of: impl Fn(u64) -> Option<u16>,
+    probes: &mut [ProbeReport],
+) -> Result<(), ReadError> {
+    let mut nameless: Vec<(u16, u32, &mut FunctionName)> = Vec::new();
+    for probe in probes {
+        let rows = probe.spread.iter_mut().chain(&mut probe.largest);
+        for row in rows.filter(|row| row.state.is_none()) {
+            let members = row.functions.iter_mut().map(|it| &mut it.function);
+            for function in iter::once(&mut row.function).chain(members) {
+                if let Some(id) = function.function_id.filter(|_| function.is_nameless()) {
+                    nameless.push((probe.probe_id, id, function));
+                }
+            }
+        }
+    }
+    let functions: FxHashSet<u32> = nameless.iter().map(|it| it.1).collect();
+    if functions.is_empty() {
+        return Ok(());
+    }
+    let named = NamedCallers::read(trace, &functions)?;
+    let mut found: FxHashMap<(u16, u32), Callers> = FxHashMap::default();
+    rows::samples(trace, event.id, |visit, function, stack| {
+        if functions.contains(&function)
+            && let Some(probe) = probe_of(visit)
+        {
+            let callers = found.entry((probe, function)).or_default();
+            callers.add(named.of(stack, function), 1.0);
+        }
+    })?;
+    for (probe, id, function) in nameless {
+        let callers = found.get(&(probe, id));
+        function.called_from = callers.and_then(|it| named.name(it));
+    }
+    Ok(())
 }
 
 fn mentioned(probe: &ProbeReport) -> impl Iterator<Item = &FunctionName> {

@@ -14,6 +14,9 @@ pub(crate) const LEAST_NAME: usize = 12;
 pub(crate) const NAME_WIDTH: usize = 48;
 pub(crate) const ARG_WIDTH: usize = 40;
 
+/// Between a function without a name and its nearest caller that has one.
+const CALLED_FROM: &str = " called from ";
+
 /// The reason and place of a wait in this state, by the call stack if known, within this many columns.
 pub(crate) fn wait(
     state: &str,
@@ -57,7 +60,10 @@ pub(crate) fn wait_until(
         }
         why => words::reason(why),
     };
-    let named = |at: usize| stack.get(at).filter(|it| **it != FunctionName::default());
+    let named = |at: usize| {
+        let found = stack.get(at).filter(|it| **it != FunctionName::default());
+        found.map(|_| called(stack, at))
+    };
     let Some(place) = reason.place.and_then(named) else {
         return what.to_owned();
     };
@@ -65,21 +71,49 @@ pub(crate) fn wait_until(
     match reason.caller.and_then(named) {
         // Both where there is room for both.
         Some(caller) if left >= 2 * LEAST_NAME => {
-            let place = name_within(place, left / 2);
+            let place = name_alone(&place, left / 2);
             let left = left.saturating_sub(columns(&place) + " <- ".len());
-            let caller = name_within(caller, left);
+            let caller = name_within(&caller, left);
             format!("{what} in {place} <- {caller}")
         }
-        _ => format!("{what} in {}", name_within(place, left)),
+        _ => format!("{what} in {}", name_within(&place, left)),
     }
 }
 
-pub(crate) fn name(function: &FunctionName) -> String {
-    name_within(function, NAME_WIDTH)
+/// A function on a call stack; without a name, with the nearest caller that has one.
+fn called(stack: &[FunctionName], at: usize) -> FunctionName {
+    let mut function = stack[at].clone();
+    if function.is_nameless() && function.called_from.is_none() {
+        let mut named = stack[at + 1..].iter().filter(|it| !it.is_nameless());
+        function.called_from = named.find_map(|it| it.name.clone());
+    }
+    function
 }
 
-/// A function by name and attributes, within this many columns.
+/// A function by name and attributes; if it has no name, with the nearest caller that has one, where this is known.
+pub(crate) fn name(function: &FunctionName) -> String {
+    match function.called_from {
+        Some(_) => name_within(function, 2 * NAME_WIDTH + CALLED_FROM.len()),
+        None => name_within(function, NAME_WIDTH),
+    }
+}
+
+/// The same within this many columns, without the caller where there is no room.
 pub(crate) fn name_within(function: &FunctionName, width: usize) -> String {
+    let alone = name_alone(function, width.min(NAME_WIDTH));
+    let Some(caller) = &function.called_from else {
+        return name_alone(function, width);
+    };
+    let room = width.saturating_sub(columns(&alone) + CALLED_FROM.len());
+    let caller = brief::function(caller, room.max(LEAST_NAME));
+    match columns(&caller) <= room {
+        true => format!("{alone}{CALLED_FROM}{caller}"),
+        false => alone,
+    }
+}
+
+/// A function by name and attributes, without its caller, within this many columns.
+fn name_alone(function: &FunctionName, width: usize) -> String {
     let with = |name: &str, remark: &str| {
         let room = width.saturating_sub(remark.len()).max(LEAST_NAME);
         format!("{}{remark}", brief::function(name, room))
@@ -159,5 +193,55 @@ mod tests {
         assert_eq!(of(Some("/usr/lib/libx.so.1")), "libx.so.1 (no symbol)");
         assert_eq!(of(Some(ANONYMOUS_MODULE)), "code made at run time");
         assert_eq!(of(None), "unknown function");
+    }
+
+    fn function(name: Option<&str>, called_from: Option<&str>) -> FunctionName {
+        FunctionName {
+            function_id: Some(7),
+            name: name.map(str::to_owned),
+            called_from: called_from.map(str::to_owned),
+            ..FunctionName::default()
+        }
+    }
+
+    /// A function without a name has its nearest named caller, as far as there is room.
+    #[test]
+    fn nearest_caller() {
+        let sort = function(Some("postgres+fn@0x5780e0"), Some("tuplesort_performsort"));
+        assert_eq!(
+            name(&sort),
+            "postgres+fn@0x5780e0 called from tuplesort_performsort"
+        );
+        let cut = name_within(&sort, 48);
+        assert!(
+            cut.starts_with("postgres+fn@0x5780e0 called from tupl"),
+            "{cut}"
+        );
+        assert_eq!(columns(&cut), 48);
+        assert_eq!(name_within(&sort, 40), "postgres+fn@0x5780e0");
+        let short = function(Some("postgres+fn@0x5780e0"), Some("main"));
+        let fits = "postgres+fn@0x5780e0 called from main";
+        assert_eq!(name_within(&short, columns(fits)), fits);
+        assert_eq!(
+            name(&function(None, Some("run"))),
+            "unknown function called from run"
+        );
+    }
+
+    /// A wait in a function without a name has the nearest named one of its call stack.
+    #[test]
+    fn waits_in_nameless() {
+        let stack = [
+            function(Some("app+fn@0x1000"), None),
+            function(Some("app+fn@0x2000"), None),
+            function(Some("serve"), None),
+        ];
+        let words = wait("sleeping", &stack[0], &stack, 99);
+        assert!(
+            words.ends_with(" in app+fn@0x1000 called from serve"),
+            "{words}"
+        );
+        let alone = wait("sleeping", &stack[0], &stack[..2], 99);
+        assert!(alone.ends_with(" in app+fn@0x1000"), "{alone}");
     }
 }

@@ -14,7 +14,7 @@ use crate::compare::explain::contrast::Naming;
 use crate::compare::explain::items::Items;
 use crate::compare::explain::model::CauseKind;
 use crate::compare::explain::sums::ClassSums;
-use crate::compare::names::file_name;
+use crate::compare::names::{file_name, is_address};
 use crate::rng::SplitMix64;
 use crate::store::run::CountedInfo;
 
@@ -111,9 +111,9 @@ impl ProbeFigures {
             let module = function.module.map(|it| file_name(&it).to_owned());
             let is_same_build = module.as_ref().is_some_and(|it| same.contains(it));
             // Names derived from addresses change with every build.
-            let named = function.name.filter(|name| {
-                by == DiffRows::Function && (is_same_build || !name.contains("+fn@0x"))
-            });
+            let named = function
+                .name
+                .filter(|name| by == DiffRows::Function && (is_same_build || !is_address(name)));
             let kind = match (kind, &named) {
                 (CauseKind::Function, None) => CauseKind::Module,
                 (kind, _) => kind,

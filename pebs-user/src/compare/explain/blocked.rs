@@ -11,6 +11,7 @@ use super::items::Items;
 use super::model::{Cause, CauseKind, Gap, WaitActor, WaitPath};
 use super::sums::{ClassSums, GroupSums, NO_THREAD, Summing};
 use super::timing::Timing;
+use crate::compare::called_from::Callers;
 use crate::compare::classes::Class;
 use crate::compare::explain::keys::Key;
 use crate::compare::names::{FunctionName, Names};
@@ -73,8 +74,27 @@ impl WaitStacks {
                 continue;
             };
             cause.blocked = self.most(key, whole_ns, slow);
+            if cause.function.is_nameless() {
+                cause.function.called_from = self.called_from(key, whole_ns, slow);
+            }
             cause.by = actor(key, whole_ns, slow, threads);
         }
+    }
+
+    /// The nearest named caller of the function that waited, if it has no name.
+    fn called_from(&self, key: &Key, whole_ns: f64, slow: &ClassSums) -> Option<String> {
+        let function = key.function()?.0;
+        let mut callers = Callers::default();
+        let mut known_ns = 0.0;
+        for ((_, stack), ns) in slow.stacks.iter().filter(|((of, _), _)| of == key) {
+            let frames = self.stacks.frames(Some(*stack)).unwrap_or_default();
+            let mut outwards = frames.split(|it| *it == function).skip(1);
+            let caller = outwards.next().and_then(|it| self.names.first_named(it));
+            callers.add(caller, *ns as f64);
+            known_ns += *ns as f64;
+        }
+        callers.add(None, (whole_ns - known_ns).max(0.0));
+        self.names.get(callers.most()).name
     }
 
     fn most(&self, key: &Key, whole_ns: f64, slow: &ClassSums) -> Option<WaitPath> {

@@ -11,6 +11,7 @@ use super::contrast::{self, Naming};
 use super::groups::{self, GroupColumn, Section};
 use super::items::{Item, Items};
 use super::model::{EXPLAIN_VERSION, Typical, TypicalRule};
+use super::nameless::{self, Nameless};
 use super::{kept, paths};
 use crate::compare::arguments::NamedArg;
 use crate::compare::batches::Batches;
@@ -107,6 +108,8 @@ pub(super) fn report(
     }
     paths::divide(trace, &summing, &timing, vec![gap.as_mut()])?;
     blocked::follow(trace, &summing, (&naming, &timing), vec![gap.as_mut()])?;
+    let unnamed = vec![Nameless::of_gap(gap.as_mut())];
+    nameless::set_callers(trace, &summing, &timing, unnamed)?;
     let typical = &sums.typical;
     let count = typical.items.total();
     let interference = match &gap {

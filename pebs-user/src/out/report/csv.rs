@@ -77,6 +77,7 @@ pub(crate) fn function(line: &mut Line, function: &FunctionName) {
         inlined: _,
         kernel_entry,
         system_call,
+        called_from: _,
     } = function;
     line.maybe(*function_id);
     line.maybe(name.as_deref());

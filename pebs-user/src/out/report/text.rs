@@ -403,7 +403,8 @@ fn what(row: &Row, width: usize) -> String {
 /// The same as a part of a sentence.
 fn reason(row: &Row) -> String {
     match &row.state {
-        None => format!("in {}", what(row, NAME_WIDTH)),
+        None if row.function.is_module() => format!("in {}", what(row, NAME_WIDTH)),
+        None => format!("in {}", name(&row.function)),
         Some(state) if state == ELSEWHERE || state == OTHER_ITEMS => {
             format!("in {}", what(row, NAME_WIDTH))
         }

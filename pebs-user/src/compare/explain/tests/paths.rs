@@ -6,9 +6,10 @@ use super::{sum, whole};
 use crate::compare::explain::model::{CallPath, Cause, Explanation};
 use crate::compare::explain::request::{ExplainOptions, ItemChoice};
 use crate::compare::explain::{explain, explain_item};
+use crate::compare::report;
 use crate::out::explain::text;
 use crate::store::fixtures::Did::{Called, Ran};
-use crate::store::fixtures::stacks::{SPEC, server, with_stacks};
+use crate::store::fixtures::stacks::{SPEC, renamed, server, with_stacks};
 use crate::store::fixtures::{Maker, VisitFixture, info};
 use crate::store::run::KeepInfo;
 use crate::store::schema::FunctionRow;
@@ -154,6 +155,58 @@ fn why_there_are_none() {
     assert!(text::render(&explanation).contains("call paths: - (--keep"));
     let item = explain_item(&trace, &ExplainOptions::default(), ItemChoice::Item(51)).unwrap();
     assert!(text::item::render(&item).contains("call paths: - (--keep"));
+}
+
+/// A function without a name has the nearest named caller of most samples: of slow items in an explanation, of all in a
+/// report.
+#[test]
+fn called_from() {
+    let explained = |names| {
+        let trace = renamed(names);
+        let explanation = explain(&trace, &ExplainOptions::default()).unwrap();
+        let from = first(&explanation).function.called_from.clone();
+        let item = explain_item(&trace, &ExplainOptions::default(), ItemChoice::Item(51)).unwrap();
+        let of_item = item.account.gap.as_ref().unwrap().causes[0]
+            .function
+            .clone();
+        assert_eq!(of_item.called_from, from);
+        (from, explanation, trace)
+    };
+    let hidden = "server+fn@0x5000";
+    let (from, explanation, trace) =
+        explained(["main", "handle", "lookup", "rehash", hidden, "parse"]);
+    assert_eq!(from.as_deref(), Some("rehash"));
+    let text = text::render(&explanation);
+    assert!(
+        text.contains("slow because: in server+fn@0x5000 called from rehash 100 %"),
+        "{text}"
+    );
+    let json = serde_json::to_value(&explanation).unwrap();
+    let function = &json["probes"][0]["whole"]["gap"]["causes"][0]["function"];
+    assert_eq!(function["called_from"], "rehash");
+    let report = report::build(&trace, &report::ReportOptions::default()).unwrap();
+    let rows = report.probes[0].largest.iter();
+    let of_all = rows.map(|it| {
+        (
+            it.function.name.as_deref(),
+            it.function.called_from.as_deref(),
+        )
+    });
+    let of_all: Vec<_> = of_all.collect();
+    assert!(
+        of_all.contains(&(Some(hidden), Some("lookup"))),
+        "{of_all:?}"
+    );
+    assert!(of_all.contains(&(Some("parse"), None)), "{of_all:?}");
+    // Callers without a name are passed over, and a function that has a name needs none.
+    let of = |names| explained(names).0;
+    let far = of(["main", "handle", "lookup", "server+fn@0x4000", "", "parse"]);
+    assert_eq!(far.as_deref(), Some("lookup"));
+    assert_eq!(
+        of(["main", "handle", "lookup", "rehash", "compare", "parse"]),
+        None
+    );
+    assert_eq!(of(["", "", "", "", "", ""]), None);
 }
 
 /// The kernel's work for a call of the program is one cause, with its members, if it is spread over several of its
