@@ -223,8 +223,9 @@ const ROOMS: [Room; 8] = [
         governor: event plan budget cost
         pace: event plan budget cost
         finish: plan cost governor
+        stacks: event recording plan budget cost
         remote: event finish
-        run: event plan budget placement cost governor pace finish remote
+        run: event plan budget placement cost governor pace finish stacks remote
         ",
     },
     // No renderer imports another.

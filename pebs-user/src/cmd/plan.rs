@@ -46,7 +46,7 @@ pub struct PlanArgs {
     pub event: String,
     /// Plan for samples with call stacks, which cost more and are larger
     ///
-    /// -g without HOW is fp, as for recording. The cost of lbr can't be measured beforehand.
+    /// -g without HOW is eh, as for recording. The cost of lbr can't be measured beforehand.
     #[arg(short = 'g', long, value_name = "HOW", value_enum)]
     #[arg(num_args = 0..=1, default_missing_value = "eh")]
     pub call_graph: Option<CallGraphArg>,
@@ -150,7 +150,7 @@ fn recording(args: &PlanArgs, trace: &Path) -> Result<Recording> {
         events,
         // Counters of programs: there are no samples for perf's rings.
         transport: TransportChoice::Bpf,
-        call_graph: args.call_graph.map(CallGraphArg::taken),
+        call_graph: CallGraphArg::taken(args.call_graph),
         memory: args.memory,
         kinds: RecordKinds {
             encounters: has(Extra::Waits),

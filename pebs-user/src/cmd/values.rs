@@ -50,15 +50,19 @@ pub enum CallGraphArg {
     Eh,
     /// By the CPU's last branch records
     Lbr,
+    /// Not at all
+    None,
 }
 
 impl CallGraphArg {
-    /// How they are taken.
-    pub(super) const fn taken(self) -> CallGraph {
-        match self {
-            Self::Fp => CallGraph::Fp,
-            Self::Eh => CallGraph::Eh,
-            Self::Lbr => CallGraph::Lbr,
+    /// How they are taken; where it was not said, by tables if they cost little.
+    pub(super) const fn taken(typed: Option<Self>) -> Option<CallGraph> {
+        match typed {
+            Some(Self::Fp) => Some(CallGraph::Fp),
+            Some(Self::Eh) => Some(CallGraph::Eh),
+            Some(Self::Lbr) => Some(CallGraph::Lbr),
+            Some(Self::None) => None,
+            None => Some(CallGraph::Affordable),
         }
     }
 
@@ -69,6 +73,7 @@ impl CallGraphArg {
             Self::Fp => "fp",
             Self::Eh => "eh",
             Self::Lbr => "lbr",
+            Self::None => "none",
         }
     }
 }

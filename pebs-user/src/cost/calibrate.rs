@@ -64,6 +64,8 @@ const ROUNDS: u32 = 12;
 const PAUSE_ROUNDS: u32 = 3;
 /// Bytes of the ring.
 const RING_BYTES: u32 = 64 << 10;
+/// The same where samples copy stacks: those of a round, which are more than a hundred. A sample without room costs less.
+const RING_OF_COPIES: u32 = 4 << 20;
 /// Pages that are touched in a round.
 const PAGES: usize = 256;
 /// Minimum samples for their cost to be known.
@@ -208,7 +210,12 @@ pub(crate) struct Preparing(JoinHandle<Result<Bench, SessionError>>);
 #[must_use]
 pub(crate) fn prepare(pmu: &UprobePmu, stacks: StackLimits, extras: Extras) -> Preparing {
     let pmu = pmu.clone();
-    let load = move || Bench::new(&pmu, RING_BYTES, stacks, extras);
+    let bytes = if stacks.copied > 0 && !stacks.by_pointers {
+        RING_OF_COPIES
+    } else {
+        RING_BYTES
+    };
+    let load = move || Bench::new(&pmu, bytes, stacks, extras);
     Preparing(std::thread::spawn(load))
 }
 
@@ -874,6 +881,26 @@ mod tests {
             ..apart
         };
         assert_eq!(alike.coldness(None), Coldness::default());
+    }
+
+    /// The ring holds the samples of a round with their copied stacks: else what a sample without room costs is measured.
+    #[test]
+    fn copies_have_room() {
+        let Some(pmu) = uprobes() else { return };
+        let host = crate::pmu::host::Host::probe(std::path::Path::new("/"));
+        let reset = crate::pmu::attr::reset_value(16_000).unwrap();
+        let event = crate::pmu::attr::resolve(&"cpu-clock".parse().unwrap(), &host, reset);
+        let stacks = StackLimits {
+            frames: 127,
+            copied: 16 << 10,
+            by_pointers: false,
+        };
+        let bench = prepare(&pmu, stacks, Extras::default()).0.join().unwrap();
+        let bench = bench.unwrap();
+        assert!(bench.sample(&event.unwrap()).is_some());
+        // Those of the last round, of 1 ms of work or more.
+        let kept = bench.take_samples().len();
+        assert!(kept > 40, "{kept}");
     }
 
     /// Every cost can be measured on this machine, and a single-stepped mark costs most.

@@ -457,7 +457,7 @@ impl Rows {
     }
 
     /// Assigns current kernel samples by how the kernel was entered: at a mark, to pebs-trace's own function; else to the
-    /// function that stands for theirs there. Of the latter those with a call stack stay: the stack says more.
+    /// function that stands for theirs there.
     fn assign_entries(&mut self, samples: &Samples<'_>, in_visit: bool) {
         if !SampleKind::any_entry(samples.kinds) {
             return;
@@ -477,9 +477,7 @@ impl Rows {
                     .events(EventId(0), (1, time, time), || iter::once(time));
                 self.at_marks.add(in_visit, events);
             }
-            if entry == KernelEntry::Mark || kind.stack() == StackKey::NONE {
-                function = self.symbolizer.entered_by(function, entry);
-            }
+            function = self.symbolizer.entered_by(function, entry);
             self.block.samples.rename(at, function);
         }
     }
@@ -533,11 +531,7 @@ impl Rows {
         let ids = kinds.iter().zip(times);
         stack_ids.extend(ids.map(|(kind, time)| {
             let key = kind.stack();
-            let origin = match kind.entry() {
-                Some(KernelEntry::Mark) => StackOrigin::Mark,
-                Some(KernelEntry::Breakpoint) => StackOrigin::OtherTool,
-                _ => StackOrigin::Sample,
-            };
+            let origin = StackOrigin::Sample(kind.entry());
             match earlier_program(programs, chains.get(key).map(|(pid, _)| pid), *time) {
                 Some(program) => stacks.of_program((key, origin), program, chains, symbolizer),
                 None => stacks.stack((key, origin), chains, symbolizer),

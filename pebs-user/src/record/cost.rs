@@ -78,29 +78,34 @@ impl KnownCosts {
     /// Saves what was measured since the machine had this speed for later recordings, and uses what two of them agree
     /// on.
     fn keep(&mut self, plan: &Plan, before: &Speed, mut measured: UnitCosts) {
-        let (Some(key), Some(folder)) = (key_of(plan), Folder::of_user()) else {
-            return;
-        };
+        let Some(key) = key_of(plan) else { return };
         // A calibrated sample cost is more exact than the one measured here, and is saved separately.
         if self.calibration.is_some() {
             measured.sample_ns = None;
         }
-        let Some(taken) = Taken::since(before, &measured) else {
-            tracing::debug!(
-                "costs are not kept: the machine's speed changed while they were measured"
-            );
+        let Some(all) = save(plan, &key, before, &measured) else {
             return;
         };
-        let mut all = Measured::load(&folder, &plan.host, &key);
-        all.add(taken);
         let _ = all.apply(&mut self.units);
         if let Some(calibration) = &self.calibration {
             calibration.apply(&mut self.units);
         }
-        if let Err(error) = all.save(&folder, &plan.host) {
-            tracing::debug!("cannot keep what was measured: {error}");
-        }
     }
+}
+
+/// Saves what was measured since the machine had this speed; returns it with what earlier recordings measured.
+fn save(plan: &Plan, key: &str, before: &Speed, measured: &UnitCosts) -> Option<Measured> {
+    let folder = Folder::of_user()?;
+    let Some(taken) = Taken::since(before, measured) else {
+        tracing::debug!("costs are not kept: the machine's speed changed while they were measured");
+        return None;
+    };
+    let mut all = Measured::load(&folder, &plan.host, key);
+    all.add(taken);
+    if let Err(error) = all.save(&folder, &plan.host) {
+        tracing::debug!("cannot keep what was measured: {error}");
+    }
+    Some(all)
 }
 
 /// Finds the cost of a sample, and of a mark for each class of probed instruction, on this machine: from the
@@ -138,7 +143,7 @@ impl Measuring {
         }
         let others = plan.events.iter().skip(1);
         for (cost, event) in known.units.more_samples_ns.iter_mut().zip(others) {
-            *cost = saved_sample(plan, event);
+            *cost = saved_sample(plan, event, plan.stacks);
         }
         let units = &known.units;
         let mut classes = classes(plan);
@@ -241,16 +246,59 @@ fn is_interrupting(plan: &Plan, event: &ResolvedEvent) -> bool {
 
 /// Cost of a sample of an event after the first, ns, from its calibration or from earlier recordings of it alone; `None`
 /// if there are none.
-fn saved_sample(plan: &Plan, event: &ResolvedEvent) -> Option<f64> {
-    let key = sample_key(plan, event);
+fn saved_sample(plan: &Plan, event: &ResolvedEvent, stacks: StackLimits) -> Option<f64> {
+    let key = sample_key(plan, event, stacks);
     let mut units = UnitCosts::default();
     let _ = earlier(plan, Some(&key)).and_then(|it| it.apply(&mut units));
-    if plan.stacks.frames == 0
+    if stacks.frames == 0
         && let (Some(calibration), _) = load(plan, &key)
     {
         calibration.apply(&mut units);
     }
     units.sample_ns
+}
+
+/// Whether the cost of the first event's samples without call stacks is calibrated.
+pub(super) fn is_calibrated(plan: &Plan) -> bool {
+    let first = plan.events.first();
+    let key = first.map(|event| sample_key(plan, event, StackLimits::default()));
+    key.is_some_and(|key| load(plan, &key).0.is_some())
+}
+
+/// Costs of a sample of the first event with each of these call stacks, ns: as measured by earlier recordings, or else both
+/// now; `None` if they can't be.
+pub(super) fn samples_with(
+    plan: &Plan,
+    each: [StackLimits; 2],
+    before_measuring: impl FnOnce(),
+) -> Option<[f64; 2]> {
+    let event = plan.events.first()?;
+    if let [Some(one), Some(other)] = each.map(|stacks| saved_sample(plan, event, stacks)) {
+        return Some([one, other]);
+    }
+    before_measuring();
+    let pmu = UprobePmu::read(Path::new("/"))?;
+    let prepared = each.map(|stacks| calibrate::prepare(&pmu, stacks, Extras::default()));
+    let _alone = alone();
+    let mut costs = Vec::new();
+    for (stacks, prepared) in each.into_iter().zip(prepared) {
+        let before = Speed::now(true);
+        let wanted = Wanted {
+            classes: &[],
+            uretprobes: false,
+            page_faults: false,
+            switches: false,
+            event: Some(event),
+            sample: true,
+            more: Default::default(),
+            stacks,
+            extras: Extras::default(),
+        };
+        let (measured, _) = calibrate::measure_with(prepared, wanted);
+        let _ = save(plan, &sample_key(plan, event, stacks), &before, &measured);
+        costs.push(measured.sample_ns?);
+    }
+    costs.try_into().ok()
 }
 
 /// Held while costs are measured: recordings of one process would measure each other.
@@ -307,13 +355,13 @@ fn ticks_note(interval: Duration, tick_ns: Option<f64>) -> String {
 
 /// Key under which the cost of the first event's samples is saved.
 fn key_of(plan: &Plan) -> Option<String> {
-    Some(sample_key(plan, plan.events.first()?))
+    Some(sample_key(plan, plan.events.first()?, plan.stacks))
 }
 
 /// Key under which the cost of an event's samples is saved.
-fn sample_key(plan: &Plan, event: &ResolvedEvent) -> String {
+fn sample_key(plan: &Plan, event: &ResolvedEvent, stacks: StackLimits) -> String {
     let plain = saved::key(&event.name, plan.transport.how);
-    match plan.stacks {
+    match stacks {
         StackLimits { frames: 0, .. } => plain,
         StackLimits {
             frames,

@@ -274,6 +274,8 @@ pub struct Recorded {
     pub cut: Option<WriteError>,
     /// Number of probed places.
     pub places: usize,
+    /// Bytes of each CPU's ring.
+    pub ring_bytes: u32,
     /// The process of the command, if there is one.
     command_pid: Option<Pid>,
     #[expect(dead_code, reason = "held, not read")]
@@ -483,6 +485,7 @@ pub(super) fn finish(plan: &Plan, stopped: Stopped) -> Recorded {
         faults: closed.faults,
         cut: closed.cut,
         places: plan.probes.probes.iter().map(|it| it.sites.len()).sum(),
+        ring_bytes: plan.ring_bytes,
         command_pid: command.copied(),
         session: Rest(stopped.session),
     }
@@ -514,6 +517,7 @@ pub(super) fn close_counted(plan: Plan, stopped: Stopped) -> Result<Counting> {
     Ok(Counting {
         most_ring_bytes,
         source: costs.source(),
+        stacks: plan.stacks_chosen.clone(),
         no_item: no_item_hint(&plan),
         host: plan.host,
         events: plan.events,

@@ -4,7 +4,7 @@
 //! [`Recording::start`] does both on a thread of its own and returns a [`Handle`]. A [`Remote`] ends the recording, changes
 //! its budget, and has its progress; what people may want to read is reported as an [`Event`], or is in [`Recorded`].
 //!
-//! `resolve` makes a `plan` of the options, `cost` prices marks and samples, `pace` chooses the first reset value or
+//! `resolve` makes a `plan` of the options, `cost` prices marks and samples, `stacks` decides on call stacks, `pace` chooses the first reset value or
 //! refuses, `run` sets the session up and waits for its end, `governor` keeps the budget meanwhile, `finish` closes the
 //! trace and writes `trace.json`.
 //!
@@ -29,6 +29,7 @@ mod transport;
 mod cost;
 mod governor;
 mod pace;
+mod stacks;
 
 mod finish;
 mod run;
@@ -52,6 +53,7 @@ pub use remote::{Handle, Remote};
 
 pub(crate) use budget::{EXTRA, percent};
 pub(crate) use resolve::grant;
+pub(crate) use stacks::USUAL_SAMPLE;
 pub(crate) use targets::check_process;
 
 /// A recording whose options were resolved and checked on this machine. Nothing is attached yet.
@@ -78,6 +80,8 @@ pub struct Counting {
     /// Bytes of marks, switches and the like in the ring of the CPU that had most of them.
     pub most_ring_bytes: u64,
     pub ended_by: &'static str,
+    /// Whether a recording that the budget paces would take call stacks by itself, and why; `None` if that is not its choice.
+    pub stacks: Option<String>,
     /// Message if there was no item.
     pub no_item: String,
 }

@@ -68,6 +68,10 @@ pub(super) struct Plan {
     /// Kind of call stacks, if they are taken.
     pub call_graph: Option<CallGraph>,
     pub stacks: StackLimits,
+    /// Call stacks to be decided on before the start.
+    pub offer: Option<Offer>,
+    /// What was decided, and why.
+    pub stacks_chosen: Option<String>,
     /// Maximum bytes of distinct call stacks in memory.
     pub max_stack_bytes: usize,
     /// Directory of the trace.
@@ -93,6 +97,18 @@ pub(super) struct Plan {
     pub warnings: Vec<Warning>,
     /// Whether events are only counted, not sampled.
     pub counting: bool,
+}
+
+/// Call stacks that a recording may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Offer {
+    pub stacks: StackLimits,
+    /// Bytes of each CPU's ring with them.
+    pub ring_bytes: u32,
+    /// Maximum bytes of the rings of all CPUs.
+    pub all_rings_bytes: u64,
+    /// Maximum bytes of distinct call stacks in memory.
+    pub max_stack_bytes: usize,
 }
 
 impl Plan {

@@ -73,6 +73,8 @@ pub struct Recording {
     pub force: bool,
     /// Bytes of each CPU's ring, a power of two.
     pub ring_size: u32,
+    /// The same where samples get call stacks by [`CallGraph::Affordable`].
+    pub ring_size_with_stacks: u32,
     /// Bytes for pending records.
     pub max_memory: u64,
     /// Bytes for different call stacks; `None`: an eighth of [`Recording::max_memory`].
@@ -143,6 +145,9 @@ pub enum CallGraph {
     Eh,
     /// By the CPU's last branch records.
     Lbr,
+    /// By unwind tables where nothing but a clock samples, the budget sets how often, and stacks cost it few samples; else
+    /// there are none.
+    Affordable,
 }
 
 impl CallGraph {
@@ -153,6 +158,7 @@ impl CallGraph {
             Self::Fp => "fp",
             Self::Eh => "eh",
             Self::Lbr => "lbr",
+            Self::Affordable => "auto",
         }
     }
 }
@@ -217,6 +223,7 @@ impl Recording {
             max_reset: None,
             force: false,
             ring_size: 512 << 10,
+            ring_size_with_stacks: 4 << 20,
             max_memory: 512 << 20,
             stack_memory: None,
             sample_clock: SampleClock::Monotonic,

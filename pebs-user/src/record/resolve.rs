@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::event::{Emit, Event};
-use super::plan::Plan;
+use super::plan::{Offer, Plan};
 use super::recording::{CallGraph, KeepItems, Recording, SampleClock};
 use super::replaced::ProbedFiles;
 use super::targets::RecordingTargets;
@@ -171,6 +171,17 @@ pub(super) fn resolve(recording: &Recording, emit: &mut Emit<'_>) -> Result<Plan
     } else {
         Inlining::Physical
     };
+    let max_stack_bytes = recording.stack_memory.unwrap_or(recording.max_memory / 8) as usize;
+    let call_graph = recording
+        .call_graph
+        .filter(|it| *it != CallGraph::Affordable);
+    let may_offer = transport.how == Transport::Bpf && overhead.is_some();
+    let offer = (may_offer && suits(recording, &events)).then(|| Offer {
+        stacks: limits_of(CallGraph::Eh, &host),
+        ring_bytes: recording.ring_size_with_stacks,
+        all_rings_bytes: recording.max_memory / 2,
+        max_stack_bytes,
+    });
     let mut plan = Plan {
         files: ProbedFiles::of(&probes),
         probes,
@@ -190,12 +201,11 @@ pub(super) fn resolve(recording: &Recording, emit: &mut Emit<'_>) -> Result<Plan
         ring_bytes: recording.ring_size,
         max_waiting_bytes: (recording.max_memory / 4) as usize,
         max_samples: (recording.max_memory / 2 / sample_bytes) as usize,
-        call_graph: recording.call_graph,
-        stacks: stacks(recording, &host),
-        max_stack_bytes: match recording.call_graph {
-            Some(_) => recording.stack_memory.unwrap_or(recording.max_memory / 8) as usize,
-            None => 0,
-        },
+        call_graph,
+        stacks: call_graph.map_or_else(StackLimits::default, |it| limits_of(it, &host)),
+        offer,
+        stacks_chosen: None,
+        max_stack_bytes: call_graph.map_or(0, |_| max_stack_bytes),
         output,
         segment: recording.segment,
         overhead,
@@ -352,10 +362,7 @@ fn kept_slow(recording: &Recording) -> Result<SlowBy> {
 }
 
 /// Limits of call stacks.
-fn stacks(recording: &Recording, host: &Host) -> StackLimits {
-    let Some(call_graph) = recording.call_graph else {
-        return StackLimits::default();
-    };
+fn limits_of(call_graph: CallGraph, host: &Host) -> StackLimits {
     let most = MAX_FRAMES as u32;
     let set = host.limits.max_stack.and_then(|set| set.try_into().ok());
     StackLimits {
@@ -363,6 +370,16 @@ fn stacks(recording: &Recording, host: &Host) -> StackLimits {
         copied: COPIED_BYTES,
         by_pointers: call_graph == CallGraph::Fp,
     }
+}
+
+/// Whether samples can have call stacks that were not asked for: nothing but a clock samples, as often as the budget pays
+/// for, and neither samples nor waits carry anything else.
+fn suits(recording: &Recording, events: &[ResolvedEvent]) -> bool {
+    recording.call_graph == Some(CallGraph::Affordable)
+        && recording.reset.is_none()
+        && recording.typed_item().is_none()
+        && !recording.kinds.encounters
+        && matches!(events, [event] if event.class == EventClass::Clock && event.access == 0)
 }
 
 /// Maximum bytes of a user stack that are copied: more than most servers have in use.
@@ -482,8 +499,8 @@ fn resolve_events(
         }
         match recording.call_graph {
             Some(CallGraph::Lbr) => event.record_calls(host)?,
-            Some(_) => event.with_call_stacks(),
-            None => {}
+            Some(CallGraph::Fp | CallGraph::Eh) => event.with_call_stacks(),
+            Some(CallGraph::Affordable) | None => {}
         }
         all.warnings.append(&mut reset::check_reset(&event)?);
         all.warnings.extend(granted.warning(&event.name));

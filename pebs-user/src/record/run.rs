@@ -28,6 +28,7 @@ use super::pace::{self, Count};
 use super::placement;
 use super::plan::Plan;
 use super::remote::{Order, Remote};
+use super::stacks;
 use crate::binary::process;
 use crate::collect::behind::Behind;
 use crate::collect::bulk::BulkRing;
@@ -107,6 +108,7 @@ struct Signals {
 /// Records until the end.
 pub(super) fn record(plan: &mut Plan, remote: &Remote, emit: &mut Emit<'_>) -> Result<Stopped> {
     let runtime = runtime()?;
+    let measured = stacks::choose(plan, emit);
     let held = (!plan.command.is_empty())
         .then(|| command::start(&plan.command, &plan.former_limits))
         .transpose()?;
@@ -125,7 +127,7 @@ pub(super) fn record(plan: &mut Plan, remote: &Remote, emit: &mut Emit<'_>) -> R
     let named = plan.pids.clone();
     plan.pids = session.trace(&named)?;
     let count = Count::begin(plan, &session, &session_plan(plan), &rings.counters)?;
-    if measuring.takes_time(plan) {
+    if measuring.takes_time(plan) && !measured {
         emit(Event::Measuring);
     }
     let mut costs = measuring.finish(plan);

@@ -118,7 +118,7 @@ fn obstacle(
         ));
     }
     let by_lbr = recording.call_graph == Some(CallGraph::Lbr);
-    if recording.call_graph.is_some() && !by_lbr {
+    if matches!(recording.call_graph, Some(CallGraph::Fp | CallGraph::Eh)) {
         return Some((
             "an eBPF program must take the call stack of each sample (--call-graph)".to_owned(),
             "use --transport bpf, or leave --call-graph out".to_owned(),

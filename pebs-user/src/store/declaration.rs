@@ -257,8 +257,8 @@ macro_rules! declared {
                 inlined: bool as NullableTruth,
                 /// How the thread had entered the kernel from user mode when it ran (a kernel function has a row for each):
                 /// `system call`, `page fault`, `interrupt`, `breakpoint` (of another tool), or `exception`. An interrupt of the kernel
-                /// is no entry: it belongs to the one before. Null: no kernel code, pebs-trace's own work, or unknown (samples with
-                /// call stacks, `--transport bulk`, imported ones).
+                /// is no entry: it belongs to the one before. Null: no kernel code, pebs-trace's own work, or unknown
+                /// (`--transport bulk`, imported samples).
                 kernel_entry: Option<String>,
                 /// The system call, if it was one; null: otherwise, or unknown.
                 system_call: Option<String>,

@@ -6,6 +6,7 @@
 
 use super::Symbolizer;
 use crate::store::schema::StackRow;
+use crate::stream::sample::KernelEntry;
 use crate::stream::stacks::{Chain, Chains, Lists, StackKey};
 use crate::units::{FunctionId, Pid, StackId};
 
@@ -13,6 +14,7 @@ use crate::units::{FunctionId, Pid, StackId};
 #[derive(Clone, Copy, Debug)]
 struct CachedStack {
     stack: StackId,
+    origin: StackOrigin,
     /// [`Symbolizer::changes`] at that time.
     changes: u64,
 }
@@ -20,12 +22,9 @@ struct CachedStack {
 /// Kind of a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StackOrigin {
-    /// A sample: its innermost function is the sample's.
-    Sample,
-    /// A sample in the kernel, entered at a mark: all frames in the kernel are pebs-trace's own function.
-    Mark,
-    /// A sample in the kernel, entered at a breakpoint of another tool: no frame in the kernel is pebs-trace's own work.
-    OtherTool,
+    /// A sample: its innermost function is the sample's, which in the kernel depends on how that was entered. At a mark all
+    /// frames in the kernel are pebs-trace's own function; at a breakpoint of another tool none is.
+    Sample(Option<KernelEntry>),
     /// A wait: it begins with the function that called the scheduler.
     Wait,
 }
@@ -33,8 +32,8 @@ pub(crate) enum StackOrigin {
 /// Numbers call stacks by their functions, from 0 without gaps.
 #[derive(Debug, Default)]
 pub(crate) struct Stacks {
-    /// By [`StackOrigin`] and [`StackKey::index`].
-    known: [Vec<Option<CachedStack>>; 4],
+    /// By [`StackKey::index`]. Nearly all stacks of the same addresses have one origin.
+    known: Vec<Option<CachedStack>>,
     /// Functions of each stack, the innermost first, followed by [`CUT`] or [`WHOLE`].
     lists: Lists<u32>,
     /// The current stack.
@@ -59,8 +58,8 @@ impl Stacks {
     ) -> Option<StackId> {
         let index = key.index()?;
         let changes = symbolizer.changes();
-        match self.known[origin as usize].get(index).copied().flatten() {
-            Some(known) if known.changes == changes => Some(known.stack),
+        match self.known.get(index).copied().flatten() {
+            Some(known) if known.changes == changes && known.origin == origin => Some(known.stack),
             _ => self.look_up(origin, key, chains, symbolizer),
         }
     }
@@ -90,12 +89,12 @@ impl Stacks {
         let (index, (pid, chain)) = (key.index()?, chains.get(key)?);
         let stack = self.follow(origin, (pid, chain), symbolizer);
         if !symbolizer.has_jitted(pid) {
-            let known = &mut self.known[origin as usize];
-            if known.len() <= index {
-                known.resize(index + 1, None);
+            if self.known.len() <= index {
+                self.known.resize(index + 1, None);
             }
-            known[index] = Some(CachedStack {
+            self.known[index] = Some(CachedStack {
                 stack,
+                origin,
                 // Read again: the look-up may have read mappings.
                 changes: symbolizer.changes(),
             });
@@ -113,7 +112,7 @@ impl Stacks {
         let mut followed = 0;
         for ip in chain.addresses() {
             match origin {
-                StackOrigin::OtherTool if ip.is_kernel() => {
+                StackOrigin::Sample(Some(KernelEntry::Breakpoint)) if ip.is_kernel() => {
                     self.functions.push(symbolizer.function_of_other_tool(ip).0);
                 }
                 _ => symbolizer.frames(pid, ip, |function| self.functions.push(function.0)),
@@ -124,10 +123,16 @@ impl Stacks {
         let is_cut = chain.is_cut || end.is_some_and(|at| *at != 0);
         let in_kernel = chain.kernel.min(self.functions.len());
         match origin {
-            StackOrigin::Sample | StackOrigin::OtherTool => {}
-            StackOrigin::Mark => {
+            StackOrigin::Sample(None) => {}
+            StackOrigin::Sample(Some(KernelEntry::Mark)) => {
                 let own = symbolizer.own_function().0;
                 self.functions.splice(..in_kernel, [own]);
+            }
+            StackOrigin::Sample(Some(entry)) => {
+                let innermost = self.functions.first_mut().filter(|_| in_kernel > 0);
+                if let Some(function) = innermost {
+                    *function = symbolizer.entered_by(FunctionId(*function), entry).0;
+                }
             }
             StackOrigin::Wait => {
                 let in_kernel = &self.functions[..in_kernel];

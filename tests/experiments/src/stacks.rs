@@ -2,8 +2,8 @@
 //!
 //! Whole: the user stacks of a recording with `--call-graph eh` that reach the thread's first function. Equal: stacks of one
 //! recording of `perf record --call-graph dwarf`, unwound by 'perf script' and by 'pebs-trace import', frame by frame, of those
-//! that both complete. Cost: CPU time of a program with and without a recording, by its samples. The exit code is 1 if a goal is
-//! missed.
+//! that both complete. Cost: CPU time of a program with and without a recording, by its samples. Paced: what recordings lose by
+//! stacks where the budget chooses the rate of samples, as by default. The exit code is 1 if a goal is missed.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -33,6 +33,9 @@ pub struct Args {
     /// Length of a recording of a server, s
     #[arg(long, default_value_t = 4.0)]
     seconds: f64,
+    /// Only compare recordings that the budget paces, with stacks and without
+    #[arg(long)]
+    paced: bool,
     /// Use this pebs-trace instead of a release build of the workspace
     #[arg(long, value_name = "PATH")]
     tool: Option<PathBuf>,
@@ -44,6 +47,9 @@ const EQUAL: f64 = 0.99;
 
 /// Largest cost of a sample, by perf's with copied stacks.
 const COST: f64 = 0.5;
+
+/// Least part of the samples that a recording keeps with stacks where the budget paces it.
+const KEPT: f64 = 0.8;
 
 /// ns between samples.
 const RESET: u64 = 200_000;
@@ -456,6 +462,91 @@ fn costs(subject: &Subject, lab: &Lab, rounds: usize, table: &mut Table) -> Resu
     ))
 }
 
+/// The tool as it paces itself, without its target: `none` or `eh`, or as it chooses.
+fn pacing(lab: &Lab, call_graph: Option<&str>) -> Result<Command> {
+    let output = lab.clean("trace")?;
+    let mut command = lab.tool();
+    command.args(["--uprobe", NO_MARKS, "--event", "cpu-clock"]);
+    command.args(call_graph.map(|how| format!("--call-graph={how}")));
+    command.arg("--output").arg(output);
+    Ok(command)
+}
+
+/// A run of a command under a recording that the budget paces.
+struct Paced {
+    /// CPU time of the command, s.
+    cpu_s: f64,
+    samples: u64,
+    lost: u64,
+    bytes: u64,
+    /// CPU time of the tool after its start, s.
+    tool_s: f64,
+    /// What the tool chose, and why.
+    chosen: String,
+}
+
+/// Rows of recordings that the budget paces, with stacks and without, and whether those with stacks keep their samples.
+fn paced(
+    subject: &Subject,
+    lab: &Lab,
+    rounds: usize,
+    table: &mut Table,
+) -> Result<Option<(bool, bool)>> {
+    let Subject::Command(name, words) = subject else {
+        return Ok(None);
+    };
+    const WAYS: [Option<&str>; 2] = [Some("none"), None];
+    let measured = beside(
+        rounds,
+        &WAYS,
+        || cpu_time(lab, None, words),
+        |way| {
+            let cpu_s = cpu_time(lab, Some(pacing(lab, *way)?), words)?;
+            let info = lab.info()?;
+            let account = trace::Account::of(&info, "samples");
+            let notes = info["notes"].as_array().into_iter().flatten();
+            let mut notes = notes.filter_map(serde_json::Value::as_str);
+            Ok(Paced {
+                cpu_s,
+                samples: account.written,
+                lost: account.seen - account.written,
+                bytes: bytes_of(&lab.trace())?,
+                tool_s: info["cost"]["tool_cpu_ns"].as_f64().unwrap_or(0.0) / 1e9,
+                chosen: notes
+                    .find(|it| it.starts_with("stacks: "))
+                    .unwrap_or("-")
+                    .to_owned(),
+            })
+        },
+    )?;
+    let mut rates = Vec::new();
+    let mut all_lost = 0;
+    for (way, runs) in WAYS.iter().zip(&measured.cases) {
+        let of = |value: &dyn Fn(f64, &Paced) -> f64| {
+            median(
+                runs.iter()
+                    .map(|(without, it)| value(*without, it))
+                    .collect(),
+            )
+        };
+        let rate = of(&|without, it| it.samples as f64 / without);
+        let slower = of(&|without, it| 100.0 * (it.cpu_s / without - 1.0));
+        let lost: u64 = runs.iter().map(|(_, it)| it.lost).sum();
+        let row = format!(
+            "{name} | {} | {slower:.1} | {rate:.0} | {lost} | {:.0} | {:.1} | {}",
+            way.unwrap_or("as chosen"),
+            of(&|_, it| it.bytes as f64 / it.samples as f64),
+            of(&|without, it| 100.0 * it.tool_s / without),
+            runs.last().map_or("-", |(_, it)| &it.chosen),
+        );
+        eprintln!("{row}");
+        table.row(row);
+        rates.push(rate);
+        all_lost += lost;
+    }
+    Ok(Some((rates[1] >= KEPT * rates[0], all_lost == 0)))
+}
+
 /// Bytes of the files below a folder.
 fn bytes_of(dir: &Path) -> Result<u64> {
     let text = shell::output(shell::as_root("du").args(["-sb"]).arg(dir))?;
@@ -473,7 +564,19 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     );
     let mut times =
         Table::new("program | recorded by | CPU time of a sample, us: | bytes of a sample:");
+    let mut pace = Table::new(
+        "program | stacks | slower, %: | samples a second: | lost: | bytes of a sample: | CPU time of the tool, %: | chosen",
+    );
     for subject in &subjects(&lab)? {
+        if let Some((is_kept, is_whole)) = paced(subject, &lab, args.rounds, &mut pace)? {
+            let name = subject.name();
+            let kept = 100.0 * KEPT;
+            verdict.goal(format!("{name}: {kept:.0} % of the samples"), is_kept);
+            verdict.goal(format!("{name}: no sample lost"), is_whole);
+        }
+        if args.paced {
+            continue;
+        }
         let (row, is_whole, is_equal) = completeness(subject, &lab, args)?;
         stacks.row(row);
         verdict.goal(
@@ -489,7 +592,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         }
     }
     let mut text = format!(
-        "# Call stacks of stock programs\n\nA sample every {} us of CPU time.\n\n{stacks}\n{times}\n",
+        "# Call stacks of stock programs\n\nPaced by the budget:\n\n{pace}\nA sample every {} us of CPU time.\n\n{stacks}\n{times}\n",
         RESET / 1000
     );
     for what in verdict.missed() {

@@ -231,6 +231,8 @@ fn plan_of_an_easy_goal() {
     let row = rows.iter().find(|row| row["reset"] == reset).unwrap();
     assert!(number(row, "overhead").unwrap() <= 0.6, "{found}");
     assert!(number(row, "samples_per_item").unwrap() >= 1.0, "{found}");
+    let stacks = found["stacks"].as_str().unwrap();
+    assert!(stacks.starts_with("stacks: "), "{found}");
     let command = found["command"].as_str().unwrap();
     for part in [
         &format!("--reset {reset} "),

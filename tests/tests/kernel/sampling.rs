@@ -342,16 +342,27 @@ fn exclude_kernel() {
     assert!(samples.iter().all(|sample| sample.ip >> 63 == 0));
 }
 
-/// Samples in the kernel have their system call, and `explain` names it.
+/// Samples in the kernel have their system call, with call stacks or without, and `explain` names it.
 #[test]
 fn system_calls() {
     need!(machine::root());
+    ["none", "fp", "eh"].into_iter().for_each(system_calls_with);
+}
+
+fn system_calls_with(stacks: &str) {
     let workload = Workload::build("system_calls");
     let (recording, _) = Recorder::new(&workload.spec(super::ID))
         .beside()
         .args(&["--event", "cpu-clock", "--reset", "100000"])
+        .args(&["--call-graph", stacks])
         .workload(&workload, &["200"]);
     let trace = recording.trace();
+    let innermost: HashMap<u64, u64> = trace
+        .stacks()
+        .iter()
+        .map(|it| (it.stack_id, it.frames[0]))
+        .collect();
+    assert_eq!(innermost.is_empty(), stacks == "none");
     let (calls, own) = (trace.system_calls(), trace.own_function());
     let items: HashMap<u64, u64> = trace
         .visits()
@@ -366,6 +377,9 @@ fn system_calls() {
         if sample.ip >> 63 == 0 || Some(sample.function_id) == own {
             continue;
         }
+        let of_stack = sample.stack_id.and_then(|it| innermost.get(&it));
+        let is_alike = of_stack.is_none_or(|it| *it == sample.function_id);
+        assert!(is_alike, "{stacks}: {sample:?}");
         let call = calls.get(&sample.function_id).map(String::as_str);
         match (call, item % 2) {
             (Some("read"), 0) | (Some("getrandom"), 1) => right += 1,

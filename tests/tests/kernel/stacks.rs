@@ -420,24 +420,71 @@ fn inlined() {
     assert!(stacks.contains_key("leaf < handle < main"), "{stacks:?}");
 }
 
-/// Without the option no sample has a stack.
+/// What a recording says about stacks that nobody asked for.
+fn said(trace: &Trace) -> Vec<String> {
+    let notes = trace.json["notes"].as_array().unwrap().iter();
+    let notes = notes.filter_map(|it| it.as_str());
+    let said = notes.filter(|it| it.starts_with("stacks: "));
+    said.map(str::to_owned).collect()
+}
+
+/// With a reset value, or with `none`, no sample has a stack, and nothing is said of it.
 #[test]
-fn off_by_default() {
+fn off_unless_free() {
     need!(machine::root());
     let workload = Workload::build("calls");
-    let (recording, _) = Recorder::new(&workload.spec(super::ID))
+    let by = |args: &[&str]| {
+        let recorder = Recorder::new(&workload.spec(super::ID)).beside();
+        let recorder = recorder.own_pace().args(&["--event", "cpu-clock"]);
+        recorder.args(args).workload(&workload, &["10"]).0
+    };
+    for args in [
+        &["--reset", "50000"][..],
+        &["--call-graph", "none"],
+        &["--with", "waits"],
+    ] {
+        let recording = by(args);
+        let trace = recording.trace();
+        assert!(trace.json["call_graph"].is_null(), "{args:?}");
+        assert!(trace.stacks().is_empty(), "{args:?}");
+        let samples = trace.samples();
+        assert!(samples.iter().all(|it| it.stack_id.is_none()), "{args:?}");
+        assert!(said(&trace).is_empty(), "{args:?}");
+    }
+}
+
+/// Where the budget chooses the rate of samples they have stacks if these cost few of them, and the recording says what was
+/// chosen and why.
+#[test]
+fn by_budget() {
+    need!(machine::root());
+    let workload = Workload::build("calls_no_frames");
+    let alone = workload.run(&["600"]);
+    let (recording, truth) = Recorder::new(&workload.spec(super::ID))
         .beside()
+        .own_pace()
         .args(&["--event", "cpu-clock"])
-        .workload(&workload, &["10"]);
+        .workload(&workload, &["600"]);
     let trace = recording.trace();
-    assert!(trace.json["call_graph"].is_null());
-    assert!(trace.stacks().is_empty());
-    assert!(
-        trace
-            .samples()
-            .iter()
-            .all(|sample| sample.stack_id.is_none())
-    );
+    check::whole_visits(&trace, &truth);
+    check::unharmed(&recording, &alone);
+    let said = said(&trace);
+    let [line] = &said[..] else {
+        panic!("{said:?}")
+    };
+    println!("{line}");
+    let samples = trace.samples();
+    let with = samples.iter().filter(|it| it.stack_id.is_some()).count();
+    if !line.starts_with("stacks: by tables, ") {
+        assert!(line.starts_with("stacks: none, as "), "{line}");
+        assert!(trace.json["call_graph"].is_null() && with == 0, "{line}");
+        return;
+    }
+    assert_eq!(trace.json["call_graph"], "eh");
+    assert_eq!(with, samples.len(), "{line}");
+    let stacks = stacks_in(&trace, "leaf");
+    let most = stacks.iter().max_by_key(|it| it.1).unwrap();
+    assert_eq!(most.0, "leaf < b < a < handle < main", "{stacks:?}");
 }
 
 /// Folded stacks are complete call paths below the probe, and their weights are the same as without stacks.

@@ -132,7 +132,7 @@ impl Shown<'_> {
             share((native.elapsed_ns > 0.0).then(|| native.fixed_ns / native.elapsed_ns)),
             time(self.found.price.alpha_ns),
             self.counting.source,
-            self.sizes(),
+            self.sizes() + &self.stacks(),
             self.table()
         );
         text + &self.advice()
@@ -148,6 +148,12 @@ impl Shown<'_> {
         };
         let (ring, trace) = (sizes.ring, sizes.trace);
         format!("\na sample takes {ring} bytes of a ring{assumed}, and about {trace} of the trace")
+    }
+
+    /// Whether a recording without a reset value would take call stacks.
+    fn stacks(&self) -> String {
+        let chosen = self.counting.stacks.as_ref();
+        chosen.map_or_else(String::new, |it| format!("\nwithout --reset, {it}"))
     }
 
     fn table(&self) -> String {
@@ -336,6 +342,7 @@ impl Shown<'_> {
             "alpha_ns": found.price.alpha_ns,
             "alpha_at_most_ns": found.price.alpha_at_most_ns,
             "unit_costs": self.counting.source,
+            "stacks": self.counting.stacks,
             "goal": { "overhead": self.goal.overhead, "samples_per_item": self.goal.samples },
             "rows": rows.collect::<Vec<_>>(),
             "verdict": self.verdict,

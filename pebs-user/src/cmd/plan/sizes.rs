@@ -1,21 +1,17 @@
 //! Size of a sample in bytes, by its content.
 
-use pebs_common::record::{
-    COPY_CLASSES, STACK_CLASSES, Sample, SampleAccess, SampleStack, SampleUser,
-};
+use pebs_common::record::{STACK_CLASSES, Sample, SampleAccess, SampleStack};
 use serde::Serialize;
 
 use super::super::values::CallGraphArg;
 use crate::pmu::attr::ResolvedEvent;
+use crate::record::USUAL_SAMPLE;
 
 /// Bytes of the kernel's header of each record.
 const HEADER: usize = 8;
 
 /// Assumed maximum depth of call stacks; the real depth is unknown before sampling.
 pub(super) const FRAMES: usize = STACK_CLASSES[1];
-
-/// Assumed bytes of a copied stack: servers have 1 to 4 KiB in use.
-const COPIED: usize = COPY_CLASSES[2];
 
 /// Bytes of the trace per sample, with its share of `visit_functions`. Measured on the tests' workloads: 3 (one
 /// long visit) to 6 (short visits).
@@ -41,10 +37,10 @@ pub(super) struct SampleBytes {
 impl SampleBytes {
     /// Size of an event's samples, with call stacks or without.
     pub(super) fn of(event: &ResolvedEvent, stacks: Option<CallGraphArg>) -> Self {
-        match stacks {
+        match stacks.filter(|it| *it != CallGraphArg::None) {
             Some(how) => Self {
                 ring: match how {
-                    CallGraphArg::Eh => HEADER + size_of::<SampleUser>() + COPIED,
+                    CallGraphArg::Eh => USUAL_SAMPLE,
                     _ => HEADER + size_of::<SampleStack>() + FRAMES * size_of::<u64>(),
                 },
                 trace: TRACE_SAMPLE + TRACE_STACK,

@@ -300,6 +300,9 @@ pub struct RecordArgs {
     /// sample takes up to 800 bytes of a ring. Needs --transport bulk, which auto then selects.
     ///
     /// -g without HOW is eh; dwarf, perf's name for it, means eh, too.
+    ///
+    /// Without this option stacks are taken by eh where a clock samples as often as the budget allows (no --reset, no --with
+    /// waits), items keep four fifths of their samples, and the rings hold the copies; one line says so. none: never.
     #[arg(
         short = 'g',
         long,
@@ -370,8 +373,8 @@ pub struct RecordArgs {
     pub force: bool,
     /// Size of each CPU's ring: a power of two, 4KiB to 64MiB
     ///
-    /// Default: 512KiB; 4MiB where records hold a part of the stack: with --call-graph eh, and with --with waits and any
-    /// call graph.
+    /// Default: 512KiB; 4MiB where records hold a part of the stack: with --call-graph eh, given or chosen, and with --with
+    /// waits and any call graph.
     #[arg(long, value_name = "BYTES", value_parser = ring_size)]
     #[arg(help_heading = "Limits")]
     pub ring_size: Option<u32>,
@@ -402,15 +405,22 @@ pub enum SampleClockArg {
     Perf,
 }
 
+/// Size of a ring that holds copied stacks, unless it is given, bytes.
+const RING_WITH_COPIES: u32 = 4 << 20;
+
 impl RecordArgs {
     /// Size of each CPU's ring, bytes.
-    pub(super) fn ring_bytes(&self) -> u32 {
+    fn ring_bytes(&self) -> u32 {
         let has_copies = match self.call_graph {
             Some(CallGraphArg::Eh) => true,
-            Some(_) => self.with.contains(&Extra::Waits),
-            None => false,
+            Some(CallGraphArg::Fp | CallGraphArg::Lbr) => self.with.contains(&Extra::Waits),
+            Some(CallGraphArg::None) | None => false,
         };
-        let usual = if has_copies { 4 << 20 } else { 512 << 10 };
+        let usual = if has_copies {
+            RING_WITH_COPIES
+        } else {
+            512 << 10
+        };
         self.ring_size.unwrap_or(usual)
     }
 
@@ -453,7 +463,7 @@ impl RecordArgs {
             },
             frequencies: has(Extra::Freq),
             inlined: self.inlined,
-            call_graph: self.call_graph.map(CallGraphArg::taken),
+            call_graph: CallGraphArg::taken(self.call_graph),
             output: self.output.clone().unwrap_or_else(default_output),
             segment: self.segment,
             keep: match self.keep {
@@ -466,6 +476,7 @@ impl RecordArgs {
             max_reset: self.max_reset,
             force: self.force,
             ring_size: self.ring_bytes(),
+            ring_size_with_stacks: self.ring_size.unwrap_or(RING_WITH_COPIES),
             max_memory: self.max_memory,
             stack_memory: self.stack_memory,
             sample_clock: match self.sample_clock {

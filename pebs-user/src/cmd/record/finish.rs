@@ -45,7 +45,7 @@ pub(super) fn finish(args: &RecordArgs, noted: &[String], recorded: Recorded) ->
         }
     }
     let info = &recorded.info;
-    let above = loss_is_above(args, info);
+    let above = loss_is_above(args, info, recorded.ring_bytes);
     say_where(&recorded.trace, args.format);
     if let Some(copied) = info.copied.first() {
         warn(&format!("{copied}: the trace is not complete"), COPIED);
@@ -86,7 +86,7 @@ fn say_where(trace: &Path, format: Format) {
 }
 
 /// Warns of loss above `--max-loss`; returns whether there was.
-fn loss_is_above(args: &RecordArgs, info: &RunInfo) -> bool {
+fn loss_is_above(args: &RecordArgs, info: &RunInfo, ring_bytes: u32) -> bool {
     let Some(totals) = info.ledger.as_ref().map(Ledger::totals) else {
         return false;
     };
@@ -100,7 +100,7 @@ fn loss_is_above(args: &RecordArgs, info: &RunInfo) -> bool {
             "lost {loss:.3} % ({samples} samples, {marks} marks), above --max-loss {}",
             args.max_loss
         ),
-        &against_loss(&totals, args.ring_bytes()),
+        &against_loss(&totals, ring_bytes),
     );
     true
 }
