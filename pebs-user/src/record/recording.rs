@@ -214,7 +214,7 @@ impl Recording {
             },
             frequencies: false,
             inlined: false,
-            call_graph: None,
+            call_graph: Some(CallGraph::Affordable),
             output: output.into(),
             segment: Duration::from_secs(10),
             keep: KeepItems::All,

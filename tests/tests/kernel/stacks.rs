@@ -422,7 +422,7 @@ fn inlined() {
 
 /// What a recording says about stacks that nobody asked for.
 fn said(trace: &Trace) -> Vec<String> {
-    let notes = trace.json["notes"].as_array().unwrap().iter();
+    let notes = trace.json["notes"].as_array().into_iter().flatten();
     let notes = notes.filter_map(|it| it.as_str());
     let said = notes.filter(|it| it.starts_with("stacks: "));
     said.map(str::to_owned).collect()

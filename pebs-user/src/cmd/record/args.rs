@@ -553,5 +553,6 @@ mod tests {
         let by = |how: &str| recording(&format!("-u app:f --call-graph {how}")).unwrap();
         assert_eq!(by("eh").call_graph, Some(crate::record::CallGraph::Eh));
         assert_eq!(by("dwarf").call_graph, Some(crate::record::CallGraph::Eh));
+        assert_eq!(by("none").call_graph, None);
     }
 }
