@@ -373,12 +373,13 @@ fn limits_of(call_graph: CallGraph, host: &Host) -> StackLimits {
 }
 
 /// Whether samples can have call stacks that were not asked for: nothing but a clock samples, as often as the budget pays
-/// for, and neither samples nor waits carry anything else.
+/// for, they are kept, and neither they nor waits carry anything else.
 fn suits(recording: &Recording, events: &[ResolvedEvent]) -> bool {
     recording.call_graph == Some(CallGraph::Affordable)
         && recording.reset.is_none()
         && recording.typed_item().is_none()
         && !recording.kinds.encounters
+        && recording.keep != KeepItems::None
         && matches!(events, [event] if event.class == EventClass::Clock && event.access == 0)
 }
 
