@@ -442,6 +442,7 @@ fn off_unless_free() {
         &["--reset", "50000"][..],
         &["--call-graph", "none"],
         &["--with", "waits"],
+        &["--keep", "none"],
     ] {
         let recording = by(args);
         let trace = recording.trace();
