@@ -344,7 +344,7 @@ macro_rules! declared {
                 data_offset: Option<u64>,
             }
 
-            /// One row per call stack, with `--call-graph` only.
+            /// One row per call stack; without them (`--call-graph`) it has no rows.
             stacks = Stacks, StackRow (Eq), StackColumns {
                 /// Key of the row.
                 stack_id: StackId,
