@@ -51,6 +51,7 @@ const RECORDS: usize = 2_000_000;
 const CORRELATE: CorrelateOptions = CorrelateOptions {
     switches: true,
     other_waits: false,
+    costly_events: u64::MAX,
     page_faults: false,
     interference: Interferences {
         irq: false,

@@ -385,6 +385,7 @@ impl Import<'_> {
             counted: Vec::new(),
             count_interval: None,
             event_times: info.events.iter().map(EventInfo::time).collect(),
+            costly_events: u64::MAX,
             resets: info
                 .events
                 .iter()

@@ -12,7 +12,7 @@ use super::interrupts_and_faults::InterruptionTimes;
 use super::loss::VisitThread;
 use super::marks::read_args;
 use super::thread::Thread;
-use super::{Batch, ClosedVisit, Correlator, Counts, EventCounts, OwnWork, Sink};
+use super::{Batch, ClosedVisit, Correlator, Counts, EventCounts, OwnWork, Sink, costly};
 use crate::store::run::VisitRule;
 use crate::store::schema::ArgValue;
 use crate::stream::decode::{Body, Payloads};
@@ -168,7 +168,7 @@ impl Correlator {
                 marks_ns: begin_mark.after_ns + end_mark.before_ns,
                 cold_ns: coldness.more(begin_stepped, begin_ran_ns).after_ns
                     + coldness.more(end_stepped, end_ran_ns).before_ns,
-                samples: samples.len() as u64,
+                samples: costly(samples.kinds, options.costly_events),
                 ..OwnWork::default()
             },
             samples,

@@ -92,6 +92,8 @@ pub struct CorrelateOptions {
     pub count_interval_ns: i64,
     /// Whether only samples in user mode have the item's id, where samples have one.
     pub ids_in_user_mode: bool,
+    /// Events whose samples count as own work, by bit: those whose cost is not like that of the others are left out.
+    pub costly_events: u64,
     /// Most samples held for open visits; beyond that, samples are dropped and counted.
     pub max_samples: usize,
 }
@@ -643,7 +645,7 @@ impl Correlator {
             }
             let is_shared = thread.turns.is_shared();
             let (now, later) = raw.split_at(inside);
-            thread.own.so_far.samples += now.samples.len() as u64;
+            thread.own.so_far.samples += costly(now.samples.kinds, self.options.costly_events);
             let Some(current) = thread.current() else {
                 self.shared_samples += if is_shared {
                     now.samples.len() as u64
@@ -731,6 +733,18 @@ impl Correlator {
         sink.visit(&visit.closed(self.next_visit, end, self.options));
         self.next_visit += 1;
         self.pool.push(visit);
+    }
+}
+
+/// Number of samples of some events, by bit.
+#[inline]
+fn costly(kinds: &[SampleKind], events: u64) -> u64 {
+    match events {
+        u64::MAX => kinds.len() as u64,
+        _ => {
+            let is_one = |kind: &&SampleKind| events >> (kind.event().0 & 63) & 1 == 1;
+            kinds.iter().filter(is_one).count() as u64
+        }
     }
 }
 

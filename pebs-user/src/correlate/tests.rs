@@ -234,6 +234,7 @@ fn lose(correlator: &mut Correlator, time: TraceNs, words: &[&str]) -> bool {
 pub(super) const OPTIONS: CorrelateOptions = CorrelateOptions {
     switches: true,
     other_waits: false,
+    costly_events: u64::MAX,
     page_faults: true,
     interference: Interferences {
         irq: true,
@@ -717,6 +718,7 @@ fn open_load() {
     let options = CorrelateOptions {
         switches: true,
         other_waits: false,
+        costly_events: u64::MAX,
         page_faults: true,
         interference: Interferences::default(),
         counters: 0,

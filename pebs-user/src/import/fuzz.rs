@@ -91,6 +91,7 @@ fn pipeline(
         counted: Vec::new(),
         count_interval: None,
         event_times: info.events.iter().map(EventInfo::time).collect(),
+        costly_events: u64::MAX,
         resets: vec![1; info.events.len()],
         watches: Vec::new(),
         max_samples: 1 << 16,

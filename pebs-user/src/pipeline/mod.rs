@@ -85,6 +85,8 @@ pub struct PipelineOptions {
     pub count_interval: Option<Duration>,
     /// How times follow from samples, by event.
     pub event_times: Vec<EventTime>,
+    /// Events whose samples have the cost that net times leave out, by bit.
+    pub costly_events: u64,
     /// Reset values at the begin of the trace, by event; 0: none, the kernel aims at a frequency.
     pub resets: Vec<u64>,
     /// What each event watches, by event: data breakpoints alone.
@@ -278,6 +280,7 @@ impl Pipeline {
             counters: CountedFrom::counters(&options.counted),
             count_interval_ns: options.count_interval.map_or(0, |it| it.as_nanos() as i64),
             ids_in_user_mode: options.bulk.as_ref().is_some_and(BulkOptions::has_all),
+            costly_events: options.costly_events,
             max_samples: options.max_samples,
         };
         let mut rows = Rows::new(Symbolizer::new(options.symbolize.clone()), options, writer);

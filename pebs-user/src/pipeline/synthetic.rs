@@ -59,6 +59,7 @@ pub fn options() -> PipelineOptions {
         counted: Vec::new(),
         count_interval: None,
         event_times: vec![EventTime::Clock],
+        costly_events: u64::MAX,
         resets: vec![1000],
         watches: Vec::new(),
         max_samples: 1 << 20,

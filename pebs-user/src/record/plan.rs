@@ -16,7 +16,7 @@ use crate::estimate::EventTime;
 use crate::failure::Warning;
 use crate::limits;
 use crate::pipeline::{BulkOptions, CountedFrom, Keep};
-use crate::pmu::attr::ResolvedEvent;
+use crate::pmu::attr::{EventClass, ResolvedEvent};
 use crate::pmu::counted::{CountSource, CountedEvent};
 use crate::pmu::host::Host;
 use crate::pmu::open::Granted;
@@ -119,6 +119,19 @@ impl Plan {
             .iter()
             .map(|event| event_time(&event.name, event.unit))
             .collect()
+    }
+
+    /// Events whose samples have the cost that net times leave out, by bit: beside others not those without an interrupt, which
+    /// take far less and an unknown time.
+    pub(super) fn costly_events(&self) -> u64 {
+        if let [_] = self.events.as_slice() {
+            return u64::MAX;
+        }
+        let interrupts = |it: &ResolvedEvent| {
+            matches!(it.class, EventClass::Clock | EventClass::Hardware { .. })
+        };
+        let of = self.events.iter().zip(0..).filter(|it| interrupts(it.0));
+        of.fold(0, |events, (_, bit)| events | 1 << bit)
     }
 
     /// Source of each event's counts.

@@ -478,6 +478,7 @@ impl Workers {
             counted: plan.counted_from(),
             count_interval: plan.count_interval,
             event_times: plan.event_times(),
+            costly_events: plan.costly_events(),
             resets: plan.events.iter().map(|it| it.reset.0.get()).collect(),
             watches: plan.events.iter().map(|it| Watch::of(&it.attr)).collect(),
             max_samples: plan.max_samples,

@@ -33,6 +33,7 @@ fn replay(script: &Script) -> String {
     let options = CorrelateOptions {
         switches: true,
         other_waits: false,
+        costly_events: u64::MAX,
         page_faults: true,
         interference: Interferences::default(),
         counters: 0,
