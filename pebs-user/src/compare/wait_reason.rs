@@ -5,10 +5,7 @@
 //! in" a function.
 
 use super::names::file_name;
-use super::waits::{PREEMPTED, STOPPED};
-
-/// State of a goroutine that no thread runs.
-const PARKED: &str = "parked";
+use super::waits::{PARKED, PREEMPTED, STOPPED};
 
 /// A function on the stack of a thread that waits.
 #[derive(Clone, Copy, Debug)]

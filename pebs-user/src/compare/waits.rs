@@ -15,6 +15,9 @@ pub(crate) const IDLE: &str = "idle";
 /// State of a thread that was taken off the CPU while it could have run.
 pub(crate) const PREEMPTED: &str = "runnable";
 
+/// State of a goroutine that no thread runs.
+pub(crate) const PARKED: &str = "parked";
+
 /// State of a thread that was stopped.
 pub(crate) const STOPPED: &str = "stopped";
 

@@ -1,5 +1,6 @@
 //! Makes rows of closed visits: names, estimates, and the writer.
 
+use std::borrow::Cow;
 use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
@@ -686,9 +687,7 @@ impl Rows {
                 continue;
             }
             let stack_id = self.stack_of_wait(wait, earlier);
-            let waker = wait.woken.and_then(|(_, by)| by);
-            let woken = wait.woken.as_ref();
-            let woken_by = woken.map(|(_, by)| by.as_ref().map_or(INTERRUPT.into(), Actor::name));
+            let (woken_by, waker) = woken(wait);
             let preempted_by = wait.displaced.as_ref().map(Actor::name);
             let result = self.writer.add(&WaitRow {
                 visit_id: visit.visit_id,
@@ -712,6 +711,14 @@ impl Rows {
             self.check(result);
         }
     }
+}
+
+/// Name of what ended a wait, and the thread if it was one.
+fn woken(wait: &RawWait) -> (Option<Cow<'_, str>>, Option<&Actor>) {
+    let woken = wait.woken.as_ref();
+    let waker = woken.and_then(|(_, by)| by.as_ref());
+    let name = woken.map(|_| waker.map_or(INTERRUPT.into(), Actor::name));
+    (name, waker)
 }
 
 /// The earlier program that a process ran at a time, by the symbolizer's pid; `None`: its current one.
@@ -903,9 +910,7 @@ impl Sink for Rows {
         let earlier = earlier_program(&self.programs, Some(pid), wait.begin);
         let (function_id, state) = self.place_of_wait(earlier.unwrap_or(pid), wait);
         let stack_id = self.stack_of_wait(wait, earlier);
-        let woken = wait.woken.as_ref();
-        let waker = woken.and_then(|(_, by)| by.as_ref());
-        let woken_by = woken.map(|_| waker.map_or(INTERRUPT.into(), Actor::name));
+        let (woken_by, waker) = woken(wait);
         let preempted_by = wait.displaced.as_ref().map(Actor::name);
         let result = self.writer.add(&OtherWaitRow {
             pid,

@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::compare::waits::{PREEMPTED, States};
+use crate::compare::waits::{PARKED, PREEMPTED, States};
 use crate::store::reader::{ReadError, Trace};
 use crate::store::run::{EventInfo, VisitRule};
 use crate::store::schema::visit_flag;
@@ -28,6 +28,37 @@ columns! {
 
 columns! {
     struct Samples of samples { time_ns, tid, function_id, event }
+}
+
+/// Adds the rows of a table of waits to the lines of their threads; the visit of each by its row.
+macro_rules! add_waits {
+    ($lines:ident, $trace:ident, $windows:ident, $table:ident, |$rows:ident, $row:ident| $visit:expr) => {
+        for batch in $table::scan($trace)? {
+            let batch = batch?;
+            let rows = $table::of(&batch)?;
+            for (row, &tid) in rows.tid.iter().enumerate() {
+                let (begin, end) = (rows.begin_ns[row], rows.end_ns[row]);
+                let state = rows.state.get(row);
+                if !$windows.overlap(begin, end) || state == PARKED {
+                    continue;
+                }
+                let taken = (rows.preempted_by.get(row), rows.preempted_by_tid.get(row));
+                let woken = (rows.woken_by.get(row), rows.woken_by_tid.get(row));
+                let ($rows, $row) = (&rows, row);
+                let wait = WaitAt {
+                    begin,
+                    end,
+                    woken: end - rows.runnable_ns.get(row).unwrap_or(0),
+                    by: $lines.by(state, taken, woken),
+                    state: $lines.states.index(state),
+                    function: rows.function_id.get(row),
+                    stack: rows.stack_id.get(row),
+                    visit: $visit,
+                };
+                $lines.line(tid).waits.push(wait);
+            }
+        }
+    };
 }
 
 /// Most visits that are looked through for the one that a thread was at.
@@ -133,14 +164,23 @@ impl Lines {
         event: Option<&EventInfo>,
     ) -> Result<Self, ReadError> {
         let mut lines = Self::default();
-        lines.read_waits(trace, windows)?;
-        lines.read_other_waits(trace, windows)?;
+        add_waits!(lines, trace, windows, Waits, |rows, row| Some(
+            rows.visit_id[row]
+        ));
+        add_waits!(lines, trace, windows, OtherWaits, |_rows, _row| None);
         lines.read_visits(trace, windows)?;
         if let Some(event) = event {
             lines.read_samples(trace, windows, event)?;
         }
         for line in lines.threads.values_mut() {
-            line.waits.sort_unstable_by_key(|it| it.begin);
+            // Goroutines that wait at the same time have one thread: those are no waits of the thread.
+            line.waits.sort_unstable_by_key(|it| (it.begin, it.end));
+            let mut end = i64::MIN;
+            line.waits.retain(|it| {
+                let is_next = it.begin >= end;
+                end = if is_next { it.end } else { end };
+                is_next
+            });
             line.visits.sort_by_key(|it| (it.begin, -it.end));
             line.samples.sort_unstable();
             let mut latest = i64::MIN;
@@ -159,60 +199,6 @@ impl Lines {
 
     fn line(&mut self, tid: u32) -> &mut Line {
         self.threads.entry(tid).or_default()
-    }
-
-    fn read_waits(&mut self, trace: &Trace, windows: &Windows) -> Result<(), ReadError> {
-        for batch in Waits::scan(trace)? {
-            let batch = batch?;
-            let rows = Waits::of(&batch)?;
-            for (row, &tid) in rows.tid.iter().enumerate() {
-                let (begin, end) = (rows.begin_ns[row], rows.end_ns[row]);
-                if windows.overlap(begin, end) {
-                    let taken = (rows.preempted_by.get(row), rows.preempted_by_tid.get(row));
-                    let woken = (rows.woken_by.get(row), rows.woken_by_tid.get(row));
-                    let by = self.by(rows.state.get(row), taken, woken);
-                    let wait = WaitAt {
-                        begin,
-                        end,
-                        woken: end - rows.runnable_ns.get(row).unwrap_or(0),
-                        state: self.states.index(rows.state.get(row)),
-                        function: rows.function_id.get(row),
-                        stack: rows.stack_id.get(row),
-                        by,
-                        visit: Some(rows.visit_id[row]),
-                    };
-                    self.line(tid).waits.push(wait);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn read_other_waits(&mut self, trace: &Trace, windows: &Windows) -> Result<(), ReadError> {
-        for batch in OtherWaits::scan(trace)? {
-            let batch = batch?;
-            let rows = OtherWaits::of(&batch)?;
-            for (row, &tid) in rows.tid.iter().enumerate() {
-                let (begin, end) = (rows.begin_ns[row], rows.end_ns[row]);
-                if windows.overlap(begin, end) {
-                    let taken = (rows.preempted_by.get(row), rows.preempted_by_tid.get(row));
-                    let woken = (rows.woken_by.get(row), rows.woken_by_tid.get(row));
-                    let by = self.by(rows.state.get(row), taken, woken);
-                    let wait = WaitAt {
-                        begin,
-                        end,
-                        woken: end - rows.runnable_ns.get(row).unwrap_or(0),
-                        state: self.states.index(rows.state.get(row)),
-                        function: rows.function_id.get(row),
-                        stack: rows.stack_id.get(row),
-                        by,
-                        visit: None,
-                    };
-                    self.line(tid).waits.push(wait);
-                }
-            }
-        }
-        Ok(())
     }
 
     /// What ended a wait, by the names and numbers of who took the CPU and who woke the thread.
