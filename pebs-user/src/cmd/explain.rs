@@ -67,9 +67,9 @@ pub struct ExplainArgs {
     #[arg(long, value_name = "ID")]
     pub probe: Option<u16>,
 
-    /// Show what changed when: steps, a drift and periods of the items' times over the recording
+    /// Show what changed when, over the recording
     ///
-    /// Each with what makes the difference.
+    /// Steps, a drift and periods of the items' times, each with what makes the difference.
     #[arg(long, conflicts_with_all = ["group_by", "item", "visit"])]
     pub when: bool,
 
