@@ -9,10 +9,10 @@ use pebs_tests::{check, machine, need};
 use serde_json::Value;
 
 /// Items of a run; every tenth waits.
-const ITEMS: &str = "100";
+const ITEMS: &str = "300";
 
 /// Items whose chain may be off: the machine has other work, too.
-const OFF: usize = 1;
+const OFF: usize = 2;
 
 /// Last links of the chains below these links, by what they did: ns.
 type Ends = BTreeMap<(Vec<String>, String), f64>;
@@ -84,11 +84,11 @@ fn chains_are_right(expected: &Expected) -> Recording {
     check::unharmed(&recording, &alone);
     let dir = recording.dir();
     let links: Vec<String> = expected.links.iter().map(|it| (*it).to_owned()).collect();
-    let mut off = Vec::new();
+    let (mut off, mut errors) = (Vec::new(), Vec::new());
     let waiting = truth
         .ids()
         .into_iter()
-        .filter(|id| *id <= 100 && id % 10 == 0);
+        .filter(|id| *id <= 300 && id % 10 == 0);
     for item in waiting {
         let id = item.to_string();
         let said = pebs_trace([
@@ -115,11 +115,21 @@ fn chains_are_right(expected: &Expected) -> Recording {
             }
         }
         let wanted = within(&truth, item, expected.call);
+        errors.push((found - wanted).abs() / wanted);
         // Its begin and end are those of the call, not of the time off the CPU within it.
         if (found - wanted).abs() > (0.05 * wanted).max(200e3) {
             off.push((item, found, wanted, ends));
         }
     }
+    errors.sort_by(f64::total_cmp);
+    let percent = |place: usize| errors[place] * 100.0;
+    println!(
+        "{}: {} waits, off by {:.2} % in the middle, {:.2} % at most",
+        expected.mode,
+        errors.len(),
+        percent(errors.len() / 2),
+        percent(errors.len() - 1)
+    );
     assert!(off.len() <= OFF, "{}: {off:#?}", expected.mode);
     let said = pebs_trace([
         "explain".as_ref(),
@@ -156,7 +166,7 @@ fn nested_locks() {
     ]);
     let bytes = std::fs::read(&file).unwrap_or_else(|error| panic!("{error}: {said}"));
     let arrows = bytes.windows(12).filter(|it| it == b"wakes thread").count();
-    assert!(arrows >= 9, "{arrows} of 10");
+    assert!(arrows >= 29, "{arrows} of 30");
 }
 
 /// An item waits in a queue for items that take the same lock one after the other.
