@@ -312,6 +312,8 @@ fn changes(
     )?;
     let of_gaps = gaps.iter_mut().map(Option::as_mut).collect();
     blocked::follow(trace, &summing, (&naming, timing), of_gaps)?;
+    let nameless = gaps.iter_mut().map(|it| Nameless::of_gap(it.as_mut()));
+    nameless::set_callers(trace, &summing, timing, nameless.collect())?;
     for ((mut change, section), gap) in found.into_iter().zip(&sections).zip(gaps) {
         // Of items that were not kept nothing is known.
         change.gap = gap.filter(|_| trace.info.keep.is_none());

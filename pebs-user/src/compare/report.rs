@@ -138,31 +138,31 @@ pub fn build(trace: &Trace, options: &ReportOptions) -> Result<Report, ReportErr
         set_callers(trace, event, probe_of, &mut probes)?;
     }
     batches::fill(trace, options, &mut probes)?;
-    if trace.info.switches {
-        for probe in probes.iter_mut().filter(|it| apart.contains(&it.probe_id)) {
-            if let Some(explained) = explained(trace, options, probe.probe_id)? {
-                probe.slow_on_cpu = explained.slow_on_cpu;
-                probe.slow_for_kind = explained.slow_for_kind;
-                let grouped = explained
-                    .grouped
-                    .filter(|_| !probe.slow_for_kind.is_empty());
-                probe.kinds_part = grouped.map(|it| it.part);
-            }
-        }
-    }
     let cost = trace.info.cost.as_ref();
-    if cost.is_some_and(|it| it.encounters > 0) {
-        for probe in probes.iter_mut().filter(|it| has_waits(it)) {
-            let explained = explained(trace, options, probe.probe_id)?;
-            let gap = explained.and_then(|it| it.whole).and_then(|it| it.gap);
-            for cause in gap.map_or_else(Vec::new, |it| it.causes) {
-                let is_its = |row: &&mut Row| {
-                    row.state == cause.state
-                        && row.function.function_id == cause.function.function_id
-                };
-                if let Some(row) = probe.spread.iter_mut().find(is_its) {
-                    row.waited_for = cause.waited_for;
-                }
+    let has_wakers = cost.is_some_and(|it| it.encounters > 0);
+    for probe in &mut probes {
+        let is_apart = trace.info.switches && apart.contains(&probe.probe_id);
+        let has_chains = has_wakers && has_waits(probe);
+        let explained = match is_apart || has_chains {
+            true => explained(trace, options, probe.probe_id)?,
+            false => None,
+        };
+        let Some(explained) = explained else { continue };
+        if is_apart {
+            probe.slow_on_cpu = explained.slow_on_cpu;
+            probe.slow_for_kind = explained.slow_for_kind;
+            let grouped = explained
+                .grouped
+                .filter(|_| !probe.slow_for_kind.is_empty());
+            probe.kinds_part = grouped.map(|it| it.part);
+        }
+        let gap = explained.whole.and_then(|it| it.gap);
+        for cause in gap.map_or_else(Vec::new, |it| it.causes) {
+            let is_its = |row: &&mut Row| {
+                row.state == cause.state && row.function.function_id == cause.function.function_id
+            };
+            if let Some(row) = probe.spread.iter_mut().find(is_its) {
+                row.waited_for = cause.waited_for;
             }
         }
     }

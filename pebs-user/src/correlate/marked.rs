@@ -2,8 +2,8 @@
 //!
 //! Marks with ids give an item's begin and end, on whichever threads. Between them the id that samples read says which
 //! item a thread is at: a run of samples with the same id ([`super::runs`]) is a *turn* of the open item with that id. A
-//! turn's own ends are known to a sample's distance, or by a mark of its thread, and it is cut at the item's marks. What samples with an id saw while
-//! no item with it was open belongs to none.
+//! turn's own ends are known to a sample's distance, or by a mark of its thread, and it is cut at the item's marks. What
+//! samples with an id saw while no item with it was open belongs to none.
 //!
 //! The end of a turn follows from the thread's next sample, which may come long after the item's end mark. So an item that
 //! has ended waits until no thread may still be at it.

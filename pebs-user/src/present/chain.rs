@@ -167,7 +167,9 @@ fn did(doing: &Doing) -> String {
 
 fn did_itself(doing: &Doing) -> String {
     match doing.kind {
-        DoingKind::Ran if doing.function.function_id.is_none() => "ran, no samples".to_owned(),
+        DoingKind::Ran if doing.function.function_id.is_none() => {
+            "was on the CPU (no samples)".to_owned()
+        }
         DoingKind::Ran => format!("ran {}", name(&doing.function)),
         DoingKind::Preempted => match &doing.by {
             Some(by) => format!("waited for a CPU, taken by {}", safe(by, ARG_WIDTH)),

@@ -9,17 +9,15 @@ use super::chain::{self, Root};
 use super::contrast::Naming;
 use super::items::Items;
 use super::model::{Cause, CauseKind, Gap, WaitActor, WaitPath};
-use super::sums::{ClassSums, GroupSums, NO_THREAD, Summing};
+use super::sums::{ClassSums, GroupSums, NO_THREAD, Summing, key_of_wait};
 use super::timing::Timing;
 use crate::compare::called_from::Callers;
 use crate::compare::classes::Class;
 use crate::compare::explain::keys::Key;
 use crate::compare::names::{FunctionName, Names};
-use crate::compare::waits::WaitKind;
 use crate::store::call_stacks::CallStacks;
 use crate::store::reader::{ReadError, Trace};
 use crate::store::view::{Select as _, View as _, columns};
-use crate::units::FunctionId;
 
 /// Call stacks of the waits of slow items, with names; empty if the trace has none.
 pub(super) struct WaitStacks {
@@ -145,13 +143,11 @@ pub(super) fn follow(
             if waits.woken_by.get(row).is_none() {
                 continue;
             }
-            let Some(state) = summing.states.find(waits.state.get(row)) else {
+            let state = waits.state.get(row);
+            let Some(index) = summing.states.find(state) else {
                 continue;
             };
-            let key = Key::Wait(WaitKind {
-                state,
-                function: waits.function_id.get(row).map(FunctionId),
-            });
+            let key = key_of_wait((index, state), waits.function_id.get(row));
             summing.classes_of(visit, |section, (class, _), _| {
                 if class == Class::Slow
                     && let Some(group) = groups.get(&(section, key))

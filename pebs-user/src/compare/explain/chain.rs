@@ -10,7 +10,8 @@
 //! waits for C in the same function, A waits for B and C, and the queue is two long.
 //!
 //! A chain ends where the trace tells no more: at an interrupt (a timer, the disk, the network), at a thread that is
-//! not traced, at one that waits for a thread further up (a hand-over back), or after [`DEEPEST`] threads. Nothing is
+//! not traced, at one that waits for a thread further up (a hand-over back), or after [`DEEPEST`] threads. Where the waits of
+//! a thread were not kept (`--keep`, or a trace without `other_waits`), what it did meanwhile is not known. Nothing is
 //! guessed: such time is listed as what it is.
 
 mod lines;
@@ -49,7 +50,7 @@ columns! {
 }
 
 /// A wait to be followed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Root {
     /// Waits of the same group are summed.
     pub group: usize,
@@ -67,8 +68,10 @@ pub(super) fn follow(
     event: Option<&EventInfo>,
     (groups, mut roots): (usize, Vec<Root>),
 ) -> Result<Vec<WaitedFor>, ReadError> {
-    // The longest of each group, in order of time.
-    roots.sort_by_key(|it| (it.group, it.begin_ns - it.end_ns));
+    // The longest of each group.
+    roots.sort_by_key(|it| (it.group, it.begin_ns - it.end_ns, it.tid, it.begin_ns));
+    // A wait may be of several items.
+    roots.dedup();
     let longest = roots.chunk_by(|a, b| a.group == b.group);
     let longest = longest.flat_map(|it| &it[..it.len().min(MOST_WAITS)]);
     let roots: Vec<Root> = longest.copied().collect();
@@ -188,7 +191,8 @@ impl Walk<'_> {
             By::Interrupt => blame.interrupt_ns += ns,
             By::Unknown | By::Preempted(_) => blame.unknown_ns += ns,
             By::Woken(by) if chain.contains(&by) => blame.itself_ns += ns,
-            By::Woken(by) => match self.lines.of(by).filter(|_| chain.len() < DEEPEST) {
+            By::Woken(_) if chain.len() == DEEPEST => blame.unknown_ns += ns,
+            By::Woken(by) => match self.lines.of(by) {
                 Some(line) => {
                     chain.push(by);
                     self.thread((by, line), (begin, woken), (chain, wait), blame);
@@ -270,7 +274,9 @@ impl Walk<'_> {
             }
             let link = blame.link(visit, tid);
             link.add(to - from, visit, tid);
-            link.ran_ns += to - from;
+            if self.lines.has_waits_of(visit) {
+                link.ran_ns += to - from;
+            }
             for function in line.samples_in(from, to) {
                 *link.samples.entry(function).or_default() += 1;
             }

@@ -62,7 +62,7 @@ pub(crate) struct Link {
     pub visit_id: Option<u64>,
     /// The thread that held it up longest.
     pub tid: u32,
-    /// What they did, the largest part first; those below a hundredth are left out.
+    /// What they did, the largest part first; what is not known and what is below a hundredth is left out.
     pub doing: Vec<Doing>,
 }
 

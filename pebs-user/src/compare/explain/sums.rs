@@ -477,8 +477,14 @@ impl<'a> Summing<'a> {
 }
 
 pub(crate) fn wait_key(states: &mut States, state: &str, function: Option<u32>) -> Key {
+    let index = states.index(state);
+    key_of_wait((index, state), function)
+}
+
+/// The key of a wait in a state that was met.
+pub(super) fn key_of_wait((index, state): (usize, &str), function: Option<u32>) -> Key {
     Key::Wait(WaitKind {
-        state: states.index(state),
+        state: index,
         function: function.filter(|_| !is_anywhere(state)).map(FunctionId),
     })
 }

@@ -1,6 +1,6 @@
 //! What threads did, by time: their visits, waits and samples in some windows of time.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::compare::waits::{PARKED, PREEMPTED, States};
 use crate::store::reader::{ReadError, Trace};
@@ -10,20 +10,20 @@ use crate::store::view::{Select as _, View as _, columns};
 
 columns! {
     struct Waits of waits {
-        visit_id, tid, begin_ns, end_ns, function_id, state, runnable_ns, woken_by, woken_by_tid, preempted_by,
-        preempted_by_tid, stack_id
+        visit_id, tid, begin_ns, end_ns, function_id, state, runnable_ns, woken_by, woken_by_pid, woken_by_tid,
+        preempted_by, preempted_by_tid, stack_id
     }
 }
 
 columns! {
     struct OtherWaits of other_waits {
-        tid, begin_ns, end_ns, function_id, state, runnable_ns, woken_by, woken_by_tid, preempted_by,
+        tid, begin_ns, end_ns, function_id, state, runnable_ns, woken_by, woken_by_pid, woken_by_tid, preempted_by,
         preempted_by_tid, stack_id
     }
 }
 
 columns! {
-    struct Visits of visits { visit_id, item_id, probe_id, tid, begin_ns, end_ns, flags }
+    struct Visits of visits { visit_id, item_id, probe_id, pid, tid, begin_ns, end_ns, flags }
 }
 
 columns! {
@@ -44,6 +44,9 @@ macro_rules! add_waits {
                 }
                 let taken = (rows.preempted_by.get(row), rows.preempted_by_tid.get(row));
                 let woken = (rows.woken_by.get(row), rows.woken_by_tid.get(row));
+                if let (Some(pid), Some(tid)) = (rows.woken_by_pid.get(row), woken.1) {
+                    $lines.process_of.insert(tid, pid);
+                }
                 let ($rows, $row) = (&rows, row);
                 let wait = WaitAt {
                     begin,
@@ -128,6 +131,8 @@ pub(super) struct VisitAt {
     is_by_id: bool,
     /// Whether some of its time may be another item's.
     is_shared: bool,
+    /// Whether its waits and samples were kept.
+    pub has_details: bool,
 }
 
 /// One thread.
@@ -147,6 +152,14 @@ pub(super) struct Line {
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     threads: FxHashMap<u32, Line>,
+    /// Of a traced thread of which there is nothing in these windows: it was on the CPU.
+    empty: Line,
+    /// Processes with visits.
+    processes: FxHashSet<u32>,
+    /// Processes of the threads that woke others.
+    process_of: FxHashMap<u32, u32>,
+    /// Whether waits of threads at no item were recorded.
+    has_other_waits: bool,
     /// Names of the threads that woke others or took their CPU, by tid.
     pub names: FxHashMap<u32, String>,
     /// The first thread of each name that took a CPU.
@@ -168,6 +181,8 @@ impl Lines {
             rows.visit_id[row]
         ));
         add_waits!(lines, trace, windows, OtherWaits, |_rows, _row| None);
+        let first = OtherWaits::scan(trace)?.next().transpose()?;
+        lines.has_other_waits = first.is_some_and(|it| it.num_rows() > 0);
         lines.read_visits(trace, windows)?;
         if let Some(event) = event {
             lines.read_samples(trace, windows, event)?;
@@ -192,9 +207,17 @@ impl Lines {
         Ok(lines)
     }
 
-    /// What a thread did; `None`: nothing is known of it.
+    /// What a thread did; `None`: it is not traced.
     pub(super) fn of(&self, tid: u32) -> Option<&Line> {
-        self.threads.get(&tid)
+        let process = self.process_of.get(&tid);
+        let is_traced = process.is_some_and(|pid| self.processes.contains(pid));
+        let known = self.threads.get(&tid);
+        known.or_else(|| is_traced.then_some(&self.empty))
+    }
+
+    /// Whether a thread was on the CPU where nothing says that it waited: its waits at this visit, or at none, are known.
+    pub(super) fn has_waits_of(&self, visit: Option<&VisitAt>) -> bool {
+        visit.map_or(self.has_other_waits, |it| it.has_details)
     }
 
     fn line(&mut self, tid: u32) -> &mut Line {
@@ -239,6 +262,7 @@ impl Lines {
             for (row, &tid) in rows.tid.iter().enumerate() {
                 let begin = rows.begin_ns[row];
                 let end = rows.end_ns.get(row).unwrap_or(i64::MAX);
+                self.processes.insert(rows.pid[row]);
                 if windows.overlap(begin, end) {
                     let visit = VisitAt {
                         begin,
@@ -248,6 +272,7 @@ impl Lines {
                         probe: rows.probe_id[row],
                         is_by_id: by_id.contains(&rows.probe_id[row]),
                         is_shared: rows.flags[row] & visit_flag::TIME_SHARED != 0,
+                        has_details: rows.flags[row] & visit_flag::CONDENSED == 0,
                     };
                     self.visits.insert(visit.visit_id, visit);
                     self.line(tid).visits.push(visit);

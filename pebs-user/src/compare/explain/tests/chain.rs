@@ -121,6 +121,55 @@ fn queues_and_threads() {
     assert_eq!(link.doing[0].function.name.as_deref(), Some("fdatasync"));
 }
 
+/// What is not known is not said: a thread whose waits at no item were not recorded, one that is not traced, and one too far
+/// down a chain. A traced thread that never waits was on the CPU.
+#[test]
+fn unknown() {
+    let woken = |maker: &mut Maker, pid: u32| {
+        visit(maker, 1, (0, 10 * MS), "a");
+        let woken_by_pid = Some(crate::units::Pid(pid));
+        let row = wait((1, 1), (MS, 9 * MS), (1, Some(2)), 0);
+        maker.add(WaitRow {
+            woken_by_pid,
+            ..row
+        });
+    };
+    let mut maker = Maker::new(info(&[SPEC]));
+    woken(&mut maker, 100);
+    let link = of(&maker.finish(&FUNCTIONS), (1, MS, 9 * MS))
+        .links
+        .remove(0);
+    assert_eq!((link.kind, link.on_cpu), (LinkKind::Thread, 0.0));
+    assert!(link.doing.is_empty() && link.part > 0.99, "{link:?}");
+    let mut maker = Maker::new(info(&[SPEC]));
+    woken(&mut maker, 100);
+    maker.add(other(3, (2 * MS, 3 * MS), (4, None)));
+    let link = of(&maker.finish(&FUNCTIONS), (1, MS, 9 * MS))
+        .links
+        .remove(0);
+    assert_eq!((link.kind, link.on_cpu), (LinkKind::Thread, 1.0));
+    let mut maker = Maker::new(info(&[SPEC]));
+    woken(&mut maker, 200);
+    let link = of(&maker.finish(&FUNCTIONS), (1, MS, 9 * MS))
+        .links
+        .remove(0);
+    assert_eq!(link.kind, LinkKind::Untraced);
+    let mut maker = Maker::new(info(&[SPEC]));
+    visit(&mut maker, 1, (0, 10 * MS), "a");
+    maker.add(wait((1, 1), (MS, 9 * MS), (1, Some(2)), 0));
+    for tid in 2..30 {
+        maker.add(other(tid, (MS, 9 * MS), (1, Some(tid + 1))));
+    }
+    let found = of(&maker.finish(&FUNCTIONS), (1, MS, 9 * MS));
+    sums(&found);
+    let mut last = &found;
+    while let Some(link) = last.links.first() {
+        assert_eq!(link.kind, LinkKind::Thread, "{link:?}");
+        last = link.doing[0].waited_for.as_ref().unwrap();
+    }
+    assert!((last.unknown - 1.0).abs() < 1e-9, "{last:?}");
+}
+
 /// Two threads that wait for one another: no endless chain.
 #[test]
 fn handed_back() {
