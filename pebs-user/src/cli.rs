@@ -120,6 +120,12 @@ pub enum Cmd {
     ///
     /// Exit status: 0, or 1 if no name matches the pattern.
     Probes(cmd::probes::ProbesArgs),
+    /// List presets: SPECs for known programs, those that run first
+    ///
+    /// With NAME it prints the preset: a file in TOML with the SPECs of a kind of program. Your own go to
+    /// ~/.config/pebs-trace/presets/NAME.toml, those of a machine to /etc/pebs-trace/presets; both come before built-in ones
+    /// of the same name.
+    Presets(cmd::presets::PresetsArgs),
     /// List the events that can be sampled, and their precision
     ///
     /// For each name: whether its samples can be precise (yes; no; only: it counts correctly only with :p; -:
@@ -213,6 +219,7 @@ impl Cmd {
             Self::Html(args) => cmd::html::run(args),
             Self::Recover(args) => cmd::recover::run(args),
             Self::Probes(args) => cmd::probes::run(args),
+            Self::Presets(args) => cmd::presets::run(args),
             Self::Events(args) => cmd::events::run(args),
             Self::Doctor(args) => cmd::doctor::run(args),
             Self::Calibrate(args) => cmd::calibrate::run(args),

@@ -132,6 +132,27 @@ impl FileUser {
     }
 }
 
+/// Accesses files as a user, on a thread that ends afterwards; without one as ourselves.
+///
+/// # Errors
+/// Those of `work`, or this process may not.
+pub(crate) fn as_user<T: Send>(
+    user: Option<&FileUser>,
+    work: impl FnOnce() -> io::Result<T> + Send,
+) -> io::Result<T> {
+    let Some(user) = user else {
+        return work();
+    };
+    let theirs = || {
+        user.take_this_thread()?;
+        work()
+    };
+    std::thread::scope(|scope| {
+        let done = scope.spawn(theirs).join();
+        done.unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))
+    })
+}
+
 /// A user by the system's user database, which may be on another machine.
 fn user(uid: u32) -> Option<User> {
     User::from_uid(uid.into()).ok().flatten()

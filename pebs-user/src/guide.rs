@@ -15,6 +15,7 @@ macro_rules! pages {
 
 pages! {
     why_slow: "../guide/why-slow.md",
+    presets: "../guide/presets.md",
     items: "../guide/items.md",
     stages: "../guide/stages.md",
     batches: "../guide/batches.md",

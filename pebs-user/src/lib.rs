@@ -165,6 +165,8 @@ pub mod store;
 
 pub mod probe;
 
+pub(crate) mod preset;
+
 pub mod compare;
 
 pub(crate) mod present;

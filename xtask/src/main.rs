@@ -1,4 +1,4 @@
-//! Development tasks: `cargo xtask setup | demo | test | fuzz | ci | bench | accuracy | overhead | papers | prefork |
+//! Development tasks: `cargo xtask setup | demo | test | fuzz | ci | bench | accuracy | overhead | papers | prefork | presets |
 //! servers | exits | mysteries | counterminer | soak | kernels | modules | events | dist`.
 
 use std::process::ExitCode;
@@ -54,6 +54,8 @@ enum Task {
     Papers(papers::Args),
     /// Record Debian's servers that fork for each request, and check that they work as without
     Prefork(servers::prefork::Args),
+    /// Record Debian's servers with the preset that fits, and compare texts and causes with the client's log
+    Presets(servers::presets::Args),
     /// Record Debian's servers under a known load, and compare what is said with what is seen
     Servers(servers::stock::Args),
     /// Compares call stacks of stock programs with perf's
@@ -94,6 +96,7 @@ fn main() -> ExitCode {
         Task::Overhead(args) => setup::ensure().and_then(|()| overhead::main(&args)),
         Task::Papers(args) => setup::ensure().and_then(|()| papers::main(&args)),
         Task::Prefork(args) => servers::prefork::main(&args),
+        Task::Presets(args) => servers::presets::main(&args),
         Task::Servers(args) => servers::stock::main(&args),
         Task::Stacks(args) => stacks::main(&args),
         Task::Modules(args) => modules::main(&args).map(|()| ExitCode::SUCCESS),

@@ -57,6 +57,7 @@ const ROOMS: [Room; 8] = [
         spec: arch
         store: arch failure units files watch limits ledger terminal stream estimate spec
         probe: arch failure units terminal binary spec store
+        preset: failure files units binary spec probe
         compare: units rng estimate store
         present: failure units ledger terminal store compare
         collect: failure units files rng limits binary pmu perf stream store probe
@@ -64,12 +65,12 @@ const ROOMS: [Room; 8] = [
         symbolize: arch failure units binary stream store
         pipeline: units ledger pmu stream estimate store probe correlate symbolize
         cost: failure units files present pmu stream estimate store collect
-        record: failure units limits present binary pmu perf stream estimate spec store probe collect correlate symbolize pipeline cost
+        record: failure units limits present binary pmu perf stream estimate spec store probe preset collect correlate symbolize pipeline cost
         import: failure units binary pmu perf stream store correlate symbolize pipeline
         out: failure units terminal store compare present
         selftest: failure units rng store compare
         validate: failure units files rng terminal present pmu perf stream collect cost selftest
-        cmd: failure units watch limits ledger terminal present binary pmu perf stream estimate store probe collect symbolize pipeline cost record import compare out selftest validate
+        cmd: failure units watch limits ledger terminal present binary pmu perf stream estimate store probe preset collect symbolize pipeline cost record import compare out selftest validate
         cli: failure terminal selftest cmd
         main: terminal cmd cli
         ",

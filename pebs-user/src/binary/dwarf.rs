@@ -91,7 +91,7 @@ pub(crate) fn lacking(binaries: Vec<PathBuf>) -> Vec<Lacking> {
     let without = with_libraries(binaries).filter(|binary| DebugInfo::load(binary).is_none());
     let mut lacking: Vec<Lacking> = without
         .filter_map(|binary| {
-            let build_id = binary.elf().and_then(|file| build_id(&file))?;
+            let build_id = binary.build_id()?;
             let path = binary.path;
             Some(Lacking { path, build_id })
         })
@@ -101,8 +101,4 @@ pub(crate) fn lacking(binaries: Vec<PathBuf>) -> Vec<Lacking> {
     lacking.dedup_by(|b, a| a.build_id == b.build_id);
     lacking.sort_by(|a, b| a.path.cmp(&b.path));
     lacking
-}
-
-fn build_id(file: &Elf<'_>) -> Option<String> {
-    file.build_id().ok().flatten().map(debug_data::hex)
 }

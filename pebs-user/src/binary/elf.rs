@@ -257,6 +257,12 @@ impl Binary {
         Elf::parse(&*self.data).ok()
     }
 
+    /// The build id, in hexadecimal; `None` if there is none.
+    pub(crate) fn build_id(&self) -> Option<String> {
+        let file = self.elf()?;
+        file.build_id().ok().flatten().map(debug_data::hex)
+    }
+
     /// File offset of a virtual address; `None` if no part of the file is mapped there.
     #[must_use]
     pub(crate) fn file_offset(&self, address: u64) -> Option<u64> {

@@ -6,17 +6,18 @@ use std::process::ExitCode;
 use clap::ValueEnum;
 
 use super::progress::Progress;
-use super::{print_page, print_result};
+use super::{moment, print_page, print_result};
 use crate::compare::classes::SlowBy;
 use crate::compare::explain::{
     ExplainError, ExplainOptions, ItemChoice, Unit, explain, explain_item,
 };
+use crate::compare::find::{self, Known};
 use crate::compare::losses::LossVisits;
-use crate::failure::{Context as _, Result};
+use crate::failure::{Context as _, Failure, Result};
 use crate::out::explain::text;
 use crate::present::json;
 use crate::store::reader::Trace;
-use crate::terminal::{self, say};
+use crate::terminal::{self, say, shown};
 use crate::units::ProbeId;
 
 /// Options of `pebs-trace explain`.
@@ -53,6 +54,19 @@ pub struct ExplainArgs {
     #[arg(long, value_name = "ID")]
     pub visit: Option<u64>,
 
+    /// Show the longest item that ran at this time of the day
+    ///
+    /// 12:04:31 (or 12:04, 12:04:31.5) is local time, '2026-11-29 12:04:31' has a date, 2026-11-29T12:04:31Z a zone; +1.5 is
+    /// the time since the begin of the recording, s. It lasts as long as its last unit: 12:04 a minute.
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["item", "visit"], allow_hyphen_values = true)]
+    pub at: Option<String>,
+
+    /// Show the longest item with this text in an argument
+    ///
+    /// Of an argument that is a number, TEXT is all of it. With --at both must hold.
+    #[arg(long = "item-like", value_name = "TEXT", conflicts_with_all = ["item", "visit"])]
+    pub item_like: Option<String>,
+
     /// Explain single visits, or all visits with the same id as one item
     ///
     /// An item lasts from its first begin to its last end. Default: item, if there are several probes and all read
@@ -70,7 +84,7 @@ pub struct ExplainArgs {
     /// Show what changed when, over the recording
     ///
     /// Steps, a drift and periods of the items' times, each with what makes the difference.
-    #[arg(long, conflicts_with_all = ["group_by", "item", "visit"])]
+    #[arg(long, conflicts_with_all = ["group_by", "item", "visit", "at", "item_like"])]
     pub when: bool,
 
     /// List at most this many causes
@@ -130,6 +144,41 @@ impl ExplainArgs {
     }
 }
 
+impl ExplainArgs {
+    /// The longest visit that `--at` and `--item-like` mean; `None` without both.
+    fn found(&self, trace: &Trace) -> Result<Option<u64>> {
+        if self.at.is_none() && self.item_like.is_none() {
+            return Ok(None);
+        }
+        let within = self.at.as_ref().map(|at| moment::range(at, &trace.info));
+        let known = Known {
+            within: within.transpose()?,
+            like: self.item_like.clone(),
+        };
+        let at = self.at.as_ref().map(|at| format!(" that ran at {at}"));
+        let like = self.item_like.as_ref();
+        let like = like.map(|text| format!(" with '{}' in an argument", shown(text)));
+        let which = format!("{}{}", at.unwrap_or_default(), like.unwrap_or_default());
+        let Some(found) = find::longest(trace, &known)? else {
+            return Err(Failure::new(
+                format!("there is no item{which} in {}", trace.dir.display()),
+                "'pebs-trace report' lists the longest; '+1.5' is a time since the begin, and texts are cut after 56 bytes",
+            ));
+        };
+        let begun = moment::local(found.begin_ns, &trace.info);
+        let begun = begun.map_or_else(String::new, |at| format!(", begun at {at}"));
+        let (n, items) = (
+            found.visits,
+            if found.visits == 1 { "item" } else { "items" },
+        );
+        say!(
+            "{n} {items}{which}; the longest is visit {}{begun}",
+            found.visit_id
+        );
+        Ok(Some(found.visit_id))
+    }
+}
+
 /// Runs `pebs-trace explain`: the explanation goes to stdout, remarks on the trace to stderr.
 ///
 /// # Errors
@@ -141,12 +190,13 @@ pub fn run(args: &ExplainArgs) -> Result<ExitCode> {
         say!("{remark}\nhint: {hint}");
     }
     let options = args.options();
-    let which = args
-        .item
-        .map(ItemChoice::Item)
-        .or(args.visit.map(ItemChoice::Visit));
     let progress = Progress::unless(args.format == Format::Json);
     trace.watch = progress.watch();
+    let which = match (args.item, args.visit) {
+        (Some(item), _) => Some(ItemChoice::Item(item)),
+        (None, Some(visit)) => Some(ItemChoice::Visit(visit)),
+        (None, None) => args.found(&trace)?.map(ItemChoice::Visit),
+    };
     let json_failed = "cannot write the explanation as JSON";
     let width = terminal::width();
     let shown = match (which, args.format) {

@@ -36,9 +36,8 @@ pub struct PlanArgs {
     pub min_samples_per_item: f64,
     /// Probe where items begin and end; repeat for several
     #[arg(short = 'u', long = "uprobe", value_name = "SPEC")]
-    #[arg(required_unless_present = "presets")]
     pub uprobes: Vec<String>,
-    /// Use the SPECs of a preset: go, tokio, or a file
+    /// Use the SPECs of a preset, or of a preset's file
     #[arg(long = "preset", value_name = "NAME[=BIN]")]
     pub presets: Vec<String>,
     /// Plan for this event, by its name in perf

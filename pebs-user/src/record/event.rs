@@ -9,6 +9,15 @@ use crate::units::EventId;
 pub enum Event {
     /// Servers of debuginfod are asked for this many debug files.
     AskingDebuginfod(usize),
+    /// A preset says where items begin and end.
+    Preset {
+        /// Its name.
+        name: String,
+        /// SPECs of items.
+        uprobes: Vec<String>,
+        /// SPECs of where items are resumed.
+        resumes: Vec<String>,
+    },
     /// The transport of samples was chosen.
     Transport {
         /// `bpf` or `bulk`.

@@ -33,6 +33,7 @@ use crate::pmu::jitter::DEFAULT_PERCENT;
 use crate::pmu::open::{self, Granted};
 use crate::pmu::reset;
 use crate::pmu::target::Target;
+use crate::preset::choose::Chosen;
 use crate::probe::set::{ProbeSet, Site};
 use crate::probe::{self, ResolveOptions};
 use crate::spec::{End, Spec};
@@ -84,21 +85,39 @@ pub(super) fn resolve(recording: &Recording, emit: &mut Emit<'_>) -> Result<Plan
         steps: stepping::works(),
     };
     let is_unmarked = recording.typed_item().is_some() && recording.uprobes.is_empty();
-    let specs_typed = match is_unmarked {
-        true => Vec::new(),
-        false => preset::specs(recording, targets.sees)?,
-    };
     let missing = limits::missing_privileges();
     let debug_files = match missing {
         None => debug_files::fetch(
-            || binaries(recording, &targets, &specs_typed),
+            || binaries(recording, &targets),
             |files| emit(Event::AskingDebuginfod(files)),
         ),
         Some(_) => debug_files::Fetched::default(),
     };
+    let presets = match is_unmarked {
+        true => Vec::new(),
+        false => preset::chosen(recording, &options)?,
+    };
+    let (mut uprobes, mut resumes) = (recording.uprobes.clone(), recording.resumes.clone());
+    let mut left_out = Vec::new();
+    for preset in presets {
+        let Chosen { name, .. } = &preset;
+        left_out.extend(
+            preset
+                .left_out
+                .iter()
+                .map(|it| format!("preset {name}: {it}")),
+        );
+        uprobes.extend(preset.uprobes.iter().cloned());
+        resumes.extend(preset.resumes.iter().cloned());
+        emit(Event::Preset {
+            name: preset.name,
+            uprobes: preset.uprobes,
+            resumes: preset.resumes,
+        });
+    }
     let marked = match is_unmarked {
         true => ProbeSet::default(),
-        false => probe::resolve_with(&specs_typed, &recording.resumes, &options)?,
+        false => probe::resolve_with(&uprobes, &resumes, &options)?,
     };
     let probes = match recording.typed_item() {
         Some(typed) => items::probes(recording, &targets.pids, typed, marked)?,
@@ -130,7 +149,8 @@ pub(super) fn resolve(recording: &Recording, emit: &mut Emit<'_>) -> Result<Plan
     let counted = counted::resolve_all(&counted_specs, &host)?;
     let turns = counted::serve_samples_first(&mut events, &counted, recording.multiplex, &host)?;
     try_counted(&counted, &host)?;
-    let mut notes = probes.notes.clone();
+    let mut notes = left_out;
+    notes.extend(probes.notes.iter().cloned());
     notes.extend(debug_files.note);
     notes.extend(
         targets
@@ -232,10 +252,16 @@ pub(super) fn resolve(recording: &Recording, emit: &mut Emit<'_>) -> Result<Plan
 
 /// Binaries whose debug files a recording will need, as far as that is known before it starts: the probed ones, the
 /// command, and the files mapped by the processes.
-fn binaries(recording: &Recording, targets: &RecordingTargets, specs: &[String]) -> Vec<PathBuf> {
+fn binaries(recording: &Recording, targets: &RecordingTargets) -> Vec<PathBuf> {
     let pid = targets.sees;
     let mut found = Vec::new();
-    for spec in specs.iter().filter_map(|text| Spec::parse(text).ok()) {
+    let named = recording.presets.iter().filter_map(|it| it.split_once('='));
+    found.extend(named.filter_map(|(_, bin)| locate(bin, pid).ok()));
+    for spec in recording
+        .uprobes
+        .iter()
+        .filter_map(|text| Spec::parse(text).ok())
+    {
         found.extend(locate(&spec.begin.binary, pid).ok());
         if let End::At(end) = &spec.end {
             found.extend(locate(&end.binary, pid).ok());

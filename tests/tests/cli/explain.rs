@@ -138,3 +138,40 @@ fn bad_traces() {
     refused(&done, &["it has no visits"]);
     hints(&done, &["pebs-trace report"]);
 }
+
+/// Items by what a user knows of them: the time of the day, and a text in an argument; what is not there is told with where
+/// to look.
+#[test]
+fn found_items() {
+    need!(machine::root());
+    let recording = recorded(&[]);
+    let dir = recording.dir();
+    let begun = explain(&dir, &["--item-like", "1000007"]);
+    refused(&begun, &["no item with '1000007' in an argument"]);
+    let named = explain(&dir, &["--item-like", "set"]);
+    assert_eq!(named.code(), Some(0), "{named}");
+    assert!(
+        named
+            .stderr
+            .contains(" items with 'set' in an argument; the longest is visit "),
+        "{named}"
+    );
+    assert!(named.stdout.contains("name=set"), "{named}");
+    let at = named.stderr.split_once("begun at ").map(|it| it.1);
+    let at = at.and_then(|it| it.lines().next()).expect("a local time");
+    let then = explain(&dir, &["--at", at]);
+    assert_eq!(then.code(), Some(0), "{then}");
+    assert!(then.stderr.contains(at.get(..16).unwrap_or(at)), "{then}");
+    let since = explain(
+        &dir,
+        &["--at", "+0", "--item-like", "get", "--format", "json"],
+    );
+    assert_eq!(since.code(), Some(0), "{since}");
+    refused(
+        &explain(&dir, &["--at", "noon"]),
+        &["cannot read the time 'noon'"],
+    );
+    let early = explain(&dir, &["--at", "2020-01-01 12:00"]);
+    refused(&early, &["is not in the recording"]);
+    hints(&early, &["it is from 20"]);
+}

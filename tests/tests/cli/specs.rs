@@ -125,20 +125,52 @@ fn names_that_clash() {
     );
 }
 
-/// Presets that do not exist, are empty, or lack their program.
+/// Presets that do not exist, have a fault, or lack their program; programs that none fits.
 #[test]
 fn presets() {
     let unknown = pebs_trace(["--preset", "gone", "--", "true"]);
     refused(&unknown, &["no preset 'gone'"]);
-    hints(&unknown, &["go, tokio"]);
+    hints(&unknown, &["redis", "tokio"]);
     let of_what = pebs_trace(["--preset", "tokio"]);
     refused(&of_what, &["needs a program"]);
     hints(&of_what, &["--preset tokio=./app"]);
     let folder = tempfile::tempdir().unwrap();
-    let empty = folder.path().join("own.preset");
-    std::fs::write(&empty, "# nothing\n").unwrap();
-    let empty = empty.display().to_string();
-    let nothing = pebs_trace(["--preset", &empty, "--", "true"]);
-    refused(&nothing, &["has no SPEC"]);
-    hints(&nothing, &["{bin}:handle"]);
+    let faulty = folder.path().join("own.toml");
+    std::fs::write(&faulty, "about = \"a\"\n\nprobes = 1\n").unwrap();
+    let faulty = faulty.display().to_string();
+    let fault = pebs_trace(["--preset", &faulty, "--", "true"]);
+    refused(&fault, &["own.toml: line 3: unknown field `probes`"]);
+    hints(&fault, &["pebs-trace presets redis"]);
+    let none = pebs_trace(["--", "true"]);
+    refused(&none, &["no preset fits /usr/bin/true"]);
+    hints(&none, &["pebs-trace suggest", "pebs-trace presets"]);
+    let not_it = pebs_trace(["--preset", "redis", "--", "true"]);
+    refused(
+        &not_it,
+        &["preset redis does not fit /usr/bin/true", "processCommand"],
+    );
+}
+
+/// The list of presets, as a table and as JSON, and the text of one.
+#[test]
+fn listed_presets() {
+    let list = pebs_trace(["presets"]);
+    assert_eq!(list.code(), Some(0), "{list}");
+    let row = list.stdout.lines().find(|it| it.contains("redis"));
+    assert!(row.is_some_and(|it| it.contains("redis-server")), "{list}");
+    let json = pebs_trace(["presets", "--format", "json"]);
+    let rows: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+    let names: Vec<&str> = rows
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|it| it["name"].as_str())
+        .collect();
+    assert!(
+        names.contains(&"nginx") && names.contains(&"go"),
+        "{names:?}"
+    );
+    let one = pebs_trace(["presets", "redis"]);
+    assert!(one.stdout.contains("[[probe]]"), "{one}");
+    refused(&pebs_trace(["presets", "gone"]), &["no preset 'gone'"]);
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use pebs_tests::recording::{Recorder, Recording};
-use pebs_tests::workload::Workload;
+use pebs_tests::workload::{Workload, address_of};
 use pebs_tests::{check, machine, need, process};
 
 const TASKS: u64 = 40;
@@ -118,12 +118,101 @@ fn own_preset() {
     need!(machine::root());
     let tasks = Path::new(env!("CARGO_BIN_EXE_tasks"));
     let folder = tempfile::tempdir().expect("a folder");
-    let own = folder.path().join("own.preset");
-    fs::write(&own, "# polls\n{bin}:*::raw::poll*(task=arg1)\n").expect("room");
+    let own = folder.path().join("own.toml");
+    let text = "about = \"polls\"\n[[probe]]\nspec = \"{bin}:*::raw::poll*(task=arg1)\"\n";
+    fs::write(&own, text).expect("room");
     let named = format!("{}={}", own.display(), tasks.display());
     let recording = Recorder::plain()
         .beside()
         .args(&["--preset", &named, "--reset", "100000"])
         .command(tasks, &["3"]);
     assert_eq!(polls(&recording).len(), 1 + 2 + 3, "{}", recording.tool);
+}
+
+/// A folder with presets for programs of the name `plain`: a place by build id, an argument by debug information, by build
+/// id, and one that can't be read.
+fn presets_for_plain(build: &str, place: u64) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    let presets = folder.path().join("pebs-trace/presets");
+    fs::create_dir_all(&presets).expect("room");
+    let text = format!(
+        "about = \"items\"\nprograms = [\"plain*\"]\n\
+         [[probe]]\nspec = \"{{bin}}:handle({{args}})\"\n\
+         args.id = [\"it->id\"]\nargs.none = [\"it->nowhere\", \"{{nowhere}}\"]\n\
+         [[probe]]\notherwise = true\nspec = \"{{bin}}:{{handle}}({{args}})\"\nargs.id = [\"{{id}}\"]\n\
+         [build.{build}]\nhandle = \"{place:#x}\"\nid = \"*(arg1+0):u64\"\n"
+    );
+    fs::write(presets.join("own.toml"), text).expect("room");
+    folder
+}
+
+/// Without a SPEC the preset that fits the program is taken: by names and debug information, or, in a stripped build, by
+/// the table for exactly this build. The first line says what it is; what can't be read is left out with a reason.
+#[test]
+fn the_one_that_fits() {
+    need!(machine::root());
+    let strip = need!(machine::program("strip"));
+    let readelf = need!(machine::program("readelf"));
+    let workload = Workload::build("plain");
+    let notes = process::run(Command::new(readelf).arg("-n").arg(&workload.path));
+    let id = notes
+        .stdout
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("Build ID: "));
+    let folder = presets_for_plain(
+        id.expect("a build id"),
+        address_of(&workload.path, "handle"),
+    );
+    let stripped = folder.path().join("plain-stripped");
+    let done = process::run(
+        Command::new(strip)
+            .arg("-o")
+            .arg(&stripped)
+            .arg(&workload.path),
+    );
+    assert_eq!(done.code(), Some(0), "{done}");
+    let config = format!("XDG_CONFIG_HOME={}", folder.path().display());
+    for (program, place, left_out) in [
+        (
+            &workload.path,
+            "handle(id=it->id)",
+            "note: preset own: none is left out: ",
+        ),
+        (&stripped, "(id=*(arg1+0):u64)", "transport bpf"),
+    ] {
+        let recording = Recorder::plain()
+            .beside()
+            .started_by(&["env", &config])
+            .args(&["--reset", "1000000"])
+            .command(program, &["50"]);
+        let told = &recording.tool.stderr;
+        let first = told.lines().next().unwrap_or_default();
+        assert!(
+            first.starts_with("preset own: -u ") && first.contains(place),
+            "{told}"
+        );
+        assert!(told.contains(left_out), "{told}");
+        let trace = recording.trace();
+        check::no_mark_lost(&trace);
+        let ids: BTreeSet<u64> = trace.visits().iter().map(|it| it.item_id).collect();
+        assert_eq!(ids, (1_000_001..=1_000_050).collect(), "{told}");
+    }
+}
+
+/// A process, too, is recorded by what fits it.
+#[test]
+fn of_a_process() {
+    need!(machine::root());
+    let workload = Workload::build("plain");
+    let folder = presets_for_plain("00", 0);
+    let config = format!("XDG_CONFIG_HOME={}", folder.path().display());
+    let mut waiting = workload.start(&["50"]);
+    let live = Recorder::plain()
+        .started_by(&["env", &config])
+        .args(&["--reset", "1000000"])
+        .attach(waiting.process.pid());
+    waiting.go();
+    let _ = waiting.finish();
+    let recording = live.finish();
+    assert_eq!(recording.trace().visits().len(), 50, "{}", recording.tool);
 }

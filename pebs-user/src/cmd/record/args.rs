@@ -67,7 +67,7 @@ pub struct RecordArgs {
         reason = "the help shows brackets as they are"
     )]
     #[arg(short = 'u', long = "uprobe", value_name = "SPEC")]
-    #[arg(required_unless_present_any = ["presets", "item"])]
+    #[arg(required_unless_present_any = ["presets", "item", "pids", "tids", "cgroup", "container", "command_line"])]
     #[arg(help_heading = "What to record")]
     pub uprobes: Vec<String>,
 
@@ -81,11 +81,10 @@ pub struct RecordArgs {
     #[arg(help_heading = "What to record")]
     pub resumes: Vec<String>,
 
-    /// Use the SPECs of a preset: go, tokio, or a file
+    /// Use the SPECs of a preset, or of a preset's file
     ///
-    /// go: goroutines, by number; tokio: polls of tasks. The program is BIN, or that of -p or of the command. A file
-    /// has one SPEC per line; {bin} stands for the program, {goid} for the offset of a goroutine's number in its Go
-    /// runtime, and # begins a comment.
+    /// 'pebs-trace presets' lists them. The program is BIN, or that of -p or of the command. Without --uprobe and
+    /// --preset the one that fits the program is taken.
     #[arg(long = "preset", value_name = "NAME[=BIN]")]
     #[arg(help_heading = "What to record")]
     pub presets: Vec<String>,

@@ -10,7 +10,7 @@ use crate::collect::privileges;
 use crate::present::account::samples_may;
 use crate::record::{EXTRA, Event, Recording, Target, percent};
 use crate::store::run::OverheadInfo;
-use crate::terminal::say;
+use crate::terminal::{quoted, say};
 
 /// Shows events of a recording.
 pub(super) struct Messages {
@@ -48,6 +48,15 @@ impl Messages {
             Event::AskingDebuginfod(files) => {
                 say!("asking debuginfod for {}", debug_files::count(files));
             }
+            Event::Preset {
+                name,
+                uprobes,
+                resumes,
+            } => say!(
+                "preset {name}:{}{}",
+                options("-u", &uprobes),
+                options("--resume", &resumes)
+            ),
             Event::Transport { name, why } => say!("transport {name}: {why}"),
             Event::Note(text) => {
                 say!("note: {text}");
@@ -92,6 +101,12 @@ impl Messages {
             (None, None) => " (Ctrl-C ends)".to_owned(),
         }
     }
+}
+
+/// SPECs as options, ready to change and paste.
+fn options(name: &str, specs: &[String]) -> String {
+    let one = |spec: &String| format!(" {name} {}", quoted(spec));
+    specs.iter().map(one).collect()
 }
 
 /// Gives up root's privileges: everything is attached.

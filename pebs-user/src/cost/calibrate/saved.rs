@@ -298,8 +298,10 @@ impl Folder {
     /// The saved result of the last validation of this machine; `None` if there is none.
     pub(crate) fn validation(&self, host: &Host) -> Option<Vec<u8>> {
         let path = self.named("validation", host, "");
-        self.as_user(|| files::read_regular(&path, MOST_VALIDATION_BYTES))
-            .ok()
+        files::as_user(self.user.as_ref(), || {
+            files::read_regular(&path, MOST_VALIDATION_BYTES)
+        })
+        .ok()
     }
 
     /// Saves the result of a validation of this machine.
@@ -312,12 +314,12 @@ impl Folder {
 
     /// Reads a file of the user's.
     pub(super) fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
-        self.as_user(|| files::read_regular(path, MOST_BYTES))
+        files::as_user(self.user.as_ref(), || files::read_regular(path, MOST_BYTES))
     }
 
     /// Replaces a file of the user.
     pub(super) fn write(&self, path: &Path, text: &[u8]) -> io::Result<()> {
-        self.as_user(|| {
+        files::as_user(self.user.as_ref(), || {
             fs::DirBuilder::new()
                 .recursive(true)
                 .mode(0o700)
@@ -363,21 +365,6 @@ impl Folder {
         text.push(b'\n');
         self.write(&path, &text)?;
         Ok(path)
-    }
-
-    /// Accesses files as the folder's user, on a thread that ends afterwards.
-    fn as_user<T: Send>(&self, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
-        let Some(user) = &self.user else {
-            return work();
-        };
-        let theirs = || {
-            user.take_this_thread()?;
-            work()
-        };
-        std::thread::scope(|scope| {
-            let done = scope.spawn(theirs).join();
-            done.unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))
-        })
     }
 }
 

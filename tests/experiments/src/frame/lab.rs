@@ -127,9 +127,14 @@ impl Lab {
 
     /// Starts a recording of a process that runs.
     pub fn attach(&self, spec: &str, pid: u32, options: &[&str]) -> Result<Recorder> {
+        self.attach_by_preset(pid, &[&["--uprobe", spec], options].concat())
+    }
+
+    /// Starts a recording of a process that runs, with the preset that fits it unless the options say what to probe.
+    pub fn attach_by_preset(&self, pid: u32, options: &[&str]) -> Result<Recorder> {
         let trace = self.clean("trace")?;
         let mut command = self.tool();
-        command.args(["--uprobe", spec, "-p", &pid.to_string()]);
+        command.args(["-p", &pid.to_string()]);
         command.args(options).arg("--output").arg(trace);
         Recorder::spawn(command)
     }

@@ -12,6 +12,9 @@ use crate::frame::resp;
 pub trait Client {
     /// Asks for something and waits for the whole answer.
     fn ask(&mut self, dear: bool) -> Result<()>;
+
+    /// Arguments of the last request's item, by their names in the tool's presets.
+    fn texts(&self, dear: bool) -> Vec<(&'static str, String)>;
 }
 
 fn connect(port: u16) -> Result<BufReader<TcpStream>> {
@@ -40,6 +43,10 @@ impl Client for resp::Client {
         };
         Self::ask(self, words).map(drop)
     }
+
+    fn texts(&self, dear: bool) -> Vec<(&'static str, String)> {
+        vec![("cmd", if dear { "LREM" } else { "GET" }.to_owned())]
+    }
 }
 
 struct Memcached(BufReader<TcpStream>);
@@ -59,8 +66,7 @@ pub fn memcached(port: u16) -> Result<Box<dyn Client>> {
 
 impl Client for Memcached {
     fn ask(&mut self, dear: bool) -> Result<()> {
-        let keys = " key".repeat(if dear { 150 } else { 1 });
-        let command = format!("get{keys}\r\n");
+        let command = get(dear) + "\r\n";
         self.0.get_mut().write_all(command.as_bytes())?;
         let mut line = String::new();
         while line != "END\r\n" {
@@ -72,6 +78,15 @@ impl Client for Memcached {
         }
         Ok(())
     }
+
+    fn texts(&self, dear: bool) -> Vec<(&'static str, String)> {
+        vec![("cmd", get(dear))]
+    }
+}
+
+/// A command of memcached.
+fn get(dear: bool) -> String {
+    format!("get{}", " key".repeat(if dear { 150 } else { 1 }))
 }
 
 struct Http {
@@ -88,6 +103,13 @@ impl Http {
             dear,
             number: 0,
         }))
+    }
+
+    fn path(&self, dear: bool) -> String {
+        match dear {
+            true => format!("{}{}", self.dear, letters(self.number)),
+            false => "/page".to_owned(),
+        }
     }
 }
 
@@ -115,10 +137,7 @@ impl Client for Http {
     fn ask(&mut self, dear: bool) -> Result<()> {
         // HAProxy knows what it has matched before.
         self.number += u64::from(dear);
-        let path = match dear {
-            true => format!("{}{}", self.dear, letters(self.number)),
-            false => "/page".to_owned(),
-        };
+        let path = self.path(dear);
         let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
         self.stream.get_mut().write_all(request.as_bytes())?;
         let (mut line, mut length) = (String::new(), None);
@@ -139,6 +158,15 @@ impl Client for Http {
         let length: u64 = length.context("no Content-Length")?;
         std::io::copy(&mut (&mut self.stream).take(length), &mut std::io::sink())?;
         Ok(())
+    }
+
+    fn texts(&self, dear: bool) -> Vec<(&'static str, String)> {
+        let path = self.path(dear);
+        vec![
+            ("request", format!("GET {path} HTTP/1.1")),
+            ("uri", path),
+            ("method", "GET".to_owned()),
+        ]
     }
 }
 
@@ -203,11 +231,16 @@ impl Postgres {
 
 impl Client for Postgres {
     fn ask(&mut self, dear: bool) -> Result<()> {
-        let query: &[u8] = match dear {
-            true => b"select sum(i * i) from generate_series(1, 5000) i\0",
-            false => b"select 1 + 1\0",
+        let (_, query) = &self.texts(dear)[0];
+        self.query(format!("{query}\0").as_bytes()).map(drop)
+    }
+
+    fn texts(&self, dear: bool) -> Vec<(&'static str, String)> {
+        let query = match dear {
+            true => "select sum(i * i) from generate_series(1, 5000) i",
+            false => "select 1 + 1",
         };
-        self.query(query).map(drop)
+        vec![("sql", query.to_owned())]
     }
 }
 
@@ -254,11 +287,8 @@ impl Maria {
 
 impl Client for Maria {
     fn ask(&mut self, dear: bool) -> Result<()> {
-        let query: &[u8] = match dear {
-            true => b"\x03select benchmark(5000, md5('text'))",
-            false => b"\x03select 1 + 1",
-        };
-        self.send(0, query)?;
+        let (_, query) = &self.texts(dear)[0];
+        self.send(0, &[b"\x03", query.as_bytes()].concat())?;
         // Columns and rows end with a short packet each.
         let mut ends = 0;
         while ends < 2 {
@@ -270,6 +300,14 @@ impl Client for Maria {
             }
         }
         Ok(())
+    }
+
+    fn texts(&self, dear: bool) -> Vec<(&'static str, String)> {
+        let query = match dear {
+            true => "select benchmark(5000, md5('text'))",
+            false => "select 1 + 1",
+        };
+        vec![("sql", query.to_owned()), ("command", "3".to_owned())]
     }
 }
 
@@ -301,5 +339,9 @@ impl Client for Dns {
         ensure!(length > 12 && answer[..2] == query[..2], "no answer");
         ensure!(answer[3] & 15 == 0, "answer code {}", answer[3] & 15);
         Ok(())
+    }
+
+    fn texts(&self, _: bool) -> Vec<(&'static str, String)> {
+        Vec::new()
     }
 }

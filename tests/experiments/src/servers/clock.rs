@@ -300,9 +300,10 @@ fn measure(
             clock.take()?;
             ask_usual(&mut *client, length)?;
             let plain = clock.take()?;
-            let recorder = record_under_load(&lab, (spec, running.pid()), &["--force"], || {
-                ask_usual(&mut *client, Duration::from_millis(20))
-            })?;
+            let recorder =
+                record_under_load(&lab, (Some(spec), running.pid()), &["--force"], || {
+                    ask_usual(&mut *client, Duration::from_millis(20))
+                })?;
             clock.take()?;
             ask_usual(&mut *client, length)?;
             let traced = clock.take()?;

@@ -3,5 +3,6 @@
 pub(crate) mod clients;
 mod clock;
 pub mod prefork;
+pub mod presets;
 pub(crate) mod running;
 pub mod stock;

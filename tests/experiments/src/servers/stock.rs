@@ -47,10 +47,10 @@ pub struct Args {
 }
 
 /// One request of so many is dear.
-const DEAR: usize = 300;
+pub(super) const DEAR: usize = 300;
 
 /// Part of the dear requests that has to be slow, and the largest slow class in dear requests.
-const FOUND: (f64, f64) = (0.95, 1.3);
+pub(super) const FOUND: (f64, f64) = (0.95, 1.3);
 
 /// The reported cost is good within this share of the observed one, or this difference.
 const GOOD: (f64, f64) = (0.25, 0.02);
@@ -58,13 +58,13 @@ const GOOD: (f64, f64) = (0.25, 0.02);
 pub(super) struct Server {
     pub program: Program,
     /// `None`: no function of it has one call for each request.
-    spec: Option<&'static str>,
+    pub spec: Option<&'static str>,
     pub client: fn(u16) -> Result<Box<dyn Client>>,
     /// Functions of libc that receive a request and send the answer, on one thread; `None`: no such two.
     pub clock: Option<(&'static str, &'static str)>,
 }
 
-const SERVERS: [Server; 9] = [
+pub(super) const SERVERS: [Server; 9] = [
     Server {
         program: Program {
             args: &["--port", "PORT", "--save", "", "--dir", "DIR"],
@@ -221,10 +221,10 @@ const SERVERS: [Server; 9] = [
 
 /// A request as the client saw it, ns on `CLOCK_MONOTONIC`.
 #[derive(Clone, Copy)]
-struct Request {
-    begin: u64,
-    end: u64,
-    dear: bool,
+pub(super) struct Request {
+    pub begin: u64,
+    pub end: u64,
+    pub dear: bool,
 }
 
 /// Requests of a round, and the CPU time of the server.
@@ -234,15 +234,15 @@ struct Round {
 }
 
 /// Output of the tool about a round.
-struct Said {
+pub(super) struct Said {
     /// Requests with one item.
-    items: u64,
+    pub items: u64,
     /// Share of dear requests in the slow class, and its size in dear requests.
-    found: f64,
-    size: f64,
-    first: String,
+    pub found: f64,
+    pub size: f64,
+    pub first: String,
     /// Growth of the target's CPU time.
-    cpu: Option<f64>,
+    pub cpu: Option<f64>,
     own_ns: f64,
 }
 
@@ -306,7 +306,7 @@ fn measure(server: &Server, spec: &str, tool: &Path, args: &Args) -> Result<Row>
     for _ in 0..args.rounds.max(1) {
         plain.push(round(&mut *client)?);
         let options: Vec<&str> = options.split_whitespace().collect();
-        let recorder = record_under_load(&lab, (&spec, running.pid()), &options, || {
+        let recorder = record_under_load(&lab, (Some(&spec), running.pid()), &options, || {
             ask_for(&mut *client, Duration::from_millis(20), &mut warm).map(drop)
         })?;
         let with = round(&mut *client)?;
@@ -339,15 +339,19 @@ pub(super) fn start(
     Ok((running, client))
 }
 
-/// Starts a recording of a server's items, which finds its pace under load: `ask` makes some of it.
+/// Starts a recording of a server's items, by a SPEC or by the preset that fits, which finds its pace under load: `ask` makes some of it.
 pub(super) fn record_under_load(
     lab: &Lab,
-    (spec, pid): (&str, u32),
+    (spec, pid): (Option<&str>, u32),
     options: &[&str],
     mut ask: impl FnMut() -> Result<()>,
 ) -> Result<Recorder> {
     std::thread::scope(|scope| {
-        let recorder = scope.spawn(|| lab.attach(spec, pid, options));
+        let start = || match spec {
+            Some(spec) => lab.attach(spec, pid, options),
+            None => lab.attach_by_preset(pid, options),
+        };
+        let recorder = scope.spawn(start);
         while !recorder.is_finished() {
             ask()?;
         }
@@ -405,7 +409,7 @@ fn row(plain: &[Round], traced: &[Round], said: &[(Said, u64)], is_right: bool) 
 }
 
 /// Output of the tool about the items of these requests.
-fn told(lab: &Lab, requests: &[Request]) -> Result<Said> {
+pub(super) fn told(lab: &Lab, requests: &[Request]) -> Result<Said> {
     let (report, explained) = (lab.ask("report")?, lab.ask("explain")?);
     let probe = &report["probes"][0];
     let info = lab.info()?;

@@ -1,0 +1,193 @@
+//! A moment of the day as a user types it, in a recording.
+
+use std::ops::Range;
+
+use chrono::{
+    DateTime, Days, Local, NaiveDate, NaiveDateTime, NaiveTime, TimeDelta, TimeZone as _,
+};
+
+use crate::failure::{Failure, Result};
+use crate::store::run::RunInfo;
+
+/// The time that a typed moment means, ns since the begin of the recording: as long as its last unit, from `12:04` a minute,
+/// from `12:04:31` a second, from `12:04:31.5` a tenth of one.
+///
+/// `HH:MM[:SS[.F]]` is local time on a day of the recording, `YYYY-MM-DD HH:MM[:SS[.F]]` local time, and with `Z` or
+/// `+02:00` behind it of another zone; `+SECONDS` counts from the begin.
+///
+/// # Errors
+/// It is no time, or lies outside of the recording.
+pub(super) fn range(typed: &str, run: &RunInfo) -> Result<Range<i64>> {
+    let length_ns = run.duration_ns.unwrap_or(i64::MAX);
+    if let Some(seconds) = typed.strip_prefix('+') {
+        let number: f64 = seconds.parse().map_err(|_| not_a_time(typed))?;
+        let from = (number * 1e9) as i64;
+        return inside(
+            typed,
+            from..from.saturating_add(unit_ns(seconds, 1_000_000_000)),
+            run,
+        );
+    }
+    if run.import.as_ref().is_some_and(|it| !it.wall_clock_known) {
+        return Err(Failure::new(
+            format!("cannot find {typed}: the time of day of this recording is unknown"),
+            "give the time since its begin: --at +1.5".to_owned(),
+        ));
+    }
+    let text = typed.replacen('T', " ", 1);
+    let unit = match text.matches(':').count() {
+        _ if text.ends_with('Z') || zone_of(&text).is_some() => {
+            unit_ns(clock_of(&text), 1_000_000_000)
+        }
+        1 => 60_000_000_000,
+        _ => unit_ns(&text, 1_000_000_000),
+    };
+    let begin = Local.timestamp_nanos(run.wall_clock_ns);
+    let since = |it: DateTime<Local>| {
+        let ns = it.timestamp_nanos_opt()?;
+        ns.checked_sub(run.wall_clock_ns)
+    };
+    if let Ok(zoned) = DateTime::parse_from_rfc3339(&text.replacen(' ', "T", 1)) {
+        let from = since(zoned.with_timezone(&Local)).ok_or_else(|| not_a_time(typed))?;
+        return inside(typed, from..from.saturating_add(unit), run);
+    }
+    if let Some(local) = date_and_time(&text) {
+        let at = local.and_local_timezone(Local).earliest();
+        let from = at.and_then(since).ok_or_else(|| not_a_time(typed))?;
+        return inside(typed, from..from.saturating_add(unit), run);
+    }
+    let time = clock_time(&text).ok_or_else(|| not_a_time(typed))?;
+    // The first day of the recording on which it lies in it.
+    let days = TimeDelta::nanoseconds(length_ns).num_days().clamp(0, 366) as u64 + 1;
+    let first = begin.date_naive();
+    let on = |day: NaiveDate| since(day.and_time(time).and_local_timezone(Local).earliest()?);
+    let on_days = (0..=days).filter_map(|day| on(first.checked_add_days(Days::new(day))?));
+    let ranges: Vec<Range<i64>> = on_days
+        .map(|from| from..from.saturating_add(unit))
+        .collect();
+    let found = ranges.iter().find(|it| is_inside(it, length_ns));
+    match found.or(ranges.first()) {
+        Some(range) => inside(typed, range.clone(), run),
+        None => Err(not_a_time(typed)),
+    }
+}
+
+/// The local time of an instant of a recording, to the millisecond; `None` if its time of day is unknown.
+pub(super) fn local(ns: i64, run: &RunInfo) -> Option<String> {
+    let is_known = run.import.as_ref().is_none_or(|it| it.wall_clock_known);
+    let at = is_known.then(|| Local.timestamp_nanos(run.wall_clock_ns.saturating_add(ns)));
+    at.map(|it| it.format("%Y-%m-%d %H:%M:%S%.3f").to_string())
+}
+
+/// Length of a number's last decimal place, in ns, where its whole unit has this many.
+fn unit_ns(text: &str, whole: i64) -> i64 {
+    let places = text.rsplit_once('.').map_or(0, |(_, places)| places.len());
+    let tenth = |unit: i64, _| unit / 10;
+    (0..places).fold(whole, tenth).max(1)
+}
+
+/// The zone behind a time, `+02:00`.
+fn zone_of(text: &str) -> Option<&str> {
+    let (_, time) = text.split_once(' ')?;
+    let at = time.find(['+', '-'])?;
+    time.get(at..)
+}
+
+/// A date and time without its zone.
+fn clock_of(text: &str) -> &str {
+    let without = text.strip_suffix('Z').unwrap_or(text);
+    zone_of(text).map_or(without, |zone| text.strip_suffix(zone).unwrap_or(text))
+}
+
+fn date_and_time(text: &str) -> Option<NaiveDateTime> {
+    let (date, time) = text.split_once(' ')?;
+    let date = NaiveDate::parse_from_str(date, "%Y-%m-%d").ok()?;
+    Some(date.and_time(clock_time(time)?))
+}
+
+fn clock_time(text: &str) -> Option<NaiveTime> {
+    let forms = ["%H:%M:%S%.f", "%H:%M"];
+    forms
+        .iter()
+        .find_map(|form| NaiveTime::parse_from_str(text, form).ok())
+}
+
+fn is_inside(range: &Range<i64>, length_ns: i64) -> bool {
+    range.end > 0 && range.start <= length_ns
+}
+
+fn inside(typed: &str, range: Range<i64>, run: &RunInfo) -> Result<Range<i64>> {
+    let length_ns = run.duration_ns.unwrap_or(i64::MAX);
+    if is_inside(&range, length_ns) {
+        return Ok(range);
+    }
+    let ends = [Some(0), run.duration_ns].map(|ns| ns.and_then(|ns| local(ns, run)));
+    let hint = match ends {
+        [Some(begin), Some(end)] => format!("it is from {begin} to {end}"),
+        [Some(begin), None] => format!("it begins at {begin}"),
+        _ => "'pebs-trace info' says how long it is".to_owned(),
+    };
+    Err(Failure::new(
+        format!("{typed} is not in the recording"),
+        hint,
+    ))
+}
+
+fn not_a_time(typed: &str) -> Failure {
+    Failure::new(
+        format!("cannot read the time '{typed}'"),
+        "write 12:04:31, 12:04, '2026-11-29 12:04:31.5', 2026-11-29T12:04:31Z, or +1.5 (seconds since the begin)"
+            .to_owned(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A recording of 20 s that begins at 12:04:30.25 local time.
+    fn run() -> RunInfo {
+        let at = NaiveDate::from_ymd_opt(2026, 11, 29)
+            .and_then(|it| it.and_hms_milli_opt(12, 4, 30, 250))
+            .and_then(|it| it.and_local_timezone(Local).earliest());
+        RunInfo {
+            wall_clock_ns: at.and_then(|it| it.timestamp_nanos_opt()).unwrap(),
+            duration_ns: Some(20_000_000_000),
+            ..RunInfo::default()
+        }
+    }
+
+    /// Each form, and how long its last unit is.
+    #[test]
+    fn forms() {
+        let of = |typed: &str| range(typed, &run()).unwrap();
+        const MS: i64 = 1_000_000;
+        assert_eq!(of("12:04:31"), 750 * MS..1_750 * MS);
+        assert_eq!(of("12:04:31.5"), 1_250 * MS..1_350 * MS);
+        assert_eq!(of("12:04"), -30_250 * MS..29_750 * MS);
+        assert_eq!(of("2026-11-29 12:04:31"), 750 * MS..1_750 * MS);
+        assert_eq!(of("2026-11-29T12:04:31.25"), 1_000 * MS..1_010 * MS);
+        assert_eq!(of("+1.5"), 1_500 * MS..1_600 * MS);
+        assert_eq!(of("+3"), 3_000 * MS..4_000 * MS);
+        let begin = DateTime::from_timestamp_nanos(run().wall_clock_ns + 1_000 * MS);
+        let zulu = begin.format("%Y-%m-%dT%H:%M:%S%.3fZ").to_string();
+        assert_eq!(of(&zulu), 1_000 * MS..1_001 * MS);
+        assert_eq!(local(0, &run()).unwrap(), "2026-11-29 12:04:30.250");
+    }
+
+    /// Faults are told with what is right.
+    #[test]
+    fn faults() {
+        let of = |typed: &str| range(typed, &run()).unwrap_err();
+        assert!(of("12:05:31").hint().unwrap().contains("12:04:50.250"));
+        assert!(of("2025-11-29 12:04:31").to_string().contains("not in"));
+        for typed in ["noon", "25:00", "+x", "12:04:61", ""] {
+            assert!(of(typed).to_string().contains("cannot read"), "{typed}");
+        }
+        let over_midnight = RunInfo {
+            duration_ns: Some(24 * 3_600_000_000_000),
+            ..run()
+        };
+        assert!(range("03:00:00", &over_midnight).is_ok());
+    }
+}
