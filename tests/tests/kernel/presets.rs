@@ -131,10 +131,10 @@ fn own_preset() {
 
 /// A folder with presets for programs of the name `plain`: a place by build id, an argument by debug information, by build
 /// id, and one that can't be read.
-fn presets_for_plain(build: &str, place: u64) -> tempfile::TempDir {
-    let folder = tempfile::tempdir().expect("a folder");
+fn presets_for_plain(build: &str, place: u64) -> std::io::Result<tempfile::TempDir> {
+    let folder = tempfile::tempdir()?;
     let presets = folder.path().join("pebs-trace/presets");
-    fs::create_dir_all(&presets).expect("room");
+    fs::create_dir_all(&presets)?;
     let text = format!(
         "about = \"items\"\nprograms = [\"plain*\"]\n\
          [[probe]]\nspec = \"{{bin}}:handle({{args}})\"\n\
@@ -142,8 +142,8 @@ fn presets_for_plain(build: &str, place: u64) -> tempfile::TempDir {
          [[probe]]\notherwise = true\nspec = \"{{bin}}:{{handle}}({{args}})\"\nargs.id = [\"{{id}}\"]\n\
          [build.{build}]\nhandle = \"{place:#x}\"\nid = \"*(arg1+0):u64\"\n"
     );
-    fs::write(presets.join("own.toml"), text).expect("room");
-    folder
+    fs::write(presets.join("own.toml"), text)?;
+    Ok(folder)
 }
 
 /// Without a SPEC the preset that fits the program is taken: by names and debug information, or, in a stripped build, by
@@ -162,7 +162,8 @@ fn the_one_that_fits() {
     let folder = presets_for_plain(
         id.expect("a build id"),
         address_of(&workload.path, "handle"),
-    );
+    )
+    .expect("room");
     let stripped = folder.path().join("plain-stripped");
     let done = process::run(
         Command::new(strip)
@@ -204,7 +205,7 @@ fn the_one_that_fits() {
 fn of_a_process() {
     need!(machine::root());
     let workload = Workload::build("plain");
-    let folder = presets_for_plain("00", 0);
+    let folder = presets_for_plain("00", 0).expect("room");
     let config = format!("XDG_CONFIG_HOME={}", folder.path().display());
     let mut waiting = workload.start(&["50"]);
     let live = Recorder::plain()
