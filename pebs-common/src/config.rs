@@ -24,6 +24,19 @@ pub const MAX_PROCESSES: u32 = 65_536;
 /// Maximum number of threads traced without the other threads of their processes.
 pub const MAX_THREADS: u32 = 1024;
 
+/// What is recorded of waits beside switches; it may change while recording.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Waits {
+    /// Nothing.
+    #[default]
+    Nothing = 0,
+    /// Wake-ups and preemptions.
+    Encounters = 1,
+    /// The same, and the call stack at which a thread blocks.
+    WithStacks = 2,
+}
+
 /// Used instead of a register's offset: the value starts from 0, without a register.
 pub const NO_REGISTER: u16 = u16::MAX;
 

@@ -65,6 +65,10 @@ pub static LIBRARIES: HashMap<u32, [u64; 2], { MAX_LIBRARIES }> = HashMap::new()
 #[btf_map]
 pub static KERNEL_CODE: Array<KernelCode, 1> = Array::new();
 
+/// A [`pebs_common::config::Waits`].
+#[btf_map]
+pub static WAITS: Array<u32, 1> = Array::new();
+
 /// A [`pebs_common::config::ItemSource`].
 #[unsafe(no_mangle)]
 pub static ITEM_SOURCE: Global<u32> = Global::new(0);
@@ -188,7 +192,7 @@ pub static COUNT_INTERVALS: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
 pub static COUNT_ALWAYS: Global<u32> = Global::new(0);
 
-/// Not 0: wake-ups and preemptions of traced threads are recorded.
+/// Not 0: wake-ups and preemptions of traced threads may be recorded: [`WAITS`] says whether they are now.
 #[unsafe(no_mangle)]
 pub static ENCOUNTERS: Global<u32> = Global::new(0);
 

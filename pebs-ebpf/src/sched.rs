@@ -6,11 +6,11 @@ use aya_ebpf::helpers::{bpf_ktime_get_ns, bpf_probe_read_kernel};
 use aya_ebpf::macros::btf_tracepoint;
 use aya_ebpf::programs::BtfTracePointContext;
 use aya_log_ebpf::debug;
-use pebs_common::config::Scope;
+use pebs_common::config::{Scope, Waits};
 use pebs_common::record::{Head, Interference, Kind, Switch, Task, TaskKind, entry, switch_flag};
 
 use crate::emit::{TASKS, emit};
-use crate::maps::{ENCOUNTERS, SCOPE, STACK_BYTES};
+use crate::maps::{SCOPE, STACK_BYTES};
 use crate::task::{self, Ids};
 use crate::{count, stack, user_stack, wake};
 
@@ -40,8 +40,9 @@ fn switched(ctx: &BtfTracePointContext, state: impl FnOnce(&BtfTracePointContext
         if in_mark {
             flags |= switch_flag::IN_MARK;
         }
-        let with_stack =
-            !in_mark && ENCOUNTERS.load() != 0 && STACK_BYTES.load() != 0 && !could_go_on;
+        let waits = wake::recorded();
+        let has_stack = STACK_BYTES.load() != 0 && waits == Waits::WithStacks as u32;
+        let with_stack = has_stack && !in_mark && !could_go_on;
         if let Some(stack) = with_stack.then(user_stack::current).flatten() {
             stack.emit_switch(ctx, || {
                 record_of(Kind::SwitchUser, flags, previous, user_ip(), state)
@@ -49,7 +50,7 @@ fn switched(ctx: &BtfTracePointContext, state: impl FnOnce(&BtfTracePointContext
         } else {
             switch(Kind::SwitchOut, flags, previous, user_ip(), state);
         }
-        if ENCOUNTERS.load() != 0 && could_go_on {
+        if waits != Waits::Nothing as u32 && could_go_on {
             wake::displace(previous, ctx.arg::<*const u8>(2));
         }
     }

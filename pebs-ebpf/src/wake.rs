@@ -9,7 +9,7 @@ use aya_ebpf::programs::BtfTracePointContext;
 use pebs_common::record::{Encounter, Head, Kind, encounter_flag};
 
 use crate::emit::{TASKS, emit};
-use crate::maps::{TASK_COMM_OFFSET, TASK_MM_OFFSET, TASK_STACK_OFFSET};
+use crate::maps::{ENCOUNTERS, TASK_COMM_OFFSET, TASK_MM_OFFSET, TASK_STACK_OFFSET, WAITS};
 use crate::task::{self, Ids};
 
 /// Size of a thread's kernel stack. Source: `THREAD_SIZE`, arch/x86/include/asm/page_64_types.h.
@@ -28,6 +28,15 @@ pub fn sched_waking(ctx: BtfTracePointContext) -> i32 {
         put(Kind::Wake, woken, by);
     }
     0
+}
+
+/// The [`pebs_common::config::Waits`] that are recorded now.
+#[inline(always)]
+pub fn recorded() -> u32 {
+    if ENCOUNTERS.load() == 0 {
+        return 0;
+    }
+    WAITS.get(0).copied().unwrap_or(0)
 }
 
 /// Another thread preempts a traced one.

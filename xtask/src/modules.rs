@@ -225,8 +225,9 @@ const ROOMS: [Room; 8] = [
         pace: event plan budget cost
         finish: plan cost governor
         stacks: event recording plan budget cost
+        waits: cost
         remote: event finish
-        run: event plan budget placement cost governor pace finish stacks remote
+        run: event plan budget placement cost governor pace finish stacks waits remote
         ",
     },
     // No renderer imports another.

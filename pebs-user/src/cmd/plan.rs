@@ -153,6 +153,7 @@ fn recording(args: &PlanArgs, trace: &Path) -> Result<Recording> {
         memory: args.memory,
         kinds: RecordKinds {
             encounters: has(Extra::Waits),
+            encounters_later: false,
             interference: Interferences {
                 irq: has(Extra::Irq),
                 faults: has(Extra::Faults),

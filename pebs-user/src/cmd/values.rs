@@ -89,6 +89,8 @@ pub enum Extra {
     Faults,
     /// Frequency of the CPUs
     Freq,
+    /// None of these, even if the budget allows it
+    None,
 }
 
 /// Reads a number of events.

@@ -8,7 +8,7 @@ use aya::programs::{BtfTracePoint, PerfEvent, Program, ProgramError, UProbe};
 use aya::{Ebpf, EbpfLoader};
 use pebs_common::config::{
     CopyPlace, ItemConfig, ItemOffsets, ItemSource, KernelCode, MAX_CPUS, MAX_EVENTS,
-    MAX_PROCESSES, Program as ProgramRun, Scope, SiteConfig,
+    MAX_PROCESSES, Program as ProgramRun, Scope, SiteConfig, Waits,
 };
 
 use crate::collect::btf::{Btf, BtfError};
@@ -118,6 +118,8 @@ pub(crate) struct Programs {
     ebpf: Ebpf,
     /// Program and tracepoint of the loaded ones.
     tracepoints: Vec<(&'static str, &'static str)>,
+    /// What is recorded of waits once switches are.
+    waits: Waits,
     /// The attached ones.
     attached: Vec<(&'static str, BtfTracePointLinkId)>,
     /// Attachments of the programs that record interrupts and page faults.
@@ -220,10 +222,11 @@ impl Programs {
             tracepoints.push((switch, SWITCH));
         }
         tracepoints.extend(TRACEPOINTS.map(|name| (name, name)));
-        if settings.kinds.encounters {
+        let encounters = settings.kinds.encounters || settings.kinds.encounters_later;
+        if encounters {
             tracepoints.push((WAKING, WAKING));
         }
-        let encounters = u32::from(settings.kinds.encounters);
+        let encounters = u32::from(encounters);
         let own_interrupts = settings.kinds.interference.irq && settings.samples_interrupt;
         let samples_interrupt = u32::from(own_interrupts);
         let fault_times = u32::from(settings.kinds.interference.faults);
@@ -339,6 +342,11 @@ impl Programs {
         let mut programs = Self {
             ebpf: loader.load(OBJECT).map_err(ProgramsError::Object)?,
             tracepoints,
+            waits: match settings.kinds.encounters {
+                true if settings.stacks.copied > 0 => Waits::WithStacks,
+                true => Waits::Encounters,
+                false => Waits::Nothing,
+            },
             attached: Vec::new(),
             interference: Attachments::of(settings.kinds.interference, &kernel),
             counters: Vec::new(),
@@ -401,8 +409,25 @@ impl Programs {
     /// # Errors
     /// The kernel refused an attachment.
     pub(crate) fn attach_switches(&mut self) -> Result<(), ProgramsError> {
-        self.attach_tracepoints(|tracepoint| !TRACEPOINTS.contains(&tracepoint))?;
+        self.attach_tracepoints(|it| !TRACEPOINTS.contains(&it) && it != WAKING)?;
+        if self.waits != Waits::Nothing {
+            self.record_waits(self.waits)?;
+        }
         self.attach_interference()
+    }
+
+    /// Records these from now on, if switches are recorded and [`Settings`] allow it.
+    ///
+    /// # Errors
+    /// The kernel refused it.
+    pub(crate) fn record_waits(&mut self, waits: Waits) -> Result<(), ProgramsError> {
+        kernel_map::set(self.map("WAITS")?, 0, &(waits as u32))
+            .map_err(|error| ProgramsError::Map("record who ends waits", error))?;
+        let is_attached = self.attached.iter().any(|(name, _)| *name == WAKING);
+        if waits != Waits::Nothing && !is_attached {
+            self.attach_tracepoints(|it| it == WAKING)?;
+        }
+        Ok(())
     }
 
     fn attach_tracepoints(&mut self, which: impl Fn(&str) -> bool) -> Result<(), ProgramsError> {
@@ -825,6 +850,7 @@ mod tests {
                 switches: true,
                 page_faults: true,
                 encounters: true,
+                encounters_later: false,
                 interference: Interferences {
                     irq: true,
                     faults: true,

@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pebs_common::config::{KernelCode, Program, Scope, Step};
+use pebs_common::config::{KernelCode, Program, Scope, Step, Waits};
 use pebs_common::record::{Role, mark_flag};
 
 use perf_event_open_sys::bindings::perf_event_attr;
@@ -1049,6 +1049,15 @@ impl Session {
     /// The kernel refused the update.
     pub(crate) fn set_kernel_code(&self, code: &KernelCode) -> Result<(), SessionError> {
         Ok(self.programs.set_kernel_code(code)?)
+    }
+
+    /// Records wake-ups and preemptions from now on; returns the time from which all are.
+    ///
+    /// # Errors
+    /// The kernel refused it.
+    pub(crate) fn record_waits(&mut self) -> Result<KtimeNs, SessionError> {
+        self.programs.record_waits(Waits::Encounters)?;
+        Ok(now())
     }
 
     /// Reason why a process that copies probed code would die; `None` if it would not.

@@ -241,6 +241,7 @@ fn explained(
         threads: Threads {
             names: &summing.actors,
             items,
+            since_later: trace.info.waits_from_ns().is_some(),
         },
     };
     let mut groups: Vec<(u16, Group)> = sections
@@ -294,6 +295,7 @@ fn changes(
     let threads = Threads {
         names: &summing.actors,
         items,
+        since_later: trace.info.waits_from_ns().is_some(),
     };
     let mut gaps = Vec::new();
     for sums in &summing.sums {
@@ -498,6 +500,7 @@ fn notes(info: &RunInfo, items: &Items) -> Vec<Note> {
     if !info.switches {
         notes.push(Note::NoSwitches);
     }
+    notes.extend(info.waits_from_ns().map(Note::WaitsFrom));
     if items.unit == Unit::Item && items.probes.iter().any(|it| it.probe_ids.len() > 1) {
         notes.push(Note::Stages);
     }

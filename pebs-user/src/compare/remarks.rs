@@ -69,6 +69,8 @@ pub(crate) enum Note {
     /// Only sums of the typical items were kept, without call paths.
     NoCallPaths,
     NoSwitches,
+    /// Who ended waits is known from this time on, ns.
+    WaitsFrom(i64),
     /// An item is all visits with its id.
     Stages,
     NoFunctionTimes(NoFunctionTimes),

@@ -39,7 +39,9 @@ pub use intervals::IntervalCounts;
 use loss::VisitThread;
 pub use loss::{LossRanges, LossScope};
 pub use throttle::{LONGEST_TICK_NS, Throttled};
-pub use visit::{ClosedVisit, Counts, MarkTime, MarkTimes, OpenLoad, OwnWork, RUNNABLE, RawWait};
+pub use visit::{
+    ClosedVisit, Counts, MarkTime, MarkTimes, OpenLoad, OwnWork, PARKED, RUNNABLE, RawWait,
+};
 
 use crate::estimate::cold::Coldness;
 use crate::ledger::Reason;

@@ -18,7 +18,7 @@ use crate::units::{Cpu, Ip, Pid, ProbeId, Tid, TraceNs};
 pub const RUNNABLE: &str = "runnable";
 
 /// State of a goroutine that no thread runs: it waits for something, or for its turn.
-pub(super) const PARKED: &str = "parked";
+pub const PARKED: &str = "parked";
 
 /// An interval that the thread spent off the CPU, or the goroutine on no thread, while the visit was current.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

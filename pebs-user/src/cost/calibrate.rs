@@ -285,6 +285,8 @@ impl UnitCosts {
         let more = self.more_samples_ns.iter().zip(&mut costs.more_samples_ns);
         more.for_each(|(known, cost)| *cost = known.or(*cost));
         costs.pause = self.pause.or(costs.pause);
+        let waits = &mut costs.extras.encounter_ns;
+        *waits = self.extras.encounter_ns.or(*waits);
         costs.count_ns = self.count_ns.or(costs.count_ns);
         costs.tick_ns = self.tick_ns.or(costs.tick_ns);
     }
@@ -436,6 +438,7 @@ impl Bench {
                 switches: true,
                 page_faults: true,
                 encounters: extras.encounters,
+                encounters_later: extras.waits_later,
                 interference: extras.interference,
             },
             ..Settings::default()

@@ -12,6 +12,7 @@ pub mod positions;
 pub mod sketch;
 pub mod slow_by;
 pub(crate) mod visit;
+pub(crate) mod waiting;
 
 pub use visit::{
     Estimator, EventTime, Events, FunctionEstimate, Pause, Series, SeriesBuf, TimedSample,

@@ -45,6 +45,7 @@ use crate::estimate::marks::AtMarks;
 use crate::estimate::net::SampleCost;
 use crate::estimate::positions::Fell;
 use crate::estimate::sketch::{SLOWEST, Sketch};
+use crate::estimate::waiting::{WaitedBy, Waiting};
 use crate::estimate::{EventTime, Pause};
 use crate::ledger::{Ledger, Reason};
 use crate::pmu::watch::Watch;
@@ -182,6 +183,8 @@ pub struct Load {
     pub at_marks: AtMarks,
     /// By probe: closed visits, and the time on the CPU of the slowest of them, [`SLOWEST`] of all, ns.
     pub slowest: Vec<(u64, f64)>,
+    /// By probe: how much of their time closed visits were off the CPU.
+    pub waited: Vec<WaitedBy>,
 }
 
 /// Results and totals of a finished pipeline.
@@ -272,9 +275,11 @@ impl Pipeline {
         writer: TraceWriter,
         progress: Arc<Progress>,
     ) -> Self {
+        // Those that begin before it is recorded who ends them are followed as well.
+        let may_have_waits = options.kinds.encounters || options.kinds.encounters_later;
         let correlate = CorrelateOptions {
             switches: options.kinds.switches,
-            other_waits: options.kinds.encounters && options.keep == Keep::All,
+            other_waits: may_have_waits && options.keep == Keep::All,
             page_faults: options.kinds.page_faults,
             interference: options.kinds.interference,
             counters: CountedFrom::counters(&options.counted),
@@ -324,6 +329,11 @@ impl Pipeline {
     /// Sets the cost of a switch, ns, for visits that end from now on.
     pub fn switch_cost(&mut self, ns: f64) {
         self.rows.net.switch_cost(ns);
+    }
+
+    /// Wake-ups and preemptions are recorded from then on.
+    pub fn waits_from(&mut self, time: KtimeNs) {
+        self.rows.waits_from = Some(self.clock.trace_of_ktime(time));
     }
 
     /// Loads the kernel's symbols and opens the binaries of the processes traced from the start: slow work done before
@@ -468,6 +478,9 @@ impl Pipeline {
         load.at_marks = self.rows.at_marks;
         load.slowest.clear();
         load.slowest.extend(self.rows.oncpu.iter().map(slowest));
+        load.waited.clear();
+        load.waited
+            .extend(self.rows.waiting.iter().map(Waiting::sums));
     }
 
     fn advance(&mut self, frontier: TraceNs) {

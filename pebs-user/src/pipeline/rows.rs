@@ -14,11 +14,12 @@ use super::memory::{Accesses, accessed};
 use super::net::Net;
 use super::resets::Resets;
 use crate::correlate::{
-    ClosedVisit, Correlator, ExtraRecords, IntervalCounts, LossScope, Lost, RUNNABLE, RawWait,
-    Sink, Throttled,
+    ClosedVisit, Correlator, ExtraRecords, IntervalCounts, LossScope, Lost, PARKED, RUNNABLE,
+    RawWait, Sink, Throttled,
 };
 use crate::estimate::marks::AtMarks;
 use crate::estimate::sketch::Sketch;
+use crate::estimate::waiting::Waiting;
 use crate::estimate::{Estimator, Events, FunctionEstimate, Pause, Series, VisitTimeline};
 use crate::ledger::Reason;
 use crate::pmu::watch::Watch;
@@ -92,8 +93,10 @@ pub(super) struct Rows {
     estimates: Vec<FunctionEstimate>,
     /// Events that the samples of each of these stand for; 0: unknown.
     estimated_events: Vec<u64>,
-    /// Whether wakers and preempting threads are recorded.
-    encounters: bool,
+    /// Time from which on wakers and preempting threads are recorded; `None`: not yet.
+    pub waits_from: Option<TraceNs>,
+    /// Whether that may change, so that it matters how much visits wait.
+    waits_matter: bool,
     /// Events counted for each visit.
     pub counted: Vec<CountedFrom>,
     functions: Vec<FunctionRow>,
@@ -131,6 +134,8 @@ pub(super) struct Rows {
     oncpu_known: bool,
     /// Time on the CPU of visits, by probe, ns.
     pub oncpu: Vec<Sketch>,
+    /// How much of their time visits were off the CPU, by probe.
+    pub waiting: Vec<Waiting>,
     /// Mapping events that the kernel dropped: function names may be missing.
     pub mappings_lost: u64,
     /// The first error of writing.
@@ -164,7 +169,8 @@ impl Rows {
             block: VisitBlock::default(),
             estimates: Vec::new(),
             estimated_events: Vec::new(),
-            encounters: options.kinds.encounters,
+            waits_from: options.kinds.encounters.then_some(TraceNs(0)),
+            waits_matter: options.kinds.encounters_later,
             counted: options.counted.clone(),
             functions: Vec::new(),
             resets: Arc::new(Resets::new(&options.resets)),
@@ -188,6 +194,7 @@ impl Rows {
             oncpu_ns: 0,
             oncpu_known: false,
             oncpu: Vec::new(),
+            waiting: Vec::new(),
             mappings_lost: 0,
             error: None,
         };
@@ -676,6 +683,31 @@ impl Rows {
         }
     }
 
+    /// Whether it would be known who ended a wait.
+    fn knows(&self, wait: &RawWait) -> bool {
+        self.waits_from.is_some_and(|from| wait.begin >= from) || wait.woken.is_some()
+    }
+
+    /// Counts how much of its time a visit waited, if that may matter.
+    fn waited(&mut self, visit: &ClosedVisit<'_>) {
+        let Some((end, _)) = visit.end.filter(|_| self.waits_matter) else {
+            return;
+        };
+        let ns = (end.0 - visit.begin.0.0).max(0).cast_unsigned();
+        // What a goroutine waits for is not recorded.
+        let of_threads = visit.waits.iter().filter(|it| it.state != PARKED);
+        let (mut off_ns, mut waits) = (0, 0);
+        for wait in of_threads {
+            off_ns += (wait.end.0 - wait.begin.0).max(0).cast_unsigned();
+            waits += 1;
+        }
+        let probe = usize::from(visit.probe.0);
+        if probe >= self.waiting.len() {
+            self.waiting.resize_with(probe + 1, Waiting::default);
+        }
+        self.waiting[probe].add(ns, off_ns, waits);
+    }
+
     fn waits(&mut self, visit: &ClosedVisit<'_>, kept: bool) {
         for wait in visit.waits {
             let earlier = earlier_program(&self.programs, Some(visit.pid), wait.begin);
@@ -699,7 +731,7 @@ impl Rows {
                 state,
                 cpu_from: wait.from,
                 cpu_to: wait.to,
-                runnable_ns: wait.runnable_ns().filter(|_| self.encounters),
+                runnable_ns: wait.runnable_ns().filter(|_| self.knows(wait)),
                 woken_by: woken_by.as_deref(),
                 woken_by_pid: waker.map(|it| it.pid),
                 woken_by_tid: waker.map(|it| it.tid),
@@ -808,6 +840,7 @@ impl Sink for Rows {
         } else {
             self.not_kept(&of);
         }
+        self.waited(visit);
         self.waits(visit, kept);
         self.batch(visit);
         self.counts(visit);
@@ -907,6 +940,9 @@ impl Sink for Rows {
     }
 
     fn other_wait(&mut self, pid: Pid, wait: &RawWait) {
+        if self.waits_from.is_none_or(|from| wait.end < from) {
+            return;
+        }
         let earlier = earlier_program(&self.programs, Some(pid), wait.begin);
         let (function_id, state) = self.place_of_wait(earlier.unwrap_or(pid), wait);
         let stack_id = self.stack_of_wait(wait, earlier);

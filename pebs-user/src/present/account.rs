@@ -42,6 +42,10 @@ pub(crate) fn write(out: &mut Page, (run, trace): (&RunInfo, &str), losses: &[Lo
     if let Some(unwound) = &run.unwound {
         out.line("stacks", &stacks(unwound));
     }
+    if let Some(waits) = &run.waits {
+        let why = waits.why.strip_prefix("waits: ").unwrap_or(&waits.why);
+        out.line("waits", &safe(why, NOTE_WIDTH));
+    }
     for note in &run.notes {
         out.line("note", &safe(note, NOTE_WIDTH));
     }

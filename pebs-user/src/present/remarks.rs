@@ -128,6 +128,13 @@ impl Display for Note {
                 "call paths: - (--keep left only sums of the typical items, which slow ones would be compared with)"
             }
             Self::NoSwitches => NO_SWITCHES,
+            Self::WaitsFrom(ns) => {
+                let from = time(*ns as f64);
+                return write!(
+                    f,
+                    "who ended waits is known from {from} of the recording on; of waits before it is not (--with waits: of all)"
+                );
+            }
             Self::Stages => {
                 "all probes read ids, so they are stages: an item is all visits with its id, from a begin of the first \
                  probe to the next (--per visit takes each visit by itself)"

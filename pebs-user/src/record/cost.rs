@@ -168,11 +168,21 @@ impl Measuring {
             known,
             prepared: None,
         };
-        if wanted.is_any() || extras(plan) != Extras::default() {
+        let extras = wanted.extras(plan);
+        if wanted.is_any() || extras != Extras::default() {
             wanted.known.measured = None;
-            wanted.prepared = Some(calibrate::prepare(&pmu, plan.stacks, extras(plan)));
+            wanted.prepared = Some(calibrate::prepare(&pmu, plan.stacks, extras));
         }
         wanted
+    }
+
+    /// What is recorded by `--with`; wake-ups that may be recorded later are measured unless their cost is known.
+    fn extras(&self, plan: &Plan) -> Extras {
+        let is_known = self.known.units.extras.encounter_ns.is_some();
+        Extras {
+            waits_later: plan.kinds.encounters_later && !is_known,
+            ..extras(plan)
+        }
     }
 
     fn is_any(&self) -> bool {
@@ -189,6 +199,7 @@ impl Measuring {
     /// Measures the unknown costs, and saves them for later recordings.
     pub(super) fn finish(self, plan: &Plan) -> KnownCosts {
         let _alone = alone();
+        let extras = self.extras(plan);
         let mut known = self.known;
         // Only samples with one interrupt each can be measured now.
         let interrupts = plan
@@ -211,7 +222,7 @@ impl Measuring {
                     sample: self.sample && interrupts,
                     more: std::array::from_fn(|n| plan.events.get(n + 1).filter(|_| self.more[n])),
                     stacks: plan.stacks,
-                    extras: extras(plan),
+                    extras,
                 },
             );
             let mut units = measured;
@@ -441,6 +452,7 @@ fn load(plan: &Plan, key: &str) -> (Option<Box<Calibration>>, Option<String>) {
 fn extras(plan: &Plan) -> Extras {
     Extras {
         encounters: plan.kinds.encounters,
+        waits_later: false,
         interference: plan.kinds.interference,
     }
 }
@@ -527,11 +539,17 @@ fn coldness(plan: &Plan, costs: &UnitCosts) -> Coldness {
 
 impl<'a> Prices<'a> {
     pub(super) fn new(plan: &'a Plan, costs: &'a UnitCosts) -> Self {
+        let extras = extras(plan);
+        // They are recorded later only where their cost is known.
+        let waits_later = plan.kinds.encounters_later && costs.extras.encounter_ns.is_some();
         Self {
             probes: &plan.probes.probes,
             costs,
             page_faults: plan.kinds.page_faults,
-            extras: extras(plan),
+            extras: Extras {
+                encounters: extras.encounters || waits_later,
+                ..extras
+            },
             ticks: plan.count_interval.is_some(),
             samples_interrupt: matches!(plan.events.as_slice(), [event] if event.class == EventClass::Clock),
             one_event: plan.events.len() == 1,
@@ -997,7 +1015,7 @@ pub(super) fn total(
         encounters: outcome.extras.encounters,
         encounters_ns: prices
             .encounters_ns(&outcome.extras)
-            .filter(|_| plan.kinds.encounters),
+            .filter(|_| plan.kinds.encounters || outcome.extras.encounters > 0),
         pause_before_ns: costs.pause.map(|pause| pause.before),
         pause_after_ns: costs.pause.map(|pause| pause.after),
         visits_oncpu_ns: outcome.visits_oncpu_ns,

@@ -24,11 +24,11 @@ use crate::probe::item::Item;
 use crate::probe::set::{Probe, ProbeSet, Site};
 use crate::store::run::{
     CountedInfo, EventInfo, HostInfo, KeepInfo, PositionsInfo, ProbeInfo, RunInfo, SiteInfo,
-    has_times,
+    WaitsInfo, has_times,
 };
 use crate::store::schema::SCHEMA_VERSION;
 use crate::store::writer::WriteError;
-use crate::units::{EventId, KtimeNs, Pid, ProbeId};
+use crate::units::{EventId, KtimeNs, Pid, ProbeId, TraceNs};
 
 /// The run's description, as far as it is known at the start.
 pub(super) fn run_info(plan: &Plan, origin: KtimeNs) -> RunInfo {
@@ -56,6 +56,10 @@ pub(super) fn run_info(plan: &Plan, origin: KtimeNs) -> RunInfo {
         goroutines: probes(&plan.probes, |it| it.resumes && it.rule.is_of_goroutine()),
         columns: plan.probes.columns.clone(),
         switches: plan.kinds.switches,
+        waits: plan.kinds.encounters.then(|| WaitsInfo {
+            from_ns: Some(TraceNs(0)),
+            why: "waits: who ends them is recorded (--with waits)".to_owned(),
+        }),
         page_faults: plan.kinds.page_faults,
         call_graph: plan.call_graph.map(|how| how.name().to_owned()),
         unwound: None,

@@ -4,7 +4,7 @@
 //! [`Recording::start`] does both on a thread of its own and returns a [`Handle`]. A [`Remote`] ends the recording, changes
 //! its budget, and has its progress; what people may want to read is reported as an [`Event`], or is in [`Recorded`].
 //!
-//! `resolve` makes a `plan` of the options, `cost` prices marks and samples, `stacks` decides on call stacks, `pace` chooses the first reset value or
+//! `resolve` makes a `plan` of the options, `cost` prices marks and samples, `stacks` decides on call stacks, `waits` on who ends waits, `pace` chooses the first reset value or
 //! refuses, `run` sets the session up and waits for its end, `governor` keeps the budget meanwhile, `finish` closes the
 //! trace and writes `trace.json`.
 //!
@@ -30,6 +30,7 @@ mod cost;
 mod governor;
 mod pace;
 mod stacks;
+mod waits;
 
 mod finish;
 mod run;

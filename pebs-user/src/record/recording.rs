@@ -210,6 +210,7 @@ impl Recording {
             kinds: RecordKinds {
                 switches: true,
                 page_faults: true,
+                encounters_later: true,
                 ..RecordKinds::default()
             },
             frequencies: false,

@@ -39,6 +39,7 @@ use crate::probe::{self, ResolveOptions};
 use crate::spec::{End, Spec};
 use crate::store::fields::check_columns;
 use crate::store::run::event_time;
+use crate::stream::decode::RecordKinds;
 use crate::symbolize::{Inlining, SymbolizeOptions};
 use crate::units::{Pid, ResetValue, Tid};
 use pebs_common::record::MAX_FRAMES;
@@ -202,6 +203,7 @@ pub(super) fn resolve(recording: &Recording, emit: &mut Emit<'_>) -> Result<Plan
         all_rings_bytes: recording.max_memory / 2,
         max_stack_bytes,
     });
+    let may_record_waits = overhead.is_some() && may_record_waits(recording, &events);
     let mut plan = Plan {
         files: ProbedFiles::of(&probes),
         probes,
@@ -216,7 +218,10 @@ pub(super) fn resolve(recording: &Recording, emit: &mut Emit<'_>) -> Result<Plan
         command: recording.command().to_vec(),
         former_limits,
         duration: recording.duration,
-        kinds: recording.kinds,
+        kinds: RecordKinds {
+            encounters_later: may_record_waits,
+            ..recording.kinds
+        },
         frequencies,
         ring_bytes: recording.ring_size,
         max_waiting_bytes: (recording.max_memory / 4) as usize,
@@ -407,6 +412,18 @@ fn suits(recording: &Recording, events: &[ResolvedEvent]) -> bool {
         && !recording.kinds.encounters
         && recording.keep != KeepItems::None
         && matches!(events, [event] if event.class == EventClass::Clock && event.access == 0)
+}
+
+/// Whether it may be recorded from some time on who ends waits, though that was not asked for: the budget sets how often a
+/// clock samples, and items have details.
+fn may_record_waits(recording: &Recording, events: &[ResolvedEvent]) -> bool {
+    recording.kinds.encounters_later
+        && !recording.kinds.encounters
+        && recording.kinds.switches
+        && recording.reset.is_none()
+        && recording.typed_item().is_none()
+        && recording.keep != KeepItems::None
+        && matches!(events, [event] if event.class == EventClass::Clock)
 }
 
 /// Maximum bytes of a user stack that are copied: more than most servers have in use.

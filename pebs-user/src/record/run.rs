@@ -2,6 +2,7 @@
 
 mod clocks;
 mod cpus;
+mod waits;
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -29,6 +30,7 @@ use super::placement;
 use super::plan::Plan;
 use super::remote::{Order, Remote};
 use super::stacks;
+use super::waits::Verdict;
 use crate::binary::process;
 use crate::collect::behind::Behind;
 use crate::collect::bulk::BulkRing;
@@ -94,6 +96,8 @@ struct Signals {
     resets: Mutex<Vec<(KtimeNs, EventId, ResetValue)>>,
     /// Cost of a switch with clocks that changed, ns, not yet seen by the pipeline.
     switch_ns: Mutex<Option<f64>>,
+    /// From when on it is recorded who ends waits, not yet seen by the pipeline. Locked while that begins.
+    waits_from: Mutex<Option<KtimeNs>>,
     /// Start of the first interval of counts; set before anything is attached.
     count_from: OnceLock<KtimeNs>,
     /// Frequencies of CPUs not yet seen by the pipeline.
@@ -259,6 +263,7 @@ pub(super) fn record(plan: &mut Plan, remote: &Remote, emit: &mut Emit<'_>) -> R
         frequencies: &plan.frequencies,
         clocks: ClockSpans::default(),
         choice: Choice::default(),
+        waits: None,
         debuggers: Vec::new(),
         info: &mut info,
         output: &place,
@@ -560,6 +565,9 @@ fn pump(mut pipeline: Pipeline, lanes: &Lanes, signals: &Signals) -> Outcome {
         if let Some(ns) = locked(&signals.switch_ns).take() {
             pipeline.switch_cost(ns);
         }
+        if let Some(from) = locked(&signals.waits_from).take() {
+            pipeline.waits_from(from);
+        }
         if let Some(&begin) = signals.count_from.get() {
             pipeline.count_from(begin);
         }
@@ -635,6 +643,8 @@ struct Control<'a, 'b> {
     /// The clocks so far, and what the last choice of them saw.
     clocks: ClockSpans,
     choice: Choice,
+    /// What was decided last on recording who ends waits.
+    waits: Option<Verdict>,
     /// The debuggers of requested processes that were reported.
     debuggers: Vec<Pid>,
     /// Content of `trace.json`.
@@ -732,6 +742,7 @@ impl Control<'_, '_> {
                         self.choose_clocks();
                     }
                     self.govern();
+                    self.choose_waits();
                 }
                 _ = follow.tick(), if follows => {
                     if let Err(error) = self.session.follow_threads(self.plan) {

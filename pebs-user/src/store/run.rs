@@ -27,6 +27,13 @@ impl RunInfo {
         self.complete || !self.crashes.is_empty() || !self.copied.is_empty()
     }
 
+    /// Time from which on who ended a wait is known, if not from the start: of earlier waits nothing is.
+    #[must_use]
+    pub fn waits_from_ns(&self) -> Option<i64> {
+        let from = self.waits.as_ref()?.from_ns?;
+        (from.0 > 0).then_some(from.0)
+    }
+
     /// Probes whose items samples beat with all the time: how far their functions are off is unknown.
     ///
     /// Several clocks that sample together shift each other: what one of them misses in one draw others find in the next,
@@ -103,6 +110,9 @@ pub struct RunInfo {
     pub columns: Vec<ArgColumn>,
     /// Whether time off the CPU was recorded.
     pub switches: bool,
+    /// Whether it was recorded who ended waits; null: not, nor could it have been.
+    #[serde(default)]
+    pub waits: Option<WaitsInfo>,
     /// Whether page faults were recorded.
     #[serde(default)]
     pub page_faults: bool,
@@ -147,6 +157,15 @@ pub struct RunInfo {
     /// The recording that the trace was made from; null if pebs-trace recorded it.
     #[serde(default)]
     pub import: Option<ImportInfo>,
+}
+
+/// Whether it was recorded who ended waits.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitsInfo {
+    /// From when on; null: never.
+    pub from_ns: Option<TraceNs>,
+    /// Why, in words.
+    pub why: String,
 }
 
 /// Call stacks of samples and waits that were unwound by tables, by how they ended.

@@ -59,6 +59,8 @@ pub struct RecordKinds {
     pub page_faults: bool,
     /// Wake-ups and preemptions; needs switches.
     pub encounters: bool,
+    /// The same, from some time on if at all: where items wait and the budget allows it.
+    pub encounters_later: bool,
     /// Times of interrupts, softirqs and page faults.
     pub interference: Interferences,
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use pebs_tests::recording::{Recorder, Recording, pebs_trace};
 use pebs_tests::truth::Truth;
 use pebs_tests::workload::Workload;
-use pebs_tests::{check, machine, need};
+use pebs_tests::{check, machine, need, skip};
 use serde_json::Value;
 
 /// Items of a run; every tenth waits.
@@ -232,4 +232,82 @@ fn answer_by_pipe() {
         call: "server",
         says: "waited for thread server",
     });
+}
+
+/// Records chains with default options and these; the trace's content of `waits` is checked by the caller.
+fn by_default(mode: &str, items: &str, args: &[&str]) -> Recording {
+    let workload = Workload::build("chains");
+    let spec = workload.spec("handle(id=*(arg1+0), name=str(*(arg1+16)))");
+    let recorder = Recorder::new(&spec).own_pace().before_others();
+    let (recording, _) = recorder
+        .args(&["--event", "cpu-clock"])
+        .args(args)
+        .workload(&workload, &[mode, items]);
+    recording
+}
+
+/// Without a word it is recorded who ends waits once items were seen to wait; the holder of a lock is named, and nothing is
+/// claimed about waits before. `--with none` prevents it.
+#[test]
+fn holders_by_default() {
+    need!(machine::root());
+    let recording = by_default("nested", "3000", &[]);
+    let trace = recording.trace();
+    let waits = &trace.json["waits"];
+    let said = waits["why"].as_str().unwrap_or_default();
+    let from = waits["from_ns"].as_i64();
+    let from = from.unwrap_or_else(|| panic!("{waits:#}\n{}", recording.tool));
+    assert!(from >= 1_000_000_000, "{waits:#}");
+    assert!(recording.tool.stderr.contains(said), "{}", recording.tool);
+    for wait in trace.waits() {
+        let is_known = wait.woken_by.is_some() || wait.runnable_ns.is_some();
+        assert!(!is_known || wait.end_ns >= from, "{wait:?}");
+    }
+    let others = trace.table("other_waits");
+    let ends: Vec<_> = others.i64("end_ns").into_iter().flatten().collect();
+    assert!(!ends.is_empty(), "{}", recording.tool);
+    assert!(ends.iter().all(|end| *end >= from), "{ends:?}");
+    let dir = recording.dir();
+    let told = |command: &str, args: &[&str]| {
+        let words = [command.as_ref(), dir.as_os_str()].into_iter();
+        let said = pebs_trace(words.chain(args.iter().map(AsRef::as_ref)));
+        said.stdout.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let explained = told("explain", &["--slow=1ms", "--group-by=name"]);
+    for text in [
+        "waited for thread flusher, which slept in",
+        "who ended waits is known from",
+    ] {
+        assert!(explained.contains(text), "{explained}");
+    }
+    let info = told("info", &[]);
+    assert!(info.contains("who ends them is recorded from"), "{info}");
+
+    let recording = by_default("nested", "1500", &["--with", "none"]);
+    let trace = recording.trace();
+    assert!(trace.json["waits"].is_null(), "{}", recording.tool);
+    assert!(trace.waits().iter().all(|it| it.woken_by.is_none()));
+    assert!(trace.table("other_waits").is_empty());
+}
+
+/// Items that hardly wait have no such records.
+#[test]
+fn none_where_nothing_waits() {
+    need!(machine::root());
+    let workload = Workload::build("threads");
+    let (recording, truth) = Recorder::new(&workload.spec(super::ID))
+        .own_pace()
+        .before_others()
+        .args(&["--event", "cpu-clock"])
+        .workload(&workload, &["1", "1000", "3000"]);
+    let trace = recording.trace();
+    check::whole_visits(&trace, &truth);
+    let waits = &trace.json["waits"];
+    if waits["from_ns"].is_i64() {
+        skip!("items lost their CPU too often: {}", waits["why"]);
+    }
+    assert_eq!(trace.json["cost"]["encounters"], 0, "{waits:#}");
+    assert!(trace.json["duration_ns"].as_i64() > Some(1_000_000_000));
+    let why = waits["why"].as_str().unwrap_or_default();
+    assert!(why.contains("not recorded, as"), "{waits:#}");
 }

@@ -13,7 +13,7 @@ use crate::cmd::values::{
     percent, pid, ring_size, seconds, tid,
 };
 use crate::estimate::slow_by::SlowBy;
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::probe::ReturnMode;
 use crate::record::{ItemId, KeepItems, Recording, SampleClock, Target};
 use crate::stream::decode::{Interferences, RecordKinds};
@@ -272,6 +272,10 @@ pub struct RecordArgs {
     /// freq: the frequency of each CPU ten times a second, if the kernel reports it (cpufreq; rarely in virtual
     /// machines): table frequencies, and in explain the time that items lost to a slower clock. Costs the target
     /// nothing.
+    ///
+    /// Without this option waits are recorded where a clock samples as often as the budget allows (no --reset): from the
+    /// moment on, after a second at the earliest, at which slow items wait for more than a tenth of their time, if it
+    /// costs at most half of what the budget leaves beside marks; one line says so. none: never.
     #[arg(long, value_name = "WHAT", value_enum, value_delimiter = ',')]
     #[arg(help_heading = "What to record")]
     pub with: Vec<Extra>,
@@ -429,6 +433,12 @@ impl RecordArgs {
     /// This version can't do that.
     pub(super) fn recording(&self) -> Result<Recording> {
         let has = |extra| self.with.contains(&extra);
+        if has(Extra::None) && self.with.len() > 1 {
+            return Err(Failure::new(
+                "cannot record with nothing and something else (--with none)".to_owned(),
+                "leave 'none' out of --with".to_owned(),
+            ));
+        }
         Ok(Recording {
             uprobes: self.uprobes.clone(),
             resumes: self.resumes.clone(),
@@ -455,6 +465,7 @@ impl RecordArgs {
                 switches: !self.no_switches,
                 page_faults: !self.no_page_faults,
                 encounters: has(Extra::Waits),
+                encounters_later: self.with.is_empty(),
                 interference: Interferences {
                     irq: has(Extra::Irq),
                     faults: has(Extra::Faults),
@@ -535,6 +546,22 @@ mod tests {
             ..Recording::new("t")
         };
         assert_eq!(recording("-u app:f -o t").unwrap(), expect);
+    }
+
+    /// Waits may be recorded later unless `--with` says what is recorded; nothing goes with nothing else.
+    #[test]
+    fn with() {
+        let kinds = |words: &str| recording(&format!("-u app:f {words}")).map(|it| it.kinds);
+        let waits = |words: &str| {
+            let kinds = kinds(words).unwrap();
+            (kinds.encounters, kinds.encounters_later)
+        };
+        assert_eq!(waits("--jitter 0"), (false, true));
+        assert_eq!(waits("--with none"), (false, false));
+        assert_eq!(waits("--with waits,irq"), (true, false));
+        assert_eq!(waits("--with irq"), (false, false));
+        let error = kinds("--with none,irq").unwrap_err();
+        assert!(error.to_string().contains("--with none"), "{error}");
     }
 
     /// Each target is taken for what it is; perf's name for unwinding by tables is known.

@@ -32,6 +32,8 @@ pub(super) struct Threads<'a> {
     pub names: &'a FxHashMap<u32, String>,
     /// Items they may be serving.
     pub items: &'a Items,
+    /// Whether some waits are from before it was recorded who ends them.
+    pub since_later: bool,
 }
 
 impl WaitStacks {
@@ -135,12 +137,14 @@ pub(super) fn follow(
     if groups.is_empty() {
         return Ok(());
     }
+    // What other threads did before is not known.
+    let known_from = trace.info.waits_from_ns().unwrap_or(0);
     let mut roots = Vec::new();
     for batch in Ends::scan(trace)? {
         let batch = batch?;
         let waits = Ends::of(&batch)?;
         for (row, &visit) in waits.visit_id.iter().enumerate() {
-            if waits.woken_by.get(row).is_none() {
+            if waits.woken_by.get(row).is_none() || waits.begin_ns[row] < known_from {
                 continue;
             }
             let state = waits.state.get(row);
@@ -196,6 +200,10 @@ fn wait_of<'a>(cause: &Cause, slow: &'a ClassSums, naming: &Naming<'_>) -> Optio
 /// The thread that ended most of a wait, or took the CPU for most of it.
 fn actor(key: &Key, whole_ns: f64, slow: &ClassSums, threads: Threads<'_>) -> Option<WaitActor> {
     let of_key = slow.actors.iter().filter(|((of, _), _)| of == key);
+    let whole_ns = match threads.since_later {
+        true => of_key.clone().map(|(_, (ns, _))| *ns as f64).sum(),
+        false => whole_ns,
+    };
     let most = of_key.max_by_key(|((_, tid), (ns, _))| (*ns, Reverse(*tid)));
     let ((_, tid), (ns, (_, when))) = most?;
     let tid = Some(*tid).filter(|it| *it != NO_THREAD);

@@ -103,6 +103,7 @@ pub(super) fn report(
         let threads = Threads {
             names: &summing.actors,
             items,
+            since_later: trace.info.waits_from_ns().is_some(),
         };
         wait_stacks.set_blocking(gap, &sums.slow, &naming, threads);
     }
@@ -185,6 +186,7 @@ pub(super) fn report(
             .iter()
             .map(|it| Note::NoFunctionTimes(it.clone()))
             .chain(no_paths(&trace.info))
+            .chain(trace.info.waits_from_ns().map(Note::WaitsFrom))
             .collect(),
     })
 }
@@ -477,7 +479,10 @@ impl Line {
             begin_ns: wait.0,
             end_ns: wait.1,
         });
-        let known = roots.filter(|it| self.by.contains_key(&(it.begin_ns, it.tid)));
+        // What other threads did before is not known.
+        let known_from = trace.info.waits_from_ns().unwrap_or(0);
+        let known = roots
+            .filter(|it| it.begin_ns >= known_from && self.by.contains_key(&(it.begin_ns, it.tid)));
         let known: Vec<Root> = known.collect();
         let chains = match known.is_empty() {
             true => vec![WaitedFor::default(); self.waits.len()],

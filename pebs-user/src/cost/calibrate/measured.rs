@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::saved::{Folder, MOST_NS, SavedMarks, day_of};
 use super::speed::Speed;
+use super::with_options::ExtraCosts;
 use super::{Apart, SwitchCosts, UnitCosts};
 use crate::estimate::Pause;
 use crate::pmu::host::Host;
@@ -58,6 +59,9 @@ pub(crate) struct Taken {
     switch: Option<SwitchCosts>,
     /// Before and after the reading of a sample's time, and their spread.
     pause: Option<[i64; 3]>,
+    /// A wake-up.
+    #[serde(default)]
+    wake_ns: Option<f64>,
     marks: SavedMarks,
 }
 
@@ -82,6 +86,7 @@ impl Taken {
             sample_ns: costs.sample_ns,
             switch: costs.switch,
             pause: costs.pause.map(pause),
+            wake_ns: costs.extras.encounter_ns,
             marks: SavedMarks::from(costs),
         }
     }
@@ -91,7 +96,7 @@ impl Taken {
         let costs = self.marks.all().into_iter();
         let switch = self.switch.map(|it| [it.several_ns, it.one_ns, it.none_ns]);
         let mut costs = costs
-            .chain([self.sample_ns])
+            .chain([self.sample_ns, self.wake_ns])
             .flatten()
             .chain(switch.into_iter().flatten());
         let mut pauses = self.pause.into_iter().flatten();
@@ -108,6 +113,7 @@ impl Taken {
         let mut costs = UnitCosts::default();
         self.marks.scaled(change.code).apply(&mut costs);
         costs.sample_ns = self.sample_ns.map(sample);
+        costs.extras.encounter_ns = self.wake_ns.map(|ns| ns * change.code);
         costs.switch = self.switch.map(|it| it.map(|ns| ns * change.code));
         costs.pause = self.pause.map(|it| {
             let [before, after, spread] = it.map(|ns| sample(ns as f64).round() as i64);
@@ -194,6 +200,10 @@ impl Measured {
             single_step_ran_ns: agreed(|it| it.single_step_ran_ns),
             apart: agreed_of(all.iter().filter_map(|it| it.apart), Apart::extra_ns),
             pause,
+            extras: ExtraCosts {
+                encounter_ns: agreed(|it| it.extras.encounter_ns),
+                ..ExtraCosts::default()
+            },
             ..UnitCosts::default()
         }
     }

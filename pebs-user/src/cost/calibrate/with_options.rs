@@ -11,6 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use aya::sys::{Stats, enable_stats};
+use pebs_common::config::Waits;
 use pebs_mine::stats::upper_median;
 use perf_event_open_sys::bindings as sys;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
@@ -49,6 +50,8 @@ const LEAST_RUNS: u64 = 50;
 pub(crate) struct Extras {
     /// Wake-ups and preemptions.
     pub encounters: bool,
+    /// The same, if they may be recorded from some time on.
+    pub waits_later: bool,
     /// Interruptions (interrupts, page faults).
     pub interference: Interferences,
 }
@@ -83,10 +86,19 @@ impl Bench {
             self.ticks();
             self.softirqs();
         }
-        if wanted.encounters && attached {
+        if wanted.waits_later && attached {
+            let recorded = self.programs.record_waits(Waits::Encounters);
+            let _ = self.kept(recorded);
+        }
+        let has_waits = wanted.encounters || wanted.waits_later;
+        if has_waits && attached {
             Self::wakes(None, WAKES, || self.empty());
         }
         self.programs.detach_tracepoints();
+        if wanted.waits_later {
+            let ended = self.programs.record_waits(Waits::Nothing);
+            let _ = self.kept(ended);
+        }
         let one = |run: Option<RunTime>| {
             let run = run.filter(|run| run.runs >= LEAST_RUNS)?;
             Some(run.ns as f64 / run.runs as f64)
@@ -97,7 +109,7 @@ impl Bench {
             interrupt_ns: both(hard).filter(|_| irq),
             softirq_ns: both(soft).filter(|_| irq),
             fault_ns: counted.zip(one(timed)).map(|(count, time)| count + time),
-            encounter_ns: one(self.programs.wake_time()).filter(|_| wanted.encounters),
+            encounter_ns: one(self.programs.wake_time()).filter(|_| has_waits),
         }
     }
 
@@ -281,6 +293,7 @@ mod tests {
         let Some(pmu) = uprobes() else { return };
         let all = Extras {
             encounters: true,
+            waits_later: false,
             interference: Interferences {
                 irq: true,
                 faults: true,
@@ -298,6 +311,7 @@ mod tests {
         assert!(known.into_iter().all(sane), "{costs:?}");
         let faults = Extras {
             encounters: false,
+            waits_later: false,
             interference: Interferences {
                 irq: false,
                 faults: true,
