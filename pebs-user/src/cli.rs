@@ -126,6 +126,15 @@ pub enum Cmd {
     /// ~/.config/pebs-trace/presets/NAME.toml, those of a machine to /etc/pebs-trace/presets; both come before built-in ones
     /// of the same name.
     Presets(cmd::presets::PresetsArgs),
+    /// Suggest functions of a running program that look like items
+    ///
+    /// Samples call stacks, reads and writes of the process for some seconds, then watches calls of the most interesting
+    /// functions by hardware breakpoints: how often they come, how long they take, what their arguments point at. Prints
+    /// up to ten SPECs, the best first, with their figures and why each was chosen. No code is changed, and it takes at
+    /// most 1 % of the process's CPU time. A process shows its items only while it works.
+    ///
+    /// Exit status: 0 suggestions; 1 no function looks like an item; 2 could not look.
+    Suggest(cmd::suggest::SuggestArgs),
     /// List the events that can be sampled, and their precision
     ///
     /// For each name: whether its samples can be precise (yes; no; only: it counts correctly only with :p; -:
@@ -220,6 +229,7 @@ impl Cmd {
             Self::Recover(args) => cmd::recover::run(args),
             Self::Probes(args) => cmd::probes::run(args),
             Self::Presets(args) => cmd::presets::run(args),
+            Self::Suggest(args) => cmd::suggest::run(args),
             Self::Events(args) => cmd::events::run(args),
             Self::Doctor(args) => cmd::doctor::run(args),
             Self::Calibrate(args) => cmd::calibrate::run(args),

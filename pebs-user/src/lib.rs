@@ -38,6 +38,7 @@
 //! | [`cost`] | what samples and marks cost the program |
 //! | [`record`] | a recording as a library: from a description to a finished trace |
 //! | [`import`] | a recording of `perf record` through the pipeline |
+//! | [`suggest`] | a running program to the functions that look like items |
 //! | [`out`] | renderers of what was compared, a folder for each: report, explain, diff, info, mine, html, view, export |
 //! | [`selftest`], [`validate`] | a workload that logs its truth; sampling judged against known truth |
 //! | [`cmd`], [`cli`] | one file per subcommand: wiring, messages, hints; what can be typed |
@@ -184,6 +185,8 @@ pub(crate) mod cost;
 pub mod record;
 
 pub mod import;
+
+pub(crate) mod suggest;
 
 pub mod out;
 

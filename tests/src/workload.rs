@@ -114,6 +114,8 @@ const RECIPES: &[(&str, Recipe)] = &[
     ("misses", Recipe::C("misses.c", &[])),
     ("mixed", Recipe::C("mixed.c", &[])),
     ("mixed_batches", Recipe::C("mixed_batches.c", &[])),
+    ("served", Recipe::C("served.c", &[])),
+    ("served_stripped", Recipe::Stripped("served.c")),
     ("stages", Recipe::C("stages.c", &[])),
     ("overlap", Recipe::C("overlap.c", &[])),
     ("panics", Recipe::Rust("panics.rs", &[])),

@@ -73,6 +73,8 @@ mod sampling;
 mod short_items;
 #[path = "kernel/stacks.rs"]
 mod stacks;
+#[path = "kernel/suggest.rs"]
+mod suggest;
 #[path = "kernel/threads.rs"]
 mod threads;
 #[path = "kernel/waits.rs"]

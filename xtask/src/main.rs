@@ -1,5 +1,5 @@
 //! Development tasks: `cargo xtask setup | demo | test | fuzz | ci | bench | accuracy | overhead | papers | prefork | presets |
-//! servers | exits | mysteries | counterminer | soak | kernels | modules | events | dist`.
+//! servers | suggest | exits | mysteries | counterminer | soak | kernels | modules | events | dist`.
 
 use std::process::ExitCode;
 
@@ -64,6 +64,8 @@ enum Task {
     Modules(modules::Args),
     /// Count the cost of marking function exits in Debian's binaries
     Exits(exits::Args),
+    /// Ask for items of Debian's servers under load, and score the suggestions
+    Suggest(servers::suggest::Args),
     /// Explain generated servers with hidden causes, and score the tool
     Mysteries(mysteries::Args),
     /// Clean and rank event counts of real programs, and compare with known facts
@@ -98,6 +100,7 @@ fn main() -> ExitCode {
         Task::Prefork(args) => servers::prefork::main(&args),
         Task::Presets(args) => servers::presets::main(&args),
         Task::Servers(args) => servers::stock::main(&args),
+        Task::Suggest(args) => servers::suggest::main(&args),
         Task::Stacks(args) => stacks::main(&args),
         Task::Modules(args) => modules::main(&args).map(|()| ExitCode::SUCCESS),
         Task::Exits(args) => exits::main(&args).map(|()| ExitCode::SUCCESS),

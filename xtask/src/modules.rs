@@ -67,10 +67,11 @@ const ROOMS: [Room; 8] = [
         cost: failure units files present pmu stream estimate store collect
         record: failure units limits present binary pmu perf stream estimate spec store probe preset collect correlate symbolize pipeline cost
         import: failure units binary pmu perf stream store correlate symbolize pipeline
+        suggest: arch failure units limits binary pmu perf store probe collect symbolize cost
         out: failure units terminal store compare present
         selftest: failure units rng store compare
         validate: failure units files rng terminal present pmu perf stream collect cost selftest
-        cmd: failure units watch limits ledger terminal present binary pmu perf stream estimate store probe preset collect symbolize pipeline cost record import compare out selftest validate
+        cmd: failure units watch limits ledger terminal present binary pmu perf stream estimate store probe preset collect symbolize pipeline cost record import suggest compare out selftest validate
         cli: failure terminal selftest cmd
         main: terminal cmd cli
         ",
@@ -261,6 +262,7 @@ const ROOMS: [Room; 8] = [
         html: progress result_file
         calibrate: values
         probes: values
+        suggest: values
         selftest: ending status values
         diff: progress explain
         info: explain

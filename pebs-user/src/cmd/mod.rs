@@ -31,6 +31,7 @@ pub mod report;
 pub mod result_file;
 pub mod selftest;
 mod status;
+pub mod suggest;
 pub mod validate;
 pub mod values;
 pub mod view;

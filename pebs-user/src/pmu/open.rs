@@ -4,6 +4,7 @@
     reason = "perf_event_open and its ioctls have no safe binding"
 )]
 
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
@@ -205,6 +206,30 @@ impl PerfEvent {
         // SAFETY: the kernel reads one u64 at the address, which is valid through the call.
         let result = unsafe { sys::ioctls::PERIOD(self.fd.as_raw_fd(), address) };
         self.checked("change the reset value of", result)
+    }
+
+    /// Starts counting, until this many samples were taken.
+    ///
+    /// # Errors
+    /// The kernel refused: the event takes no samples, or is inherited.
+    /// Source: kernel/events/core.c (`_perf_event_refresh`).
+    #[doc(alias = "PERF_EVENT_IOC_REFRESH")]
+    pub(crate) fn enable_for(&self, samples: i32) -> Result<(), ControlError> {
+        // SAFETY: the ioctl takes a number; the descriptor is an open perf event.
+        let result = unsafe { sys::ioctls::REFRESH(self.fd.as_raw_fd(), samples) };
+        self.checked("enable", result)
+    }
+
+    /// Counts only the hits of a tracepoint that pass a filter.
+    ///
+    /// # Errors
+    /// The kernel refused: it is no tracepoint, or the filter names a field that it lacks.
+    #[doc(alias = "PERF_EVENT_IOC_SET_FILTER")]
+    pub(crate) fn filter(&self, filter: &CStr) -> Result<(), ControlError> {
+        // SAFETY: the kernel reads the text up to its NUL, which lives through the call.
+        let result =
+            unsafe { sys::ioctls::SET_FILTER(self.fd.as_raw_fd(), filter.as_ptr().cast_mut()) };
+        self.checked("filter", result)
     }
 
     /// Writes the samples into the ring of another counter, on the same CPU.

@@ -17,7 +17,7 @@ mod notes;
 mod path;
 mod place;
 pub(crate) mod program;
-mod resolve;
+pub(crate) mod resolve;
 pub mod set;
 pub(crate) mod survey;
 pub(crate) mod unwind;

@@ -61,15 +61,7 @@ pub fn resolve_with(
     options: &ResolveOptions,
 ) -> Result<ProbeSet, ResolveError> {
     limit("probes in one run", specs.len() + resumes.len(), MAX_PROBES)?;
-    let mut resolver = Resolver {
-        options: options.clone(),
-        // A uretprobe shares its instruction with the entry's mark.
-        kernel: Kernel::running(options.steps && options.return_mode != ReturnMode::Uretprobe),
-        binaries: HashMap::new(),
-        goroutines: HashMap::new(),
-        set: ProbeSet::default(),
-        notes: Notes::default(),
-    };
+    let mut resolver = Resolver::new(options);
     for (number, text) in (0_u16..).zip(specs) {
         let spec = Spec::parse(text)?;
         let probe = resolver.probe(ProbeId(number), &spec)?;
@@ -86,6 +78,19 @@ pub fn resolve_with(
     limit("places to probe in one run", sites, MAX_SITES as usize)?;
     resolver.set.notes.extend(resolver.notes.texts());
     Ok(resolver.set)
+}
+
+/// Looks up SPECs that will not all be probed: each of them alone, and each binary once.
+pub(crate) fn resolve_each(
+    specs: &[String],
+    options: &ResolveOptions,
+) -> Vec<Result<Probe, ResolveError>> {
+    let mut resolver = Resolver::new(options);
+    let each = specs.iter().map(|text| {
+        let spec = Spec::parse(text)?;
+        resolver.probe(ProbeId(0), &spec)
+    });
+    each.collect()
 }
 
 /// Lets the kernel execute instructions with several marks: the first program to do one would change what the others
@@ -135,6 +140,18 @@ struct Values {
 }
 
 impl Resolver {
+    fn new(options: &ResolveOptions) -> Self {
+        Self {
+            options: options.clone(),
+            // A uretprobe shares its instruction with the entry's mark.
+            kernel: Kernel::running(options.steps && options.return_mode != ReturnMode::Uretprobe),
+            binaries: HashMap::new(),
+            goroutines: HashMap::new(),
+            set: ProbeSet::default(),
+            notes: Notes::default(),
+        }
+    }
+
     fn binary(&mut self, name: &str) -> Result<Rc<Binary>, ResolveError> {
         let path = match self.library_of_program(name) {
             Some(path) => path,

@@ -79,6 +79,7 @@ fn exit_statuses_have_help() {
         "import",
         "recover",
         "probes",
+        "suggest",
         "events",
         "doctor",
         "calibrate",

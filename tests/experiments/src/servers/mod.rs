@@ -6,3 +6,4 @@ pub mod prefork;
 pub mod presets;
 pub(crate) mod running;
 pub mod stock;
+pub mod suggest;

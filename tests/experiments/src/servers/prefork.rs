@@ -185,7 +185,7 @@ fn ask(server: &Server, running: &Running, requests: usize) -> Result<Vec<Vec<u8
 }
 
 /// The body of a page.
-fn http(stream: &mut TcpStream) -> Result<Vec<u8>> {
+pub(super) fn http(stream: &mut TcpStream) -> Result<Vec<u8>> {
     stream.write_all(b"GET /page HTTP/1.0\r\n\r\n")?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer)?;
@@ -201,7 +201,7 @@ fn http(stream: &mut TcpStream) -> Result<Vec<u8>> {
 /// The output of a script.
 ///
 /// Source: FastCGI specification 1.0, section 3: version, type, id, length, padding, reserved.
-fn fastcgi(stream: &mut TcpStream) -> Result<Vec<u8>> {
+pub(super) fn fastcgi(stream: &mut TcpStream) -> Result<Vec<u8>> {
     let script = dir_of("PHP-FPM").join("www/page.php");
     let script = script.to_str().context("TMPDIR")?;
     let mut record = |kind: u8, content: &[u8]| {

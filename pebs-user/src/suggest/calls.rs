@@ -1,0 +1,160 @@
+//! Which system calls are inputs, outputs and waits.
+
+use syscalls::Sysno;
+
+use crate::units::Tid;
+
+/// What a system call is for the work of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Call {
+    Input(Channel),
+    Output(Channel),
+    /// Waits for the next event, or for time to pass.
+    Wait,
+}
+
+/// What a file descriptor stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Channel {
+    Socket,
+    Pipe,
+    File,
+    /// Event counters, timers and the like.
+    Other,
+}
+
+impl Channel {
+    /// By the target of its link in `/proc/PID/fd`.
+    pub(super) fn of_link(link: &str) -> Self {
+        match link {
+            _ if link.starts_with("socket:") => Self::Socket,
+            _ if link.starts_with("pipe:") => Self::Pipe,
+            _ if link.starts_with('/') && !link.starts_with("/dev/") => Self::File,
+            _ => Self::Other,
+        }
+    }
+
+    /// Its name, for messages.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Socket => "socket",
+            Self::Pipe => "pipe",
+            Self::File => "file",
+            Self::Other => "descriptor",
+        }
+    }
+}
+
+/// Kinds of system calls, before their descriptor is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Input,
+    Output,
+    Wait,
+}
+
+/// Threads that a filter can have.
+const MOST_THREADS: usize = 64;
+
+/// The system calls that count.
+const CALLS: [(Sysno, Kind); 37] = [
+    (Sysno::read, Kind::Input),
+    (Sysno::pread64, Kind::Input),
+    (Sysno::readv, Kind::Input),
+    (Sysno::preadv, Kind::Input),
+    (Sysno::preadv2, Kind::Input),
+    (Sysno::recvfrom, Kind::Input),
+    (Sysno::recvmsg, Kind::Input),
+    (Sysno::recvmmsg, Kind::Input),
+    (Sysno::write, Kind::Output),
+    (Sysno::pwrite64, Kind::Output),
+    (Sysno::writev, Kind::Output),
+    (Sysno::pwritev, Kind::Output),
+    (Sysno::pwritev2, Kind::Output),
+    (Sysno::sendto, Kind::Output),
+    (Sysno::sendmsg, Kind::Output),
+    (Sysno::sendmmsg, Kind::Output),
+    (Sysno::sendfile, Kind::Output),
+    (Sysno::splice, Kind::Output),
+    (Sysno::accept, Kind::Wait),
+    (Sysno::accept4, Kind::Wait),
+    (Sysno::poll, Kind::Wait),
+    (Sysno::ppoll, Kind::Wait),
+    (Sysno::select, Kind::Wait),
+    (Sysno::pselect6, Kind::Wait),
+    (Sysno::epoll_wait, Kind::Wait),
+    (Sysno::epoll_pwait, Kind::Wait),
+    (Sysno::epoll_pwait2, Kind::Wait),
+    (Sysno::io_getevents, Kind::Wait),
+    (Sysno::io_uring_enter, Kind::Wait),
+    (Sysno::nanosleep, Kind::Wait),
+    (Sysno::clock_nanosleep, Kind::Wait),
+    (Sysno::rt_sigtimedwait, Kind::Wait),
+    (Sysno::rt_sigsuspend, Kind::Wait),
+    (Sysno::pause, Kind::Wait),
+    (Sysno::wait4, Kind::Wait),
+    (Sysno::waitid, Kind::Wait),
+    (Sysno::semtimedop, Kind::Wait),
+];
+
+/// Filter of the tracepoint `raw_syscalls:sys_enter` that lets only these calls pass, of these threads; of all if there are
+/// none or too many.
+pub(super) fn filter(threads: &[Tid]) -> String {
+    let any = |terms: Vec<String>| terms.join(" || ");
+    let ids = any(CALLS
+        .iter()
+        .map(|(call, _)| format!("id == {}", call.id()))
+        .collect());
+    match threads.len() {
+        1..=MOST_THREADS => {
+            let threads = any(threads
+                .iter()
+                .map(|it| format!("common_pid == {}", it.0))
+                .collect());
+            format!("({threads}) && ({ids})")
+        }
+        _ => ids,
+    }
+}
+
+/// What a call is, by its number; `channel`: of its first argument, asked for only if it matters.
+pub(super) fn call(number: u64, channel: impl FnOnce() -> Channel) -> Option<Call> {
+    let same = |it: &&(Sysno, Kind)| u64::try_from(it.0.id()) == Ok(number);
+    let (_, kind) = CALLS.iter().find(same)?;
+    Some(match kind {
+        Kind::Input => Call::Input(channel()),
+        Kind::Output => Call::Output(channel()),
+        Kind::Wait => Call::Wait,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reads and writes are told by their descriptor, waits are not, and other calls do not count.
+    #[test]
+    fn kinds() {
+        let of = |number: Sysno, link| call(number as u64, || Channel::of_link(link));
+        assert_eq!(
+            of(Sysno::read, "socket:[7]"),
+            Some(Call::Input(Channel::Socket))
+        );
+        assert_eq!(
+            of(Sysno::writev, "/var/log/a"),
+            Some(Call::Output(Channel::File))
+        );
+        assert_eq!(
+            of(Sysno::write, "/dev/null"),
+            Some(Call::Output(Channel::Other))
+        );
+        assert_eq!(
+            of(Sysno::epoll_wait, "anon_inode:[eventpoll]"),
+            Some(Call::Wait)
+        );
+        assert_eq!(of(Sysno::getpid, "pipe:[7]"), None);
+        assert!(filter(&[]).starts_with("id == 0 || id == 17 || "));
+        let filter = filter(&[Tid(7), Tid(8)]);
+        assert!(filter.starts_with("(common_pid == 7 || common_pid == 8) && (id == 0 || "));
+    }
+}

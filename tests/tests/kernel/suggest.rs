@@ -1,0 +1,87 @@
+//! `pebs-trace suggest`: which functions look like items.
+
+use pebs_tests::process::{Finished, Running, Signal};
+use pebs_tests::recording::pebs_trace;
+use pebs_tests::workload::Workload;
+use pebs_tests::{machine, need};
+use serde_json::Value;
+
+/// Starts a server, and asks which of its functions look like items; with what it printed.
+fn suggested(workload: &Workload, args: &[&str]) -> (Finished, String) {
+    let mut command = std::process::Command::new(&workload.path);
+    let mut server = Running::start(command.arg("30"));
+    server.wait_for_output(|text| text.contains('\n'));
+    let pid = server.pid().to_string();
+    let done = pebs_trace(["suggest", "-p", &pid].iter().chain(args));
+    server.signal(Signal::KILL);
+    (done, server.finish().stdout)
+}
+
+fn json(done: &Finished) -> Value {
+    assert_eq!(done.code(), Some(0), "{done}");
+    serde_json::from_str(&done.stdout).unwrap_or_else(|error| panic!("{error}: {done}"))
+}
+
+/// The function that has one call for each request is first, with its rate, its duration and the text of its argument;
+/// the loop is not suggested, and each SPEC can be recorded.
+#[test]
+fn of_a_server() {
+    need!(machine::root());
+    let workload = Workload::build("served");
+    let (done, _) = suggested(&workload, &["--format", "json"]);
+    let found = json(&done);
+    let list = found["suggestions"].as_array().unwrap();
+    let first = &list[0];
+    assert_eq!(first["function"], "answer", "{done}");
+    assert!(first["p50_ns"].as_u64().unwrap() > 5_000, "{done}");
+    assert!(first["per_s"].as_f64().unwrap() > 100.0, "{done}");
+    let text = first["text"]["example"].as_str().unwrap();
+    assert!(text.starts_with("GET /page/"), "{done}");
+    let names: Vec<&str> = list
+        .iter()
+        .filter_map(|it| it["function"].as_str())
+        .collect();
+    assert!(
+        !names.contains(&"serve") && !names.contains(&"main"),
+        "{names:?}"
+    );
+    let reasons = first["reasons"].to_string();
+    assert!(reasons.contains("called about once per"), "{reasons}");
+    let (done, _) = suggested(&workload, &[]);
+    assert_eq!(done.code(), Some(0), "{done}");
+    let spec = format!("1  -u '{}:answer(", workload.path.display());
+    assert!(done.stdout.contains(&spec), "{done}");
+}
+
+/// Without names the function is found by its address.
+#[test]
+fn of_a_stripped_server() {
+    need!(machine::root());
+    let workload = Workload::build("served_stripped");
+    let (done, printed) = suggested(&workload, &["--format", "json"]);
+    let found = json(&done);
+    let answer: u64 = printed.trim().rsplit(' ').next().unwrap().parse().unwrap();
+    let first = &found["suggestions"][0];
+    let spec = first["spec"].as_str().unwrap();
+    assert!(spec.contains(&format!(":{answer:#x}")), "{printed}: {done}");
+    assert!(
+        first["build_id"].is_string() && first["offset"].is_u64(),
+        "{done}"
+    );
+}
+
+/// A program that waits for ever has no items, which is said in one line with a hint.
+#[test]
+fn of_an_idle_process() {
+    need!(machine::root());
+    let server = Running::start(std::process::Command::new("sleep").arg("60"));
+    let done = pebs_trace(["suggest", "-d", "0.5", "-p", &server.pid().to_string()]);
+    server.signal(Signal::KILL);
+    let _ = server.finish();
+    assert_eq!(done.code(), Some(1), "{done}");
+    assert!(
+        done.stderr.contains("looks like an item: it was idle"),
+        "{done}"
+    );
+    assert!(done.stderr.contains("hint: "), "{done}");
+}
