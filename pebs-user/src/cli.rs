@@ -130,8 +130,9 @@ pub enum Cmd {
     ///
     /// Samples call stacks, reads and writes of the process for some seconds, then watches calls of the most interesting
     /// functions by hardware breakpoints: how often they come, how long they take, what their arguments point at. Prints
-    /// up to ten SPECs, the best first, with their figures and why each was chosen. No code is changed, and it takes at
-    /// most 1 % of the process's CPU time. A process shows its items only while it works.
+    /// up to ten SPECs, the best first, with their figures and why each was chosen. No code is changed. Samples
+    /// and breakpoints are bounded to take about 1 % of the process's CPU time. A process shows its items only while it
+    /// works.
     ///
     /// Exit status: 0 suggestions; 1 no function looks like an item; 2 could not look.
     Suggest(cmd::suggest::SuggestArgs),

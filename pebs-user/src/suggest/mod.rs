@@ -3,8 +3,9 @@
 //! `stacks` samples their CPU time and system calls with call stacks, `profile` sums
 //! these up by function, `entries` watches calls of the most interesting functions, `score` judges.
 //!
-//! Invariant: the target's code is not changed: samples, counters and hardware breakpoints alone. Each of them is bounded
-//! beforehand, so that all together take at most 1 % of the target's time.
+//! Invariant: the target's code is not changed: samples, counters and hardware breakpoints alone. Their number is bounded
+//! beforehand, so that they should take about 1 % of the target's CPU time; where a hit or a switch with breakpoints is dear, as
+//! on some virtual machines, threads that often wait pay more.
 
 mod calls;
 mod entries;

@@ -384,7 +384,7 @@ mod tests {
     fn durations() {
         let of = |ns| {
             points(longer_than_marks, |_, calls, _| {
-                calls.durations = vec![ns; 3]
+                calls.durations = vec![ns; 3];
             })
         };
         assert_eq!((of(20_000), of(900)), (1.5, -2.0));
@@ -443,7 +443,11 @@ mod tests {
     #[test]
     fn arguments() {
         let of = |n: u64| {
-            let text = if n % 2 == 0 { "GET /a" } else { "GET /b" };
+            let text = if n.is_multiple_of(2) {
+                "GET /a"
+            } else {
+                "GET /b"
+            };
             vec![
                 argument(1 << 40, Some("same")),
                 argument(n, None),
