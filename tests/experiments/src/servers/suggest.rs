@@ -266,6 +266,11 @@ impl Client for Connections {
         stream.set_read_timeout(Some(PATIENCE))?;
         (self.ask)(&mut stream).map(drop)
     }
+
+    /// No preset is compared with it.
+    fn texts(&self, _: bool) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
 }
 
 fn connections(port: u16) -> Result<Box<dyn Client>> {
@@ -282,6 +287,10 @@ struct Pages(Box<dyn Client>);
 impl Client for Pages {
     fn ask(&mut self, _: bool) -> Result<()> {
         self.0.ask(false)
+    }
+
+    fn texts(&self, _: bool) -> Vec<(&'static str, String)> {
+        self.0.texts(false)
     }
 }
 
@@ -304,6 +313,11 @@ impl Client for Statements {
              select x from c);{padding}",
             self.1
         )?)
+    }
+
+    /// No preset is compared with it.
+    fn texts(&self, _: bool) -> Vec<(&'static str, String)> {
+        Vec::new()
     }
 }
 
