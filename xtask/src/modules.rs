@@ -130,6 +130,7 @@ const ROOMS: [Room; 8] = [
         frequencies:
         interrupts_and_faults:
         lengths:
+        find:
         losses:
         info: losses
         names:
@@ -250,17 +251,19 @@ const ROOMS: [Room; 8] = [
         directions: "
         ending:
         events:
+        moment:
         progress:
         result_file:
         status:
         values:
-        explain: progress
+        explain: moment progress
         recover: progress
         report: progress
         view: progress
         export: progress result_file
         html: progress result_file
         calibrate: values
+        presets: values
         probes: values
         suggest: values
         selftest: ending status values

@@ -3,26 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use super::catalog::{self, Entry};
-use super::{Preset, expand, matches};
+use super::{Chosen, Preset, expand, matches};
 use crate::binary::elf::{Binary, BinaryError};
 use crate::binary::process::{self, FileId};
 use crate::binary::{locate, lookup};
 use crate::failure::{Failure, Result};
 use crate::probe::ResolveOptions;
 use crate::units::Pid;
-
-/// The SPECs of a preset for a program.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Chosen {
-    /// The preset's name.
-    pub name: String,
-    /// SPECs of items.
-    pub uprobes: Vec<String>,
-    /// SPECs of where items are resumed.
-    pub resumes: Vec<String>,
-    /// What could not be read in this build, and why.
-    pub left_out: Vec<String>,
-}
 
 /// A program, by what presets know it.
 pub(crate) struct Program {

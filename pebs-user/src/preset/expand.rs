@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::choose::Chosen;
-use super::{Preset, ProbeForm};
+use super::{Chosen, Preset, ProbeForm};
 use crate::binary::elf::{Binary, Language};
 use crate::binary::go;
 use crate::binary::locate::locate;

@@ -64,6 +64,19 @@ pub(crate) struct ProbeForm {
     pub args: BTreeMap<String, Vec<String>>,
 }
 
+/// The SPECs of a preset for a program.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Chosen {
+    /// The preset's name.
+    pub name: String,
+    /// SPECs of items.
+    pub uprobes: Vec<String>,
+    /// SPECs of where items are resumed.
+    pub resumes: Vec<String>,
+    /// What could not be read in this build, and why.
+    pub left_out: Vec<String>,
+}
+
 const fn yes() -> bool {
     true
 }

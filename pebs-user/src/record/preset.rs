@@ -3,7 +3,8 @@
 use super::recording::Recording;
 use crate::collect::command;
 use crate::failure::{Failure, Result};
-use crate::preset::choose::{self, Chosen, Program};
+use crate::preset::Chosen;
+use crate::preset::choose::{self, Program};
 use crate::probe::ResolveOptions;
 
 /// The presets with their SPECs; without presets, probes and ids the one that fits the program.

@@ -33,7 +33,7 @@ use crate::pmu::jitter::DEFAULT_PERCENT;
 use crate::pmu::open::{self, Granted};
 use crate::pmu::reset;
 use crate::pmu::target::Target;
-use crate::preset::choose::Chosen;
+use crate::preset::Chosen;
 use crate::probe::set::{ProbeSet, Site};
 use crate::probe::{self, ResolveOptions};
 use crate::spec::{End, Spec};
