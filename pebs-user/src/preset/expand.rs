@@ -93,6 +93,15 @@ fn with_arguments(
         let [spec] = one;
         Ok(spec)
     };
+    // All at once first: a large binary takes a while each time.
+    let first_way = |(name, ways): (&String, &Vec<String>)| {
+        let way = ways.first().map_or("", String::as_str);
+        Ok(format!("{name}={}", values.fill(way)?))
+    };
+    let firsts = form.args.iter().map(first_way).collect::<Result<Vec<_>>>();
+    if let Some(spec) = firsts.ok().and_then(|all| check(&all).ok()) {
+        return Ok((spec, Vec::new()));
+    }
     let mut spec = match needs_id(form) {
         true => String::new(),
         false => check(&[])?,

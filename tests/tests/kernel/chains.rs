@@ -79,7 +79,8 @@ fn chains_are_right(expected: &Expected) -> Recording {
     let (recording, truth) =
         Recorder::new(&workload.spec("handle(id=*(arg1+0), name=str(*(arg1+16)))"))
             .before_others()
-            .args(&["--with", "waits"])
+            // As often as the budget would, or interrupts take a part of every wait.
+            .args(&["--with", "waits", "--reset", "250000"])
             .workload(&workload, &args);
     check::unharmed(&recording, &alone);
     let dir = recording.dir();
@@ -146,6 +147,7 @@ fn chains_are_right(expected: &Expected) -> Recording {
 #[test]
 fn nested_locks() {
     need!(machine::root());
+    need!(machine::wakes_in_time());
     let recording = chains_are_right(&Expected {
         mode: "nested",
         links: &["handle", "flusher"],
@@ -173,6 +175,7 @@ fn nested_locks() {
 #[test]
 fn convoy() {
     need!(machine::root());
+    need!(machine::wakes_in_time());
     let _ = chains_are_right(&Expected {
         mode: "convoy",
         links: &["handle"],
@@ -186,6 +189,7 @@ fn convoy() {
 #[test]
 fn priority_inversion() {
     need!(machine::root());
+    need!(machine::wakes_in_time());
     let _ = chains_are_right(&Expected {
         mode: "inversion",
         links: &["handle"],
@@ -199,6 +203,7 @@ fn priority_inversion() {
 #[test]
 fn thread_pool() {
     need!(machine::root());
+    need!(machine::wakes_in_time());
     let _ = chains_are_right(&Expected {
         mode: "pool",
         links: &["pool"],
@@ -212,6 +217,7 @@ fn thread_pool() {
 #[test]
 fn held_between_items() {
     need!(machine::root());
+    need!(machine::wakes_in_time());
     let _ = chains_are_right(&Expected {
         mode: "between",
         links: &["other0"],
@@ -225,6 +231,7 @@ fn held_between_items() {
 #[test]
 fn answer_by_pipe() {
     need!(machine::root());
+    need!(machine::wakes_in_time());
     let _ = chains_are_right(&Expected {
         mode: "pipe",
         links: &["server"],
