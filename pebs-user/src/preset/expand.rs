@@ -49,6 +49,10 @@ pub(super) fn expand(
         }
         match with_arguments(form, &chosen.uprobes, &values, options) {
             Ok((spec, left_out)) => {
+                // It takes the place of those that could not be resolved.
+                if form.otherwise {
+                    missing.clear();
+                }
                 let of_kind = match form.resume {
                     true => &mut chosen.resumes,
                     false => &mut chosen.uprobes,
@@ -57,7 +61,6 @@ pub(super) fn expand(
                 chosen.left_out.extend(left_out);
             }
             Err(error) => {
-                // A probe that others take the place of is not missed.
                 missing.extend((!form.otherwise).then(|| {
                     let spec = form.spec.replace(&format!("{{{BIN}}}:"), "");
                     format!("{spec} is left out: {}", first_line(&error))
