@@ -71,7 +71,7 @@ fn recorded_with(cache: &Path, more: &[&str]) -> Value {
     let args = ["--uprobe", &spec, "--event", "cpu-clock", "-o", &output];
     let args = [
         &args[..],
-        &["--call-graph", "none"],
+        &["--call-graph", "none", "--with", "none"],
         more,
         &["--", &program, "100"],
     ]
