@@ -147,7 +147,6 @@ fn chains_are_right(expected: &Expected) -> Recording {
 #[test]
 fn nested_locks() {
     need!(machine::root());
-    need!(machine::wakes_in_time());
     let recording = chains_are_right(&Expected {
         mode: "nested",
         links: &["handle", "flusher"],
@@ -175,7 +174,6 @@ fn nested_locks() {
 #[test]
 fn convoy() {
     need!(machine::root());
-    need!(machine::wakes_in_time());
     let _ = chains_are_right(&Expected {
         mode: "convoy",
         links: &["handle"],
@@ -189,7 +187,6 @@ fn convoy() {
 #[test]
 fn priority_inversion() {
     need!(machine::root());
-    need!(machine::wakes_in_time());
     let _ = chains_are_right(&Expected {
         mode: "inversion",
         links: &["handle"],
@@ -203,7 +200,6 @@ fn priority_inversion() {
 #[test]
 fn thread_pool() {
     need!(machine::root());
-    need!(machine::wakes_in_time());
     let _ = chains_are_right(&Expected {
         mode: "pool",
         links: &["pool"],
@@ -217,7 +213,6 @@ fn thread_pool() {
 #[test]
 fn held_between_items() {
     need!(machine::root());
-    need!(machine::wakes_in_time());
     let _ = chains_are_right(&Expected {
         mode: "between",
         links: &["other0"],
@@ -231,7 +226,6 @@ fn held_between_items() {
 #[test]
 fn answer_by_pipe() {
     need!(machine::root());
-    need!(machine::wakes_in_time());
     let _ = chains_are_right(&Expected {
         mode: "pipe",
         links: &["server"],

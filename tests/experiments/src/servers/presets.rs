@@ -35,8 +35,8 @@ pub struct Args {
     which: Which,
 }
 
-/// Servers that have a preset, but no function for `cargo xtask servers`.
-const FURTHER: [Server; 1] = [Server {
+/// Servers whose items overlap, so that `cargo xtask servers` can't follow them.
+pub(super) const FURTHER: [Server; 1] = [Server {
     program: Program {
         config: "daemon off;\nmaster_process off;\nuser root;\npid DIR/pid;\nerror_log DIR/log;\nevents {}\n\
             http {\n access_log off;\n client_body_temp_path DIR/body;\n proxy_temp_path DIR/proxy;\n \

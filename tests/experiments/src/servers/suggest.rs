@@ -16,6 +16,7 @@ use serde_json::Value;
 
 use super::clients::{self, Client};
 use super::prefork::{fastcgi, http};
+use super::presets::FURTHER;
 use super::running::{PATIENCE, Program, Which, dir_of};
 use super::stock::{SERVERS, start};
 use crate::frame::machine::cpu_ns;
@@ -176,19 +177,7 @@ const SENSIBLE: [(&str, &[&str]); 14] = [
 ];
 
 /// Servers that have no request that is known to be dear.
-const MORE: [super::stock::Server; 5] = [
-    super::stock::Server {
-        program: Program {
-            config: "worker_processes 1;\nerror_log DIR/log;\npid DIR/pid;\ndaemon off;\nuser www-data;\n\
-                events { worker_connections 100; }\nhttp {\n access_log DIR/access;\n keepalive_requests 100000000;\n \
-                server { listen 127.0.0.1:PORT; root DIR/www; }\n}\n",
-            args: &["-c", "DIR/config"],
-            ..Program::new("nginx", "nginx", "/usr/sbin/nginx")
-        },
-        spec: None,
-        client: pages,
-        clock: None,
-    },
+const MORE: [super::stock::Server; 4] = [
     super::stock::Server {
         program: Program {
             config: "options { directory \"DIR\"; listen-on port PORT { 127.0.0.1; }; listen-on-v6 { none; }; \
@@ -281,23 +270,6 @@ fn scripts(port: u16) -> Result<Box<dyn Client>> {
     Ok(Box::new(Connections { port, ask: fastcgi }))
 }
 
-/// No page is dear.
-struct Pages(Box<dyn Client>);
-
-impl Client for Pages {
-    fn ask(&mut self, _: bool) -> Result<()> {
-        self.0.ask(false)
-    }
-
-    fn texts(&self, _: bool) -> Vec<(&'static str, String)> {
-        self.0.texts(false)
-    }
-}
-
-fn pages(port: u16) -> Result<Box<dyn Client>> {
-    Ok(Box::new(Pages(clients::apache(port)?)))
-}
-
 /// Statements into the shell's input, which is never far behind.
 struct Statements(File, u64);
 
@@ -329,7 +301,7 @@ fn statements(_: u16) -> Result<Box<dyn Client>> {
 
 /// Runs the task.
 pub fn main(args: &Args) -> Result<ExitCode> {
-    let all: Vec<&super::stock::Server> = SERVERS.iter().chain(&MORE).collect();
+    let all: Vec<&super::stock::Server> = SERVERS.iter().chain(&FURTHER).chain(&MORE).collect();
     let (tool, servers) = args.which.of(&all, |it| &it.program)?;
     let mut table = Table::new(
         "server | first | sensible | which | took of the server's CPU time | why not first",
