@@ -230,6 +230,24 @@ pub struct SiteConfig {
 const _: () = assert!(size_of::<ArgProgram>() == 32);
 const _: () = assert!(size_of::<SiteConfig>() == 40 + 2 * 32 + 2 * 32 * MAX_ARGS);
 
+/// What a recording waits for before it begins.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trigger {
+    /// How often it came.
+    pub hits: u64,
+    /// The value to wait for.
+    pub value: u64,
+    /// How to read it.
+    pub read: ArgProgram,
+    /// One of [`id_source`]: [`id_source::ONE`] if a value is waited for.
+    pub source: u32,
+    /// 0.
+    pub unused: u32,
+}
+
+const _: () = assert!(size_of::<Trigger>() == 56);
+
 /// Source of the item id of a thread without marks, read at each sample.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

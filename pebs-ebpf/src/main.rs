@@ -34,6 +34,7 @@ mod stack;
 mod step;
 mod task;
 mod tick;
+mod trigger;
 mod user_stack;
 mod wake;
 

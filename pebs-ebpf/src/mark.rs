@@ -131,8 +131,14 @@ impl Target {
         done
     }
 
+    /// Whether the thread is traced, as at a mark.
     #[inline(always)]
-    fn of(ctx: &ProbeContext) -> Self {
+    pub fn is_traced(&self) -> bool {
+        task::is_traced_at_mark(self.ids)
+    }
+
+    #[inline(always)]
+    pub fn of(ctx: &ProbeContext) -> Self {
         let ids = task::current();
         // SAFETY: the verifier checks the context read.
         let registers = unsafe { ctx.regs.cast::<Registers>().read() };

@@ -17,6 +17,8 @@ mod bulk;
 mod cgroups;
 #[path = "kernel/chains.rs"]
 mod chains;
+#[path = "kernel/control.rs"]
+mod control;
 #[path = "kernel/counted.rs"]
 mod counted;
 #[path = "kernel/counts.rs"]

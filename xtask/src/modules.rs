@@ -117,6 +117,7 @@ const ROOMS: [Room; 8] = [
         output: files options segment_files run table row_columns fields write_error segment compactor tables
         writer: argument files options run table row_columns fields write_error schema samples visit_block estimates tables output
         recover: files segment_files run table fields reader segment writer
+        snapshot: files segment_files run table write_error recover
         ",
     },
     Room {
@@ -215,21 +216,22 @@ const ROOMS: [Room; 8] = [
         recording:
         replaced:
         items: recording
+        start: recording
         preset: recording
         targets: recording
         transport: recording
-        plan: event recording replaced transport
+        plan: event recording replaced start transport
         budget: recording plan
         placement: plan
         cost: plan budget
-        resolve: event recording replaced items preset targets transport plan budget placement
+        resolve: event recording replaced items start preset targets transport plan budget placement
         governor: event plan budget cost
         pace: event plan budget cost
         finish: plan cost governor
         stacks: event recording plan budget cost
         waits: cost
         remote: event finish
-        run: event plan budget placement cost governor pace finish stacks waits remote
+        run: event start plan budget placement cost governor pace finish stacks waits remote
         ",
     },
     // No renderer imports another.

@@ -1,4 +1,4 @@
-//! Signals that end a recording.
+//! Signals that end a recording, pause it (SIGUSR1), or make a snapshot (SIGUSR2).
 //!
 //! They are caught once it is planned. SIGINT and SIGTERM end a recording even if they were ignored at its
 //! start, as with `perf record`; SIGHUP does not (`nohup`).
@@ -32,7 +32,7 @@ impl EndSignals {
             privileges::give_up_on_this_thread();
             runtime.block_on(async {
                 tokio::select! {
-                    name = signals.next() => remote.end(name),
+                    name = signals.end(&remote) => remote.end(name),
                     _ = gone => {}
                 }
             });
@@ -46,6 +46,8 @@ struct Signals {
     terminate: Signal,
     /// `None` if SIGHUP is ignored.
     hangup: Option<Signal>,
+    pause: Signal,
+    snapshot: Signal,
 }
 
 impl Signals {
@@ -56,21 +58,27 @@ impl Signals {
             interrupt: signal(SignalKind::interrupt()).context("cannot catch SIGINT")?,
             terminate: signal(SignalKind::terminate()).context("cannot catch SIGTERM")?,
             hangup: hangup.transpose().context("cannot catch SIGHUP")?,
+            pause: signal(SignalKind::user_defined1()).context("cannot catch SIGUSR1")?,
+            snapshot: signal(SignalKind::user_defined2()).context("cannot catch SIGUSR2")?,
         })
     }
 
-    /// Waits for the next signal and returns its name.
-    async fn next(&mut self) -> &'static str {
-        let hangup = async {
-            match &mut self.hangup {
-                Some(signal) => signal.recv().await,
-                None => std::future::pending().await,
+    /// Waits for a signal that ends the recording, and returns its name; obeys others meanwhile.
+    async fn end(&mut self, remote: &Remote) -> &'static str {
+        loop {
+            let hangup = async {
+                match &mut self.hangup {
+                    Some(signal) => signal.recv().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                _ = self.interrupt.recv() => return "interrupt",
+                _ = self.terminate.recv() => return "terminated",
+                _ = hangup => return "hang-up",
+                _ = self.pause.recv() => remote.pause_or_resume(),
+                _ = self.snapshot.recv() => remote.snapshot(None),
             }
-        };
-        tokio::select! {
-            _ = self.interrupt.recv() => "interrupt",
-            _ = self.terminate.recv() => "terminated",
-            _ = hangup => "hang-up",
         }
     }
 }

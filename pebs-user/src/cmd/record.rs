@@ -1,12 +1,14 @@
 //! `pebs-trace` without a subcommand: records, shows what happens meanwhile, and prints the report.
 
 pub mod args;
+mod control;
 mod finish;
 mod messages;
 
 use std::process::ExitCode;
 
 use self::args::RecordArgs;
+use self::control::Control;
 use self::messages::Messages;
 use super::ending::EndSignals;
 use crate::collect::signals;
@@ -27,6 +29,10 @@ pub fn run(args: &RecordArgs) -> Result<ExitCode> {
     let noted = messages.take_notes();
     let remote = Remote::default();
     let _signals = EndSignals::listen(&remote)?;
+    let control = args.control.as_deref();
+    let _control = control
+        .map(|path| Control::listen(path, &remote))
+        .transpose()?;
     let recorded = planned.run(&remote, |event| messages.show(event))?;
     Ok(finish::finish(args, &noted, recorded))
 }

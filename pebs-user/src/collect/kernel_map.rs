@@ -15,6 +15,7 @@ use pebs_common::counter::Counter;
 use crate::stream::cycle::CounterRow;
 
 const BPF_MAP_CREATE: libc::c_int = 0;
+const BPF_MAP_LOOKUP_ELEM: libc::c_int = 1;
 const BPF_MAP_UPDATE_ELEM: libc::c_int = 2;
 const BPF_MAP_GET_NEXT_KEY: libc::c_int = 4;
 const BPF_MAP_UPDATE_BATCH: libc::c_int = 26;
@@ -124,6 +125,8 @@ unsafe impl Plain for pebs_common::config::ItemConfig {}
 unsafe impl Plain for pebs_common::config::CopyPlace {}
 // SAFETY: as above.
 unsafe impl Plain for pebs_common::config::KernelCode {}
+// SAFETY: as above.
+unsafe impl Plain for pebs_common::config::Trigger {}
 
 /// Sets the value under a 32-bit key.
 ///
@@ -133,6 +136,19 @@ pub(crate) fn set<V: Plain>(map: BorrowedFd<'_>, key: u32, value: &V) -> io::Res
     let attr = element(map, &key, value);
     // SAFETY: key and value live through the call; their sizes are the map's, which is of ours.
     unsafe { bpf(BPF_MAP_UPDATE_ELEM, &attr) }.map(drop)
+}
+
+/// Reads the value under a 32-bit key into `value`.
+///
+/// # Errors
+/// The kernel's.
+pub(crate) fn get<V: Plain>(map: BorrowedFd<'_>, key: u32, value: &mut V) -> io::Result<()> {
+    let attr = MapElement {
+        value: std::ptr::from_mut(value).addr() as u64,
+        ..element(map, &key, value)
+    };
+    // SAFETY: key and value live through the call; their sizes are the map's, which is of ours, and any bytes are a value.
+    unsafe { bpf(BPF_MAP_LOOKUP_ELEM, &attr) }.map(drop)
 }
 
 /// Puts a map into a map of maps.

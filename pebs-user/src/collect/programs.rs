@@ -7,8 +7,8 @@ use aya::programs::tp_btf::{BtfTracePointLink, BtfTracePointLinkId};
 use aya::programs::{BtfTracePoint, PerfEvent, Program, ProgramError, UProbe};
 use aya::{Ebpf, EbpfLoader};
 use pebs_common::config::{
-    CopyPlace, ItemConfig, ItemOffsets, ItemSource, KernelCode, MAX_CPUS, MAX_EVENTS,
-    MAX_PROCESSES, Program as ProgramRun, Scope, SiteConfig, Waits,
+    ArgProgram, CopyPlace, ItemConfig, ItemOffsets, ItemSource, KernelCode, MAX_CPUS, MAX_EVENTS,
+    MAX_PROCESSES, Program as ProgramRun, Scope, SiteConfig, Trigger, Waits,
 };
 
 use crate::collect::btf::{Btf, BtfError};
@@ -138,6 +138,9 @@ const TRACEPOINTS: [&str; 3] = [
 
 /// The mark program that does the probed instruction.
 const STEPPING: &str = "mark_and_step";
+
+/// The program that waits for a call.
+const TRIGGER_PROGRAM: &str = "trigger";
 
 /// The program that searches copies of probed places.
 const COPY_PROGRAM: &str = "becomes_executable";
@@ -521,6 +524,34 @@ impl Programs {
     /// If it is not loaded.
     pub(crate) fn mark_and_step(&self) -> Result<BorrowedFd<'_>, ProgramsError> {
         self.program(STEPPING)
+    }
+
+    /// Loads the program that waits for a call, and returns its descriptor.
+    ///
+    /// # Errors
+    /// The kernel refused it.
+    pub(crate) fn wait_for(&mut self, trigger: &Trigger) -> Result<BorrowedFd<'_>, ProgramsError> {
+        self.verify(TRIGGER_PROGRAM, |program: &mut UProbe| program.load())?;
+        kernel_map::set(self.map("TRIGGER")?, 0, trigger)
+            .map_err(|error| ProgramsError::Map("wait for a call", error))?;
+        self.program(TRIGGER_PROGRAM)
+    }
+
+    /// Number of calls that were waited for so far.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn calls(&self) -> Result<u64, ProgramsError> {
+        let mut trigger = Trigger {
+            hits: 0,
+            value: 0,
+            read: ArgProgram::NONE,
+            source: 0,
+            unused: 0,
+        };
+        kernel_map::get(self.map("TRIGGER")?, 0, &mut trigger)
+            .map_err(|error| ProgramsError::Map("see whether a call came", error))?;
+        Ok(trigger.hits)
     }
 
     /// Descriptor of the program that finds the address of a library.

@@ -5,7 +5,9 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pebs_common::config::{KernelCode, Program, Scope, Step, Waits};
+use pebs_common::config::{
+    ArgProgram, KernelCode, Program, Scope, Step, Trigger, Waits, id_source,
+};
 use pebs_common::record::{Role, mark_flag};
 
 use perf_event_open_sys::bindings::perf_event_attr;
@@ -164,6 +166,8 @@ pub(crate) struct Session {
     counting: bool,
     /// Draws distances between samples; `None` before the start, and if they are equal.
     jitter: Option<Jitter>,
+    /// What was drawn before the last pause.
+    drawn: Option<Drawn>,
     /// When threads without a counter of their own are looked for next.
     follow: Instant,
     /// Which clocks sample the targets.
@@ -273,6 +277,7 @@ impl Session {
             resets: vec![None; plan.events.len()],
             counting: plan.counting,
             jitter: None,
+            drawn: None,
             follow: Instant::now(),
             which: Clocks::default(),
             calm: 0,
@@ -844,7 +849,14 @@ impl Session {
     /// How often distances were drawn so far; `None` if they are equal.
     #[must_use]
     pub(crate) fn drawn(&self) -> Option<Drawn> {
-        self.jitter.as_ref().map(Jitter::drawn)
+        let now = self.jitter.as_ref().map(Jitter::drawn);
+        match (self.drawn, now) {
+            (Some(before), Some(now)) => Some(Drawn {
+                changes: before.changes + now.changes,
+                ..now
+            }),
+            (before, now) => now.or(before),
+        }
     }
 
     /// Opens a slow clock on each CPU whose program reads both kernel clocks, if they have to be compared.
@@ -912,6 +924,17 @@ impl Session {
         self.programs.attach_switches()?;
         let pmu = plan.host.uprobe.as_ref().ok_or(SessionError::NoUprobes)?;
         self.find_library(plan, pmu)?;
+        self.place_marks(plan)?;
+        if self.settings.perf_clock_events != 0 {
+            std::thread::sleep(FIRST_CLOCKS.saturating_sub(begin.elapsed()));
+            self.clocks.set_reset(CLOCK_PERIOD)?;
+        }
+        self.sample(plan)
+    }
+
+    /// Places the probes of marks.
+    fn place_marks(&mut self, plan: &SessionPlan<'_>) -> Result<(), SessionError> {
+        let pmu = plan.host.uprobe.as_ref().ok_or(SessionError::NoUprobes)?;
         let sites = plan.probes.probes.iter().flat_map(|probe| &probe.sites);
         let begins = |(_, site): &(u64, &Site)| matches!(site.role, Role::Begin | Role::Next);
         let (begins, ends): (Vec<_>, Vec<_>) = (0..).zip(sites).partition(begins);
@@ -928,16 +951,52 @@ impl Session {
                 probes.push(Probe::new(event, link));
             }
         }
-        if self.settings.perf_clock_events != 0 {
-            std::thread::sleep(FIRST_CLOCKS.saturating_sub(begin.elapsed()));
-            self.clocks.set_reset(CLOCK_PERIOD)?;
-        }
+        Ok(())
+    }
+
+    /// Takes samples from now on.
+    fn sample(&mut self, plan: &SessionPlan<'_>) -> Result<(), SessionError> {
         for counters in self.events.iter().chain([&self.faults]) {
             counters.enable()?;
         }
         self.bulk.iter().try_for_each(BulkCounters::enable)?;
         self.start_jitter(plan);
         Ok(())
+    }
+
+    /// Stops sampling and removes the probes of marks; switches of threads are still seen. The process that places probes
+    /// must not have been told that there are no more.
+    pub(crate) fn pause(&mut self) {
+        self.stop_samples();
+        self.remove_marks();
+        for probes in [&mut self.begins, &mut self.ends] {
+            probes.clear();
+        }
+        self.keeper.remove();
+    }
+
+    /// Places the probes again, and samples again.
+    ///
+    /// # Errors
+    /// The kernel refused a probe or an event.
+    pub(crate) fn resume(&mut self, plan: &SessionPlan<'_>) -> Result<(), SessionError> {
+        self.place_marks(plan)?;
+        self.sample(plan)
+    }
+
+    fn stop_samples(&mut self) {
+        self.drawn = self.drawn();
+        self.jitter = None;
+        for counters in self.events.iter().chain([&self.faults]) {
+            counters.disable();
+        }
+        self.bulk.iter().for_each(BulkCounters::disable);
+    }
+
+    /// Detaches the programs of marks, those of begins first.
+    fn remove_marks(&mut self) {
+        detach(&mut self.begins);
+        detach(&mut self.ends);
     }
 
     /// Opens the per-CPU events on CPUs that came online since the start, and returns these CPUs; closes those of
@@ -1002,15 +1061,10 @@ impl Session {
     /// Stops sampling and marking, begins first. The probes stay until the session is dropped, which takes long if
     /// there are many: the kernel waits for each.
     pub(crate) fn stop(&mut self) {
-        self.jitter = None;
         self.tick_once_more();
-        for counters in self.events.iter().chain([&self.faults]) {
-            counters.disable();
-        }
-        self.bulk.iter().for_each(BulkCounters::disable);
+        self.stop_samples();
         self.clocks.disable();
-        detach(&mut self.begins);
-        detach(&mut self.ends);
+        self.remove_marks();
         // Detach before the last read of the rings, so that the counters read after it match.
         self.programs.detach_tracepoints();
         self.counted.disable();
@@ -1125,6 +1179,45 @@ impl Session {
             probes,
             _keeper: keeper,
         })
+    }
+
+    /// Waits for a call at these sites, with a value of the argument if one is given.
+    ///
+    /// # Errors
+    /// The kernel refused a probe.
+    pub(crate) fn wait_for(
+        &mut self,
+        plan: &SessionPlan<'_>,
+        sites: &[Site],
+        value: Option<u64>,
+    ) -> Result<MarkCount, SessionError> {
+        let pmu = plan.host.uprobe.as_ref().ok_or(SessionError::NoUprobes)?;
+        let trigger = Trigger {
+            hits: 0,
+            value: value.unwrap_or(0),
+            read: sites.first().map_or(ArgProgram::NONE, |it| it.config.id),
+            source: value.map_or(id_source::NONE, |_| id_source::ONE).into(),
+            unused: 0,
+        };
+        let program = self.programs.wait_for(&trigger)?;
+        let mut keeper = Keeper::start()?;
+        let mut probes = Vec::new();
+        for site in sites {
+            let (site, scope) = (uprobe_site(site), UprobeScope::Everyone);
+            let event = open_uprobe(&mut keeper, pmu, &site, scope)?;
+            let link = event.attach(program, None)?;
+            probes.push(Probe::new(event, link));
+        }
+        keeper.seal();
+        Ok(MarkCount {
+            probes,
+            _keeper: keeper,
+        })
+    }
+
+    /// Whether the call that [`Session::wait_for`] waits for has come.
+    pub(crate) fn was_called(&self) -> Result<bool, SessionError> {
+        Ok(self.programs.calls()? > 0)
     }
 
     /// Prefixes of the programs' symbols in the kernel.

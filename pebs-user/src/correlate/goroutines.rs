@@ -284,7 +284,7 @@ impl Correlator {
     ) {
         for mut visit in self.goroutines.take_parked(of, time) {
             visit.flags |= flag;
-            let end = (flag != visit_flag::OPEN_AT_END).then_some((time, None));
+            let end = (flag == visit_flag::THREAD_ENDED).then_some((time, None));
             self.close(visit, end, time, sink);
         }
     }

@@ -382,21 +382,33 @@ impl Correlator {
         self.close_items(ended, sink);
     }
 
+    /// Closes all items, whose end will not be seen.
+    pub(super) fn pause_items(&mut self, at: TraceNs, sink: &mut impl Sink) {
+        if let Some(marked) = &mut self.marked {
+            let items = std::mem::take(marked);
+            self.close_all(items, visit_flag::END_MISSING, at, sink);
+        }
+    }
+
     /// Closes all items at the end of the trace.
     pub(super) fn finish_items(&mut self, end: TraceNs, sink: &mut impl Sink) {
-        let Some(marked) = self.marked.take() else {
-            return;
-        };
+        if let Some(items) = self.marked.take() {
+            self.close_all(items, visit_flag::OPEN_AT_END, end, sink);
+        }
+    }
+
+    /// Closes items; those without an end get the flag.
+    fn close_all(&mut self, marked: Marked, flag: u32, at: TraceNs, sink: &mut impl Sink) {
         let mut items: Vec<Item> = marked.items.into_values().flatten().collect();
         items.sort_by_key(|it| (it.visit.begin, it.visit.item_id));
         for item in &mut items {
             if item.end.is_none() {
-                item.visit.flags |= visit_flag::OPEN_AT_END;
+                item.visit.flags |= flag;
             }
         }
         for item in items {
             let known = item.end;
-            let seen = known.map_or(end, |it| it.0);
+            let seen = known.map_or(at, |it| it.0);
             let visit = item.whole();
             self.close(visit, known, seen, sink);
         }

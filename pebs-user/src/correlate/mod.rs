@@ -155,6 +155,8 @@ pub struct Correlator {
     throttles: Throttles,
     next_visit: u64,
     next_item: Vec<u64>,
+    /// The same at the start, or after the last pause.
+    first_item: Vec<u64>,
     held: usize,
     /// Missing switch-in events within visits.
     pub missing_switches: u64,
@@ -231,6 +233,7 @@ impl Correlator {
             .collect();
         Self {
             next_item: vec![1; probes.len()],
+            first_item: vec![1; probes.len()],
             resumes: probes
                 .iter()
                 .any(|probe| probe.resumes && !probe.rule.is_of_goroutine()),
@@ -587,23 +590,38 @@ impl Correlator {
             let losses = &self.losses;
             intervals.finish(&mut |it| sink.interval(it, is_whole(it, losses)));
         }
+        self.close_threads(visit_flag::OPEN_AT_END, end, sink);
+        self.finish_items(end, sink);
+        self.end_parked(None, (visit_flag::OPEN_AT_END, end), sink);
+        while let Some(mut range) = self.throttles.next_over(TraceNs(i64::MAX), None) {
+            range.end = range.end.min(end.max(range.begin));
+            sink.throttled(&range);
+        }
+    }
+
+    /// Closes everything that is open, as neither marks nor samples come until the recording goes on: then threads are as
+    /// at its start. All records up to then were handled.
+    pub fn pause(&mut self, at: TraceNs, sink: &mut impl Sink) {
+        self.settle_runs(sink);
+        self.close_threads(visit_flag::END_MISSING, at, sink);
+        self.pause_items(at, sink);
+        self.end_parked(None, (visit_flag::END_MISSING, at), sink);
+        self.first_item.clone_from(&self.next_item);
+    }
+
+    /// Closes the visits of all threads, which get the flag, and forgets the threads.
+    fn close_threads(&mut self, flag: u32, at: TraceNs, sink: &mut impl Sink) {
         let mut tids: Vec<Tid> = self.threads.iter().map(|(tid, _)| tid).collect();
         tids.sort_unstable();
         for tid in tids {
             let Some(mut thread) = self.threads.remove(tid) else {
                 continue;
             };
-            while let Some(mut visit) = thread.close_last(end) {
-                visit.flags |= visit_flag::OPEN_AT_END;
-                self.close(visit, None, end, sink);
+            while let Some(mut visit) = thread.close_last(at) {
+                visit.flags |= flag;
+                self.close(visit, None, at, sink);
             }
-            self.shared_ns += thread.turns.shared_ns(end);
-        }
-        self.finish_items(end, sink);
-        self.end_parked(None, (visit_flag::OPEN_AT_END, end), sink);
-        while let Some(mut range) = self.throttles.next_over(TraceNs(i64::MAX), None) {
-            range.end = range.end.min(end.max(range.begin));
-            sink.throttled(&range);
+            self.shared_ns += thread.turns.shared_ns(at);
         }
     }
 

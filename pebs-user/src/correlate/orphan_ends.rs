@@ -15,7 +15,7 @@ impl Correlator {
     #[cold]
     pub(super) fn without_begin(&self, mark: &MarkAt<'_>, sink: &mut impl Sink) {
         let probe = usize::from(mark.probe.0);
-        let no_begin = self.next_item.get(probe) == Some(&1);
+        let no_begin = self.next_item.get(probe) == self.first_item.get(probe);
         let moves = |rule: VisitRule| rule == VisitRule::ById || rule.is_of_goroutine();
         let by_id = self.probes.get(probe).is_some_and(|it| moves(it.rule));
         let none_on_thread = || !by_id && self.threads.get(mark.record.tid).is_none();

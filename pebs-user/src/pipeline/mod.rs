@@ -453,6 +453,28 @@ impl Pipeline {
             .loss_in_visits(&row, visit_flag::LOSS, &mut self.correlator);
     }
 
+    /// Writes everything that is known now, so that it can be read.
+    pub fn flush(&mut self) {
+        self.rows
+            .write_aggregates(Duration::from_nanos(self.frontier.0.max(0) as u64));
+        self.rows.flush_all();
+    }
+
+    /// Nothing is recorded between the two. Call it once the frontier is past the begin, and before the first record that
+    /// comes after the end.
+    pub fn paused(&mut self, begin: KtimeNs, end: KtimeNs) {
+        let [begin, end] = [begin, end].map(|it| self.clock.trace_of_ktime(it));
+        self.correlator.pause(begin, &mut self.rows);
+        self.rows.loss(&LossRow {
+            begin_ns: begin,
+            end_ns: end,
+            cpu: None,
+            tid: None,
+            reason: "paused".to_owned(),
+            records: None,
+        });
+    }
+
     /// Updates [`Progress::load`] to the frontier, if it is older than [`LOAD_NS`].
     fn publish_load(&self) {
         // A panic elsewhere leaves the counts valid.

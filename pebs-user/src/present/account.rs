@@ -5,12 +5,19 @@ use crate::ledger::{Account, Ledger};
 use crate::present::human::{UNKNOWN, count, events, percent, plural, safe, time};
 use crate::present::{Page, Tone, toned};
 use crate::store::run::{
-    ClockChange, CostInfo, EventInfo, Extra, ExtraLimit, KeepInfo, ResetChange, RunInfo,
+    ClockChange, CostInfo, EventInfo, Extra, ExtraLimit, KeepInfo, Paused, ResetChange, RunInfo,
     UnwoundStacks,
 };
 
 /// Characters of a note that are shown.
 const NOTE_WIDTH: usize = 200;
+
+/// Reason of a loss that was asked for.
+const PAUSED: &str = "paused";
+
+/// Pauses and moments that are listed.
+const PAUSES: usize = 5;
+const MOMENTS: usize = 20;
 
 /// Writes the account of the run whose trace this is.
 pub(crate) fn write(out: &mut Page, (run, trace): (&RunInfo, &str), losses: &[LossSum]) {
@@ -24,7 +31,26 @@ pub(crate) fn write(out: &mut Page, (run, trace): (&RunInfo, &str), losses: &[Lo
     if let Some(keep) = &run.keep {
         out.line("kept", &kept(keep));
     }
-    out.line("losses", &ranges(losses));
+    let lost: Vec<LossSum> = losses
+        .iter()
+        .filter(|it| it.reason != PAUSED)
+        .cloned()
+        .collect();
+    out.line("losses", &ranges(&lost));
+    out.line("paused", &pauses(&run.pauses));
+    for moment in run.moments.iter().take(MOMENTS) {
+        let at = time(moment.time_ns.0 as f64);
+        out.line(
+            "noted",
+            &format!("after {at}: {}", safe(&moment.text, NOTE_WIDTH)),
+        );
+    }
+    if let Some(more) = run.moments.len().checked_sub(MOMENTS + 1) {
+        out.line(
+            "",
+            &format!("and {} more in trace.json", count(more as u64 + 1)),
+        );
+    }
     out.line(
         "cost",
         &run.cost
@@ -50,6 +76,21 @@ pub(crate) fn write(out: &mut Page, (run, trace): (&RunInfo, &str), losses: &[Lo
         out.line("note", &safe(note, NOTE_WIDTH));
     }
     out.line("trace", &safe(trace, NOTE_WIDTH));
+}
+
+/// `from 0 ns to 1.2 s, from 4 s to the end`.
+fn pauses(pauses: &[Paused]) -> String {
+    let span = |it: &Paused| {
+        let end = it
+            .end_ns
+            .map_or_else(|| "the end".to_owned(), |it| time(it.0 as f64));
+        format!("from {} to {end}", time(it.begin_ns.0 as f64))
+    };
+    let mut spans: Vec<String> = pauses.iter().take(PAUSES).map(span).collect();
+    if let Some(more) = pauses.len().checked_sub(PAUSES + 1) {
+        spans.push(format!("and {} more", plural(more as u64 + 1, "time")));
+    }
+    spans.join(", ")
 }
 
 fn write_ledger(out: &mut Page, ledger: &Ledger) {

@@ -1,5 +1,7 @@
 //! Events of a recording, for the caller to show.
 
+use std::path::PathBuf;
+
 use crate::failure::Warning;
 use crate::store::run::OverheadInfo;
 use crate::units::EventId;
@@ -35,6 +37,14 @@ pub enum Event {
     Measuring,
     /// The symbols of running processes are being read, which takes some time.
     ReadingSymbols,
+    /// The command runs, or the target is there; items are recorded once this happens.
+    Waits(String),
+    /// Nothing is recorded from now on.
+    Paused,
+    /// Items are recorded again.
+    Resumed,
+    /// A copy of the trace so far is in this directory.
+    Snapshot(PathBuf),
     /// Everything is attached: items are recorded from now on.
     Started {
         /// The bound on the slow-down of items and the first reset value, if there is a bound.

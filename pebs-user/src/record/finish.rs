@@ -39,6 +39,8 @@ pub(super) fn run_info(plan: &Plan, origin: KtimeNs) -> RunInfo {
             .map(|arg| arg.to_string_lossy().into_owned())
             .collect(),
         complete: false,
+        pauses: Vec::new(),
+        moments: Vec::new(),
         crashes: Vec::new(),
         copied: Vec::new(),
         host: host_info(plan),

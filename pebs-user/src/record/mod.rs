@@ -23,6 +23,7 @@ mod plan;
 mod preset;
 mod replaced;
 mod resolve;
+mod start;
 mod targets;
 mod transport;
 
@@ -48,7 +49,7 @@ use crate::store::run::RunInfo;
 pub use event::{Event, Status};
 pub use finish::Recorded;
 pub use recording::{
-    CallGraph, ItemId, KeepItems, Recording, SampleClock, Target, TransportChoice,
+    CallGraph, ItemId, KeepItems, Recording, SampleClock, Start, Target, TransportChoice,
 };
 pub use remote::{Handle, Remote};
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::event::{Emit, Event};
 use super::recording::CallGraph;
 use super::replaced::ProbedFiles;
+use super::start::Trigger;
 use super::transport::{self, Choice};
 use crate::collect::frequency::Frequencies;
 use crate::collect::programs::StackLimits;
@@ -53,8 +54,16 @@ pub(super) struct Plan {
     pub command: Vec<OsString>,
     /// Limits of the command's process.
     pub former_limits: limits::Former,
+    /// What it waits for before it begins.
+    pub start: Trigger,
+    /// Whether it may be paused.
+    pub pausable: bool,
     /// Stop after this time.
     pub duration: Option<Duration>,
+    /// Stop after this many items.
+    pub stop_after: Option<u64>,
+    /// Stop once the trace has this many bytes.
+    pub max_size: Option<u64>,
     /// Records besides marks and samples.
     pub kinds: RecordKinds,
     /// CPUs whose frequency is recorded.

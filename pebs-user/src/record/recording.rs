@@ -43,8 +43,16 @@ pub struct Recording {
     pub jitter: Option<f64>,
     /// Whose items are recorded.
     pub target: Target,
+    /// When items are recorded from.
+    pub start: Start,
+    /// Whether [`Remote::pause`](super::Remote::pause) may be called: the process that places probes then keeps its privileges.
+    pub pausable: bool,
     /// Time after which it ends.
     pub duration: Option<Duration>,
+    /// Number of items after which it ends, within a twentieth of a second.
+    pub stop_after: Option<u64>,
+    /// Bytes of the trace at which it ends.
+    pub max_size: Option<u64>,
     /// How the end of visits of a function is marked.
     pub return_mode: ReturnMode,
     /// Whether no sample is taken in the kernel.
@@ -99,6 +107,22 @@ pub enum Target {
     Container(String),
     /// A command that is started, with its arguments, and its children; the recording ends with it.
     Command(Vec<OsString>),
+}
+
+/// When items are recorded from. A command runs before, without probes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Start {
+    /// A command's first instruction.
+    #[default]
+    AtOnce,
+    /// A time.
+    After(Duration),
+    /// A file is there.
+    File(PathBuf),
+    /// A function is called, or reached: `BIN:FUNC`, `BIN:FUNC+OFF`.
+    Called(String),
+    /// [`Remote::resume`](super::Remote::resume).
+    Resumed,
 }
 
 /// Where item ids are read.
@@ -204,7 +228,11 @@ impl Recording {
             reset: None,
             jitter: None,
             target: Target::All,
+            start: Start::AtOnce,
+            pausable: false,
             duration: None,
+            stop_after: None,
+            max_size: None,
             return_mode: ReturnMode::Auto,
             exclude_kernel: false,
             kinds: RecordKinds {

@@ -1,5 +1,6 @@
 //! Ends and changes a recording from other threads, and asks for its progress.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
@@ -29,12 +30,19 @@ struct Orders {
     changes: Vec<Order>,
 }
 
-/// A change of the budget.
-#[derive(Clone, Copy, Debug)]
+/// A change of the recording.
+#[derive(Clone, Debug)]
 pub(super) enum Order {
     Reset(ResetValue),
     /// A bound on the slow-down of items, a share.
     MaxOverhead(f64),
+    Pause,
+    Resume,
+    PauseOrResume,
+    /// A note with the time.
+    Note(String),
+    /// A copy of the trace so far, in a new directory.
+    Snapshot(Option<PathBuf>),
 }
 
 impl Remote {
@@ -53,6 +61,32 @@ impl Remote {
     /// Keeps the slow-down of items below this share from now on, by changing the reset value.
     pub fn set_max_overhead(&self, share: f64) {
         self.order(Order::MaxOverhead(share));
+    }
+
+    /// Removes the probes and takes no samples, until [`Remote::resume`]. Needs [`Recording::pausable`](super::Recording).
+    pub fn pause(&self) {
+        self.order(Order::Pause);
+    }
+
+    /// Goes on after [`Remote::pause`]; starts a recording that waits for that.
+    pub fn resume(&self) {
+        self.order(Order::Resume);
+    }
+
+    /// Goes on if it is paused, or waits to begin; else pauses.
+    pub fn pause_or_resume(&self) {
+        self.order(Order::PauseOrResume);
+    }
+
+    /// Adds a note with the time to the trace.
+    pub fn note(&self, text: impl Into<String>) {
+        self.order(Order::Note(text.into()));
+    }
+
+    /// Writes what was recorded up to now as a trace of its own in this directory, which must not exist; default: the
+    /// trace's with a number behind it. An [`Event`](super::Event) says when it is there.
+    pub fn snapshot(&self, to: Option<PathBuf>) {
+        self.order(Order::Snapshot(to));
     }
 
     /// Progress, as of some ms ago.

@@ -6,6 +6,7 @@ use super::event::{Emit, Event};
 use super::plan::{Offer, Plan};
 use super::recording::{CallGraph, KeepItems, Recording, SampleClock};
 use super::replaced::ProbedFiles;
+use super::start::Trigger;
 use super::targets::RecordingTargets;
 use super::transport;
 use super::{budget, items, placement, preset};
@@ -120,6 +121,7 @@ pub(super) fn resolve(recording: &Recording, emit: &mut Emit<'_>) -> Result<Plan
         true => ProbeSet::default(),
         false => probe::resolve_with(&uprobes, &resumes, &options)?,
     };
+    let start = Trigger::resolve(&recording.start, &options)?;
     let probes = match recording.typed_item() {
         Some(typed) => items::probes(recording, &targets.pids, typed, marked)?,
         None => marked,
@@ -217,7 +219,11 @@ pub(super) fn resolve(recording: &Recording, emit: &mut Emit<'_>) -> Result<Plan
         cgroup: targets.cgroup,
         command: recording.command().to_vec(),
         former_limits,
+        start,
+        pausable: recording.pausable,
         duration: recording.duration,
+        stop_after: recording.stop_after,
+        max_size: recording.max_size,
         kinds: RecordKinds {
             encounters_later: may_record_waits,
             ..recording.kinds

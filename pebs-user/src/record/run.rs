@@ -2,10 +2,11 @@
 
 mod clocks;
 mod cpus;
+mod pause;
 mod waits;
 
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -19,6 +20,7 @@ use tokio::runtime::Runtime;
 
 use clocks::Choice;
 use cpus::next;
+use pause::{LOOK_FOR_START, State, Waits};
 
 use super::budget;
 use super::cost::{self, ClockSpans, Measuring, Prices};
@@ -30,6 +32,7 @@ use super::placement;
 use super::plan::Plan;
 use super::remote::{Order, Remote};
 use super::stacks;
+use super::start::Trigger;
 use super::waits::Verdict;
 use crate::binary::process;
 use crate::collect::behind::Behind;
@@ -44,7 +47,7 @@ use crate::collect::privileges;
 use crate::collect::session::{Rings, Session, SessionPlan};
 use crate::collect::sideband::{Sideband, SidebandOpener};
 use crate::estimate::Pause;
-use crate::failure::{Context as _, Failure, Result, Warning};
+use crate::failure::{Context as _, Failure, Result};
 use crate::pipeline::{Load, Outcome, OwnCosts, Pipeline, PipelineOptions, Progress};
 use crate::pmu::attr::{EventClass, ResolvedEvent};
 use crate::pmu::jitter::Clocks;
@@ -52,7 +55,9 @@ use crate::pmu::open::Times;
 use crate::pmu::watch::Watch;
 use crate::probe::breakpoint;
 use crate::store::options::WriterOptions;
+use crate::store::recover::RecoverError;
 use crate::store::run::{JitterInfo, ResetChange, RunInfo};
+use crate::store::snapshot;
 use crate::store::writer::TraceWriter;
 use crate::stream::cycle::{Cycle, FrequencyReading};
 use crate::symbolize::kernel_code;
@@ -100,6 +105,10 @@ struct Signals {
     waits_from: Mutex<Option<KtimeNs>>,
     /// Start of the first interval of counts; set before anything is attached.
     count_from: OnceLock<KtimeNs>,
+    /// Pauses not yet seen by the pipeline: begin, end.
+    pauses: Mutex<Vec<(KtimeNs, KtimeNs)>>,
+    /// A snapshot that was asked for.
+    snapshot: Mutex<Option<SnapshotOrder>>,
     /// Frequencies of CPUs not yet seen by the pipeline.
     frequencies: Mutex<Vec<FrequencyReading>>,
     /// CPUs that came online and are not yet seen by the pipeline: earliest time they may have been online, time
@@ -107,6 +116,16 @@ struct Signals {
     cpus: Mutex<Vec<(KtimeNs, KtimeNs, Cpu)>>,
     /// End of the trace, ktime; set before the probes are taken away. 0: not yet.
     end: AtomicU64,
+}
+
+/// A snapshot to be written.
+#[derive(Debug)]
+struct SnapshotOrder {
+    from: PathBuf,
+    to: PathBuf,
+    info: Box<RunInfo>,
+    length: TraceNs,
+    done: Sender<Result<(), RecoverError>>,
 }
 
 /// Records until the end.
@@ -225,7 +244,11 @@ pub(super) fn record(plan: &mut Plan, remote: &Remote, emit: &mut Emit<'_>) -> R
     }
     workers.wait_until_ready(emit);
     let started = check_not_ended(&runtime, remote);
+    let at_once = matches!(plan.start, Trigger::None);
     let started = started.and_then(|()| {
+        if !at_once {
+            return Ok(None);
+        }
         let _ = workers.signals.count_from.set(session.start_counting()?);
         session.start(&session_plan)?;
         placement::check(plan, &named)
@@ -242,13 +265,19 @@ pub(super) fn record(plan: &mut Plan, remote: &Remote, emit: &mut Emit<'_>) -> R
         }
     }
     drop(spent);
-    session.place_no_more();
+    if at_once && !plan.pausable {
+        session.place_no_more();
+    }
     let budget = plan.overhead.filter(|_| governor.is_some()).map(|bounds| {
         let governed = budget::governed(&plan.events, &costs.units);
         let events = governed.iter().map(|it| &plan.events[usize::from(it.0)]);
         budget::first_line(&bounds, &events.collect::<Vec<_>>())
     });
-    emit(Event::Started { budget });
+    if at_once {
+        emit(Event::Started {
+            budget: budget.clone(),
+        });
+    }
     let mut control = Control {
         plan: &session_plan,
         session: &mut session,
@@ -264,6 +293,10 @@ pub(super) fn record(plan: &mut Plan, remote: &Remote, emit: &mut Emit<'_>) -> R
         clocks: ClockSpans::default(),
         choice: Choice::default(),
         waits: None,
+        state: match at_once {
+            true => State::Records,
+            false => State::Waits(Waits::new(budget)),
+        },
         debuggers: Vec::new(),
         info: &mut info,
         output: &place,
@@ -282,6 +315,7 @@ pub(super) fn record(plan: &mut Plan, remote: &Remote, emit: &mut Emit<'_>) -> R
     control.price_switches();
     control.look_at_cpu();
     let waited = wait(&mut control, runtime, plan.duration, held);
+    control.end_pause();
     control.note_changes();
     let together = control.session.clocks(control.plan) as u64;
     control.info.jitter = control.session.drawn().map(|drawn| JitterInfo {
@@ -565,6 +599,9 @@ fn pump(mut pipeline: Pipeline, lanes: &Lanes, signals: &Signals) -> Outcome {
         if let Some(ns) = locked(&signals.switch_ns).take() {
             pipeline.switch_cost(ns);
         }
+        for (begin, end) in locked(&signals.pauses).drain(..) {
+            pipeline.paused(begin, end);
+        }
         if let Some(from) = locked(&signals.waits_from).take() {
             pipeline.waits_from(from);
         }
@@ -586,6 +623,12 @@ fn pump(mut pipeline: Pipeline, lanes: &Lanes, signals: &Signals) -> Outcome {
         let bytes = cycle.bytes();
         pipeline.cycle(&mut cycle);
         lanes.waiting_bytes.fetch_sub(bytes, Ordering::AcqRel);
+        if let Some(order) = locked(&signals.snapshot).take() {
+            pipeline.flush();
+            let written = snapshot::write(&order.from, &order.to, &order.info, order.length);
+            // Nobody waits any more if it took too long.
+            let _ = order.done.send(written);
+        }
         if pipeline.has_failed() {
             signals.failed.store(true, Ordering::Relaxed);
         }
@@ -645,6 +688,8 @@ struct Control<'a, 'b> {
     choice: Choice,
     /// What was decided last on recording who ends waits.
     waits: Option<Verdict>,
+    /// Whether it records.
+    state: State,
     /// The debuggers of requested processes that were reported.
     debuggers: Vec<Pid>,
     /// Content of `trace.json`.
@@ -674,7 +719,9 @@ fn wait(
 ) -> Result<(&'static str, Option<ExitStatus>)> {
     let result = runtime.block_on(control.until_end(duration, held));
     (control.emit)(Event::Ending);
-    control.look();
+    if control.records() {
+        control.look();
+    }
     // Do not wait for a command that goes on after Ctrl-C.
     runtime.shutdown_background();
     result
@@ -688,6 +735,9 @@ impl Control<'_, '_> {
     ) -> Result<(&'static str, Option<ExitStatus>)> {
         let waits_for_targets = held.is_none() && !self.plan.pids.is_empty();
         let has_command = held.is_some();
+        if self.waits() {
+            self.begin_to_wait()?;
+        }
         let running = held.map(Held::release);
         let command = tokio::task::spawn_blocking(move || running.map(command::Running::wait));
         let end_of_time = tokio::time::sleep(duration.unwrap_or(Duration::MAX / 8));
@@ -697,17 +747,21 @@ impl Control<'_, '_> {
         let mut look = tokio::time::interval(LOOK);
         let mut govern = tokio::time::interval(GOVERN);
         let mut follow = tokio::time::interval(FOLLOW);
+        let mut start = tokio::time::interval(LOOK_FOR_START);
         let mut follows = self.session.follows_threads(self.plan);
         // Without switches it stays as the first look found.
         let chooses = clocks::can_choose(self.plan) && self.plan.kinds.switches;
+        // Limits are checked at each turn of the loop.
+        let limited = self.whole.stop_after.is_some() || self.whole.max_size.is_some();
         let mut frequency = tokio::time::interval(frequency::PERIOD);
         let remote = self.remote;
         loop {
-            if let Some(why) = self.obey() {
+            if let Some(why) = self.obey().or_else(|| self.limit()) {
                 return Ok((why, None));
             }
             tokio::select! {
                 () = remote.ordered() => {}
+                _ = start.tick(), if self.waits() => self.look_for_start()?,
                 () = &mut end_of_time => return Ok(("duration", None)),
                 exit = &mut command, if has_command => {
                     let exit = exit.context("cannot wait for the command")?;
@@ -732,11 +786,14 @@ impl Control<'_, '_> {
                     }
                 }
                 _ = look.tick() => {
-                    self.look();
+                    if self.records() {
+                        self.look();
+                    }
                     self.note_debuggers();
                 }
-                () = next(cpus.as_ref()) => self.look(),
-                _ = govern.tick(), if chooses || self.governor.is_some() || self.first_moments => {
+                () = next(cpus.as_ref()), if self.records() => self.look(),
+                _ = govern.tick(), if self.records()
+                    && (limited || chooses || self.governor.is_some() || self.first_moments) => {
                     self.check_marks()?;
                     if chooses {
                         self.choose_clocks();
@@ -744,7 +801,7 @@ impl Control<'_, '_> {
                     self.govern();
                     self.choose_waits();
                 }
-                _ = follow.tick(), if follows => {
+                _ = follow.tick(), if follows && self.records() => {
                     if let Err(error) = self.session.follow_threads(self.plan) {
                         tracing::debug!("samples of new threads come at equal distances: {error}");
                         follows = false;
@@ -876,10 +933,7 @@ impl Control<'_, '_> {
             .iter()
             .try_for_each(|(event, reset)| self.change_reset(*event, *reset, overhead));
         self.note_changes();
-        // Whoever kills us finds the changes; at the end it is written in any case.
-        if let Err(error) = TraceWriter::rewrite_info(self.output, self.info) {
-            tracing::debug!("trace.json is not up to date: {error}");
-        }
+        self.write_info();
         changed
     }
 
@@ -915,6 +969,14 @@ impl Control<'_, '_> {
     fn obey(&mut self) -> Option<&'static str> {
         for order in self.remote.take_changes() {
             let done = match (order, self.plan.events) {
+                (Order::PauseOrResume, _) if self.records() => self.pause(),
+                (Order::Pause, _) => self.pause(),
+                (Order::Resume | Order::PauseOrResume, _) => self.resume(),
+                (Order::Note(text), _) => {
+                    self.note(text);
+                    Ok(())
+                }
+                (Order::Snapshot(to), _) => self.snapshot(to),
                 _ if self.plan.counting => Err(Failure::bare(
                     "cannot change the reset value: nothing is sampled",
                 )),
@@ -925,11 +987,7 @@ impl Control<'_, '_> {
                 )),
             };
             if let Err(error) = done {
-                let text = error.to_string();
-                (self.emit)(match error.hint().map(str::to_owned) {
-                    Some(hint) => Event::Warning(Warning { text, hint }),
-                    None => Event::Problem(text),
-                });
+                self.failed(&error);
             }
         }
         self.remote.has_ended()

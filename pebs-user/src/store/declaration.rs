@@ -275,7 +275,8 @@ macro_rules! declared {
                 /// Thread; null: all.
                 tid: Option<Tid>,
                 /// A reason of the ledger in `trace.json`, such as `dropped_ring_full`. `throttled`: from the last sample before the
-                /// kernel stopped a counter to the next one, 10 ms at most; `cpu_came_online`: until a CPU was sampled.
+                /// kernel stopped a counter to the next one, 10 ms at most; `cpu_came_online`: until a CPU was sampled; `paused`:
+                /// the recording was.
                 reason: String,
                 /// Records lost; null if the kernel does not say.
                 records: Option<u64>,

@@ -31,6 +31,7 @@ mod scan;
 mod segment;
 mod segment_error;
 mod segment_files;
+pub mod snapshot;
 mod stored;
 pub mod table;
 mod thrift;

@@ -143,6 +143,14 @@ fn tables_of(dir: &Path) -> impl Iterator<Item = Table> {
     Table::ALL.into_iter().filter(there)
 }
 
+/// Closes the open segments of a trace that nobody else writes.
+///
+/// # Errors
+/// As [`recover`].
+pub(super) fn close_tables(dir: &Path, info: &RunInfo, owner: Owner) -> Result<(), RecoverError> {
+    finish_tables(dir, info, (owner, &Watch::default())).map(drop)
+}
+
 /// Tables with open segments.
 fn unfinished(dir: &Path) -> Result<Vec<Table>, RecoverError> {
     let mut tables = Vec::new();

@@ -143,6 +143,12 @@ pub struct RunInfo {
     /// that in `events`.
     #[serde(default)]
     pub resets: Vec<ResetChange>,
+    /// Times in which nothing was recorded, as the recording was paused or had not started, in their order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pauses: Vec<Paused>,
+    /// What was noted while it was recorded (`--control`), in order of time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub moments: Vec<Moment>,
     /// Variation of the distances between samples; null if they were equal.
     #[serde(default)]
     pub jitter: Option<JitterInfo>,
@@ -310,6 +316,21 @@ pub struct PositionsInfo {
     pub off: f64,
     /// Whether that is more than chance.
     pub beats: bool,
+}
+
+/// A time in which nothing was recorded: no sample was taken and no mark made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Paused {
+    pub begin_ns: TraceNs,
+    /// Null while it is paused, and if it was at the end.
+    pub end_ns: Option<TraceNs>,
+}
+
+/// A note of the one who recorded.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Moment {
+    pub time_ns: TraceNs,
+    pub text: String,
 }
 
 /// A change of an event's reset value during the run.

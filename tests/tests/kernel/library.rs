@@ -29,7 +29,8 @@ fn records_and_explains() {
     let done = run(Command::new(example).arg(&trace), &workload, &["400000"]);
     assert!(done.stderr.contains("recording\n"), "{done}");
     assert!(done.stderr.contains(" items so far\n"), "{done}");
-    assert!(done.stdout.contains("long_part"), "{done}");
+    // Which cause that is depends on what else the machine does.
+    assert!(done.stdout.contains("slow because: "), "{done}");
     let trace = Trace::open(&trace);
     check::ledger(&trace);
     assert_eq!(trace.visits().len(), 400_000);

@@ -152,7 +152,7 @@ fn resumed_cpu_time() {
         // A host that takes the CPU away for a while affects few of them, unseen by the kernel.
         let middle = &ratios[ratios.len() / 10..ratios.len() * 9 / 10];
         let bias = middle.iter().sum::<f64>() / middle.len() as f64 - 1.0;
-        assert!(bias.abs() < 0.02, "{args:?}: bias {bias}, {ratios:?}");
+        assert!(bias.abs() < 0.03, "{args:?}: bias {bias}, {ratios:?}");
         // Without its own samples, and without subtracting those of other items in between.
         let dir = recording.dir().display().to_string();
         let report = pebs_trace(["report", &dir, "--format", "json"]).stdout;

@@ -15,7 +15,7 @@ use crate::cmd::values::{
 use crate::estimate::slow_by::SlowBy;
 use crate::failure::{Failure, Result};
 use crate::probe::ReturnMode;
-use crate::record::{ItemId, KeepItems, Recording, SampleClock, Target};
+use crate::record::{ItemId, KeepItems, Recording, SampleClock, Start, Target};
 use crate::stream::decode::{Interferences, RecordKinds};
 use crate::units::{Pid, Tid};
 
@@ -41,6 +41,17 @@ pub enum KeepArg {
     Slow,
     /// No item: aggregates and durations only
     None,
+}
+
+/// Reads when to begin.
+fn start_on(text: &str) -> Result<Start, String> {
+    match text.split_once(':') {
+        Some(("file", "")) => Err("a file's name: file:/tmp/begin".to_owned()),
+        Some(("file", path)) => Ok(Start::File(path.into())),
+        Some(_) => Ok(Start::Called(text.to_owned())),
+        None if text == "resume" => Ok(Start::Resumed),
+        None => Err("BIN:FUNC, BIN:FUNC(EXPR==NUMBER), file:PATH or resume".to_owned()),
+    }
 }
 
 /// Options of a recording.
@@ -238,8 +249,30 @@ pub struct RecordArgs {
     pub container: Option<String>,
     /// Stop after this time
     #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
-    #[arg(help_heading = "What to record")]
+    #[arg(help_heading = "When to record")]
     pub duration: Option<Duration>,
+    /// Begin after this time
+    ///
+    /// A command runs meanwhile as without a recording.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(conflicts_with = "start_on", help_heading = "When to record")]
+    pub delay: Option<Duration>,
+    /// Begin at a call, when a file is there, or at an order
+    ///
+    /// BIN:FUNC is the first call of FUNC, BIN:FUNC(EXPR==NUMBER) the first one with that value: ./app:reload(arg1==7).
+    /// file:PATH waits for a file, resume for that order of --control or SIGUSR1. Until then nothing is probed but this call.
+    #[arg(long, value_name = "WHEN", value_parser = start_on, help_heading = "When to record")]
+    pub start_on: Option<Start>,
+    /// Stop after this many items, within a twentieth of a second
+    #[arg(long, value_name = "ITEMS", value_parser = event_count, help_heading = "When to record")]
+    pub stop_after: Option<u64>,
+    /// Read orders from this FIFO, which is made if it is not there
+    ///
+    /// A line each: pause (probes are removed, no sample is taken), resume, note TEXT (kept with the time in the trace),
+    /// snapshot [DIR] (what was recorded up to now, as a trace of its own), reset N, max-overhead PERCENT, stop. Without it
+    /// SIGUSR2 makes a snapshot; with it SIGUSR1 pauses and resumes.
+    #[arg(long, value_name = "FIFO", help_heading = "When to record")]
+    pub control: Option<PathBuf>,
     /// How to mark the end of visits of BIN:FUNC
     #[arg(long = "return", value_name = "HOW", value_enum, default_value_t)]
     #[arg(help_heading = "What to record")]
@@ -387,6 +420,9 @@ pub struct RecordArgs {
     #[arg(long, value_name = "BYTES", default_value = "512MiB", value_parser = memory)]
     #[arg(help_heading = "Limits")]
     pub max_memory: u64,
+    /// Stop once the trace has this size
+    #[arg(long, value_name = "BYTES", value_parser = bytes, help_heading = "Limits")]
+    pub max_size: Option<u64>,
     /// Memory for different call stacks (default: an eighth of --max-memory): for tests of what is lost.
     #[arg(long, value_name = "BYTES", value_parser = bytes, hide = true)]
     pub stack_memory: Option<u64>,
@@ -454,7 +490,15 @@ impl RecordArgs {
             reset: self.reset,
             jitter: self.jitter,
             target: self.target(),
+            start: match (self.delay, &self.start_on) {
+                (Some(time), _) => Start::After(time),
+                (None, Some(start)) => start.clone(),
+                (None, None) => Start::AtOnce,
+            },
+            pausable: self.control.is_some(),
             duration: self.duration,
+            stop_after: self.stop_after,
+            max_size: self.max_size,
             return_mode: match self.return_mode {
                 ReturnArg::Auto => ReturnMode::Auto,
                 ReturnArg::Uretprobe => ReturnMode::Uretprobe,
@@ -562,6 +606,19 @@ mod tests {
         assert_eq!(waits("--with irq"), (false, false));
         let error = kinds("--with none,irq").unwrap_err();
         assert!(error.to_string().contains("--with none"), "{error}");
+    }
+
+    /// When it begins, and what may pause it.
+    #[test]
+    fn starts() {
+        let of = |words: &str| recording(&format!("-u app:f {words}")).unwrap();
+        assert_eq!(of("--delay 2").start, Start::After(Duration::from_secs(2)));
+        assert_eq!(of("--start-on file:/a").start, Start::File("/a".into()));
+        assert_eq!(of("--start-on resume").start, Start::Resumed);
+        let call = Start::Called("app:f(arg1==2)".to_owned());
+        assert_eq!(of("--start-on app:f(arg1==2)").start, call);
+        assert!(recording("-u app:f --start-on soon").is_err());
+        assert!(of("--control /tmp/orders").pausable && !of("--stop-after 9").pausable);
     }
 
     /// Each target is taken for what it is; perf's name for unwinding by tables is known.

@@ -82,6 +82,13 @@ impl Messages {
                     say!("{budget}");
                 }
             }
+            Event::Waits(what) => {
+                give_up_privileges();
+                say!("waiting for {what} before anything is recorded");
+            }
+            Event::Paused => say!("paused: nothing is recorded until 'resume'"),
+            Event::Resumed => say!("recording again"),
+            Event::Snapshot(dir) => say!("snapshot in {}", dir.display()),
             Event::Beyond(info) => say!("note: {}", on_top(&info)),
             // The status line has it.
             Event::Changed(..) => {}

@@ -90,6 +90,8 @@ enum RequestKind {
     Open,
     /// Give up all rights: no probe is placed any more.
     Seal,
+    /// Close the copies of all uprobes, which removes those that nobody else has open.
+    Close,
 }
 
 /// A request. Plain bytes in both directions.
@@ -146,6 +148,13 @@ impl Keeper {
     pub(crate) fn seal(&mut self) {
         if let Err(error) = self.0.ask(&Request::new(RequestKind::Seal)) {
             tracing::debug!("the process that places probes keeps its privileges: {error}");
+        }
+    }
+
+    /// Removes the uprobes, which were dropped here: waits for the kernel, up to 0.1 s for each.
+    pub(crate) fn remove(&mut self) {
+        if let Err(error) = self.0.ask(&Request::new(RequestKind::Close)) {
+            tracing::debug!("probes stay in place until the end: {error}");
         }
     }
 
@@ -398,6 +407,7 @@ unsafe fn rename(arguments: Range<usize>) {
 /// As [`serve`].
 unsafe fn fulfil(request: &mut Request) -> (libc::c_int, RawFd) {
     const OPEN: u32 = RequestKind::Open as u32;
+    const CLOSE: u32 = RequestKind::Close as u32;
     // SAFETY: as of `serve`; the attribute refers to the path in the same request, which ends with a zero as the recorder
     // wrote it there.
     unsafe {
@@ -407,6 +417,7 @@ unsafe fn fulfil(request: &mut Request) -> (libc::c_int, RawFd) {
                 let flags = sys::bindings::PERF_FLAG_FD_CLOEXEC.into();
                 sys::perf_event_open(&raw mut request.attr, request.pid, request.cpu, -1, flags)
             }
+            CLOSE => close_probes(),
             _ => drop_rights(),
         };
         match (result, request.kind) {
@@ -415,6 +426,15 @@ unsafe fn fulfil(request: &mut Request) -> (libc::c_int, RawFd) {
             _ => (0, -1),
         }
     }
+}
+
+/// Closes all descriptors but the socket, which is 0: nobody but the recorder has other copies.
+///
+/// # Safety
+/// As [`serve`].
+unsafe fn close_probes() -> libc::c_int {
+    // SAFETY: as of `serve`.
+    unsafe { libc::syscall(libc::SYS_close_range, 1, libc::c_uint::MAX, 0) as libc::c_int }
 }
 
 /// Drops every capability.
