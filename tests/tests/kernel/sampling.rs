@@ -485,10 +485,11 @@ fn breakpoints_of_another_tool() {
     for further in [&[][..], &["--call-graph", "fp"]] {
         let record = || {
             let (recording, _) = Recorder::new(&workload.spec("handle(id=*(arg1):u64)"))
-                .args(&["--event", "cpu-clock", "--reset", "50000", "--force"])
+                // Far more than a sample costs, on any host: else one follows the other at the same place.
+                .args(&["--event", "cpu-clock", "--reset", "250000", "--force"])
                 .args(&["--max-loss", "100"])
                 .args(further)
-                .workload(&workload, &["30000"]);
+                .workload(&workload, &["150000"]);
             let trace = recording.trace();
             let (entries, names) = (trace.kernel_entries(), trace.function_names());
             let own = trace.own_function().expect("marks have samples");
