@@ -16,6 +16,7 @@ use crate::compare::losses::LossVisits;
 use crate::failure::{Context as _, Failure, Result};
 use crate::out::explain::text;
 use crate::present::json;
+use crate::present::moment::local;
 use crate::store::reader::Trace;
 use crate::terminal::{self, say, shown};
 use crate::units::ProbeId;
@@ -165,7 +166,7 @@ impl ExplainArgs {
                 "'pebs-trace report' lists the longest; '+1.5' is a time since the begin, and texts are cut after 56 bytes",
             ));
         };
-        let begun = moment::local(found.begin_ns, &trace.info);
+        let begun = local(found.begin_ns, &trace.info);
         let begun = begun.map_or_else(String::new, |at| format!(", begun at {at}"));
         let (n, items) = (
             found.visits,

@@ -7,6 +7,7 @@ use chrono::{
 };
 
 use crate::failure::{Failure, Result};
+use crate::present::moment::local;
 use crate::store::run::RunInfo;
 
 /// The time that a typed moment means, ns since the begin of the recording: as long as its last unit, from `12:04` a minute,
@@ -28,7 +29,7 @@ pub(super) fn range(typed: &str, run: &RunInfo) -> Result<Range<i64>> {
             run,
         );
     }
-    if run.import.as_ref().is_some_and(|it| !it.wall_clock_known) {
+    if !run.wall_clock_is_known() {
         return Err(Failure::new(
             format!("cannot find {typed}: the time of day of this recording is unknown"),
             "give the time since its begin: --at +1.5".to_owned(),
@@ -70,13 +71,6 @@ pub(super) fn range(typed: &str, run: &RunInfo) -> Result<Range<i64>> {
         Some(range) => inside(typed, range.clone(), run),
         None => Err(not_a_time(typed)),
     }
-}
-
-/// The local time of an instant of a recording, to the millisecond; `None` if its time of day is unknown.
-pub(super) fn local(ns: i64, run: &RunInfo) -> Option<String> {
-    let is_known = run.import.as_ref().is_none_or(|it| it.wall_clock_known);
-    let at = is_known.then(|| Local.timestamp_nanos(run.wall_clock_ns.saturating_add(ns)));
-    at.map(|it| it.format("%Y-%m-%d %H:%M:%S%.3f").to_string())
 }
 
 /// Length of a number's last decimal place, in ns, where its whole unit has this many.

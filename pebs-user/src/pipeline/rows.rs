@@ -490,7 +490,8 @@ impl Rows {
         }
     }
 
-    /// Assigns current kernel samples taken during the visit's begin or end mark to pebs-trace's own function.
+    /// Assigns current kernel samples taken during the visit's begin or end mark to pebs-trace's own function, where they
+    /// don't say how the kernel was entered.
     fn assign_own(&mut self, visit: &ClosedVisit<'_>) {
         let Some((after, before)) = self.net.marks_of(visit.probe) else {
             return;
@@ -513,7 +514,7 @@ impl Rows {
             .partition_point(|time| time.0 <= ends)
             .max(first);
         for at in (0..first).chain(last..samples.len()) {
-            if samples.ips[at].is_kernel() {
+            if samples.ips[at].is_kernel() && samples.kinds[at].entry().is_none() {
                 let own = self.symbolizer.own_function();
                 self.block.samples.rename(at, own);
             }

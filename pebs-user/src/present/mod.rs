@@ -20,6 +20,7 @@ pub(crate) mod items;
 pub(crate) mod json;
 mod labels;
 pub(crate) mod mix;
+pub(crate) mod moment;
 pub(crate) mod remarks;
 pub(crate) mod striking;
 pub(crate) mod table;

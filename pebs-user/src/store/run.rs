@@ -21,6 +21,12 @@ const STRETCH_DRAWS: u64 = 4;
 const LEAST_STRETCHES: i64 = 32;
 
 impl RunInfo {
+    /// Whether the time of day of the recording is known.
+    #[must_use]
+    pub fn wall_clock_is_known(&self) -> bool {
+        self.import.as_ref().is_none_or(|it| it.wall_clock_known)
+    }
+
     /// Whether the recorder has closed the trace.
     #[must_use]
     pub fn is_closed(&self) -> bool {

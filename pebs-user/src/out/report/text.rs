@@ -107,7 +107,7 @@ fn section(out: &mut Page, report: &Report, probe: &ProbeReport) {
     lists::largest(out, &report.further_events, probe, noun);
     lists::interference(out, probe, noun);
     counted::table(out, &probe.counted_events, noun);
-    lists::slowest(out, probe, noun);
+    lists::slowest(out, (probe, &report.run), noun);
 }
 
 fn title(report: &Report, probe: &ProbeReport) -> String {

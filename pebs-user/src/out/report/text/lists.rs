@@ -14,7 +14,8 @@ use crate::present::functions::{NAME_WIDTH, name_within, wait};
 use crate::present::human::{UNKNOWN, columns, count, percent, plural, safe, time};
 use crate::present::items::{amount, argument, on_the_cpu};
 use crate::present::table::{Cell, Column, Table};
-use crate::present::{Page, Tone, further};
+use crate::present::{Page, Tone, further, moment};
+use crate::store::run::RunInfo;
 use crate::store::schema::is_own_flag;
 
 /// Functions and waits named for one visit.
@@ -140,8 +141,14 @@ pub(super) fn interference(out: &mut Page, probe: &ProbeReport, noun: &str) {
 }
 
 /// The slowest items.
-pub(super) fn slowest(out: &mut Page, probe: &ProbeReport, noun: &str) {
+pub(super) fn slowest(out: &mut Page, (probe, run): (&ProbeReport, &RunInfo), noun: &str) {
     let mut table = Table::new([
+        Column::words(if run.wall_clock_is_known() {
+            "began"
+        } else {
+            ""
+        })
+        .rank(2),
         Column::number("took").tone(Tone::Slow),
         Column::number("on CPU").rank(1),
         Column::number("item"),
@@ -155,6 +162,9 @@ pub(super) fn slowest(out: &mut Page, probe: &ProbeReport, noun: &str) {
         let oncpu = oncpu.map(|ns| percent(ns as f64 / visit.took_ns() as f64));
         let of_visit = visit.clone();
         table.row([
+            moment::time_of_day(visit.row.begin_ns.0, run)
+                .unwrap_or_default()
+                .into(),
             time(visit.took_ns() as f64).into(),
             oncpu.unwrap_or_else(|| UNKNOWN.to_owned()).into(),
             visit.item_id.to_string().into(),
