@@ -204,6 +204,9 @@ fn sums(waited_for: &WaitedFor) {
 }
 
 proptest! {
+    // Each writes a trace, and follows up to 60 waits in it.
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
     /// Whatever threads do, parts sum to the whole, and no chain is endless.
     #[test]
     fn parts_sum(
