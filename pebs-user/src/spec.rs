@@ -2,7 +2,7 @@
 //!
 //! Pure text; nothing is looked up here, that is what [`crate::probe`] is for. The forms are those of `--uprobe`'s help: `BIN:FUNC`,
 //! `BIN:START..BIN:END`, `BIN:START..`, `BIN:usdt:PROVIDER:NAME`, each place with its own `(id=EXPR, name=EXPR)`.
-//! Text in double quotes is taken literally as a binary or a name.
+//! Text in double quotes is taken literally as a binary or a name. `BUILDID+0xOFF` names binary and place in one.
 
 pub(crate) mod expr;
 pub(crate) mod scan;
@@ -13,8 +13,8 @@ use std::fmt;
 
 use self::expr::{Expr, Fault, Ids, number};
 use self::scan::{
-    address, is_identifier, is_line, is_sensible, looks_like_args, looks_like_value, matching_open,
-    open_without_close, plausible, single_colons, split_offset,
+    address, build_place, is_identifier, is_line, is_sensible, looks_like_args, looks_like_value,
+    matching_open, open_without_close, plausible, single_colons, split_offset,
 };
 
 /// A parsed SPEC.
@@ -42,8 +42,10 @@ pub enum End {
 /// A place and the values to read there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// Binary as given: a path, a command, or a library's name.
+    /// Binary as given: a path, a command, or a library's name; the first digits of its build id, if [`Self::is_build`].
     pub binary: String,
+    /// The binary is named by its build id.
+    pub is_build: bool,
     /// Place in it.
     pub location: Location,
     /// Values to read.
@@ -75,6 +77,10 @@ pub enum Location {
     ReturnAt(u64),
     /// `0xADDR`: virtual address in the file.
     Address(u64),
+    /// `BUILDID+0xOFF`: offset in the file.
+    FileOffset(u64),
+    /// `BUILDID+0xOFF%return`.
+    ReturnAtOffset(u64),
     /// `FILE:LINE`.
     Line(String, u32),
     /// `usdt:PROVIDER:NAME`.
@@ -130,8 +136,31 @@ impl fmt::Display for SpecError {
 impl std::error::Error for SpecError {}
 
 /// The valid forms, for hints.
-const FORMS: &str =
-    "BIN:FUNC, BIN:FUNC(id=EXPR, name=EXPR), BIN:START..END, BIN:START.., BIN:usdt:PROVIDER:NAME";
+const FORMS: &str = "BIN:FUNC, BIN:FUNC(id=EXPR, name=EXPR), BIN:START..END, BIN:START.., BIN:usdt:PROVIDER:NAME, \
+                     BUILDID+0xOFF";
+
+/// A function's name, or `0xADDR`, as it is written in a SPEC: in double quotes where it would be read as something else,
+/// or could be taken for a part of a sentence.
+#[must_use]
+pub fn written(name: &str) -> String {
+    let is_read_as = |text: String| {
+        Spec::parse(&text).is_ok_and(|spec| match &spec.begin.location {
+            Location::Function(found) => spec.begin.binary == "x" && found == name,
+            Location::Address(_) => spec.begin.binary == "x",
+            _ => false,
+        })
+    };
+    let is_word = !name.contains([' ', ',', '"']);
+    let is_plain = is_word
+        && is_read_as(format!("x:{name}"))
+        && is_read_as(format!("x:{name}(id=arg1)"))
+        && is_read_as(format!("x:{name}.."));
+    if is_plain {
+        name.to_owned()
+    } else {
+        format!("\"{name}\"")
+    }
+}
 
 impl Spec {
     /// Parses a SPEC.
@@ -161,29 +190,51 @@ const QUOTED: u8 = b'Q';
 
 /// Replaces quoted text and its quotes by letters, so that only unquoted punctuation remains.
 fn shape(text: &str) -> String {
-    let mut inside = false;
-    let bytes = text.bytes().map(|byte| {
-        let is_quote = byte == b'"';
-        let hidden = inside || is_quote;
-        inside ^= is_quote;
-        if hidden { QUOTED } else { byte }
-    });
-    String::from_utf8(bytes.collect()).unwrap_or_else(|_| text.to_owned())
+    let mut shape = text.as_bytes().to_vec();
+    let mut rest = quotes(text).into_iter();
+    while let Some(open) = rest.next() {
+        let close = rest.next().unwrap_or(shape.len() - 1);
+        shape[open..=close].fill(QUOTED);
+    }
+    String::from_utf8(shape).unwrap_or_else(|_| text.to_owned())
+}
+
+/// Bytes with a quote: not those of C++'s `operator""`.
+fn quotes(text: &str) -> Vec<usize> {
+    let bytes = text.as_bytes();
+    let mut found = Vec::new();
+    let mut at = 0;
+    while at < bytes.len() {
+        if bytes[at] != b'"' {
+            at += 1;
+            continue;
+        }
+        let before = text.get(..at).unwrap_or_default().trim_end();
+        if bytes.get(at + 1) == Some(&b'"') && before.ends_with("operator") {
+            at += 2;
+            continue;
+        }
+        found.push(at);
+        at += 1;
+    }
+    found
 }
 
 /// Refuses a quote that is not closed.
 fn check_quotes(text: &str) -> Result<(), Fault> {
-    match text.rfind('"') {
-        Some(at) if text.matches('"').count() % 2 == 1 => {
-            Err(Fault::new(at, "this quote is not closed"))
-        }
+    let found = quotes(text);
+    match found.last() {
+        Some(at) if found.len() % 2 == 1 => Err(Fault::new(*at, "this quote is not closed")),
         _ => Ok(()),
     }
 }
 
 /// Splits off quoted text.
 fn unquoted(text: &str) -> Option<(&str, &str)> {
-    text.strip_prefix('"')?.split_once('"')
+    match quotes(text).as_slice() {
+        [0, end, ..] => Some((&text[1..*end], &text[end + 1..])),
+        _ => None,
+    }
 }
 
 struct Reader<'a> {
@@ -234,7 +285,7 @@ impl<'a> Reader<'a> {
                 if rest.start == rest.end {
                     End::Next
                 } else {
-                    End::At(self.endpoint(rest, Some(&begin.binary))?)
+                    End::At(self.endpoint(rest, Some(&begin))?)
                 }
             }
         };
@@ -248,9 +299,15 @@ impl<'a> Reader<'a> {
     /// End of visits for a SPEC with a single place.
     fn single(begin: &Endpoint) -> Result<End, Fault> {
         match &begin.location {
-            Location::Function(_) | Location::Address(_) | Location::Line(..) => Ok(End::Return),
+            Location::Function(_)
+            | Location::Address(_)
+            | Location::FileOffset(_)
+            | Location::Line(..) => Ok(End::Return),
             Location::Usdt(..) => Ok(End::Next),
-            Location::Offset(..) | Location::Return(_) | Location::ReturnAt(_) => Err(Fault::new(
+            Location::Offset(..)
+            | Location::Return(_)
+            | Location::ReturnAt(_)
+            | Location::ReturnAtOffset(_) => Err(Fault::new(
                 begin.at,
                 "visits that start here have no end",
             )
@@ -258,7 +315,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The `..` between START and END: outside parentheses, after the first binary, not part of a path.
+    /// The `..` between START and END: outside brackets, after the first binary, not part of a path.
     fn dots(&self, whole: Part) -> Option<usize> {
         let bytes = self.shape.as_bytes();
         let mut depth = 0_i32;
@@ -266,9 +323,10 @@ impl<'a> Reader<'a> {
         let mut at = whole.start;
         while at < whole.end {
             match bytes[at] {
-                b'(' => depth += 1,
-                b')' => depth -= 1,
+                b'(' | b'[' => depth += 1,
+                b')' | b']' => depth -= 1,
                 b':' if depth == 0 => colon = true,
+                b'+' if self.is_build_place(whole.start, at) => colon = true,
                 b'.' if depth <= 0
                     && colon
                     && bytes.get(at + 1) == Some(&b'.')
@@ -284,20 +342,37 @@ impl<'a> Reader<'a> {
         None
     }
 
+    /// Whether the plus at a byte follows a build id.
+    fn is_build_place(&self, start: usize, plus: usize) -> bool {
+        let text = self.shape.get(start..plus + 2);
+        text.is_some_and(|text| build_place(text).is_some())
+    }
+
     /// Parses `BIN:LOCATION(args)`; the binary may be omitted if `before` gives one.
-    fn endpoint(&self, part: Part, before: Option<&str>) -> Result<Endpoint, Fault> {
+    fn endpoint(&self, part: Part, before: Option<&Endpoint>) -> Result<Endpoint, Fault> {
         let part = self.trim(part);
         let (place, list) = self.arguments(part)?;
         let place = self.trim(place);
-        let (binary, location) = self.split(place, before)?;
-        let at = location.start;
-        let location = self.location(location)?;
+        let (binary, is_build, location, at) = match build_place(self.shape(place)) {
+            Some(id) => {
+                let location = self.in_build(place, id.len())?;
+                (id.to_ascii_lowercase(), true, location, place.start)
+            }
+            None => {
+                let (binary, location) = self.split(place, before.map(|it| &*it.binary))?;
+                // Without a binary of its own it is that of the begin.
+                let is_own = location.start > place.start;
+                let is_build = !is_own && before.is_some_and(|it| it.is_build);
+                (binary, is_build, self.location(location)?, location.start)
+            }
+        };
         let (args, ids) = match list {
             Some(list) => self.args(list)?,
             None => (Vec::new(), None),
         };
         Ok(Endpoint {
             binary,
+            is_build,
             location,
             args,
             ids,
@@ -424,6 +499,33 @@ impl<'a> Reader<'a> {
         self.function(part)
     }
 
+    /// Parses what follows a build id: `+0xOFF`, `+0xOFF%return`.
+    fn in_build(&self, part: Part, id: usize) -> Result<Location, Fault> {
+        let text = &self.slice(part)[id..];
+        let (digits, returns) = match text.split_once('%') {
+            Some((digits, "return")) => (digits, true),
+            Some(_) => {
+                let what = "an offset can be followed by %return only";
+                return Err(Fault::new(
+                    part.start + id + text.find('%').unwrap_or(0),
+                    what,
+                ));
+            }
+            None => (text, false),
+        };
+        let offset = number(digits[1..].trim()).and_then(|it| u64::try_from(it).ok());
+        let Some(offset) = offset else {
+            let what = format!("no such offset '{}'", &digits[1..]);
+            return Err(
+                Fault::new(part.start + id + 1, what).hint("BUILDID+0xOFF, the offset in the file")
+            );
+        };
+        Ok(match returns {
+            true => Location::ReturnAtOffset(offset),
+            false => Location::FileOffset(offset),
+        })
+    }
+
     /// Parses a quoted name, followed by `%return` or `+OFF`.
     fn quoted(&self, part: Part, name: &str, rest: &str) -> Result<Location, Fault> {
         let rest = rest.trim();
@@ -452,7 +554,9 @@ impl<'a> Reader<'a> {
     /// `FUNC`, `FUNC+OFF`, `FUNC%return`.
     fn function(&self, part: Part) -> Result<Location, Fault> {
         let text = self.slice(part);
-        if let Some((name, suffix)) = text.rsplit_once('%') {
+        if let Some((name, suffix)) = text.rsplit_once('%')
+            && !name.trim_end().ends_with("operator")
+        {
             if suffix.trim() != "return" {
                 return Err(Fault::new(
                     part.start + name.len(),

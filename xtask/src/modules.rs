@@ -67,7 +67,7 @@ const ROOMS: [Room; 8] = [
         cost: failure units files present pmu stream estimate store collect
         record: failure units limits present binary pmu perf stream estimate spec store probe preset collect correlate symbolize pipeline cost
         import: failure units binary pmu perf stream store correlate symbolize pipeline
-        suggest: arch failure units limits binary pmu perf store probe collect symbolize cost
+        suggest: arch failure units limits binary pmu perf spec store probe collect symbolize cost
         out: failure units terminal store compare present
         selftest: failure units rng store compare
         validate: failure units files rng terminal present pmu perf stream collect cost selftest

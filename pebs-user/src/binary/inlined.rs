@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use super::demangle::{key, names, symbol_name, without_version};
+use super::demangle::TypedName;
 use super::dwarf::DebugInfo;
 use super::elf::Binary;
+use super::lookup;
 use super::parameters::Reader;
 use super::units::{Kind, Node, Units};
 
@@ -26,21 +27,17 @@ pub(crate) fn callers(binary: &Binary, typed: &str) -> Vec<String> {
         return Vec::new();
     }
     let addresses = holders(&units, &inlined);
-    let named = addresses.into_iter().map(|address| {
-        let symbol = binary.symbol_at(address);
-        symbol.map_or_else(
-            || format!("{address:#x}"),
-            |symbol| symbol_name(without_version(&symbol.name)),
-        )
-    });
-    named.take(MAX_CALLERS).collect()
+    let named = addresses.into_iter().take(MAX_CALLERS);
+    named
+        .map(|address| lookup::spelling(binary, address))
+        .collect()
 }
 
 /// The functions of that name marked as inlined in the debug information.
 fn meant<'a>(units: &Units<'_, 'a>, typed: &str) -> HashSet<Kind> {
-    let key = key(typed);
+    let wanted = TypedName::new(typed);
     let is_meant = |node: &Node<'a>| match units.linkage_name(node) {
-        Some(raw) => key.is_none_or(|key| raw.contains(key)) && names(typed, &raw),
+        Some(raw) => wanted.fit(&raw).is_some(),
         None => units.name(node).is_some_and(|name| name == typed),
     };
     let mut found = HashSet::new();
@@ -127,8 +124,8 @@ mod tests {
              int main(int argc, char **argv) { serve(argc); return 0; }\n";
         let program = compile("g++", source, &["-O2", "-g"]);
         let callers = |name| callers(&program.open(), name);
-        assert_eq!(callers("shop::Cart::add"), ["serve(long)"]);
-        assert_eq!(callers("shop::Cart::add(long)"), ["serve(long)"]);
+        assert_eq!(callers("shop::Cart::add"), ["serve"]);
+        assert_eq!(callers("shop::Cart::add(long)"), ["serve"]);
         assert_eq!(callers("Cart::add"), [""; 0]);
     }
 }

@@ -45,6 +45,16 @@ pub enum LocateError {
         /// A file of that name in the current folder.
         here: bool,
     },
+    /// A build id that not exactly one build has.
+    #[error("cannot find build {id}: {why}")]
+    Build {
+        /// The digits as given.
+        id: String,
+        /// Where it was searched.
+        why: String,
+        /// Searched in one process.
+        is_process: bool,
+    },
 }
 
 impl Hint for LocateError {
@@ -56,6 +66,14 @@ impl Hint for LocateError {
             Self::Name { .. } => Some(
                 "give a path, a command in PATH, or a library's name (libc, libz.so.1)".to_owned(),
             ),
+            Self::Build {
+                is_process: true, ..
+            } => Some(
+                "the program was updated since, or it is another one: name the function (BIN:FUNC), or look again with \
+                 'pebs-trace suggest -p PID'"
+                    .to_owned(),
+            ),
+            Self::Build { .. } => Some("give the process that runs it: -p PID".to_owned()),
             Self::Path { source, .. } => match source.kind() {
                 io::ErrorKind::PermissionDenied => Some("use sudo".to_owned()),
                 io::ErrorKind::NotFound => Some(

@@ -1,7 +1,12 @@
 //! Finds the function of a binary for a typed name.
 
-use super::demangle::{is_shaped, key, names, symbol_name, without_version};
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+use super::cpp_name::{self, Detail};
+use super::demangle::{Fit, TypedName, is_shaped, readable_forms, symbol_name, without_version};
 use super::elf::Binary;
+use super::parameters::parameters;
 use super::symbols::Function;
 
 /// Maximum number of names suggested.
@@ -30,8 +35,8 @@ pub enum Unknown {
     Imported,
     /// An indirect function, whose address is that of its resolver; its possible targets.
     Indirect(Vec<String>),
-    /// Several: address and readable name of each.
-    Ambiguous(Vec<(u64, String)>),
+    /// Several: of each a name that only it has, or its address.
+    Ambiguous(Vec<String>),
 }
 
 /// Looks up a function by name: mangled or demangled, with or without version.
@@ -39,10 +44,11 @@ pub enum Unknown {
 /// # Errors
 /// [`Unknown`].
 pub(crate) fn function(binary: &Binary, typed: &str) -> Result<FoundFunction, Unknown> {
-    let mut matches = matching(binary, typed);
+    let mut matches = meant(binary, typed);
     if matches.is_empty() {
-        let bare = without_version(typed);
-        return Err(if binary.imports.iter().any(|name| names(bare, name)) {
+        let wanted = TypedName::new(without_version(typed));
+        let is_imported = (binary.imports.iter()).any(|name| wanted.fit(name).is_some());
+        return Err(if is_imported {
             Unknown::Imported
         } else {
             Unknown::NotFound(nearest(binary, typed))
@@ -58,13 +64,43 @@ pub(crate) fn function(binary: &Binary, typed: &str) -> Result<FoundFunction, Un
             address: only.address,
             name: symbol_name(without_version(&only.name)),
         }),
-        several => Err(Unknown::Ambiguous(
-            several
-                .iter()
-                .map(|f| (f.address, symbol_name(&f.name)))
-                .collect(),
-        )),
+        several => {
+            let names = several.iter().map(|it| spelling(binary, it.address));
+            Err(Unknown::Ambiguous(names.collect()))
+        }
     }
+}
+
+/// Addresses of the functions that a name means.
+#[must_use]
+pub(crate) fn named(binary: &Binary, typed: &str) -> BTreeSet<u64> {
+    let found = meant(binary, typed).into_iter();
+    found.filter(|it| !it.ifunc).map(|it| it.address).collect()
+}
+
+fn meant<'a>(binary: &'a Binary, typed: &str) -> Vec<&'a Function> {
+    let found = matching(binary, typed);
+    if found.is_empty() {
+        return with_parameters(binary, typed);
+    }
+    found
+}
+
+/// The shortest name by which [`function`] finds the function at this address, and no other; the address as `0x1f40` if
+/// no name does.
+#[must_use]
+pub(crate) fn spelling(binary: &Binary, address: u64) -> String {
+    let found = binary.symbol_at(address).and_then(|symbol| {
+        let mut forms = readable_forms(&symbol.name).into_iter();
+        forms.find(|form| is_only(binary, form, address))
+    });
+    found.unwrap_or_else(|| format!("{address:#x}"))
+}
+
+/// Whether a name means the function at this address and no other.
+fn is_only(binary: &Binary, name: &str, address: u64) -> bool {
+    let found = matching(binary, name);
+    !found.is_empty() && (found.iter()).all(|it| it.address == address && !it.ifunc)
 }
 
 /// Addresses of functions whose name, mangled or demangled, matches a pattern with `*` for any text; sorted,
@@ -101,7 +137,7 @@ fn glob(pattern: &str, text: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// Every symbol that the name means, by address.
+/// Every symbol that the name means, by address: those that it fits best.
 fn matching<'a>(binary: &'a Binary, typed: &str) -> Vec<&'a Function> {
     let exact: Vec<&Function> = binary
         .functions
@@ -111,14 +147,41 @@ fn matching<'a>(binary: &'a Binary, typed: &str) -> Vec<&'a Function> {
     if !exact.is_empty() {
         return exact;
     }
-    let key = key(typed);
-    binary
-        .functions
-        .iter()
-        .filter(|f| f.name.starts_with('_') || is_shaped(&f.name))
-        .filter(|f| key.is_none_or(|key| f.name.contains(key)))
-        .filter(|f| names(typed, &f.name))
-        .collect()
+    let wanted = TypedName::new(typed);
+    let named = |f: &&Function| f.name.starts_with('_') || is_shaped(&f.name);
+    let fits = binary.functions.iter().filter(named);
+    let fits = fits.filter_map(|f| Some((wanted.fit(&f.name)?, f)));
+    let fits: Vec<(Fit, &Function)> = fits.collect();
+    let best = fits.iter().map(|(fit, _)| *fit).min();
+    let best_of = fits.into_iter().filter(|(fit, _)| Some(*fit) == best);
+    best_of.map(|(_, f)| f).collect()
+}
+
+/// Functions of C, whose symbols have no parameters, typed with parameters as gdb shows them: `work(struct item *, int)`.
+/// Only where the debug information has the same ones.
+fn with_parameters<'a>(binary: &'a Binary, typed: &str) -> Vec<&'a Function> {
+    let Some(wanted) = cpp_name::parse(typed, Detail::Full) else {
+        return Vec::new();
+    };
+    let Some(types) = wanted.parameters.filter(|_| wanted.qualifiers.is_empty()) else {
+        return Vec::new();
+    };
+    let named = binary.functions.iter();
+    let named = named.filter(|f| without_version(&f.name) == wanted.path);
+    let named: Vec<&Function> = named.collect();
+    if named.is_empty() {
+        return named;
+    }
+    let addresses: BTreeSet<u64> = named.iter().map(|f| f.address).collect();
+    let known = parameters(binary, &addresses);
+    let has_same = |f: &&Function| {
+        let list = known.get(&f.address)?;
+        let list: Vec<&str> = list.iter().map(|it| it.r#type.as_str()).collect();
+        let own = cpp_name::parse(&format!("f({})", list.join(", ")), Detail::Full)?;
+        Some(own.parameters? == types)
+    };
+    let same = named.into_iter().filter(|f| has_same(f) == Some(true));
+    same.collect()
 }
 
 /// Other readable names of the function at an address than the typed one: the linker kept one of several with the same
@@ -131,9 +194,10 @@ pub(crate) fn other_names(binary: &Binary, address: u64, typed: &str) -> Vec<Str
         name.to_owned()
     };
     let wanted = core(&symbol_name(typed));
+    let name = TypedName::new(typed);
     let there = (binary.functions.iter()).filter(|it| it.address == address && it.size > 0);
     let mut others: Vec<String> = there
-        .filter(|it| !names(typed, &it.name))
+        .filter(|it| name.fit(&it.name).is_none())
         .map(|it| symbol_name(without_version(&it.name)))
         .filter(|name| core(name) != wanted && !name.starts_with("__GI_"))
         .collect();
@@ -154,28 +218,124 @@ fn implementations(binary: &Binary, typed: &str) -> Vec<String> {
         .collect()
 }
 
-/// Names similar to the typed one, the most similar first.
+/// Names similar to the typed one, the most similar first, each as [`spelling`] gives it.
 #[must_use]
 pub(crate) fn nearest(binary: &Binary, typed: &str) -> Vec<String> {
-    let wanted = typed.to_lowercase();
-    let limit = (wanted.chars().count() / 3).max(1);
-    let mut scored: Vec<(usize, String)> = Vec::new();
-    for function in binary.functions.iter().take(MAX_COMPARED) {
-        let name = symbol_name(without_version(&function.name));
-        let lower = name.to_lowercase();
-        let score = if lower.contains(&wanted) {
-            Some(lower.len() - wanted.len())
-        } else {
-            distance(&wanted, &lower, limit).map(|edits| edits * 4)
-        };
-        if let Some(score) = score {
-            scored.push((score, name));
+    let wanted = Outline::of_typed(typed);
+    let named = binary.functions.iter().filter(|it| !it.ifunc);
+    let scored = named.take(MAX_COMPARED).filter_map(|function| {
+        let outline = Outline::of_symbol(&function.name);
+        Some((
+            wanted.distance_to(&outline)?,
+            outline.text,
+            function.address,
+        ))
+    });
+    let mut scored: Vec<(usize, String, u64)> = scored.collect();
+    scored.sort_unstable();
+    let mut seen = BTreeSet::new();
+    scored.retain(|(_, _, address)| seen.insert(*address));
+    scored.truncate(MAX_SUGGESTIONS);
+    let mut names: Vec<String> = Vec::new();
+    for (_, _, address) in scored {
+        let name = spelling(binary, address);
+        if !names.contains(&name) {
+            names.push(name);
         }
     }
-    scored.sort();
-    scored.dedup_by(|a, b| a.1 == b.1);
-    scored.truncate(MAX_SUGGESTIONS);
-    scored.into_iter().map(|(_, name)| name).collect()
+    names
+}
+
+/// A name reduced to what people remember: small letters, without parameters, arguments of templates, hashes, and the
+/// brackets around a Go receiver.
+struct Outline {
+    text: String,
+    /// Begins of its components, the last first: `ns::Foo::f` has those of `f`, `Foo::f` and all.
+    tails: Vec<usize>,
+}
+
+impl Outline {
+    fn of_symbol(raw: &str) -> Self {
+        let bare = without_version(raw);
+        if is_shaped(raw) || !bare.starts_with('_') {
+            return Self::new(bare);
+        }
+        // The first form has no parameters and no hash.
+        let forms = readable_forms(bare);
+        Self::new(forms.first().map_or(bare, |it| it))
+    }
+
+    fn of_typed(typed: &str) -> Self {
+        match cpp_name::parse(typed, Detail::Debugger) {
+            Some(name) => Self::new(&name.path),
+            None => Self::new(typed),
+        }
+    }
+
+    fn new(name: &str) -> Self {
+        let text = without_brackets(name);
+        let text = text.replace("(anonymous namespace)::", "");
+        let text = text.replace("(*", "").replace(").", ".").to_lowercase();
+        let mut tails: Vec<usize> = vec![0];
+        for (at, letter) in text.char_indices() {
+            let is_end = match letter {
+                ':' => text[..at].ends_with(':'),
+                // Of Go.
+                '.' | '/' => at > 0,
+                _ => false,
+            };
+            if is_end && at + 1 < text.len() {
+                tails.push(at + 1);
+            }
+        }
+        tails.sort_unstable_by_key(|it| Reverse(*it));
+        Self { text, tails }
+    }
+
+    /// How far another name is from this one; `None`: too far.
+    fn distance_to(&self, other: &Self) -> Option<usize> {
+        let wanted = self.text.as_str();
+        if wanted.is_empty() {
+            return None;
+        }
+        // Components left out or added in front.
+        let is_end =
+            |whole: &Self, end: &str| whole.tails.iter().any(|at| &whole.text[*at..] == end);
+        let lengths = other.text.len().abs_diff(wanted.len());
+        if is_end(other, wanted) || is_end(self, &other.text) {
+            return Some(lengths.min(40) / 4);
+        }
+        // A slip in as many components as were typed.
+        let limit = (wanted.chars().count() / 3).max(1);
+        let parts = self.tails.len().min(other.tails.len());
+        let tail = other
+            .tails
+            .get(parts - 1)
+            .map_or("", |at| &other.text[*at..]);
+        let slips =
+            distance(wanted, tail, limit).map(|edits| edits * 4 + other.tails.len() - parts);
+        let part_of = (wanted.len() > 2 && other.text.contains(wanted)).then_some(12 + lengths);
+        slips.into_iter().chain(part_of).min()
+    }
+}
+
+/// A name without the arguments of its templates and instances: what is in angle and square brackets. Those of operators,
+/// and Rust's `<T as Trait>::f`, stay.
+fn without_brackets(name: &str) -> String {
+    if name.contains("operator") || name.starts_with('<') {
+        return name.to_owned();
+    }
+    let mut depth = 0_u32;
+    let mut text = String::new();
+    for letter in name.chars() {
+        match letter {
+            '<' | '[' => depth += 1,
+            '>' | ']' if depth > 0 => depth -= 1,
+            _ if depth == 0 => text.push(letter),
+            _ => {}
+        }
+    }
+    text
 }
 
 /// Edit distance of two texts, if at most `limit`: letters inserted, deleted, changed, or swapped.
@@ -269,7 +429,7 @@ mod tests {
         });
         let (name, list) = ambiguous.expect("some name has two versions");
         assert!(list.len() > 1);
-        assert!(function(&libc, &list[0].1).is_ok(), "{name}: {list:?}");
+        assert!(function(&libc, &list[0]).is_ok(), "{name}: {list:?}");
         let others = |name| other_names(&libc, function(&libc, name).expect(name).address, name);
         let of_strtol = others("strtol");
         assert!(of_strtol.iter().any(|it| it == "strtoll"), "{of_strtol:?}");

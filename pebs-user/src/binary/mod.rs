@@ -5,6 +5,7 @@
 //!
 //! All input is untrusted: no bytes make a reader panic or hang.
 
+pub(crate) mod build;
 pub(crate) mod locate;
 pub(crate) mod mapping;
 pub(crate) mod open;
@@ -33,6 +34,7 @@ pub(crate) mod inlined;
 pub(crate) mod parameters;
 pub(crate) mod units;
 
+mod cpp_name;
 pub(crate) mod demangle;
 pub(crate) mod lookup;
 

@@ -1,6 +1,5 @@
 //! Errors of resolving probes, with hints.
 
-use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use super::unwind::URETPROBE_RISK;
@@ -8,7 +7,7 @@ use crate::binary::elf::{BinaryError, Tables};
 use crate::binary::locate::LocateError;
 use crate::binary::lookup::Unknown;
 use crate::failure::Hint;
-use crate::spec::SpecError;
+use crate::spec::{SpecError, written};
 
 /// An error of resolving the probes of a run. The text is one line (a [`SpecError`] adds the SPEC and a caret);
 /// [`Self::hint`] gives the hint.
@@ -154,13 +153,24 @@ fn unknown(name: &str, path: &std::path::Path, tables: &Tables, why: &Unknown) -
              the program starts"
         ),
         Unknown::Ambiguous(list) => {
-            let mut text = format!("'{name}' means {} functions of {path}:", list.len());
-            for (address, name) in list {
-                // Writing to a String can't fail.
-                let _ = write!(text, "\n  {address:#x}  {name}");
-            }
-            text
+            format!(
+                "'{name}' means {} functions of {path}: {}",
+                list.len(),
+                places(list)
+            )
         }
+    }
+}
+
+/// Maximum number of functions listed for an ambiguous name.
+const LISTED: usize = 12;
+
+/// Names as they are written in a SPEC.
+fn places(names: &[String]) -> String {
+    let listed: Vec<String> = names.iter().take(LISTED).map(|it| written(it)).collect();
+    match names.len().saturating_sub(LISTED) {
+        0 => listed.join(", "),
+        more => format!("{} and {more} more", listed.join(", ")),
     }
 }
 
@@ -196,12 +206,15 @@ fn function_hint(error: &FunctionError) -> String {
         }
         Unknown::NotFound(near) => format!(
             "did you mean {}? 'pebs-trace probes {path} PATTERN' lists what can be probed",
-            near.join(", ")
+            places(near)
         ),
-        Unknown::Inlined(callers) => format!(
-            "probe who calls it: {path}:{}; --inlined gives it samples of its own",
-            callers.join(&format!(", {path}:"))
-        ),
+        Unknown::Inlined(callers) => {
+            let callers: Vec<String> = callers.iter().map(|it| written(it)).collect();
+            format!(
+                "probe who calls it: {path}:{}; --inlined gives it samples of its own",
+                callers.join(&format!(", {path}:"))
+            )
+        }
         Unknown::Imported => match &error.library {
             Some(library) => format!("probe it there: {library}:{name}"),
             None => format!("'ldd {path}' lists the libraries that may have it"),
@@ -213,11 +226,8 @@ fn function_hint(error: &FunctionError) -> String {
             format!("probe an implementation: {}", list.join(", "))
         }
         Unknown::Ambiguous(list) => {
-            let address = list.first().map_or(0, |(address, _)| *address);
-            format!(
-                "choose one by its address, {path}:{address:#x}, or by its full name in quotes, or all with \
-                 a pattern: '{path}:{name}*'"
-            )
+            let first = list.first().map_or_else(String::new, |it| written(it));
+            format!("choose one, such as '{path}:{first}', or all with a pattern: '{path}:{name}*'")
         }
     }
 }

@@ -28,6 +28,8 @@ pub fn binary(data: &[u8]) {
         Location::ReturnAt(address),
         Location::Offset(name.to_owned(), 4),
         Location::Address(address),
+        Location::FileOffset(address),
+        Location::ReturnAtOffset(address),
         Location::Line("main.c".to_owned(), 3),
         Location::Usdt("p".to_owned(), "n".to_owned()),
     ];
@@ -35,6 +37,7 @@ pub fn binary(data: &[u8]) {
     for location in places {
         let endpoint = Endpoint {
             binary: String::new(),
+            is_build: false,
             location,
             args: Vec::new(),
             ids: None,

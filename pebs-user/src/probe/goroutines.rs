@@ -121,6 +121,7 @@ pub(super) fn places(
     ] {
         let endpoint = Endpoint {
             binary: String::new(),
+            is_build: false,
             location: Location::Function(name.to_owned()),
             args: Vec::new(),
             ids: None,

@@ -110,13 +110,13 @@ pub(super) fn find(
             });
         return Ok(places.collect());
     }
-    let (kind, name) = place_of(binary, endpoint)?;
+    let (kind, name) = place_of(binary, &endpoint.location)?;
     Ok(vec![place(kind, &name)])
 }
 
 /// Resolves an endpoint that is not a USDT probe to its kind and name.
-fn place_of(binary: &Binary, endpoint: &Endpoint) -> Result<(PlaceKind, String), ResolveError> {
-    let (kind, name) = match &endpoint.location {
+fn place_of(binary: &Binary, location: &Location) -> Result<(PlaceKind, String), ResolveError> {
+    let (kind, name) = match location {
         Location::Function(name) => {
             let found = function(binary, name)?;
             (
@@ -156,6 +156,14 @@ fn place_of(binary: &Binary, endpoint: &Endpoint) -> Result<(PlaceKind, String),
             }
             (PlaceKind::Addresses(vec![address]), found.name)
         }
+        Location::FileOffset(offset) => {
+            let address = at_file_offset(binary, *offset)?;
+            return place_of(binary, &Location::Address(address));
+        }
+        Location::ReturnAtOffset(offset) => {
+            let address = at_file_offset(binary, *offset)?;
+            return place_of(binary, &Location::ReturnAt(address));
+        }
         Location::Address(address) => {
             let name = name_of(binary, *address);
             if is_start(binary, *address) {
@@ -175,6 +183,18 @@ fn place_of(binary: &Binary, endpoint: &Endpoint) -> Result<(PlaceKind, String),
         Location::Usdt(..) => (PlaceKind::Addresses(Vec::new()), String::new()),
     };
     Ok((kind, name))
+}
+
+/// Virtual address of a file offset.
+fn at_file_offset(binary: &Binary, offset: u64) -> Result<u64, ResolveError> {
+    let address = binary.address_of(offset).filter(|it| binary.is_code(*it));
+    address.ok_or_else(|| {
+        refuse(
+            binary,
+            &format!("offset {offset:#x}"),
+            "there is no code at that offset of the file",
+        )
+    })
 }
 
 fn refuse(binary: &Binary, place: &str, why: &str) -> ResolveError {

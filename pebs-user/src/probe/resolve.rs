@@ -18,6 +18,7 @@ use super::program::{self, Arguments, Batch, Compiled};
 use super::set::{Probe, ProbeSet, Site};
 use super::unwind::ReturnMode;
 use crate::arch::Kernel;
+use crate::binary::build;
 use crate::binary::elf::{Binary, Language};
 use crate::binary::go::Goroutines;
 use crate::binary::locate::{find_library_in, is_library, locate};
@@ -152,8 +153,12 @@ impl Resolver {
         }
     }
 
-    fn binary(&mut self, name: &str) -> Result<Rc<Binary>, ResolveError> {
+    fn binary(&mut self, endpoint: &Endpoint) -> Result<Rc<Binary>, ResolveError> {
+        let name = &*endpoint.binary;
         let path = match self.library_of_program(name) {
+            _ if endpoint.is_build => {
+                build::find(name, self.options.pid, self.options.program.as_deref())?
+            }
             Some(path) => path,
             None => locate(name, self.options.pid)?,
         };
@@ -241,7 +246,7 @@ impl Resolver {
 
     /// The places of an endpoint that is not a pattern, at least one.
     fn exact(&mut self, endpoint: &Endpoint) -> Result<Vec<Place>, ResolveError> {
-        let binary = self.binary(&endpoint.binary)?;
+        let binary = self.binary(endpoint)?;
         let places = place::find(&binary, self.kernel, endpoint)?;
         if let Location::Function(name) | Location::Return(name) = &endpoint.location {
             let addresses = places.iter().flat_map(Place::addresses);
@@ -274,7 +279,7 @@ impl Resolver {
         if !pattern.contains('*') || exact.is_ok() {
             return exact;
         }
-        let binary = self.binary(&endpoint.binary)?;
+        let binary = self.binary(endpoint)?;
         let mut found = lookup::matches(&binary, pattern);
         // Helpers of the C runtime (`frame_dummy`) are labels without a size.
         let is_start = |address: &u64| place::is_start(&binary, *address);
@@ -729,5 +734,7 @@ fn probe(
     }
 }
 
+#[cfg(test)]
+mod names;
 #[cfg(test)]
 mod tests;

@@ -14,6 +14,7 @@ use crate::arch::Kernel;
 use crate::binary::demangle::{symbol_name, without_version};
 use crate::binary::elf::{Binary, Language};
 use crate::binary::frames::Depth;
+use crate::binary::lookup;
 use crate::binary::parameters::{Parameter, parameters};
 use crate::store::run::EntryClass;
 
@@ -96,11 +97,19 @@ impl Survey {
 
 /// The functions whose names match the pattern (`None`: all), by address.
 ///
-/// A pattern matches a part of the name, ignoring case; `*` stands for any text.
+/// A pattern matches a part of the name, ignoring case; `*` stands for any text. If none has it, a name as in a SPEC.
 #[must_use]
 pub(crate) fn matching(binary: &Binary, pattern: Option<&str>) -> BTreeMap<u64, String> {
     let mut found = functions(binary);
-    found.retain(|_, name| pattern.is_none_or(|pattern| fits(name, pattern)));
+    let Some(pattern) = pattern else {
+        return found;
+    };
+    if found.values().any(|name| fits(name, pattern)) {
+        found.retain(|_, name| fits(name, pattern));
+    } else {
+        let named = lookup::named(binary, pattern);
+        found.retain(|address, _| named.contains(address));
+    }
     found
 }
 

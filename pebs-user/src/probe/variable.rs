@@ -4,9 +4,10 @@ use object::read::elf::ProgramHeader as _;
 use object::{LittleEndian, Object as _, ObjectSymbol as _, SymbolKind, elf};
 
 use super::error::ItemError;
+use crate::binary::demangle::TypedName;
 use crate::binary::elf::{Binary, Kind};
 use crate::binary::object_file::Elf;
-use crate::binary::{debug_data, demangle, lookup};
+use crate::binary::{debug_data, lookup};
 
 /// Maximum number of similar names suggested.
 const SUGGESTED: usize = 3;
@@ -87,14 +88,14 @@ pub(super) fn variable(binary: &Binary, typed: &str, thread_local: bool) -> Resu
 /// The symbol of that name, preferably a variable. Similar names are added to `names`.
 fn symbol_in(file: &Elf<'_>, typed: &str, names: &mut Vec<String>) -> Option<SymbolMatch> {
     let mut other = None;
+    let wanted = TypedName::new(typed);
     for symbol in file.symbols().chain(file.dynamic_symbols()) {
         let Ok(name) = symbol.name() else { continue };
         if symbol.is_undefined() || name.is_empty() {
             continue;
         }
         let variable = matches!(symbol.kind(), SymbolKind::Data | SymbolKind::Tls);
-        let could_be = demangle::key(typed).is_none_or(|key| name.contains(key));
-        if could_be && demangle::names(typed, name) {
+        if wanted.fit(name).is_some() {
             let found = SymbolMatch {
                 address: symbol.address(),
                 kind: symbol.kind(),

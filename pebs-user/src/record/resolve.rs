@@ -10,6 +10,7 @@ use super::start::Trigger;
 use super::targets::RecordingTargets;
 use super::transport;
 use super::{budget, items, placement, preset};
+use crate::binary::build;
 use crate::binary::debug_files;
 use crate::binary::locate::{locate, mapped_files};
 use crate::binary::process;
@@ -37,7 +38,7 @@ use crate::pmu::target::Target;
 use crate::preset::Chosen;
 use crate::probe::set::{ProbeSet, Site};
 use crate::probe::{self, ResolveOptions};
-use crate::spec::{End, Spec};
+use crate::spec::{End, Endpoint, Spec};
 use crate::store::fields::check_columns;
 use crate::store::run::event_time;
 use crate::stream::decode::RecordKinds;
@@ -265,6 +266,12 @@ pub(super) fn resolve(recording: &Recording, emit: &mut Emit<'_>) -> Result<Plan
 /// command, and the files mapped by the processes.
 fn binaries(recording: &Recording, targets: &RecordingTargets) -> Vec<PathBuf> {
     let pid = targets.sees;
+    let command = recording.command().first();
+    let command = command.and_then(|command| command::find(command).ok());
+    let file = |place: &Endpoint| match place.is_build {
+        true => build::find(&place.binary, pid, command.as_deref()).ok(),
+        false => locate(&place.binary, pid).ok(),
+    };
     let mut found = Vec::new();
     let named = recording.presets.iter().filter_map(|it| it.split_once('='));
     found.extend(named.filter_map(|(_, bin)| locate(bin, pid).ok()));
@@ -273,13 +280,12 @@ fn binaries(recording: &Recording, targets: &RecordingTargets) -> Vec<PathBuf> {
         .iter()
         .filter_map(|text| Spec::parse(text).ok())
     {
-        found.extend(locate(&spec.begin.binary, pid).ok());
+        found.extend(file(&spec.begin));
         if let End::At(end) = &spec.end {
-            found.extend(locate(&end.binary, pid).ok());
+            found.extend(file(end));
         }
     }
-    let command = recording.command().first();
-    found.extend(command.and_then(|command| command::find(command).ok()));
+    found.extend(command);
     for pid in targets.pids.iter().copied() {
         found.extend(mapped_files(pid));
     }

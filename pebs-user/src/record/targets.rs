@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::recording::{Recording, Target};
-use crate::binary::process;
+use crate::binary::{build, process};
 use crate::failure::{Failure, Result};
 use crate::probe::cgroup::Cgroup;
 use crate::spec::Spec;
@@ -104,6 +104,11 @@ fn one_that_runs(recording: &Recording, pids: &[Pid]) -> Option<Pid> {
         .uprobes
         .first()
         .and_then(|text| Spec::parse(text).ok());
+    let build = spec.as_ref().filter(|spec| spec.begin.is_build);
+    if let Some(spec) = build {
+        let runs = |pid: &&Pid| build::find(&spec.begin.binary, Some(**pid), None).is_ok();
+        return pids.iter().find(runs).or(pids.first()).copied();
+    }
     let name = spec.and_then(|spec| {
         let name = Path::new(&spec.begin.binary).file_name()?;
         Some(name.to_os_string())

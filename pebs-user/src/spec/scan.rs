@@ -39,7 +39,8 @@ pub(super) fn open_without_close(text: &str) -> Option<usize> {
 /// Whether the inside of parentheses starts with `name=` (and not with `==`).
 pub(super) fn looks_like_args(inner: &str) -> bool {
     inner.split_once('=').is_some_and(|(name, rest)| {
-        !rest.starts_with('=') && !name.contains(['(', '<', ',']) && !name.trim().is_empty()
+        let is_name = !name.contains(['(', ')', '<', '>', ',', ':', '&']);
+        !rest.starts_with('=') && is_name && !name.trim().is_empty()
     }) || inner.trim_start().starts_with('=')
 }
 
@@ -57,7 +58,7 @@ pub(super) fn looks_like_value(inner: &str) -> bool {
             .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
 }
 
-/// Colons that are not part of `::`.
+/// Colons that are not part of `::`, or of an ABI tag (`[abi:cxx11]`).
 pub(crate) fn single_colons(text: &str) -> Vec<usize> {
     let bytes = text.as_bytes();
     (0..bytes.len())
@@ -65,6 +66,7 @@ pub(crate) fn single_colons(text: &str) -> Vec<usize> {
             bytes[at] == b':'
                 && bytes.get(at + 1) != Some(&b':')
                 && (at == 0 || bytes[at - 1] != b':')
+                && !bytes[..at].ends_with(b"[abi")
         })
         .collect()
 }
@@ -101,6 +103,16 @@ pub(super) fn address(text: &str) -> Option<Option<u64>> {
     )
 }
 
+/// The build id of `BUILDID+0xOFF`, if at least [`BUILD_DIGITS`] of its digits and the begin of a number are there.
+pub(super) fn build_place(text: &str) -> Option<&str> {
+    let (id, offset) = text.split_once('+')?;
+    let is_id = id.len() >= BUILD_DIGITS && id.bytes().all(|it| it.is_ascii_hexdigit());
+    (is_id && offset.starts_with(|c: char| c.is_ascii_digit())).then_some(id)
+}
+
+/// Fewest digits of a build id.
+const BUILD_DIGITS: usize = 8;
+
 /// Splits `FUNC+OFF` at the last plus, if a number (even a malformed one) follows.
 pub(super) fn split_offset(text: &str) -> Option<(&str, &str)> {
     let (name, digits) = text.rsplit_once('+')?;
@@ -114,7 +126,7 @@ pub(super) fn plausible(name: &str) -> bool {
     let any = rest.is_empty() || rest.starts_with("::");
     any && !name.is_empty()
         || rest.starts_with(|c: char| {
-            c.is_alphabetic() || matches!(c, '_' | '~' | '$' | '.' | '<' | '(')
+            c.is_alphabetic() || matches!(c, '_' | '~' | '$' | '.' | '<' | '(' | '{')
         })
 }
 

@@ -27,6 +27,7 @@ use self::profile::{Profile, Rates, Seen};
 use self::score::{Facts, SENSIBLE, Term, quantiles};
 use self::thread::Thread;
 use crate::arch::Register;
+use crate::binary::build::SHOWN_DIGITS;
 use crate::binary::elf::{Binary, Language};
 use crate::binary::mapping::Mapping;
 use crate::binary::proc_maps::proc_maps;
@@ -36,6 +37,7 @@ use crate::failure::Result;
 use crate::probe::ResolveOptions;
 use crate::probe::resolve::resolve_each;
 use crate::probe::set::Probe;
+use crate::spec::written;
 use crate::store::run::EntryClass;
 use crate::store::schema::FunctionRow;
 use crate::units::{FunctionId, Pid, Tid};
@@ -559,23 +561,23 @@ fn resolved(pid: Pid, candidates: &[Candidate]) -> Vec<Result<(String, Probe), S
     all
 }
 
-/// A SPEC of a function, by its name if it has one, or by its address in the file.
+/// A SPEC of a function, by its name if it has one, or by the build id and its offset in the file.
 fn spec(row: &FunctionRow, by_name: bool) -> String {
     let module = row.module.as_deref().unwrap_or_default();
     let name = name(row);
     let address = name.rsplit_once("fn@").map(|it| it.1.to_owned());
-    let place = match address {
-        Some(address) => address,
-        None if by_name => name.to_owned(),
-        None => {
-            let binary = Binary::open(&PathBuf::from(module)).ok();
-            let address = binary
-                .zip(row.offset)
-                .and_then(|(it, offset)| it.address_of(offset));
-            address.map_or_else(|| name.to_owned(), |it| format!("{it:#x}"))
-        }
-    };
-    format!("{module}:{place}")
+    if by_name && address.is_none() {
+        return format!("{module}:{}", written(name));
+    }
+    // An address is good for one build only.
+    if let (Some(id), Some(offset)) = (&row.build_id, row.offset) {
+        let id = id.get(..SHOWN_DIGITS).unwrap_or(id);
+        return format!("{id}+{offset:#x}");
+    }
+    match address {
+        Some(address) => format!("{module}:{address}"),
+        None => format!("{module}:{}", written(name)),
+    }
 }
 
 /// Cost of both marks, as `probes` has it.

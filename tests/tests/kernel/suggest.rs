@@ -54,7 +54,7 @@ fn of_a_server() {
     assert!(done.stdout.contains(&spec), "{done}");
 }
 
-/// Without names the function is found by its address.
+/// Without names the function is found by the build and its offset in the file.
 #[test]
 fn of_a_stripped_server() {
     need!(machine::root());
@@ -64,7 +64,7 @@ fn of_a_stripped_server() {
     let answer: u64 = printed.trim().rsplit(' ').next().unwrap().parse().unwrap();
     let first = &found["suggestions"][0];
     let spec = first["spec"].as_str().unwrap();
-    assert!(spec.contains(&format!(":{answer:#x}")), "{printed}: {done}");
+    assert!(spec.contains(&format!("+{answer:#x}")), "{printed}: {done}");
     assert!(
         first["build_id"].is_string() && first["offset"].is_u64(),
         "{done}"
