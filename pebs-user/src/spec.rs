@@ -77,14 +77,51 @@ pub enum Location {
     ReturnAt(u64),
     /// `0xADDR`: virtual address in the file.
     Address(u64),
-    /// `BUILDID+0xOFF`: offset in the file.
-    FileOffset(u64),
+    /// `BUILDID+0xOFF`: offset in the file; and in another build, the function of this shape.
+    FileOffset(u64, Option<Shape>),
     /// `BUILDID+0xOFF%return`.
-    ReturnAtOffset(u64),
+    ReturnAtOffset(u64, Option<Shape>),
     /// `FILE:LINE`.
     Line(String, u32),
     /// `usdt:PROVIDER:NAME`.
     Usdt(String, String),
+}
+
+/// Checksums by which a function is found in another build: of its code, and of the functions before and behind it; 0: there
+/// is none. Written `OWN-BEFORE-BEHIND`, 8 hexadecimal digits each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Of the function.
+    pub own: u32,
+    /// Of the function before it.
+    pub before: u32,
+    /// Of the function behind it.
+    pub behind: u32,
+}
+
+impl Shape {
+    fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.split('-').map(|digits| {
+            let is_sum = digits.len() == 8 && digits.bytes().all(|it| it.is_ascii_hexdigit());
+            is_sum.then(|| u32::from_str_radix(digits, 16).ok())?
+        });
+        let shape = Self {
+            own: parts.next()??,
+            before: parts.next()??,
+            behind: parts.next()??,
+        };
+        parts.next().is_none().then_some(shape)
+    }
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:08x}-{:08x}-{:08x}",
+            self.own, self.before, self.behind
+        )
+    }
 }
 
 /// `name=EXPR`.
@@ -301,13 +338,13 @@ impl<'a> Reader<'a> {
         match &begin.location {
             Location::Function(_)
             | Location::Address(_)
-            | Location::FileOffset(_)
+            | Location::FileOffset(..)
             | Location::Line(..) => Ok(End::Return),
             Location::Usdt(..) => Ok(End::Next),
             Location::Offset(..)
             | Location::Return(_)
             | Location::ReturnAt(_)
-            | Location::ReturnAtOffset(_) => Err(Fault::new(
+            | Location::ReturnAtOffset(..) => Err(Fault::new(
                 begin.at,
                 "visits that start here have no end",
             )
@@ -499,7 +536,7 @@ impl<'a> Reader<'a> {
         self.function(part)
     }
 
-    /// Parses what follows a build id: `+0xOFF`, `+0xOFF%return`.
+    /// Parses what follows a build id: `+0xOFF`, `+0xOFF~SHAPE`, `+0xOFF%return`.
     fn in_build(&self, part: Part, id: usize) -> Result<Location, Fault> {
         let text = &self.slice(part)[id..];
         let (digits, returns) = match text.split_once('%') {
@@ -513,6 +550,17 @@ impl<'a> Reader<'a> {
             }
             None => (text, false),
         };
+        let (digits, shape) = match digits.split_once('~') {
+            Some((digits, text)) => {
+                let shape = Shape::parse(text).ok_or_else(|| {
+                    let at = part.start + id + digits.len() + 1;
+                    Fault::new(at, format!("no such shape of a function '{text}'"))
+                        .hint("three sums of 8 hex digits, as 'pebs-trace suggest' prints them")
+                })?;
+                (digits, Some(shape))
+            }
+            None => (digits, None),
+        };
         let offset = number(digits[1..].trim()).and_then(|it| u64::try_from(it).ok());
         let Some(offset) = offset else {
             let what = format!("no such offset '{}'", &digits[1..]);
@@ -521,8 +569,8 @@ impl<'a> Reader<'a> {
             );
         };
         Ok(match returns {
-            true => Location::ReturnAtOffset(offset),
-            false => Location::FileOffset(offset),
+            true => Location::ReturnAtOffset(offset, shape),
+            false => Location::FileOffset(offset, shape),
         })
     }
 

@@ -9,7 +9,7 @@ pub(crate) use x86_64::cache::will_write;
 pub(crate) use x86_64::calls;
 pub(crate) use x86_64::idioms::{self, IndirectJump};
 pub(crate) use x86_64::instruction::{
-    DataAccess, Flow, Instruction, LONGEST, access_at, access_before, decode,
+    DataAccess, Flow, Instruction, LONGEST, access_at, access_before, decode, shape,
 };
 pub(crate) use x86_64::kernel_entry::kernel_entry;
 pub use x86_64::register::Register;

@@ -23,13 +23,11 @@ pub(crate) fn find(
     pid: Option<Pid>,
     program: Option<&Path>,
 ) -> Result<PathBuf, LocateError> {
-    let (files, whose) = match (pid, program) {
-        (Some(pid), _) => (mapped_files(pid), format!("process {} has mapped", pid.0)),
-        (None, Some(program)) => {
-            let files = with_libraries(vec![program.to_owned()]).map(|it| it.path);
-            (files.collect(), format!("{} loads", program.display()))
-        }
-        (None, None) => (all_mapped(), "running processes have mapped".to_owned()),
+    let files = searched(pid, program).unwrap_or_else(all_mapped);
+    let whose = match (pid, program) {
+        (Some(pid), _) => format!("process {} has mapped", pid.0),
+        (None, Some(program)) => format!("{} loads", program.display()),
+        (None, None) => "running processes have mapped".to_owned(),
     };
     let mut found: BTreeMap<String, PathBuf> = BTreeMap::new();
     let count = files.len();
@@ -52,6 +50,19 @@ pub(crate) fn find(
         why: why.unwrap_or_default(),
         is_process: pid.is_some(),
     })
+}
+
+/// The files that a process has mapped, or that a program needs; `None` without either.
+#[must_use]
+pub(crate) fn searched(pid: Option<Pid>, program: Option<&Path>) -> Option<Vec<PathBuf>> {
+    match (pid, program) {
+        (Some(pid), _) => Some(mapped_files(pid)),
+        (None, Some(program)) => {
+            let files = with_libraries(vec![program.to_owned()]).map(|it| it.path);
+            Some(files.collect())
+        }
+        (None, None) => None,
+    }
 }
 
 /// The build id of a file, in hexadecimal.

@@ -28,8 +28,8 @@ pub fn binary(data: &[u8]) {
         Location::ReturnAt(address),
         Location::Offset(name.to_owned(), 4),
         Location::Address(address),
-        Location::FileOffset(address),
-        Location::ReturnAtOffset(address),
+        Location::FileOffset(address, None),
+        Location::ReturnAtOffset(address, None),
         Location::Line("main.c".to_owned(), 3),
         Location::Usdt("p".to_owned(), "n".to_owned()),
     ];

@@ -19,6 +19,7 @@ mod place;
 pub(crate) mod program;
 pub(crate) mod resolve;
 pub mod set;
+pub(crate) mod shape;
 pub(crate) mod survey;
 pub(crate) mod unwind;
 pub(crate) mod usdt;

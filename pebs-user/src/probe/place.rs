@@ -156,11 +156,11 @@ fn place_of(binary: &Binary, location: &Location) -> Result<(PlaceKind, String),
             }
             (PlaceKind::Addresses(vec![address]), found.name)
         }
-        Location::FileOffset(offset) => {
+        Location::FileOffset(offset, _) => {
             let address = at_file_offset(binary, *offset)?;
             return place_of(binary, &Location::Address(address));
         }
-        Location::ReturnAtOffset(offset) => {
+        Location::ReturnAtOffset(offset, _) => {
             let address = at_file_offset(binary, *offset)?;
             return place_of(binary, &Location::ReturnAt(address));
         }

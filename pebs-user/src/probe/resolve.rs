@@ -16,12 +16,13 @@ use super::path::{self, Lowered};
 use super::place::{self, Place, Point};
 use super::program::{self, Arguments, Batch, Compiled};
 use super::set::{Probe, ProbeSet, Site};
+use super::shape::{self, Shapes};
 use super::unwind::ReturnMode;
 use crate::arch::Kernel;
 use crate::binary::build;
 use crate::binary::elf::{Binary, Language};
 use crate::binary::go::Goroutines;
-use crate::binary::locate::{find_library_in, is_library, locate};
+use crate::binary::locate::{LocateError, find_library_in, is_library, locate};
 use crate::binary::lookup;
 use crate::spec::expr::{Expr, Fault};
 use crate::spec::{Arg, End, Endpoint, Location, Spec, SpecError};
@@ -170,6 +171,58 @@ impl Resolver {
         Ok(binary)
     }
 
+    /// The place in another build than the one that was named, by the function's shape.
+    fn moved(
+        &mut self,
+        endpoint: &Endpoint,
+        error: LocateError,
+    ) -> Result<(Rc<Binary>, Option<Endpoint>), ResolveError> {
+        let (Location::FileOffset(offset, Some(shape))
+        | Location::ReturnAtOffset(offset, Some(shape))) = endpoint.location
+        else {
+            return Err(error.into());
+        };
+        let program = self.options.program.as_deref();
+        let Some(files) = build::searched(self.options.pid, program) else {
+            return Err(error.into());
+        };
+        let opened = files.iter().filter_map(|path| Binary::open(path).ok());
+        let mut binaries: Vec<Binary> = opened.collect();
+        let shapes: Vec<Shapes> = binaries.iter().map(Shapes::of).collect();
+        let found = shape::find(&shapes, shape).map_err(|why| match error {
+            LocateError::Build {
+                id,
+                why: before,
+                is_process,
+            } => LocateError::Build {
+                id,
+                why: format!("{before}, and {why}"),
+                is_process,
+            },
+            error => error,
+        })?;
+        let binary = Rc::new(binaries.swap_remove(found.binary));
+        self.notes.push(format!(
+            "{}+{offset:#x} is of another build: in {} it is {} at {:#x}, as {}",
+            endpoint.binary,
+            binary.path.display(),
+            place::name_of(&binary, found.address),
+            found.address,
+            found.why
+        ));
+        let location = match endpoint.location {
+            Location::ReturnAtOffset(..) => Location::ReturnAt(found.address),
+            _ => Location::Address(found.address),
+        };
+        let endpoint = Endpoint {
+            location,
+            ..endpoint.clone()
+        };
+        self.binaries
+            .insert(binary.path.clone(), Rc::clone(&binary));
+        Ok((binary, Some(endpoint)))
+    }
+
     /// A library in a folder that the loader of the program searches before its own.
     fn library_of_program(&self, name: &str) -> Option<PathBuf> {
         let program = self.options.program.as_ref().filter(|_| is_library(name))?;
@@ -246,7 +299,11 @@ impl Resolver {
 
     /// The places of an endpoint that is not a pattern, at least one.
     fn exact(&mut self, endpoint: &Endpoint) -> Result<Vec<Place>, ResolveError> {
-        let binary = self.binary(endpoint)?;
+        let (binary, moved) = match self.binary(endpoint) {
+            Err(ResolveError::Locate(error)) => self.moved(endpoint, error)?,
+            found => (found?, None),
+        };
+        let endpoint = moved.as_ref().unwrap_or(endpoint);
         let places = place::find(&binary, self.kernel, endpoint)?;
         if let Location::Function(name) | Location::Return(name) = &endpoint.location {
             let addresses = places.iter().flat_map(Place::addresses);

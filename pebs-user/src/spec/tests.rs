@@ -66,6 +66,74 @@ fn addresses_and_lines() {
     assert_eq!(line.begin.args.len(), 1);
 }
 
+/// A build id and an offset, alone, at both ends, and with what finds them in another build.
+#[test]
+fn builds() {
+    let place = |text: &str| {
+        let begin = spec(text).begin;
+        (begin.binary, begin.is_build, begin.location)
+    };
+    let at = |id: &str, offset| (id.to_owned(), true, Location::FileOffset(offset, None));
+    assert_eq!(place("a50d6825+0x1f40"), at("a50d6825", 0x1f40));
+    assert_eq!(
+        place("A50D6825e71f+0x1f40(id=arg1)"),
+        at("a50d6825e71f", 0x1f40)
+    );
+    let ends = spec("a50d6825+0x10..a50d6825+0x10%return(id=retval)");
+    assert_eq!(ends.begin.location, Location::FileOffset(0x10, None));
+    let End::At(end) = ends.end else {
+        panic!("no end")
+    };
+    assert!(end.is_build && end.args.len() == 1);
+    assert_eq!(end.location, Location::ReturnAtOffset(0x10, None));
+    let shape = Shape {
+        own: 0x0102_0304,
+        before: 0,
+        behind: 0xa0b0_c0d0,
+    };
+    let text = format!("a50d6825+0x10~{shape}%return..");
+    assert!(text.contains("~01020304-00000000-a0b0c0d0"));
+    assert_eq!(place(&text).2, Location::ReturnAtOffset(0x10, Some(shape)));
+    // Too few digits, and a function of that name.
+    assert_eq!(
+        place("app:deadbeef+0x10..").2,
+        Location::Offset("deadbeef".into(), 16)
+    );
+    assert_eq!(place("deadbeef:work").0, "deadbeef");
+    let fault = |text: &str| Spec::parse(text).expect_err(text).what;
+    assert!(fault("a50d682+0x10").contains("no ':'"));
+    assert!(fault("a50d6825+0x10~12").contains("no such shape"));
+    assert!(fault("a50d6825+0x10%retrun..").contains("%return only"));
+    assert!(fault("a50d6825+0xyz").contains("no such offset"));
+}
+
+/// How names are written so that they are read as names.
+#[test]
+fn names_as_written() {
+    for (name, expected) in [
+        ("work", "work"),
+        ("0x1f40", "0x1f40"),
+        ("ns::Class::method", "ns::Class::method"),
+        ("ns::f(int)", "ns::f(int)"),
+        ("ns::f(int, char)", "\"ns::f(int, char)\""),
+        ("(anonymous namespace)::f", "\"(anonymous namespace)::f\""),
+        ("A::operator()", "A::operator()"),
+        ("A::operator%", "A::operator%"),
+        ("A::operator+", "A::operator+"),
+        ("net/http.(*conn).serve", "net/http.(*conn).serve"),
+        ("main.Map[...]", "main.Map[...]"),
+        ("type:.eq.main.T", "\"type:.eq.main.T\""),
+        ("f+0x10", "\"f+0x10\""),
+        ("a..b", "\"a..b\""),
+    ] {
+        assert_eq!(written(name), expected);
+        let text = format!("x:{expected}(id=arg1)");
+        let location = spec(&text).begin.location;
+        let address = matches!(location, Location::Address(0x1f40));
+        assert!(address || location == func(name), "{text}: {location:?}");
+    }
+}
+
 /// Quoted text is taken literally.
 #[test]
 fn quotes() {

@@ -37,6 +37,7 @@ use crate::failure::Result;
 use crate::probe::ResolveOptions;
 use crate::probe::resolve::resolve_each;
 use crate::probe::set::Probe;
+use crate::probe::shape::Shapes;
 use crate::spec::written;
 use crate::store::run::EntryClass;
 use crate::store::schema::FunctionRow;
@@ -265,6 +266,7 @@ pub(crate) fn suggest(pid: Pid, length: Duration) -> Result<Suggested> {
     }
     found.sort_by(|a, b| b.score.total_cmp(&a.score));
     found.truncate(SUGGESTED);
+    add_shapes(&mut found);
     let named = |list: &BTreeMap<calls::Channel, f64>| {
         list.iter()
             .map(|(channel, per_s)| (channel.name(), *per_s))
@@ -571,13 +573,47 @@ fn spec(row: &FunctionRow, by_name: bool) -> String {
     }
     // An address is good for one build only.
     if let (Some(id), Some(offset)) = (&row.build_id, row.offset) {
-        let id = id.get(..SHOWN_DIGITS).unwrap_or(id);
-        return format!("{id}+{offset:#x}");
+        return build_place(id, offset);
     }
     match address {
         Some(address) => format!("{module}:{address}"),
         None => format!("{module}:{}", written(name)),
     }
+}
+
+/// Adds to SPECs by build id what finds the function in another build.
+fn add_shapes(found: &mut [Suggestion]) {
+    let mut known: BTreeMap<String, Option<(Binary, Shapes)>> = BTreeMap::new();
+    for suggestion in found {
+        let Some((place, rest)) = by_build(suggestion) else {
+            continue;
+        };
+        let read = || {
+            let binary = Binary::open(&PathBuf::from(&suggestion.binary)).ok()?;
+            let shapes = Shapes::of(&binary);
+            Some((binary, shapes))
+        };
+        let known = known.entry(suggestion.binary.clone()).or_insert_with(read);
+        let address = |binary: &Binary| binary.address_of(suggestion.offset?);
+        let shape = known
+            .as_ref()
+            .and_then(|(binary, shapes)| shapes.at(address(binary)?));
+        if let Some(shape) = shape {
+            suggestion.spec = format!("{place}~{shape}{rest}");
+        }
+    }
+}
+
+/// Build id and offset of a SPEC that begins with them, and what follows.
+fn by_build(suggestion: &Suggestion) -> Option<(String, String)> {
+    let place = build_place(suggestion.build_id.as_deref()?, suggestion.offset?);
+    let rest = suggestion.spec.strip_prefix(&place)?.to_owned();
+    Some((place, rest))
+}
+
+fn build_place(id: &str, offset: u64) -> String {
+    let id = id.get(..SHOWN_DIGITS).unwrap_or(id);
+    format!("{id}+{offset:#x}")
 }
 
 /// Cost of both marks, as `probes` has it.

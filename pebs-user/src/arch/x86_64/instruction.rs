@@ -1,5 +1,7 @@
 //! A decoded instruction.
 
+use std::fmt::{self, Write as _};
+
 use iced_x86::{
     ConditionCode, Decoder, DecoderOptions, FlowControl, Formatter, InstructionInfoFactory,
     IntelFormatter, Mnemonic, OpAccess, OpKind, Register as Iced, UsedRegister,
@@ -75,6 +77,52 @@ pub(crate) fn decode(bytes: &[u8], address: u64) -> (Vec<Instruction>, Option<u6
         code.push(Instruction(instruction));
     }
     (code, None)
+}
+
+/// A checksum of the operations and registers of code at an address, without addresses, constants and fillers, and the
+/// number of its instructions. The same in all versions of this program.
+pub(crate) fn shape(bytes: &[u8], address: u64) -> (u32, usize) {
+    let mut decoder = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE);
+    let mut sum = Checksum(crc32fast::Hasher::new());
+    let mut count = 0;
+    let mut instruction = iced_x86::Instruction::default();
+    while decoder.can_decode() {
+        decoder.decode_out(&mut instruction);
+        if instruction.is_invalid() {
+            break;
+        }
+        if Instruction(instruction).is_filler() {
+            continue;
+        }
+        count += 1;
+        // The checksum takes all text.
+        let _ = write!(sum, "{:?}", instruction.mnemonic());
+        for operand in 0..instruction.op_count() {
+            let _ = match instruction.op_kind(operand) {
+                OpKind::Register => write!(sum, " {:?}", instruction.op_register(operand)),
+                OpKind::Memory => write!(
+                    sum,
+                    " [{:?} {:?} {}]",
+                    instruction.memory_base(),
+                    instruction.memory_index(),
+                    instruction.memory_index_scale()
+                ),
+                _ => write!(sum, " -"),
+            };
+        }
+        let _ = sum.write_char('\n');
+    }
+    (sum.0.finalize(), count)
+}
+
+/// Sums text up.
+struct Checksum(crc32fast::Hasher);
+
+impl fmt::Write for Checksum {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.update(text.as_bytes());
+        Ok(())
+    }
 }
 
 impl Instruction {

@@ -7,10 +7,11 @@ use std::process::Command;
 
 use super::*;
 use crate::binary::demangle::symbol_name;
+use crate::binary::locate::mapped_files;
 use crate::binary::lookup::spelling;
 use crate::binary::testing::{Program, compile};
 use crate::failure::Hint as _;
-use crate::spec::written;
+use crate::spec::{Shape, written};
 
 const SOURCE: &str = include_str!("names.cpp");
 
@@ -444,11 +445,11 @@ fn by_build() {
         .stdin(std::process::Stdio::piped())
         .spawn()
         .expect("started");
-    let exe = PathBuf::from(format!("/proc/{}/exe", child.id()));
-    while std::fs::read_link(&exe).ok() != program.path().canonicalize().ok() {
+    let pid = Pid(child.id());
+    // Its own code, the C library's and the loader's.
+    while mapped_files(pid).len() < 3 {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
-    let pid = Pid(child.id());
     let found = |spec: &str, pid| {
         let options = ResolveOptions {
             pid,
@@ -487,4 +488,82 @@ fn by_build() {
         "{other}"
     );
     assert!(other.hint().is_some());
+}
+
+/// A function of an older build is found in the one that runs, which is said; without a shape it is refused.
+#[test]
+fn of_an_older_build() {
+    let source = "#include <stdio.h>\n volatile long sink;\n\
+        #define MIX(n) sink += n; sink ^= n; sink *= n; sink -= n; sink |= n; sink = ~sink; sink &= n; sink <<= 3; sink += n; \
+          sink ^= n; sink -= n; sink *= n; sink >>= 5;\n\
+        __attribute__((noipa)) void first(long n) { sink += n * LIMIT; puts(TEXT); }\n\
+        __attribute__((noipa)) long work(long *list, long n) { long sum = LIMIT; for (long i = 0; i < n; i++) {\n\
+          MIX(i) MIX(n) MIX(sum) sum += list[i]; if (list[i] > LIMIT) sum ^= sink; else puts(TEXT); } return sum; }\n\
+        int main(int argc, char **argv) { long list[] = {argc, 2}; first(1); getchar(); return work(list, 2); }";
+    let built = |flags: &[&str]| compile("gcc", source, &[&["-O2", "-w"], flags].concat());
+    let old = built(&["-DLIMIT=9", "-DTEXT=\"old\""]);
+    let new = built(&[
+        "-DLIMIT=1000",
+        "-DTEXT=\"a longer text\"",
+        "-falign-functions=64",
+    ]);
+    let start = |program: &Program| {
+        let binary = program.open();
+        let work = binary
+            .functions
+            .iter()
+            .find(|it| it.name == "work")
+            .expect("defined");
+        (work.address, binary)
+    };
+    let (address, binary) = start(&old);
+    let shape = Shapes::of(&binary).at(address).expect("a function");
+    let place = format!(
+        "{}+{:#x}",
+        binary.build_id().expect("an id"),
+        binary.file_offset(address).expect("mapped")
+    );
+    let options = ResolveOptions {
+        program: Some(new.path()),
+        ..ResolveOptions::default()
+    };
+    let found = |spec: String| resolve(&[spec], &options);
+    let refused = found(place.clone()).expect_err("another build").to_string();
+    assert!(refused.starts_with("cannot find build "), "{refused}");
+    let (moved, _) = start(&new);
+    assert_ne!(moved, address);
+    for end in ["(id=arg2)", ".."] {
+        let set = found(format!("{place}~{shape}{end}")).unwrap_or_else(|error| panic!("{error}"));
+        let by_name =
+            found(new.spec(&format!("work{end}"))).unwrap_or_else(|error| panic!("{error}"));
+        let offsets = |set: &ProbeSet| {
+            set.probes[0]
+                .sites
+                .iter()
+                .map(|it| it.file_offset)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(offsets(&set), offsets(&by_name));
+        let said = format!(
+            " is of another build: in {} it is work at {moved:#x}, as it ",
+            new.path().display()
+        );
+        assert!(
+            set.notes.iter().any(|note| note.contains(&said)),
+            "{:?}",
+            set.notes
+        );
+    }
+    let other = Shape {
+        own: 1,
+        before: 2,
+        behind: 3,
+    };
+    let refused = found(format!("{place}~{other}"))
+        .expect_err("no such function")
+        .to_string();
+    assert!(
+        refused.ends_with("no function has its shape, or its neighbours"),
+        "{refused}"
+    );
 }
