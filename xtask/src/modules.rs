@@ -89,6 +89,7 @@ const ROOMS: [Room; 8] = [
         segment_files:
         thrift:
         values:
+        visit_set:
         columns: pages values
         prefix: thrift
         run: argument
@@ -98,9 +99,9 @@ const ROOMS: [Room; 8] = [
         row_columns: columns
         stored: pages values columns
         fields: argument declaration descriptions pages columns table stored
-        scan: thrift read_error
+        scan: thrift values visit_set read_error
         segment_error: read_error
-        reader: files segment_files run table read_error fields scan
+        reader: files segment_files run table values visit_set read_error fields scan
         write_error: files fields segment_error
         view: values table read_error scan reader
         args: argument read_error view

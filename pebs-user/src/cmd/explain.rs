@@ -30,6 +30,9 @@ pub struct ExplainArgs {
     #[arg(value_name = "TRACE")]
     pub trace: PathBuf,
 
+    #[command(flatten)]
+    pub period: moment::PeriodArgs,
+
     /// Compare only items with the same values of these arguments
     ///
     /// Names from the SPEC, also tid, pid and cpu_begin; separated by commas. Default: all items of a probe, and also
@@ -193,6 +196,7 @@ pub fn run(args: &ExplainArgs) -> Result<ExitCode> {
     let options = args.options();
     let progress = Progress::unless(args.format == Format::Json);
     trace.watch = progress.watch();
+    args.period.apply(&mut trace)?;
     let which = match (args.item, args.visit) {
         (Some(item), _) => Some(ItemChoice::Item(item)),
         (None, Some(visit)) => Some(ItemChoice::Visit(visit)),

@@ -8,6 +8,7 @@ use chrono::{
 
 use crate::failure::{Failure, Result};
 use crate::present::moment::local;
+use crate::store::reader::Trace;
 use crate::store::run::RunInfo;
 
 /// The time that a typed moment means, ns since the begin of the recording: as long as its last unit, from `12:04` a minute,
@@ -19,15 +20,16 @@ use crate::store::run::RunInfo;
 /// # Errors
 /// It is no time, or lies outside of the recording.
 pub(super) fn range(typed: &str, run: &RunInfo) -> Result<Range<i64>> {
+    inside(typed, read(typed, run)?, run)
+}
+
+/// The same for a time that may lie outside of the recording.
+fn read(typed: &str, run: &RunInfo) -> Result<Range<i64>> {
     let length_ns = run.duration_ns.unwrap_or(i64::MAX);
     if let Some(seconds) = typed.strip_prefix('+') {
         let number: f64 = seconds.parse().map_err(|_| not_a_time(typed))?;
         let from = (number * 1e9) as i64;
-        return inside(
-            typed,
-            from..from.saturating_add(unit_ns(seconds, 1_000_000_000)),
-            run,
-        );
+        return Ok(from..from.saturating_add(unit_ns(seconds, 1_000_000_000)));
     }
     if !run.wall_clock_is_known() {
         return Err(Failure::new(
@@ -50,12 +52,12 @@ pub(super) fn range(typed: &str, run: &RunInfo) -> Result<Range<i64>> {
     };
     if let Ok(zoned) = DateTime::parse_from_rfc3339(&text.replacen(' ', "T", 1)) {
         let from = since(zoned.with_timezone(&Local)).ok_or_else(|| not_a_time(typed))?;
-        return inside(typed, from..from.saturating_add(unit), run);
+        return Ok(from..from.saturating_add(unit));
     }
     if let Some(local) = date_and_time(&text) {
         let at = local.and_local_timezone(Local).earliest();
         let from = at.and_then(since).ok_or_else(|| not_a_time(typed))?;
-        return inside(typed, from..from.saturating_add(unit), run);
+        return Ok(from..from.saturating_add(unit));
     }
     let time = clock_time(&text).ok_or_else(|| not_a_time(typed))?;
     // The first day of the recording on which it lies in it.
@@ -67,9 +69,57 @@ pub(super) fn range(typed: &str, run: &RunInfo) -> Result<Range<i64>> {
         .map(|from| from..from.saturating_add(unit))
         .collect();
     let found = ranges.iter().find(|it| is_inside(it, length_ns));
-    match found.or(ranges.first()) {
-        Some(range) => inside(typed, range.clone(), run),
-        None => Err(not_a_time(typed)),
+    let found = found.or(ranges.first()).cloned();
+    found.ok_or_else(|| not_a_time(typed))
+}
+
+/// A part of a recording, by the time of the day or since its begin.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct PeriodArgs {
+    /// Only items that began at this time or later
+    ///
+    /// 12:04:31 (or 12:04, 12:04:31.5) is local time, '2026-11-29 12:04:31' has a date, 2026-11-29T12:04:31Z a zone; +1.5 is
+    /// the time since the begin of the recording, s.
+    #[arg(long, value_name = "TIME")]
+    pub since: Option<String>,
+
+    /// Only items that began before this time
+    #[arg(long, value_name = "TIME")]
+    pub until: Option<String>,
+}
+
+impl PeriodArgs {
+    /// Has only the items of the period read, and says how many they are.
+    ///
+    /// # Errors
+    /// A time can't be read, or no item is left.
+    pub(super) fn apply(&self, trace: &mut Trace) -> Result<()> {
+        if self.since.is_none() && self.until.is_none() {
+            return Ok(());
+        }
+        if trace.info.keep.is_some() {
+            return Err(Failure::new(
+                "cannot look at a part of a trace that was recorded with --keep: it has sums over all items",
+                "leave --since and --until out",
+            ));
+        }
+        let begin = |typed: &Option<String>, otherwise: i64| match typed {
+            Some(typed) => read(typed, &trace.info).map(|it| it.start),
+            None => Ok(otherwise),
+        };
+        let period = begin(&self.since, i64::MIN)?..begin(&self.until, i64::MAX)?;
+        if trace.only(period)? == 0 {
+            let end = trace.info.duration_ns;
+            let ends = [Some(0), end].map(|ns| ns.and_then(|ns| local(ns, &trace.info)));
+            return Err(Failure::new(
+                format!("no item of {} began in this time", trace.dir.display()),
+                match ends {
+                    [Some(begin), Some(end)] => format!("it is from {begin} to {end}"),
+                    _ => "--since is the earlier one, --until the later one".to_owned(),
+                },
+            ));
+        }
+        Ok(())
     }
 }
 
@@ -138,6 +188,8 @@ fn not_a_time(typed: &str) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::fixtures::Did::Ran;
+    use crate::store::fixtures::{Maker, VisitFixture, info};
 
     /// A recording of 20 s that begins at 12:04:30.25 local time.
     fn run() -> RunInfo {
@@ -167,6 +219,35 @@ mod tests {
         let zulu = begin.format("%Y-%m-%dT%H:%M:%S%.3fZ").to_string();
         assert_eq!(of(&zulu), 1_000 * MS..1_001 * MS);
         assert_eq!(local(0, &run()).unwrap(), "2026-11-29 12:04:30.250");
+    }
+
+    /// The items of a period are reported; one without an item is refused with the recording's times.
+    #[test]
+    fn periods() {
+        let mut maker = Maker::new(RunInfo {
+            wall_clock_ns: run().wall_clock_ns,
+            ..info(&["app:f"])
+        });
+        for second in 0..20 {
+            let made = VisitFixture::new(second, "k", &[Ran(0, 1_000)]);
+            maker.at(second as i64 * 1_000_000_000, &made);
+        }
+        let made = maker.finish(&[]);
+        let of = |since: Option<&str>, until: Option<&str>| {
+            let period = PeriodArgs {
+                since: since.map(str::to_owned),
+                until: until.map(str::to_owned),
+            };
+            let mut trace = Trace::open(&made.dir).unwrap();
+            period.apply(&mut trace).map(|()| trace.within())
+        };
+        assert_eq!(of(None, None).unwrap(), None);
+        let [from, to] = of(Some("12:04:32"), Some("12:04:35")).unwrap().unwrap();
+        assert_eq!((from, to), (1_750_000_000, 4_750_000_000));
+        assert_eq!(of(Some("+19"), None).unwrap().unwrap()[0], 19_000_000_000);
+        let error = of(Some("12:06"), Some("12:07")).unwrap_err();
+        assert!(error.hint().unwrap().contains("12:04:30.250"), "{error}");
+        assert!(of(Some("+5"), Some("+5")).is_err());
     }
 
     /// Faults are told with what is right.

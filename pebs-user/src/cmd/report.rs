@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::ValueEnum;
 use serde::Serialize;
 
+use super::moment::PeriodArgs;
 use super::progress::Progress;
 use super::{print_page, print_result};
 use crate::compare::classes::SlowBy;
@@ -54,6 +55,9 @@ pub struct ReportArgs {
     /// Table that CSV holds
     #[arg(long, value_enum, default_value_t)]
     pub table: ReportTable,
+
+    #[command(flatten)]
+    pub period: PeriodArgs,
 
     /// List this many of the slowest items
     #[arg(long, value_name = "ITEMS", default_value_t = ReportOptions::default().slowest)]
@@ -155,11 +159,12 @@ pub fn run(args: &ReportArgs) -> Result<ExitCode> {
         },
         slow: args.slow,
     };
+    let of = (&*args.trace, &args.period);
     match args.by {
-        By::Time => write(&args.trace, args.format, args.table, &options, &[])?,
-        By::Path => write_paths(&args.trace, args.format, &options)?,
-        By::Memory => write_memory(&args.trace, args.format, &options)?,
-        By::Line => write_lines(&args.trace, args.format, &options)?,
+        By::Time => write(of, args.format, args.table, &options, &[])?,
+        By::Path => write_paths(of, args.format, &options)?,
+        By::Memory => write_memory(of, args.format, &options)?,
+        By::Line => write_lines(of, args.format, &options)?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -171,7 +176,7 @@ pub fn run(args: &ReportArgs) -> Result<ExitCode> {
 /// As [`run`].
 pub fn print(trace_dir: &Path, format: Format, printed: &[String]) -> Result<()> {
     write(
-        trace_dir,
+        (trace_dir, &PeriodArgs::default()),
         format,
         ReportTable::default(),
         &ReportOptions::default(),
@@ -181,20 +186,24 @@ pub fn print(trace_dir: &Path, format: Format, printed: &[String]) -> Result<()>
 
 /// Builds a report of a trace and shows its progress.
 fn read<T>(
-    dir: &Path,
+    (dir, period): Part<'_>,
     format: Format,
     build: impl FnOnce(&Trace) -> Result<T, ReportError>,
-) -> Result<T, ReportError> {
-    let mut trace = Trace::open(dir)?;
+) -> Result<T> {
+    let mut trace = Trace::open(dir).map_err(ReportError::from)?;
     if let Some((remark, hint)) = trace.remark() {
         say!("{remark}\nhint: {hint}");
     }
     let progress = Progress::from(format);
     trace.watch = progress.watch();
-    build(&trace)
+    period.apply(&mut trace)?;
+    Ok(build(&trace)?)
 }
 
-fn write_paths(dir: &Path, format: Format, options: &ReportOptions) -> Result<()> {
+/// A trace, and the part of it to report.
+type Part<'a> = (&'a Path, &'a PeriodArgs);
+
+fn write_paths(dir: Part<'_>, format: Format, options: &ReportOptions) -> Result<()> {
     let report = read(dir, format, |trace| paths::build(trace, options))?;
     if report.call_graph.is_none() && format != Format::Text {
         say!("{}", paths_out::text::NOTHING.trim_end());
@@ -203,7 +212,7 @@ fn write_paths(dir: &Path, format: Format, options: &ReportOptions) -> Result<()
     show(format, &report, text, || paths_out::csv::render(&report))
 }
 
-fn write_memory(dir: &Path, format: Format, options: &ReportOptions) -> Result<()> {
+fn write_memory(dir: Part<'_>, format: Format, options: &ReportOptions) -> Result<()> {
     let report = read(dir, format, |trace| memory::build(trace, options))?;
     if report.events.is_empty() && format != Format::Text {
         say!("{}", memory_out::text::NOTHING.trim_end());
@@ -212,7 +221,7 @@ fn write_memory(dir: &Path, format: Format, options: &ReportOptions) -> Result<(
     show(format, &report, text, || memory_out::csv::render(&report))
 }
 
-fn write_lines(dir: &Path, format: Format, options: &ReportOptions) -> Result<()> {
+fn write_lines(dir: Part<'_>, format: Format, options: &ReportOptions) -> Result<()> {
     let report = read(dir, format, |trace| lines::build(trace, options))?;
     if report.events.is_empty() && format != Format::Text {
         say!("{}", lines_out::text::NOTHING.trim_end());
@@ -222,7 +231,7 @@ fn write_lines(dir: &Path, format: Format, options: &ReportOptions) -> Result<()
 }
 
 fn write(
-    dir: &Path,
+    dir: Part<'_>,
     format: Format,
     table: ReportTable,
     options: &ReportOptions,

@@ -169,6 +169,7 @@ pub fn build(trace: &Trace, options: &ReportOptions) -> Result<Report, ReportErr
     Ok(Report {
         report_version: REPORT_VERSION,
         trace: trace.dir.display().to_string(),
+        within_ns: trace.within(),
         min_samples: MIN_SAMPLES,
         event: event.cloned(),
         further_events: further,

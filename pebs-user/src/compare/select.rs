@@ -10,7 +10,6 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 use arrow_array::RecordBatch;
 use hdrhistogram::Histogram;
-use rustc_hash::FxHashMap;
 
 use crate::compare::classes::{Class, Classes, RankBy, Ranker, Ranks, SlowBy, Standing, Took};
 use crate::compare::lengths::Quantiles;
@@ -19,6 +18,7 @@ use crate::compare::select::error::ExportError;
 use crate::store::reader::{ReadError, Trace};
 use crate::store::schema::visit_flag;
 use crate::store::view::{Select as _, View as _, columns};
+pub(crate) use crate::store::visit_set::VisitSet;
 
 /// Significant digits of durations in histograms: 0.1 %.
 const DIGITS: u8 = 3;
@@ -117,26 +117,6 @@ pub(crate) struct Chosen {
     pub(crate) durations: BTreeMap<u16, Histogram<u64>>,
     /// Numbers of visits chosen and left out.
     pub account: Account,
-}
-
-/// A set of visits by number.
-///
-/// Memory: about a bit a visit, as numbers are dense.
-#[derive(Debug, Default)]
-pub(crate) struct VisitSet(FxHashMap<u64, u64>);
-
-impl VisitSet {
-    /// Adds a visit.
-    pub(crate) fn insert(&mut self, visit_id: u64) {
-        *self.0.entry(visit_id / 64).or_default() |= 1 << (visit_id % 64);
-    }
-
-    /// Whether the visit is in it.
-    #[must_use]
-    pub(crate) fn contains(&self, visit_id: u64) -> bool {
-        let word = self.0.get(&(visit_id / 64));
-        word.is_some_and(|word| word >> (visit_id % 64) & 1 == 1)
-    }
 }
 
 /// One row of [`Columns`].

@@ -36,6 +36,7 @@ mod stored;
 pub mod table;
 mod thrift;
 mod values;
+pub(crate) mod visit_set;
 mod write_error;
 
 pub mod reader;

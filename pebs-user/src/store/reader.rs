@@ -4,10 +4,12 @@
 
 use std::cell::OnceCell;
 use std::num::NonZeroU64;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fs, io};
 
+use arrow_array::{Int64Array, UInt64Array};
 use arrow_schema::SchemaRef;
 use serde::Deserialize;
 
@@ -16,9 +18,11 @@ use super::files::{INFO_FILE, TraceLock};
 pub use super::read_error::ReadError;
 use super::run::RunInfo;
 pub use super::scan::Scan;
-use super::scan::open_parquet;
+use super::scan::{VISIT_ID, open_parquet};
 use super::segment_files::SegmentFiles;
 use super::table::{OLDEST_SCHEMA, SCHEMA_VERSION, Table};
+use super::values::{Values, View as _};
+use super::visit_set::VisitSet;
 use crate::files::read_regular;
 use crate::watch::Watch;
 
@@ -56,6 +60,8 @@ pub struct Trace {
     state: TraceState,
     closed: [Vec<PathBuf>; Table::ALL.len()],
     open: Vec<UnreadSegment>,
+    /// The visits to read, if not all: of those that began in a range of time.
+    only: Option<(Range<i64>, Arc<VisitSet>)>,
     /// See [`Self::own_function`].
     pub(super) own_function: OnceCell<Option<u32>>,
 }
@@ -85,6 +91,7 @@ impl Trace {
             state,
             closed: Default::default(),
             open: Vec::new(),
+            only: None,
             own_function: OnceCell::new(),
         };
         for table in Table::ALL {
@@ -238,9 +245,53 @@ impl Trace {
             };
             fields.push(Arc::clone(field));
         }
+        let visit = schema.fields().find(VISIT_ID);
+        let only = self
+            .only
+            .as_ref()
+            .zip(visit)
+            .map(|((_, only), (_, field))| {
+                if !columns.contains(&VISIT_ID) {
+                    fields.push(Arc::clone(field));
+                }
+                Arc::clone(only)
+            });
         let segments = self.segments(table).to_vec();
         let what = format!("reading {}", table.name());
-        Ok(Scan::new(fields, segments, (what, self.watch.clone())))
+        let watch = (what, self.watch.clone());
+        Ok(Scan::new(fields, (segments, only), watch))
+    }
+
+    /// Reads from now on only visits that began in this range, ns since the begin of the trace, and what tables have of
+    /// them; returns their number. Other rows, such as sums over all visits, are still read.
+    ///
+    /// # Errors
+    /// As [`Trace::scan`].
+    pub fn only(&mut self, range: Range<i64>) -> Result<u64, ReadError> {
+        let (mut only, mut visits) = (VisitSet::default(), 0);
+        self.only = None;
+        for batch in self.scan(Table::Visits, &[VISIT_ID, "begin_ns"])? {
+            let batch = batch?;
+            let ids = Values::<UInt64Array>::of(batch.column(0).as_ref());
+            let begins = Values::<Int64Array>::of(batch.column(1).as_ref());
+            for (ids, begins) in ids.into_iter().zip(begins) {
+                let began = |row: &usize| range.contains(&begins.get(*row));
+                for row in (0..batch.num_rows()).filter(began) {
+                    only.insert(ids.get(row));
+                    visits += 1;
+                }
+            }
+        }
+        self.only = Some((range, Arc::new(only)));
+        Ok(visits)
+    }
+
+    /// The range of [`Trace::only`]: begin and end, within the trace.
+    #[must_use]
+    pub fn within(&self) -> Option<[i64; 2]> {
+        let (range, _) = self.only.as_ref()?;
+        let end = self.info.duration_ns.unwrap_or(range.end);
+        Some([range.start.max(0), range.end.min(end)])
     }
 
     /// Reads columns of `visits`, and all named arguments.
@@ -369,6 +420,33 @@ mod tests {
             let counted: usize = scan.map(|batch| batch.unwrap().num_rows()).sum();
             assert_eq!(counted as u64, rows);
         }
+    }
+
+    // Of a period only its visits are read, and what tables have of them; sums over all are still read.
+    #[test]
+    fn visits_of_a_period() {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = parent.path().join("t");
+        write(&dir);
+        let mut trace = Trace::open(&dir).unwrap();
+        let mut begins: Vec<i64> = (0..20).map(|n| rows::visit(n).begin_ns.0).collect();
+        begins.sort_unstable();
+        let (from, to) = (begins[5], begins[12]);
+        let within = begins.iter().filter(|it| (from..to).contains(it)).count() as u64;
+        assert!(within > 0 && within < 20, "{begins:?}");
+        assert_eq!(trace.only(from..to).unwrap(), within);
+        assert_eq!(scan_all(&trace, Table::Visits).unwrap(), within);
+        // One sample in ten is in no visit.
+        assert_eq!(scan_all(&trace, Table::Samples).unwrap(), within * 9);
+        let counted: usize = trace
+            .scan(Table::Samples, &[])
+            .unwrap()
+            .map(|batch| batch.unwrap().num_rows())
+            .sum();
+        assert_eq!(counted as u64, within * 9);
+        assert_eq!(scan_all(&trace, Table::FunctionStats).unwrap(), 20);
+        assert_eq!(trace.only(i64::MIN..i64::MAX).unwrap(), 20);
+        assert_eq!(scan_all(&trace, Table::Visits).unwrap(), 20);
     }
 
     // Errors for a missing column and a wrong type name the column; the former also lists the existing ones.

@@ -6,16 +6,24 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::vec;
 
-use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
+use arrow_array::{
+    ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, UInt64Array, new_null_array,
+};
 use arrow_schema::ArrowError;
 use arrow_schema::{Field, Schema, SchemaRef};
+use arrow_select::filter::filter_record_batch;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 
 use super::read_error::ReadError;
 use super::thrift::{check_footer, check_pages};
+use super::values::{Nullables, View as _};
+use super::visit_set::VisitSet;
 use crate::files::open_regular;
 use crate::watch::Watch;
+
+/// Column of tables that have something of a visit.
+pub(super) const VISIT_ID: &str = "visit_id";
 
 /// Maximum number of rows in a batch that [`Scan`] returns.
 const BATCH_ROWS: usize = 16 * 1024;
@@ -25,6 +33,8 @@ pub struct Scan {
     fields: Vec<Arc<Field>>,
     segments: vec::IntoIter<PathBuf>,
     current: Option<SegmentScan>,
+    /// The visits whose rows are returned; `None`: all rows.
+    only: Option<Arc<VisitSet>>,
     /// Number of segments begun, and of all.
     begun: (u64, u64),
     /// Label and receiver of progress reports.
@@ -102,6 +112,18 @@ impl SegmentScan {
     }
 }
 
+/// The rows of these visits. Rows of no visit are left out.
+fn of_visits(batch: &RecordBatch, only: &VisitSet) -> Result<RecordBatch, ArrowError> {
+    let column = batch.column_by_name(VISIT_ID);
+    let visits = column.and_then(|it| Nullables::<UInt64Array>::of(it.as_ref()));
+    let Some(visits) = visits else {
+        return Ok(batch.clone());
+    };
+    let is_kept = |row| visits.get(row).is_some_and(|it| only.contains(it));
+    let kept: Vec<bool> = (0..batch.num_rows()).map(is_kept).collect();
+    filter_record_batch(batch, &BooleanArray::from(kept))
+}
+
 /// The requested columns in their order; columns missing in the file are null.
 fn arranged(
     batch: &RecordBatch,
@@ -127,8 +149,12 @@ impl Iterator for Scan {
                 match segment.next_batch() {
                     Some(Ok(batch)) => {
                         segment.rows.0 += batch.num_rows() as u64;
+                        let batch = match &self.only {
+                            Some(only) => guarded(&segment.path, || of_visits(&batch, only)),
+                            None => Ok(batch),
+                        };
                         self.report_progress();
-                        return Some(Ok(batch));
+                        return Some(batch);
                     }
                     Some(Err(error)) => {
                         self.end();
@@ -155,7 +181,7 @@ impl Scan {
     /// `watch`: where progress is reported.
     pub(super) fn new(
         fields: Vec<Arc<Field>>,
-        segments: Vec<PathBuf>,
+        (segments, only): (Vec<PathBuf>, Option<Arc<VisitSet>>),
         watch: (String, Watch),
     ) -> Self {
         Self {
@@ -163,6 +189,7 @@ impl Scan {
             begun: (0, segments.len() as u64),
             segments: segments.into_iter(),
             current: None,
+            only,
             watch,
         }
     }

@@ -37,6 +37,9 @@ pub struct Report {
     pub report_version: u32,
     /// Path of the trace, as given.
     pub trace: String,
+    /// Times between which the items began, if only these are looked at, ns since the begin of the trace.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub within_ns: Option<[i64; 2]>,
     /// Least number of samples for a function's time per visit.
     pub min_samples: u64,
     /// The event that the function estimates are from: the first that is a clock, else the first.

@@ -127,9 +127,9 @@ fn title(report: &Report, probe: &ProbeReport) -> String {
         Some(items) => in_visits(items),
         None => visits,
     };
-    let during = report
-        .run
-        .duration_ns
+    let within = report.within_ns.map(|[from, to]| to - from);
+    let during = within
+        .or(report.run.duration_ns)
         .map_or_else(String::new, |ns| format!(" in {}", time(ns as f64)));
     format!("{spec}: {amount}{during}")
 }
