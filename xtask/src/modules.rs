@@ -261,7 +261,7 @@ const ROOMS: [Room; 8] = [
         values:
         explain: moment progress
         recover: progress
-        report: progress
+        report: moment progress
         view: progress
         export: progress result_file
         html: progress result_file
