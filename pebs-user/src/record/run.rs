@@ -972,10 +972,7 @@ impl Control<'_, '_> {
                 (Order::PauseOrResume, _) if self.records() => self.pause(),
                 (Order::Pause, _) => self.pause(),
                 (Order::Resume | Order::PauseOrResume, _) => self.resume(),
-                (Order::Note(text), _) => {
-                    self.note(text);
-                    Ok(())
-                }
+                (Order::Note(text), _) => self.note(text),
                 (Order::Snapshot(to), _) => self.snapshot(to),
                 _ if self.plan.counting => Err(Failure::bare(
                     "cannot change the reset value: nothing is sampled",

@@ -7,6 +7,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
+use pebs_tests::locks::Lock;
 use pebs_tests::recording::{Recorder, Recording, pebs_trace};
 use pebs_tests::trace::{Trace, flag};
 use pebs_tests::workload::{self, Workload};
@@ -160,10 +161,12 @@ fn begins_when_told() {
             None => format!("file:{}", file.display()),
             Some(_) => "resume".to_owned(),
         };
+        // It does not wait for the recording.
+        let lock = Lock::recording_beside();
         let mut target = workload.start(&[&ITEMS.to_string()]);
         target.go();
         let mut live = Recorder::new(&workload.spec(super::ID))
-            .beside()
+            .under(lock)
             .args(&["--start-on", &when, "-p", &target.process.pid().to_string()])
             .launch();
         live.tool.wait_for_line("waiting for");
@@ -184,9 +187,9 @@ fn begins_when_told() {
 fn ends_by_its_limits() {
     need!(machine::root());
     let workload = Workload::build("sleeper");
-    for (option, value, reason) in [
-        ("--stop-after", "200", "enough items"),
-        ("--max-size", "100KB", "large enough"),
+    for (option, value, reason, least) in [
+        ("--stop-after", "200", "enough items", 200),
+        ("--max-size", "100KB", "large enough", 1),
     ] {
         let mut target = workload.start(&["100000"]);
         let live = Recorder::new(&workload.spec(super::ID))
@@ -196,7 +199,7 @@ fn ends_by_its_limits() {
         target.go();
         let recording = live.finish();
         let trace = recording.trace();
-        assert!(trace.visits().len() >= 200, "{}", recording.tool);
+        assert!(trace.visits().len() >= least, "{}", recording.tool);
         let why = &recording.tool.stderr;
         assert!(why.contains(reason), "{}", recording.tool);
         target.process.signal(Signal::KILL);

@@ -1,22 +1,26 @@
 //! Orders to a recording: lines of a FIFO (`--control`).
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::num::NonZeroU64;
-use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 use std::thread;
 
 use crate::cmd::values;
 use crate::collect::privileges;
 use crate::failure::{Context as _, Failure, Result};
+use crate::files::invoking_user;
 use crate::record::Remote;
-use crate::terminal::say;
+use crate::terminal::{say, shown};
 use crate::units::ResetValue;
 
 /// The orders, for help and messages.
 const ORDERS: &str =
     "pause, resume, note TEXT, snapshot [DIR], reset N, max-overhead PERCENT, stop";
+
+/// Longest line, bytes; the rest is another one.
+const LONGEST: u64 = 4096;
 
 /// What a line says.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,7 +47,13 @@ impl Control {
     pub(super) fn listen(path: &Path, remote: &Remote) -> Result<Self> {
         let cannot = || format!("cannot read orders from {}", path.display());
         let made = match fs::symlink_metadata(path) {
-            Ok(_) => None,
+            Ok(found) if found.file_type().is_fifo() => None,
+            Ok(_) => {
+                return Err(Failure::new(
+                    format!("{}: it is no FIFO", cannot()),
+                    "name one that 'mkfifo' made, or a file that is not there",
+                ));
+            }
             Err(_) => {
                 let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
                 rustix::fs::mkfifoat(rustix::fs::CWD, path, mode)
@@ -56,22 +66,12 @@ impl Control {
         let opened = OpenOptions::new()
             .read(true)
             .write(true)
-            .custom_flags(libc::O_NONBLOCK)
+            .custom_flags(libc::O_NONBLOCK | libc::O_NOFOLLOW)
             .open(path)
             .with_context(cannot)?;
-        if !opened
-            .metadata()
-            .with_context(cannot)?
-            .file_type()
-            .is_fifo()
-        {
-            return Err(Failure::new(
-                format!("{}: it is no FIFO", cannot()),
-                format!(
-                    "make one with 'mkfifo', or name a file that is not there: {}.fifo",
-                    path.display()
-                ),
-            ));
+        // Whoever ran sudo may write to it.
+        if let (Some(_), Some((uid, gid))) = (&made, invoking_user()) {
+            fchown(&opened, Some(uid), Some(gid)).with_context(cannot)?;
         }
         rustix::fs::fcntl_setfl(&opened, rustix::fs::OFlags::empty())
             .map_err(std::io::Error::from)
@@ -95,15 +95,23 @@ impl Drop for Control {
 }
 
 fn obey(fifo: File, remote: &Remote) {
-    for line in BufReader::new(fifo).lines() {
-        let Ok(line) = line else {
+    let (mut fifo, mut line) = (BufReader::new(fifo), Vec::new());
+    loop {
+        line.clear();
+        let read = fifo.by_ref().take(LONGEST).read_until(b'\n', &mut line);
+        if !matches!(read, Ok(1..)) {
             return;
-        };
-        match line.trim() {
+        }
+        match String::from_utf8_lossy(&line).trim() {
             "" => {}
             order => match parse(order) {
                 Ok(order) => order.give(remote),
-                Err(error) => say!("warning: --control: cannot follow '{order}': {error}"),
+                Err(error) => {
+                    say!(
+                        "warning: --control: cannot follow '{}': {error}",
+                        shown(order)
+                    );
+                }
             },
         }
     }

@@ -24,6 +24,9 @@ pub(super) const LOOK_FOR_START: Duration = Duration::from_millis(5);
 /// Time in which the pipeline takes in what was recorded before.
 const TAKEN_IN: Duration = Duration::from_secs(2);
 
+/// Largest number of notes.
+const MOST_NOTES: usize = 10_000;
+
 /// Time in which a snapshot is written.
 const WRITTEN_IN: Duration = Duration::from_secs(10);
 
@@ -205,10 +208,19 @@ impl Control<'_, '_> {
     }
 
     /// Adds a note with the time.
-    pub(super) fn note(&mut self, text: String) {
+    ///
+    /// # Errors
+    /// There are too many, as `trace.json` is written anew with each.
+    pub(super) fn note(&mut self, text: String) -> Result<()> {
+        if self.info.moments.len() >= MOST_NOTES {
+            return Err(Failure::bare(format!(
+                "'{text}' is not noted: there are {MOST_NOTES} notes"
+            )));
+        }
         let time_ns = self.trace_time(now());
         self.info.moments.push(Moment { time_ns, text });
         self.write_info();
+        Ok(())
     }
 
     /// Writes what was recorded up to now as a trace of its own.
