@@ -44,12 +44,15 @@ fn paused_and_resumed() {
     let workload = Workload::build("sleeper");
     let items = ITEMS.to_string();
     let alone = workload.run(&["20"]);
+    // Others probe the same file.
+    let lock = Lock::recording();
     let mut target = workload.start(&[&items]);
     let pid = target.process.pid();
     let place = tempfile::tempdir().unwrap();
     let fifo = place.path().join("orders");
     let original = first_byte(pid, &workload, "handle");
     let mut live = Recorder::new(&workload.spec(super::ID))
+        .under(lock)
         .args(&["--return", "ret", "--control", fifo.to_str().unwrap()])
         .attach(pid);
     target.go();
