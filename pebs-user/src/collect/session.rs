@@ -964,15 +964,17 @@ impl Session {
         Ok(())
     }
 
-    /// Stops sampling and removes the probes of marks; switches of threads are still seen. The process that places probes
-    /// must not have been told that there are no more.
-    pub(crate) fn pause(&mut self) {
-        self.stop_samples();
+    /// Removes the probes of marks and stops sampling; switches of threads are still seen. The process that places probes
+    /// must not have been told that there are no more. Returns until when all is seen: some of what follows may be, too.
+    pub(crate) fn pause(&mut self) -> KtimeNs {
+        let at = now();
         self.remove_marks();
+        self.stop_samples();
         for probes in [&mut self.begins, &mut self.ends] {
             probes.clear();
         }
         self.keeper.remove();
+        at
     }
 
     /// Places the probes again, and samples again.

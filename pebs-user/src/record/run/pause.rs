@@ -35,7 +35,7 @@ pub(super) enum State {
     /// Probes were not placed yet.
     Waits(Waits),
     Records,
-    /// No item begins from `begin` on, and no mark or sample is made from `done` on.
+    /// All is seen until `begin`, and no mark or sample is made from `done` on.
     Paused {
         begin: KtimeNs,
         done: KtimeNs,
@@ -118,8 +118,7 @@ impl Control<'_, '_> {
         if !self.records() {
             return Ok(());
         }
-        let begin = now();
-        self.session.pause();
+        let begin = self.session.pause();
         self.state = State::Paused { begin, done: now() };
         self.info.pauses.push(Paused {
             begin_ns: self.trace_time(begin),
