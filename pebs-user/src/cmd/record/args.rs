@@ -270,7 +270,7 @@ pub struct RecordArgs {
     /// Read orders from this FIFO, which is made if it is not there
     ///
     /// A line each: pause (probes are removed, no sample is taken), resume, note TEXT (kept with the time in the trace),
-    /// snapshot [DIR] (what was recorded up to now, as a trace of its own), reset N, max-overhead PERCENT, stop. With it
+    /// snapshot or snapshot DIR (what was recorded up to now, as a trace of its own), reset N, max-overhead PERCENT, stop. With it
     /// SIGUSR1 pauses and resumes; SIGUSR2 makes a snapshot in any case.
     #[arg(long, value_name = "FIFO", help_heading = "When to record")]
     pub control: Option<PathBuf>,
