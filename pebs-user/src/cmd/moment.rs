@@ -89,7 +89,7 @@ pub struct PeriodArgs {
 }
 
 impl PeriodArgs {
-    /// Has only the items of the period read, and says how many they are.
+    /// Has only the items of the period read.
     ///
     /// # Errors
     /// A time can't be read, or no item is left.

@@ -15,7 +15,7 @@ use crate::record::Remote;
 use crate::terminal::{say, shown};
 use crate::units::ResetValue;
 
-/// The orders, for help and messages.
+/// The orders, for messages.
 const ORDERS: &str =
     "pause, resume, note TEXT, snapshot [DIR], reset N, max-overhead PERCENT, stop";
 
