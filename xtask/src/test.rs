@@ -1,5 +1,6 @@
 //! `cargo xtask test`: every test, those on the real kernel included, or those of one area.
 
+use std::fmt;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{ExitCode, Stdio};
@@ -18,7 +19,7 @@ const PYTHON_ENV: &str = "PEBS_TRACE_PYTHON";
 
 /// Largest number of failed tests on the real kernel that are run again, of about 300: more are no coincidence.
 const MAX_AGAIN: usize = 8;
-/// Number of times that such a test has to pass alone.
+/// Number of times that such a test has to pass alone, and after how many failures it has failed.
 const TIMES_AGAIN: u32 = 2;
 
 /// Options of `cargo xtask test`.
@@ -127,8 +128,8 @@ fn run_part(part: &Part) -> Result<bool> {
     Ok(passed)
 }
 
-/// Whether tests that failed beside others pass alone, each time. They are reported as flaky, and their first output
-/// stays above.
+/// Whether tests that failed beside others pass alone: twice, before they fail twice. They are reported as flaky, and
+/// their output stays above.
 ///
 /// Only tests on the real kernel may: a host that takes a CPU away for long is not a fault of the tool. A test of any
 /// other name is not in these programs, so that fewer tests pass than were requested.
@@ -140,21 +141,81 @@ fn pass_alone(failures: &[String]) -> Result<bool> {
     // Of the whole workspace, as before: for a single package cargo compiles everything with other features.
     let programs = programs.iter().flat_map(|name| ["--test", name]);
     let alone = ["--", "--test-threads=1", "--exact"];
-    let names = failures.iter().map(String::as_str);
-    let args: Vec<&str> = programs.chain(alone).chain(names).collect();
-    for round in 1..=TIMES_AGAIN {
-        eprintln!("== again, by themselves ({round} of {TIMES_AGAIN}): {failures:?}");
-        let (passed, counts) = run(&args)?;
-        if !passed || counts.ran() < failures.len() as u64 {
+    let alone: Vec<&str> = programs.chain(alone).collect();
+    let mut open: Vec<Again<'_>> = failures.iter().map(|name| Again::new(name)).collect();
+    let mut is_right = true;
+    for round in 1.. {
+        let names: Vec<&str> = open.iter().map(|it| it.name).collect();
+        eprintln!("== again, by themselves (round {round}): {names:?}");
+        let args: Vec<&str> = alone.iter().chain(&names).copied().collect();
+        let (_, counts) = run(&args)?;
+        if !counts.is_whole() || counts.ran() + counts.failed < names.len() as u64 {
             return Ok(false);
         }
+        for it in &mut open {
+            it.count(&counts.failures);
+        }
+        let decided = open.extract_if(.., |it| it.verdict().is_some());
+        for it in decided {
+            is_right &= it.verdict() == Some(true);
+            println!("{it}");
+        }
+        if open.is_empty() {
+            break;
+        }
     }
-    for name in failures {
-        println!(
-            "FLAKY {name}: failed beside others, passed {TIMES_AGAIN} of {TIMES_AGAIN} times by itself"
-        );
+    Ok(is_right)
+}
+
+/// A test that failed beside others, and how it does by itself.
+#[derive(Debug)]
+struct Again<'a> {
+    name: &'a str,
+    passed: u32,
+    failed: u32,
+}
+
+impl<'a> Again<'a> {
+    const fn new(name: &'a str) -> Self {
+        Self {
+            name,
+            passed: 0,
+            failed: 0,
+        }
     }
-    Ok(true)
+
+    /// Adds a run, given the names of the tests that failed in it.
+    fn count(&mut self, failures: &[String]) {
+        if failures.iter().any(|it| it == self.name) {
+            self.failed += 1;
+        } else {
+            self.passed += 1;
+        }
+    }
+
+    /// Whether it passes, once that is decided.
+    const fn verdict(&self) -> Option<bool> {
+        match (self.passed >= TIMES_AGAIN, self.failed >= TIMES_AGAIN) {
+            (true, _) => Some(true),
+            (_, true) => Some(false),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Again<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verdict = match self.verdict() {
+            Some(false) => "BROKEN",
+            _ => "FLAKY",
+        };
+        let (name, passed) = (self.name, self.passed);
+        let times = passed + self.failed;
+        write!(
+            f,
+            "{verdict} {name}: failed beside others, passed {passed} of {times} times by itself"
+        )
+    }
 }
 
 /// Names of the test programs of `tests`.
@@ -322,6 +383,30 @@ fn failure(line: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A test passes by itself if it passes twice before it fails twice.
+    #[test]
+    fn twice_by_itself() {
+        let runs = |passes: &[bool]| {
+            let mut again = Again::new("a::b");
+            for passes in passes {
+                assert_eq!(again.verdict(), None);
+                let other = if *passes { "a" } else { "a::b" };
+                again.count(&[other.to_owned()]);
+            }
+            (again.verdict(), again.to_string())
+        };
+        let (verdict, text) = runs(&[true, false, true]);
+        assert_eq!(verdict, Some(true));
+        assert_eq!(
+            text,
+            "FLAKY a::b: failed beside others, passed 2 of 3 times by itself"
+        );
+        assert_eq!(runs(&[false, true, false]).0, Some(false));
+        assert_eq!(runs(&[true, true]).0, Some(true));
+        assert_eq!(runs(&[false, false]).0, Some(false));
+        assert_eq!(runs(&[true]).0, None);
+    }
 
     /// SKIP lines, which bypass the test runner, are found in the output.
     #[test]
