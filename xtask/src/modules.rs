@@ -219,13 +219,14 @@ const ROOMS: [Room; 8] = [
         items: recording
         start: recording
         preset: recording
+        redact: recording
         targets: recording
         transport: recording
-        plan: event recording replaced start transport
+        plan: event recording redact replaced start transport
         budget: recording plan
         placement: plan
         cost: plan budget
-        resolve: event recording replaced items start preset targets transport plan budget placement
+        resolve: event recording redact replaced items start preset targets transport plan budget placement
         governor: event plan budget cost
         pace: event plan budget cost
         finish: plan cost governor

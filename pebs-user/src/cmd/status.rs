@@ -63,8 +63,11 @@ impl Drawn {
         let reset = status.reset.map_or_else(String::new, |(reset, unit)| {
             format!(" at --reset {reset} {unit}")
         });
+        let growth = status.growth.map_or_else(String::new, |it| {
+            format!(" ({:.1} MB an hour)", it.an_hour / 1e6)
+        });
         self.bar.set_message(format!(
-            "{} items/s  {} samples/s  lost {}  {:.1} MB written  slow-down of items {overhead}{reset}  (Ctrl-C ends)",
+            "{} items/s  {} samples/s  lost {}  {:.1} MB written{growth}  slow-down of items {overhead}{reset}  (Ctrl-C ends)",
             rate(visits, visits_before),
             rate(samples, samples_before),
             status.lost,

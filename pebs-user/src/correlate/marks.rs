@@ -424,7 +424,7 @@ pub(super) fn read_args(
             let bytes = bytes.get(field.offset..field.offset + 8)?;
             Some(u64::from_ne_bytes(bytes.try_into().ok()?))
         };
-        let value = number().and_then(|number| match field.r#type {
+        let whole = number().and_then(|number| match field.r#type {
             _ if field.names.is_some() => Some(ArgValue::Str(field.name_of(number))),
             ArgType::U64 => Some(ArgValue::U64(number)),
             ArgType::I64 => Some(ArgValue::I64(number as i64)),
@@ -435,6 +435,12 @@ pub(super) fn read_args(
                 Some(ArgValue::Str(string(bytes, number & STR_CUT != 0)))
             }
         });
+        let value = match (whole, &field.redact) {
+            (Some(ArgValue::Str(text)), Some(redact)) => {
+                Some(ArgValue::Str(redact.apply(&text).into()))
+            }
+            (whole, _) => whole,
+        };
         if let Some(slot) = row.get_mut(field.column) {
             *slot = value;
         }

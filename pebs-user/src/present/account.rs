@@ -31,6 +31,11 @@ pub(crate) fn write(out: &mut Page, (run, trace): (&RunInfo, &str), losses: &[Lo
     if let Some(keep) = &run.keep {
         out.line("kept", &kept(keep));
     }
+    let redacted = run.redacted.iter();
+    let redacted: Vec<String> = redacted
+        .map(|(name, rule)| format!("{} ({})", safe(name, NOTE_WIDTH), safe(rule, NOTE_WIDTH)))
+        .collect();
+    out.line("redacted", &redacted.join(", "));
     let lost: Vec<LossSum> = losses
         .iter()
         .filter(|it| it.reason != PAUSED)

@@ -38,6 +38,7 @@ pub(super) fn expand(
     let values = values(preset, bin, options)?;
     let mut chosen = Chosen {
         name: name.to_owned(),
+        redact: preset.redact.clone(),
         ..Chosen::default()
     };
     let mut first: Option<Failure> = None;

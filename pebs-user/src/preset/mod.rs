@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use crate::failure::{Failure, Result};
+use crate::probe::redact::Rule;
 
 /// A preset, as in its file.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -37,6 +38,9 @@ pub(crate) struct Preset {
     /// Versions with which it was tried.
     #[serde(default)]
     pub tried: Vec<String>,
+    /// What `--redact preset` records of arguments that may hold personal data, by their names.
+    #[serde(default)]
+    pub redact: BTreeMap<String, Rule>,
     /// Where items begin and end.
     #[serde(rename = "probe", default)]
     pub probes: Vec<ProbeForm>,
@@ -75,6 +79,8 @@ pub(crate) struct Chosen {
     pub resumes: Vec<String>,
     /// What could not be read in this build, and why.
     pub left_out: Vec<String>,
+    /// What to record of arguments that may hold personal data.
+    pub redact: BTreeMap<String, Rule>,
 }
 
 const fn yes() -> bool {

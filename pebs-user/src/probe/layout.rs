@@ -94,6 +94,7 @@ impl Layout {
                 offset: offset as usize,
                 r#type: argument.compiled.r#type,
                 names: argument.names.clone(),
+                redact: None,
             });
             let place = u16::try_from(offset).unwrap_or(u16::MAX);
             layout.named.push((argument.compiled.clone(), place));

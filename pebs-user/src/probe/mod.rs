@@ -17,6 +17,7 @@ mod notes;
 mod path;
 mod place;
 pub(crate) mod program;
+pub mod redact;
 pub(crate) mod resolve;
 pub mod set;
 pub(crate) mod shape;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use super::item::Item;
 use super::path::Names;
+use super::redact::Redaction;
 use crate::spec::expr::Type;
 use pebs_common::config::{ArgKind, SiteConfig};
 use pebs_common::record::Role;
@@ -55,6 +56,8 @@ pub struct ArgField {
     pub r#type: ArgType,
     /// Names of its values; the column then contains names.
     pub names: Option<Names>,
+    /// What is recorded of it, if that is not all.
+    pub redact: Option<Redaction>,
 }
 
 impl ArgField {

@@ -1,6 +1,7 @@
 //! Events of a recording, for the caller to show.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::failure::Warning;
 use crate::store::run::OverheadInfo;
@@ -71,6 +72,8 @@ pub struct Status {
     pub lost: u64,
     /// Bytes written so far.
     pub bytes: u64,
+    /// How fast the trace grows; `None` until that is known.
+    pub growth: Option<Growth>,
     /// Slow-down of items so far, a share; `None` if unknown.
     pub slowdown: Option<f64>,
     /// The same in the last moments.
@@ -79,5 +82,55 @@ pub struct Status {
     pub reset: Option<(u64, &'static str)>,
 }
 
+/// How fast a trace grows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Growth {
+    /// Bytes an hour.
+    pub an_hour: f64,
+    /// Time until it has its largest size, if there is one.
+    pub left: Option<Duration>,
+}
+
+impl Growth {
+    /// Time after which it is told: the first records are written some seconds after they were made.
+    const KNOWN_AFTER: f64 = 10.0;
+
+    /// That of a trace with so many bytes after seconds of recording; `None` if that is too early to tell.
+    pub(super) fn of(bytes: u64, seconds: f64, largest: Option<u64>) -> Option<Self> {
+        if bytes == 0 || seconds < Self::KNOWN_AFTER {
+            return None;
+        }
+        let rate = bytes as f64 / seconds;
+        let left = |largest: u64| {
+            Duration::try_from_secs_f64(largest.saturating_sub(bytes) as f64 / rate).ok()
+        };
+        Some(Self {
+            an_hour: rate * 3600.0,
+            left: largest.and_then(left),
+        })
+    }
+}
+
 /// Receives events, on the thread that records.
 pub(super) type Emit<'a> = dyn FnMut(Event) + 'a;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The largest size is reached at the rate of the recording so far; nothing is told of its first seconds.
+    #[test]
+    fn growth() {
+        let of = |bytes, seconds| Growth::of(bytes, seconds, Some(10_000_000));
+        assert_eq!(of(1_000_000, 5.0), None);
+        assert_eq!(of(0, 50.0), None);
+        let expected = Growth {
+            an_hour: 360e6,
+            left: Some(Duration::from_secs(90)),
+        };
+        assert_eq!(of(1_000_000, 10.0), Some(expected));
+        let full = of(11_000_000, 10.0).and_then(|it| it.left);
+        assert_eq!(full, Some(Duration::ZERO));
+        assert_eq!(Growth::of(1, 20.0, None).and_then(|it| it.left), None);
+    }
+}

@@ -1,5 +1,6 @@
 //! The end of a recording: `trace.json`, and the remarks on the trace.
 
+use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::ExitStatus;
@@ -30,6 +31,15 @@ use crate::store::schema::SCHEMA_VERSION;
 use crate::store::writer::WriteError;
 use crate::units::{EventId, KtimeNs, Pid, ProbeId, TraceNs};
 
+/// What is left of texts that are redacted; presets may have rules for others.
+fn redacted(plan: &Plan) -> BTreeMap<String, String> {
+    let is_read = |name: &String| plan.probes.columns.iter().any(|it| it.name == *name);
+    let rules = plan.redact.iter().filter(|it| is_read(it.0));
+    rules
+        .map(|(name, rule)| (name.clone(), rule.to_string()))
+        .collect()
+}
+
 /// The run's description, as far as it is known at the start.
 pub(super) fn run_info(plan: &Plan, origin: KtimeNs) -> RunInfo {
     RunInfo {
@@ -39,6 +49,7 @@ pub(super) fn run_info(plan: &Plan, origin: KtimeNs) -> RunInfo {
             .map(|arg| arg.to_string_lossy().into_owned())
             .collect(),
         complete: false,
+        redacted: redacted(plan),
         pauses: Vec::new(),
         moments: Vec::new(),
         crashes: Vec::new(),

@@ -21,6 +21,7 @@ mod items;
 mod placement;
 mod plan;
 mod preset;
+mod redact;
 mod replaced;
 mod resolve;
 mod start;
@@ -46,7 +47,7 @@ use crate::pmu::host::Host;
 use crate::pmu::open::Times;
 use crate::store::run::RunInfo;
 
-pub use event::{Event, Status};
+pub use event::{Event, Growth, Status};
 pub use finish::Recorded;
 pub use recording::{
     CallGraph, ItemId, KeepItems, Recording, SampleClock, Start, Target, TransportChoice,

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::event::{Emit, Event};
 use super::recording::CallGraph;
+use super::redact::Rules;
 use super::replaced::ProbedFiles;
 use super::start::Trigger;
 use super::transport::{self, Choice};
@@ -34,6 +35,8 @@ pub(super) struct Plan {
     pub host: Host,
     pub probes: ProbeSet,
     pub files: ProbedFiles,
+    /// What is recorded of texts that may hold personal data.
+    pub redact: Rules,
     /// Events, with the attr as granted.
     pub events: Vec<ResolvedEvent>,
     /// Events that are counted for each visit.

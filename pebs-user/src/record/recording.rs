@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::estimate::slow_by::SlowBy;
 use crate::probe::ReturnMode;
 use crate::probe::item::Typed;
+use crate::probe::redact::Rule;
 use crate::stream::decode::RecordKinds;
 use crate::units::{Pid, Tid};
 
@@ -21,6 +22,10 @@ pub struct Recording {
     pub resumes: Vec<String>,
     /// Presets with SPECs, as `NAME` or `NAME=BIN`.
     pub presets: Vec<String>,
+    /// Texts of which only a part is recorded: the argument's name, and what stays of it.
+    pub redact: Vec<(String, Rule)>,
+    /// Whether presets say which others are.
+    pub redact_by_preset: bool,
     /// Where item ids are read at samples, in place of marks.
     pub item: Option<ItemId>,
     /// The id that is not an item, for [`Recording::item`].
@@ -217,6 +222,8 @@ impl Recording {
             uprobes: Vec::new(),
             resumes: Vec::new(),
             presets: Vec::new(),
+            redact: Vec::new(),
+            redact_by_preset: false,
             item: None,
             item_none: 0,
             events: vec!["auto".to_owned()],

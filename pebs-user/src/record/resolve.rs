@@ -9,7 +9,7 @@ use super::replaced::ProbedFiles;
 use super::start::Trigger;
 use super::targets::RecordingTargets;
 use super::transport;
-use super::{budget, items, placement, preset};
+use super::{budget, items, placement, preset, redact};
 use crate::binary::build;
 use crate::binary::debug_files;
 use crate::binary::locate::{locate, mapped_files};
@@ -101,6 +101,7 @@ pub(super) fn resolve(recording: &Recording, emit: &mut Emit<'_>) -> Result<Plan
         false => preset::chosen(recording, &options)?,
     };
     let (mut uprobes, mut resumes) = (recording.uprobes.clone(), recording.resumes.clone());
+    let redact = redact::rules(recording, &presets)?;
     let mut left_out = Vec::new();
     for preset in presets {
         let Chosen { name, .. } = &preset;
@@ -118,10 +119,11 @@ pub(super) fn resolve(recording: &Recording, emit: &mut Emit<'_>) -> Result<Plan
             resumes: preset.resumes,
         });
     }
-    let marked = match is_unmarked {
+    let mut marked = match is_unmarked {
         true => ProbeSet::default(),
         false => probe::resolve_with(&uprobes, &resumes, &options)?,
     };
+    redact::place(&mut marked, &redact, &recording.redact)?;
     let start = Trigger::resolve(&recording.start, &options)?;
     let probes = match recording.typed_item() {
         Some(typed) => items::probes(recording, &targets.pids, typed, marked)?,
@@ -209,6 +211,7 @@ pub(super) fn resolve(recording: &Recording, emit: &mut Emit<'_>) -> Result<Plan
     let may_record_waits = overhead.is_some() && may_record_waits(recording, &events);
     let mut plan = Plan {
         files: ProbedFiles::of(&probes),
+        redact,
         probes,
         events,
         counted,

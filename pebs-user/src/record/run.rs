@@ -24,7 +24,7 @@ use pause::{LOOK_FOR_START, State, Waits};
 
 use super::budget;
 use super::cost::{self, ClockSpans, Measuring, Prices};
-use super::event::{Emit, Event, Status};
+use super::event::{Emit, Event, Growth, Status};
 use super::finish::{self, Stopped};
 use super::governor::Governor;
 use super::pace::{self, Count};
@@ -1032,11 +1032,14 @@ impl Control<'_, '_> {
             let event = self.plan.events.get(usize::from(event.0))?;
             Some((reset, event.reset_unit()))
         });
+        let bytes = get(&self.progress.bytes);
+        let seconds = self.info.recorded_seconds(self.trace_time(now()).0);
         self.status = Status {
             visits: get(&self.progress.visits),
             samples: get(&self.progress.samples),
             lost: get(&self.progress.lost),
-            bytes: get(&self.progress.bytes),
+            bytes,
+            growth: seconds.and_then(|it| Growth::of(bytes, it, self.whole.max_size)),
             reset: governed,
             ..self.status
         };

@@ -1,5 +1,6 @@
 //! `trace.json`: description of the run.
 
+use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 use std::ops::Deref;
 
@@ -149,6 +150,9 @@ pub struct RunInfo {
     /// that in `events`.
     #[serde(default)]
     pub resets: Vec<ResetChange>,
+    /// Texts of which a part was recorded only, and the rule by which (`--redact`).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub redacted: BTreeMap<String, String>,
     /// Times in which nothing was recorded, as the recording was paused or had not started, in their order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pauses: Vec<Paused>,
@@ -322,6 +326,15 @@ pub struct PositionsInfo {
     pub off: f64,
     /// Whether that is more than chance.
     pub beats: bool,
+}
+
+impl RunInfo {
+    /// Time in which items were recorded until then, pauses left out; `None` of a recording that is imported.
+    pub fn recorded_seconds(&self, until: i64) -> Option<f64> {
+        let paused = |it: &Paused| it.end_ns.map_or(until, |it| it.0) - it.begin_ns.0;
+        let ns = until - self.pauses.iter().map(paused).sum::<i64>();
+        (ns > 0 && self.import.is_none()).then_some(ns as f64 / 1e9)
+    }
 }
 
 /// A time in which nothing was recorded: no sample was taken and no mark made.

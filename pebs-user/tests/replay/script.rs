@@ -91,6 +91,7 @@ fn fields() -> Vec<ArgField> {
             offset: 0,
             r#type: ArgType::U64,
             names: None,
+            redact: None,
         },
         ArgField {
             column: 1,
@@ -98,6 +99,7 @@ fn fields() -> Vec<ArgField> {
             offset: 8,
             r#type: ArgType::Str,
             names: None,
+            redact: None,
         },
     ]
 }

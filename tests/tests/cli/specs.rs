@@ -125,6 +125,25 @@ fn names_that_clash() {
     );
 }
 
+/// What can't be redacted: arguments that no probe reads or that are numbers, unknown rules, presets without any.
+#[test]
+fn redaction() {
+    need!(machine::root());
+    let workload = Workload::build("plain");
+    let spec = workload.spec("handle(id=it->id, n=it->n, name=it->name)");
+    let with = |rule: &str| pebs_trace(["-u", &spec, "--redact", rule, "--", "true"]);
+    let other = with("nam=hash");
+    refused(&other, &["cannot redact nam: no probe reads it"]);
+    hints(&other, &["texts that are read: name"]);
+    let number = with("n=hash");
+    refused(&number, &["cannot redact n: it is a number"]);
+    refused(&with("name=sql"), &["no rule 'sql'", "literals, query"]);
+    refused(&with("name"), &["such as sql=literals, or preset"]);
+    let no_preset = with("preset");
+    refused(&no_preset, &["no preset says what to redact"]);
+    hints(&no_preset, &["--redact sql=literals"]);
+}
+
 /// Presets that do not exist, have a fault, or lack their program; programs that none fits.
 #[test]
 fn presets() {

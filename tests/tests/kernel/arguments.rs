@@ -139,6 +139,57 @@ fn strings_of_rust() {
     }
 }
 
+/// Of redacted texts the trace has what the rule leaves, by options and by a preset.
+#[test]
+fn redacted() {
+    need!(machine::root());
+    let workload = Workload::build("strings");
+    let arguments = "path=request.path, user=request->user, kind=kind";
+    let folder = tempfile::tempdir().expect("a folder");
+    let preset = folder.path().join("own.toml");
+    let text = format!(
+        "about = \"requests\"\nredact.user = \"hash\"\nredact.other = \"literals\"\n\
+         [[probe]]\nspec = \"{{bin}}:handle({arguments})\"\n"
+    );
+    std::fs::write(&preset, text).expect("room");
+    let spec = workload.spec(&format!("handle({arguments})"));
+    let rules: [&[&str]; 2] = [
+        &["--redact", "user=hash", "--redact", "path=query"],
+        &["--redact", "path=query", "--redact", "preset"],
+    ];
+    for (by_preset, rules) in [false, true].into_iter().zip(rules) {
+        let recorder = match by_preset {
+            true => Recorder::plain().args(&["--preset", &preset.display().to_string()]),
+            false => Recorder::new(&spec),
+        };
+        let recorder = recorder.beside().args(rules);
+        let recording = recorder.command(&workload.path, &["200"]);
+        let trace = recording.trace();
+        let text = |name: &str| trace.text_argument(name);
+        let (path, user, kind) = (text("path"), text("user"), text("kind"));
+        let mut users = std::collections::HashMap::new();
+        assert_eq!(trace.visits().len(), 200, "{}", recording.tool);
+        for visit in trace.visits() {
+            let (id, at) = (visit.visit_id, visit.item_id as usize);
+            let word = user[&id].clone().expect("a word");
+            assert!(
+                word.len() == 16 && !word.contains("user"),
+                "{word}: {visit:?}"
+            );
+            assert_eq!(users.entry(at % 50).or_insert(word.clone()), &word);
+            assert_eq!(path[&id].as_deref(), Some(&PATHS[..at % 50]), "{visit:?}");
+            let expected = ["get", "set", "delete"][at % 3];
+            assert_eq!(kind[&id].as_deref(), Some(expected), "{visit:?}");
+        }
+        let different: std::collections::HashSet<_> = users.values().collect();
+        assert_eq!(different.len(), 50);
+        let redacted = serde_json::json!({"path": "query", "user": "hash"});
+        assert_eq!(trace.json["redacted"], redacted);
+        let told = "redacted  path (query), user (hash)";
+        assert!(recording.tool.stdout.contains(told), "{}", recording.tool);
+    }
+}
+
 /// Results have fields: behind a returned pointer, and in a struct returned by value.
 #[test]
 fn fields_of_results() {

@@ -166,7 +166,7 @@ fn begins_when_told() {
         };
         // It does not wait for the recording.
         let lock = Lock::recording_beside();
-        let mut target = workload.start(&[&ITEMS.to_string()]);
+        let mut target = workload.start(&["100000"]);
         target.go();
         let mut live = Recorder::new(&workload.spec(super::ID))
             .under(lock)
@@ -179,7 +179,8 @@ fn begins_when_told() {
             Some(signal) => live.tool.signal(signal),
         }
         live.wait_until_it_records();
-        let _ = target.finish();
+        live.until_rows("visits", 50);
+        target.process.signal(Signal::KILL);
         let (first, last) = span(&live.finish());
         assert!(first > 100 && first < last, "{when}: {first} to {last}");
     }

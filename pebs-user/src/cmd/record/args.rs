@@ -15,6 +15,7 @@ use crate::cmd::values::{
 use crate::estimate::slow_by::SlowBy;
 use crate::failure::{Failure, Result};
 use crate::probe::ReturnMode;
+use crate::probe::redact::Rule;
 use crate::record::{ItemId, KeepItems, Recording, SampleClock, Start, Target};
 use crate::stream::decode::{Interferences, RecordKinds};
 use crate::units::{Pid, Tid};
@@ -41,6 +42,35 @@ pub enum KeepArg {
     Slow,
     /// No item: aggregates and durations only
     None,
+}
+
+/// What is redacted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Redact {
+    /// What the preset says.
+    ByPreset,
+    /// An argument.
+    Argument(String, Rule),
+}
+
+impl Redact {
+    fn argument(&self) -> Option<(String, Rule)> {
+        match self {
+            Self::ByPreset => None,
+            Self::Argument(name, rule) => Some((name.clone(), *rule)),
+        }
+    }
+}
+
+/// Reads what to redact.
+fn redact(text: &str) -> Result<Redact, String> {
+    match text.split_once('=') {
+        Some((name, rule)) if !name.is_empty() => {
+            Ok(Redact::Argument(name.to_owned(), rule.parse()?))
+        }
+        None if text == "preset" => Ok(Redact::ByPreset),
+        _ => Err("an argument and a rule, such as sql=literals, or preset".to_owned()),
+    }
 }
 
 /// Reads when to begin.
@@ -100,6 +130,15 @@ pub struct RecordArgs {
     #[arg(long = "preset", value_name = "NAME[=BIN]")]
     #[arg(help_heading = "What to record")]
     pub presets: Vec<String>,
+    /// Record a part of a text that may hold personal data only
+    ///
+    /// NAME is an argument of --uprobe. RULE says what stays of it: literals (of SQL all but literals and comments), query
+    /// (of a URL or request line all but query, fragment and user), route (the same without parts of the path that have a
+    /// digit), first-word, or hash (equal texts have the same word, in this recording alone). 'preset' takes the rules of the
+    /// preset. The rest is dropped as it comes from the kernel, and is nowhere in the trace. Repeat for several.
+    #[arg(long = "redact", value_name = "NAME=RULE", value_parser = redact)]
+    #[arg(help_heading = "What to record")]
+    pub redact: Vec<Redact>,
     /// Read the item id from this register at each sample
     ///
     /// For user-level threads that keep it in a register (-ffixed-r13), and Go, which has the goroutine in r14 (in Go
@@ -422,6 +461,8 @@ pub struct RecordArgs {
     #[arg(help_heading = "Limits")]
     pub max_memory: u64,
     /// Stop once the trace has this size
+    ///
+    /// After ten seconds it is said when that will be, at the rate so far.
     #[arg(long, value_name = "BYTES", value_parser = bytes, help_heading = "Limits")]
     pub max_size: Option<u64>,
     /// Memory for different call stacks (default: an eighth of --max-memory): for tests of what is lost.
@@ -480,6 +521,8 @@ impl RecordArgs {
             uprobes: self.uprobes.clone(),
             resumes: self.resumes.clone(),
             presets: self.presets.clone(),
+            redact: self.redact.iter().filter_map(Redact::argument).collect(),
+            redact_by_preset: self.redact.contains(&Redact::ByPreset),
             item: self.item(),
             item_none: self.item_none,
             events: self.events.clone(),

@@ -4,11 +4,13 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bytesize::ByteSize;
+
 use crate::binary::debug_files;
 use crate::cmd::status::StatusLine;
 use crate::collect::privileges;
 use crate::present::account::samples_may;
-use crate::record::{EXTRA, Event, Recording, Target, percent};
+use crate::record::{EXTRA, Event, Growth, Recording, Target, percent};
 use crate::store::run::OverheadInfo;
 use crate::terminal::{quoted, say};
 
@@ -21,6 +23,8 @@ pub(super) struct Messages {
     /// Remarks so far.
     notes: Vec<String>,
     status: StatusLine,
+    /// When the trace will have its largest size, once that was said.
+    growth: Option<String>,
 }
 
 impl Messages {
@@ -35,6 +39,7 @@ impl Messages {
             duration: recording.duration,
             notes: Vec::new(),
             status: StatusLine::default(),
+            growth: None,
         }
     }
 
@@ -92,7 +97,14 @@ impl Messages {
             Event::Beyond(info) => say!("note: {}", on_top(&info)),
             // The status line has it.
             Event::Changed(..) => {}
-            Event::Status(_) | Event::Ending => self.status.show(&event),
+            Event::Status(ref status) => {
+                if let (None, Some(text)) = (&self.growth, status.growth.and_then(growth)) {
+                    say!("{text}");
+                    self.growth = Some(text);
+                }
+                self.status.show(&event);
+            }
+            Event::Ending => self.status.show(&event),
         }
     }
 
@@ -108,6 +120,18 @@ impl Messages {
             (None, None) => " (Ctrl-C ends)".to_owned(),
         }
     }
+}
+
+/// When a trace that has a largest size has it.
+fn growth(growth: Growth) -> Option<String> {
+    let left = growth.left?.as_secs();
+    // Minutes are enough for what takes longer.
+    let left = if left < 120 { left } else { left / 60 * 60 };
+    Some(format!(
+        "the trace grows by {} an hour: --max-size is reached in about {}",
+        ByteSize(growth.an_hour as u64),
+        humantime::format_duration(Duration::from_secs(left))
+    ))
 }
 
 /// SPECs as options, ready to change and paste.

@@ -8,7 +8,7 @@ use crate::compare::info::Info;
 use crate::present::human::{count, safe, time};
 use crate::present::table::{Column, Table as Rows};
 use crate::present::{Page, account};
-use crate::store::run::{HostInfo, Paused, ProbeInfo, RunInfo};
+use crate::store::run::{HostInfo, ProbeInfo};
 use crate::terminal::quoted;
 
 /// Columns of a command line, a path or a SPEC that are shown.
@@ -48,7 +48,7 @@ pub(crate) fn page(info: &Info, width: usize) -> Page {
     }
     out.table("tables", &table);
     let bytes: u64 = info.tables.iter().map(|it| it.bytes).sum();
-    if let Some(seconds) = recorded_seconds(run) {
+    if let Some(seconds) = run.duration_ns.and_then(|end| run.recorded_seconds(end)) {
         let an_hour = (bytes as f64 / seconds * 3600.0) as u64;
         out.line(
             "size",
@@ -60,14 +60,6 @@ pub(crate) fn page(info: &Info, width: usize) -> Page {
         );
     }
     out
-}
-
-/// Time in which items were recorded; `None` if unknown or of a recording that is imported.
-fn recorded_seconds(run: &RunInfo) -> Option<f64> {
-    let end = run.duration_ns.filter(|_| run.import.is_none())?;
-    let paused = |it: &Paused| it.end_ns.map_or(end, |it| it.0) - it.begin_ns.0;
-    let ns = end - run.pauses.iter().map(paused).sum::<i64>();
-    (ns > 0).then_some(ns as f64 / 1e9)
 }
 
 /// `t: complete, recorded 2026-11-25T22:10:03Z for 1.04 s by pebs-trace 0.1.0`.

@@ -118,6 +118,12 @@ impl Control<'_, '_> {
         if !self.records() {
             return Ok(());
         }
+        self.begin_pause();
+        (self.emit)(Event::Paused);
+        Ok(())
+    }
+
+    fn begin_pause(&mut self) {
         let begin = self.session.pause();
         self.state = State::Paused { begin, done: now() };
         self.info.pauses.push(Paused {
@@ -125,14 +131,12 @@ impl Control<'_, '_> {
             end_ns: None,
         });
         self.write_info();
-        (self.emit)(Event::Paused);
-        Ok(())
     }
 
     /// Records from now on.
     ///
     /// # Errors
-    /// A probe can't be placed.
+    /// A probe can't be placed: a recording that was paused stays so.
     pub(super) fn resume(&mut self) -> Result<()> {
         let (since, done) = match std::mem::replace(&mut self.state, State::Records) {
             State::Records => return Ok(()),
@@ -160,7 +164,10 @@ impl Control<'_, '_> {
         // Records of before must have been handled when visits are closed.
         self.wait_for_pipeline(done);
         self.goes_on(since, now());
-        self.session.resume(self.plan)?;
+        if let Err(error) = self.session.resume(self.plan) {
+            self.begin_pause();
+            return Err(error.into());
+        }
         (self.emit)(Event::Resumed);
         Ok(())
     }
@@ -202,7 +209,7 @@ impl Control<'_, '_> {
         }
     }
 
-    fn trace_time(&self, at: KtimeNs) -> TraceNs {
+    pub(super) fn trace_time(&self, at: KtimeNs) -> TraceNs {
         TraceNs(at.0.saturating_sub(self.info.monotonic_ns) as i64)
     }
 
