@@ -8,6 +8,7 @@
 //! * `PEBS_EBPF_OBJECT`: a ready-built object, which makes the other two unnecessary.
 
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -68,9 +69,30 @@ fn build() -> Result<Vec<PathBuf>, String> {
         }
         None => compile(&out, &mut inputs)?,
     };
-    std::fs::copy(&object, out.join(EBPF))
-        .map(|_| inputs)
-        .map_err(|error| format!("cannot copy the eBPF object {}: {error}", object.display()))
+    let what = |error: &dyn Display| format!("eBPF object {}: {error}", object.display());
+    let bytes = std::fs::read(&object).map_err(|error| what(&error))?;
+    let bytes = without_debug_information(&bytes).map_err(|error| what(&error))?;
+    std::fs::write(out.join(EBPF), bytes).map_err(|error| what(&error))?;
+    Ok(inputs)
+}
+
+/// Leaves out what no loader reads: most of the object. BTF stays.
+fn without_debug_information(object: &[u8]) -> Result<Vec<u8>, object::build::Error> {
+    let mut builder = object::build::elf::Builder::read(object)?;
+    for section in builder.sections.iter_mut() {
+        let name = section.name.as_slice();
+        section.delete = name.starts_with(b".debug_") || name.starts_with(b".rel.debug_");
+    }
+    // LLVM has the names of sections among those of symbols.
+    let names = builder.sections.add();
+    names.name = b".shstrtab".as_slice().into();
+    names.sh_type = object::elf::SHT_STRTAB;
+    names.sh_addralign = 1;
+    names.data = object::build::elf::SectionData::SectionString;
+    builder.delete_orphans();
+    let mut shrunk = Vec::new();
+    builder.write(&mut shrunk)?;
+    Ok(shrunk)
 }
 
 /// Compiles the eBPF crate and gives the path of its object.

@@ -175,6 +175,20 @@ pub enum Cmd {
     ///
     /// Exit status: 0 a reset value meets the goal; 1 none does, and the alternatives are printed; 2 could not run.
     Plan(cmd::plan::PlanArgs),
+    /// Print a page of the guide
+    ///
+    /// The guide answers questions: why was it slow, what is an item, what does tracing cost. Without PAGE it lists the
+    /// pages. For a word that is no page it names those that mention it.
+    Guide(cmd::documents::GuideArgs),
+    /// Show a man page
+    ///
+    /// On a terminal with 'man', else as it is, for 'man -l'. With --dir it writes the pages of all commands to files.
+    Man(cmd::documents::ManArgs),
+    /// Print completions for a shell
+    ///
+    /// For bash: pebs-trace completions bash > /usr/share/bash-completion/completions/pebs-trace. For this shell alone:
+    /// source <(pebs-trace completions bash).
+    Completions(cmd::documents::CompletionsArgs),
     /// Compare precise sampling with known truth on this machine
     ///
     /// Runs built-in assembly code whose events are known, samples it as recordings do, and prints how far samples
@@ -216,6 +230,11 @@ impl Cli {
 }
 
 impl Cmd {
+    /// The whole command line.
+    fn program() -> clap::Command {
+        Cli::command()
+    }
+
     fn run(&self) -> Result<ExitCode> {
         match self {
             Self::Report(args) => cmd::report::run(args),
@@ -235,6 +254,9 @@ impl Cmd {
             Self::Doctor(args) => cmd::doctor::run(args),
             Self::Calibrate(args) => cmd::calibrate::run(args),
             Self::Plan(args) => cmd::plan::run(args),
+            Self::Guide(args) => cmd::documents::guide(args),
+            Self::Man(args) => cmd::documents::man(args, Self::program()),
+            Self::Completions(args) => cmd::documents::completions(args, Self::program()),
             Self::Validate(args) => cmd::validate::run(args),
             Self::Selftest(args) => cmd::selftest::run(args),
             Self::SelftestWorkload(args) => cmd::selftest::workload(args),

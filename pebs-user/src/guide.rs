@@ -1,9 +1,35 @@
 #![doc = include_str!("guide/links.md")]
 #![doc = include_str!("../guide/README.md")]
 
+/// A page of the guide.
+pub(crate) struct Page {
+    module: &'static str,
+    /// Its text, in Markdown.
+    pub text: &'static str,
+}
+
+impl Page {
+    /// Its name, as that of its file.
+    pub(crate) fn name(&self) -> String {
+        self.module.replace('_', "-")
+    }
+
+    /// What it answers.
+    pub(crate) fn title(&self) -> &'static str {
+        let first = self.text.lines().next().unwrap_or_default();
+        first.trim_start_matches('#').trim()
+    }
+}
+
 /// A module for each page. The definitions in `links.md` come first, and so lead to modules here, not to files.
 macro_rules! pages {
     ($($page:ident: $file:literal),+ $(,)?) => {
+        /// The pages but the first, in the order of that one.
+        pub(crate) const PAGES: &[Page] = &[$(Page {
+            module: stringify!($page),
+            text: include_str!($file),
+        }),+];
+
         $(
             pub mod $page {
                 #![doc = include_str!("guide/links.md")]

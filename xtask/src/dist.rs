@@ -1,4 +1,6 @@
 //! `cargo xtask dist`: the program with its man pages and completions, to be unpacked elsewhere.
+//!
+//! It is linked with musl, statically: one file that runs on every Linux from 5.15 on, whatever C library is there.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,22 +27,28 @@ const PAPERS: [(&str, &str); 6] = [
 /// Folder of the guide, in the workspace and in the archive.
 const GUIDE: (&str, &str) = ("pebs-user/guide", "guide");
 
-/// Folders written by the example.
+/// Folders that the program writes.
 const PAGES: [&str; 2] = ["man", "completions"];
 
-/// Oldest supported C library: that of RHEL 8 and Debian 10.
-const GLIBC: (u32, u32) = (2, 28);
-
-/// Links against older C libraries.
+/// Compiles for another C library.
 const ZIGBUILD: &str = "cargo-zigbuild";
 
+/// Largest size of the program, bytes.
+const MOST_BYTES: u64 = 25_000_000;
+
+/// Options of `cargo xtask dist`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Build a second time in another folder, and check that the program has the same bytes
+    #[arg(long)]
+    twice: bool,
+}
+
 /// Runs the task: writes `target/dist/NAME/` and `target/dist/NAME.tar.gz`, and prints the latter's path.
-pub fn main() -> Result<()> {
+pub fn main(args: &Args) -> Result<()> {
     let arch = std::env::consts::ARCH;
-    let triple = format!("{arch}-unknown-linux-gnu");
-    build(&triple)?;
-    let target = shell::target_dir()?;
-    let (release, dist) = (target.join(&triple).join("release"), target.join("dist"));
+    let triple = format!("{arch}-unknown-linux-musl");
+    let dist = shell::target_dir()?.join("dist");
     // Every crate of the workspace has the same version.
     let name = format!("pebs-trace-{}-{arch}-linux", env!("CARGO_PKG_VERSION"));
     let dir = dist.join(&name);
@@ -49,15 +57,16 @@ pub fn main() -> Result<()> {
     }
     fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
     let program = dir.join("pebs-trace");
-    copy(&release.join("pebs-trace"), &program)?;
-    runs_on_old_systems(&program)?;
-    // Its debug information is four times as large as the program; names of functions are kept.
-    shell::run(Command::new("strip").arg("--strip-debug").arg(&program))?;
+    build(shell::workspace(), &shell::target_dir()?, &triple, &program)?;
+    needs_nothing(&program)?;
+    if args.twice {
+        is_reproducible(&program, &triple)?;
+    }
     for (from, name) in PAPERS {
         copy(&shell::workspace().join(from), &dir.join(name))?;
     }
     guide(&dir)?;
-    shell::run(Command::new(release.join("examples/pages")).arg(&dir))?;
+    pages(&dir)?;
     let archive = dist.join(format!("{name}.tar.gz"));
     // The same content gives the same archive on any machine.
     let mut tar = Command::new("tar");
@@ -80,23 +89,74 @@ pub fn main() -> Result<()> {
     Ok(())
 }
 
-/// Compiles the program and the generator of its pages, linked against the oldest supported C library.
-fn build(triple: &str) -> Result<()> {
+/// Has the program write its man pages and completions.
+fn pages(dir: &Path) -> Result<()> {
+    let program = dir.join("pebs-trace");
+    let man = dir.join(PAGES[0]).join("man1");
+    shell::run(Command::new(&program).args(["man", "--dir"]).arg(man))?;
+    let completions = dir.join(PAGES[1]);
+    fs::create_dir_all(&completions)?;
+    for (shell, name) in [
+        ("bash", "pebs-trace.bash"),
+        ("zsh", "_pebs-trace"),
+        ("fish", "pebs-trace.fish"),
+    ] {
+        let text = shell::output(Command::new(&program).args(["completions", shell]))?;
+        fs::write(completions.join(name), text)?;
+    }
+    Ok(())
+}
+
+/// Compiles the program in a workspace, with the C library inside. Names of functions are kept; debug information, which is
+/// four times as large, is not.
+fn build(workspace: &Path, target: &Path, triple: &str, to: &Path) -> Result<()> {
+    shell::run(Command::new("rustup").args(["target", "add", triple]))?;
     let place = linker()?;
     let path = std::env::var_os("PATH").unwrap_or_default();
     let path = std::iter::once(place).chain(std::env::split_paths(&path));
-    let mut build = shell::cargo(&[
-        "zigbuild",
-        "--release",
-        "--locked",
-        "--package",
-        "pebs-user",
-    ]);
+    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")));
+    // Messages of panics name files: as seen from here, wherever that is.
+    let folders = [
+        Some((workspace, "/pebs-trace")),
+        home.as_deref().map(|it| (it, "/cargo")),
+    ];
+    let flags: Vec<String> = folders
+        .into_iter()
+        .flatten()
+        .map(|(from, to)| format!("--remap-path-prefix={}={to}", from.display()))
+        .collect();
+    let mut build = shell::cargo(&["zigbuild", "--release", "--locked"]);
     build
-        .args(["--bin", "pebs-trace", "--example", "pages", "--target"])
-        .arg(format!("{triple}.{}.{}", GLIBC.0, GLIBC.1))
-        .env("PATH", std::env::join_paths(path)?);
-    shell::run(&mut build)
+        .args(["--package", "pebs-user", "--bin", "pebs-trace"])
+        .args(["--target", triple, "--target-dir"])
+        .arg(target)
+        .current_dir(workspace)
+        .env("PATH", std::env::join_paths(path)?)
+        .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
+    shell::run(&mut build)?;
+    copy(&target.join(triple).join("release/pebs-trace"), to)?;
+    shell::run(Command::new("strip").arg("--strip-debug").arg(to))
+}
+
+/// A build of the same files in another folder has the same bytes.
+fn is_reproducible(program: &Path, triple: &str) -> Result<()> {
+    let other = tempfile::tempdir().context("cannot make a folder")?;
+    let workspace = other.path().join("elsewhere");
+    fs::create_dir_all(workspace.join("target"))?;
+    let copy = "git ls-files --cached --others --exclude-standard -z | tar --null --ignore-failed-read -cT - | tar -xC \"$1\"";
+    let mut command = Command::new("sh");
+    command.current_dir(shell::workspace());
+    shell::run(command.args(["-c", copy, "sh"]).arg(&workspace))?;
+    std::os::unix::fs::symlink(shell::tools_dir(), workspace.join("target/tools"))?;
+    let again = other.path().join("pebs-trace");
+    build(&workspace, &workspace.join("target"), triple, &again)?;
+    anyhow::ensure!(
+        fs::read(program)? == fs::read(&again)?,
+        "two builds differ: the program depends on the folder that it is built in"
+    );
+    println!("two builds in two folders have the same bytes");
+    Ok(())
 }
 
 /// The folder with [`ZIGBUILD`], which is installed if missing.
@@ -109,25 +169,21 @@ fn linker() -> Result<PathBuf> {
     Ok(programs)
 }
 
-/// No symbol of the C library that the program needs is newer than [`GLIBC`].
-fn runs_on_old_systems(program: &Path) -> Result<()> {
-    let symbols = shell::output(Command::new("objdump").arg("-T").arg(program))?;
-    let versions = symbols.split("GLIBC_").skip(1).filter_map(|rest| {
-        let version = rest
-            .split(|c: char| c != '.' && !c.is_ascii_digit())
-            .next()?;
-        let mut numbers = version.split('.').map(|it| it.parse::<u32>().ok());
-        Some((numbers.next()??, numbers.next()??))
-    });
-    let newest = versions.max().context("the program needs no C library")?;
+/// The program is small enough, and starts where there is no other file.
+fn needs_nothing(program: &Path) -> Result<()> {
+    let bytes = fs::metadata(program)?.len();
     anyhow::ensure!(
-        newest <= GLIBC,
-        "the program needs glibc {}.{}, which is newer than {}.{}",
-        newest.0,
-        newest.1,
-        GLIBC.0,
-        GLIBC.1
+        bytes <= MOST_BYTES,
+        "the program has {bytes} bytes, {MOST_BYTES} at most"
     );
+    let headers = shell::output(Command::new("readelf").arg("-lW").arg(program))?;
+    anyhow::ensure!(!headers.contains("INTERP"), "the program needs a loader");
+    let root = tempfile::tempdir().context("cannot make a folder")?;
+    copy(program, &root.path().join("pebs-trace"))?;
+    let mut alone = Command::new("unshare");
+    alone.arg("--map-root-user").arg("--root").arg(root.path());
+    let version = shell::output(alone.args(["/pebs-trace", "--version"]))?;
+    println!("{} of {bytes} bytes runs alone", version.trim_end());
     Ok(())
 }
 

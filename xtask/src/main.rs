@@ -80,7 +80,7 @@ enum Task {
     /// Record at the highest rate for minutes, and check ledger, memory and trace
     Soak(soak::Args),
     /// Pack the program with its man pages and completions into target/dist
-    Dist,
+    Dist(dist::Args),
 }
 
 fn main() -> ExitCode {
@@ -110,7 +110,7 @@ fn main() -> ExitCode {
         Task::Guest => kernels::guest::work(),
         Task::Events(args) => events::main(&args).map(|()| ExitCode::SUCCESS),
         Task::Soak(args) => setup::ensure().and_then(|()| soak::main(&args)),
-        Task::Dist => dist::main().map(|()| ExitCode::SUCCESS),
+        Task::Dist(args) => dist::main(&args).map(|()| ExitCode::SUCCESS),
     };
     match result {
         Ok(code) => code,

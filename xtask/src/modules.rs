@@ -71,7 +71,7 @@ const ROOMS: [Room; 8] = [
         out: failure units terminal store compare present
         selftest: failure units rng store compare
         validate: failure units files rng terminal present pmu perf stream collect cost selftest
-        cmd: failure files units watch limits ledger terminal present binary pmu perf stream estimate store probe preset collect symbolize pipeline cost record import suggest compare out selftest validate
+        cmd: failure files units watch limits ledger terminal guide present binary pmu perf stream estimate store probe preset collect symbolize pipeline cost record import suggest compare out selftest validate
         cli: failure terminal selftest cmd
         main: terminal cmd cli
         ",
@@ -253,6 +253,7 @@ const ROOMS: [Room; 8] = [
     Room {
         parent: "cmd",
         directions: "
+        documents:
         ending:
         events:
         moment:

@@ -12,6 +12,7 @@ use crate::terminal::say;
 pub mod calibrate;
 pub mod diff;
 pub mod doctor;
+pub mod documents;
 mod ending;
 pub mod events;
 pub mod explain;

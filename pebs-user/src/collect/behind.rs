@@ -10,9 +10,7 @@ pub(crate) struct Behind(());
 impl Behind {
     /// `None` if the thread has another policy than the default one, which was somebody's choice.
     pub(crate) fn begin() -> Option<Self> {
-        // SAFETY: reads the policy of this thread.
-        let policy = unsafe { libc::sched_getscheduler(0) };
-        (policy == libc::SCHED_OTHER && set(libc::SCHED_BATCH)).then_some(Self(()))
+        (policy() == libc::SCHED_OTHER && set(libc::SCHED_BATCH)).then_some(Self(()))
     }
 }
 
@@ -22,10 +20,17 @@ impl Drop for Behind {
     }
 }
 
+/// The policy of this thread. It and its change are system calls here, as musl refuses both: POSIX has them for processes.
+fn policy() -> libc::c_int {
+    // SAFETY: reads it.
+    let policy = unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) };
+    policy as libc::c_int
+}
+
 fn set(policy: libc::c_int) -> bool {
-    let param = libc::sched_param { sched_priority: 0 };
+    let priority: libc::c_int = 0;
     // SAFETY: sets the policy of this thread, from a live variable.
-    unsafe { libc::sched_setscheduler(0, policy, &raw const param) == 0 }
+    unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const priority) == 0 }
 }
 
 #[cfg(test)]
@@ -34,9 +39,7 @@ mod tests {
 
     /// The policy holds for threads that are started meanwhile, and ends.
     #[test]
-    fn policy() {
-        // SAFETY: reads the policy of this thread.
-        let policy = || unsafe { libc::sched_getscheduler(0) };
+    fn holds_for_threads() {
         if policy() != libc::SCHED_OTHER {
             return println!("SKIP not the default policy");
         }

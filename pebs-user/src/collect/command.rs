@@ -256,7 +256,13 @@ fn pass_signal_on(id: u32) {
     }
 }
 
-fn ptrace(request: libc::c_uint, pid: u32, data: c_int) -> io::Result<()> {
+/// Type of a request, which differs between C libraries.
+#[cfg(target_env = "musl")]
+type Request = c_int;
+#[cfg(not(target_env = "musl"))]
+type Request = libc::c_uint;
+
+fn ptrace(request: Request, pid: u32, data: c_int) -> io::Result<()> {
     let none = std::ptr::null_mut::<libc::c_void>();
     // SAFETY: no request reads or writes memory of this process.
     let result =

@@ -1,14 +1,26 @@
-//! Man pages and shell completions, tested with the programs that read them.
+//! Man pages, shell completions and the guide from the program, tested with the programs that read them.
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output};
 
 use clap::CommandFactory;
 use pebs_user::cli::Cli;
 
-#[path = "../../examples/pages.rs"]
-#[expect(dead_code, reason = "its main function is the example's")]
-mod pages;
+fn pebs_trace(args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pebs-trace"));
+    command.args(args).output().unwrap()
+}
+
+/// What the program prints with these arguments.
+fn printed(args: &[&str]) -> String {
+    let output = pebs_trace(args);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success() && errors.is_empty(),
+        "{args:?}: {errors}"
+    );
+    String::from_utf8(output.stdout).unwrap()
+}
 
 /// Checks that a program reads the file without error or warning. If it is not installed, prints that to stderr.
 fn accepts(program: &str, args: &[&str], file: &Path) {
@@ -28,26 +40,29 @@ fn accepts(program: &str, args: &[&str], file: &Path) {
     }
 }
 
-/// Every command has a page, hidden ones have none, and `man` shows each.
+/// Every command has a page, hidden ones have none, and `man` shows each; alone a page is the same.
 #[test]
 fn man_pages() {
     let dir = tempfile::tempdir().unwrap();
-    pages::write(dir.path()).unwrap();
-    let man = dir.path().join(pages::MAN);
+    let man = dir.path().join("man1");
+    assert_eq!(printed(&["man", "--dir", man.to_str().unwrap()]), "");
     let command = Cli::command();
-    let mut pages = vec!["pebs-trace.1".to_owned()];
+    let mut pages = vec![("pebs-trace.1".to_owned(), printed(&["man"]))];
     for subcommand in command.get_subcommands().filter(|it| !it.is_hide_set()) {
-        pages.push(format!("pebs-trace-{}.1", subcommand.get_name()));
+        let name = subcommand.get_name();
+        pages.push((format!("pebs-trace-{name}.1"), printed(&["man", name])));
     }
-    let found = std::fs::read_dir(&man).unwrap();
-    let mut found: Vec<_> = found
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
-    pages.sort();
-    found.sort();
-    assert_eq!(found, pages);
-    for page in pages {
-        accepts("man", &["--warnings", "-l"], &man.join(page));
+    assert_eq!(std::fs::read_dir(&man).unwrap().count(), pages.len());
+    for (page, text) in pages {
+        let page = man.join(page);
+        assert_eq!(std::fs::read_to_string(&page).unwrap(), text);
+        accepts("man", &["--warnings", "-l"], &page);
+    }
+    for unknown in ["gone", "selftest-workload"] {
+        let output = pebs_trace(&["man", unknown]);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{errors}");
+        assert!(errors.contains("hint: commands: report, "), "{errors}");
     }
 }
 
@@ -55,19 +70,40 @@ fn man_pages() {
 #[test]
 fn completions() {
     let dir = tempfile::tempdir().unwrap();
-    pages::write(dir.path()).unwrap();
-    let files = [
-        ("bash", "-n", "pebs-trace.bash"),
-        ("zsh", "-n", "_pebs-trace"),
-        ("fish", "-n", "pebs-trace.fish"),
-    ];
-    assert_eq!(files.len(), pages::SHELLS.len());
-    for (shell, check, file) in files {
-        let path = dir.path().join(pages::COMPLETIONS).join(file);
-        let text = std::fs::read_to_string(&path).unwrap();
+    for shell in ["bash", "zsh", "fish"] {
+        let text = printed(&["completions", shell]);
         for word in ["report", "view", "slowest", "uprobe"] {
-            assert!(text.contains(word), "'{word}' in {file}");
+            assert!(text.contains(word), "'{word}' for {shell}");
         }
-        accepts(shell, &[check], &path);
+        let path = dir.path().join(shell);
+        std::fs::write(&path, text).unwrap();
+        accepts(shell, &["-n"], &path);
     }
+}
+
+/// Each page of the guide is listed with its title, and printed as it is in the sources.
+#[test]
+fn guide() {
+    let list = printed(&["guide"]);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("guide");
+    let mut pages = 0;
+    for entry in std::fs::read_dir(&folder).unwrap() {
+        let path = entry.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        if name == "README" {
+            continue;
+        }
+        pages += 1;
+        let title = text.lines().next().unwrap().trim_start_matches("# ");
+        let is_listed = |line: &str| line.starts_with(name) && line.ends_with(title);
+        assert!(list.lines().any(is_listed), "{name}: {list}");
+        assert_eq!(printed(&["guide", name]), text);
+    }
+    assert_eq!(list.lines().count(), pages + 2, "{list}");
+    let output = pebs_trace(&["guide", "Jitter"]);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    assert!(errors.contains("no page 'Jitter'"), "{errors}");
+    assert!(errors.contains("pages that mention it: "), "{errors}");
 }

@@ -315,13 +315,19 @@ struct ControlBuffer([u8; 24]);
 /// Size of the control buffer, bytes. Source: `CMSG_SPACE(sizeof(int))`, cmsg(3).
 const CONTROL_BYTES: usize = 24;
 
+/// Type of the length of control data, which differs between C libraries.
+#[cfg(target_env = "musl")]
+type ControlLength = u32;
+#[cfg(not(target_env = "musl"))]
+type ControlLength = usize;
+
 fn message(iov: &mut libc::iovec, control: &mut ControlBuffer) -> libc::msghdr {
     // SAFETY: all zeros are an empty message.
     let mut message: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
     message.msg_iov = iov;
     message.msg_iovlen = 1;
     message.msg_control = control.0.as_mut_ptr().cast();
-    message.msg_controllen = CONTROL_BYTES;
+    message.msg_controllen = CONTROL_BYTES as ControlLength;
     message
 }
 
@@ -469,7 +475,7 @@ unsafe fn answer(mut answer: Answer, fd: RawFd) -> bool {
             let header = libc::CMSG_FIRSTHDR(&raw const message);
             (*header).cmsg_level = libc::SOL_SOCKET;
             (*header).cmsg_type = libc::SCM_RIGHTS;
-            (*header).cmsg_len = libc::CMSG_LEN(size_of::<RawFd>() as u32) as usize;
+            (*header).cmsg_len = libc::CMSG_LEN(size_of::<RawFd>() as u32) as ControlLength;
             libc::CMSG_DATA(header).cast::<RawFd>().write_unaligned(fd);
         } else {
             message.msg_controllen = 0;
