@@ -107,8 +107,7 @@ fn pages(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Compiles the program in a workspace, with the C library inside. Names of functions are kept; debug information, which is
-/// four times as large, is not.
+/// Compiles the program in a workspace, with the C library inside.
 fn build(workspace: &Path, target: &Path, triple: &str, to: &Path) -> Result<()> {
     shell::run(Command::new("rustup").args(["target", "add", triple]))?;
     let place = linker()?;
@@ -126,7 +125,7 @@ fn build(workspace: &Path, target: &Path, triple: &str, to: &Path) -> Result<()>
         .flatten()
         .map(|(from, to)| format!("--remap-path-prefix={}={to}", from.display()))
         .collect();
-    let mut build = shell::cargo(&["zigbuild", "--release", "--locked"]);
+    let mut build = shell::cargo(&["zigbuild", "--profile", "dist", "--locked"]);
     build
         .args(["--package", "pebs-user", "--bin", "pebs-trace"])
         .args(["--target", triple, "--target-dir"])
@@ -135,8 +134,7 @@ fn build(workspace: &Path, target: &Path, triple: &str, to: &Path) -> Result<()>
         .env("PATH", std::env::join_paths(path)?)
         .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
     shell::run(&mut build)?;
-    copy(&target.join(triple).join("release/pebs-trace"), to)?;
-    shell::run(Command::new("strip").arg("--strip-debug").arg(to))
+    copy(&target.join(triple).join("dist/pebs-trace"), to)
 }
 
 /// A build of the same files in another folder has the same bytes.
