@@ -37,9 +37,9 @@ macro_rules! built_in {
     };
 }
 
-const BUILT_IN: [(&str, &str); 18] = built_in![
-    "apache" "bind9" "getaddrinfo" "go" "go-http" "haproxy" "java" "mariadb" "memcached" "nginx" "node" "php"
-    "postgresql" "redis" "sqlite" "tls" "tokio" "varnish"
+const BUILT_IN: [(&str, &str); 23] = built_in![
+    "apache" "bind9" "getaddrinfo" "go" "go-http" "haproxy" "http" "java" "mariadb" "memcached" "nginx" "node" "php"
+    "postgresql" "python" "redis" "ruby" "sqlite" "squid" "tls" "tokio" "unbound" "varnish"
 ];
 
 /// Folder of the machine's own presets.

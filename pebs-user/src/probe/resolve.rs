@@ -327,9 +327,34 @@ impl Resolver {
         Ok(places)
     }
 
+    /// The places of an endpoint that is not a pattern: of each function if it names several, `read|recv`.
+    fn named(&mut self, endpoint: &Endpoint) -> Result<Vec<Place>, ResolveError> {
+        let exact = self.exact(endpoint);
+        let (Location::Function(names) | Location::Return(names)) = &endpoint.location else {
+            return exact;
+        };
+        let names: Vec<&str> = names.split('|').map(str::trim).collect();
+        // `operator||` is one name.
+        if exact.is_ok() || names.len() < 2 || names.contains(&"") {
+            return exact;
+        }
+        let mut places = Vec::new();
+        for name in names {
+            let location = match endpoint.location {
+                Location::Return(_) => Location::Return(name.to_owned()),
+                _ => Location::Function(name.to_owned()),
+            };
+            places.extend(self.exact(&Endpoint {
+                location,
+                ..endpoint.clone()
+            })?);
+        }
+        Ok(places)
+    }
+
     /// The places of an endpoint: several if a function's name is a pattern.
     fn places(&mut self, endpoint: &Endpoint) -> Result<Vec<Place>, ResolveError> {
-        let exact = self.exact(endpoint);
+        let exact = self.named(endpoint);
         let Location::Function(pattern) = &endpoint.location else {
             return exact;
         };
@@ -369,7 +394,7 @@ impl Resolver {
     fn probe(&mut self, id: ProbeId, spec: &Spec) -> Result<Probe, ResolveError> {
         let mut probe: Option<Probe> = None;
         if let End::At(endpoint) = &spec.end {
-            let (begins, ends) = (self.exact(&spec.begin)?, self.exact(endpoint)?);
+            let (begins, ends) = (self.named(&spec.begin)?, self.named(endpoint)?);
             for pair in pairs(&begins, &ends) {
                 let mut more = self.range(id, spec, pair, endpoint)?;
                 // The shorter side has its last place in several pairs.

@@ -95,8 +95,8 @@ pub struct RecordArgs {
     /// goroutine. BIN:FILE:LINE alone lasts until the
     /// return of its function, BIN:START.. until the next START on the same thread. BIN:usdt:PROVIDER:NAME is a USDT
     /// probe, alone or at either end. BUILDID+0xOFF is a place in the file that has this build id; with ~SHAPE behind it, as
-    /// 'suggest' prints it, it is found in a later build, too. A FUNC with * is a pattern: all functions that match are one probe. Double
-    /// quotes take a BIN or FUNC literally: '"/opt/a:b(c)":"ns::f(int)"'. 'pebs-trace probes BIN' lists functions.
+    /// 'suggest' prints it, it is found in a later build, too. A FUNC with * is a pattern: all functions that match are one probe, as are
+    /// those of FUNC|FUNC. Double quotes take a BIN or FUNC literally: '"/opt/a:b(c)":"ns::f(int)"'. 'pebs-trace probes BIN' lists functions.
     ///
     /// EXPR is argN, %REG, retval, *(EXPR+OFF):TYPE, str(EXPR), or with debug information a path by name:
     /// req->hdr.id, req->uri, retval->id. str(EXPR, MAX) keeps at most MAX bytes (default 56); str(EXPR, LENGTH)

@@ -77,6 +77,37 @@ fn patterns() {
     assert!(message.contains("not found"), "{message}");
 }
 
+/// Several names are one probe, at either end; each of them has to be there.
+#[test]
+fn several_names() {
+    let source = "volatile long sink;\n\
+         __attribute__((noinline)) void take_a(long i) { sink += i; }\n\
+         __attribute__((noinline)) void take_b(long i) { sink -= i; }\n\
+         __attribute__((noinline)) void give_a(long i) { sink ^= i; }\n\
+         __attribute__((noinline)) void give_b(long i) { sink |= i; }\n\
+         __attribute__((noinline)) void give_c(long i) { sink &= i; }\n\
+         int main(void) { take_a(1); take_b(2); give_a(3); give_b(4); give_c(5); return 0; }\n";
+    let program = compile("gcc", source, &["-O2"]);
+    let roles = |spec: &str| -> Vec<Role> {
+        let probe = one(&program.spec(spec));
+        probe.sites.iter().map(|site| site.role).collect()
+    };
+    assert_eq!(
+        roles("take_a|take_b%return..give_a | give_b|give_c"),
+        [Role::End, Role::End, Role::End, Role::Begin, Role::Begin]
+    );
+    assert_eq!(
+        roles("take_a|take_b(n=arg1)"),
+        [Role::Return, Role::Return, Role::Begin, Role::Begin]
+    );
+    for spec in ["take_a|absent", "take_a..give_a|absent%return"] {
+        let (message, _) = error(&program.spec(spec));
+        assert!(message.contains("function 'absent' not found"), "{message}");
+    }
+    let (message, _) = error(&program.spec("operator||"));
+    assert!(message.contains("'operator||' not found"), "{message}");
+}
+
 /// A call in a plain program: on request by uretprobe, at the entry's first instruction; else on its exits; ends
 /// first.
 #[test]

@@ -12,8 +12,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::frame::shell;
 
-/// Longest time for attaching.
-const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// Longest time for attaching: a debug build takes most of a minute for the symbols of Node.js.
+const START_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// Begin of the line on stderr when every probe and event is attached.
 const RECORDING: &str = "recording";

@@ -1,11 +1,13 @@
 //! Clients that ask a usual or a dear request on a connection that stays.
 
+use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpStream, UdpSocket};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::running::PATIENCE;
+use super::prefork::{fastcgi, script};
+use super::running::{PATIENCE, dir_of};
 use crate::frame::resp;
 
 /// A client with its connection.
@@ -91,6 +93,8 @@ fn get(dear: bool) -> String {
 
 struct Http {
     stream: BufReader<TcpStream>,
+    /// Where each request has a connection of its own: the port.
+    each: Option<u16>,
     /// Path of dear requests, which a number follows.
     dear: &'static str,
     number: u64,
@@ -100,6 +104,7 @@ impl Http {
     fn boxed(port: u16, dear: &'static str) -> Result<Box<dyn Client>> {
         Ok(Box::new(Self {
             stream: connect(port)?,
+            each: None,
             dear,
             number: 0,
         }))
@@ -133,8 +138,31 @@ pub fn varnish(port: u16) -> Result<Box<dyn Client>> {
     Http::boxed(port, "/xabcdefghijklmnopqrstuvwx")
 }
 
+/// The server computes for longer.
+pub fn plain(port: u16) -> Result<Box<dyn Client>> {
+    Http::boxed(port, "/x")
+}
+
+/// The same; the server closes the connection.
+pub fn gunicorn(port: u16) -> Result<Box<dyn Client>> {
+    Ok(Box::new(Http {
+        stream: connect(port)?,
+        each: Some(port),
+        dear: "/x",
+        number: 0,
+    }))
+}
+
+/// The dear path has back references to be tried.
+pub fn squid(port: u16) -> Result<Box<dyn Client>> {
+    Http::boxed(port, "/xaaaaaaaaaaaaaaaaaa")
+}
+
 impl Client for Http {
     fn ask(&mut self, dear: bool) -> Result<()> {
+        if let Some(port) = self.each {
+            self.stream = connect(port)?;
+        }
         // HAProxy knows what it has matched before.
         self.number += u64::from(dear);
         let path = self.path(dear);
@@ -164,6 +192,7 @@ impl Client for Http {
         let path = self.path(dear);
         vec![
             ("request", format!("GET {path} HTTP/1.1")),
+            ("url", format!("http://localhost{path}")),
             ("uri", path),
             ("method", "GET".to_owned()),
         ]
@@ -316,7 +345,7 @@ struct Dns {
     number: u16,
 }
 
-/// The dear name has 200 addresses.
+/// The dear name has many addresses, or leads to others.
 pub fn dns(port: u16) -> Result<Box<dyn Client>> {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
     socket.connect((Ipv4Addr::LOCALHOST, port))?;
@@ -341,7 +370,74 @@ impl Client for Dns {
         Ok(())
     }
 
-    fn texts(&self, _: bool) -> Vec<(&'static str, String)> {
-        Vec::new()
+    fn texts(&self, dear: bool) -> Vec<(&'static str, String)> {
+        let name = if dear { "dear" } else { "usual" };
+        // With the length of the second part before it.
+        vec![("query", format!("{name}\u{4}test"))]
+    }
+}
+
+/// Scripts, each on a connection of its own.
+struct Scripts(u16);
+
+/// The dear script counts for longer.
+pub fn scripts(port: u16) -> Result<Box<dyn Client>> {
+    Ok(Box::new(Scripts(port)))
+}
+
+impl Client for Scripts {
+    fn ask(&mut self, dear: bool) -> Result<()> {
+        let answer = fastcgi(connect(self.0)?.get_mut(), &script_of(dear))?;
+        ensure!(!answer.is_empty(), "no answer");
+        Ok(())
+    }
+
+    fn texts(&self, dear: bool) -> Vec<(&'static str, String)> {
+        vec![("script", script_of(dear))]
+    }
+}
+
+fn script_of(dear: bool) -> String {
+    script(if dear { "dear" } else { "page" })
+}
+
+/// Statements into the shell's input, and the lines that it prints.
+struct Sqlite {
+    input: File,
+    output: BufReader<File>,
+    number: u64,
+}
+
+/// The dear statement counts for longer.
+pub fn sqlite(_: u16) -> Result<Box<dyn Client>> {
+    let dir = dir_of("sqlite3");
+    Ok(Box::new(Sqlite {
+        input: OpenOptions::new().write(true).open(dir.join("in"))?,
+        output: BufReader::new(File::open(dir.join("out"))?),
+        number: 0,
+    }))
+}
+
+impl Client for Sqlite {
+    fn ask(&mut self, dear: bool) -> Result<()> {
+        self.number += 1;
+        let (_, statement) = &self.texts(dear)[0];
+        writeln!(self.input, "{statement}")?;
+        let mut line = String::new();
+        self.output.read_line(&mut line)?;
+        ensure!(
+            line.starts_with(&format!("{}|", self.number)),
+            "another answer: {line}"
+        );
+        Ok(())
+    }
+
+    fn texts(&self, dear: bool) -> Vec<(&'static str, String)> {
+        let (number, rows) = (self.number, if dear { 5000 } else { 50 });
+        let statement = format!(
+            "select {number}, sum(x) from (with recursive c(x) as (select 1 union all select x + 1 from c limit {rows}) \
+             select x from c);"
+        );
+        vec![("sql", statement)]
     }
 }

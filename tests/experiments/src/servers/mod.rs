@@ -2,6 +2,7 @@
 
 pub(crate) mod clients;
 mod clock;
+mod further;
 pub mod prefork;
 pub mod presets;
 pub(crate) mod running;

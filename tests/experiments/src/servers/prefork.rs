@@ -65,7 +65,7 @@ const SERVERS: [Server; 5] = [
         },
         spec: "/usr/sbin/php-fpm8.2:php_execute_script",
         items: Some(1),
-        ask: fastcgi,
+        ask: page,
     },
     Server {
         program: Program {
@@ -185,7 +185,7 @@ fn ask(server: &Server, running: &Running, requests: usize) -> Result<Vec<Vec<u8
 }
 
 /// The body of a page.
-pub(super) fn http(stream: &mut TcpStream) -> Result<Vec<u8>> {
+fn http(stream: &mut TcpStream) -> Result<Vec<u8>> {
     stream.write_all(b"GET /page HTTP/1.0\r\n\r\n")?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer)?;
@@ -198,12 +198,21 @@ pub(super) fn http(stream: &mut TcpStream) -> Result<Vec<u8>> {
     Ok(answer.split_off(head))
 }
 
+/// The output of a page.
+fn page(stream: &mut TcpStream) -> Result<Vec<u8>> {
+    fastcgi(stream, &script("page"))
+}
+
+/// Path of a script of PHP-FPM.
+pub(super) fn script(name: &str) -> String {
+    let path = dir_of("PHP-FPM").join(format!("www/{name}.php"));
+    path.display().to_string()
+}
+
 /// The output of a script.
 ///
 /// Source: FastCGI specification 1.0, section 3: version, type, id, length, padding, reserved.
-pub(super) fn fastcgi(stream: &mut TcpStream) -> Result<Vec<u8>> {
-    let script = dir_of("PHP-FPM").join("www/page.php");
-    let script = script.to_str().context("TMPDIR")?;
+pub(super) fn fastcgi(stream: &mut TcpStream, script: &str) -> Result<Vec<u8>> {
     let mut record = |kind: u8, content: &[u8]| {
         let length = (content.len() as u16).to_be_bytes();
         stream.write_all(&[1, kind, 0, 1, length[0], length[1], 0, 0])?;

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use super::clients::{self, Client};
-use super::running::{Program, Which};
+use super::clients::Client;
+use super::further::FURTHER;
+use super::running::Which;
 use super::stock::{self, DEAR, FOUND, Request, SERVERS, Server};
 use crate::frame::lab::Lab;
 use crate::frame::machine::{cpu_ns, now};
@@ -28,29 +29,15 @@ pub struct Args {
     /// Decides which requests are dear
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Ask for this preset, instead of the one that fits the server
+    #[arg(long)]
+    preset: Option<String>,
     /// Show each server's report
     #[arg(long)]
     show: bool,
     #[command(flatten)]
     which: Which,
 }
-
-/// Servers whose items overlap, so that `cargo xtask servers` can't follow them.
-pub(super) const FURTHER: [Server; 1] = [Server {
-    program: Program {
-        config: "daemon off;\nmaster_process off;\nuser root;\npid DIR/pid;\nerror_log DIR/log;\nevents {}\n\
-            http {\n access_log off;\n client_body_temp_path DIR/body;\n proxy_temp_path DIR/proxy;\n \
-            fastcgi_temp_path DIR/fastcgi;\n uwsgi_temp_path DIR/uwsgi;\n scgi_temp_path DIR/scgi;\n \
-            keepalive_requests 10000000;\n server {\n listen 127.0.0.1:PORT;\n root DIR/www;\n \
-            location ~ ^/x(([a-z])+.)+[A-Z]([a-z])+$ { return 403; }\n \
-            location /x { return 403; }\n }\n}\n",
-        args: &["-c", "DIR/config"],
-        ..Program::new("nginx", "nginx", "/usr/sbin/nginx")
-    },
-    spec: None,
-    client: clients::haproxy,
-    clock: None,
-}];
 
 /// Longest text of an argument, bytes: its last characters are left out, and `…` follows.
 const MOST_BYTES: usize = 53;
@@ -60,9 +47,7 @@ type Asked = (Request, Vec<(&'static str, String)>);
 
 /// Runs the task.
 pub fn main(args: &Args) -> Result<ExitCode> {
-    // No function of Debian's unbound has a name.
-    let has_preset = |it: &&Server| it.program.name != "unbound";
-    let all: Vec<&Server> = SERVERS.iter().filter(has_preset).chain(&FURTHER).collect();
+    let all: Vec<&Server> = SERVERS.iter().chain(&FURTHER).collect();
     let (tool, servers) = args.which.of(&all, |it| &it.program)?;
     let mut table = Table::new(
         "server | preset | items of requests | texts as in the client's log | dear requests in the slow class | its size | \
@@ -102,7 +87,9 @@ fn measure(server: &Server, tool: &std::path::Path, args: &Args) -> Result<Row> 
         Ok((asked, us))
     };
     let (_, plain_us) = round(&mut *client, &mut draw)?;
-    let recorder = stock::record_under_load(&lab, (None, running.pid()), &[], || {
+    let asked_for = args.preset.as_deref();
+    let options: Vec<&str> = asked_for.map_or_else(Vec::new, |name| vec!["--preset", name]);
+    let recorder = stock::record_under_load(&lab, (None, running.pid()), &options, || {
         ask_for(&mut *client, Duration::from_millis(20), &mut warm).map(drop)
     })?;
     let (asked, with_us) = round(&mut *client, &mut draw)?;
@@ -178,7 +165,8 @@ fn texts(lab: &Lab, asked: &[Asked]) -> Result<Vec<(&'static str, u64, u64)>> {
         let rows = trace::query(
             &lab.trace(),
             &format!(
-                "select begin_ns, coalesce(hex({name}::varchar), '') from 'TRACE/visits/*.parquet' order by begin_ns"
+                "select begin_ns, coalesce(hex({name}::varchar), '') from 'TRACE/visits/*.parquet' \
+                 where end_ns is not null order by begin_ns"
             ),
         )?;
         let (mut right, mut compared, mut next) = (0, 0, 0);
@@ -200,11 +188,25 @@ fn texts(lab: &Lab, asked: &[Asked]) -> Result<Vec<(&'static str, u64, u64)>> {
     Ok(found)
 }
 
-/// Whether a text that was read, in hexadecimal, is this one, or its beginning if it was cut.
+/// Whether the first line of a text that was read, in hexadecimal, is this one, or its beginning if it was cut.
 fn is_same(read: &str, text: &str) -> bool {
-    let hex = |text: &str| -> String { text.bytes().map(|byte| format!("{byte:02X}")).collect() };
-    match read.strip_suffix(&hex("…")) {
-        None => read == hex(text),
-        Some(cut) => hex(text).starts_with(cut) && cut.len() / 2 >= MOST_BYTES.min(text.len()) - 3,
+    let digits: Vec<&str> = read
+        .as_bytes()
+        .chunks(2)
+        .filter_map(|it| std::str::from_utf8(it).ok())
+        .collect();
+    let bytes: Option<Vec<u8>> = digits
+        .iter()
+        .map(|it| u8::from_str_radix(it, 16).ok())
+        .collect();
+    let Some(read) = bytes.and_then(|it| String::from_utf8(it).ok()) else {
+        return false;
+    };
+    if let Some((line, _)) = read.split_once("\r\n") {
+        return line == text;
+    }
+    match read.strip_suffix('…') {
+        None => read == text,
+        Some(cut) => text.starts_with(cut) && cut.len() >= MOST_BYTES.min(text.len()) - 3,
     }
 }

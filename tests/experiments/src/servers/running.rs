@@ -126,10 +126,12 @@ impl Running {
         fs::create_dir_all(dir.join("www"))?;
         fs::set_permissions(&dir, PermissionsExt::from_mode(0o755))?;
         fs::write(dir.join("www/page"), "hello, world\n".repeat(50))?;
-        fs::write(
-            dir.join("www/page.php"),
-            "<?php $s = 0; for ($i = 0; $i < 20000; $i++) { $s += $i % 7; } echo $s;",
-        )?;
+        for (name, turns) in [("page", 20_000), ("dear", 1_000_000)] {
+            let script = format!(
+                "<?php $s = 0; for ($i = 0; $i < {turns}; $i++) {{ $s += $i % 7; }} echo $s;"
+            );
+            fs::write(dir.join(format!("www/{name}.php")), script)?;
+        }
         shell::output(
             Command::new("chown")
                 .args(["-R", "www-data"])

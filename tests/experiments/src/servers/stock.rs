@@ -55,11 +55,14 @@ pub(super) const FOUND: (f64, f64) = (0.95, 1.3);
 /// The reported cost is good within this share of the observed one, or this difference.
 const GOOD: (f64, f64) = (0.25, 0.02);
 
+/// Connects to a server on this port.
+pub(super) type NewClient = fn(u16) -> Result<Box<dyn Client>>;
+
 pub(super) struct Server {
     pub program: Program,
     /// `None`: no function of it has one call for each request.
     pub spec: Option<&'static str>,
-    pub client: fn(u16) -> Result<Box<dyn Client>>,
+    pub client: NewClient,
     /// Functions of libc that receive a request and send the answer, on one thread; `None`: no such two.
     pub clock: Option<(&'static str, &'static str)>,
 }

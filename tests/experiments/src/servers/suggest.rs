@@ -4,9 +4,6 @@
 //! functions have no names, if it is called once for each request and has most of the CPU time. The exit code is 1 if a
 //! sensible one is first for fewer than 60 % of the servers, or among the first five for fewer than 90 %.
 
-use std::fs::{File, OpenOptions};
-use std::io::Write as _;
-use std::net::{Ipv4Addr, TcpStream};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -14,10 +11,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 
-use super::clients::{self, Client};
-use super::prefork::{fastcgi, http};
-use super::presets::FURTHER;
-use super::running::{PATIENCE, Program, Which, dir_of};
+use super::further::FURTHER;
+use super::running::Which;
 use super::stock::{SERVERS, start};
 use crate::frame::machine::cpu_ns;
 use crate::frame::shell;
@@ -176,132 +171,9 @@ const SENSIBLE: [(&str, &[&str]); 14] = [
     ),
 ];
 
-/// Servers that have no request that is known to be dear.
-const MORE: [super::stock::Server; 4] = [
-    super::stock::Server {
-        program: Program {
-            config: "options { directory \"DIR\"; listen-on port PORT { 127.0.0.1; }; listen-on-v6 { none; }; \
-                recursion no; pid-file \"DIR/pid\"; session-keyfile none; };\ncontrols { };\n\
-                zone \"test\" { type primary; file \"DIR/zone\"; };\n",
-            args: &["-f", "-n", "1", "-c", "DIR/config"],
-            init: &[
-                "/bin/sh",
-                "-c",
-                "(echo '$TTL 60'; echo '@ SOA a. b. 1 60 60 60 60'; echo '@ NS a.'; echo 'usual A 192.0.2.1'; \
-                for i in $(seq 90); do echo \"dear A 192.0.2.$i\"; done) > DIR/zone",
-            ],
-            ..Program::new("bind9", "bind9", "/usr/sbin/named")
-        },
-        spec: None,
-        client: clients::dns,
-        clock: None,
-    },
-    super::stock::Server {
-        program: Program {
-            config: "[global]\nerror_log = DIR/log\ndaemonize = no\n[www]\nuser = www-data\n\
-                listen = 127.0.0.1:PORT\npm = static\npm.max_children = 1\n",
-            args: &["--nodaemonize", "--fpm-config", "DIR/config"],
-            ..Program::new("PHP-FPM", "php8.2-fpm", "/usr/sbin/php-fpm8.2")
-        },
-        spec: None,
-        client: scripts,
-        clock: None,
-    },
-    super::stock::Server {
-        program: Program {
-            config: "import zlib\ndef app(environ, start):\n    start('200 OK', [])\n    \
-                return [zlib.compress(bytes(n % 251 for n in range(2000)))]\n",
-            args: &[
-                "-m",
-                "gunicorn",
-                "-b",
-                "127.0.0.1:PORT",
-                "-w",
-                "1",
-                "--log-file",
-                "DIR/log",
-                "config:app",
-            ],
-            ..Program::new("gunicorn", "gunicorn", "/usr/bin/python3")
-        },
-        spec: None,
-        client: connections,
-        clock: None,
-    },
-    super::stock::Server {
-        program: Program {
-            needs: "/usr/bin/sqlite3",
-            args: &[
-                "-c",
-                "mkfifo DIR/in; exec sqlite3 DIR/db < DIR/in > /dev/null",
-            ],
-            ..Program::new("sqlite3", "sqlite3", "/bin/sh")
-        },
-        spec: None,
-        client: statements,
-        clock: None,
-    },
-];
-
-/// A client whose requests have a connection each.
-struct Connections {
-    port: u16,
-    ask: fn(&mut TcpStream) -> Result<Vec<u8>>,
-}
-
-impl Client for Connections {
-    fn ask(&mut self, _: bool) -> Result<()> {
-        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port))?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        (self.ask)(&mut stream).map(drop)
-    }
-
-    /// No preset is compared with it.
-    fn texts(&self, _: bool) -> Vec<(&'static str, String)> {
-        Vec::new()
-    }
-}
-
-fn connections(port: u16) -> Result<Box<dyn Client>> {
-    Ok(Box::new(Connections { port, ask: http }))
-}
-
-fn scripts(port: u16) -> Result<Box<dyn Client>> {
-    Ok(Box::new(Connections { port, ask: fastcgi }))
-}
-
-/// Statements into the shell's input, which is never far behind.
-struct Statements(File, u64);
-
-impl Client for Statements {
-    fn ask(&mut self, dear: bool) -> Result<()> {
-        self.1 += 1;
-        let rows = if dear { 5000 } else { 50 };
-        // Longer than a statement, so that the pipe holds few of them.
-        let padding = " ".repeat(3000);
-        Ok(writeln!(
-            self.0,
-            "select {}, sum(x) from (with recursive c(x) as (select 1 union all select x + 1 from c limit {rows}) \
-             select x from c);{padding}",
-            self.1
-        )?)
-    }
-
-    /// No preset is compared with it.
-    fn texts(&self, _: bool) -> Vec<(&'static str, String)> {
-        Vec::new()
-    }
-}
-
-fn statements(_: u16) -> Result<Box<dyn Client>> {
-    let path = dir_of("sqlite3").join("in");
-    let pipe = OpenOptions::new().write(true).open(path)?;
-    Ok(Box::new(Statements(pipe, 0)))
-}
-
 /// Runs the task.
 pub fn main(args: &Args) -> Result<ExitCode> {
-    let all: Vec<&super::stock::Server> = SERVERS.iter().chain(&FURTHER).chain(&MORE).collect();
+    let all: Vec<&super::stock::Server> = SERVERS.iter().chain(&FURTHER).collect();
     let (tool, servers) = args.which.of(&all, |it| &it.program)?;
     let mut table = Table::new(
         "server | first | sensible | which | took of the server's CPU time | why not first",
