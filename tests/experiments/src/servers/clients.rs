@@ -441,3 +441,60 @@ impl Client for Sqlite {
         vec![("sql", statement)]
     }
 }
+
+/// A session of IMAP.
+struct Imap {
+    stream: BufReader<TcpStream>,
+    number: u64,
+}
+
+/// The dear command reads all mails.
+pub fn imap(port: u16) -> Result<Box<dyn Client>> {
+    let mut client = Imap {
+        stream: connect(port)?,
+        number: 0,
+    };
+    client.command("LOGIN somebody secret")?;
+    client.command("SELECT INBOX")?;
+    Ok(Box::new(client))
+}
+
+impl Imap {
+    fn command(&mut self, command: &str) -> Result<()> {
+        self.number += 1;
+        let tag = format!("a{} ", self.number);
+        self.stream
+            .get_mut()
+            .write_all(format!("{tag}{command}\r\n").as_bytes())?;
+        let mut line = String::new();
+        while !line.starts_with(&tag) {
+            line.clear();
+            ensure!(
+                self.stream.read_line(&mut line)? > 0,
+                "the server closed the connection"
+            );
+        }
+        ensure!(line[tag.len()..].starts_with("OK"), "{line}");
+        Ok(())
+    }
+}
+
+impl Client for Imap {
+    fn ask(&mut self, dear: bool) -> Result<()> {
+        let [command, args] = imap_command(dear);
+        self.command(&format!("{command} {args}"))
+    }
+
+    fn texts(&self, dear: bool) -> Vec<(&'static str, String)> {
+        let [command, args] = imap_command(dear);
+        vec![("command", command.to_owned()), ("args", args.to_owned())]
+    }
+}
+
+/// A command and its parameters.
+fn imap_command(dear: bool) -> [&'static str; 2] {
+    match dear {
+        true => ["SEARCH", "BODY absent"],
+        false => ["FETCH", "1 (FLAGS)"],
+    }
+}

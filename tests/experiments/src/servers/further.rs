@@ -15,7 +15,7 @@ const fn server(program: Program, client: super::stock::NewClient) -> Server {
     }
 }
 
-pub(super) const FURTHER: [Server; 8] = [
+pub(super) const FURTHER: [Server; 10] = [
     server(
         Program {
             config: "daemon off;\nmaster_process off;\nuser root;\npid DIR/pid;\nerror_log DIR/log;\nevents {}\n\
@@ -126,5 +126,54 @@ pub(super) const FURTHER: [Server; 8] = [
             ..Program::new("squid", "squid", "/usr/sbin/squid")
         },
         clients::squid,
+    ),
+    server(
+        Program {
+            config: "protocols = imap\nbase_dir = DIR/run\nlog_path = DIR/log\nssl = no\nlisten = 127.0.0.1\n\
+                disable_plaintext_auth = no\nmail_location = maildir:DIR/www\nmail_fsync = never\n\
+                passdb {\n driver = static\n args = password=secret\n}\n\
+                userdb {\n driver = static\n args = uid=www-data gid=www-data home=DIR/www\n}\n\
+                first_valid_uid = 1\n\
+                service imap-login {\n inet_listener imap {\n port = PORT\n }\n\
+                inet_listener imaps {\n port = 0\n }\n}\n",
+            args: &["-F", "-c", "DIR/config"],
+            init: &[
+                "/bin/sh",
+                "-c",
+                "mkdir DIR/www/cur DIR/www/new DIR/www/tmp; \
+                for i in $(seq 20); do (echo \"Subject: $i\"; echo; seq 500) > DIR/www/cur/$i:2,S; done; \
+                chown -R www-data DIR/www",
+            ],
+            ..Program::new("dovecot", "dovecot-imapd", "/usr/sbin/dovecot")
+        },
+        clients::imap,
+    ),
+    server(
+        Program {
+            needs: "/bin/sh",
+            config: "use axum::{Router, http::Uri};\n\
+                async fn answer(uri: Uri) -> String {\n \
+                let turns: u64 = if uri.path() == \"/page\" { 2_000 } else { 2_000_000 };\n \
+                (0..turns).map(|it| std::hint::black_box(it) % 7).sum::<u64>().to_string()\n}\n\
+                #[tokio::main(flavor = \"current_thread\")]\nasync fn main() {\n \
+                let listener = tokio::net::TcpListener::bind(\"127.0.0.1:PORT\").await.unwrap();\n \
+                axum::serve(listener, Router::new().fallback(answer)).await.unwrap();\n}\n",
+            // What it depends on is built once.
+            args: &[],
+            init: &[
+                "/bin/sh",
+                "-c",
+                "mkdir src; mv config src/main.rs; printf '[package]\nname = \"server\"\nedition = \"2024\"\n[dependencies]\n\
+                axum = \"0.8\"\ntokio = { version = \"1\", features = [\"macros\", \"rt\", \"net\"] }\n\
+                [profile.release]\ndebug = true\n[workspace]\n' > Cargo.toml; \
+                cargo build --release --target-dir DIR/../pebs-server-axum-target",
+            ],
+            ..Program::new(
+                "axum",
+                "cargo",
+                "DIR/../pebs-server-axum-target/release/server",
+            )
+        },
+        clients::plain,
     ),
 ];
