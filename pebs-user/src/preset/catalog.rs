@@ -37,8 +37,8 @@ macro_rules! built_in {
     };
 }
 
-const BUILT_IN: [(&str, &str); 25] = built_in![
-    "apache" "bind9" "dovecot" "getaddrinfo" "go" "go-http" "haproxy" "http" "hyper" "java" "mariadb" "memcached" "nginx" "node" "php"
+const BUILT_IN: [(&str, &str); 26] = built_in![
+    "apache" "bind9" "dovecot" "getaddrinfo" "go" "go-grpc" "go-http" "haproxy" "http" "hyper" "java" "mariadb" "memcached" "nginx" "node" "php"
     "postgresql" "python" "redis" "ruby" "sqlite" "squid" "tls" "tokio" "unbound" "varnish"
 ];
 

@@ -15,7 +15,7 @@ const fn server(program: Program, client: super::stock::NewClient) -> Server {
     }
 }
 
-pub(super) const FURTHER: [Server; 10] = [
+pub(super) const FURTHER: [Server; 11] = [
     server(
         Program {
             config: "daemon off;\nmaster_process off;\nuser root;\npid DIR/pid;\nerror_log DIR/log;\nevents {}\n\
@@ -175,5 +175,34 @@ pub(super) const FURTHER: [Server; 10] = [
             )
         },
         clients::plain,
+    ),
+    server(
+        Program {
+            needs: "/usr/share/gocode/src/google.golang.org/grpc/server.go",
+            config: "package main\nimport (\n\"context\"\n\"net\"\n\"runtime\"\n\"strconv\"\n\
+                \"google.golang.org/grpc\"\n\"google.golang.org/grpc/encoding\"\n)\n\
+                type plain struct{}\n\
+                func (plain) Marshal(v interface{}) ([]byte, error) { return *v.(*[]byte), nil }\n\
+                func (plain) Unmarshal(data []byte, v interface{}) error { *v.(*[]byte) = data; return nil }\n\
+                func (plain) Name() string { return \"proto\" }\n\
+                func method(name string, turns int) grpc.MethodDesc {\n\
+                return grpc.MethodDesc{name, func(_ interface{}, _ context.Context, read func(interface{}) error, \
+                _ grpc.UnaryServerInterceptor) (interface{}, error) {\n\
+                var in []byte\nsum := 0\nfor i := 0; i < turns; i++ {\nsum += i % 7\n}\n\
+                out := []byte(strconv.Itoa(sum))\nreturn &out, read(&in)\n}}\n}\n\
+                func main() {\nruntime.GOMAXPROCS(1)\nencoding.RegisterCodec(plain{})\ns := grpc.NewServer()\n\
+                methods := []grpc.MethodDesc{method(\"Usual\", 1000), method(\"Dear\", 1000000)}\n\
+                s.RegisterService(&grpc.ServiceDesc{ServiceName: \"pebs.Server\", HandlerType: (*interface{})(nil), \
+                Methods: methods}, nil)\n\
+                l, _ := net.Listen(\"tcp\", \"127.0.0.1:PORT\")\ns.Serve(l)\n}\n",
+            init: &[
+                "/bin/sh",
+                "-c",
+                "cp DIR/config DIR/server.go && \
+                HOME=DIR GO111MODULE=off GOPATH=/usr/share/gocode go build -o DIR/server DIR/server.go",
+            ],
+            ..Program::new("gRPC", "golang-google-grpc-dev golang-go", "DIR/server")
+        },
+        clients::grpc,
     ),
 ];
