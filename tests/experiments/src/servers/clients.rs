@@ -1,7 +1,7 @@
 //! Clients that ask a usual or a dear request on a connection that stays.
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpStream, UdpSocket};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -364,7 +364,12 @@ impl Client for Dns {
         query.extend([0, 0, 41, 0x10, 0, 0, 0, 0, 0, 0, 0]);
         self.socket.send(&query)?;
         let mut answer = [0; 4096];
-        let length = self.socket.recv(&mut answer)?;
+        let length = loop {
+            match self.socket.recv(&mut answer) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                received => break received?,
+            }
+        };
         ensure!(length > 12 && answer[..2] == query[..2], "no answer");
         ensure!(answer[3] & 15 == 0, "answer code {}", answer[3] & 15);
         Ok(())
