@@ -173,7 +173,9 @@ const SENSIBLE: [(&str, &[&str]); 14] = [
 
 /// Runs the task.
 pub fn main(args: &Args) -> Result<ExitCode> {
-    let all: Vec<&super::stock::Server> = SERVERS.iter().chain(&FURTHER).collect();
+    let is_known =
+        |it: &&super::stock::Server| SENSIBLE.iter().any(|known| known.0 == it.program.name);
+    let all: Vec<&super::stock::Server> = SERVERS.iter().chain(&FURTHER).filter(is_known).collect();
     let (tool, servers) = args.which.of(&all, |it| &it.program)?;
     let mut table = Table::new(
         "server | first | sensible | which | took of the server's CPU time | why not first",
