@@ -19,7 +19,7 @@ const LEFT_OUT: char = '?';
 pub enum Rule {
     /// Of SQL and the like: all but literals and comments. A list of literals becomes one.
     Literals,
-    /// Of a URL or a request line: all but the query, the fragment, and who asks.
+    /// Of a URL or the first line of a request: all but the query, the fragment, and who asks.
     Query,
     /// The same, without the parts of the path that have a digit.
     Route,
@@ -138,7 +138,8 @@ fn without_query<'a>(text: &'a str, part: impl Fn(&'a str) -> &'a str) -> String
         let mark = if rest.starts_with('?') { "?" } else { "" };
         format!("{host}{}{mark}", path.join("/"))
     };
-    let words: Vec<String> = text.split(' ').map(one).collect();
+    let line = text.lines().next().unwrap_or_default();
+    let words: Vec<String> = line.split(' ').map(one).collect();
     words.join(" ")
 }
 
@@ -324,6 +325,7 @@ mod tests {
                     "GET http://host/a/1? HTTP/1.1",
                 ),
                 ("CONNECT host:443?x HTTP/1.1", "CONNECT host:443 HTTP/1.1"),
+                ("GET / HTTP/1.1\r\nCookie: secret", "GET / HTTP/1.1"),
                 ("", ""),
             ],
         );

@@ -133,7 +133,7 @@ pub struct RecordArgs {
     /// Record a part of a text that may hold personal data only
     ///
     /// NAME is an argument of --uprobe. RULE says what stays of it: literals (of SQL all but literals and comments), query
-    /// (of a URL or request line all but query, fragment and user), route (the same without parts of the path that have a
+    /// (of a URL or the first line of a request all but query, fragment and user), route (the same without parts of the path that have a
     /// digit), first-word, or hash (equal texts have the same word, in this recording alone). 'preset' takes the rules of the
     /// preset. The rest is dropped as it comes from the kernel, and is nowhere in the trace. Repeat for several.
     #[arg(long = "redact", value_name = "NAME=RULE", value_parser = redact)]

@@ -39,6 +39,9 @@ pub struct Args {
     which: Which,
 }
 
+/// Servers whose preset is not taken without being asked for: programs of the language need not be servers.
+const BY_NAME: [(&str, &str); 2] = [("gunicorn", "python"), ("Puma", "ruby")];
+
 /// Longest text of an argument, bytes: its last characters are left out, and `…` follows.
 const MOST_BYTES: usize = 53;
 
@@ -87,7 +90,8 @@ fn measure(server: &Server, tool: &std::path::Path, args: &Args) -> Result<Row> 
         Ok((asked, us))
     };
     let (_, plain_us) = round(&mut *client, &mut draw)?;
-    let asked_for = args.preset.as_deref();
+    let own = BY_NAME.iter().find(|it| it.0 == server.program.name);
+    let asked_for = args.preset.as_deref().or(own.map(|it| it.1));
     let options: Vec<&str> = asked_for.map_or_else(Vec::new, |name| vec!["--preset", name]);
     let recorder = stock::record_under_load(&lab, (None, running.pid()), &options, || {
         ask_for(&mut *client, Duration::from_millis(20), &mut warm).map(drop)
