@@ -125,7 +125,7 @@ fn build(workspace: &Path, target: &Path, triple: &str, to: &Path) -> Result<()>
         .flatten()
         .map(|(from, to)| format!("--remap-path-prefix={}={to}", from.display()))
         .collect();
-    let mut build = shell::cargo(&["zigbuild", "--profile", "dist", "--locked"]);
+    let mut build = shell::cargo(&["zigbuild", "--profile", "packed", "--locked"]);
     build
         .args(["--package", "pebs-user", "--bin", "pebs-trace"])
         .args(["--target", triple, "--target-dir"])
@@ -134,7 +134,7 @@ fn build(workspace: &Path, target: &Path, triple: &str, to: &Path) -> Result<()>
         .env("PATH", std::env::join_paths(path)?)
         .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
     shell::run(&mut build)?;
-    copy(&target.join(triple).join("dist/pebs-trace"), to)
+    copy(&target.join(triple).join("packed/pebs-trace"), to)
 }
 
 /// A build of the same files in another folder has the same bytes.

@@ -1,4 +1,8 @@
 //! Man pages, shell completions and the guide from the program, tested with the programs that read them.
+#![expect(
+    clippy::unwrap_used,
+    reason = "integration tests: a panic is the report"
+)]
 
 use std::path::Path;
 use std::process::{Command, Output};
