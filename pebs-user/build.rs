@@ -62,16 +62,17 @@ fn main() -> ExitCode {
 fn build() -> Result<Vec<PathBuf>, String> {
     let out = PathBuf::from(variable("OUT_DIR")?);
     let mut inputs = vec!["build.rs".into(), "build/toolchain.rs".into()];
-    let object = match std::env::var_os(OBJECT_ENV) {
-        Some(ready) => {
-            inputs.push(PathBuf::from(&ready));
-            PathBuf::from(ready)
-        }
+    let ready = std::env::var_os(OBJECT_ENV).map(PathBuf::from);
+    inputs.extend(ready.clone());
+    let object = match &ready {
+        Some(ready) => ready.clone(),
         None => compile(&out, &mut inputs)?,
     };
     let what = |error: &dyn Display| format!("eBPF object {}: {error}", object.display());
-    let bytes = std::fs::read(&object).map_err(|error| what(&error))?;
-    let bytes = without_debug_information(&bytes).map_err(|error| what(&error))?;
+    let mut bytes = std::fs::read(&object).map_err(|error| what(&error))?;
+    if ready.is_none() {
+        bytes = without_debug_information(&bytes).map_err(|error| what(&error))?;
+    }
     std::fs::write(out.join(EBPF), bytes).map_err(|error| what(&error))?;
     Ok(inputs)
 }
