@@ -7,6 +7,10 @@ use pebs_user::cli::{self, Cli};
 use pebs_user::cmd;
 use pebs_user::terminal::print_message;
 
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let cli = match Cli::try_parse_from(cli::in_order(std::env::args_os())) {
         Ok(cli) => cli,
