@@ -139,7 +139,15 @@ fn without_query<'a>(text: &'a str, part: impl Fn(&'a str) -> &'a str) -> String
         format!("{host}{}{mark}", path.join("/"))
     };
     let line = text.lines().next().unwrap_or_default();
-    let words: Vec<String> = line.split(' ').map(one).collect();
+    // Spaces in a query are not always encoded: of what follows one only the version is none of it.
+    let (path, version) = match line.rsplit_once(' ') {
+        Some((path, version)) if version.starts_with("HTTP/") => (path, Some(version)),
+        _ => (line, None),
+    };
+    let end = path.find(['?', '#', ';']);
+    let end = end.and_then(|it| Some(it + path[it..].find(' ')?));
+    let words = path[..end.unwrap_or(path.len())].split(' ').map(one);
+    let words: Vec<String> = words.chain(version.map(str::to_owned)).collect();
     words.join(" ")
 }
 
@@ -149,7 +157,8 @@ fn without_literals(text: &str) -> String {
     let mut rest = text.char_indices().peekable();
     while let Some((at, it)) = rest.next() {
         let next = rest.peek().map(|it| it.1);
-        let in_word = out.ends_with(|it: char| it.is_alphanumeric() || it == '_' || it == '$');
+        // Both: a comment or a literal may lie between.
+        let in_word = out.ends_with(is_of_word) && text[..at].ends_with(is_of_word);
         match it {
             '\'' | '"' => {
                 let is_clear = skip_quoted(&mut rest, it);
@@ -171,11 +180,32 @@ fn without_literals(text: &str) -> String {
                     }
                 }
             },
-            '-' if next == Some('-') => skip_line(&mut rest),
-            '#' => skip_line(&mut rest),
+            // A name, which may have a quote.
+            '`' => {
+                out.push(it);
+                for (_, it) in rest.by_ref() {
+                    out.push(it);
+                    if it == '`' {
+                        break;
+                    }
+                }
+            }
+            '#' | '-' if it == '#' || next == Some('-') => {
+                let line = text[at..].lines().next().unwrap_or_default();
+                // For some servers no comment, and a text may begin there.
+                if !line.starts_with("-- ") && line.contains(['\'', '"']) {
+                    break;
+                }
+                skip_to(&mut rest, at + line.len());
+            }
             '/' if next == Some('*') => {
                 let end = text[at + 2..].find("*/");
-                skip_to(&mut rest, end.map_or(text.len(), |it| at + 2 + it + 2));
+                let end = end.map_or(text.len(), |it| at + 2 + it + 2);
+                // For some servers it ends later.
+                if text[at + 2..end].contains("/*") {
+                    break;
+                }
+                skip_to(&mut rest, end);
             }
             '0'..='9' if !in_word => {
                 skip_number(&mut rest);
@@ -240,8 +270,8 @@ fn skip_to(rest: &mut Rest<'_>, end: usize) {
     while rest.next_if(|it| it.0 < end).is_some() {}
 }
 
-fn skip_line(rest: &mut Rest<'_>) {
-    while rest.next_if(|it| it.1 != '\n').is_some() {}
+fn is_of_word(it: char) -> bool {
+    it.is_alphanumeric() || it == '_' || it == '$'
 }
 
 /// Skips the rest of a number: `1.5e-3`, `0x1F`, `1_000`.
@@ -301,6 +331,15 @@ mod tests {
                 ("select 'secr", "select ?"),
                 ("select $a$ secr", "select ?"),
                 ("select 1 /* secr", "select ? "),
+                (
+                    "select 1 or/**/2 from `it's` where a = 'x'",
+                    "select ? or? from `it's` where a = ?",
+                ),
+                // A comment, or not; one in another.
+                ("a # 'two\nlines'", "a "),
+                ("a --'two\nlines'", "a "),
+                ("a -- it's\n = 1", "a \n = ?"),
+                ("a /* b /* c */ d */", "a "),
                 // The second quote ends the text, or not.
                 (r"select '\', 'secret'", "select ?"),
                 (r"select 'it\'s', secret", "select ?"),
@@ -319,7 +358,8 @@ mod tests {
                 ("GET /a/b HTTP/1.1", "GET /a/b HTTP/1.1"),
                 ("/a;jsessionid=1?q", "/a"),
                 ("/a#me", "/a"),
-                ("/a?q=cut sh", "/a? sh"),
+                ("/a?q=cut sh", "/a?"),
+                ("GET /a?q=not encoded HTTP/1.1", "GET /a? HTTP/1.1"),
                 (
                     "GET http://me:secret@host/a/1?x HTTP/1.1",
                     "GET http://host/a/1? HTTP/1.1",
