@@ -1,5 +1,5 @@
 //! Compiles `pebs-ebpf` for the kernel and puts the object where the library embeds it:
-//! `$OUT_DIR/pebs-ebpf`.
+//! `$OUT_DIR/pebs-ebpf`. A package from a registry has no sources of it, but the object in `ebpf/pebs-ebpf-ARCH`.
 //!
 //! The compiler and the linker are found by `build/toolchain.rs`. Environment variables:
 //!
@@ -63,6 +63,7 @@ fn build() -> Result<Vec<PathBuf>, String> {
     let out = PathBuf::from(variable("OUT_DIR")?);
     let mut inputs = vec!["build.rs".into(), "build/toolchain.rs".into()];
     let ready = std::env::var_os(OBJECT_ENV).map(PathBuf::from);
+    let ready = ready.or(packaged()?);
     inputs.extend(ready.clone());
     let object = match &ready {
         Some(ready) => ready.clone(),
@@ -75,6 +76,15 @@ fn build() -> Result<Vec<PathBuf>, String> {
     }
     std::fs::write(out.join(EBPF), bytes).map_err(|error| what(&error))?;
     Ok(inputs)
+}
+
+/// The object that a package has in place of the sources.
+fn packaged() -> Result<Option<PathBuf>, String> {
+    let arch = variable("CARGO_CFG_TARGET_ARCH")?;
+    let object = format!("ebpf/{EBPF}-{}", arch.display());
+    let object = PathBuf::from(variable("CARGO_MANIFEST_DIR")?).join(object);
+    let has_sources = Path::new("..").join(EBPF).is_dir();
+    Ok(Some(object).filter(|it| !has_sources && it.exists()))
 }
 
 /// Leaves out what no loader reads: most of the object. BTF stays.
@@ -110,7 +120,19 @@ fn compile(out: &Path, inputs: &mut Vec<PathBuf>) -> Result<PathBuf, String> {
     inputs.extend([compiler.rustc.clone(), linker.clone()]);
 
     let target_dir = out.join("ebpf-target");
-    let mut command = toolchain::cargo_command(&compiler, &linker, &variable("CARGO")?, &[]);
+    // Debug information names files: the same from wherever they are.
+    let home = std::env::home_dir().map(|it| it.join(".cargo"));
+    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from).or(home);
+    let folders = [
+        (Some(workspace), "/pebs-trace"),
+        (home.as_deref(), "/cargo"),
+    ];
+    let flags = folders
+        .into_iter()
+        .filter_map(|(from, to)| Some(format!("--remap-path-prefix={}={to}", from?.display())));
+    let flags: Vec<String> = flags.collect();
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let mut command = toolchain::cargo_command(&compiler, &linker, &variable("CARGO")?, &flags);
     command
         .current_dir(workspace)
         .args([

@@ -58,6 +58,7 @@ pages! {
     compare: "../guide/compare.md",
     import_export: "../guide/import-export.md",
     queries: "../guide/queries.md",
+    python: "../guide/python.md",
     trace: "../guide/trace.md",
     validation: "../guide/validation.md",
     words: "../guide/words.md",

@@ -15,7 +15,7 @@ pub fn pebs_trace() -> PathBuf {
     };
     assert!(
         path.is_file(),
-        "{} is missing: build it with 'cargo build -p pebs-user', or name it in PEBS_TRACE",
+        "{} is missing: build it with 'cargo build -p pebs-trace', or name it in PEBS_TRACE",
         path.display()
     );
     path.canonicalize().expect("the file is there")
@@ -30,7 +30,7 @@ pub fn example(name: &str) -> Result<PathBuf, String> {
     match path.is_file() {
         true => Ok(path),
         false => Err(format!(
-            "{} is missing: build it with 'cargo build -p pebs-user --examples'",
+            "{} is missing: build it with 'cargo build -p pebs-trace --examples'",
             path.display()
         )),
     }

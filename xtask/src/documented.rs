@@ -36,10 +36,10 @@ fn fault(words: &[String]) -> Option<String> {
             };
             let file = match after("-p") {
                 Some("pebs-tests") => format!("tests/tests/{}.rs", after("--test")?),
-                Some("pebs-user") if words[1] == "bench" => {
+                Some("pebs-trace") if words[1] == "bench" => {
                     format!("pebs-user/benches/{}/main.rs", after("--bench")?)
                 }
-                Some("pebs-user") => format!("pebs-user/tests/{}/main.rs", after("--test")?),
+                Some("pebs-trace") => format!("pebs-user/tests/{}/main.rs", after("--test")?),
                 Some("pebs-mine") => format!("pebs-user/mine/tests/{}.rs", after("--test")?),
                 _ => return Some("of which package?".to_owned()),
             };

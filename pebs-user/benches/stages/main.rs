@@ -1,9 +1,9 @@
 //! Cost of each stage: ns of CPU time per record, beside a read-only sum of the same bytes.
 //!
-//!     cargo bench -p pebs-user --bench stages [-- FILTER]
-//!     cargo bench -p pebs-user --bench stages -- lengths=1e6,1e7,1e8
-//!     cargo bench -p pebs-user --bench stages -- lengths=1e7 trace=DIR
-//!     cargo bench -p pebs-user --bench stages -- cores
+//!     cargo bench -p pebs-trace --bench stages [-- FILTER]
+//!     cargo bench -p pebs-trace --bench stages -- lengths=1e6,1e7,1e8
+//!     cargo bench -p pebs-trace --bench stages -- lengths=1e7 trace=DIR
+//!     cargo bench -p pebs-trace --bench stages -- cores
 //!
 //! The second shows the effect of a recording's length on the cost per record and on memory. The third keeps the trace,
 //! compacted (which is then in the cost). The fourth shows the benefit of a second core.

@@ -10,6 +10,8 @@ use std::sync::Arc;
 use arrow_schema::{Field, Metadata, Schema, SchemaRef};
 use parquet::file::metadata::KeyValue;
 
+use super::schema::{sample_flag, visit_flag};
+
 const UNIT: &str = "unit";
 const DESCRIPTION: &str = "description";
 
@@ -47,9 +49,18 @@ impl Described {
         let first = plain.split(". ").next().unwrap_or_default();
         let first = first.trim_end_matches('.');
         first
-            .replace("`visit_flag`", "see the guide")
-            .replace("`sample_flag`", "see the guide")
+            .replace("`visit_flag`", &bits(visit_flag::ALL))
+            .replace("`sample_flag`", &bits(sample_flag::ALL))
     }
+}
+
+/// Bits of a column with their names, lowest first.
+fn bits(flags: &[Described]) -> String {
+    let flags = flags.iter().enumerate();
+    let flags: Vec<String> = flags
+        .map(|(place, flag)| format!("{} {}", 1_u64 << place, flag.name))
+        .collect();
+    flags.join(", ")
 }
 
 /// The text of a comment without links to other items of the code, with constants as reports show them.

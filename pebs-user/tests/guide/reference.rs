@@ -1,6 +1,6 @@
 //! Checks `guide/trace.md`: tables, columns and flags as declared in the schema.
 //!
-//! `PEBS_BLESS=1 cargo test -p pebs-user --test guide` rewrites the generated part.
+//! `PEBS_BLESS=1 cargo test -p pebs-trace --test guide` rewrites the generated part.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use pebs_user::store::fields::table_schema;
 use pebs_user::store::schema::{Table, sample_flag, visit_flag};
 
 /// Where the generated part begins.
-const MARK: &str = "<!-- generated from pebs-user/src/store/declaration.rs: PEBS_BLESS=1 cargo test -p pebs-user --test guide -->\n";
+const MARK: &str = "<!-- generated from pebs-user/src/store/declaration.rs: PEBS_BLESS=1 cargo test -p pebs-trace --test guide -->\n";
 
 /// The words of a comment in a table.
 fn words(comment: &str) -> String {

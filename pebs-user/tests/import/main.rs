@@ -1,6 +1,6 @@
 //! Recordings of `perf record` through the decoder, the import and the report.
 //!
-//! `golden/NAME.txt` is the output and the tables of an import of `NAME.data`. `PEBS_BLESS=1 cargo test -p pebs-user
+//! `golden/NAME.txt` is the output and the tables of an import of `NAME.data`. `PEBS_BLESS=1 cargo test -p pebs-trace
 //! --test import` rewrites the golden texts: read the difference before you keep it.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]

@@ -1,7 +1,7 @@
 //! Ring contents through decode, order, correlate and estimate, compared with golden text.
 //!
 //! Every `fixtures/NAME.in` is a script of ring contents (see `script.rs`), `fixtures/NAME.out` the expected output.
-//! `PEBS_BLESS=1 cargo test -p pebs-user --test replay` rewrites the golden texts: read the difference before you keep
+//! `PEBS_BLESS=1 cargo test -p pebs-trace --test replay` rewrites the golden texts: read the difference before you keep
 //! it. A function is its address's bucket of 256 bytes.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]

@@ -293,6 +293,11 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Installs packages of Debian, for what few need.
+pub fn install_debian(packages: &[&str]) -> Result<()> {
+    Apt::default().install(packages)
+}
+
 /// Installs the prerequisites of the other tasks, silently if all exist.
 pub fn ensure() -> Result<()> {
     quietly(false)

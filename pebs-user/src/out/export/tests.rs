@@ -1,4 +1,4 @@
-//! Every format of a small trace, against golden text: `BLESS=1 cargo test -p pebs-user export` rewrites
+//! Every format of a small trace, against golden text: `BLESS=1 cargo test -p pebs-trace export` rewrites
 //! it.
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Reports of synthetic traces, against golden text: `BLESS=1 cargo test -p pebs-user report`
+//! Reports of synthetic traces, against golden text: `BLESS=1 cargo test -p pebs-trace report`
 //! rewrites it.
 
 mod interrupts_and_faults;

@@ -1,4 +1,4 @@
-//! Screens of a synthetic trace against golden text (`BLESS=1 cargo test -p pebs-user view` rewrites it),
+//! Screens of a synthetic trace against golden text (`BLESS=1 cargo test -p pebs-trace view` rewrites it),
 //! and the effects of keys on them.
 
 use ratatui::Terminal;

@@ -37,7 +37,7 @@ pub fn compare(dir: &Path, rounds: usize) -> Result<bool> {
     if trace.exists() {
         fs::remove_dir_all(&trace)?;
     }
-    let mut command = shell::cargo(&["bench", "--package", "pebs-user", "--bench", "stages"]);
+    let mut command = shell::cargo(&["bench", "--package", "pebs-trace", "--bench", "stages"]);
     command.args(["--", RECORDS]);
     shell::run(command.arg(format!("trace={}", trace.display())))?;
     eprintln!("bench: asking DuckDB, {rounds} rounds");

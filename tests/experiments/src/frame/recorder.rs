@@ -25,7 +25,7 @@ const RECORDING: &str = "recording";
 pub fn build(release: bool) -> Result<PathBuf> {
     let mut command = shell::cargo(&["build", "--bin", "pebs-trace"]);
     let profile = if release {
-        command.args(["--release", "--package", "pebs-user"]);
+        command.args(["--release", "--package", "pebs-trace"]);
         "release"
     } else {
         command.args(shell::WHOLE).arg("--tests");
