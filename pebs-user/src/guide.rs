@@ -40,6 +40,7 @@ macro_rules! pages {
 }
 
 pages! {
+    install: "../guide/install.md",
     why_slow: "../guide/why-slow.md",
     presets: "../guide/presets.md",
     items: "../guide/items.md",

@@ -3,6 +3,8 @@
 //! Every value is read on its own and is `None` where the machine does not say: a container may
 //! hide `/proc/sys`, and an unknown is not a zero.
 
+pub(crate) mod capabilities;
+
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;

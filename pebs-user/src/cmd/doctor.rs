@@ -6,7 +6,9 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
+use super::print_result;
 use super::values::Format;
+use crate::limits::capabilities;
 
 mod check;
 mod checks;
@@ -28,6 +30,11 @@ pub struct DoctorArgs {
     /// json is {"usable", "checks": [{"name", "status", "found", "fix"}]}.
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t = Format::Text)]
     pub format: Format,
+    /// Print the capabilities that a recording uses
+    ///
+    /// With the lines that give them to the program (setcap) and to a service (systemd).
+    #[arg(long, conflicts_with = "format")]
+    pub capabilities: bool,
 }
 
 /// The output of `--format json`.
@@ -44,6 +51,10 @@ struct Report<'a> {
 /// # Errors
 /// Standard output can't be written.
 pub fn run(args: &DoctorArgs) -> Result<ExitCode> {
+    if args.capabilities {
+        print_result(&capabilities::text(), "list of capabilities")?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let checks = evaluate(&Facts::gather());
     let usable = is_usable(&checks);
     let mut out = std::io::stdout().lock();

@@ -1,14 +1,6 @@
 //! Privileges kept after everything is attached.
 //!
-//! | capability | who keeps it | what for |
-//! |---|---|---|
-//! | `CAP_PERFMON`, `CAP_BPF` | main thread | events on CPUs that come online |
-//! | `CAP_IPC_LOCK` | main thread | perf's rings of CPUs that come online, beyond what may be locked without |
-//! | `CAP_SYS_PTRACE` | other threads | mappings, root folder and vdso of processes that come later |
-//! | `CAP_KILL` | other threads | a process that was stopped to restore code that it copied goes on |
-//! | `CAP_CHECKPOINT_RESTORE` | other threads | `/proc/PID/map_files`: binaries that were deleted or replaced |
-//! | `CAP_SYSLOG` | other threads | addresses of kernel modules and BPF programs that come later |
-//! | `CAP_DAC_READ_SEARCH` | both | binaries that only their owner may read; the way to the trace |
+//! [`NEEDED`](crate::limits::capabilities::NEEDED) says which thread keeps what, and what for.
 //!
 //! Under sudo, files are created as the invoking user, so that changing their owner needs no capability, and no
 //! link in a folder of that user leads to anything that the user could not write to.
@@ -25,19 +17,7 @@ use std::time::{Duration, Instant};
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 
 use crate::files::FileUser;
-
-/// Capabilities that the main thread keeps.
-const MAIN: CapabilitySet = CapabilitySet::PERFMON
-    .union(CapabilitySet::BPF)
-    .union(CapabilitySet::IPC_LOCK)
-    .union(CapabilitySet::DAC_READ_SEARCH);
-
-/// Capabilities that all other threads keep.
-const OTHERS: CapabilitySet = CapabilitySet::SYS_PTRACE
-    .union(CapabilitySet::KILL)
-    .union(CapabilitySet::CHECKPOINT_RESTORE)
-    .union(CapabilitySet::SYSLOG)
-    .union(CapabilitySet::DAC_READ_SEARCH);
+use crate::limits::capabilities::{MAIN, OTHERS};
 
 /// Maximum time to wait for a thread. A thread that sleeps uninterruptibly in the kernel takes this long.
 const PATIENCE: Duration = Duration::from_secs(2);

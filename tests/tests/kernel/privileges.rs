@@ -181,3 +181,86 @@ fn files_are_the_invoking_users() {
         "{visits} segments of visits, {files} files"
     );
 }
+
+/// A user with the capabilities that `doctor --capabilities` lists, and no others, records what root would. Without one of
+/// these the recording is refused or lacks just what the list says.
+#[test]
+fn each_capability_has_its_use() {
+    need!(machine::root());
+    let setpriv = need!(machine::program("setpriv"));
+    let listed =
+        process::run(Command::new(machine::pebs_trace()).args(["doctor", "--capabilities"]));
+    let names = listed
+        .stdout
+        .lines()
+        .filter_map(|line| line.strip_prefix("CAP_"));
+    let names: Vec<String> = names
+        .map(|line| line.split(' ').next().unwrap().to_lowercase())
+        .collect();
+    assert!(names.len() > 5, "{}", listed.stdout);
+
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let private = dir.path().join("private");
+    fs::create_dir(&private).unwrap();
+    let (tool, program) = (dir.path().join("pebs-trace"), private.join("target"));
+    process::copy_program(&machine::pebs_trace(), &tool);
+    process::copy_program(&Workload::build("system_calls").path, &program);
+    fs::set_permissions(&private, fs::Permissions::from_mode(0o700)).unwrap();
+    let lock = pebs_tests::locks::Lock::recording();
+    // Names of kernel functions, and what was printed.
+    let record = |names: &[&String]| {
+        let mut target = Command::new(&program).arg("100000").spawn().unwrap();
+        let granted: String = names.iter().map(|it| format!(",+{it}")).collect();
+        let granted = format!("-all{granted}");
+        let trace = dir.path().join("trace");
+        let _ = fs::remove_dir_all(&trace);
+        let done = process::run(
+            Command::new(&setpriv)
+                .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
+                .args(["--inh-caps", &granted, "--ambient-caps", &granted])
+                .args(["--bounding-set", &granted, "--"])
+                .arg(&tool)
+                .args([
+                    "--uprobe",
+                    "target:handle",
+                    "--reset",
+                    "50000",
+                    "--duration",
+                    "1",
+                ])
+                .args(["--force", "--pid", &target.id().to_string(), "-o"])
+                .arg(&trace)
+                .current_dir(dir.path()),
+        );
+        target.kill().unwrap();
+        target.wait().unwrap();
+        let named = (done.code() == Some(0)).then(|| {
+            let trace = pebs_tests::trace::Trace::open(&trace);
+            trace
+                .system_calls()
+                .keys()
+                .filter(|it| trace.function_names().contains_key(it))
+                .count()
+        });
+        (named, done.stderr)
+    };
+    let all: Vec<&String> = names.iter().collect();
+    let (named, said) = record(&all);
+    assert!(named.is_some_and(|it| it > 1), "{named:?} {said}");
+    for (taken, refused) in [
+        ("sys_admin", Some("CAP_SYS_ADMIN")),
+        ("dac_read_search", Some("target")),
+        ("syslog", None),
+    ] {
+        let rest: Vec<&String> = all.iter().copied().filter(|it| *it != taken).collect();
+        assert_eq!(rest.len() + 1, all.len(), "{taken}");
+        let (named, said) = record(&rest);
+        match refused {
+            Some(word) => assert!(named.is_none() && said.contains(word), "{taken}: {said}"),
+            // Functions of the tool's own are known without.
+            None => assert!(named.is_some_and(|it| it <= 1), "{taken}: {named:?} {said}"),
+        }
+    }
+    drop(lock);
+}

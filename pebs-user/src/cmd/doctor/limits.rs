@@ -2,11 +2,15 @@
 
 use super::check::Check;
 use super::facts::{DEFAULT_RESET, Facts};
+use crate::limits::capabilities::setcap_command;
 use crate::limits::{Lockdown, PIDS, SoftHard, describe_missing};
 use crate::pmu::host::KernelVersion;
 
-const SUDO: &str = "use sudo, or 'sudo setcap cap_perfmon,cap_bpf,cap_sys_ptrace,cap_syslog,\
-                    cap_dac_read_search,cap_sys_resource+ep $(which pebs-trace)'";
+/// How to get what is missing.
+fn sudo() -> String {
+    let command = setcap_command("$(which pebs-trace)");
+    format!("use sudo, or '{command}'")
+}
 
 pub(super) fn capabilities(facts: &Facts) -> Check {
     let Some(caps) = facts.host.limits.capabilities else {
@@ -17,7 +21,7 @@ pub(super) fn capabilities(facts: &Facts) -> Check {
         );
     };
     if let Some(missing) = describe_missing(caps) {
-        return Check::missing("capabilities", missing, SUDO);
+        return Check::missing("capabilities", missing, &sudo());
     }
     let lacking: Vec<&str> = [
         (caps.sys_ptrace, "CAP_SYS_PTRACE (other users' processes)"),
@@ -36,7 +40,7 @@ pub(super) fn capabilities(facts: &Facts) -> Check {
     Check::degraded(
         "capabilities",
         format!("lacks {}", lacking.join(", ")),
-        SUDO,
+        &sudo(),
     )
 }
 
@@ -56,7 +60,7 @@ pub(super) fn paranoid(facts: &Facts) -> Check {
         return Check::ok("paranoid level", found);
     }
     let found = format!("kernel.perf_event_paranoid is {value} and restricts this user");
-    Check::missing("paranoid level", found, SUDO)
+    Check::missing("paranoid level", found, &sudo())
 }
 
 pub(super) fn lockdown(facts: &Facts) -> Check {
@@ -137,7 +141,7 @@ pub(super) fn kernel_symbols(facts: &Facts) -> Check {
         Some(1) if !syslog => Check::degraded(
             "kernel symbols",
             "kernel.kptr_restrict is 1: kernel functions have no names without CAP_SYSLOG",
-            SUDO,
+            &sudo(),
         ),
         Some(value) => Check::ok("kernel symbols", format!("kernel.kptr_restrict is {value}")),
         None => Check::ok("kernel symbols", "kernel.kptr_restrict unknown"),
