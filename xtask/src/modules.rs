@@ -95,17 +95,18 @@ const ROOMS: [Room; 8] = [
         run: argument
         table: declaration descriptions
         compacted: descriptions pages columns
+        flags: descriptions
         read_error: table
         row_columns: columns
         stored: pages values columns
-        fields: argument declaration descriptions pages columns table stored
+        fields: argument declaration descriptions pages columns table flags stored
         scan: thrift values visit_set read_error
         segment_error: read_error
         reader: files segment_files run table values visit_set read_error fields scan
         write_error: files fields segment_error
         view: values table read_error scan reader
         args: argument read_error view
-        schema: argument declaration declare descriptions pages values columns table read_error row_columns stored reader view
+        schema: argument declaration declare pages values columns table flags read_error row_columns stored reader view
         call_stacks: reader schema
         net: columns prefix compacted read_error segment_error view schema
         own_function: reader view schema

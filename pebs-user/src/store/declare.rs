@@ -1,4 +1,4 @@
-//! Macros that make the code of [`super::schema`]: rows, columns and readers of tables, flags, what interrupts visits.
+//! Macros that make the code of [`super::schema`]: rows, columns and readers of tables, what interrupts visits.
 
 /// Makes rows, columns and readers of the declared tables. For each:
 ///
@@ -138,44 +138,6 @@ macro_rules! rows {
     (@row $row:ident $a:lifetime, $life:lifetime) => { $row<$a> };
 }
 pub(super) use rows;
-
-/// Declares the bits of a column: a module with a constant for each, and their names and words, lowest bit first.
-macro_rules! flags {
-    ($(#[doc = $about:literal])+ $module:ident {
-        $($(#[doc = $words:literal])+ $flag:ident = $bit:literal, $name:literal,)+
-    }) => {
-        $(#[doc = $about])+
-        pub mod $module {
-            use super::Described;
-
-            $($(#[doc = $words])+ pub const $flag: u32 = 1 << $bit;)+
-
-            /// Description of each, lowest first.
-            pub const ALL: &[Described] = &[
-                $(Described { name: $name, words: concat!($($words, "\n"),+) },)+
-            ];
-
-            /// Names of the bits, lowest first, as reports and `trace.json` show them.
-            pub const NAMES: [&str; ALL.len()] = [$($name),+];
-
-            // A name's place is its bit.
-            const _: () = {
-                let (mut place, bits) = (0, [$($bit),+]);
-                while place < bits.len() {
-                    assert!(bits[place] == place);
-                    place += 1;
-                }
-            };
-
-            /// Name of a flag.
-            #[must_use]
-            pub const fn name(flag: u32) -> &'static str {
-                NAMES[flag.trailing_zeros() as usize]
-            }
-        }
-    };
-}
-pub(super) use flags;
 
 /// Declares the interruption columns of `visits` and their names in reports: first the times, then the numbers.
 macro_rules! interference {

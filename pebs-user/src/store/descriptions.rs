@@ -10,8 +10,6 @@ use std::sync::Arc;
 use arrow_schema::{Field, Metadata, Schema, SchemaRef};
 use parquet::file::metadata::KeyValue;
 
-use super::schema::{sample_flag, visit_flag};
-
 const UNIT: &str = "unit";
 const DESCRIPTION: &str = "description";
 
@@ -43,14 +41,14 @@ impl Described {
         plain(self.words)
     }
 
-    /// The first sentence.
-    fn summary(&self) -> String {
+    /// The first sentence, with the bits where it names a list of these.
+    fn summary(&self, lists: &[(&str, &[Described])]) -> String {
         let plain = self.plain();
         let first = plain.split(". ").next().unwrap_or_default();
         let first = first.trim_end_matches('.');
-        first
-            .replace("`visit_flag`", &bits(visit_flag::ALL))
-            .replace("`sample_flag`", &bits(sample_flag::ALL))
+        lists.iter().fold(first.to_owned(), |text, (name, flags)| {
+            text.replace(&format!("`{name}`"), &bits(flags))
+        })
     }
 }
 
@@ -87,10 +85,10 @@ pub fn plain(comment: &str) -> String {
     plain.trim().to_owned()
 }
 
-/// Adds a column's description and unit to its field.
-pub(super) fn described(field: Field, column: &Described) -> Field {
+/// Adds a column's description and unit to its field. `lists` are those of bits, by the names that comments have.
+pub(super) fn described(field: Field, column: &Described, lists: &[(&str, &[Described])]) -> Field {
     let unit = column.unit().map(|unit| (UNIT.to_owned(), unit.to_owned()));
-    let words = (DESCRIPTION.to_owned(), column.summary());
+    let words = (DESCRIPTION.to_owned(), column.summary(lists));
     field.with_metadata([words].into_iter().chain(unit).collect::<Metadata>())
 }
 

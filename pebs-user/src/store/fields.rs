@@ -12,12 +12,19 @@ use super::columns::{
     Required, RequiredCoded, Text,
 };
 use super::declaration::declared;
-use super::descriptions::described;
+use super::descriptions::{Described, described};
+use super::flags::{sample_flag, visit_flag};
 use super::pages::coded::{Halves, Rounded, Small};
 use super::stored::kind;
 use super::table::Table;
 use crate::failure::Hint;
 use crate::units::{Cpu, EventId, FunctionId, Pid, ProbeId, StackId, Tid, TraceNs};
+
+/// Lists of bits, as comments name them.
+const FLAGS: [(&str, &[Described]); 2] = [
+    ("visit_flag", visit_flag::ALL),
+    ("sample_flag", sample_flag::ALL),
+];
 
 macro_rules! fields {
     ($(
@@ -121,7 +128,7 @@ pub fn check_columns(columns: &[ArgColumn]) -> Result<(), ColumnError> {
 #[must_use]
 pub fn table_schema(table: Table, args: &[ArgColumn]) -> SchemaRef {
     let fields = fields(table).into_iter().zip(table.columns());
-    let fields = fields.map(|(field, column)| described(field, column));
+    let fields = fields.map(|(field, column)| described(field, column, &FLAGS));
     let mut fields: Vec<Field> = fields.collect();
     if table == Table::Visits {
         fields.extend(args.iter().map(argument));

@@ -19,6 +19,7 @@ mod declare;
 pub mod descriptions;
 pub mod fields;
 mod files;
+mod flags;
 mod net;
 pub mod options;
 mod output;

@@ -10,8 +10,8 @@ use super::columns::{
     Required, RequiredCoded, Text, Typed,
 };
 use super::declaration::declared;
-use super::declare::{flags, interference, rows};
-use super::descriptions::Described;
+use super::declare::{interference, rows};
+pub use super::flags::{sample_flag, visit_flag};
 use super::pages::coded::{Halves, Rounded, Small};
 use super::read_error::ReadError;
 use super::reader::Trace;
@@ -73,64 +73,6 @@ macro_rules! columns {
 }
 
 declared!(rows);
-
-flags! {
-    /// Bits of `visits.flags`.
-    visit_flag {
-        /// Another item was open on the thread during the visit.
-        OVERLAPPED = 0, "overlapped",
-        /// The visit's function never returned: its frame is gone (exception, longjmp, coroutine switch), and `end_ns` is the
-        /// first instant at which that was seen.
-        UNWOUND = 1, "unwound",
-        /// The end mark never came; the visit was closed by the next begin of the same probe on its
-        /// thread or with its id.
-        END_MISSING = 2, "end_missing",
-        /// The trace ended while the visit was open: `end_ns` is null.
-        OPEN_AT_END = 3, "open_at_end",
-        /// The thread or process ended, or replaced its program, during the visit.
-        THREAD_ENDED = 4, "thread_ended",
-        /// The visit overlaps a loss: left out of statistics unless asked for.
-        LOSS = 5, "loss",
-        /// The thread changed CPU during the visit.
-        MIGRATED = 6, "migrated",
-        /// The thread was taken off the CPU while it could have run.
-        PREEMPTED = 7, "preempted",
-        /// The end mark came from another thread.
-        ENDED_ELSEWHERE = 8, "ended_elsewhere",
-        /// The kernel throttled sampling during the visit.
-        THROTTLED = 9, "throttled",
-        /// The details were not kept (`--keep`): the visit is in `function_stats`, but has no rows in
-        /// `visit_functions`, `samples` and `waits`.
-        CONDENSED = 10, "condensed",
-        /// No marks were made: begin and end lie half way between a sample with the item's id and one with
-        /// another (where the thread slept in between, there), each wrong by a standard deviation of the
-        /// distance to the nearest sample, divided by the square root of 3.
-        SAMPLED_BOUNDS = 11, "sampled_bounds",
-        /// The visit served the items of its rows in `batch_items` together: each has an equal share of its time, samples and
-        /// waits. `item_id` is the batch's number.
-        SHARED = 12, "shared",
-        /// Not all ids of a [`SHARED`] visit's items are known: there are more than are read, or they could not be read.
-        IDS_MISSING = 13, "ids_missing",
-        /// Part of its time belongs to no single item, as several were open and no mark says which one the thread worked
-        /// on (`--resume`): its time on the CPU and its waits are not all known.
-        TIME_SHARED = 14, "time_shared",
-        /// Marks made begin and end. At which item a thread was between them is known from samples with its id: each of its
-        /// turns begins and ends half way between a sample with the id and one with another.
-        SAMPLED_TURNS = 15, "sampled_turns",
-    }
-}
-
-flags! {
-    /// Bits of `samples.flags`.
-    sample_flag {
-        /// The hardware reports that the ip is exact.
-        EXACT_IP = 0, "exact_ip",
-        /// Taken in kernel mode.
-        KERNEL = 1, "kernel",
-        /// Closer to a boundary of its visit than the clock error.
-        NEAR_BOUNDARY = 2, "near_boundary",
-    }
-}
 
 /// Whether a flag distinguishes a visit from others of its trace: all visits have `sampled_bounds`, or none, and so with
 /// `sampled_turns`.
