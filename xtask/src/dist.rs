@@ -21,7 +21,7 @@ use std::sync::OnceLock;
 
 use anyhow::{Context, Result};
 
-use crate::shell;
+use crate::{setup, shell};
 
 /// Every crate of the workspace has the same version.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -137,9 +137,16 @@ pub fn main(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Programs from PyPI that building takes.
-fn environment() -> PathBuf {
-    shell::tools_dir().join("dist-venv")
+/// The folder of the programs from PyPI that building takes; they are installed if missing.
+fn tools() -> Result<PathBuf> {
+    // One compiles for another C library and architecture, the other packs wheels.
+    let names = ["cargo-zigbuild", "wheel"];
+    let place = shell::tools_dir().join("dist-venv");
+    let programs = place.join("bin");
+    if !names.iter().all(|it| programs.join(it).exists()) {
+        setup::make_environment(&place, &names)?;
+    }
+    Ok(programs)
 }
 
 /// The time that files are given, seconds since 1970: that of the commit; `SOURCE_DATE_EPOCH` if it is set.

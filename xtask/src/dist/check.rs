@@ -26,7 +26,7 @@ const BEFORE: &str = "0.0.1";
 const TRACE: &str = "tmp/trace";
 
 /// Packages of Debian that the checks use.
-const PACKAGES: [&str; 5] = ["debootstrap", "rpm", "buildah", "crun", "fuse-overlayfs"];
+const PACKAGES: [&str; 4] = ["debootstrap", "rpm", "podman", "runc"];
 
 /// Checks the packages of this architecture; `usr` is what is in them.
 pub fn packages(dist: &Path, usr: &Path) -> Result<()> {
@@ -78,8 +78,8 @@ fn deb(dist: &Path, usr: &Path, room: &Path, target: &Target) -> Result<()> {
     let old = super::packages::deb(room, usr, Arch::HOST, BEFORE)?;
     let new = dist.join(format!("pebs-trace_{VERSION}_{}.deb", Arch::HOST.debian()));
     let dpkg = |args: &[&str]| shell::output(inside(&root, "dpkg").args(args));
-    let begin = Instant::now();
     for package in [&old, &new] {
+        let begin = Instant::now();
         fs::copy(package, root.join("tmp/package.deb"))?;
         dpkg(&["--install", "/tmp/package.deb"])?;
         let items = target.record(inside(&root, "pebs-trace"), &root)?;
@@ -108,8 +108,8 @@ fn rpm(dist: &Path, usr: &Path, room: &Path, target: &Target) -> Result<()> {
             .args(["--dbpath", "/var/lib/rpm"]);
         shell::output(rpm.args(args))
     };
-    let begin = Instant::now();
     for (how, package) in [("--install", &old), ("--upgrade", &new)] {
+        let begin = Instant::now();
         rpm(&[how, &package.display().to_string()])?;
         let items = target.record(inside(&root, "pebs-trace"), &root)?;
         say("rpm", begin, items);
@@ -122,38 +122,42 @@ fn rpm(dist: &Path, usr: &Path, room: &Path, target: &Target) -> Result<()> {
     is_removed(&root, &listed)
 }
 
-/// Runs the image as a container that sees the host's processes.
+/// Runs the image as a container that sees the host's processes: with all privileges, then with those of `doctor --capabilities`.
 fn image(dist: &Path, target: &Target) -> Result<()> {
-    let begin = Instant::now();
     let file = dist.join(format!("pebs-trace-{VERSION}-{}-image.tar", Arch::HOST));
     let store = tempfile::tempdir()?;
-    let buildah = |args: &[&str]| {
-        let mut buildah = Command::new("buildah");
-        buildah.arg("--root").arg(store.path().join("storage"));
-        buildah.arg("--runroot").arg(store.path().join("run"));
-        buildah.args(["--storage-driver", "vfs"]).args(args);
-        buildah
+    let podman = |args: &[&str]| {
+        let mut podman = shell::as_root("podman");
+        podman.arg("--root").arg(store.path().join("storage"));
+        podman.arg("--runroot").arg(store.path().join("run"));
+        // As little of the host as possible: no journal, no systemd.
+        podman.args(["--storage-driver=vfs", "--cgroup-manager=cgroupfs"]);
+        podman
+            .args(["--events-backend=none", "--runtime=runc"])
+            .args(args);
+        podman
     };
-    let from = format!("oci-archive:{}", file.display());
-    let container = shell::output(&mut buildah(&["from", &from]))?;
-    let container = container.trim();
-    let traces = tempfile::tempdir()?;
-    let mount = format!("{}:/tmp", traces.path().display());
-    let run = buildah(&[
-        "run",
-        "--isolation=chroot",
-        "--volume",
-        &mount,
-        container,
-        "--",
-        "/usr/bin/pebs-trace",
-    ]);
-    let root = traces.path().join("root");
-    fs::create_dir(&root)?;
-    std::os::unix::fs::symlink(traces.path(), root.join("tmp"))?;
-    let items = target.record(run, &root)?;
-    shell::output(&mut buildah(&["rm", container]))?;
-    say("image", begin, items);
+    let begin = Instant::now();
+    shell::output(podman(&["load", "--input"]).arg(&file))?;
+    let listed = shell::output(Command::new(host_program()?).args(["doctor", "--capabilities"]))?;
+    let names = listed.lines().filter_map(|it| it.strip_prefix("CAP_"));
+    let names: Vec<&str> = names.filter_map(|it| it.split(' ').next()).collect();
+    let few = format!("--cap-add={}", names.join(","));
+    for privileges in [&["--privileged"][..], &["--cap-drop=all", &few]] {
+        let traces = tempfile::tempdir()?;
+        let mount = format!("{}:/tmp", traces.path().display());
+        let mut run = podman(&["run", "--rm", "--pid=host", "--network=host"]);
+        // More than these take a capability that not every root has.
+        run.args(["--ulimit=nofile=1000:1000", "--ulimit=nproc=1000:1000"]);
+        run.args(privileges)
+            .args(["--volume=/sys:/sys", "--volume", &mount]);
+        run.arg(format!("pebs-trace:{VERSION}"));
+        let root = traces.path().join("root");
+        fs::create_dir(&root)?;
+        std::os::unix::fs::symlink(traces.path(), root.join("tmp"))?;
+        let items = target.record(run, &root)?;
+        say(&format!("image {}", privileges[0]), begin, items);
+    }
     Ok(())
 }
 
@@ -176,7 +180,7 @@ fn wheel(dist: &Path, room: &Path, target: &Target) -> Result<()> {
         "import pebs_trace as p, sys\n\
          trace = p.record(sys.argv[1], uprobe='target:handle', pid={}, duration=2)\n\
          assert trace.visits.num_rows == len(trace.pandas('visits')) == trace.polars('visits').height\n\
-         assert trace.duckdb().sql('select count(*) from visits').fetchone()[0] == trace.visits.num_rows\n\
+         assert trace.duckdb().sql('select count(*) from visits').fetchall()[0][0] == trace.visits.num_rows\n\
          assert trace.explain().probes[0].items > 0\n\
          print(trace.visits.num_rows)\n",
         target.0.id(),
@@ -233,6 +237,13 @@ fn is_removed(root: &Path, listed: &str) -> Result<()> {
     Ok(())
 }
 
+/// The program that was packed.
+fn host_program() -> Result<PathBuf> {
+    let place = format!("{}-unknown-linux-musl/packed/pebs-trace", Arch::HOST);
+    Ok(shell::target_dir()?.join(place))
+}
+
+/// Prints how long it took from the package to a trace, and what is in that.
 fn say(way: &str, begin: Instant, items: u64) {
     println!(
         "{way}: {items} items recorded after {:.1} s",

@@ -68,7 +68,11 @@ pub fn make(dist: &Path, program: &Path, arch: Arch) -> Result<PathBuf> {
         &json!({ "schemaVersion": 2, "mediaType": manifest, "config": config, "layers": [layer] }),
         manifest,
     )?;
-    manifest["annotations"] = json!({ "org.opencontainers.image.ref.name": VERSION });
+    let name = format!("pebs-trace:{VERSION}");
+    manifest["annotations"] = json!({
+        "io.containerd.image.name": format!("docker.io/library/{name}"),
+        "org.opencontainers.image.ref.name": name,
+    });
     manifest["platform"] = json!({ "architecture": arch.container(), "os": "linux" });
     layout.write("oci-layout", &json!({ "imageLayoutVersion": "1.0.0" }))?;
     layout.write(

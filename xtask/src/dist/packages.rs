@@ -96,7 +96,7 @@ pub fn rpm(dist: &Path, usr: &Path, arch: Arch, version: &str) -> Result<PathBuf
         .collect::<Result<_>>()?;
     let spec = format!(
         "Name: pebs-trace\nVersion: {version}\nRelease: 1\nSummary: {SUMMARY}\nLicense: {}\nURL: {HOMEPAGE}\n\
-         AutoReqProv: no\n%global debug_package %{{nil}}\n%global __os_install_post %{{nil}}\n\
+         AutoReqProv: no\n%global _build_id_links none\n%global debug_package %{{nil}}\n%global __os_install_post %{{nil}}\n\
          %description\n{DESCRIPTION}\n%install\nmkdir -p %{{buildroot}}\ncp -a {} %{{buildroot}}/usr\n\
          %files\n%defattr(-,root,root)\n{listed}\
          /usr/share/bash-completion/completions/pebs-trace\n/usr/share/zsh/site-functions/_pebs-trace\n\

@@ -8,11 +8,7 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 use super::{Arch, copy};
-use crate::setup;
 use crate::shell;
-
-/// Compiles for another C library, and for another architecture.
-const ZIGBUILD: &str = "cargo-zigbuild";
 
 /// Largest size of the program, bytes.
 const MOST_BYTES: u64 = 25_000_000;
@@ -41,7 +37,7 @@ pub fn make(arch: Arch) -> Result<Program> {
 fn build(workspace: &Path, target: &Path, arch: Arch) -> Result<Program> {
     let triple = format!("{arch}-unknown-linux-musl");
     shell::run(Command::new("rustup").args(["target", "add", &triple]))?;
-    let place = linker()?;
+    let place = super::tools()?;
     let path = std::env::var_os("PATH").unwrap_or_default();
     let path = std::iter::once(place).chain(std::env::split_paths(&path));
     let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
@@ -101,16 +97,6 @@ pub fn is_reproducible(program: &Path, arch: Arch) -> Result<()> {
     );
     println!("two builds in two folders have the same bytes");
     Ok(())
-}
-
-/// The folder with [`ZIGBUILD`], which is installed if missing.
-fn linker() -> Result<PathBuf> {
-    let place = super::environment();
-    let programs = place.join("bin");
-    if !programs.join(ZIGBUILD).exists() {
-        setup::make_environment(&place, &[ZIGBUILD, "wheel"])?;
-    }
-    Ok(programs)
 }
 
 /// The program is small enough, and starts where there is no other file.

@@ -61,8 +61,10 @@ pub fn licences(arch: Arch) -> Result<String> {
     for crate_ in linked {
         let package = packages.get(&crate_);
         let package = package.with_context(|| format!("nothing is known of {}", crate_.0))?;
-        let Some(licence) = package["license"].as_str() else {
-            anyhow::bail!("{} {} names no licence", crate_.0, crate_.1);
+        let licence = match (&package["license"], &package["license_file"]) {
+            (Value::String(named), _) => named.as_str(),
+            (_, Value::String(_)) => "see its text",
+            _ => anyhow::bail!("{} {} names no licence", crate_.0, crate_.1),
         };
         let name = format!("{} {}", crate_.0, crate_.1);
         list += &format!("{name}: {licence}\n");

@@ -55,7 +55,7 @@ pub fn make(dist: &Path, program: &Path, arch: Arch) -> Result<PathBuf> {
         copy(&shell::workspace().join(name), &about.join(name))?;
     }
     settle(&root)?;
-    let mut pack = Command::new(super::environment().join("bin/python"));
+    let mut pack = Command::new(super::tools()?.join("python"));
     pack.args(["-m", "wheel", "pack", "--dest-dir"])
         .arg(dist)
         .env("SOURCE_DATE_EPOCH", super::epoch());
