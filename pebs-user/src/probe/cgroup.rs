@@ -1,4 +1,4 @@
-//! Control groups of version 2, by path or by the id of a container.
+//! Control groups of version 2, by path, by the id of a container, or by the name of a pod.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -22,6 +22,10 @@ const MOST_DIRECTORIES: usize = 100_000;
 
 /// Maximum number of containers named in a message.
 const LISTED: usize = 4;
+
+/// Where the kubelet has a folder for each pod of its machine, `NAMESPACE_NAME_UID`: here, and seen from a container
+/// with the host's processes.
+const POD_FOLDERS: [&str; 2] = ["/var/log/pods", "/proc/1/root/var/log/pods"];
 
 /// A control group that exists.
 #[derive(Debug)]
@@ -69,6 +73,22 @@ pub(crate) enum CgroupError {
         /// As typed.
         id: String,
     },
+    /// The kubelet has no folder of that pod.
+    #[error("cannot find pod '{pod}' on this machine")]
+    NoPod {
+        /// As typed.
+        pod: String,
+        /// Pods that there are.
+        known: Vec<String>,
+    },
+    /// No cgroup is named like the pod.
+    #[error(
+        "cannot find a cgroup of pod '{pod}': its containers have ended, or have one of version 1"
+    )]
+    NoCgroupOfPod {
+        /// As typed.
+        pod: String,
+    },
     /// The container is only in cgroups of version 1.
     #[error("cannot trace container '{id}' by its cgroup: it has one of version 1 only")]
     VersionOne {
@@ -101,6 +121,19 @@ impl Hint for CgroupError {
                 "'docker inspect -f {{{{.Id}}}} {id}', 'podman ps --no-trunc' or 'crictl ps --no-trunc' shows the id, which \
                  is in hexadecimal digits"
             ),
+            Self::NoPod { known, .. } if known.is_empty() => format!(
+                "pods are found by their folders in {}, and there is none",
+                POD_FOLDERS[0]
+            ),
+            Self::NoPod { known, .. } => {
+                let more = if known.len() > LISTED { ", .." } else { "" };
+                let shown: Vec<&str> = known.iter().take(LISTED).map(String::as_str).collect();
+                format!("NAMESPACE/NAME; there are {}{more}", shown.join(", "))
+            }
+            Self::NoCgroupOfPod { .. } => {
+                "'kubectl get pod -o wide' shows where and whether it runs; -p PID needs no cgroup"
+                    .to_owned()
+            }
             Self::VersionOne { pid, .. } => {
                 format!("give -p {}: its children are followed", pid.0)
             }
@@ -146,7 +179,7 @@ impl Cgroup {
             return Err(no_id());
         }
         let root = mount().ok_or(CgroupError::NotMounted)?;
-        let found = find(&root, id);
+        let found = find(&root, |name| is_of(name, id));
         match found.as_slice() {
             [only] => Self::at(only, &root),
             [] => Err(match with_version_one(id) {
@@ -161,6 +194,24 @@ impl Cgroup {
                 found,
             }),
         }
+    }
+
+    /// Opens the cgroup of a Kubernetes pod on this machine, which has those of its containers below it.
+    ///
+    /// # Errors
+    /// The pod or its cgroup can't be found.
+    pub(crate) fn of_pod(pod: &str) -> Result<Self, CgroupError> {
+        let root = mount().ok_or(CgroupError::NotMounted)?;
+        let pods = POD_FOLDERS
+            .iter()
+            .flat_map(|it| fs::read_dir(it).into_iter());
+        let folders = pods.flatten().flatten().map(|it| it.file_name());
+        let uid = uid_of(pod, folders.map(|it| it.to_string_lossy().into_owned()))?;
+        let found = find(&root, |name| is_of_pod(name, &uid));
+        let gone = || CgroupError::NoCgroupOfPod {
+            pod: pod.to_owned(),
+        };
+        Self::at(found.first().ok_or_else(gone)?, &root)
     }
 
     fn at(path: &Path, root: &Path) -> Result<Self, CgroupError> {
@@ -226,12 +277,39 @@ fn walk(root: &Path, mut enter: impl FnMut(&Path) -> bool) {
     }
 }
 
-/// The topmost directories whose name contains the id.
-fn find(root: &Path, id: &str) -> Vec<PathBuf> {
+/// The uid of a pod `NAMESPACE/NAME`, by the names of the kubelet's folders.
+fn uid_of(pod: &str, folders: impl Iterator<Item = String>) -> Result<String, CgroupError> {
+    let mut known = Vec::new();
+    for folder in folders {
+        // Names have no `_`.
+        let Some((name, uid)) = folder.rsplit_once('_') else {
+            continue;
+        };
+        let name = name.replacen('_', "/", 1);
+        if name == pod {
+            return Ok(uid.to_owned());
+        }
+        known.push(name);
+    }
+    known.sort();
+    known.dedup();
+    let pod = pod.to_owned();
+    Err(CgroupError::NoPod { pod, known })
+}
+
+/// Whether a cgroup's name is that of a pod's cgroup: `podUID`, or `kubepods-burstable-podUID.slice` with `_` for `-` in it.
+fn is_of_pod(name: &str, uid: &str) -> bool {
+    let name = name.strip_suffix(".slice").unwrap_or(name);
+    let last = name.rsplit('-').next().unwrap_or(name);
+    name == format!("pod{uid}") || last == format!("pod{}", uid.replace('-', "_"))
+}
+
+/// The topmost directories whose names are right.
+fn find(root: &Path, is_it: impl Fn(&str) -> bool) -> Vec<PathBuf> {
     let mut found = Vec::new();
     walk(root, |directory| {
         let name = directory.file_name().unwrap_or_default();
-        let is_it = is_of(&name.to_string_lossy(), id);
+        let is_it = is_it(&name.to_string_lossy());
         if is_it {
             found.push(directory.to_owned());
         }
@@ -300,13 +378,42 @@ mod tests {
         let make = |path: &str| fs::create_dir_all(root.path().join(path)).expect("mkdir");
         make("system.slice/docker-4f5e6d7c8b9a.scope/init-4f5e6d7c8b9a");
         make("system.slice/docker-4f5eaaaaaaaa.scope");
-        let one = find(root.path(), "4f5e6d");
+        let find = |id| find(root.path(), |name| is_of(name, id));
+        let one = find("4f5e6d");
         assert_eq!(
             one,
             [root.path().join("system.slice/docker-4f5e6d7c8b9a.scope")]
         );
-        assert_eq!(find(root.path(), "4f5e").len(), 2);
-        assert!(find(root.path(), "5e6d").is_empty());
+        assert_eq!(find("4f5e").len(), 2);
+        assert!(find("5e6d").is_empty());
+    }
+
+    /// A pod's uid is in the name of the kubelet's folder, and in that of its cgroup with either driver.
+    #[test]
+    fn pods() {
+        let uid = "0c8e9d2a-7b1f-4e3c-9a55-1f2e3d4c5b6a";
+        let folders = || {
+            [
+                "kube-system_dns-1_ab".to_owned(),
+                format!("shop_web-5_{uid}"),
+                "x".to_owned(),
+            ]
+        };
+        assert_eq!(
+            uid_of("shop/web-5", folders().into_iter()).expect("found"),
+            uid
+        );
+        let error = uid_of("shop/web", folders().into_iter()).expect_err("another name");
+        let hint = error.hint().expect("hint");
+        assert!(hint.contains("kube-system/dns-1, shop/web-5"), "{hint}");
+        let error = uid_of("a/b", std::iter::empty()).expect_err("no pods");
+        assert!(error.hint().expect("hint").contains("/var/log/pods"));
+        let slice = format!("kubepods-burstable-pod{}.slice", uid.replace('-', "_"));
+        for name in [slice, format!("pod{uid}")] {
+            assert!(is_of_pod(&name, uid), "{name}");
+            assert!(!is_of_pod(&name, &uid[..30]), "{name}");
+        }
+        assert!(!is_of_pod("kubepods-burstable.slice", uid));
     }
 
     /// Paths that are no cgroup are refused with the mount point in the hint, and malformed ids without a search.

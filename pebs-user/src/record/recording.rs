@@ -110,6 +110,8 @@ pub enum Target {
     Cgroup(String),
     /// Processes of a container, by the beginning of its id.
     Container(String),
+    /// Processes of a Kubernetes pod on this machine: `NAMESPACE/NAME`.
+    Pod(String),
     /// A command that is started, with its arguments, and its children; the recording ends with it.
     Command(Vec<OsString>),
 }

@@ -55,6 +55,7 @@ impl RecordingTargets {
         let cgroup = match &recording.target {
             Target::Cgroup(path) => Some(Cgroup::open(path)?),
             Target::Container(id) => Some(Cgroup::of_container(id)?),
+            Target::Pod(name) => Some(Cgroup::of_pod(name)?),
             _ => None,
         };
         targets.sees = targets.pids.first().copied();

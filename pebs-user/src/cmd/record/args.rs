@@ -109,7 +109,7 @@ pub struct RecordArgs {
         reason = "the help shows brackets as they are"
     )]
     #[arg(short = 'u', long = "uprobe", value_name = "SPEC")]
-    #[arg(required_unless_present_any = ["presets", "item", "pids", "tids", "cgroup", "container", "command_line"])]
+    #[arg(required_unless_present_any = ["presets", "item", "pids", "tids", "cgroup", "container", "pod", "command_line"])]
     #[arg(help_heading = "What to record")]
     pub uprobes: Vec<String>,
 
@@ -287,6 +287,13 @@ pub struct RecordArgs {
     #[arg(long, value_name = "ID", help_heading = "What to record")]
     #[arg(conflicts_with_all = ["command_line", "pids", "tids", "item", "cgroup"])]
     pub container: Option<String>,
+    /// Trace only the processes of this Kubernetes pod
+    ///
+    /// All its containers, on this machine. Found by the folder that the kubelet keeps for it in /var/log/pods, also from
+    /// within a container with the host's processes.
+    #[arg(long, value_name = "NAMESPACE/NAME", help_heading = "What to record")]
+    #[arg(conflicts_with_all = ["command_line", "pids", "tids", "item", "cgroup", "container"])]
+    pub pod: Option<String>,
     /// Stop after this time
     #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
     #[arg(help_heading = "When to record")]
@@ -594,9 +601,10 @@ impl RecordArgs {
 
     /// Whose items are recorded: clap takes one of these options only.
     fn target(&self) -> Target {
-        match (&self.cgroup, &self.container) {
-            (Some(path), _) => Target::Cgroup(path.clone()),
-            (None, Some(id)) => Target::Container(id.clone()),
+        match (&self.cgroup, &self.container, &self.pod) {
+            (Some(path), ..) => Target::Cgroup(path.clone()),
+            (_, Some(id), _) => Target::Container(id.clone()),
+            (.., Some(name)) => Target::Pod(name.clone()),
             _ if !self.command_line.is_empty() => Target::Command(self.command_line.clone()),
             _ if !self.pids.is_empty() => {
                 Target::Processes(self.pids.iter().copied().map(Pid).collect())
@@ -673,6 +681,7 @@ mod tests {
         assert_eq!(of("-t 7"), Target::Threads(vec![Tid(7)]));
         assert_eq!(of("--cgroup a"), Target::Cgroup("a".to_owned()));
         assert_eq!(of("--container b"), Target::Container("b".to_owned()));
+        assert_eq!(of("--pod a/b"), Target::Pod("a/b".to_owned()));
         assert_eq!(
             of("-- ls -l"),
             Target::Command(vec!["ls".into(), "-l".into()])
