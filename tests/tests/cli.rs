@@ -26,6 +26,8 @@ mod mine;
 mod output;
 #[path = "cli/privileges.rs"]
 mod privileges;
+#[path = "cli/python.rs"]
+mod python;
 #[path = "cli/sampling.rs"]
 mod sampling;
 #[path = "cli/specs.rs"]

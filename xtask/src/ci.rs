@@ -59,7 +59,10 @@ const STEPS: [Step; 11] = [
 ];
 
 /// Steps that run only if they are named: they take long, and test more than each change needs.
-const MORE_STEPS: [Step; 1] = [Step::new("software PMU", kernels::pmus)];
+const MORE_STEPS: [Step; 2] = [
+    Step::new("software PMU", kernels::pmus),
+    Step::new("dependencies", dependencies),
+];
 
 /// Result of a step.
 struct Outcome {
@@ -189,6 +192,20 @@ pub fn ebpf_lints() -> Result<()> {
         .arg("--target-dir")
         .arg(shell::target_dir()?.join("ebpf-lints"));
     shell::run(&mut command)
+}
+
+/// Licences, sources and advisories of all crates, as `.cargo/deny.toml` accepts them. cargo-deny takes minutes to compile, and
+/// its advisories come from the network.
+fn dependencies() -> Result<()> {
+    let place = shell::tools_dir().join("cargo-deny");
+    let program = place.join("bin/cargo-deny");
+    if !program.exists() {
+        let mut install = shell::cargo(&["install", "--locked", "--debug", "cargo-deny", "--root"]);
+        shell::run(install.arg(&place))?;
+    }
+    let mut check = Command::new(program);
+    check.current_dir(shell::workspace());
+    shell::run(check.args(["--locked", "check"]))
 }
 
 fn docs() -> Result<()> {
