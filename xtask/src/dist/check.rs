@@ -229,10 +229,8 @@ fn inside(root: &Path, program: &str) -> Command {
 fn is_removed(root: &Path, listed: &str) -> Result<()> {
     for name in listed.lines() {
         let path = root.join(name.trim_start_matches('/'));
-        anyhow::ensure!(
-            !path.is_file() && !(path.exists() && path.ends_with("pebs-trace")),
-            "{name} was not removed"
-        );
+        let is_left = path.is_file() || path.exists() && path.ends_with("pebs-trace");
+        anyhow::ensure!(!is_left, "{name} was not removed");
     }
     Ok(())
 }
