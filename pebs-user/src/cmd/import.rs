@@ -16,6 +16,7 @@ use crate::import::marks::{self, Marks};
 use crate::import::{Fed, MarkSource, Reading, Roles, Survey, check_span, feed, roles, run_info};
 use crate::ledger::Ledger;
 use crate::perf::data::error::DataError;
+use crate::perf::data::machine;
 use crate::perf::data::reader::PerfData;
 use crate::pipeline::{Keep, Outcome, Pipeline, PipelineOptions, Progress};
 use crate::present::human::plural;
@@ -105,9 +106,6 @@ pub struct ImportArgs {
     #[arg(help_heading = "Output")]
     pub max_loss: f64,
 }
-
-/// The only supported architecture of recordings.
-const ARCHITECTURE: &str = "x86_64";
 
 /// Trace time after which a segment is closed. Importing again costs less than many small files.
 const SEGMENT: Duration = Duration::from_secs(60);
@@ -288,10 +286,9 @@ fn spec(args: &ImportArgs) -> String {
 
 fn check_architecture(data: &PerfData) -> Result<(), ImportError> {
     match &data.features.arch {
-        Some(arch) if arch != ARCHITECTURE => Err(DataError::Architecture {
+        Some(arch) if machine::is_narrow(arch) => Err(DataError::Narrow {
             path: data.path().to_owned(),
             arch: arch.clone(),
-            known: ARCHITECTURE,
         }
         .into()),
         _ => Ok(()),

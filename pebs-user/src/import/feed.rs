@@ -9,7 +9,6 @@ use crate::perf::calls::{self, Calls};
 use crate::perf::data::format::Field;
 use crate::perf::data::reader::PerfData;
 use crate::perf::data::records::Item;
-use crate::perf::layout::Layout;
 use crate::perf::record::{Mode, RawRecord, Record as PerfRecord, RecordKind};
 use crate::perf::sample::{Malformed, Sample, Words};
 use crate::pipeline::{ImportedRound, Pipeline, ReportedLoss};
@@ -315,7 +314,7 @@ impl<'a> Feed<'a> {
             cpu: cpu(record.id.cpu).unwrap_or(Cpu::UNKNOWN),
         };
         match record.kind {
-            RecordKind::Sample(sample) => self.sample(known.survey, event, (at, raw), &sample),
+            RecordKind::Sample(sample) => self.sample(known, event, (at, raw), &sample),
             RecordKind::Switch { out, preempted, .. } if near.is_some() => {
                 let state = if preempted { 0 } else { STATE_UNKNOWN };
                 let ip = None;
@@ -354,11 +353,12 @@ impl<'a> Feed<'a> {
 
     fn sample(
         &mut self,
-        survey: &Survey,
+        known: FileInfo<'_>,
         event: usize,
         (at, raw): (ThreadAt, RawRecord<'_>),
         sample: &Sample<'_>,
     ) {
+        let survey = known.survey;
         if at.time == 0 {
             self.pending.untimed += 1;
             return;
@@ -368,7 +368,7 @@ impl<'a> Feed<'a> {
             // A guest's addresses are another machine's.
             Use::Samples(_) if is_guest(raw) => self.pending.filtered += 1,
             Use::Samples(number) => {
-                let stack = self.stack(survey.names.layout(event), at, sample);
+                let stack = self.stack(known, event, at, sample);
                 let taken = RawSample {
                     time: self.trace_time(at.time),
                     ip: Ip(sample.ip.unwrap_or(0)),
@@ -404,12 +404,19 @@ impl<'a> Feed<'a> {
                 self.sight(at.time, at.tid, Place::Marked);
                 self.mark(at, *begin, id);
             }
-            Use::Switches => self.sched_switch(survey, event, at, sample),
+            Use::Switches => self.sched_switch(known, event, at, sample),
         }
     }
 
     /// Key of a sample's call stack; its first frame is the sample's ip.
-    fn stack(&mut self, layout: &Layout, at: ThreadAt, sample: &Sample<'_>) -> StackKey {
+    fn stack(
+        &mut self,
+        known: FileInfo<'_>,
+        event: usize,
+        at: ThreadAt,
+        sample: &Sample<'_>,
+    ) -> StackKey {
+        let layout = known.survey.names.layout(event);
         let has_calls = calls::has_call_stack(layout);
         if !layout.has(PERF_SAMPLE_CALLCHAIN) && !has_calls {
             return StackKey::NONE;
@@ -430,7 +437,9 @@ impl<'a> Feed<'a> {
             let frames = all().take(kernel).chain(calls.frames(inside));
             return self.pipeline.stack(Pid(at.pid), (kernel, true), frames);
         }
-        if let Some(copy) = rest.stack_user {
+        if let Some(copy) = rest.stack_user
+            && known.data.features.foreign().is_none()
+        {
             // The kernel does not walk a user stack that it copies (`--call-graph dwarf`).
             let stack = rest.regs_user.filter(|it| it.abi == REGISTERS_64);
             let stack = stack.and_then(|registers| {
@@ -443,7 +452,9 @@ impl<'a> Feed<'a> {
             let of = (Pid(at.pid), self.trace_time(at.time));
             return self.pipeline.user_stack(of, kernel, stack.as_ref());
         }
-        let is_cut = kernel >= MAX_FRAMES || frames().count() >= kernel + MAX_FRAMES;
+        let is_cut = rest.stack_user.is_some()
+            || kernel >= MAX_FRAMES
+            || frames().count() >= kernel + MAX_FRAMES;
         self.pipeline.stack(Pid(at.pid), (kernel, is_cut), all())
     }
 
@@ -469,7 +480,14 @@ impl<'a> Feed<'a> {
         self.pending.decoded.entry(at.cpu).or_default().marks += 1;
     }
 
-    fn sched_switch(&mut self, survey: &Survey, event: usize, at: ThreadAt, sample: &Sample<'_>) {
+    fn sched_switch(
+        &mut self,
+        known: FileInfo<'_>,
+        event: usize,
+        at: ThreadAt,
+        sample: &Sample<'_>,
+    ) {
+        let survey = known.survey;
         let switched = survey.switch_formats[event].as_ref();
         let switched = switched.zip(sample.rest().raw);
         let Some(switched) = switched.and_then(|(format, raw)| format.read(raw)) else {
@@ -494,7 +512,7 @@ impl<'a> Feed<'a> {
         // As in live recordings, preemptions have no stack: where they happen is chance.
         let stack = match preempted {
             true => StackKey::NONE,
-            false => self.stack(survey.names.layout(event), prev, sample),
+            false => self.stack(known, event, prev, sample),
         };
         self.task(
             prev,

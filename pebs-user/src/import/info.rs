@@ -236,6 +236,15 @@ fn notes(data: &PerfData, survey: &Survey, roles: &Roles) -> Vec<String> {
                 .to_owned(),
         );
     }
+    let copies = |(event, _): (&Event, &Use)| event.attr.layout.has(sys::PERF_SAMPLE_STACK_USER);
+    if let Some(arch) = data.features.foreign()
+        && used().any(copies)
+    {
+        notes.push(format!(
+            "stacks that were copied on {arch} ('--call-graph dwarf') can be unwound only there: callers in user space are \
+             missing"
+        ));
+    }
     notes.extend(cut(data, survey).map(|cut| format!("the recording is cut: {cut}")));
     match (roles.switches, survey.switched.is_empty()) {
         (true, _) => {}

@@ -47,10 +47,6 @@ fn families() {
     let mut faults = Vec::new();
     for (name, samples, _) in OURS.into_iter().chain(FOREIGN) {
         let Some(path) = fixture(name) else { continue };
-        if name.starts_with("mstange.sleep.compressed") && !name.contains("compressed2") {
-            // Of another architecture, see `damage`.
-            continue;
-        }
         let import = Import::of(&path, arguments(name));
         let trace = import.trace();
         let ledger = trace.info.ledger.as_ref().unwrap();

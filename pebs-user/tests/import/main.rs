@@ -11,6 +11,7 @@ mod golden;
 mod items;
 mod lines;
 mod losses;
+mod machines;
 mod memory;
 mod older;
 mod piped;

@@ -30,14 +30,12 @@ pub enum DataError {
     /// It was recorded on a machine with the other byte order.
     #[error("{path} was recorded on a machine with the other byte order")]
     ByteOrder { path: String },
-    /// It was recorded on another architecture.
-    #[error("{path} was recorded on {arch}, not on {known}")]
-    Architecture {
+    /// It was recorded on a machine of 32 bits, whose addresses do not tell the kernel from programs.
+    #[error("{path} was recorded on {arch}, a 32-bit machine")]
+    Narrow {
         path: String,
         /// Its architecture.
         arch: String,
-        /// This machine's architecture.
-        known: &'static str,
     },
     /// An essential part is malformed.
     #[error("{path} is damaged: {what}")]
@@ -60,9 +58,9 @@ impl Hint for DataError {
                     .to_owned()
             }
             Self::NotPerfData { .. } => "give the file that 'perf record -o FILE' wrote".to_owned(),
-            Self::ByteOrder { .. } | Self::Architecture { .. } => {
-                "pebs-trace imports recordings of x86_64 only; 'perf report -i FILE' shows this one on the machine that \
-                 recorded it"
+            Self::ByteOrder { .. } | Self::Narrow { .. } => {
+                "pebs-trace imports recordings of 64-bit, little-endian machines; 'perf report -i FILE' shows this one on \
+                 the machine that recorded it"
                     .to_owned()
             }
             Self::Damaged { .. } => {

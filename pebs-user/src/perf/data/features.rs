@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::attr::{Attr, Event};
+use super::machine;
 use crate::binary::mapping::BuildId;
 use crate::perf::bytes::Bytes;
 use crate::pmu::host::{CpuModel, Vendor};
@@ -124,6 +125,13 @@ impl Features {
         if let Some(id) = BuildId::new(&id[..len]) {
             self.build_ids.insert(Bytes(path).text().to_vec(), id);
         }
+    }
+
+    /// The architecture, if its registers and machine code are not those that this program knows.
+    #[must_use]
+    pub fn foreign(&self) -> Option<&str> {
+        let arch = self.arch.as_deref();
+        arch.filter(|arch| machine::is_foreign(arch))
     }
 
     /// Build id of a mapped file, by its name.

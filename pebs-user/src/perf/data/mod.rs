@@ -18,6 +18,7 @@ mod blocks;
 pub(crate) mod error;
 pub(crate) mod features;
 pub(crate) mod format;
+pub(crate) mod machine;
 pub mod reader;
 pub mod records;
 mod sections;
