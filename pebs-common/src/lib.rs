@@ -5,6 +5,7 @@
 //! has no implicit padding, and has its size asserted.
 #![no_std]
 
+mod arch;
 pub mod condition;
 pub mod config;
 pub mod counter;

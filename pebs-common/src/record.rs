@@ -293,8 +293,7 @@ pub struct UserState {
     pub registers: [u64; REGISTER_WORDS],
 }
 
-/// Words of the kernel's `struct pt_regs`. Source: arch/x86/include/asm/ptrace.h.
-pub const REGISTER_WORDS: usize = 21;
+pub use crate::arch::REGISTER_WORDS;
 
 /// What follows a [`UserState`]: room for frames in the kernel (words: 8 bits), of which some are in use (8 bits), whether
 /// outer ones are missing (1), then bytes of user memory from the stack pointer on (32 bits from bit 32).
@@ -632,7 +631,8 @@ const _: () = assert!(size_of::<Head>() == 8);
 const _: () = assert!(size_of::<Sample>() == 32);
 const _: () = assert!(size_of::<SampleAccess>() == size_of::<Sample>() + 24);
 const _: () = assert!(size_of::<SampleStack>() == 40);
-const _: () = assert!(size_of::<SampleUser>() == 208 && size_of::<SwitchUser>() == 208);
+const _: () = assert!(size_of::<SampleUser>() == 40 + 8 * REGISTER_WORDS);
+const _: () = assert!(size_of::<SwitchUser>() == size_of::<SampleUser>());
 const _: () = assert!(KERNEL_FRAMES < 256);
 const _: () = assert!(size_of::<Mark>() == 32);
 const _: () = assert!(size_of::<MarkArgs>() == 40);

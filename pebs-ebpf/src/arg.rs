@@ -2,15 +2,10 @@
 
 use core::arch::asm;
 
-use aya_ebpf::bindings::pt_regs;
 use aya_ebpf::helpers::generated::{bpf_probe_read_user, bpf_probe_read_user_str};
 use pebs_common::config::{ArgKind, ArgProgram, MAX_DEREFS, NO_REGISTER, widen};
 
-/// Registers of the target, as in `struct pt_regs`.
-pub type Registers = [u64; size_of::<pt_regs>() / WORD];
-
-/// Bytes of a register.
-const WORD: usize = 8;
+use crate::arch::{self, Registers};
 
 /// Reads a number, or the address of a string or an array.
 #[inline(always)]
@@ -48,10 +43,12 @@ extern "C" fn argument_value(
     }
     // SAFETY: they are not null, and the verifier makes sure that callers hand over as many bytes as the types have.
     let (registers, program, value) = unsafe { (&*registers, &*program, &mut *value) };
-    let register = match usize::from(program.reg_offset) / WORD {
-        _ if program.reg_offset == NO_REGISTER => 0,
-        index if index < registers.len() => registers[index],
-        _ => return 0,
+    let register = match program.reg_offset {
+        NO_REGISTER => 0,
+        offset => match arch::register(registers, offset.into()) {
+            Some(register) => register,
+            None => return 0,
+        },
     };
     match value_from(register, program) {
         Some(read) => *value = read,

@@ -7,14 +7,15 @@ use core::ffi::c_void;
 
 use aya_ebpf::bindings::pt_regs;
 use aya_ebpf::btf_maps::{Array, RingBuf};
+use aya_ebpf::helpers::bpf_probe_read_user;
 use aya_ebpf::helpers::generated::{
     bpf_get_current_task_btf, bpf_loop, bpf_send_signal, bpf_task_pt_regs,
 };
-use aya_ebpf::helpers::{bpf_probe_read_kernel, bpf_probe_read_user};
 use aya_ebpf::macros::{btf_map, btf_tracepoint};
 use aya_ebpf::programs::BtfTracePointContext;
 use pebs_common::config::{COPIED_RING, COPY_WINDOW, Copied, CopyPlace, MAX_COPY_PLACES, Scope};
 
+use crate::arch::{self, MPROTECT};
 use crate::maps::SCOPE;
 use crate::task;
 
@@ -29,12 +30,8 @@ static COPIES: RingBuf<Copied, COPIED_RING> = RingBuf::new();
 /// Source: include/uapi/asm-generic/mman-common.h.
 const PROT_EXEC: u64 = 4;
 
-/// Source: arch/x86/include/uapi/asm/signal.h.
+/// The same number on all architectures that are traced. Source: include/uapi/asm-generic/signal.h.
 const SIGSTOP: u32 = 19;
-
-/// `mprotect` and `pkey_mprotect`, whose first arguments are address and length.
-/// Source: arch/x86/entry/syscalls/syscall_64.tbl.
-const MPROTECT: [u64; 2] = [10, 329];
 
 /// Size of a page.
 const PAGE: u64 = 4096;
@@ -110,18 +107,15 @@ pub fn becomes_executable(_ctx: BtfTracePointContext) -> i32 {
 fn range() -> Option<(u64, u64)> {
     // SAFETY: the helpers take no pointer except the running thread's structure, and return a kernel pointer, which the
     // read helper checks.
-    let regs = unsafe {
+    let (number, [address, length, protection]) = unsafe {
         let regs = bpf_task_pt_regs(bpf_get_current_task_btf()) as *const pt_regs;
-        if !MPROTECT.contains(&bpf_probe_read_kernel(&raw const (*regs).orig_rax).ok()?) {
-            return None;
-        }
-        bpf_probe_read_kernel(regs).ok()?
+        arch::call(regs)?
     };
-    if regs.rdx & PROT_EXEC == 0 {
+    if !MPROTECT.contains(&number) || protection & PROT_EXEC == 0 {
         return None;
     }
-    let start = regs.rdi & !(PAGE - 1);
-    let end = regs.rdi.wrapping_add(regs.rsi).wrapping_add(PAGE - 1) & !(PAGE - 1);
+    let start = address & !(PAGE - 1);
+    let end = address.wrapping_add(length).wrapping_add(PAGE - 1) & !(PAGE - 1);
     (start < end).then_some((start, end))
 }
 

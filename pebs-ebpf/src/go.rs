@@ -1,18 +1,16 @@
-//! Goroutines: Go code has the current one in r14.
+//! Goroutines: Go code has the current one in a register.
 
-use aya_ebpf::bindings::pt_regs;
 use aya_ebpf::helpers::generated::bpf_probe_read_user;
 use pebs_common::record::go_frame;
 
-use crate::arg::Registers;
+use crate::arch::{self, GOROUTINE, Registers};
 
-/// Index of r14 in the registers.
-const R14: usize = core::mem::offset_of!(pt_regs, r14) / 8;
-
-/// The frame of the current goroutine at `sp`; 0 if r14 has no goroutine that runs on this stack.
+/// The frame of the current goroutine at `sp`; 0 if its register has no goroutine that runs on this stack.
 #[inline(always)]
 pub fn frame(registers: &Registers, goid_offset: u64, sp: u64) -> u64 {
-    let goroutine = registers[R14];
+    let Some(goroutine) = arch::register(registers, GOROUTINE) else {
+        return 0;
+    };
     // `runtime.g` begins with the bounds of its stack.
     let mut stack = [0_u64; 2];
     let mut goid = 0_u64;

@@ -6,6 +6,7 @@ use aya_ebpf::programs::ProbeContext;
 use pebs_common::config::{ItemConfig, Program};
 use pebs_common::counter::Counter;
 
+use crate::arch;
 use crate::emit::count;
 use crate::item::member;
 use crate::maps::{ITEM, LIBRARIES};
@@ -21,7 +22,7 @@ pub fn library(ctx: ProbeContext) -> u32 {
         .cast::<u8>()
         .cast_const();
     // SAFETY: the program's context is the registers.
-    let ip = unsafe { (*ctx.regs).rip };
+    let ip = unsafe { arch::ip(ctx.regs) };
     let key = member::<*const u8>(task, config.offsets.task_mm).and_then(|mm| program(mm, config));
     let base = ip.wrapping_sub(config.entry);
     let known = key.is_some_and(|key| LIBRARIES.insert(&key.key(), &[key.0, base], 0).is_ok());

@@ -14,6 +14,7 @@
 )]
 
 mod access;
+mod arch;
 mod arg;
 mod batch;
 mod clock;
@@ -31,7 +32,6 @@ mod reclaim;
 mod sample;
 mod sched;
 mod stack;
-mod step;
 mod task;
 mod tick;
 mod trigger;

@@ -2,10 +2,9 @@
 //! its [`SiteConfig`].
 
 use core::arch::asm;
-use core::mem::{MaybeUninit, offset_of};
+use core::mem::MaybeUninit;
 
 use aya_ebpf::EbpfContext;
-use aya_ebpf::bindings::pt_regs;
 use aya_ebpf::helpers::{bpf_get_attach_cookie, bpf_ktime_get_ns};
 use aya_ebpf::macros::uprobe;
 use aya_ebpf::programs::ProbeContext;
@@ -15,22 +14,15 @@ use pebs_common::counter::Counter;
 use pebs_common::record::batch::COUNT;
 use pebs_common::record::{ARG_CLASSES, Head, Kind, Mark, MarkArgs, MarkClock, mark_flag};
 
-use crate::arg::{self, Registers, STR_LONG, STR_SHORT};
+use crate::arch::kept::{BEGIN, SP, SP_BEFORE};
+use crate::arch::{self, Registers, step};
+use crate::arg::{self, STR_LONG, STR_SHORT};
 use crate::batch;
 use crate::count::{both, count_at_mark};
 use crate::emit::{MARKS, count, emit};
 use crate::go;
 use crate::maps::{COUNT_EVENTS, SITES};
-use crate::{step, task};
-
-/// Index of the stack pointer in the registers.
-const SP: usize = offset_of!(pt_regs, rsp) / size_of::<u64>();
-
-/// Index of a word that is no register: here, when the mark's program began.
-const BEGIN: usize = offset_of!(pt_regs, orig_rax) / size_of::<u64>();
-
-/// The same: the stack pointer before the instruction.
-const SP_BEFORE: usize = offset_of!(pt_regs, ss) / size_of::<u64>();
+use crate::task;
 
 /// A mark with named arguments in a ring.
 #[repr(C)]
@@ -91,8 +83,8 @@ fn make(ctx: &ProbeContext, site: &SiteConfig, popped: u64) {
         count(Counter::MarkFiltered);
         return;
     }
-    // SAFETY: the verifier checks the context read.
-    let flags = || unsafe { (*ctx.regs).eflags };
+    // SAFETY: the registers are in the context.
+    let flags = || unsafe { arch::flags(ctx.regs) };
     if Condition::from_code(site.condition).is_some_and(|it| !it.holds(flags())) {
         return;
     }
@@ -140,8 +132,8 @@ impl Target {
     #[inline(always)]
     pub fn of(ctx: &ProbeContext) -> Self {
         let ids = task::current();
-        // SAFETY: the verifier checks the context read.
-        let registers = unsafe { ctx.regs.cast::<Registers>().read() };
+        // SAFETY: the registers are in the context.
+        let registers = unsafe { arch::keep(ctx.regs) };
         Self { ids, registers }
     }
 }

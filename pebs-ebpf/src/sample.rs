@@ -9,15 +9,13 @@ use pebs_common::counter::Counter;
 use pebs_common::record::{Head, Kind, Sample, SampleAccess, Task, TaskKind, sample_flag};
 
 use crate::access;
+use crate::arch::{self, Sampled};
 use crate::emit::{TASKS, count, emit_beside_samples, emit_sample};
 use crate::maps::{
     ACCESS_EVENTS, EVENT_INTERRUPTS_OFFSET, EXCLUDE_KERNEL, EXCLUDE_USER, ITEM_SOURCE,
     PERF_CLOCK_EVENTS, SAMPLE_TIME_OFFSET, SAMPLES_INTERRUPT, STACK_BYTES, STACK_FRAMES,
 };
 use crate::{irq, item, stack, task, user_stack};
-
-/// `PERF_EFLAGS_EXACT`: the ip is exact. Source: arch/x86/include/asm/perf_event.h.
-const EFLAGS_EXACT: u64 = 1 << 3;
 
 /// `hw.interrupts` of an event that the kernel stops until the next tick, because it came too often. Set before the
 /// program runs. Source: `MAX_INTERRUPTS`, kernel/events/core.c.
@@ -101,12 +99,9 @@ fn sample<const EVENT: u8>(ctx: &PerfEventContext) {
     if SAMPLES_INTERRUPT.load() != 0 {
         irq::sampled();
     }
-    // SAFETY: the verifier knows the context and checks these reads.
-    let (ip, sp, eflags, cs) = unsafe {
-        let regs = &raw const (*ctx.ctx).regs;
-        ((*regs).rip, (*regs).rsp, (*regs).eflags, (*regs).cs)
-    };
-    let kernel = cs & 3 == 0;
+    // SAFETY: the registers are in the context.
+    let sampled = unsafe { arch::sampled(&raw const (*ctx.ctx).regs) };
+    let Sampled { ip, sp, kernel, .. } = sampled;
     let excluded = if kernel {
         EXCLUDE_KERNEL.load()
     } else {
@@ -117,7 +112,7 @@ fn sample<const EVENT: u8>(ctx: &PerfEventContext) {
         return;
     }
     let mut flags = 0;
-    if eflags & EFLAGS_EXACT != 0 {
+    if sampled.exact {
         flags |= sample_flag::EXACT_IP;
     }
     if kernel {

@@ -9,6 +9,7 @@ use aya_log_ebpf::debug;
 use pebs_common::config::{Scope, Waits};
 use pebs_common::record::{Head, Interference, Kind, Switch, Task, TaskKind, entry, switch_flag};
 
+use crate::arch::IP;
 use crate::emit::{TASKS, emit};
 use crate::maps::{SCOPE, STACK_BYTES};
 use crate::task::{self, Ids};
@@ -89,7 +90,7 @@ fn user_ip() -> u64 {
     // SAFETY: both helpers return kernel pointers, which the read helper checks.
     unsafe {
         let regs = bpf_task_pt_regs(bpf_get_current_task_btf()) as *const pt_regs;
-        bpf_probe_read_kernel(&raw const (*regs).rip).unwrap_or(0)
+        bpf_probe_read_kernel(regs.cast::<u64>().wrapping_add(IP)).unwrap_or(0)
     }
 }
 

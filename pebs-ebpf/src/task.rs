@@ -5,21 +5,15 @@ use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_task_pt_regs};
 use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_probe_read_kernel};
 use pebs_common::config::{EntryCode, OwnBreakpoints, Scope};
 use pebs_common::counter::Counter;
-use pebs_common::record::{MAX_SYSTEM_CALLS, entry};
+use pebs_common::record::entry;
 
+use crate::arch::{self, Entered, IP, MARK_CALLS};
 use crate::emit::count;
 use crate::maps::{
     CGROUP, KERNEL_CODE, ONLY_THREADS, SCOPE, SIGNAL_LIVE_OFFSET, TASK_EXIT_CODE_OFFSET,
-    TASK_FEATURES_OFFSET, TASK_PID_OFFSET, TASK_SIGNAL_OFFSET, TASK_STATE_OFFSET,
-    TASK_UTASK_OFFSET, THREADS, TRACED, UTASK_ACTIVE_OFFSET, UTASK_SLOT_OFFSET, UTASK_VADDR_OFFSET,
+    TASK_PID_OFFSET, TASK_SIGNAL_OFFSET, TASK_STATE_OFFSET, TASK_UTASK_OFFSET, THREADS, TRACED,
+    UTASK_ACTIVE_OFFSET, UTASK_SLOT_OFFSET, UTASK_VADDR_OFFSET,
 };
-
-/// Code segment of 64-bit code in user space. Source: `__USER_CS`, arch/x86/include/asm/segment.h.
-pub const USER_CS: u64 = 0x33;
-
-/// Numbers of `uretprobe` and `uprobe`: system calls that only code of the kernel's own in user space may make.
-/// Source: arch/x86/entry/syscalls/syscall_64.tbl.
-const MARK_CALLS: [u64; 2] = [335, 336];
 
 /// A thread and its process.
 #[derive(Clone, Copy)]
@@ -59,35 +53,29 @@ pub fn ids_of(task: *const u8) -> Option<Ids> {
 /// code, which have other numbers, count as unknown.
 #[inline(always)]
 pub fn kernel_entry() -> u64 {
-    // SAFETY: both helpers return kernel pointers, which the read helper checks.
-    unsafe {
+    // SAFETY: both helpers return kernel pointers, which are checked when they are read.
+    let (regs, entered) = unsafe {
         let regs = bpf_task_pt_regs(bpf_get_current_task_btf()) as *const pt_regs;
-        // Exceptions and interrupts have -1 there, before their handlers are called.
-        let number = bpf_probe_read_kernel(&raw const (*regs).orig_rax).unwrap_or(u64::MAX);
-        if number >= MAX_SYSTEM_CALLS {
-            entry_by(regs)
-        } else if bpf_probe_read_kernel(&raw const (*regs).cs) != Ok(USER_CS) {
-            0
-        } else if MARK_CALLS.contains(&number) {
-            mark_if(
-                KERNEL_CODE
-                    .get(0)
-                    .is_none_or(|code| code.marks.returns != 0),
-            )
-        } else {
-            number + 1
-        }
+        (regs, arch::entered(regs))
+    };
+    match entered {
+        Entered::Otherwise => entry_by(regs),
+        Entered::OtherCall => 0,
+        Entered::SystemCall(number) if MARK_CALLS.contains(&number) => mark_if(
+            KERNEL_CODE
+                .get(0)
+                .is_none_or(|code| code.marks.returns != 0),
+        ),
+        Entered::SystemCall(number) => number + 1,
     }
 }
 
 /// By which code the kernel was entered, other than by a system call: one of [`entry`], or 0. `regs`: those of user mode.
 #[inline(always)]
 fn entry_by(regs: *const pt_regs) -> u64 {
-    // The entry code calls its handler with the registers on top of the stack: the return address is below them. It is
-    // not touched by interrupts in the kernel, which come further down or on a stack of their own.
-    // SAFETY: the helper checks the address.
-    let caller = unsafe { bpf_probe_read_kernel(regs.cast::<u64>().wrapping_sub(1)) };
-    let (Ok(caller), Some(code)) = (caller, KERNEL_CODE.get(0)) else {
+    // SAFETY: it is checked when it is read.
+    let caller = unsafe { arch::entry_code(regs) };
+    let (Some(caller), Some(code)) = (caller, KERNEL_CODE.get(0)) else {
         return 0;
     };
     for EntryCode { range, entry } in &code.entries {
@@ -116,7 +104,7 @@ const fn mark_if(is_own: bool) -> u64 {
 #[inline(always)]
 fn is_own_breakpoint(regs: *const pt_regs, marks: &OwnBreakpoints) -> bool {
     // SAFETY: the helper checks the address.
-    let Ok(ip) = (unsafe { bpf_probe_read_kernel(&raw const (*regs).rip) }) else {
+    let Ok(ip) = (unsafe { bpf_probe_read_kernel(regs.cast::<u64>().wrapping_add(IP)) }) else {
         return true;
     };
     match Stepped::read() {
@@ -187,23 +175,6 @@ pub fn state_of(task: *const u8) -> u32 {
         .cast::<u32>();
     // SAFETY: the helper checks the address.
     unsafe { bpf_probe_read_kernel(state) }.unwrap_or(0)
-}
-
-/// Whether the running thread has a stack of its own for return addresses, which only the processor may change.
-#[inline(always)]
-pub fn has_shadow_stack() -> bool {
-    /// Source: `ARCH_SHSTK_SHSTK`, arch/x86/include/uapi/asm/prctl.h.
-    const SHADOW_STACK: u64 = 1;
-    let offset = TASK_FEATURES_OFFSET.load();
-    if offset == u64::MAX {
-        return false;
-    }
-    // SAFETY: the helper returns a kernel pointer, which the read helper checks.
-    let features = unsafe {
-        let task = bpf_get_current_task_btf().cast::<u8>();
-        bpf_probe_read_kernel(task.wrapping_add(offset as usize).cast::<u64>())
-    };
-    features.map_or(true, |it| it & SHADOW_STACK != 0)
 }
 
 /// Whether the task's process has no live thread left.

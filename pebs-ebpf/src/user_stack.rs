@@ -20,6 +20,7 @@ use pebs_common::record::{
     COPY_CLASSES, KERNEL_FRAMES, REGISTER_WORDS, Sample, Switch, UserShape, UserState,
 };
 
+use crate::arch::{self, IP, LONGEST_INSTRUCTION, SP};
 use crate::emit::{TASKS, emit, emit_sample};
 use crate::maps::{MM_START_STACK_OFFSET, STACK_BYTES, TASK_FSBASE_OFFSET, TASK_MM_OFFSET};
 use crate::task;
@@ -32,9 +33,6 @@ const TRIES: usize = 6;
 
 /// Bytes of a word.
 const WORD: u64 = 8;
-
-/// Bytes of the longest instruction, and one: behind it the thread stands until the kernel has set it back.
-const LONGEST_INSTRUCTION: u64 = 16;
 
 /// A [`SampleUser`](pebs_common::record::SampleUser) or [`SwitchUser`](pebs_common::record::SwitchUser) in a ring.
 #[repr(C)]
@@ -61,7 +59,7 @@ pub fn current() -> Option<UserStack> {
     // SAFETY: both helpers return kernel pointers, which the read helper checks.
     let (registers, sp) = unsafe {
         let registers = bpf_task_pt_regs(bpf_get_current_task_btf()) as *const pt_regs;
-        let sp = bpf_probe_read_kernel(&raw const (*registers).rsp).ok()?;
+        let sp = bpf_probe_read_kernel(registers.cast::<u64>().wrapping_add(SP)).ok()?;
         (registers, sp)
     };
     if sp == 0 {
@@ -223,35 +221,13 @@ impl UserStack {
         unsafe {
             read_kernel(to.cast(), bytes, self.registers.cast());
             let ip = to.add(IP);
-            let place = match to.add(ORIG_AX).read() {
-                EXCEPTION if is_behind_breakpoint(ip.read()) => Some(ip.read() - 1),
-                _ => task::place_of_step(ip.read(), LONGEST_INSTRUCTION),
-            };
+            let breakpoint = arch::breakpoint_before(to);
+            let place = breakpoint.or_else(|| task::place_of_step(ip.read(), LONGEST_INSTRUCTION));
             if let Some(place) = place {
                 ip.write(place);
             }
         }
     }
-}
-
-/// Places of the instruction pointer, and of the number of the system call, among the registers.
-const IP: usize = 16;
-const ORIG_AX: usize = 15;
-
-/// What exceptions and interrupts have in the place of a number.
-const EXCEPTION: u64 = u64::MAX;
-
-/// A breakpoint instruction.
-const BREAKPOINT: u8 = 0xcc;
-
-/// Whether a breakpoint was executed right before `ip`, and the kernel has not yet set it back.
-#[inline(always)]
-fn is_behind_breakpoint(ip: u64) -> bool {
-    let mut code = [0u8; 2];
-    // SAFETY: there is room for so many bytes; the helper checks the address.
-    let read =
-        unsafe { bpf_probe_read_user(code.as_mut_ptr().cast(), 2, (ip - 1) as *const c_void) };
-    read == 0 && code[0] == BREAKPOINT && code[1] != BREAKPOINT
 }
 
 /// Writes the frames in the kernel; returns their number.

@@ -8,12 +8,10 @@ use aya_ebpf::macros::btf_tracepoint;
 use aya_ebpf::programs::BtfTracePointContext;
 use pebs_common::record::{Encounter, Head, Kind, encounter_flag};
 
+use crate::arch::{self, THREAD_SIZE};
 use crate::emit::{TASKS, emit};
 use crate::maps::{ENCOUNTERS, TASK_COMM_OFFSET, TASK_MM_OFFSET, TASK_STACK_OFFSET, WAITS};
 use crate::task::{self, Ids};
-
-/// Size of a thread's kernel stack. Source: `THREAD_SIZE`, arch/x86/include/asm/page_64_types.h.
-const THREAD_SIZE: u64 = 16 << 10;
 
 /// `sched_waking(task p)`: runs where the waking is done, by a thread or in an interrupt.
 #[btf_tracepoint(function = "sched_waking")]
@@ -44,10 +42,6 @@ pub fn recorded() -> u32 {
 pub fn displace(ids: Ids, next: *const u8) {
     put(Kind::Displace, ids, Some(next));
 }
-
-/// Value of the system call number in the thread's registers if it entered the kernel in another way.
-/// Source: arch/x86/entry/entry_64.S (`idtentry`).
-const NO_CALL: u64 = u64::MAX;
 
 /// Whether the wake-up comes from an interrupt, or (rarely) a fault, not from a thread.
 ///
@@ -82,7 +76,7 @@ fn made_no_call(current: *const u8) -> bool {
             return false;
         }
         let regs = bpf_task_pt_regs(bpf_get_current_task_btf()) as *const pt_regs;
-        bpf_probe_read_kernel(&raw const (*regs).orig_rax) == Ok(NO_CALL)
+        arch::made_no_call(regs)
     }
 }
 

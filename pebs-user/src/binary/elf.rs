@@ -16,7 +16,7 @@ use super::object_file::{Elf, MAX_FILE};
 use super::pclntab;
 use super::references::{References, Starts};
 use super::symbols::{Function, Names, Table, dynamic_strings, dynamic_values, imports, symbols};
-use crate::arch::calls;
+use crate::arch::{calls, machine};
 use crate::failure::Hint;
 use crate::files::read_regular;
 
@@ -42,7 +42,10 @@ pub enum BinaryError {
         interpreter: Option<String>,
     },
     /// An ELF file for another architecture.
-    #[error("{path} is {found}, only x86-64 binaries can be probed")]
+    #[error(
+        "{path} is {found}, only {} binaries can be probed here",
+        machine::NAME
+    )]
     Architecture {
         /// The file.
         path: PathBuf,
@@ -482,7 +485,7 @@ impl Load {
     }
 }
 
-/// Checks for the header of an x86-64 program or library.
+/// Checks for the header of a program or library of this machine.
 fn check_header(path: &Path, data: &[u8]) -> Result<(), BinaryError> {
     if !data.starts_with(b"\x7fELF") {
         let (looks, interpreter) = looks_like(data);
@@ -506,9 +509,10 @@ fn check_header(path: &Path, data: &[u8]) -> Result<(), BinaryError> {
         Some(bytes) => u16::from_le_bytes([bytes[0], bytes[1]]),
         None => 0,
     };
-    let machine = half(18);
-    if machine != elf::EM_X86_64.0 {
-        let name = match elf::Machine(machine) {
+    let of = elf::Machine(half(18));
+    if of != machine::ELF {
+        let name = match of {
+            elf::EM_X86_64 => "a binary for x86-64".to_owned(),
             elf::EM_AARCH64 => "a binary for arm64".to_owned(),
             elf::EM_RISCV => "a binary for risc-v".to_owned(),
             elf::EM_S390 => "a binary for s390".to_owned(),

@@ -21,6 +21,7 @@ use super::frames::Frames;
 use super::mapping::BuildId;
 use super::pclntab::{self, GoFunction, GoStacks};
 use super::symbols::{self, Function};
+use crate::arch::machine;
 
 /// Largest single table that is read: 22 million symbols.
 const TABLE_MAX: u64 = 512 << 20;
@@ -55,6 +56,8 @@ pub(crate) struct ElfHead {
     /// Virtual addresses of all its memory, zeroed data included.
     pub memory: Range<u64>,
     pub build_id: Option<BuildId>,
+    /// Whether its machine code is of this machine, so that it can be disassembled.
+    pub native: bool,
     /// Whether its symbol tables are small enough to be loaded.
     pub symbols: bool,
     /// Whether its DWARF is small enough to be loaded.
@@ -182,6 +185,7 @@ pub(crate) fn read_head(file: &File) -> Option<ElfHead> {
         memory: starts.min().unwrap_or(0)..ends.max().unwrap_or(0),
         segments,
         build_id: parsed.build_id().ok().flatten().and_then(BuildId::new),
+        native: parsed.architecture() == machine::ARCHITECTURE,
         symbols,
         sane_debug: symbols && len <= DEBUG_FILE_MAX,
         debug_link: debug_link(&parsed),

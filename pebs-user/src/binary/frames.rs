@@ -238,12 +238,14 @@ const EXPRESSION_STEPS: u32 = 1000;
 fn eh_table(data: &[u8]) -> EhFrame<Slice<'_>> {
     let mut table = EhFrame::new(data, LittleEndian);
     table.set_address_size(8);
+    table.set_vendor(unwind::VENDOR);
     table
 }
 
 fn debug_table(data: &[u8]) -> DebugFrame<Slice<'_>> {
     let mut table = DebugFrame::new(data, LittleEndian);
     table.set_address_size(8);
+    table.set_vendor(unwind::VENDOR);
     table
 }
 

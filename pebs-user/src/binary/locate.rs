@@ -8,6 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 
 use super::process::{self, FileId, Mapping};
+use crate::arch::machine::LIBRARIES;
 use crate::failure::Hint;
 use crate::units::Pid;
 
@@ -16,8 +17,8 @@ const MAX_LINKS: u32 = 40;
 
 /// Folders that the dynamic loader searches by default.
 const LIBRARY_FOLDERS: [&str; 7] = [
-    "/lib/x86_64-linux-gnu",
-    "/usr/lib/x86_64-linux-gnu",
+    LIBRARIES[0],
+    LIBRARIES[1],
     "/lib64",
     "/usr/lib64",
     "/lib",

@@ -178,7 +178,7 @@ impl<'a> Reader<'_, 'a> {
         if let Some(result) = result.filter(|it| is_structure(it.tag())) {
             let says = result.attr_value(gimli::DW_AT_calling_convention).is_some();
             if self.returns_in_memory(function) {
-                classes.push(Class::Integer);
+                classes.extend(RESULT_ADDRESS);
             } else if self.is_cpp() && !says {
                 return None;
             }
@@ -207,7 +207,7 @@ impl<'a> Reader<'_, 'a> {
         );
         let is_moved = |typed: Typed| match (typed.held, typed.convention) {
             (Held::Register(register), Some(Convention::One(n))) => {
-                Register::SYSV.get(n as usize - 1) != Some(&register)
+                Register::ARGUMENTS.get(n as usize - 1) != Some(&register)
             }
             // Other arguments are in no integer register anyway.
             (held, convention) => held == Held::Nowhere && convention.is_some(),
@@ -222,8 +222,7 @@ impl<'a> Reader<'_, 'a> {
         let mut list = Vec::new();
         let mut classes = Vec::new();
         if self.returns_in_memory(function) {
-            // A pointer to the result comes first.
-            classes.push(Class::Integer);
+            classes.extend(RESULT_ADDRESS);
         }
         let function = Node::of(&self.unit, function)?;
         for argument in function.children() {
@@ -262,8 +261,8 @@ impl<'a> Reader<'_, 'a> {
     /// The N of the `argN` that is in a register.
     fn number_of(&self, register: Register) -> Option<u32> {
         let registers = match self.is_go() {
-            true => &Register::GO[..],
-            false => &Register::SYSV[..],
+            true => &Register::GO_ARGUMENTS[..],
+            false => &Register::ARGUMENTS[..],
         };
         let at = registers.iter().position(|it| *it == register)?;
         u32::try_from(at + 1).ok()
@@ -315,7 +314,7 @@ impl<'a> Reader<'_, 'a> {
     }
 
     /// Whether a function writes its result to memory that its caller has for it.
-    /// Source: System V ABI for x86-64, 3.2.3; of C++ the Itanium ABI, 3.1.3.1.
+    /// Source: System V ABI for x86-64, 3.2.3; AAPCS64, 6.9; of C++ the Itanium ABI, 3.1.3.1.
     pub(crate) fn returns_in_memory(&self, function: UnitOffset) -> bool {
         let kind = self
             .result_of(function)
@@ -464,6 +463,12 @@ fn pointer(inner: &str, mark: &str) -> String {
     }
 }
 
+/// The argument that is the address of a result in memory: the first one, or none.
+const RESULT_ADDRESS: Option<Class> = match Register::RESULT_ADDRESS_IS_FIRST {
+    true => Some(Class::Integer),
+    false => None,
+};
+
 /// Bytes of a value of a type.
 pub(crate) fn byte_size(entry: &Entry<'_>) -> Option<u64> {
     let size = entry.attr_value(gimli::DW_AT_byte_size)?;
@@ -501,7 +506,7 @@ fn held_by(expression: &[u8]) -> Option<Held> {
 /// Location of the last of these arguments by the calling convention.
 fn convention(classes: &[Class]) -> Option<Convention> {
     let used: u32 = classes.iter().map(|class| class.words()).sum();
-    if classes.contains(&Class::Other) || used as usize > Register::SYSV.len() {
+    if classes.contains(&Class::Other) || used as usize > Register::ARGUMENTS.len() {
         return None;
     }
     match classes.last()? {

@@ -6,10 +6,14 @@ use gimli::{CfaRule, RegisterRule, UnwindExpression, UnwindTableRow};
 
 use crate::arch::unwind::{
     CALLEE_SAVED, FRAME_POINTER, REGISTERS, RETURN_ADDRESS, RETURN_ADDRESS_BYTES, STACK_POINTER,
+    code_of, go_return_address,
 };
 
 /// Bytes of a word.
 const WORD: u64 = 8;
+
+/// Whether a call puts the return address into a register.
+const IN_REGISTER: bool = RETURN_ADDRESS_BYTES == 0;
 
 /// An expression of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -108,14 +112,17 @@ impl FrameRule {
         let others = row.registers().filter(|(of, _)| *of != RETURN_ADDRESS);
         let others = others.map(|(of, rule)| (of.0, saved(rule)));
         let caller = row.registers().find(|(of, _)| *of == RETURN_ADDRESS);
+        // Without a rule it is where the call put it.
+        let caller = match caller {
+            Some((_, rule)) => Some(saved(rule)).filter(|it| *it != Saved::Lost),
+            None => IN_REGISTER.then_some(Saved::Kept),
+        };
         Self {
             cfa: match row.cfa() {
                 CfaRule::RegisterAndOffset { register, offset } => Cfa::Above(register.0, *offset),
                 CfaRule::Expression(at) => Cfa::Computed(expression(*at)),
             },
-            caller: caller
-                .map(|(_, rule)| saved(rule))
-                .filter(|it| *it != Saved::Lost),
+            caller,
             saved: others.collect(),
             is_signal,
         }
@@ -123,20 +130,22 @@ impl FrameRule {
 
     /// The rule of code that keeps a frame pointer, in its body.
     pub(crate) fn of_frame_pointer() -> Self {
-        let frame = 2 * RETURN_ADDRESS_BYTES;
+        // The caller's frame pointer, then the return address.
+        let word = WORD.cast_signed();
+        let frame = 2 * word;
         Self {
             cfa: Cfa::Above(FRAME_POINTER.0, frame),
-            caller: Some(Saved::At(-RETURN_ADDRESS_BYTES)),
+            caller: Some(Saved::At(-word)),
             saved: [(FRAME_POINTER.0, Saved::At(-frame))].into(),
             is_signal: false,
         }
     }
 
-    /// The rule of a frame whose return address is so far above the stack pointer.
+    /// The rule of a frame of Go code, with so many bytes above the stack pointer.
     pub(crate) fn of_depth(bytes: i64) -> Self {
         Self {
             cfa: Cfa::Above(STACK_POINTER.0, bytes + RETURN_ADDRESS_BYTES),
-            caller: Some(Saved::At(-RETURN_ADDRESS_BYTES)),
+            caller: Some(go_return_address(bytes).map_or(Saved::Kept, Saved::At)),
             saved: [(FRAME_POINTER.0, Saved::Lost)].into(),
             is_signal: false,
         }
@@ -173,7 +182,7 @@ impl Registers {
 
     pub(super) fn get(&self, register: u16) -> Option<u64> {
         match register {
-            it if it == RETURN_ADDRESS.0 => Some(self.ip),
+            it if it == RETURN_ADDRESS.0 && !IN_REGISTER => Some(self.ip),
             it => *self.values.get(usize::from(it))?,
         }
     }
@@ -235,7 +244,9 @@ pub(crate) fn step(
     };
     // Only a signal can have been handled on another stack.
     let sp = registers.sp().ok_or(NoCaller::Unusable)?;
-    if !rule.is_signal && (end <= sp || end % WORD != 0) {
+    // A function without a frame is called by a function with one.
+    let has_frame = end > sp || end == sp && caller == Saved::Kept;
+    if !rule.is_signal && (!has_frame || end % WORD != 0) {
         return Err(NoCaller::Unusable);
     }
     let word = |address| stack.word(address).ok_or(NoCaller::NotCopied);
@@ -249,6 +260,7 @@ pub(crate) fn step(
         Saved::Computed(expression) => compute(expression, Some(end)).map(Some),
     };
     let ip = find(RETURN_ADDRESS.0, caller)?.ok_or(NoCaller::Unusable)?;
+    let ip = code_of(ip);
     if ip == 0 {
         return Err(NoCaller::Outermost);
     }

@@ -18,6 +18,7 @@ use pebs_common::config::{COPIED_RING, COPY_WINDOW, Copied, CopyPlace, MAX_COPY_
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Signal;
 
+use crate::arch::BREAKPOINT;
 use crate::collect::programs::Programs;
 use crate::collect::ring::Ring;
 use crate::probe::set::{ProbeSet, Site};
@@ -25,9 +26,6 @@ use crate::units::Pid;
 
 /// Pages have this size on the machines that there are programs for.
 const PAGE: usize = 4096;
-
-/// First byte of a probed instruction.
-const BREAKPOINT: u8 = 0xcc;
 
 /// Bytes before a record in the ring.
 const HEADER: usize = 8;
@@ -78,7 +76,7 @@ struct Place {
     /// Offset of the instruction in the page.
     at: usize,
     /// Original first byte of the instruction.
-    original: u8,
+    original: [u8; BREAKPOINT.len()],
 }
 
 /// Restores copies until it is dropped.
@@ -222,7 +220,7 @@ fn restore_in(places: &[Place], copied: Copied, restored: &mut usize) -> io::Res
         }
         for place in places {
             if place.is_in(&page) {
-                memory.write_all_at(&[place.original], at + place.at as u64)?;
+                memory.write_all_at(&place.original, at + place.at as u64)?;
                 *restored += 1;
             }
         }
@@ -309,12 +307,13 @@ fn place_in(page: &[u8; PAGE], file_offset: u64, probed: &[u64]) -> Option<Place
     let mut counts = [u8::MAX; COPY_WINDOW];
     for other in probed.iter().filter_map(|it| it.checked_sub(start)) {
         let byte = (other as usize).checked_sub(from);
-        if let Some(byte) = byte.and_then(|it| counts.get_mut(it)) {
+        let bytes = byte.and_then(|it| counts.get_mut(it..));
+        for byte in bytes.into_iter().flatten().take(BREAKPOINT.len()) {
             *byte = 0;
         }
     }
-    code[at - from] = BREAKPOINT;
-    counts[at - from] = u8::MAX;
+    code[at - from..][..BREAKPOINT.len()].copy_from_slice(&BREAKPOINT);
+    counts[at - from..][..BREAKPOINT.len()].fill(u8::MAX);
     let (code, mask) = (words(&code), words(&counts));
     Some(Place {
         known_by: CopyPlace {
@@ -324,7 +323,7 @@ fn place_in(page: &[u8; PAGE], file_offset: u64, probed: &[u64]) -> Option<Place
             mask,
         },
         at,
-        original: page[at],
+        original: *page[at..].first_chunk()?,
     })
 }
 
@@ -342,13 +341,18 @@ mod tests {
     #[test]
     fn copies_are_recognised() {
         let page = code();
-        let probed = [8192 + 100, 8192 + 104, 8192 + 4095];
+        let probed = [
+            8192 + 100,
+            8192 + 104,
+            8192 + 4096 - BREAKPOINT.len() as u64,
+        ];
         for offset in probed {
             let place = place_in(&page, offset, &probed).unwrap();
             assert!(!place.is_in(&page));
             let mut copy = page;
             for at in probed {
-                copy[at as usize % PAGE] = BREAKPOINT;
+                let at = at as usize % PAGE;
+                copy[at..at + BREAKPOINT.len()].copy_from_slice(&BREAKPOINT);
             }
             assert!(place.is_in(&copy), "{offset}");
             copy[(offset as usize + 50) % PAGE] ^= 1;

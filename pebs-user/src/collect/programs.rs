@@ -11,6 +11,7 @@ use pebs_common::config::{
     MAX_PROCESSES, Program as ProgramRun, Scope, SiteConfig, Trigger, Waits,
 };
 
+use crate::arch::machine;
 use crate::collect::btf::{Btf, BtfError};
 use crate::collect::kernel_map;
 use crate::pmu::attr::Faults;
@@ -180,6 +181,12 @@ fn switch_program(kernel: &Btf) -> &'static str {
     }
 }
 
+/// Offset of the thread pointer in a task.
+fn thread_pointer(kernel: &Btf) -> Result<u64, BtfError> {
+    let members = machine::THREAD_POINTER.iter();
+    members.map(|(of, name)| kernel.member(of, name)).sum()
+}
+
 /// Kernel offsets needed to read item ids.
 fn item_offsets(kernel: &Btf) -> Result<ItemOffsets, BtfError> {
     let member = |r#struct, name| {
@@ -189,8 +196,7 @@ fn item_offsets(kernel: &Btf) -> Result<ItemOffsets, BtfError> {
     Ok(ItemOffsets {
         task_flags: member("task_struct", "flags")?,
         task_mm: member("task_struct", "mm")?,
-        // `thread` is a struct within the task.
-        task_fsbase: member("task_struct", "thread")? + member("thread_struct", "fsbase")?,
+        task_fsbase: thread_pointer(kernel)? as u32,
         mm_start_code: member("mm_struct", "start_code")?,
         mm_exe_file: member("mm_struct", "exe_file")?,
         file_inode: member("file", "f_inode")?,
@@ -290,12 +296,7 @@ impl Programs {
                 kernel.member("task_struct", "exit_code")?,
             ),
             ("TASK_FEATURES_OFFSET", features),
-            (
-                "TASK_FSBASE_OFFSET",
-                // `thread` is a struct within the task.
-                kernel.member("task_struct", "thread")?
-                    + kernel.member("thread_struct", "fsbase")?,
-            ),
+            ("TASK_FSBASE_OFFSET", thread_pointer(&kernel)?),
             (
                 "MM_START_STACK_OFFSET",
                 kernel.member("mm_struct", "start_stack")?,

@@ -79,36 +79,6 @@ const TABLE_WORDS: usize = 4096;
 /// Work in a round of sampling.
 const WORK: Duration = Duration::from_millis(1);
 
-std::arch::global_asm!(
-    ".p2align 4",
-    ".globl pebs_calibrate_emulated",
-    ".hidden pebs_calibrate_emulated",
-    "pebs_calibrate_emulated:",
-    "push rbp",
-    "pop rbp",
-    "ret",
-    ".p2align 4",
-    ".globl pebs_calibrate_apart",
-    ".hidden pebs_calibrate_apart",
-    "pebs_calibrate_apart:",
-    "push rbp",
-    "pop rbp",
-    "ret",
-    ".p2align 4",
-    ".globl pebs_calibrate_single_step",
-    ".hidden pebs_calibrate_single_step",
-    "pebs_calibrate_single_step:",
-    "mov eax, edi",
-    "ret",
-    ".p2align 4",
-    ".globl pebs_calibrate_returns",
-    ".hidden pebs_calibrate_returns",
-    "pebs_calibrate_returns:",
-    "push rbp",
-    "pop rbp",
-    "ret",
-);
-
 unsafe extern "C" {
     fn pebs_calibrate_emulated();
     fn pebs_calibrate_apart();

@@ -14,32 +14,16 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use super::calibrate::place_of;
+use crate::arch::work::{IP, SKIPPED};
 use crate::pmu::open::{Keeper, UprobeAt, UprobeScope, UprobeSite, open_uprobe};
 use crate::pmu::sysfs::UprobePmu;
 use crate::units::Pid;
-
-std::arch::global_asm!(
-    ".p2align 4",
-    ".globl pebs_stepping_skipped",
-    ".hidden pebs_stepping_skipped",
-    ".globl pebs_stepping",
-    ".hidden pebs_stepping",
-    "pebs_stepping:",
-    "xor eax, eax",
-    "pebs_stepping_skipped:",
-    // Five bytes.
-    "mov eax, 1",
-    "ret",
-);
 
 unsafe extern "C" {
     /// 1, or 0 if its second instruction is skipped.
     fn pebs_stepping() -> u32;
     fn pebs_stepping_skipped();
 }
-
-/// Length of the instruction, bytes.
-const SKIPPED: i32 = 5;
 
 const BPF_PROG_LOAD: libc::c_int = 5;
 const BPF_PROG_TYPE_KPROBE: u32 = 2;
@@ -67,9 +51,6 @@ struct ProgramLoad {
     kern_version: u32,
     prog_flags: u32,
 }
-
-/// Offset of the instruction pointer in `struct pt_regs`.
-const IP: i16 = 128;
 
 /// Moves the target behind the instruction.
 const PROGRAM: [Instruction; 5] = {

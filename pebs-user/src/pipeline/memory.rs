@@ -8,6 +8,7 @@ use std::hash::Hash;
 
 use rustc_hash::FxHashMap;
 
+use crate::arch::machine;
 use crate::pmu::memory::{Blocked, Place, Snoop, Tlb};
 use crate::pmu::watch::Watch;
 use crate::store::schema::MemoryRow;
@@ -144,7 +145,8 @@ pub(super) fn accessed(
     let is_user = !sample.ip.is_kernel();
     match watch {
         Some(watch) => {
-            let found = is_user.then(|| symbolizer.data_access(pid, sample.ip, true));
+            let found =
+                is_user.then(|| symbolizer.data_access(pid, sample.ip, machine::WATCHES_BEHIND));
             watched(addr, watch, found.flatten())
         }
         None => {
@@ -155,7 +157,7 @@ pub(super) fn accessed(
     }
 }
 
-/// An access that a data breakpoint stopped at. `found`: the instruction before.
+/// An access that a data breakpoint stopped at. `found`: the instruction that it stopped, or that before.
 ///
 /// An instruction that can't have accessed what is watched is not the one: the program came from elsewhere, by a call or a
 /// jump through what is watched.

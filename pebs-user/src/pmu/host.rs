@@ -198,8 +198,17 @@ fn parse_cpu(cpuinfo: &str) -> CpuModel {
         family: number("cpu family"),
         model: number("model"),
         stepping: number("stepping"),
-        name: field(cpuinfo, "model name").unwrap_or("unknown").to_owned(),
+        name: field(cpuinfo, "model name").map_or_else(|| numbered(cpuinfo), str::to_owned),
     }
+}
+
+/// The name of a CPU that has none: aarch64 gives numbers of the implementer and of the part.
+fn numbered(cpuinfo: &str) -> String {
+    let both = field(cpuinfo, "CPU implementer").zip(field(cpuinfo, "CPU part"));
+    both.map_or_else(
+        || "unknown".to_owned(),
+        |(implementer, part)| format!("CPU {implementer}:{part}"),
+    )
 }
 
 /// The first value of a key of `/proc/cpuinfo`.

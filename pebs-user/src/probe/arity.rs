@@ -59,10 +59,13 @@ impl Arity {
         if !self.arguments.is_empty() {
             hints.push(format!("its arguments: {}", self.arguments.join(", ")));
         }
-        let register = Register::SYSV.get(n as usize - 1);
+        let register = Register::ARGUMENTS.get(n as usize - 1);
         hints.push(match register {
             Some(register) => format!("%{} reads the register all the same", register.name()),
-            None => "*(%rsp+OFFSET) reads the stack all the same".to_owned(),
+            None => format!(
+                "*(%{}+OFFSET) reads the stack all the same",
+                Register::STACK.name()
+            ),
         });
         Err((what, Some(hints.join("; "))))
     }

@@ -11,6 +11,7 @@ use std::ops::Range;
 use super::body::{self, Body};
 use super::ends::{self, Ends, Unclear};
 use super::exits::{EndSite, Graph};
+use crate::arch::calls::DIRECT;
 use crate::arch::unwind::RETURN_ADDRESS_BYTES;
 use crate::arch::{self, EntryClass, Flow, Instruction, Kernel, Register, idioms};
 use crate::binary::demangle::without_version;
@@ -85,15 +86,14 @@ fn is_part(binary: &Binary, start: u64) -> bool {
 
 /// Addresses of the direct calls of a function, if all are known. What looks like one may still be none.
 fn calls(binary: &Binary, range: &Range<u64>) -> Option<Vec<u64>> {
+    DIRECT?;
     let fields = binary.references()?.only_direct(range.start)?;
-    let is_call = |call: &u64| binary.bytes(&(*call..call.saturating_add(1))) == [CALL];
+    let is_call =
+        |call: &u64| binary.bytes(&(*call..call.saturating_add(1))).first() == DIRECT.as_ref();
     let calls: Vec<u64> = fields.map(|field| field.saturating_sub(1)).collect();
     let fit = !calls.is_empty() && calls.len() <= MAX_CALLS && calls.iter().all(is_call);
     (fit && is_apart(binary, range)).then_some(calls)
 }
-
-/// First byte of a direct call.
-const CALL: u8 = 0xe8;
 
 /// Whether no code near the function jumps or runs into it.
 fn is_apart(binary: &Binary, function: &Range<u64>) -> bool {
@@ -232,7 +232,7 @@ int main(int c, char **v) { table[0] = stored; stored(); if (c > 100) caller(); 
     #[test]
     fn results() {
         let program = compile("gcc", SOURCE, &["-O1", "-no-pie"]);
-        let rax = [Register::RAX];
+        let rax = [Register::RESULT];
         assert!(marked(&program, "once", &rax).is_some());
         assert!(marked(&program, "kept", &rax).is_none());
     }

@@ -27,7 +27,7 @@ pub(crate) struct Needs<'a> {
     pub registers: &'a [Register],
     /// Instructions with other sites of the probe.
     pub taken: &'a [u64],
-    /// The return address must be on top of the stack (for a uretprobe).
+    /// The return address must be on top of the stack, or in its register (for a uretprobe).
     pub return_address: ReturnAddress,
 }
 
@@ -37,7 +37,7 @@ pub(crate) enum ReturnAddress {
     /// At any known place.
     #[default]
     Known,
-    /// On top of the stack.
+    /// On top of the stack, or in its register as the caller left it.
     OnTop,
 }
 
@@ -75,6 +75,10 @@ pub(crate) fn choose(
     };
     let start = first.address();
     let mut walk = Walk::default();
+    let mut kept = needs.registers.to_vec();
+    if needs.return_address == ReturnAddress::OnTop {
+        kept.extend(Register::RETURN_ADDRESS);
+    }
     let mut in_program: Option<Entry> = None;
     let mut fallback: Option<Entry> = None;
     // Where a single step faults, the program's handler may go on elsewhere.
@@ -91,9 +95,12 @@ pub(crate) fn choose(
             ReturnAddress::Known => stack_suffices(body, instruction),
             ReturnAddress::OnTop => None,
         };
+        // Where branches land, the probe stands only if it must.
+        let elsewhere =
+            instruction.is_branch_target() && needs.return_address == ReturnAddress::Known;
         // A call that grows the stack would make a mark before and another after it.
         let twice = condition.is_none() && grows_stack_later(body, instruction);
-        if on_top && !needs.taken.contains(&address) {
+        if on_top && !elsewhere && !needs.taken.contains(&address) {
             match kernel.class(body::bytes(binary, instruction)) {
                 Ok(class) => {
                     let entry = walk.entry(body, instruction, class);
@@ -119,7 +126,7 @@ pub(crate) fn choose(
         }
         if grows_stack(body, instruction) {
             walk.checked_stack = true;
-        } else if !walk.pass(instruction, needs.registers) {
+        } else if !walk.pass(instruction, &kept) {
             break;
         }
     }
@@ -197,7 +204,7 @@ impl Walk {
     fn pass(&mut self, instruction: &Instruction, registers: &[Register]) -> bool {
         if instruction.flow() != Flow::Next
             || !instruction.is_one_step()
-            || instruction.writes_memory()
+            || instruction.writes_memory() && !instruction.saves_registers(self.sp_adjust)
             || instruction.changes(registers)
         {
             return false;
@@ -277,8 +284,8 @@ int main(void) { return 0; }
     /// It never moves past a change of a register that is read, a write, or the target of a loop.
     #[test]
     fn stays_in_front() {
-        let rdi = [Register::SYSV[0]];
-        let rsi = [Register::SYSV[1]];
+        let rdi = [Register::ARGUMENTS[0]];
+        let rsi = [Register::ARGUMENTS[1]];
         let reads = |registers| Needs {
             registers,
             ..Needs::default()
@@ -297,7 +304,7 @@ int main(void) { return 0; }
     /// only where the stack suffices.
     #[test]
     fn at_the_stack_check() {
-        let rax = [Register::GO[0]];
+        let rax = [Register::GO_ARGUMENTS[0]];
         let needs = Needs {
             registers: &rax,
             ..Needs::default()
@@ -313,7 +320,7 @@ int main(void) { return 0; }
     /// A uretprobe has no condition: there the probe is placed after the check, which each call passes once.
     #[test]
     fn behind_the_stack_check() {
-        let rax = [Register::GO[0]];
+        let rax = [Register::GO_ARGUMENTS[0]];
         let needs = Needs {
             registers: &rax,
             return_address: ReturnAddress::OnTop,

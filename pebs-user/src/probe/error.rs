@@ -19,7 +19,7 @@ pub enum ResolveError {
     /// No file.
     #[error(transparent)]
     Locate(#[from] LocateError),
-    /// A file that is no x86-64 binary.
+    /// A file that is no binary of this machine.
     #[error(transparent)]
     Binary(#[from] BinaryError),
     /// A name that does not match exactly one function.

@@ -939,7 +939,7 @@ int main(void) { return 0; }
     #[test]
     fn results() {
         let program = assembled(SOURCE);
-        let rax = [Register::RAX];
+        let rax = [Register::RESULT];
         assert_eq!(texts(&program, "result", &rax), ["ret 0"]);
         assert_eq!(texts(&program, "stores", &rax), ["ret 0"]);
         assert_eq!(texts(&program, "guarded", &rax), ["jne 24"]);
@@ -995,7 +995,7 @@ int main(void) { return 0; }
         let kernel = Kernel::from_release(KERNEL);
         let (mut cheap, mut read) = (0, 0);
         for n in 0..COUNT {
-            for registers in [&[][..], &[Register::RAX]] {
+            for registers in [&[][..], &[Register::RESULT]] {
                 let range = range(&binary, &format!("f{n}"));
                 let (wrong, ends) = ends::check(&binary, kernel, range, registers).expect("clear");
                 assert_eq!(wrong, [], "f{n}: {ends:?}");

@@ -16,6 +16,7 @@ use super::path::Scope;
 use super::program::{Arguments, Operand};
 use super::unwind::{self, ReturnMode};
 use super::usdt;
+use crate::arch::unwind::RETURN_ADDRESS_BYTES;
 use crate::arch::{
     self, EntryClass, Flow, Instruction, Kernel, LONGEST, REPLACED, Register, decode,
 };
@@ -26,9 +27,8 @@ use crate::binary::locate::find_library;
 use crate::binary::lookup::{self, Unknown};
 use crate::spec::{Endpoint, Location};
 
-/// `sp_adjust` of a uretprobe: after the return the stack pointer is 8 bytes above that at the function's first
-/// instruction.
-const URETPROBE_ADJUST: i64 = -8;
+/// `sp_adjust` of a uretprobe: after the return the stack pointer is above the return address, if that is on the stack.
+const URETPROBE_ADJUST: i64 = -RETURN_ADDRESS_BYTES;
 
 /// Maximum number of functions in a row that only jump on.
 const MOST_JUMPS: usize = 4;

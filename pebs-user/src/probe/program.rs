@@ -6,6 +6,7 @@
 use pebs_common::config::{ArgKind, ArgProgram, MAX_DEREFS, NO_REGISTER, STR_LONG, STR_SHORT};
 
 use crate::arch::Register;
+use crate::arch::unwind::RETURN_ADDRESS_BYTES;
 use crate::spec::expr::{Behind, Expr, Ids, Type};
 use crate::store::schema::ArgType;
 
@@ -81,7 +82,7 @@ impl Compiled {
     pub(crate) fn program(&self, sp_adjust: i64, offset: u16) -> ArgProgram {
         let mut program = self.program;
         program.offset = offset;
-        if self.register == Some(Register::RSP) {
+        if self.register == Some(Register::STACK) {
             // Distances within a prologue are far below 2^31.
             let adjust = i32::try_from(sp_adjust).unwrap_or(0);
             program.add = program.add.saturating_add(adjust);
@@ -220,7 +221,7 @@ fn operand(expr: &Expr, arguments: Arguments<'_>) -> Result<Operand, Refusal> {
         Expr::Arg(n) => argument(*n, arguments),
         Expr::Reg(register) => Ok(plain(*register)),
         Expr::Retval => match arguments {
-            Arguments::Return => Ok(plain(Register::RAX)),
+            Arguments::Return => Ok(plain(Register::RESULT)),
             _ => refuse(
                 "retval exists only at a return",
                 "use it with BIN:FUNC or at FUNC%return",
@@ -276,30 +277,42 @@ fn plain(register: Register) -> Operand {
     }
 }
 
+/// Hint at how the stack is read.
+fn on_stack() -> String {
+    format!("*(%{}+OFFSET) reads the stack", Register::STACK.name())
+}
+
 /// Location of argument `n`.
 fn argument(n: u32, arguments: Arguments<'_>) -> Result<Operand, Refusal> {
     let index = n as usize - 1;
     match arguments {
-        Arguments::SysV => Ok(Register::SYSV.get(index).map_or_else(
+        Arguments::SysV => Ok(Register::ARGUMENTS.get(index).map_or_else(
             || Operand {
-                register: Some(Register::RSP),
-                offsets: vec![8 * (i64::from(n) - 6), 0],
+                register: Some(Register::STACK),
+                offsets: vec![
+                    RETURN_ADDRESS_BYTES + 8 * (index - Register::ARGUMENTS.len()) as i64,
+                    0,
+                ],
                 r#type: Type::Unsigned(8),
             },
             |register| plain(*register),
         )),
-        Arguments::Go => match Register::GO.get(index) {
+        Arguments::Go => match Register::GO_ARGUMENTS.get(index) {
             Some(register) => Ok(plain(*register)),
             None => refuse(
                 format!("arg{n} of a Go function lies on its stack in no fixed place"),
-                "arg1 to arg9 are Go's argument registers; *(%rsp+OFFSET) reads the stack",
+                &format!(
+                    "arg1 to arg{} are Go's argument registers; {}",
+                    Register::GO_ARGUMENTS.len(),
+                    on_stack()
+                ),
             ),
         },
-        Arguments::Inside => match Register::SYSV.get(index) {
+        Arguments::Inside => match Register::ARGUMENTS.get(index) {
             Some(register) => Ok(plain(*register)),
             None => refuse(
                 format!("arg{n} can't be found within a function"),
-                "only at its entry; *(%rsp+OFFSET) reads the stack",
+                &format!("only at its entry; {}", on_stack()),
             ),
         },
         Arguments::Return => refuse(

@@ -9,7 +9,7 @@ use object::{Object, ObjectSection};
 use super::error::ResolveError;
 use super::program::Operand;
 use super::variable::variable;
-use crate::arch::Register;
+use crate::arch::operand;
 use crate::binary::elf::Binary;
 use crate::spec::expr::Type;
 use crate::terminal::shown;
@@ -171,14 +171,14 @@ fn operands_at(arguments: &str, variable: &Distance<'_>) -> Vec<Result<Operand, 
         .collect()
 }
 
-/// Splits at blanks outside parentheses.
+/// Splits at blanks outside parentheses and brackets.
 fn split(arguments: &str) -> Vec<String> {
     let mut list = vec![String::new()];
     let mut depth = 0_i32;
     for c in arguments.chars() {
         match c {
-            '(' => depth += 1,
-            ')' => depth -= 1,
+            '(' | '[' => depth += 1,
+            ')' | ']' => depth -= 1,
             _ => {}
         }
         if c.is_whitespace() && depth <= 0 {
@@ -191,8 +191,8 @@ fn split(arguments: &str) -> Vec<String> {
     list
 }
 
-/// Parses `SIZE@%reg`, `SIZE@$NUMBER`, `SIZE@OFFSET(%reg)` or `SIZE@VARIABLE(%rip)`; a negative size means signed.
-/// Indexed addresses are not supported: they need two registers.
+/// Parses `SIZE@PLACE`, with a place as the architecture's assembler writes it; a negative size means signed. Indexed
+/// addresses are not supported: they need two registers.
 fn operand(text: &str, variable: &Distance<'_>) -> Option<Operand> {
     let (size, place) = text.split_once('@')?;
     let r#type = match size {
@@ -206,20 +206,7 @@ fn operand(text: &str, variable: &Distance<'_>) -> Option<Operand> {
         "-8" => Type::Signed(8),
         _ => return None,
     };
-    let (register, offsets) = if let Some(name) = place.strip_prefix('%') {
-        (Some(register(name)?), vec![0])
-    } else if let Some(digits) = place.strip_prefix('$') {
-        (None, vec![signed(digits)?])
-    } else {
-        let (offset, rest) = place.split_once('(')?;
-        let register = register(rest.strip_suffix(')')?.strip_prefix('%')?)?;
-        let offset = match signed(offset.trim()) {
-            Some(offset) => offset,
-            None if register.name() == "rip" => relative(offset.trim(), variable)?,
-            None => return None,
-        };
-        (Some(register), vec![offset, 0])
-    };
+    let (register, offsets) = operand::place(place, variable)?;
     Some(Operand {
         register,
         offsets,
@@ -227,51 +214,12 @@ fn operand(text: &str, variable: &Distance<'_>) -> Option<Operand> {
     })
 }
 
-/// Parses a number with its sign; empty text is 0.
-fn signed(text: &str) -> Option<i64> {
-    match text.strip_prefix('-') {
-        _ if text.is_empty() => Some(0),
-        Some(digits) => Some(-crate::spec::expr::number(digits)?),
-        None => crate::spec::expr::number(text),
-    }
-}
-
-/// Parses `VARIABLE`, `VARIABLE+8` or `8+VARIABLE`: its distance from the probed instruction.
-fn relative(text: &str, variable: &Distance<'_>) -> Option<i64> {
-    let (name, offset) = match text.split_once('+') {
-        None => match text.rsplit_once('-') {
-            Some((name, digits)) => (name, -signed(digits)?),
-            None => (text, 0),
-        },
-        Some((name, digits)) if signed(digits).is_some() => (name, signed(digits)?),
-        Some((digits, name)) => (name, signed(digits)?),
-    };
-    variable(name)?.checked_add(offset)
-}
-
-/// Parses a register by any of its names (`edi`, `r8d`, `al`).
-fn register(name: &str) -> Option<Register> {
-    if let Some(found) = Register::from_name(name) {
-        return Some(found);
-    }
-    let full = match name {
-        "al" | "ax" | "eax" => "rax",
-        "bl" | "bx" | "ebx" => "rbx",
-        "cl" | "cx" | "ecx" => "rcx",
-        "dl" | "dx" | "edx" => "rdx",
-        "sil" | "si" | "esi" => "rsi",
-        "dil" | "di" | "edi" => "rdi",
-        "bpl" | "bp" | "ebp" => "rbp",
-        other => other.strip_suffix(['d', 'w', 'b', 'l'])?,
-    };
-    Register::from_name(full)
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::arch::Register;
 
     /// The operand forms that compilers write.
     #[test]

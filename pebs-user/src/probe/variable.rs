@@ -4,6 +4,7 @@ use object::read::elf::ProgramHeader as _;
 use object::{LittleEndian, Object as _, ObjectSymbol as _, SymbolKind, elf};
 
 use super::error::ItemError;
+use crate::arch::machine;
 use crate::binary::demangle::TypedName;
 use crate::binary::elf::{Binary, Kind};
 use crate::binary::object_file::Elf;
@@ -126,16 +127,11 @@ pub(super) fn first_code(binary: &Binary) -> u64 {
         .unwrap_or(0)
 }
 
-/// Value to subtract from a variable's place in the thread-local segment to get its distance from the thread
-/// pointer: the segment's aligned end.
-///
-/// Source: ELF Handling For Thread-Local Storage, 3: variant II (x86-64), local-exec model.
+/// Value to subtract from a variable's place in the thread-local segment to get its distance from the thread pointer.
 pub(super) fn thread_pointer(binary: &Binary) -> u64 {
     let segments = segments(binary, |kind, _| kind == elf::PT_TLS);
     segments.first().map_or(0, |tls| {
-        let end = tls.address.wrapping_add(tls.size);
-        tls.size
-            .wrapping_add(end.wrapping_neg() & tls.align.wrapping_sub(1))
+        machine::thread_local(tls.address, tls.size, tls.align)
     })
 }
 

@@ -7,14 +7,12 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use super::plan::Plan;
+use crate::arch::{BREAKPOINT, is_breakpoint};
 use crate::binary::process::{self, FileId};
 use crate::failure::Warning;
 use crate::failure::{Failure, Result};
 use crate::probe::set::Site;
 use crate::units::Pid;
-
-/// First byte of an instruction with a breakpoint.
-const BREAKPOINT: u8 = 0xcc;
 
 /// Processes that may make marks: the traced ones, or all.
 fn processes(plan: &Plan) -> Vec<Pid> {
@@ -25,21 +23,22 @@ fn processes(plan: &Plan) -> Vec<Pid> {
     }
 }
 
-/// The byte at an instruction: as a process has it, and as the file has it. `None` if the file is not mapped.
-fn bytes_at(pid: Pid, site: &Site) -> Option<(u8, u8)> {
+/// The bytes at an instruction, as many as a breakpoint has: as a process has them, and as the file has them. `None` if
+/// the file is not mapped.
+fn bytes_at(pid: Pid, site: &Site) -> Option<[[u8; BREAKPOINT.len()]; 2]> {
     let file = FileId::of(&site.path)?;
     // Tools map a file to read it, too.
     let code = process::mappings(pid)?
         .into_iter()
         .filter(|it| it.executable);
     let address = { code }.find_map(|it| it.address_of(file, site.file_offset))?;
-    let read = |path: &Path, at: u64| -> io::Result<u8> {
-        let mut byte = [0];
-        File::open(path)?.read_exact_at(&mut byte, at)?;
-        Ok(byte[0])
+    let read = |path: &Path, at: u64| -> io::Result<_> {
+        let mut bytes = [0; BREAKPOINT.len()];
+        File::open(path)?.read_exact_at(&mut bytes, at)?;
+        Ok(bytes)
     };
     let there = read(Path::new(&format!("/proc/{}/mem", pid.0)), address).ok()?;
-    Some((there, read(&site.path, site.file_offset).ok()?))
+    Some([there, read(&site.path, site.file_offset).ok()?])
 }
 
 /// Warnings of breakpoints of debuggers at probed instructions, before probes are placed.
@@ -52,7 +51,7 @@ pub(super) fn debuggers(plan: &Plan) -> Vec<Warning> {
         let mut sites = plan.probes.probes.iter().flat_map(|probe| &probe.sites);
         let site = sites.find(|site| {
             bytes_at(pid, site)
-                .is_some_and(|(there, in_file)| there == BREAKPOINT && in_file != BREAKPOINT)
+                .is_some_and(|[there, in_file]| is_breakpoint(there) && !is_breakpoint(in_file))
         })?;
         let name = process::name(tracer).unwrap_or_else(|| "a debugger".to_owned());
         Some(Warning {
@@ -127,7 +126,7 @@ fn unprobed(plan: &Plan) -> Vec<(Pid, Warning)> {
     sites.dedup_by_key(|site| &site.path);
     let warning = |pid: Pid| {
         let is_bare =
-            |site: &&&Site| bytes_at(pid, site).is_some_and(|(there, file)| there == file);
+            |site: &&&Site| bytes_at(pid, site).is_some_and(|[there, file]| there == file);
         let site = sites.iter().find(is_bare)?;
         let (id, path) = (pid.0, site.path.display());
         let warning = if is_on_overlay(&site.path) {

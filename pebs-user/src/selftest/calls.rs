@@ -5,7 +5,7 @@
 //! merge them.
 #![expect(unsafe_code, reason = "exported symbols, inline assembly")]
 
-use core::arch::asm;
+use crate::arch::work::{self, passed_on, timed_work};
 
 /// A reading of the CPU's time stamp counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,10 +37,7 @@ pub(crate) struct Stay {
 #[inline(always)]
 #[must_use]
 pub(crate) fn now() -> Tsc {
-    let (low, high): (u64, u64);
-    // SAFETY: reads a counter; the fence waits for earlier instructions.
-    unsafe { asm!("lfence", "rdtsc", out("rax") low, out("rdx") high, options(nostack, nomem)) };
-    Tsc(high << 32 | low)
+    Tsc(work::now())
 }
 
 /// A function of the workload.
@@ -56,57 +53,7 @@ macro_rules! functions {
                 // SAFETY: writes to the stay's words 0, 1 and 4 to 6 only, reads 2 and 3; the fences
                 // make the work lie between the two readings.
                 unsafe {
-                    asm!(
-                        "mov {left}, [{stay} + 16]",
-                        "lfence",
-                        "rdtsc",
-                        "shl rdx, 32",
-                        "or rax, rdx",
-                        "mov [{stay}], rax",
-                        "mov {last}, rax",
-                        "lfence",
-                        "2:",
-                        concat!("imul {x}, {x}, ", $multiplier),
-                        concat!("imul {x}, {x}, ", $multiplier),
-                        concat!("imul {x}, {x}, ", $multiplier),
-                        concat!("imul {x}, {x}, ", $multiplier),
-                        concat!("imul {x}, {x}, ", $multiplier),
-                        concat!("imul {x}, {x}, ", $multiplier),
-                        concat!("imul {x}, {x}, ", $multiplier),
-                        concat!("imul {x}, {x}, ", $multiplier),
-                        "rdtsc",
-                        "shl rdx, 32",
-                        "or rax, rdx",
-                        "mov rdx, rax",
-                        "sub rdx, {last}",
-                        "mov {last}, rax",
-                        "cmp rdx, [{stay} + 24]",
-                        "ja 3f",
-                        "4:",
-                        "dec {left}",
-                        "jnz 2b",
-                        "jmp 5f",
-                        "3:",
-                        "inc qword ptr [{stay} + 40]",
-                        "add [{stay} + 48], rdx",
-                        "cmp rdx, [{stay} + 32]",
-                        "jbe 4b",
-                        "mov [{stay} + 32], rdx",
-                        "jmp 4b",
-                        "5:",
-                        "lfence",
-                        "rdtsc",
-                        "shl rdx, 32",
-                        "or rax, rdx",
-                        "mov [{stay} + 8], rax",
-                        stay = in(reg) std::ptr::from_mut(stay),
-                        left = out(reg) _,
-                        last = out(reg) _,
-                        x = inout(reg) 1_u64 => _,
-                        out("rax") _,
-                        out("rdx") _,
-                        options(nostack),
-                    );
+                    timed_work!(stay, $multiplier);
                 }
             }
         )*
@@ -145,7 +92,7 @@ pub(crate) extern "C" fn selftest_item(
     count: usize,
     edges: &mut [Tsc; 2],
 ) {
-    core::arch::naked_asm!("push rbp", "mov rbp, rsp", "call {}", "pop rbp", "ret", sym handle)
+    passed_on!(handle)
 }
 
 extern "C" fn handle(id: u64, stays: *mut Stay, count: usize, edges: &mut [Tsc; 2]) {

@@ -299,10 +299,10 @@ fn of_process(all: &[(Pid, u64)], pid: Pid) -> Vec<u64> {
 }
 
 fn attr(address: u64) -> perf_event_attr {
-    let registers = Register::SYSV
+    let registers = Register::ARGUMENTS
         .iter()
-        .chain(&Register::GO)
-        .chain(&[Register::RSP]);
+        .chain(&Register::GO_ARGUMENTS)
+        .chain(&[Register::STACK]);
     let mut attr = perf_event_attr {
         type_: sys::PERF_TYPE_BREAKPOINT,
         bp_type: sys::HW_BREAKPOINT_X,
@@ -439,7 +439,7 @@ fn hit(layout: &Layout, thread: Thread, sample: &Sample<'_>) -> Option<Hit> {
         time: sample.time?,
         thread,
         ip: sample.ip?,
-        sp: value(layout.regs_user, &values, Register::RSP)?,
+        sp: value(layout.regs_user, &values, Register::STACK)?,
         top,
         values,
         arguments: None,

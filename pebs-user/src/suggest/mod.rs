@@ -359,8 +359,8 @@ fn candidates(pid: Pid, functions: &[FunctionRow], profile: &Profile) -> Vec<Can
                 entries,
                 returns: seen.returns.iter().take(SLOTS - 1).copied().collect(),
                 arguments: match language {
-                    Language::Go => &Register::GO,
-                    _ => &Register::SYSV,
+                    Language::Go => &Register::GO_ARGUMENTS,
+                    _ => &Register::ARGUMENTS,
                 },
             },
             is_program: program.is_some() && FileId::of(&PathBuf::from(&module)) == program,

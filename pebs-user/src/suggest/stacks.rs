@@ -440,7 +440,7 @@ impl Reader {
         let values: Vec<u64> = registers.values.iter().collect();
         let mut stack = copy.bytes[..filled].to_vec();
         if filled < copy.bytes.len() {
-            let sp = value(self.layout.regs_user, &values, Register::RSP)?;
+            let sp = value(self.layout.regs_user, &values, Register::STACK)?;
             self.complete(thread.pid, sp, &mut stack);
         }
         let word = |at: usize| {

@@ -25,8 +25,8 @@ mod tests {
     /// Values are in the order of the mask's bits.
     #[test]
     fn values() {
-        let mask = 1 << Register::RSP.perf_number() | 1 << Register::RAX.perf_number();
-        assert_eq!(value(mask, &[1, 2], Register::RSP), Some(2));
-        assert_eq!(value(mask, &[1, 2], Register::RBP), None);
+        let mask = 1 << Register::STACK.perf_number() | 1 << Register::RESULT.perf_number();
+        assert_eq!(value(mask, &[1, 2], Register::STACK), Some(2));
+        assert_eq!(value(mask, &[1, 2], Register::FRAME), None);
     }
 }

@@ -185,7 +185,8 @@ impl Module {
         registers: &mut Registers,
         stack: &StackCopy<'_>,
     ) -> Result<bool, Option<NoCaller>> {
-        let image = self.image.as_ref().ok_or(None)?;
+        let image = self.image.as_ref().filter(|image| image.head.native);
+        let image = image.ok_or(None)?;
         let address = image.head.address(offset).ok_or(None)?;
         let read = || UnwindRules::read(&image.file);
         let rules = self.unwind_rules.get_or_insert_with(read);
@@ -231,7 +232,8 @@ impl Module {
         (offset, before): (u64, bool),
         blaze: &Blaze,
     ) -> Option<(u64, DataAccess)> {
-        let address = self.image.as_ref()?.head.address(offset)?;
+        let image = self.image.as_ref().filter(|image| image.head.native)?;
+        let address = image.head.address(offset)?;
         let access = match self.accesses.get(&(offset, before)) {
             Some(known) => *known,
             None => {

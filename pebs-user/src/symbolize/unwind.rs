@@ -13,9 +13,7 @@ use rustc_hash::FxHashMap;
 
 use super::space::{SPACES_KEPT, Spaces};
 use super::{MAPS_AGAIN, Symbolizer};
-use crate::arch::unwind::{
-    CS_OF_PT_REGS, IP_OF_PERF, IP_OF_PT_REGS, OF_PERF, OF_PT_REGS, REGISTERS, USER_CS,
-};
+use crate::arch::unwind::{IP_OF_PERF, IP_OF_PT_REGS, OF_PERF, OF_PT_REGS, REGISTERS, is_wide};
 use crate::binary::mapping::Backing;
 use crate::binary::proc_maps::proc_maps;
 use crate::binary::unwind::{FrameRule, NoCaller, NoTables, Registers, StackCopy, step};
@@ -38,7 +36,7 @@ impl<'a> UserStack<'a> {
     #[must_use]
     pub fn of_copy(copy: &UserCopy<'a>) -> Option<Self> {
         let words = &copy.registers;
-        if words[CS_OF_PT_REGS] != USER_CS {
+        if !is_wide(words) {
             return None;
         }
         let numbered = OF_PT_REGS.iter().zip(words);

@@ -10,146 +10,13 @@ use std::ffi::c_void;
 
 use rustix::mm;
 
+use crate::arch::work::CALLS_USE_STACK;
 use crate::rng::SplitMix64;
 
 /// Elements of the chased array: each in a line of its own, 128 bytes apart, more than the first level cache holds.
 const ELEMENTS: usize = 1_000;
 /// 32-bit words from one element to the next.
 const STRIDE: usize = 32;
-
-std::arch::global_asm!(
-    // Listing 1: a load that misses the first level cache, in 20 or in 100 instructions.
-    ".macro pebs_validate_chase per, filler",
-    ".p2align 6",
-    ".globl pebs_validate_chase\\per",
-    ".hidden pebs_validate_chase\\per",
-    "pebs_validate_chase\\per:",
-    "push rbx",
-    "21:",
-    "mov eax, edx",
-    "mov rbx, rdi",
-    "22:",
-    ".globl pebs_validate_chase\\per\\()_load",
-    ".hidden pebs_validate_chase\\per\\()_load",
-    "pebs_validate_chase\\per\\()_load:",
-    "mov ebx, dword ptr [rbx]",
-    "shl rbx, 7",
-    "add rbx, rdi",
-    ".rept \\filler",
-    "add r8, 1",
-    ".endr",
-    "dec eax",
-    "jnz 22b",
-    "dec esi",
-    "jnz 21b",
-    "pop rbx",
-    "ret",
-    ".endm",
-    "pebs_validate_chase 20, 15",
-    "pebs_validate_chase 100, 95",
-    // Listing 2: four loads of one word in a loop.
-    ".p2align 6",
-    ".globl pebs_validate_bias",
-    ".hidden pebs_validate_bias",
-    "pebs_validate_bias:",
-    "mov rcx, rdi",
-    ".globl pebs_validate_bias_1",
-    ".hidden pebs_validate_bias_1",
-    "pebs_validate_bias_1:",
-    "mov eax, dword ptr [rsi]",
-    ".globl pebs_validate_bias_2",
-    ".hidden pebs_validate_bias_2",
-    "pebs_validate_bias_2:",
-    "mov eax, dword ptr [rsi]",
-    ".globl pebs_validate_bias_3",
-    ".hidden pebs_validate_bias_3",
-    "pebs_validate_bias_3:",
-    "mov eax, dword ptr [rsi]",
-    ".globl pebs_validate_bias_4",
-    ".hidden pebs_validate_bias_4",
-    "pebs_validate_bias_4:",
-    "mov eax, dword ptr [rsi]",
-    "sub rcx, 1",
-    "cmp rcx, 0",
-    "jne pebs_validate_bias_1",
-    ".globl pebs_validate_bias_end",
-    ".hidden pebs_validate_bias_end",
-    "pebs_validate_bias_end:",
-    "ret",
-    // The same with stores that touch four new pages: base, bytes of a page, rounds.
-    ".p2align 6",
-    ".globl pebs_validate_touch",
-    ".hidden pebs_validate_touch",
-    "pebs_validate_touch:",
-    ".globl pebs_validate_touch_1",
-    ".hidden pebs_validate_touch_1",
-    "pebs_validate_touch_1:",
-    "mov byte ptr [rdi], 1",
-    "add rdi, rsi",
-    ".globl pebs_validate_touch_2",
-    ".hidden pebs_validate_touch_2",
-    "pebs_validate_touch_2:",
-    "mov byte ptr [rdi], 1",
-    "add rdi, rsi",
-    ".globl pebs_validate_touch_3",
-    ".hidden pebs_validate_touch_3",
-    "pebs_validate_touch_3:",
-    "mov byte ptr [rdi], 1",
-    "add rdi, rsi",
-    ".globl pebs_validate_touch_4",
-    ".hidden pebs_validate_touch_4",
-    "pebs_validate_touch_4:",
-    "mov byte ptr [rdi], 1",
-    "add rdi, rsi",
-    "sub rdx, 1",
-    "jne pebs_validate_touch_1",
-    ".globl pebs_validate_touch_end",
-    ".hidden pebs_validate_touch_end",
-    "pebs_validate_touch_end:",
-    "ret",
-    // Pointers, each to the next one: arguments are the first one, and the number of steps.
-    ".p2align 6",
-    ".globl pebs_validate_walk",
-    ".hidden pebs_validate_walk",
-    "pebs_validate_walk:",
-    "mov rdi, qword ptr [rdi]",
-    "sub rsi, 1",
-    "jne pebs_validate_walk",
-    "ret",
-    // Listing 3: loads, stores, branches, taken branches, returns and locked instructions.
-    ".p2align 6",
-    ".globl pebs_validate_many",
-    ".hidden pebs_validate_many",
-    "pebs_validate_many:",
-    "mov rcx, rdi",
-    ".globl pebs_validate_many_call",
-    ".hidden pebs_validate_many_call",
-    "pebs_validate_many_call:",
-    "call pebs_validate_many_return",
-    ".globl pebs_validate_many_lock",
-    ".hidden pebs_validate_many_lock",
-    "pebs_validate_many_lock:",
-    "lock add dword ptr [rsi], 1",
-    "lock add dword ptr [rsi], 1",
-    ".globl pebs_validate_many_load",
-    ".hidden pebs_validate_many_load",
-    "pebs_validate_many_load:",
-    "mov eax, dword ptr [rsi]",
-    "sub rcx, 1",
-    "cmp rcx, 0",
-    "je 32f",
-    "cmp rcx, 0",
-    ".globl pebs_validate_many_branch",
-    ".hidden pebs_validate_many_branch",
-    "pebs_validate_many_branch:",
-    "jne pebs_validate_many_call",
-    "32:",
-    "ret",
-    ".globl pebs_validate_many_return",
-    ".hidden pebs_validate_many_return",
-    "pebs_validate_many_return:",
-    "ret",
-);
 
 unsafe extern "C" {
     fn pebs_validate_chase20(table: *const u32, outer: u32, inner: u32);
@@ -440,6 +307,9 @@ impl Walk {
     }
 }
 
+/// Accesses to the stack by a call, and by a return.
+const STACK: u64 = CALLS_USE_STACK as u64;
+
 /// Events of a round of the loop of many kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
@@ -483,8 +353,8 @@ impl Kind {
     /// Events in this many rounds, the last return of the loop itself included.
     pub(crate) const fn events(self, rounds: u64) -> u64 {
         match self {
-            Self::Loads => 4 * rounds + 1,
-            Self::Stores => 3 * rounds,
+            Self::Loads => (3 + STACK) * rounds + STACK,
+            Self::Stores => (2 + STACK) * rounds,
             // The loop's own return; the last round leaves by the first conditional branch, before the second.
             Self::Branches => 4 * rounds,
             Self::Taken => 3 * rounds + 1,

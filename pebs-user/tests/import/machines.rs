@@ -69,7 +69,7 @@ fn others() {
         assert_eq!(ips, [0x1800; 10]);
         let mut modules = Vec::new();
         functions::each(&trace, |row| {
-            modules.push(row.module.map(|it| it.to_string()))
+            modules.push(row.module.map(|it| it.to_string()));
         })
         .unwrap();
         assert_eq!(modules, [Some("/bin/a".to_owned())]);
@@ -85,7 +85,7 @@ fn of_real_hardware() {
     let import = Import::of(&path, &[]);
     assert_eq!(import.code, 0, "{}", import.stderr);
     let trace = import.trace();
-    assert_eq!(trace.info.host.kernel.is_empty(), false);
+    assert!(!trace.info.host.kernel.is_empty());
     let mut modes = [0, 0];
     samples::each(&trace, |row| modes[usize::from(row.ip >> 63 == 1)] += 1).unwrap();
     assert_eq!(modes.iter().sum::<i32>(), 8);

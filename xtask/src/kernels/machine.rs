@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use super::Accel;
 use super::packages::Kernel;
 use super::softpmu::Pmu;
+use super::{Accel, Arch};
 use crate::shell;
 
 /// Memory of the guest, including its files.
@@ -37,6 +37,13 @@ const OPTIONS: [&str; 6] = [
 /// other clock is slow; no attacker is on this guest.
 const COMMAND_LINE: &str = "console=ttyS0 panic=-1 quiet loglevel=4 tsc=reliable clocksource=tsc mitigations=off nowatchdog";
 
+/// The same of aarch64, which has one serial line: the kernel's own messages are left out.
+const COMMAND_LINE_ARM: &str =
+    "console=ttyAMA0 panic=-1 quiet loglevel=1 mitigations=off nowatchdog";
+
+/// The emulated CPU of aarch64: all features; return addresses are signed by a hash that QEMU computes fast.
+const EMULATED_ARM: &str = "max,pauth-impdef=on";
+
 /// Interval between two polls of QEMU.
 const POLL: Duration = Duration::from_millis(100);
 
@@ -47,6 +54,8 @@ const LAST_LINES: usize = 25;
 pub struct Machine {
     /// The emulator.
     pub qemu: PathBuf,
+    /// Architecture of its processor.
+    pub arch: Arch,
     /// Execution of instructions.
     pub accel: Accel,
     /// CPUs of the guest.
@@ -69,19 +78,37 @@ pub struct Ran {
 }
 
 impl Machine {
+    /// An emulated machine of aarch64 with one CPU.
+    pub const fn aarch64(qemu: PathBuf) -> Self {
+        Self {
+            qemu,
+            arch: Arch::Aarch64,
+            accel: Accel::Tcg,
+            cpus: 1,
+            pmu: None,
+        }
+    }
+
     /// Boots a kernel with the guest's files and waits until the guest is done or the time is up.
     pub fn boot(&self, kernel: &Kernel, image: &Path, limit: Duration) -> Result<Ran> {
         let dir = kernel.image.parent().unwrap_or(Path::new("."));
         let (console, report) = (dir.join("console.log"), dir.join("report.log"));
         let (accel, cpu) = match self.accel {
+            Accel::Tcg if self.arch == Arch::Aarch64 => ("tcg", EMULATED_ARM),
             Accel::Tcg => ("tcg", EMULATED_CPU),
             Accel::Kvm => ("kvm", "host"),
         };
         let model = self.pmu.map_or("", Pmu::cpu);
         let cpu = format!("{cpu}{}{model}", if model.is_empty() { "" } else { "," });
         let mut command = Command::new(&self.qemu);
-        if self.accel == Accel::Tcg {
-            command.args(["-icount", INSTRUCTION_TIME]);
+        match self.arch {
+            Arch::Aarch64 => {
+                command.args(["-machine", "virt"]);
+            }
+            Arch::X86_64 if self.accel == Accel::Tcg => {
+                command.args(["-icount", INSTRUCTION_TIME]);
+            }
+            Arch::X86_64 => {}
         }
         command
             .args(["-accel", accel, "-cpu", &cpu, "-m", MEMORY])
@@ -92,12 +119,20 @@ impl Machine {
             .arg(&kernel.image)
             .arg("-initrd")
             .arg(image)
-            .args(["-append", COMMAND_LINE])
-            .arg("-serial")
-            .arg(format!("file:{}", console.display()))
-            .arg("-serial")
-            .arg(format!("file:{}", report.display()))
             .stdin(Stdio::null());
+        match self.arch {
+            Arch::X86_64 => {
+                command.args(["-append", COMMAND_LINE, "-serial"]);
+                command.arg(format!("file:{}", console.display()));
+            }
+            // It has one serial line.
+            Arch::Aarch64 => {
+                command.args(["-append", COMMAND_LINE_ARM]);
+            }
+        }
+        command
+            .arg("-serial")
+            .arg(format!("file:{}", report.display()));
         for old in [&console, &report] {
             if old.exists() {
                 fs::remove_file(old)?;

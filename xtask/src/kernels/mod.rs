@@ -19,6 +19,7 @@ use outcome::Outcome;
 use packages::{Kernel, Packages};
 use softpmu::Pmu;
 
+mod aarch64;
 mod contents;
 mod cpio;
 pub mod guest;
@@ -68,11 +69,14 @@ const PMU_TESTS: &str = "pebs";
 /// Options of `cargo xtask kernels`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Versions of Debian kernels, such as 6.1, or newest; default: 5.10 6.1 6.12 newest
+    /// Versions of Debian kernels, such as 6.1, or newest; default: 5.10 6.1 6.12 newest, of aarch64 6.1 6.12
     versions: Vec<String>,
     /// Run only tests whose name contains this; may be given several times
     #[arg(long = "test", value_name = "NAME")]
     tests: Vec<String>,
+    /// Architecture of the guest; aarch64 is emulated, with recordings of known work in place of the tests
+    #[arg(long, value_enum, default_value_t)]
+    arch: Arch,
     /// How to execute the guest's instructions
     #[arg(long, value_enum, default_value_t)]
     accel: Accel,
@@ -85,6 +89,15 @@ pub struct Args {
     /// Time limit for one kernel, from power-on to power-off
     #[arg(long, value_name = "MINUTES", default_value_t = 60)]
     limit: u64,
+}
+
+/// Architecture of a guest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Arch {
+    #[default]
+    #[value(name = "x86_64")]
+    X86_64,
+    Aarch64,
 }
 
 /// Execution of the guest's instructions.
@@ -124,6 +137,17 @@ impl Round {
 /// Runs the task.
 pub fn main(args: &Args) -> Result<ExitCode> {
     setup::ensure()?;
+    let limit = Duration::from_secs(60 * args.limit.max(1));
+    if args.arch == Arch::Aarch64 {
+        let versions: Vec<&str> = match &args.versions[..] {
+            [] => aarch64::VERSIONS.to_vec(),
+            versions => versions.iter().map(String::as_str).collect(),
+        };
+        return Ok(match aarch64::run(&versions, limit)? {
+            true => ExitCode::SUCCESS,
+            false => ExitCode::FAILURE,
+        });
+    }
     let versions: Vec<&str> = match (args.pmu, &args.versions[..]) {
         (Some(_), []) => vec![softpmu::VERSION],
         (None, []) => VERSIONS.to_vec(),
@@ -134,7 +158,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         accel: args.accel,
         cpus: args.cpus.max(args.pmu.map_or(1, Pmu::cpus)),
         pmu: args.pmu,
-        limit: Duration::from_secs(60 * args.limit.max(1)),
+        limit,
     };
     Ok(if run(&versions, &round)? {
         ExitCode::SUCCESS
@@ -197,7 +221,7 @@ fn run(versions: &[&str], round: &Round) -> Result<bool> {
         println!("SKIP kernels: no {QEMU} (Debian's qemu-system-x86)");
         return Ok(true);
     };
-    let packages = match Packages::open() {
+    let packages = match Packages::open("amd64") {
         Ok(packages) => packages,
         Err(error) => {
             println!("SKIP kernels: {error:#}");
@@ -222,6 +246,7 @@ fn run(versions: &[&str], round: &Round) -> Result<bool> {
     let contents = Contents::build(&recorder::build(false)?, tests)?;
     let machine = Machine {
         qemu,
+        arch: Arch::X86_64,
         accel: round.accel,
         cpus: round.cpus,
         pmu: round.pmu,

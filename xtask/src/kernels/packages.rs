@@ -12,11 +12,15 @@ use crate::toolchain::find_program;
 /// Stands for the newest kernel there is.
 pub const NEWEST: &str = "newest";
 
-/// The package whose versions are the kernels: built for virtual machines, and small.
-const META: &str = "linux-image-cloud-amd64";
+/// The package whose versions are the kernels, without Debian's name of the architecture: built for virtual machines, and
+/// small.
+const META: &str = "linux-image-cloud-";
 
 /// The package that names the headers of such a kernel, for building modules.
-const HEADERS: &str = "linux-headers-cloud-amd64";
+const HEADERS: &str = "linux-headers-cloud-";
+
+/// The architecture whose kernels are in the folder `images`.
+const AMD64: &str = "amd64";
 
 /// Signatures of the archive; part of Debian's `debian-archive-keyring`.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
@@ -54,14 +58,16 @@ pub struct Packages {
     dir: PathBuf,
     /// This machine's sources of packages, one a line.
     mirrors: String,
+    /// Debian's name of the architecture.
+    arch: &'static str,
 }
 
 impl Packages {
-    /// Makes the folders.
+    /// Makes the folders, for an architecture by Debian's name.
     ///
     /// # Errors
     /// This machine can't read Debian's archive.
-    pub fn open() -> Result<Self> {
+    pub fn open(arch: &'static str) -> Result<Self> {
         for program in ["apt-get", "apt-cache", "dpkg-deb"] {
             if find_program(program).is_none() {
                 bail!("no {program}: Debian's kernel packages can't be had");
@@ -77,7 +83,7 @@ impl Packages {
         let mut targets = Command::new("apt-get");
         targets.args(["indextargets", "--format", "$(REPO_URI)"]);
         let mirrors = shell::output(&mut targets)?;
-        Ok(Self { dir, mirrors })
+        Ok(Self { dir, mirrors, arch })
     }
 
     /// The newest kernel whose version has this prefix, downloaded unless an earlier run did.
@@ -88,7 +94,8 @@ impl Packages {
         let mut failures = Vec::new();
         for suites in SUITES {
             failures = self.update(suites)?;
-            let versions = shell::output(&mut self.apt("apt-cache", &["madison", META]))?;
+            let meta = self.meta();
+            let versions = shell::output(&mut self.apt("apt-cache", &["madison", &meta]))?;
             if let Some(release) = newest(&versions, wanted) {
                 return self.fetch(release);
             }
@@ -109,7 +116,7 @@ impl Packages {
         } else {
             failures.join("; ")
         };
-        bail!("no {META} {wanted} in Debian's suites: {reasons}")
+        bail!("no {} {wanted} in Debian's suites: {reasons}", self.meta())
     }
 
     /// Refreshes the lists of some suites; returns apt's messages on unreachable ones.
@@ -118,7 +125,10 @@ impl Packages {
         for (archive, suite) in suites {
             let uri = uri_of(&self.mirrors, archive)
                 .context("apt's sources name no archive of Debian's")?;
-            lines += &format!("deb [arch=amd64 signed-by={KEYRING}] {uri} {suite} main\n");
+            lines += &format!(
+                "deb [arch={} signed-by={KEYRING}] {uri} {suite} main\n",
+                self.arch
+            );
         }
         fs::write(self.sources(), lines)?;
         let update = self
@@ -139,10 +149,11 @@ impl Packages {
         if kernel.image.is_file() {
             return Ok(kernel);
         }
-        let name = format!("{META}={release}");
+        let meta = self.meta();
+        let name = format!("{meta}={release}");
         let about = shell::output(&mut self.apt("apt-cache", &["show", &name]))?;
         let package =
-            image_package(&about).with_context(|| format!("{META} {release} names no image"))?;
+            image_package(&about).with_context(|| format!("{meta} {release} names no image"))?;
         // Since Linux 7 the image is in a separate package.
         let binary = package.replacen("linux-image-", "linux-binary-", 1);
         for package in [package, binary] {
@@ -157,7 +168,7 @@ impl Packages {
                 return Ok(kernel);
             }
         }
-        bail!("no kernel in the package of {META} {release}")
+        bail!("no kernel in the package of {meta} {release}")
     }
 
     /// The folder to build modules of a kernel in, downloaded unless an earlier run did.
@@ -176,7 +187,7 @@ impl Packages {
         };
         let wanted =
             |name: &String| name.starts_with("linux-headers-") || name.starts_with("linux-kbuild-");
-        let names = depends(&format!("{HEADERS}={release}"))?;
+        let names = depends(&format!("{HEADERS}{}={release}", self.arch))?;
         let own = names.into_iter().find(wanted);
         let own = own.with_context(|| format!("{HEADERS} {release} names no headers"))?;
         let mut packages: Vec<String> = depends(&format!("{own}={release}"))?;
@@ -216,10 +227,10 @@ impl Packages {
 
     /// A kernel of an earlier run.
     fn kept(&self, wanted: &str) -> Option<Kernel> {
-        let entries = fs::read_dir(self.dir.join("images")).ok()?;
+        let entries = fs::read_dir(self.images()).ok()?;
         let names: Vec<String> = entries
             .flatten()
-            .map(|entry| format!("{META} | {} |", entry.file_name().to_string_lossy()))
+            .map(|entry| format!("- | {} |", entry.file_name().to_string_lossy()))
             .collect();
         let release = newest(&names.join("\n"), wanted)?.to_owned();
         let image = self.image_of(&release);
@@ -227,7 +238,40 @@ impl Packages {
     }
 
     fn image_of(&self, release: &str) -> PathBuf {
-        self.dir.join("images").join(release).join("vmlinuz")
+        self.images().join(release).join("vmlinuz")
+    }
+
+    fn images(&self) -> PathBuf {
+        self.dir.join(match self.arch {
+            AMD64 => "images".to_owned(),
+            arch => format!("images-{arch}"),
+        })
+    }
+
+    /// Name of the package of kernels.
+    fn meta(&self) -> String {
+        format!("{META}{}", self.arch)
+    }
+
+    /// A file of a package, downloaded unless an earlier run did.
+    ///
+    /// # Errors
+    /// The archive or the package does not have it.
+    pub fn file(&self, package: &str, path: &str) -> Result<PathBuf> {
+        let name = Path::new(path).file_name().unwrap_or_default();
+        let kept = self.images().join(name);
+        if !kept.is_file() {
+            let failures = self.update(&[("debian", "bookworm")])?;
+            if !failures.is_empty() {
+                bail!("no lists of packages: {}", failures.join("; "));
+            }
+            self.unpack(&[package])?;
+            fs::create_dir_all(self.images())?;
+            let unpacked = self.unpacked().join("files").join(path);
+            fs::rename(&unpacked, &kept)
+                .with_context(|| format!("no {path} in the package {package}"))?;
+        }
+        Ok(kept)
     }
 
     fn sources(&self) -> PathBuf {
@@ -252,6 +296,8 @@ impl Packages {
             "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false".to_owned(),
             "Acquire::Retries=0".to_owned(),
             "Acquire::http::Timeout=10".to_owned(),
+            format!("APT::Architecture={}", self.arch),
+            format!("APT::Architectures={}", self.arch),
         ] {
             command.arg("-o").arg(option);
         }

@@ -5,6 +5,9 @@ use std::ops::Range;
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
 
+/// First byte of a direct call, by which it is found without disassembly.
+pub(crate) const DIRECT: Option<u8> = Some(0xe8);
+
 /// Targets of the direct calls in some code, sorted.
 ///
 /// Bytes that are no code (tables between functions) are skipped one by one.

@@ -2,7 +2,8 @@
 
 use iced_x86::{Mnemonic, OpKind, Register as Iced};
 
-use super::instruction::{Flow, Instruction};
+use super::instruction::Instruction;
+use crate::arch::common::{Flow, IndirectJump};
 
 /// Offset of `stackguard0` in `runtime.g`: behind the bounds of the stack.
 /// Source: src/runtime/runtime2.go of Go.
@@ -13,19 +14,6 @@ const STACK_PROTECTOR: u64 = 0x28;
 
 /// Number of instructions before an indirect jump that are searched for the load from its table.
 const TABLE_WINDOW: usize = 12;
-
-/// Kind of an indirect jump.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum IndirectJump {
-    /// A `switch`: it stays in the function.
-    Switch,
-    /// A call through a pointer in place of a return.
-    TailCall,
-    /// Either, depending on the content of the table of addresses there.
-    Table(u64),
-    /// Either.
-    Unclear,
-}
 
 /// Distinguishes a `switch` from a call through a pointer, at `code[index]`.
 pub(crate) fn indirect_jump(code: &[Instruction], index: usize, bytes: &[u8]) -> IndirectJump {

@@ -10,6 +10,7 @@ use iced_x86::{
 use pebs_common::condition::Condition;
 
 use super::register::Register;
+use crate::arch::common::{DataAccess, Flow};
 
 /// Bytes of the longest instruction.
 pub(crate) const LONGEST: u64 = 15;
@@ -17,52 +18,6 @@ pub(crate) const LONGEST: u64 = 15;
 /// An instruction at its address.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Instruction(pub(super) iced_x86::Instruction);
-
-/// Where control goes after an instruction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Flow {
-    /// To the next instruction.
-    Next,
-    /// To an address.
-    Jump(u64),
-    /// To an address or to the next instruction.
-    Branch(u64),
-    /// To an address in a register or in memory.
-    IndirectJump,
-    /// To a function, and back.
-    Call,
-    /// To a function that a register or memory names, and back.
-    IndirectCall,
-    /// Out of the function.
-    Return,
-    /// Into the kernel, and back.
-    SystemCall,
-    /// Begin or end of a transaction, which may go back to an abort handler.
-    Transaction,
-    /// Nowhere: the instruction stops the program.
-    Trap,
-}
-
-/// Access of an instruction to data in memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct DataAccess {
-    /// `load`, `store` or `load+store`, as in `memory`.
-    pub op: &'static str,
-    /// Its size; 0: not known.
-    pub bytes: u32,
-    /// Its address, if no register decides it.
-    pub address: Option<u64>,
-}
-
-impl Flow {
-    /// Whether control may continue with the next instruction.
-    pub(crate) const fn falls_through(self) -> bool {
-        !matches!(
-            self,
-            Self::Jump(_) | Self::IndirectJump | Self::Return | Self::Trap
-        )
-    }
-}
 
 /// Disassembles code that lies at an address, up to the first bytes that are no instruction: their address, if there are
 /// any.
@@ -206,6 +161,20 @@ impl Instruction {
     /// Whether it is padding that compilers put between code.
     pub(crate) fn is_filler(&self) -> bool {
         matches!(self.0.mnemonic(), Mnemonic::Nop | Mnemonic::Int3)
+    }
+
+    /// Whether it is there for indirect branches to land on, so that a probe should be elsewhere: none is, as Linux does not
+    /// check where branches land in programs.
+    #[expect(clippy::unused_self, reason = "the interface of all architectures")]
+    pub(crate) const fn is_branch_target(&self) -> bool {
+        false
+    }
+
+    /// Whether it saves registers in the function's frame, of which `depth` bytes are below the stack pointer at the entry:
+    /// `push` does, but is emulated itself.
+    #[expect(clippy::unused_self, reason = "the interface of all architectures")]
+    pub(crate) const fn saves_registers(&self, _depth: i64) -> bool {
+        false
     }
 
     pub(crate) fn is_breakpoint(&self) -> bool {

@@ -28,16 +28,16 @@ const TABLE: [(&str, u16, iced_x86::Register); 17] = [
 
 impl Register {
     /// Register of a function's result.
-    pub const RAX: Self = Self(0);
+    pub const RESULT: Self = Self(0);
     /// The stack pointer.
-    pub const RSP: Self = Self(7);
+    pub const STACK: Self = Self(7);
     /// The frame pointer, if a function keeps one.
-    pub const RBP: Self = Self(6);
+    pub const FRAME: Self = Self(6);
     /// Integer and pointer arguments 1 to 6. Source: System V ABI for x86-64, 3.2.3.
-    pub const SYSV: [Self; 6] = [Self(5), Self(4), Self(3), Self(2), Self(8), Self(9)];
+    pub const ARGUMENTS: [Self; 6] = [Self(5), Self(4), Self(3), Self(2), Self(8), Self(9)];
     /// Integer and pointer arguments 1 to 9 of Go 1.17 and later.
     /// Source: go/src/cmd/compile/abi-internal.md.
-    pub const GO: [Self; 9] = [
+    pub const GO_ARGUMENTS: [Self; 9] = [
         Self(0),
         Self(1),
         Self(2),
@@ -48,6 +48,11 @@ impl Register {
         Self(10),
         Self(11),
     ];
+
+    /// Registers that have the return address at a function's entry: it is on the stack.
+    pub const RETURN_ADDRESS: [Self; 0] = [];
+    /// Whether the address of memory for a large result is the first argument.
+    pub const RESULT_ADDRESS_IS_FIRST: bool = true;
 
     /// The register of that name, without `%`.
     #[must_use]
@@ -121,15 +126,15 @@ mod tests {
     fn constants_fit_the_table() {
         let names = |list: &[Register]| list.iter().map(|r| r.name()).collect::<Vec<_>>();
         assert_eq!(
-            names(&Register::SYSV),
+            names(&Register::ARGUMENTS),
             ["rdi", "rsi", "rdx", "rcx", "r8", "r9"]
         );
         assert_eq!(
-            names(&Register::GO),
+            names(&Register::GO_ARGUMENTS),
             ["rax", "rbx", "rcx", "rdi", "rsi", "r8", "r9", "r10", "r11"]
         );
         assert_eq!(
-            names(&[Register::RAX, Register::RSP, Register::RBP]),
+            names(&[Register::RESULT, Register::STACK, Register::FRAME]),
             ["rax", "rsp", "rbp"]
         );
     }

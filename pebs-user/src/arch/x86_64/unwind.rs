@@ -8,6 +8,20 @@ pub(crate) const RETURN_ADDRESS: gimli::Register = X86_64::RA;
 /// Bytes of a return address on the stack.
 pub(crate) const RETURN_ADDRESS_BYTES: i64 = 8;
 
+/// Whose instructions unwind tables may have, beside those of all.
+pub(crate) const VENDOR: gimli::Vendor = gimli::Vendor::Default;
+
+/// The code at a return address: the address itself.
+pub(crate) const fn code_of(return_address: u64) -> u64 {
+    return_address
+}
+
+/// Where the return address of Go code is, from its frame's end (CFA), with so many bytes of frame above the stack pointer;
+/// `None`: in its register.
+pub(crate) const fn go_return_address(_frame: i64) -> Option<i64> {
+    Some(-RETURN_ADDRESS_BYTES)
+}
+
 /// Number of general registers, which have the first DWARF numbers.
 pub(crate) const REGISTERS: usize = 16;
 
@@ -45,10 +59,15 @@ pub(crate) const OF_PT_REGS: [Option<u8>; 21] = [
 
 /// Places of the instruction pointer and of the code segment there.
 pub(crate) const IP_OF_PT_REGS: usize = 16;
-pub(crate) const CS_OF_PT_REGS: usize = 17;
+const CS_OF_PT_REGS: usize = 17;
 
 /// Code segment of 64-bit code in user space. Source: `__USER_CS`, arch/x86/include/asm/segment.h.
-pub(crate) const USER_CS: u64 = 0x33;
+const USER_CS: u64 = 0x33;
+
+/// Whether these registers are of 64-bit code in user space.
+pub(crate) fn is_wide(pt_regs: &[u64; OF_PT_REGS.len()]) -> bool {
+    pt_regs[CS_OF_PT_REGS] == USER_CS
+}
 
 /// DWARF numbers of perf's registers, by `enum perf_event_x86_regs`; `None`: none of them.
 ///

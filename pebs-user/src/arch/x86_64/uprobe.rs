@@ -12,34 +12,23 @@
 //! Source: arch/x86/kernel/uprobes.c (`uprobe_init_insn`, `branch_setup_xol_ops`, `push_setup_xol_ops`,
 //! `can_optimize`), Linux 6.1 to 6.18.
 
-use serde::{Deserialize, Serialize};
-
 use super::step::step;
+use crate::arch::common::{EntryClass, version};
 
-/// Cost class of a probed instruction, by the way in which the kernel executes it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum EntryClass {
-    /// Emulated by the kernel (`push`, `nop`, a jump or call): about 0.5 us. Traces of earlier versions may have
-    /// `nop5`, a class of its own then.
-    #[serde(alias = "nop5")]
-    Emulated,
-    /// Done by the mark program in place of the kernel (Linux 6.19): about as much.
-    InProgram,
-    /// Single-stepped out of line: about 3.8 us in a VM.
-    SingleStep,
+/// The instruction that the kernel puts in place of a probed one, and debuggers at a breakpoint: `int3`.
+pub(crate) const BREAKPOINT: [u8; 1] = [0xcc];
+
+/// Whether these bytes of code are a breakpoint, of the kernel or of a debugger.
+pub(crate) fn is_breakpoint(code: [u8; BREAKPOINT.len()]) -> bool {
+    code == BREAKPOINT
 }
 
-impl EntryClass {
-    /// Cost relative to other classes.
-    pub(crate) const fn relative_cost(self) -> u64 {
-        match self {
-            Self::Emulated => 50,
-            Self::InProgram => 60,
-            Self::SingleStep => 380,
-        }
-    }
-}
+/// What is emulated, and what later kernels do better, for people.
+pub(crate) const EMULATED: &str = "branches, calls and pushes";
+pub(crate) const LATER: &str = "; 0.5 us on nearly all from Linux 6.19 on";
+
+/// Whether kernels replace some nops.
+pub(crate) const REPLACES_NOPS: bool = true;
 
 /// Why nops that are five bytes long are not probed.
 pub(crate) const REPLACED: &str = "the kernel may replace this nop by a call, which kills forked processes and overwrites \
@@ -73,9 +62,7 @@ impl Kernel {
     /// The kernel of that release (`6.18.5-cloud`).
     #[must_use]
     pub(crate) fn from_release(release: &str) -> Self {
-        let mut parts = release.split(|c: char| !c.is_ascii_digit());
-        let mut next = || parts.next().and_then(|part| part.parse::<u32>().ok());
-        let version = (next().unwrap_or(0), next().unwrap_or(0));
+        let version = version(release);
         Self {
             long_nops: version >= (6, 18),
             filtered_returns: ((6, 11)..(6, 14)).contains(&version),

@@ -2,6 +2,7 @@
 
 use super::check::Check;
 use super::facts::{Answer, Facts};
+use crate::arch::{EMULATED, LATER, REPLACES_NOPS};
 use crate::pmu::host::{KernelVersion, NEWER};
 use crate::pmu::open::ADMIN_ALONE;
 
@@ -125,16 +126,20 @@ pub(super) fn sample_time(facts: &Facts) -> Check {
 pub(super) fn single_steps(facts: &Facts) -> Check {
     let found = if facts.steps {
         "the mark program does returns and moves itself: a mark costs 0.5 us on nearly any function"
+            .to_owned()
     } else {
-        "a mark costs 0.5 us on branches, calls and pushes, 4 us on other instructions (10 us in some virtual \
-         machines); 0.5 us on nearly all from Linux 6.19 on"
+        format!(
+            "a mark costs 0.5 us on {EMULATED}, 4 us on other instructions (10 us in some virtual machines){LATER}"
+        )
     };
     Check::ok("single steps", found)
 }
 
 /// Five-byte nops are never probed.
 pub(super) fn nops(facts: &Facts) -> Check {
-    let found = if facts.host.at_least(KernelVersion(6, 18)) && cfg!(target_arch = "x86_64") {
+    let found = if !REPLACES_NOPS {
+        "none is replaced on this machine"
+    } else if facts.host.at_least(KernelVersion(6, 18)) {
         "five-byte nops are never probed: this kernel would replace them, which kills forked processes"
     } else {
         "five-byte nops are never probed: Linux 6.18 replaces them, which kills forked processes"

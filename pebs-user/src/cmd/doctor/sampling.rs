@@ -5,6 +5,7 @@ use pebs_common::config::MAX_CPUS;
 use super::check::Check;
 use super::facts::{Answer, Facts};
 use super::kernel::is_yes;
+use crate::arch::machine::TELLS_GUESTS;
 use crate::pmu::host::{Host, Vendor};
 
 const GUEST_PMU: &str = "give the guest a virtual PMU (QEMU: '-cpu host,pmu=on'), or record on bare metal; \
@@ -15,7 +16,8 @@ pub(super) fn machine(facts: &Facts) -> Check {
     Check::ok(
         "machine",
         match &facts.host.hypervisor {
-            None => format!("{cpu}, bare metal"),
+            None if TELLS_GUESTS => format!("{cpu}, bare metal"),
+            None => cpu.clone(),
             Some(name) => format!("{cpu}, virtual machine on {name}"),
         },
     )

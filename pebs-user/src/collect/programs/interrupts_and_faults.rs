@@ -6,30 +6,16 @@ use aya::programs::RawTracePoint;
 use aya::programs::raw_trace_point::RawTracePointLinkId;
 
 use super::{Programs, ProgramsError, RunTime};
+use crate::arch::machine;
 use crate::collect::btf::Btf;
 use crate::pmu::attr::Faults;
 use crate::stream::decode::Interferences;
 
-/// Interrupt handlers: those of devices, and each CPU vector that the kernel traces. Each has a tracepoint `_entry`
-/// and one `_exit`.
+/// Handler of the interrupts of devices, which every kernel with tracepoints of interrupts has. Beside it there are those
+/// of a machine's CPUs. Each has a tracepoint `_entry` and one `_exit`.
 ///
-/// Source: include/trace/events/irq.h, arch/x86/include/asm/trace/irq_vectors.h.
-const HANDLERS: [&str; 11] = [
-    "irq_handler",
-    "local_timer",
-    "reschedule",
-    "call_function",
-    "call_function_single",
-    "irq_work",
-    "x86_platform_ipi",
-    "thermal_apic",
-    "threshold_apic",
-    "deferred_error_apic",
-    "error_apic",
-];
-
-/// The handler that every kernel with tracepoints of interrupts has.
-const DEVICES: &str = HANDLERS[0];
+/// Source: include/trace/events/irq.h.
+const DEVICES: &str = "irq_handler";
 
 /// Work deferred by interrupts.
 const SOFT: &str = "softirq";
@@ -109,7 +95,8 @@ impl Attachments {
         };
         let mut wanted = Vec::new();
         if asked.irq {
-            wanted.extend(HANDLERS.map(|handler| (both_ends(handler), HARD_PROGRAMS)));
+            let handlers = [DEVICES].into_iter().chain(machine::INTERRUPTS);
+            wanted.extend(handlers.map(|handler| (both_ends(handler), HARD_PROGRAMS)));
             wanted.push((both_ends(SOFT), SOFT_PROGRAMS));
         }
         if asked.faults {

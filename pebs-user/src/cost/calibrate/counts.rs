@@ -32,19 +32,6 @@ const WORDS: u64 = 32 << 10;
 /// Length of a round with ticks.
 const TICKING: Duration = Duration::from_millis(2);
 
-std::arch::global_asm!(
-    ".p2align 4",
-    ".globl pebs_calibrate_counts",
-    ".hidden pebs_calibrate_counts",
-    "pebs_calibrate_counts:",
-    ".rept 9",
-    "push rbp",
-    "pop rbp",
-    "ret",
-    ".p2align 4",
-    ".endr",
-);
-
 unsafe extern "C" {
     fn pebs_calibrate_counts();
 }

@@ -2,7 +2,10 @@
 //!
 //! In nearly all blocks the numbers differ only in their lowest 31 bits: times within two seconds, ids, counts.
 
-#![expect(unsafe_code, reason = "vectors from and to arrays")]
+#![cfg_attr(
+    target_arch = "x86_64",
+    expect(unsafe_code, reason = "vectors from and to arrays")
+)]
 
 use super::integer::Integer;
 use super::pack::{BLOCK, GROUP, GROUPS};

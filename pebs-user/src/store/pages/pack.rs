@@ -3,9 +3,12 @@
 //! Pairs of numbers are joined to one of twice the bits, pairs of those to one of four times, and so on, until the
 //! result is whole bytes: at widths up to 16 bits, nearly always, in vector lanes.
 
-#![expect(
-    unsafe_code,
-    reason = "calling code that was compiled for newer CPUs, after asking for them; vectors from and to arrays"
+#![cfg_attr(
+    target_arch = "x86_64",
+    expect(
+        unsafe_code,
+        reason = "calling code that was compiled for newer CPUs, after asking for them; vectors from and to arrays"
+    )
 )]
 
 /// Numbers packed at once.

@@ -7,11 +7,13 @@
 //! Source: `handle_swbp`, kernel/events/uprobes.c, Linux 6.19.
 
 use aya_ebpf::bindings::pt_regs;
-use aya_ebpf::helpers::bpf_probe_read_user;
+use aya_ebpf::helpers::generated::bpf_get_current_task_btf;
+use aya_ebpf::helpers::{bpf_probe_read_kernel, bpf_probe_read_user};
 use aya_ebpf::programs::ProbeContext;
 use pebs_common::config::{NO_WORD, PAGE, Step, step_kind};
 
-use crate::task::{self, USER_CS};
+use super::USER_CS;
+use crate::maps::TASK_FEATURES_OFFSET;
 
 /// Flags after a result of zero: carry, auxiliary carry, sign and overflow are clear, parity and zero are set.
 const ZERO_CLEARS: u64 = 1 | 1 << 4 | 1 << 7 | 1 << 11;
@@ -72,7 +74,7 @@ pub fn step(ctx: &ProbeContext, step: &Step) {
             let Ok(to) = (unsafe { bpf_probe_read_user(sp as *const u64) }) else {
                 return;
             };
-            if to >= USER_END || task::has_shadow_stack() {
+            if to >= USER_END || has_shadow_stack() {
                 return;
             }
             // SAFETY: the verifier checks the writes.
@@ -165,4 +167,21 @@ fn assign(regs: *mut pt_regs, word: u8, value: u64) -> bool {
         }
     }
     true
+}
+
+/// Whether the running thread has a stack of its own for return addresses, which only the processor may change.
+#[inline(always)]
+fn has_shadow_stack() -> bool {
+    /// Source: `ARCH_SHSTK_SHSTK`, arch/x86/include/uapi/asm/prctl.h.
+    const SHADOW_STACK: u64 = 1;
+    let offset = TASK_FEATURES_OFFSET.load();
+    if offset == u64::MAX {
+        return false;
+    }
+    // SAFETY: the helper returns a kernel pointer, which the read helper checks.
+    let features = unsafe {
+        let task = bpf_get_current_task_btf().cast::<u8>();
+        bpf_probe_read_kernel(task.wrapping_add(offset as usize).cast::<u64>())
+    };
+    features.map_or(true, |it| it & SHADOW_STACK != 0)
 }
