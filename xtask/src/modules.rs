@@ -60,18 +60,18 @@ const ROOMS: [Room; 8] = [
         preset: failure files units binary spec probe
         compare: units rng estimate store
         present: failure units ledger terminal store compare
-        collect: failure units files rng limits binary pmu perf stream store probe
+        collect: arch failure units files rng limits binary pmu perf stream store probe
         correlate: units ledger stream estimate spec store probe
         symbolize: arch failure units binary stream store
-        pipeline: units ledger pmu stream estimate store probe correlate symbolize
-        cost: failure units files present pmu stream estimate store collect
-        record: failure units limits present binary pmu perf stream estimate spec store probe preset collect correlate symbolize pipeline cost
+        pipeline: arch units ledger pmu stream estimate store probe correlate symbolize
+        cost: arch failure units files present pmu stream estimate store collect
+        record: arch failure units limits present binary pmu perf stream estimate spec store probe preset collect correlate symbolize pipeline cost
         import: failure units binary pmu perf stream store correlate symbolize pipeline
         suggest: arch failure units limits binary pmu perf spec store probe collect symbolize cost
         out: failure units terminal store compare present
-        selftest: failure units rng store compare
-        validate: failure units files rng terminal present pmu perf stream collect cost selftest
-        cmd: failure files units watch limits ledger terminal guide present binary pmu perf stream estimate store probe preset collect symbolize pipeline cost record import suggest compare out selftest validate
+        selftest: arch failure units rng store compare
+        validate: arch failure units files rng terminal present pmu perf stream collect cost selftest
+        cmd: arch failure files units watch limits ledger terminal guide present binary pmu perf stream estimate store probe preset collect symbolize pipeline cost record import suggest compare out selftest validate
         cli: failure terminal selftest cmd
         main: terminal cmd cli
         ",

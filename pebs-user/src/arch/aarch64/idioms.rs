@@ -1,6 +1,7 @@
 //! Recognizes compiled `switch` statements and calls through pointers.
 
-use super::instruction::{Group, Instruction, MemoryForm, bits, group, hint, memory_form};
+use super::encoding::{Group, MemoryForm, bits, group, hint, memory_form};
+use super::instruction::Instruction;
 use super::registers_written::written;
 use crate::arch::common::{Flow, IndirectJump};
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod cache;
 pub(crate) mod calls;
+mod encoding;
 pub(crate) mod idioms;
 pub(crate) mod instruction;
 pub(crate) mod kernel_entry;

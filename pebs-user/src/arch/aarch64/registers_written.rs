@@ -3,7 +3,7 @@
 //! Where an encoding is rare or newer than this table, more registers count than it changes: a probe then stays in front of
 //! it. Source: Arm Architecture Reference Manual for A-profile (DDI 0487), C4.1, "A64 instruction set encoding".
 
-use super::instruction::{Group, MemoryForm, bits, group, memory_form};
+use super::encoding::{Group, MemoryForm, bits, group, hint, memory_form};
 
 /// A set of registers: bit n is xn, bit 31 the stack pointer.
 pub(super) type Set = u32;
@@ -67,7 +67,7 @@ fn branch(word: u32) -> Set {
     if word >> 22 != 0b11_0101_0100 {
         return 0;
     }
-    match super::instruction::hint(word) {
+    match hint(word) {
         // Signing and authentication: of x17, else of the link register.
         Some(8 | 10 | 12 | 14) => 1 << 17,
         Some(7 | 24..=31) => LINK,

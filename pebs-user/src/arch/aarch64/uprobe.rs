@@ -14,7 +14,8 @@
 //! Source: arch/arm64/kernel/probes/decode-insn.c, simulate-insn.c and uprobes.c, arch/arm64/include/asm/insn.h, Linux
 //! 5.15 to 6.18.
 
-use super::instruction::{Group, Instruction, MemoryForm, bits, decode, group, hint, memory_form};
+use super::encoding::{Group, MemoryForm, bits, group, hint, memory_form};
+use super::instruction::{Instruction, decode};
 use crate::arch::common::{EntryClass, Flow, version};
 
 /// The instruction that the kernel puts in place of a probed one: `brk #5`.
