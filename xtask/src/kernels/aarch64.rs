@@ -334,7 +334,7 @@ fn tool(dir: &Path) -> Result<PathBuf> {
         "build",
         "--locked",
         "--package",
-        "pebs-user",
+        "pebs-trace",
         "--bin",
         "pebs-trace",
     ]);

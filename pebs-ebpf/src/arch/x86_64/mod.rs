@@ -2,6 +2,7 @@
 
 pub mod step;
 
+use core::arch::asm;
 use core::mem::offset_of;
 
 use aya_ebpf::bindings::pt_regs;
@@ -39,7 +40,11 @@ pub const GOROUTINE: usize = offset_of!(pt_regs, r14);
 /// The register at an offset among the registers; `None` if there is none.
 #[inline(always)]
 pub fn register(registers: &Registers, offset: usize) -> Option<u64> {
-    registers.get(offset / WORD).copied()
+    let mut index = offset / WORD;
+    // Otherwise the offset is compared and the index used: the verifier does not relate them.
+    // SAFETY: sets a register to itself.
+    unsafe { asm!("{0} = {0}", inout(reg) index) };
+    registers.get(index).copied()
 }
 
 /// Copies the registers that a mark reads. `regs`: in the program's context.
