@@ -13,7 +13,7 @@ use crate::test::area;
 use crate::{Cli, Task, shell};
 
 /// Other commands of cargo that may be shown: their misspelling would fail anyway.
-const OTHERS: [&str; 4] = ["build", "check", "doc", "install"];
+const OTHERS: [&str; 5] = ["build", "check", "doc", "install", "publish"];
 
 /// The fault of a command; `None` if it is valid.
 fn fault(words: &[String]) -> Option<String> {

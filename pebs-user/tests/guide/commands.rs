@@ -13,10 +13,13 @@ use super::markdown::{self, Command};
 use super::pages;
 
 /// Options of other programs that the texts name.
-const FOREIGN: [&str; 4] = [
+const FOREIGN: [&str; 7] = [
     "--switch-events",
     "--sample-cpu",
     "--pid=host",
+    "--privileged",
+    "--cap-drop=all",
+    "--security-opt",
     "--per-thread",
 ];
 
