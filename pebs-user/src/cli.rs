@@ -120,6 +120,14 @@ pub enum Cmd {
     ///
     /// Exit status: 0, or 1 if no name matches the pattern.
     Probes(cmd::probes::ProbesArgs),
+    /// Record services all the time, as a service itself
+    ///
+    /// The file names targets: programs, units or cgroups, each with a preset or SPECs. A target is recorded whenever it runs,
+    /// into traces of an hour; old ones are removed so that all keep within a size. SIGHUP reads the file again, SIGUSR2 makes
+    /// snapshots, SIGTERM ends. 'pebs-trace guide always-on' has all keys, and a unit for systemd.
+    ///
+    /// Exit status: 0 ended as told; 2 could not start.
+    Agent(cmd::agent::AgentArgs),
     /// List presets: SPECs for known programs, those that run first
     ///
     /// With NAME it prints the preset: a file in TOML with the SPECs of a kind of program. Your own go to
@@ -247,6 +255,7 @@ impl Cmd {
             Self::Export(args) => cmd::export::run(args),
             Self::Html(args) => cmd::html::run(args),
             Self::Recover(args) => cmd::recover::run(args),
+            Self::Agent(args) => cmd::agent::run(args),
             Self::Probes(args) => cmd::probes::run(args),
             Self::Presets(args) => cmd::presets::run(args),
             Self::Suggest(args) => cmd::suggest::run(args),

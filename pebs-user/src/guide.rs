@@ -54,6 +54,7 @@ pages! {
     memory: "../guide/memory.md",
     events: "../guide/events.md",
     cost: "../guide/cost.md",
+    always_on: "../guide/always-on.md",
     counting_oneself: "../guide/counting-oneself.md",
     counts: "../guide/counts.md",
     compare: "../guide/compare.md",

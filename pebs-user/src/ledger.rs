@@ -103,8 +103,17 @@ impl Account {
     /// before or after the trace.
     #[must_use]
     pub fn lost(&self) -> u64 {
+        self.losses().map(|(_, records)| records).sum()
+    }
+
+    /// The same by reason.
+    pub fn losses(&self) -> impl Iterator<Item = (Reason, u64)> {
         let no_loss = [Reason::NotKept, Reason::BeganBefore, Reason::BeganAfter];
-        self.unwritten() - no_loss.map(|reason| self.of(reason)).iter().sum::<u64>()
+        let each = self
+            .reasons
+            .iter()
+            .map(|(reason, records)| (*reason, *records));
+        each.filter(move |(reason, _)| !no_loss.contains(reason))
     }
 
     /// Share of the records seen that were lost, 0..1; 0 if no record was seen. Marks without a partner (items

@@ -37,6 +37,7 @@
 //! | [`correlate`], [`symbolize`], [`pipeline`] | records to visits; addresses to functions; all of it to rows |
 //! | [`cost`] | what samples and marks cost the program |
 //! | [`record`] | a recording as a library: from a description to a finished trace |
+//! | [`agent`] | recordings of services all the time, from a configuration to traces that have room |
 //! | [`import`] | a recording of `perf record` through the pipeline |
 //! | [`suggest`] | a running program to the functions that look like items |
 //! | [`out`] | renderers of what was compared, a folder for each: report, explain, diff, info, mine, html, view, export |
@@ -50,6 +51,8 @@
 //! | an option, its help, a message | [`cmd`] (a subcommand's file has its arguments; `values.rs`), then [`cli`] |
 //! | an option of recording | `cmd/record/args.rs` (its help), [`record::Recording`], `record/resolve.rs` (what it means on this machine) |
 //! | what a recording says meanwhile | [`record::Event`]; its words are in `cmd/record/messages.rs` |
+//! | a key of the agent's configuration | `agent/config.rs`: what was typed, checked, and the recording that it makes; `guide/always-on.md` |
+//! | when the agent begins, ends and removes traces | `agent/supervisor.rs`, `agent/disk.rs`; what it says is a row in `agent/account.rs` |
 //! | what happens in a recording, in its order | `record/run.rs`, `record/finish.rs`; `examples/record_and_explain.rs` calls it |
 //! | the bound on the slow-down, the reset value | `record/budget.rs` and `record/pace.rs` (before it starts), `record/governor.rs` |
 //! | a subcommand | its file in [`cmd`]; [`cli`] declares and runs it; the README has a line for each |
@@ -183,6 +186,8 @@ pub mod pipeline;
 pub(crate) mod cost;
 
 pub mod record;
+
+pub mod agent;
 
 pub mod import;
 

@@ -5,6 +5,8 @@
 
 #[path = "kernel/accounts.rs"]
 mod accounts;
+#[path = "kernel/agent.rs"]
+mod agent;
 #[path = "kernel/arguments.rs"]
 mod arguments;
 #[path = "kernel/batches.rs"]

@@ -35,7 +35,7 @@ struct Ring {
 const RINGS: [Ring; 0] = [];
 
 /// Modules of pebs-user, from the root inwards.
-const ROOMS: [Room; 8] = [
+const ROOMS: [Room; 9] = [
     Room {
         parent: "",
         directions: "
@@ -66,12 +66,13 @@ const ROOMS: [Room; 8] = [
         pipeline: arch units ledger pmu stream estimate store probe correlate symbolize
         cost: arch failure units files present pmu stream estimate store collect
         record: arch failure units limits present binary pmu perf stream estimate spec store probe preset collect correlate symbolize pipeline cost
+        agent: failure files units ledger estimate spec binary stream store probe preset collect record
         import: failure units binary pmu perf stream store correlate symbolize pipeline
         suggest: arch failure units limits binary pmu perf spec store probe collect symbolize cost
         out: failure units terminal store compare present
         selftest: arch failure units rng store compare
         validate: arch failure units files rng terminal present pmu perf stream collect cost selftest
-        cmd: arch failure files units watch limits ledger terminal guide present binary pmu perf stream estimate store probe preset collect symbolize pipeline cost record import suggest compare out selftest validate
+        cmd: arch failure files units watch limits ledger terminal guide present binary pmu perf stream estimate store probe preset collect symbolize pipeline cost record agent import suggest compare out selftest validate
         cli: failure terminal selftest cmd
         main: terminal cmd cli
         ",
@@ -237,6 +238,19 @@ const ROOMS: [Room; 8] = [
         run: event start plan budget placement cost governor pace finish stacks waits remote
         ",
     },
+    Room {
+        parent: "agent",
+        directions: "
+        config:
+        health:
+        processes: config
+        disk: config
+        serve: health
+        segment: config
+        account: disk segment
+        supervisor: config health processes disk serve segment account
+        ",
+    },
     // No renderer imports another.
     Room {
         parent: "out",
@@ -268,6 +282,7 @@ const ROOMS: [Room; 8] = [
         view: progress
         export: progress result_file
         html: progress result_file
+        agent: values
         calibrate: values
         presets: values
         probes: values

@@ -111,6 +111,14 @@ pub(crate) fn is_zombie(pid: Pid) -> bool {
         && list_threads(pid).is_none_or(|threads| threads.len() <= 1)
 }
 
+/// The process's parent.
+#[must_use]
+pub(crate) fn parent(pid: Pid) -> Option<Pid> {
+    // Source: proc_pid_stat(5), (4) `ppid`.
+    let parent = stat_field(&proc_path(pid, "stat"), 4)?;
+    u32::try_from(parent).ok().map(Pid)
+}
+
 /// Start of the stack of the process's program.
 #[must_use]
 pub(crate) fn start_stack(pid: Pid) -> Option<u64> {
@@ -317,6 +325,7 @@ mod tests {
         let mut child = Command::new("sleep").arg("20").spawn().expect("sleep");
         let pid = Pid(child.id());
         assert!(children(me()).contains(&pid));
+        assert_eq!(parent(pid), Some(me()));
         child.kill().expect("kill");
         child.wait().expect("wait");
         assert!(!exists(pid));

@@ -9,6 +9,7 @@ use crate::present::Page;
 use crate::terminal;
 use crate::terminal::say;
 
+pub mod agent;
 pub mod calibrate;
 pub mod diff;
 pub mod doctor;

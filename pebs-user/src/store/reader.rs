@@ -317,7 +317,7 @@ struct Version {
 }
 
 /// Reads `trace.json`.
-pub(super) fn read_info(dir: &Path) -> Result<RunInfo, ReadError> {
+pub(crate) fn read_info(dir: &Path) -> Result<RunInfo, ReadError> {
     let foreign = |reason: &str| ReadError::Foreign {
         path: dir.to_owned(),
         reason: reason.to_owned(),

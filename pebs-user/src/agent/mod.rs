@@ -1,0 +1,46 @@
+//! Records services all the time: from a configuration to traces that have room.
+//!
+//! `config` reads what is wanted, `processes` looks for the processes of targets, `segment` is one trace of one of them, and
+//! `supervisor` begins and ends these. `disk` says which traces are removed, `account` writes down what happened, `health`
+//! has the numbers and `serve` answers with them.
+//!
+//! Invariant: nothing here prints, handles a signal or ends the process; a thread that records waits for nothing here.
+
+mod account;
+mod config;
+mod disk;
+mod health;
+mod processes;
+mod segment;
+mod serve;
+mod supervisor;
+
+pub use config::{Config, SOCKET};
+pub use health::{Health, State};
+pub use serve::ask;
+pub use supervisor::{Agent, Order, Orders};
+
+/// How urgent a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    Error,
+    Warning,
+    Info,
+}
+
+/// Something for the caller to tell.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// Targets that run are about to be recorded.
+    Ready,
+    /// The configuration is being read again; [`Event::Ready`] follows.
+    Reloading,
+    /// It ends.
+    Ending,
+    /// It works, as it does once a second; a line about it.
+    Alive(String),
+    Said(Level, String),
+}
+
+/// Receives events, on the thread that runs the agent.
+type Emit<'a> = dyn FnMut(Event) + 'a;

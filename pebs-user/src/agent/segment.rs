@@ -1,0 +1,295 @@
+//! One trace of a target: a recording on a thread of its own, and what became of it.
+//!
+//! The next trace begins before this one ends, so that no item is missed: one that begins once the next trace records is
+//! that one's, an earlier one this one's, which goes on until those under way have ended.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use super::config::TargetConfig;
+use crate::failure::{Context as _, Failure, Result, Warning};
+use crate::ledger::Ledger;
+use crate::record::{Event, Recorded, Recording, Remote};
+use crate::store::reader::{ReadError, Trace};
+use crate::store::run::RunInfo;
+use crate::store::view::{Select as _, View as _, columns};
+use crate::units::Pid;
+
+columns! {
+    struct Visits of visits { begin_ns, end_ns }
+}
+
+/// Where a trace is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Nothing is recorded yet.
+    Starts,
+    Records,
+    /// The next one records; this one ends then.
+    Overlaps(Instant),
+    /// It was told to end.
+    Ends,
+}
+
+/// A trace that is being written.
+#[derive(Debug)]
+pub(super) struct Segment {
+    pub number: u64,
+    pub trace: PathBuf,
+    pub options: Arc<TargetConfig>,
+    pub phase: Phase,
+    /// When it was begun.
+    pub since: Instant,
+    /// Processes that are recorded, with those that descend from them.
+    pub covers: BTreeSet<Pid>,
+    pub remote: Remote,
+    /// From when on and until when items are this trace's, on `CLOCK_MONOTONIC`.
+    window: Arc<Window>,
+    thread: JoinHandle<()>,
+}
+
+/// The time whose items a trace has.
+#[derive(Debug)]
+struct Window {
+    /// Whether earlier items are another trace's.
+    follows: bool,
+    from: AtomicI64,
+    until: AtomicI64,
+}
+
+impl Window {
+    const fn new(follows: bool) -> Self {
+        Self {
+            follows,
+            from: AtomicI64::new(0),
+            until: AtomicI64::new(i64::MAX),
+        }
+    }
+}
+
+/// Items of a trace, and which of them count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(super) struct Counts {
+    /// From when on items are this trace's, ns of the trace.
+    pub from_ns: i64,
+    /// Until when; null: its end.
+    pub until_ns: Option<i64>,
+    /// Items that began between the two. Of all traces together, each item once.
+    pub items: u64,
+    /// Of these, items whose end is missing, as the trace ended first.
+    pub unfinished: u64,
+    /// Items that are in the former trace, too.
+    pub before: u64,
+    /// Items that are in the next trace, too.
+    pub after: u64,
+}
+
+/// How a recording ended.
+#[derive(Debug)]
+pub(super) struct Ended {
+    pub why: &'static str,
+    pub info: Box<RunInfo>,
+    pub counts: Option<Counts>,
+    pub warnings: Vec<String>,
+    /// Why not all of it could be written.
+    pub cut: Option<Failure>,
+}
+
+/// What is heard of a recording.
+#[derive(Debug)]
+pub(super) enum Said {
+    Event(Event),
+    Ended(Result<Ended>),
+}
+
+impl Segment {
+    /// Starts a recording of these processes, which `follows` another one. What happens to it is told on its thread.
+    pub(super) fn start(
+        number: u64,
+        recording: Recording,
+        options: Arc<TargetConfig>,
+        covers: BTreeSet<Pid>,
+        follows: bool,
+        tell: impl Fn(Said) + Send + 'static,
+    ) -> Result<Self> {
+        let (remote, window) = (Remote::default(), Arc::new(Window::new(follows)));
+        let trace = recording.output.clone();
+        let (theirs, seen) = (remote.clone(), Arc::clone(&window));
+        let name = options.name.clone();
+        let thread = thread::Builder::new().name(name).spawn(move || {
+            let emit = |event| tell(Said::Event(event));
+            let ended = catch_unwind(AssertUnwindSafe(|| {
+                record(&recording, &theirs, &seen, emit)
+            }));
+            let panicked = |_| {
+                Err(Failure::bare(
+                    "the recording's thread panicked: this is a bug",
+                ))
+            };
+            tell(Said::Ended(ended.unwrap_or_else(panicked)));
+        });
+        Ok(Self {
+            number,
+            trace,
+            options,
+            phase: Phase::Starts,
+            since: Instant::now(),
+            covers,
+            remote,
+            window,
+            thread: thread.context("cannot start a recording's thread")?,
+        })
+    }
+
+    /// When everything was attached: items that begin later are recorded.
+    pub(super) fn records_from(&self) -> i64 {
+        self.window.from.load(Ordering::Acquire)
+    }
+
+    /// Later items are the next trace's. It ends in a moment.
+    pub(super) fn overlap(&mut self, until: i64, time: Duration) {
+        self.window.until.store(until, Ordering::Release);
+        self.phase = Phase::Overlaps(Instant::now() + time);
+    }
+
+    pub(super) fn end(&mut self, why: &'static str) {
+        self.phase = Phase::Ends;
+        self.remote.end(why);
+    }
+
+    /// Waits until nothing of it is left.
+    pub(super) fn join(self) {
+        // A panic was printed.
+        let _ = self.thread.join();
+    }
+
+    /// Whether it is neither ending nor about to.
+    pub(super) fn goes_on(&self) -> bool {
+        matches!(self.phase, Phase::Starts | Phase::Records)
+    }
+}
+
+/// Records to the end.
+fn record(
+    recording: &Recording,
+    remote: &Remote,
+    window: &Window,
+    mut emit: impl FnMut(Event),
+) -> Result<Ended> {
+    let mut emit = |event: Event| {
+        match event {
+            // The supervisor looks at the status by itself.
+            Event::Status(_) => return,
+            Event::Started { .. } => window.from.store(now(), Ordering::Release),
+            _ => {}
+        }
+        emit(event);
+    };
+    let planned = recording.plan(&mut emit)?;
+    let recorded = planned.run(remote, &mut emit)?;
+    let counts = count(&recorded, window)
+        .map_err(|error| tracing::warn!("cannot count items: {error}"))
+        .ok();
+    let Recorded {
+        info,
+        ended_by,
+        warnings,
+        faults,
+        cut,
+        ..
+    } = recorded;
+    let warnings = warnings.into_iter().map(|Warning { text, .. }| text);
+    Ok(Ended {
+        why: ended_by,
+        info: Box::new(info),
+        counts,
+        warnings: warnings.chain(faults).collect(),
+        cut: cut.map(Failure::from),
+    })
+}
+
+/// The time on `CLOCK_MONOTONIC`, ns.
+fn now() -> i64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec * 1_000_000_000 + now.tv_nsec
+}
+
+/// Counts the items of a trace, by whether they began in the window.
+fn count(recorded: &Recorded, window: &Window) -> Result<Counts, ReadError> {
+    let zero = recorded.info.monotonic_ns.cast_signed();
+    let within = |time: &AtomicI64| time.load(Ordering::Acquire).saturating_sub(zero);
+    let from = match window.follows {
+        true => within(&window.from),
+        false => 0,
+    };
+    count_visits(&Trace::open(&recorded.trace)?, from, within(&window.until))
+}
+
+fn count_visits(trace: &Trace, from: i64, until: i64) -> Result<Counts, ReadError> {
+    let is_last = until >= i64::MAX / 2;
+    let mut counts = Counts {
+        from_ns: from,
+        until_ns: (!is_last).then_some(until),
+        ..Counts::default()
+    };
+    for batch in Visits::scan(trace)? {
+        let batch = batch?;
+        let visits = Visits::of(&batch)?;
+        for row in 0..batch.num_rows() {
+            let begin = visits.begin_ns[row];
+            if begin < from {
+                counts.before += 1;
+            } else if begin >= until {
+                counts.after += 1;
+            } else {
+                counts.items += 1;
+                counts.unfinished += u64::from(visits.end_ns.get(row).is_none());
+            }
+        }
+    }
+    Ok(counts)
+}
+
+/// Records that are missing, by reason: samples, marks and others.
+pub(super) fn lost(ledger: &Ledger) -> BTreeMap<&'static str, u64> {
+    let totals = ledger.totals();
+    let mut lost = BTreeMap::new();
+    for account in [&totals.samples, &totals.marks, &totals.tasks] {
+        for (reason, records) in account.losses() {
+            *lost.entry(reason.name()).or_default() += records;
+        }
+    }
+    lost
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::fixtures::{Did, Maker, VisitFixture, info};
+
+    /// Items count by when they began: before the window, in it, whether they ended or not, and behind it.
+    #[test]
+    fn windows() {
+        let mut maker = Maker::new(info(&["app:f"]));
+        for begin in [100, 200, 300, 400] {
+            maker.at(begin, &VisitFixture::new(1, "a", &[Did::Ran(1, 50)]));
+        }
+        let trace = maker.finish(&[(1, "f", "app")]);
+        let of = |from, until| count_visits(&trace, from, until).unwrap();
+        let all = of(0, i64::MAX);
+        assert_eq!((all.items, all.until_ns), (4, None));
+        let some = of(200, 400);
+        assert_eq!((some.before, some.items, some.after), (1, 2, 1));
+        assert_eq!(
+            (some.from_ns, some.until_ns, some.unfinished),
+            (200, Some(400), 0)
+        );
+    }
+}

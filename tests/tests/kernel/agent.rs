@@ -1,0 +1,315 @@
+//! The agent: targets that start again, change their program or are waited for, traces that follow one another, a configuration
+//! that changes, and `kill -9`. Items are counted against the workload's log.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use pebs_tests::locks::Lock;
+use pebs_tests::process::{self, Running, Signal};
+use pebs_tests::recording::pebs_trace;
+use pebs_tests::trace::Trace;
+use pebs_tests::workload::{Waiting, Workload};
+use pebs_tests::{check, machine, need};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// An agent with its directory and programs.
+struct Service {
+    place: TempDir,
+    agent: Option<Running>,
+    _lock: Lock,
+}
+
+impl Service {
+    /// Copies of a workload under these names, which are targets. The agent does not run yet.
+    fn new(names: &[&str]) -> Self {
+        let place = tempfile::tempdir().unwrap();
+        let workload = Workload::build("sleeper");
+        for name in names {
+            process::copy_program(workload.path(), &place.path().join(name));
+        }
+        let service = Self {
+            place,
+            agent: None,
+            _lock: Lock::recording_beside(),
+        };
+        let targets: String = names.iter().map(|it| service.target(it, "slow")).collect();
+        service.configure(&targets);
+        service
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.place.path().join(name)
+    }
+
+    /// A table of the configuration.
+    fn target(&self, name: &str, keep: &str) -> String {
+        let path = self.path(name);
+        format!(
+            "[[target]]\nname = \"{name}\"\nexe = \"{}\"\nuprobe = [\"{name}:{}\"]\nkeep = \"{keep}\"\n",
+            path.display(),
+            super::ID
+        )
+    }
+
+    /// Traces of three seconds, so that they follow one another in a test.
+    fn configure(&self, targets: &str) {
+        let place = self.place.path().display();
+        let agent = format!(
+            "[agent]\ndirectory = \"{place}/traces\"\nsocket = \"{place}/socket\"\nsegment = \"3s\"\noverlap = \"1s\"\n"
+        );
+        fs::write(self.path("agent.toml"), agent + targets).unwrap();
+    }
+
+    fn start(&mut self) {
+        let mut command = Command::new(machine::pebs_trace());
+        command
+            .args(["agent", "--config"])
+            .arg(self.path("agent.toml"));
+        let mut agent = Running::start(&mut command);
+        agent.wait_for_line("agent started");
+        self.agent = Some(agent);
+    }
+
+    fn signal(&self, signal: Signal) {
+        self.agent.as_ref().unwrap().signal(signal);
+    }
+
+    /// Ends it as systemd would.
+    fn stop(&mut self) {
+        self.signal(Signal::TERM);
+        let done = self.agent.take().unwrap().finish();
+        assert_eq!(done.code(), Some(0), "{done}");
+        assert!(!self.path("socket").exists(), "{done}");
+    }
+
+    /// A process of a target, which waits before its first item.
+    fn run(&self, name: &str, items: usize) -> Waiting {
+        let path = self.path(name);
+        Workload { path }.start(&[&items.to_string()])
+    }
+
+    /// Rows of a target.
+    fn rows(&self, target: Option<&str>, event: &str) -> Vec<Value> {
+        let text = fs::read_to_string(self.path("traces/events.jsonl")).unwrap_or_default();
+        let rows = text
+            .lines()
+            .filter_map(|line| serde_json::from_str(line).ok());
+        rows.filter(|row: &Value| row["event"] == event && row["target"].as_str() == target)
+            .collect()
+    }
+
+    /// Returns once a target has this many rows.
+    fn until(&self, target: Option<&str>, event: &str, rows: usize) -> Vec<Value> {
+        let what = format!("no {rows} rows {event} of {target:?}");
+        process::wait_until(&what, || self.rows(target, event).len() >= rows);
+        self.rows(target, event)
+    }
+
+    /// Ids of the items that closed traces have within their windows: each comes once.
+    fn items(&self, target: &str) -> BTreeSet<(u64, u64)> {
+        let mut ids = BTreeSet::new();
+        for row in self.rows(Some(target), "ended") {
+            let trace = Trace::open(Path::new(row["trace"].as_str().unwrap()));
+            check::ledger(&trace);
+            check::no_mark_lost(&trace);
+            let (from, until) = (row["from_ns"].as_i64().unwrap(), row["until_ns"].as_i64());
+            let mut items = 0;
+            for visit in trace.visits() {
+                if visit.begin_ns >= from && visit.begin_ns < until.unwrap_or(i64::MAX) {
+                    let is_new = ids.insert((visit.pid, visit.item_id));
+                    assert!(is_new, "item {} twice: {row}", visit.item_id);
+                    items += 1;
+                }
+            }
+            assert_eq!(row["items"], items, "{row}");
+            assert_eq!(row["unfinished"], 0, "{row}");
+        }
+        ids
+    }
+}
+
+/// All items of processes that handled items 1 to N each.
+fn all(processes: &[(u32, usize)]) -> BTreeSet<(u64, u64)> {
+    let of = |(pid, items): &(u32, usize)| {
+        let pid = u64::from(*pid);
+        (1..=*items as u64).map(move |id| (pid, id))
+    };
+    processes.iter().flat_map(of).collect()
+}
+
+/// Two targets are waited for, recorded through several traces, and recorded again when they start again, one with a new
+/// program beside the old one: every item that began once a recording ran is in one trace.
+#[test]
+fn targets_come_and_go() {
+    need!(machine::root());
+    let mut service = Service::new(&["web", "db"]);
+    service.start();
+    let (mut web, mut db) = (service.run("web", 4000), service.run("db", 1000));
+    let (first, other) = (web.process.pid(), db.process.pid());
+    for target in ["web", "db"] {
+        let row = &service.until(Some(target), "started", 1)[0];
+        assert!(row["unseen_s"].as_f64().is_some(), "{row}");
+    }
+    web.go();
+    db.go();
+    let _ = db.finish();
+    // Its next process, while the first target goes on.
+    let ended = service.until(Some("db"), "ended", 1).len();
+    let before = service.rows(Some("db"), "started").len();
+    let mut db = service.run("db", 500);
+    let again = db.process.pid();
+    service.until(Some("db"), "started", before + 1);
+    db.go();
+    let _ = db.finish();
+    service.until(Some("db"), "ended", ended + 1);
+    // An upgrade: another file of the same name, while the old process runs.
+    let new = service.path("new");
+    process::copy_program(&service.path("web"), &new);
+    let mut file = fs::OpenOptions::new().append(true).open(&new).unwrap();
+    file.write_all(b"upgraded").unwrap();
+    drop(file);
+    fs::rename(&new, service.path("web")).unwrap();
+    let mut upgraded = service.run("web", 500);
+    let newest = upgraded.process.pid();
+    let is_new = |row: &Value| row["pids"] == serde_json::json!([newest]);
+    process::wait_until("the new program is not recorded", || {
+        service.rows(Some("web"), "started").iter().any(is_new)
+    });
+    upgraded.go();
+    let (done, truth) = upgraded.finish();
+    assert_eq!((done.code(), truth.items.len()), (Some(0), 500), "{done}");
+    let (done, truth) = web.finish();
+    assert_eq!((done.code(), truth.items.len()), (Some(0), 4000), "{done}");
+    let status = pebs_trace([
+        "agent".as_ref(),
+        "status".as_ref(),
+        "--socket".as_ref(),
+        service.path("socket").as_os_str(),
+    ]);
+    assert_eq!(status.code(), Some(0), "{status}");
+    assert!(status.stdout.contains(" web "), "{status}");
+    service.stop();
+    assert_eq!(service.items("web"), all(&[(first, 4000), (newest, 500)]));
+    assert_eq!(service.items("db"), all(&[(other, 1000), (again, 500)]));
+    let traces = service.rows(Some("web"), "ended").len();
+    assert!(traces >= 4, "{traces} traces, one of the new program");
+}
+
+/// A changed target gets a new trace, without a gap, and others are not touched; a configuration with a fault changes nothing.
+#[test]
+fn reload() {
+    need!(machine::root());
+    let mut service = Service::new(&["web", "db"]);
+    let same = service.target("db", "slow");
+    let long = |service: &Service, targets: &str| {
+        service.configure(targets);
+        let path = service.path("agent.toml");
+        let text = fs::read_to_string(&path)
+            .unwrap()
+            .replace("\"3s\"", "\"1h\"");
+        fs::write(path, text).unwrap();
+    };
+    long(&service, &(service.target("web", "slow") + &same));
+    service.start();
+    let (mut web, mut db) = (service.run("web", 3000), service.run("db", 3000));
+    let (web_pid, db_pid) = (web.process.pid(), db.process.pid());
+    service.until(Some("web"), "started", 1);
+    service.until(Some("db"), "started", 1);
+    web.go();
+    db.go();
+    long(
+        &service,
+        &format!("{}{same}key = 1\n", service.target("web", "all")),
+    );
+    service.signal(Signal::HUP);
+    let row = &service.until(None, "not_reloaded", 1)[0];
+    let error = row["error"].as_str().unwrap();
+    assert!(
+        error.contains("agent.toml:") && error.contains("`key`"),
+        "{error}"
+    );
+    long(&service, &(service.target("web", "all") + &same));
+    service.signal(Signal::HUP);
+    service.until(None, "reloaded", 1);
+    let row = &service.until(Some("web"), "ended", 1)[0];
+    assert_eq!(row["why"], "the next trace goes on", "{row}");
+    let _ = (web.finish(), db.finish());
+    service.until(Some("db"), "ended", 1);
+    service.until(Some("web"), "ended", 2);
+    service.stop();
+    assert_eq!(service.items("web"), all(&[(web_pid, 3000)]));
+    assert_eq!(service.items("db"), all(&[(db_pid, 3000)]));
+    assert_eq!(service.rows(Some("db"), "ended").len(), 1);
+    let kept = |row: &Value| row["kept"].as_u64();
+    let ended = service.rows(Some("web"), "ended");
+    assert!(
+        kept(&ended[0]).is_some() && kept(&ended[1]).is_none(),
+        "{ended:?}"
+    );
+}
+
+/// `kill -9` of the agent harms no target. The next one closes the traces, which have what was recorded, and goes on.
+#[test]
+fn killed() {
+    need!(machine::root());
+    let alone = Workload::build("sleeper").run(&["20"]);
+    let mut service = Service::new(&["web"]);
+    service.start();
+    let mut web = service.run("web", 4000);
+    service.until(Some("web"), "started", 1);
+    web.go();
+    service.until(Some("web"), "started", 2);
+    service.signal(Signal::KILL);
+    let done = service.agent.take().unwrap().finish();
+    assert_eq!(done.signal(), Some(9), "{done}");
+    service.start();
+    let recovered = service.until(Some("web"), "recovered", 1);
+    assert!(recovered[0]["rows"].as_u64().unwrap() > 0, "{recovered:?}");
+    service.until(Some("web"), "started", 3);
+    let (done, truth) = web.finish();
+    check::same_end(&done, &alone);
+    assert_eq!(truth.items.len(), 4000);
+    service.stop();
+    let mut ids = BTreeSet::new();
+    let traces = fs::read_dir(service.path("traces/web")).unwrap();
+    for trace in traces {
+        let trace = Trace::open(&trace.unwrap().path());
+        ids.extend(trace.visits().iter().map(|it| it.item_id));
+    }
+    // All but those of the time without an agent.
+    assert!(ids.len() > 1000, "{}", ids.len());
+    assert_eq!(ids.first(), Some(&1));
+    assert_eq!(ids.last(), Some(&4000));
+}
+
+/// Traces have no more than `max-disk` together, whatever a target writes; what was removed is a row.
+#[test]
+fn disk_budget() {
+    need!(machine::root());
+    let mut service = Service::new(&["web"]);
+    let targets = service.target("web", "all");
+    service.configure(&targets);
+    let path = service.path("agent.toml");
+    let text = fs::read_to_string(&path).unwrap();
+    let small = text.replace("segment =", "max-disk = \"4MiB\"\nsegment =");
+    fs::write(&path, small).unwrap();
+    service.start();
+    let mut web = service.run("web", 1_000_000);
+    service.until(Some("web"), "started", 1);
+    web.go();
+    let removed = service.until(None, "removed", 2);
+    assert!(
+        removed.iter().all(|row| row["because"] == "size"),
+        "{removed:?}"
+    );
+    for row in removed {
+        assert!(!Path::new(row["trace"].as_str().unwrap()).exists(), "{row}");
+    }
+    web.process.signal(Signal::KILL);
+    service.stop();
+}
