@@ -41,7 +41,7 @@ pub(super) enum Phase {
 /// A trace that is being written.
 #[derive(Debug)]
 pub(super) struct Segment {
-    pub number: u64,
+    /// Its directory, which no other trace has.
     pub trace: PathBuf,
     pub options: Arc<TargetConfig>,
     pub phase: Phase,
@@ -112,7 +112,6 @@ pub(super) enum Said {
 impl Segment {
     /// Starts a recording of these processes, which `follows` another one. What happens to it is told on its thread.
     pub(super) fn start(
-        number: u64,
         recording: Recording,
         options: Arc<TargetConfig>,
         covers: BTreeSet<Pid>,
@@ -136,7 +135,6 @@ impl Segment {
             tell(Said::Ended(ended.unwrap_or_else(panicked)));
         });
         Ok(Self {
-            number,
             trace,
             options,
             phase: Phase::Starts,

@@ -78,8 +78,8 @@ impl Orders {
 #[derive(Debug)]
 enum News {
     Order(Order),
-    /// Of the recording with this number.
-    Recording(Key, u64, Said),
+    /// Of the recording that writes this trace.
+    Recording(Key, PathBuf, Said),
     /// A trace of a killed agent was looked at.
     Recovered(PathBuf, Result<Recovered, RecoverError>),
 }
@@ -144,7 +144,6 @@ impl Agent {
             ending: None,
             started: Instant::now(),
             looks: 0,
-            number: 0,
         };
         supervisor.run();
     }
@@ -240,8 +239,6 @@ struct Supervisor<'a> {
     ending: Option<&'static str>,
     started: Instant,
     looks: u64,
-    /// Of the last recording.
-    number: u64,
 }
 
 impl Supervisor<'_> {
@@ -291,10 +288,10 @@ impl Supervisor<'_> {
                 let segments = self.groups.values_mut().flat_map(|it| &mut it.segments);
                 segments.for_each(|it| it.end(why));
             }
-            News::Recording(key, number, Said::Event(event)) => {
-                return self.recording_says(&key, number, event);
+            News::Recording(key, trace, Said::Event(event)) => {
+                return self.recording_says(&key, &trace, event);
             }
-            News::Recording(key, number, Said::Ended(ended)) => self.ended(&key, number, ended),
+            News::Recording(key, trace, Said::Ended(ended)) => self.ended(&key, &trace, ended),
             News::Recovered(trace, recovered) => {
                 self.recovered(trace, recovered);
                 return false;
@@ -371,8 +368,7 @@ impl Supervisor<'_> {
         let is_taken = |path: &Path| path.exists() || open.contains(path);
         let trace = disk::free_path(&folder, SystemTime::now(), is_taken);
         let memory = self.config.memory_of_each();
-        let recording = options.recording(found.roots.clone(), trace, memory);
-        self.number += 1;
+        let recording = options.recording(found.roots.clone(), trace.clone(), memory);
         let group = self.groups.entry(key.clone()).or_default();
         let follows = group.segments.iter().any(Segment::goes_on);
         let made = DirBuilder::new()
@@ -380,15 +376,15 @@ impl Supervisor<'_> {
             .mode(0o700)
             .create(&folder);
         let made = made.with_context(|| format!("cannot make {}", folder.display()));
-        let (number, news, theirs) = (self.number, self.agent.news.0.clone(), key.clone());
+        let (news, theirs) = (self.agent.news.0.clone(), (key.clone(), trace.clone()));
         let tell = move |said| {
+            let (key, trace) = theirs.clone();
             // Nobody listens any more at the end.
-            let _ = news.send(News::Recording(theirs.clone(), number, said));
+            let _ = news.send(News::Recording(key, trace, said));
         };
         let options = Arc::new(options.clone());
         let covers = found.all.clone();
-        let started =
-            made.and_then(|()| Segment::start(number, recording, options, covers, follows, tell));
+        let started = made.and_then(|()| Segment::start(recording, options, covers, follows, tell));
         match started {
             Ok(segment) => group.segments.push(segment),
             Err(error) => self.failed(key, &error, now),
@@ -417,10 +413,10 @@ impl Supervisor<'_> {
     }
 
     /// A recording says something; returns whether to look at once.
-    fn recording_says(&mut self, key: &Key, number: u64, event: record::Event) -> bool {
+    fn recording_says(&mut self, key: &Key, trace: &Path, event: record::Event) -> bool {
         let text = match event {
             record::Event::Started { .. } => {
-                self.records(key, number);
+                self.records(key, trace);
                 return true;
             }
             record::Event::Warning(warning) => warning.text,
@@ -433,15 +429,13 @@ impl Supervisor<'_> {
     }
 
     /// Everything of a recording is attached: the trace before it may end.
-    fn records(&mut self, key: &Key, number: u64) {
+    fn records(&mut self, key: &Key, trace: &Path) {
         let overlap = self.config.agent.overlap;
         let Some(group) = self.groups.get_mut(key) else {
             return;
         };
-        let (mine, others): (Vec<_>, Vec<_>) = group
-            .segments
-            .iter_mut()
-            .partition(|it| it.number == number);
+        let (mine, others): (Vec<_>, Vec<_>) =
+            group.segments.iter_mut().partition(|it| it.trace == trace);
         let Some(segment) = mine.into_iter().next() else {
             return;
         };
@@ -472,16 +466,16 @@ impl Supervisor<'_> {
     }
 
     /// A recording ended.
-    fn ended(&mut self, key: &Key, number: u64, ended: Result<Ended>) {
+    fn ended(&mut self, key: &Key, trace: &Path, ended: Result<Ended>) {
         let now = Instant::now();
         let Some(group) = self.groups.get_mut(key) else {
             return;
         };
-        let Some(at) = group.segments.iter().position(|it| it.number == number) else {
+        let Some(at) = group.segments.iter().position(|it| it.trace == trace) else {
             return;
         };
         let segment = group.segments.remove(at);
-        let (trace, lasted) = (segment.trace.clone(), now - segment.since);
+        let lasted = now - segment.since;
         let was_told = matches!(segment.phase, Phase::Ends | Phase::Overlaps(_));
         // All its items are behind it, if nothing goes on.
         group.is_new |= !group.segments.iter().any(Segment::goes_on);
@@ -490,7 +484,7 @@ impl Supervisor<'_> {
             Err(_) if was_told => {}
             Err(error) => self.failed(key, &error, now),
             Ok(ended) => {
-                let cut = self.closed(key, trace, ended);
+                let cut = self.closed(key, trace.to_owned(), ended);
                 match cut {
                     Some(error) => self.failed(key, &error, now),
                     None if was_told => {}
