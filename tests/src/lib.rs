@@ -31,6 +31,7 @@ pub mod softpmu;
 pub mod sysctl;
 #[cfg(feature = "recordings")]
 pub mod table;
+pub mod tmpfs;
 #[cfg(feature = "recordings")]
 pub mod trace;
 pub mod truth;

@@ -142,9 +142,9 @@ impl Row {
                     path(trace),
                     items.unwrap_or_default()
                 );
-                let level = match (missing.is_empty(), warnings.is_empty()) {
-                    (true, true) => Level::Info,
-                    _ => Level::Warning,
+                let level = match missing.is_empty() {
+                    true => Level::Info,
+                    false => Level::Warning,
                 };
                 (level, text)
             }

@@ -25,7 +25,7 @@ use crate::failure::{Context as _, Failure, Result};
 use crate::record;
 use crate::store::reader::read_info;
 use crate::store::recover::{RecoverError, Recovered, recover};
-use crate::units::{Pid, Tid};
+use crate::units::Tid;
 
 /// Between two looks at processes and traces.
 const LOOK: Duration = Duration::from_secs(1);
@@ -187,6 +187,7 @@ fn recover_all(directory: &Path, news: Sender<News>) -> JoinHandle<()> {
 /// Processes that are recorded together, and their traces that are being written.
 #[derive(Debug, Default)]
 struct Group {
+    program: PathBuf,
     segments: Vec<Segment>,
     retry: Retry,
     /// The processes whose items no trace has yet.
@@ -317,8 +318,9 @@ impl Supervisor<'_> {
 
     /// Ends traces that are over, and begins those that are due.
     fn advance(&mut self, found: &BTreeMap<Key, Found>, now: Instant) {
-        for key in found.keys() {
+        for (key, found) in found {
             self.groups.entry(key.clone()).or_insert_with(|| Group {
+                program: found.program.clone(),
                 is_new: true,
                 ..Group::default()
             });
@@ -455,7 +457,7 @@ impl Supervisor<'_> {
         let unseen = oldest.max().map(|it| it.as_secs_f64());
         let row = Row::Started {
             trace: segment.trace.clone(),
-            program: process::exe(first(&segment.covers)).unwrap_or_default(),
+            program: group.program.clone(),
             pids: segment.covers.iter().map(|it| it.0).collect(),
             unseen_s: unseen.filter(|_| group.is_new),
         };
@@ -752,10 +754,6 @@ fn is_over(segment: &mut Segment, key: &Key, found: &Found, config: &Config, now
         || segment.remote.status().bytes >= config.largest_segment()
         || options.is_some_and(|it| *it != *segment.options)
         || (!is_covered && lasted >= SHORT)
-}
-
-fn first(pids: &BTreeSet<Pid>) -> Pid {
-    pids.first().copied().unwrap_or(Pid(0))
 }
 
 #[cfg(test)]

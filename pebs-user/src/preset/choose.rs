@@ -25,8 +25,12 @@ impl Program {
     pub(crate) fn of_process(pid: Pid) -> Option<Self> {
         let mapped = process::mappings(pid)?;
         let files = mapped.iter().filter(|it| it.executable);
+        let path = process::exe(pid)?;
+        // By a name alone what the process runs is found, not what took its place.
+        let replaced = path.to_str().and_then(|it| it.strip_suffix(" (deleted)"));
+        let replaced = replaced.and_then(|it| file_name(Path::new(it)));
         Some(Self {
-            path: process::exe(pid)?,
+            path: replaced.map_or(path, PathBuf::from),
             libraries: files
                 .filter_map(|it| file_name(Path::new(&it.path)))
                 .collect(),

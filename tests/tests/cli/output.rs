@@ -7,6 +7,7 @@ use std::process::Command;
 use pebs_tests::locks::Lock;
 use pebs_tests::process::{self, Running};
 use pebs_tests::recording::{Recorder, pebs_trace};
+use pebs_tests::tmpfs::Tmpfs;
 use pebs_tests::trace::Trace;
 use pebs_tests::workload::Workload;
 use pebs_tests::{check, machine, need, table};
@@ -46,31 +47,6 @@ fn unwritable() {
     refused(&record_to(Path::new("/proc/trace")), &["/proc/trace"]);
 }
 
-/// A file system of the test's own, unmounted when dropped.
-struct Tmpfs(tempfile::TempDir);
-
-impl Tmpfs {
-    fn mount(size: &str) -> Result<Self, String> {
-        let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
-        let mounted = process::run(
-            Command::new("mount")
-                .args(["-t", "tmpfs", "-o", &format!("size={size}"), "pebs-tests"])
-                .arg(dir.path()),
-        );
-        if mounted.status.success() {
-            Ok(Self(dir))
-        } else {
-            Err(format!("cannot mount a tmpfs: {}", mounted.stderr.trim()))
-        }
-    }
-}
-
-impl Drop for Tmpfs {
-    fn drop(&mut self) {
-        let _ = process::run(Command::new("umount").arg(self.0.path()));
-    }
-}
-
 /// The disk becomes full: the recording stops cleanly, keeps the data written, reports it, exits 1; the target
 /// runs on.
 #[test]
@@ -82,7 +58,7 @@ fn full() {
     let alone = workload.run(&["800000", "0"]);
     let mut target = workload.start(&["800000", "80000"]);
     let _lock = Lock::recording_beside();
-    let trace = disk.0.path().join("trace");
+    let trace = disk.path().join("trace");
     let (spec, pid) = (
         workload.spec("handle(id=arg1)"),
         target.process.pid().to_string(),

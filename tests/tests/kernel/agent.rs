@@ -3,19 +3,25 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use pebs_tests::locks::Lock;
 use pebs_tests::process::{self, Running, Signal};
 use pebs_tests::recording::pebs_trace;
+use pebs_tests::tmpfs::Tmpfs;
 use pebs_tests::trace::Trace;
 use pebs_tests::workload::{Waiting, Workload};
 use pebs_tests::{check, machine, need};
 use serde_json::Value;
 use tempfile::TempDir;
+
+/// Length of a measurement.
+const PHASE: Duration = Duration::from_secs(15);
 
 /// An agent with its directory and programs.
 struct Service {
@@ -311,5 +317,119 @@ fn disk_budget() {
         assert!(!Path::new(row["trace"].as_str().unwrap()).exists(), "{row}");
     }
     web.process.signal(Signal::KILL);
+    service.stop();
+}
+
+/// While the disk is full, nothing is recorded and no target notices; it is told, and goes on once there is room.
+#[test]
+fn full_disk() {
+    need!(machine::root());
+    let disk = need!(Tmpfs::mount("200m"));
+    let alone = Workload::build("sleeper").run(&["20"]);
+    let mut service = Service::new(&["web"]);
+    let traces = service.path("traces");
+    std::os::unix::fs::symlink(disk.path(), traces).unwrap();
+    service.start();
+    let mut web = service.run("web", 8000);
+    service.until(Some("web"), "started", 1);
+    web.go();
+    let filler = disk.path().join("filler");
+    fs::write(&filler, vec![1; 150 << 20]).unwrap();
+    service.until(None, "no_room", 1);
+    let ended = service.rows(Some("web"), "started").len();
+    service.until(Some("web"), "ended", ended);
+    fs::remove_file(&filler).unwrap();
+    service.until(None, "room", 1);
+    service.until(Some("web"), "started", ended + 1);
+    let (done, truth) = web.finish();
+    check::same_end(&done, &alone);
+    assert_eq!(truth.items.len(), 8000);
+    service.stop();
+    let ended = service.rows(Some("web"), "ended");
+    let full = |row: &&Value| row["why"] == "the disk is full";
+    assert_eq!(ended.iter().filter(full).count(), 1, "{ended:?}");
+    for row in ended {
+        let trace = Trace::open(Path::new(row["trace"].as_str().unwrap()));
+        check::ledger(&trace);
+        check::no_mark_lost(&trace);
+    }
+}
+
+/// Rounds of a byte between two threads, each of which two switches.
+const ROUNDS: u32 = 20_000;
+
+/// ns that a round takes programs that are no targets.
+fn round_ns() -> u128 {
+    let ((mut read, mut write), (mut back, mut answer)) =
+        (std::io::pipe().unwrap(), std::io::pipe().unwrap());
+    let thread = std::thread::spawn(move || {
+        let mut byte = [0];
+        while matches!(read.read(&mut byte), Ok(1)) {
+            answer.write_all(&byte).unwrap();
+        }
+    });
+    let begin = Instant::now();
+    for _ in 0..ROUNDS {
+        write.write_all(&[1]).unwrap();
+        back.read_exact(&mut [0]).unwrap();
+    }
+    let took = begin.elapsed();
+    drop(write);
+    thread.join().unwrap();
+    took.as_nanos() / u128::from(ROUNDS)
+}
+
+/// Figures, for the measurements: what the agent takes with ten targets that wait, and with four of them at work.
+#[test]
+#[ignore = "prints figures"]
+fn takes() {
+    need!(machine::root());
+    let names: Vec<String> = (0..10).map(|n| format!("target{n}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut service = Service::new(&names);
+    let path = service.path("agent.toml");
+    let text = fs::read_to_string(&path)
+        .unwrap()
+        .replace("\"3s\"", "\"1h\"");
+    fs::write(&path, text).unwrap();
+    let health = |service: &Service| -> Value {
+        let socket = service.path("socket");
+        let words = ["agent", "status", "--format", "json", "--socket"].map(OsStr::new);
+        let status = pebs_trace(words.into_iter().chain([socket.as_os_str()]));
+        serde_json::from_str(&status.stdout).unwrap()
+    };
+    let phase = |service: &Service, what: &str| {
+        let before = health(service);
+        let round = round_ns();
+        std::thread::sleep(PHASE);
+        let after = health(service);
+        let of = |key: &str| after[key].as_f64().unwrap() - before[key].as_f64().unwrap();
+        let items = |health: &Value| -> u64 {
+            let targets = health["targets"].as_array().unwrap();
+            targets.iter().map(|it| it["items"].as_u64().unwrap()).sum()
+        };
+        println!(
+            "{what}: {:.2} % of a CPU, {} MiB, {} items; {round} ns a round of others",
+            of("cpu_seconds") / of("seconds") * 100.0,
+            after["memory_bytes"].as_u64().unwrap() >> 20,
+            items(&after) - items(&before),
+        );
+    };
+    println!("without an agent: {} ns a round of others", round_ns());
+    service.start();
+    std::thread::sleep(Duration::from_secs(2));
+    phase(&service, "no target runs");
+    let mut targets: Vec<Waiting> = names.iter().map(|it| service.run(it, 1_000_000)).collect();
+    for name in &names {
+        service.until(Some(name), "started", 1);
+    }
+    std::thread::sleep(PHASE);
+    phase(&service, "ten targets wait");
+    targets.iter_mut().take(4).for_each(Waiting::go);
+    std::thread::sleep(Duration::from_secs(3));
+    phase(&service, "four of ten work");
+    targets
+        .iter()
+        .for_each(|it| it.process.signal(Signal::KILL));
     service.stop();
 }
