@@ -243,12 +243,13 @@ const ROOMS: [Room; 9] = [
         directions: "
         config:
         health:
+        memory:
         processes: config
         disk: config
         serve: health
         segment: config
         account: disk segment
-        supervisor: config health processes disk serve segment account
+        supervisor: config health memory processes disk serve segment account
         ",
     },
     // No renderer imports another.

@@ -337,6 +337,9 @@ impl TargetConfig {
             slow: self.slow,
             max_overhead: self.max_overhead.or(self.reset.is_none().then_some(0.01)),
             max_memory: memory,
+            // Samples are rare, so that few copies of stacks come before the ring is read.
+            ring_size_with_stacks: 1 << 20,
+            patient: true,
             ..Recording::new(output)
         }
     }

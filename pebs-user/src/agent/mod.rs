@@ -10,6 +10,7 @@ mod account;
 mod config;
 mod disk;
 mod health;
+mod memory;
 mod processes;
 mod segment;
 mod serve;

@@ -17,6 +17,7 @@ use super::account::{Account, Row};
 use super::config::{Config, TargetConfig};
 use super::disk::{self, LEFT_FREE, Room, Traces};
 use super::health::{Disk, Health, State, TargetHealth};
+use super::memory;
 use super::processes::{Found, Key, Processes};
 use super::segment::{Ended, Phase, Said, Segment, lost};
 use super::serve::{self, Shared, Socket};
@@ -32,6 +33,9 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// Looks after which the disk is looked at.
 const DISK_LOOKS: u64 = 5;
+
+/// Looks after which free memory is given back.
+const MEMORY_LOOKS: u64 = 30;
 
 /// Recordings that start at once: each takes most of a CPU for a moment.
 const STARTING: usize = 2;
@@ -308,6 +312,9 @@ impl Supervisor<'_> {
             self.look_at_disk();
         }
         self.looks += 1;
+        if self.looks.is_multiple_of(MEMORY_LOOKS) {
+            memory::give_back();
+        }
         let found = self.processes.look();
         if self.ending.is_none() {
             self.advance(&found, now);

@@ -30,6 +30,11 @@ const QUIET_PAUSE: Duration = Duration::from_millis(8);
 const STORE_DELAY_NS: u64 = 10_000;
 /// A round is quiet if it took less than this part of every ring. A round costs the same however little it takes.
 const QUIET_SHARE: usize = 16;
+/// Pause of a patient recorder once there was no data for [`IDLE_ROUNDS`]. What begins then with more than a ring holds in that
+/// time is dropped, and counted.
+const IDLE_PAUSE: Duration = Duration::from_millis(25);
+/// Rounds without bytes after which nothing seems to happen: a second.
+const IDLE_ROUNDS: u32 = 125;
 /// Rounds without bytes between two cycles that are handed on all the same.
 const HEARTBEAT: u32 = 12;
 
@@ -56,6 +61,8 @@ pub(crate) struct Drain {
     pub waiting_bytes: Arc<AtomicUsize>,
     /// Rings are not read while more bytes wait.
     pub max_waiting_bytes: usize,
+    /// Whether it sleeps longer where nothing happens.
+    pub patient: bool,
     /// Set to end the thread after one last round.
     pub stop: Arc<AtomicBool>,
 }
@@ -82,7 +89,11 @@ impl Drain {
             if hand_on && self.full.send(cycle).is_err() || last {
                 return;
             }
-            std::thread::sleep(if is_quiet { QUIET_PAUSE } else { BUSY_PAUSE });
+            std::thread::sleep(match is_quiet {
+                true if self.patient && quiet_rounds > IDLE_ROUNDS => IDLE_PAUSE,
+                true => QUIET_PAUSE,
+                false => BUSY_PAUSE,
+            });
         }
     }
 

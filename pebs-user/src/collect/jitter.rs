@@ -34,6 +34,9 @@ const OF_CPU: Duration = Duration::from_millis(100);
 /// Factor from which on the time between two rounds is another one.
 const OTHER: f64 = 1.3;
 
+/// Time without a sample after which nothing seems to happen, and the pause of a patient recorder from then on.
+const IDLE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_millis(25));
+
 /// Share of a CPU's time for changes.
 const SHARE: f64 = 0.005;
 
@@ -144,6 +147,8 @@ struct State {
     events: Vec<OfEvent>,
     changes: u64,
     rounds: u64,
+    /// Time in which nothing happened, and there were no rounds.
+    idle: Duration,
     /// Mean time between two rounds, as distances take it into account.
     round: Duration,
 }
@@ -162,6 +167,8 @@ impl State {
 #[derive(Default)]
 struct Shared {
     state: Mutex<State>,
+    /// Whether it sleeps longer where nothing happens.
+    patient: bool,
     ends: AtomicBool,
 }
 
@@ -183,7 +190,12 @@ pub(crate) struct Held<'a>(MutexGuard<'a, State>);
 
 impl Jitter {
     /// Starts it for those events whose distances can vary; `None` if there are none.
-    pub(crate) fn start(events: &[ResolvedEvent], percent: f64, sample_ns: f64) -> Option<Self> {
+    pub(crate) fn start(
+        events: &[ResolvedEvent],
+        percent: f64,
+        sample_ns: f64,
+        patient: bool,
+    ) -> Option<Self> {
         let seed = |n: u8| now().0 ^ u64::from(n) << 56;
         let varied = (0..).zip(events).filter_map(|(n, event)| {
             Some(OfEvent {
@@ -203,6 +215,7 @@ impl Jitter {
         }
         let shared = Arc::new(Shared {
             state: Mutex::new(state),
+            patient,
             ends: AtomicBool::new(false),
         });
         let theirs = Arc::clone(&shared);
@@ -227,7 +240,7 @@ impl Jitter {
             changes: state.changes,
             every_ns: match state.changes {
                 0 => 0,
-                _ => self.since.elapsed().as_nanos() as u64 / rounds,
+                _ => self.since.elapsed().saturating_sub(state.idle).as_nanos() as u64 / rounds,
             },
         }
     }
@@ -297,7 +310,9 @@ fn around_one(rng: &mut SplitMix64) -> f64 {
 fn run(shared: &Shared) {
     let mut rng = SplitMix64::new(now().0);
     let (mut before, mut cost) = (cpu_time(), EVERY.mul_f64(SHARE));
+    let mut drew = Instant::now();
     while !shared.ends.load(Ordering::Relaxed) {
+        let idle = shared.patient && drew.elapsed() > IDLE.0;
         {
             let mut state = shared.state();
             let State {
@@ -306,6 +321,7 @@ fn run(shared: &Shared) {
                 rounds,
                 ..
             } = &mut *state;
+            let former = *changes;
             for OfEvent {
                 distances,
                 counters,
@@ -317,7 +333,16 @@ fn run(shared: &Shared) {
                     .filter_map(|it| it.vary(distances, &mut rng).then_some(()))
                     .count() as u64;
             }
-            *rounds += 1;
+            if *changes > former {
+                drew = Instant::now();
+            }
+            *rounds += u64::from(!idle);
+        }
+        if idle {
+            let begin = Instant::now();
+            thread::park_timeout(IDLE.1);
+            shared.state().idle += begin.elapsed();
+            continue;
         }
         let after = cpu_time();
         // A mean over some rounds, without those in which the thread itself was interrupted.

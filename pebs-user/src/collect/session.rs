@@ -110,6 +110,8 @@ pub(crate) struct SessionPlan<'a> {
     pub stacks: StackLimits,
     /// Whether events are counted only, with no sample taken.
     pub counting: bool,
+    /// Whether threads sleep longer where nothing happens.
+    pub patient: bool,
     /// Whether the eBPF programs log what they do.
     pub log: bool,
 }
@@ -828,7 +830,12 @@ impl Session {
         if self.counting {
             return;
         }
-        self.jitter = Jitter::start(plan.events, plan.jitter, plan.sample_ns.unwrap_or(0.0));
+        self.jitter = Jitter::start(
+            plan.events,
+            plan.jitter,
+            plan.sample_ns.unwrap_or(0.0),
+            plan.patient,
+        );
         let Some(jitter) = &self.jitter else { return };
         let mut held = jitter.hold();
         for n in 0..plan.events.len() {

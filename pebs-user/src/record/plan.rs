@@ -109,6 +109,8 @@ pub(super) struct Plan {
     pub warnings: Vec<Warning>,
     /// Whether events are only counted, not sampled.
     pub counting: bool,
+    /// Whether the recorder sleeps longer where nothing happens.
+    pub patient: bool,
 }
 
 /// Call stacks that a recording may have.

@@ -94,6 +94,8 @@ pub struct Recording {
     pub stack_memory: Option<u64>,
     /// Clock that samples of software events are timed with.
     pub sample_clock: SampleClock,
+    /// Whether the recorder sleeps longer where nothing happens, and reacts later: for recordings that never end.
+    pub patient: bool,
 }
 
 /// Whose items are recorded.
@@ -265,6 +267,7 @@ impl Recording {
             max_memory: 512 << 20,
             stack_memory: None,
             sample_clock: SampleClock::Monotonic,
+            patient: false,
         }
     }
 

@@ -258,6 +258,7 @@ pub(super) fn resolve(recording: &Recording, emit: &mut Emit<'_>) -> Result<Plan
         notes,
         warnings,
         counting: false,
+        patient: recording.patient,
         host,
     };
     let debuggers = placement::debuggers(&plan);

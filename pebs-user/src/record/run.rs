@@ -69,6 +69,9 @@ const LOOK: Duration = Duration::from_millis(500);
 /// Interval of checking the overhead.
 const GOVERN: Duration = Duration::from_millis(50);
 
+/// Factor of these intervals for a recorder that is patient.
+const PATIENCE: u32 = 4;
+
 /// Interval of looking for threads that need a counter of their own.
 const FOLLOW: Duration = Duration::from_millis(50);
 
@@ -400,6 +403,7 @@ fn session_plan(plan: &Plan) -> SessionPlan<'_> {
         kinds: plan.kinds,
         stacks: plan.stacks,
         counting: plan.counting,
+        patient: plan.patient,
         log: tracing::enabled!(tracing::Level::TRACE),
     }
 }
@@ -509,6 +513,7 @@ impl Workers {
             empty,
             waiting_bytes: Arc::clone(&waiting_bytes),
             max_waiting_bytes: plan.max_waiting_bytes,
+            patient: plan.patient,
             stop: Arc::clone(&stop),
         };
         let options = PipelineOptions {
@@ -745,8 +750,9 @@ impl Control<'_, '_> {
         let mut report = tokio::time::interval(REPORT);
         let cpus = CpuMessages::open().ok();
         let mut look = tokio::time::interval(LOOK);
-        let mut govern = tokio::time::interval(GOVERN);
-        let mut follow = tokio::time::interval(FOLLOW);
+        let pace = if self.whole.patient { PATIENCE } else { 1 };
+        let mut govern = tokio::time::interval(GOVERN * pace);
+        let mut follow = tokio::time::interval(FOLLOW * pace);
         let mut start = tokio::time::interval(LOOK_FOR_START);
         let mut follows = self.session.follows_threads(self.plan);
         // Without switches it stays as the first look found.
@@ -755,6 +761,7 @@ impl Control<'_, '_> {
         let limited = self.whole.stop_after.is_some() || self.whole.max_size.is_some();
         let mut frequency = tokio::time::interval(frequency::PERIOD);
         let remote = self.remote;
+        let mut reports = 0_u32;
         loop {
             if let Some(why) = self.obey().or_else(|| self.limit()) {
                 return Ok((why, None));
@@ -768,7 +775,10 @@ impl Control<'_, '_> {
                     return Ok(("the command ended", exit.transpose().context("cannot wait for the command")?));
                 }
                 _ = report.tick() => {
-                    self.look_at_cpu();
+                    reports += 1;
+                    if !self.whole.patient || self.has_new_items() || reports % PATIENCE == 0 {
+                        self.look_at_cpu();
+                    }
                     self.note_copies();
                     self.note_keeper();
                     self.report();
@@ -852,6 +862,11 @@ impl Control<'_, '_> {
                 (self.emit)(Event::Warning(warning));
             }
         }
+    }
+
+    /// Whether items came since the last report.
+    fn has_new_items(&self) -> bool {
+        self.progress.visits.load(Ordering::Relaxed) != self.status.visits
     }
 
     /// Updates the CPU time of the traced processes.

@@ -356,7 +356,10 @@ fn full_disk() {
 }
 
 /// Rounds of a byte between two threads, each of which two switches.
-const ROUNDS: u32 = 20_000;
+const ROUNDS: u32 = 2_000;
+
+/// Times that they are made.
+const BATCHES: u32 = 40;
 
 /// ns that a round takes programs that are no targets.
 fn round_ns() -> u128 {
@@ -368,12 +371,16 @@ fn round_ns() -> u128 {
             answer.write_all(&byte).unwrap();
         }
     });
-    let begin = Instant::now();
-    for _ in 0..ROUNDS {
-        write.write_all(&[1]).unwrap();
-        back.read_exact(&mut [0]).unwrap();
-    }
-    let took = begin.elapsed();
+    let mut batch = || {
+        let begin = Instant::now();
+        for _ in 0..ROUNDS {
+            write.write_all(&[1]).unwrap();
+            back.read_exact(&mut [0]).unwrap();
+        }
+        begin.elapsed()
+    };
+    // The least, as other programs take CPUs, too.
+    let took = (0..BATCHES).map(|_| batch()).min().unwrap();
     drop(write);
     thread.join().unwrap();
     took.as_nanos() / u128::from(ROUNDS)

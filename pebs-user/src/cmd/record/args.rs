@@ -588,6 +588,7 @@ impl RecordArgs {
                 SampleClockArg::Monotonic => SampleClock::Monotonic,
                 SampleClockArg::Perf => SampleClock::Perf,
             },
+            patient: false,
         })
     }
 

@@ -172,6 +172,7 @@ impl Draining {
             empty,
             waiting_bytes: Arc::clone(&waiting_bytes),
             max_waiting_bytes,
+            patient: false,
             stop: Arc::clone(&stop),
         };
         Self {
