@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -50,26 +50,37 @@ pub(super) struct Segment {
     /// Processes that are recorded, with those that descend from them.
     pub covers: BTreeSet<Pid>,
     pub remote: Remote,
-    /// From when on and until when items are this trace's, on `CLOCK_MONOTONIC`.
-    window: Arc<Window>,
+    /// Items that are this trace's.
+    pub window: Arc<Window>,
     thread: JoinHandle<()>,
 }
 
-/// The time whose items a trace has.
+/// The time whose items a trace has, on `CLOCK_MONOTONIC`, ns.
 #[derive(Debug)]
-struct Window {
-    /// Whether earlier items are another trace's.
-    follows: bool,
+pub(super) struct Window {
     from: AtomicI64,
     until: AtomicI64,
+    /// That of the trace before it, which ends where this one begins.
+    former: Option<Weak<Self>>,
 }
 
 impl Window {
-    const fn new(follows: bool) -> Self {
+    fn new(former: Option<&Arc<Self>>) -> Self {
         Self {
-            follows,
             from: AtomicI64::new(0),
             until: AtomicI64::new(i64::MAX),
+            former: former.map(Arc::downgrade),
+        }
+    }
+
+    /// Items that begin from now on are recorded.
+    fn begin(&self) {
+        let Some(former) = &self.former else { return };
+        let now = now();
+        self.from.store(now, Ordering::Release);
+        // One that is closed has no later items.
+        if let Some(former) = former.upgrade() {
+            former.until.store(now, Ordering::Release);
         }
     }
 }
@@ -110,15 +121,15 @@ pub(super) enum Said {
 }
 
 impl Segment {
-    /// Starts a recording of these processes, which `follows` another one. What happens to it is told on its thread.
+    /// Starts a recording of these processes, which follows a `former` one. What happens to it is told on its thread.
     pub(super) fn start(
         recording: Recording,
         options: Arc<TargetConfig>,
         covers: BTreeSet<Pid>,
-        follows: bool,
+        former: Option<&Arc<Window>>,
         tell: impl Fn(Said) + Send + 'static,
     ) -> Result<Self> {
-        let (remote, window) = (Remote::default(), Arc::new(Window::new(follows)));
+        let (remote, window) = (Remote::default(), Arc::new(Window::new(former)));
         let trace = recording.output.clone();
         let (theirs, seen) = (remote.clone(), Arc::clone(&window));
         let name = options.name.clone();
@@ -146,14 +157,8 @@ impl Segment {
         })
     }
 
-    /// When everything was attached: items that begin later are recorded.
-    pub(super) fn records_from(&self) -> i64 {
-        self.window.from.load(Ordering::Acquire)
-    }
-
-    /// Later items are the next trace's. It ends in a moment.
-    pub(super) fn overlap(&mut self, until: i64, time: Duration) {
-        self.window.until.store(until, Ordering::Release);
+    /// The next trace records: it ends in a moment.
+    pub(super) fn overlap(&mut self, time: Duration) {
         self.phase = Phase::Overlaps(Instant::now() + time);
     }
 
@@ -185,7 +190,7 @@ fn record(
         match event {
             // The supervisor looks at the status by itself.
             Event::Status(_) => return,
-            Event::Started { .. } => window.from.store(now(), Ordering::Release),
+            Event::Started { .. } => window.begin(),
             _ => {}
         }
         emit(event);
@@ -223,10 +228,8 @@ fn now() -> i64 {
 fn count(recorded: &Recorded, window: &Window) -> Result<Counts, ReadError> {
     let zero = recorded.info.monotonic_ns.cast_signed();
     let within = |time: &AtomicI64| time.load(Ordering::Acquire).saturating_sub(zero);
-    let from = match window.follows {
-        true => within(&window.from),
-        false => 0,
-    };
+    // What begins is attached before the window does, where there is no trace before it.
+    let from = within(&window.from).max(0);
     count_visits(&Trace::open(&recorded.trace)?, from, within(&window.until))
 }
 

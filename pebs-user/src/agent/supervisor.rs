@@ -379,7 +379,8 @@ impl Supervisor<'_> {
         let memory = self.config.memory_of_each();
         let recording = options.recording(found.roots.clone(), trace.clone(), memory);
         let group = self.groups.entry(key.clone()).or_default();
-        let follows = group.segments.iter().any(Segment::goes_on);
+        let former = group.segments.iter().rfind(|it| it.goes_on());
+        let former = former.map(|it| &it.window);
         let made = DirBuilder::new()
             .recursive(true)
             .mode(0o700)
@@ -393,7 +394,7 @@ impl Supervisor<'_> {
         };
         let options = Arc::new(options.clone());
         let covers = found.all.clone();
-        let started = made.and_then(|()| Segment::start(recording, options, covers, follows, tell));
+        let started = made.and_then(|()| Segment::start(recording, options, covers, former, tell));
         match started {
             Ok(segment) => group.segments.push(segment),
             Err(error) => self.failed(key, &error, now),
@@ -451,10 +452,9 @@ impl Supervisor<'_> {
         if segment.phase == Phase::Starts {
             segment.phase = Phase::Records;
         }
-        let from = segment.records_from();
         for former in others {
             if former.phase == Phase::Records {
-                former.overlap(from, overlap);
+                former.overlap(overlap);
             }
         }
         let oldest = segment
@@ -488,9 +488,11 @@ impl Supervisor<'_> {
         let was_told = matches!(segment.phase, Phase::Ends | Phase::Overlaps(_));
         // All its items are behind it, if nothing goes on.
         group.is_new |= !group.segments.iter().any(Segment::goes_on);
+        let is_gone = !segment.covers.iter().any(|pid| process::exists(*pid));
         segment.join();
         match ended {
-            Err(_) if was_told => {}
+            // Whoever ends meanwhile can't be recorded, which is no failure.
+            Err(_) if was_told || is_gone => {}
             Err(error) => self.failed(key, &error, now),
             Ok(ended) => {
                 let cut = self.closed(key, trace.to_owned(), ended);

@@ -14,7 +14,7 @@ use self::journal::Journal;
 use self::notify::Notify;
 use super::print_result;
 use super::values::Format;
-use crate::agent::{self, Agent, Config, Event, Health, Level, Order, Orders, SOCKET};
+use crate::agent::{self, Agent, Config, Event, Health, Level, Order, Orders, SOCKET, State};
 use crate::collect::{privileges, signals};
 use crate::failure::{Context as _, Result};
 use crate::present::human::percent;
@@ -133,7 +133,7 @@ fn status(args: &StatusArgs) -> Result<ExitCode> {
         Format::Json => serde_json::to_string_pretty(&health)? + "\n",
     };
     print_result(&text, "status")?;
-    let failed = health.targets.iter().any(|it| it.error.is_some());
+    let failed = health.targets.iter().any(|it| it.state == State::Failed);
     Ok(ExitCode::from(u8::from(failed)))
 }
 

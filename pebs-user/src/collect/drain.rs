@@ -33,8 +33,10 @@ const QUIET_SHARE: usize = 16;
 /// Pause of a patient recorder once there was no data for [`IDLE_ROUNDS`]. What begins then with more than a ring holds in that
 /// time is dropped, and counted.
 const IDLE_PAUSE: Duration = Duration::from_millis(25);
-/// Rounds without bytes after which nothing seems to happen: a second.
+/// Rounds with hardly any records of the target after which nothing seems to happen: a second.
 const IDLE_ROUNDS: u32 = 125;
+/// Bytes of a round that has hardly any: each CPU's clock is compared now and then.
+const FEW_BYTES: usize = 1024;
 /// Rounds without bytes between two cycles that are handed on all the same.
 const HEARTBEAT: u32 = 12;
 
@@ -71,7 +73,7 @@ impl Drain {
     /// Drains until asked to stop or until the receiver is gone; the last round is after the stop.
     pub(crate) fn run(mut self) {
         let mut whole = vec![KtimeNs(0); self.rings.len() + self.bulk.len()];
-        let mut quiet_rounds = 0;
+        let (mut quiet_rounds, mut idle_rounds) = (0, 0_u32);
         loop {
             let last = self.stop.load(Ordering::Acquire);
             if self.waiting_bytes.load(Ordering::Acquire) > self.max_waiting_bytes && !last {
@@ -81,7 +83,15 @@ impl Drain {
             self.bulk.extend(self.more_bulk.try_iter());
             whole.resize(self.rings.len() + self.bulk.len(), KtimeNs(0));
             let mut cycle = self.empty.try_recv().unwrap_or_default();
-            let Taken { bytes, is_quiet } = self.round(&mut cycle, &mut whole, last);
+            let Taken {
+                bytes,
+                of_target,
+                is_quiet,
+            } = self.round(&mut cycle, &mut whole, last);
+            idle_rounds = match of_target < FEW_BYTES {
+                true => idle_rounds.saturating_add(1),
+                false => 0,
+            };
             quiet_rounds = if bytes == 0 { quiet_rounds + 1 } else { 0 };
             self.waiting_bytes
                 .fetch_add(cycle.bytes(), Ordering::AcqRel);
@@ -90,7 +100,7 @@ impl Drain {
                 return;
             }
             std::thread::sleep(match is_quiet {
-                true if self.patient && quiet_rounds > IDLE_ROUNDS => IDLE_PAUSE,
+                true if self.patient && idle_rounds > IDLE_ROUNDS => IDLE_PAUSE,
                 true => QUIET_PAUSE,
                 false => BUSY_PAUSE,
             });
@@ -104,6 +114,7 @@ impl Drain {
             .resize_with(self.rings.len(), || (Cpu(0), Vec::new()));
         let mut taken = Taken {
             bytes: 0,
+            of_target: 0,
             is_quiet: true,
         };
         for (n, (cpu, ring)) in self.rings.iter_mut().enumerate() {
@@ -117,6 +128,7 @@ impl Drain {
             taken.add(stream.len(), ring.capacity());
         }
         self.bulk_round(cycle, &mut whole[self.rings.len()..], (last, &mut taken));
+        taken.of_target = taken.bytes;
         cycle.frontier = whole.iter().copied().min().unwrap_or_default();
         cycle.sideband.clear();
         if let Some(sideband) = &mut self.sideband {
@@ -151,6 +163,8 @@ impl Drain {
 struct Taken {
     /// Number of bytes and events.
     bytes: usize,
+    /// Bytes without the events, which come of all processes.
+    of_target: usize,
     is_quiet: bool,
 }
 

@@ -4,6 +4,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::binary::process::FileId;
+use crate::failure::{Failure, Result};
 use crate::probe::set::ProbeSet;
 
 /// Probed files as they were when their probes were chosen.
@@ -45,6 +46,26 @@ impl ProbedFiles {
         )
     }
 
+    /// Refuses a recording whose probes were placed by path after another file took that path.
+    ///
+    /// # Errors
+    /// A file changed since its probes were chosen.
+    pub(super) fn check(&self) -> Result<()> {
+        let changed = |(path, before): &&(PathBuf, Version)| {
+            Version::of(path).is_some_and(|now| now != *before)
+        };
+        match self.0.iter().find(changed) {
+            None => Ok(()),
+            Some((path, _)) => Err(Failure::new(
+                format!(
+                    "{} was replaced while the recording started",
+                    path.display()
+                ),
+                "record again, to trace the new file",
+            )),
+        }
+    }
+
     /// A remark for each changed file. A file that is gone can't be started, so it has none.
     pub(super) fn remarks(&self) -> Vec<String> {
         let changed = self.0.iter().filter_map(|(path, before)| {
@@ -76,8 +97,9 @@ mod tests {
         let path = dir.path().join("app");
         fs::write(&path, "one").unwrap();
         let files = ProbedFiles(vec![(path.clone(), Version::of(&path).unwrap())]);
-        assert!(files.remarks().is_empty());
+        assert!(files.remarks().is_empty() && files.check().is_ok());
         fs::write(&path, "longer").unwrap();
+        assert!(files.check().is_err());
         assert!(files.remarks()[0].contains("app was written to"));
         let new = dir.path().join("new");
         fs::write(&new, "one").unwrap();

@@ -254,6 +254,7 @@ pub(super) fn record(plan: &mut Plan, remote: &Remote, emit: &mut Emit<'_>) -> R
         }
         let _ = workers.signals.count_from.set(session.start_counting()?);
         session.start(&session_plan)?;
+        plan.files.check()?;
         placement::check(plan, &named)
     });
     match started {
@@ -776,7 +777,7 @@ impl Control<'_, '_> {
                 }
                 _ = report.tick() => {
                     reports += 1;
-                    if !self.whole.patient || self.has_new_items() || reports % PATIENCE == 0 {
+                    if !self.whole.patient || self.has_new_items() || reports.is_multiple_of(PATIENCE) {
                         self.look_at_cpu();
                     }
                     self.note_copies();
