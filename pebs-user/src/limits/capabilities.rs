@@ -152,3 +152,20 @@ pub(crate) fn text() -> String {
     );
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The agent's unit has the capabilities of the table, and so has what is kept.
+    #[test]
+    fn of_the_unit() {
+        let unit = include_str!("../../data/systemd/pebs-trace-agent.service");
+        assert!(unit.lines().any(|line| line == bounding_set()), "{unit}");
+        let all = NEEDED
+            .iter()
+            .fold(CapabilitySet::empty(), |all, it| all | it.set);
+        assert!(all.contains(MAIN | OTHERS) && !MAIN.contains(CapabilitySet::SYS_ADMIN));
+        assert!(text().contains(&setcap_command("$(which pebs-trace)")));
+    }
+}
