@@ -91,11 +91,10 @@ pub fn man(args: &ManArgs, program: Command) -> Result<ExitCode> {
     let command = match &args.command {
         None => program,
         Some(name) => {
-            let all = program.get_subcommands().filter(|it| !it.is_hide_set());
-            let all: Vec<&Command> = all.collect();
-            let found = all.iter().find(|it| it.get_name() == name);
-            found.map(|it| (*it).clone()).ok_or_else(|| {
-                let names: Vec<&str> = all.iter().map(|it| it.get_name()).collect();
+            let all = with_names(&program);
+            let found = all.iter().find(|(it, _)| it == name);
+            found.map(|(_, it)| (*it).clone()).ok_or_else(|| {
+                let names: Vec<&str> = all.iter().map(|(it, _)| it.as_str()).collect();
                 Failure::new(
                     format!("there is no command '{name}'"),
                     format!("commands: {}", names.join(", ")),
@@ -111,6 +110,18 @@ pub fn man(args: &ManArgs, program: Command) -> Result<ExitCode> {
         print_result(&String::from_utf8_lossy(&page), "man page")?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Every command by the name of its page: `report`, `agent-status`.
+fn with_names(program: &Command) -> Vec<(String, &Command)> {
+    let mut all = Vec::new();
+    for command in program.get_subcommands().filter(|it| !it.is_hide_set()) {
+        let name = command.get_name();
+        all.push((name.to_owned(), command));
+        let nested = command.get_subcommands().filter(|it| it.get_name() != "help");
+        all.extend(nested.map(|it| (format!("{name}-{}", it.get_name()), it)));
+    }
+    all
 }
 
 /// Has `man` show a page.

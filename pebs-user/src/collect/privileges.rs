@@ -1,6 +1,6 @@
 //! Privileges kept after everything is attached.
 //!
-//! [`NEEDED`](crate::limits::capabilities::NEEDED) says which thread keeps what, and what for.
+//! `NEEDED` in `limits/capabilities.rs` says which thread keeps what, and what for.
 //!
 //! Under sudo, files are created as the invoking user, so that changing their owner needs no capability, and no
 //! link in a folder of that user leads to anything that the user could not write to.

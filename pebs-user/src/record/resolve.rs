@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::event::{Emit, Event};
 use super::plan::{Offer, Plan};
 use super::recording::{CallGraph, KeepItems, Recording, SampleClock};
-use super::replaced::ProbedFiles;
+use super::replaced::{self, ProbedFiles};
 use super::start::Trigger;
 use super::targets::RecordingTargets;
 use super::transport;
@@ -69,6 +69,8 @@ pub(super) fn resolve(recording: &Recording, emit: &mut Emit<'_>) -> Result<Plan
     let counted_specs = counted::parse(&recording.counts)?;
     check_counts(recording)?;
     let targets = RecordingTargets::of(recording)?;
+    // Before it is asked which files it runs.
+    let process = targets.sees.map(|pid| (pid, replaced::deleted(pid)));
     let command = recording.command().first();
     let program = command.map(command::find).transpose()?;
     let output = recording.output.clone();
@@ -210,7 +212,7 @@ pub(super) fn resolve(recording: &Recording, emit: &mut Emit<'_>) -> Result<Plan
     });
     let may_record_waits = overhead.is_some() && may_record_waits(recording, &events);
     let mut plan = Plan {
-        files: ProbedFiles::of(&probes),
+        files: ProbedFiles::of(&probes, process),
         redact,
         probes,
         events,

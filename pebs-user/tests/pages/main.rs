@@ -55,6 +55,10 @@ fn man_pages() {
     for subcommand in command.get_subcommands().filter(|it| !it.is_hide_set()) {
         let name = subcommand.get_name();
         pages.push((format!("pebs-trace-{name}.1"), printed(&["man", name])));
+        for nested in subcommand.get_subcommands() {
+            let name = format!("{name}-{}", nested.get_name());
+            pages.push((format!("pebs-trace-{name}.1"), printed(&["man", &name])));
+        }
     }
     assert_eq!(std::fs::read_dir(&man).unwrap().count(), pages.len());
     for (page, text) in pages {
@@ -95,7 +99,8 @@ fn guide() {
         let path = entry.unwrap().path();
         let text = std::fs::read_to_string(&path).unwrap();
         let name = path.file_stem().unwrap().to_str().unwrap();
-        if name == "README" {
+        // A notebook is no page.
+        if name == "README" || path.extension().is_none_or(|it| it != "md") {
             continue;
         }
         pages += 1;

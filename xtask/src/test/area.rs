@@ -77,7 +77,7 @@ pub fn all() -> Result<Areas> {
     for package in metadata.packages {
         let short = package.name.strip_prefix("pebs-").unwrap_or(&package.name);
         match short {
-            "user" | "tests" => {
+            "trace" | "tests" => {
                 for program in package.targets.iter().filter(|it| it.is_test()) {
                     let part = |module| Part::Program {
                         package: package.name.clone(),
