@@ -39,7 +39,7 @@ pub struct Limits {
     pub open_files: Option<SoftHard>,
     /// See [`locked_memory`].
     pub locked_memory: Option<SoftHard>,
-    /// See [`capabilities`].
+    /// See [`capabilities()`].
     pub capabilities: Option<Capabilities>,
     /// See [`pid_namespace`].
     pub pid_namespace: Option<bool>,

@@ -118,7 +118,9 @@ fn with_names(program: &Command) -> Vec<(String, &Command)> {
     for command in program.get_subcommands().filter(|it| !it.is_hide_set()) {
         let name = command.get_name();
         all.push((name.to_owned(), command));
-        let nested = command.get_subcommands().filter(|it| it.get_name() != "help");
+        let nested = command
+            .get_subcommands()
+            .filter(|it| it.get_name() != "help");
         all.extend(nested.map(|it| (format!("{name}-{}", it.get_name()), it)));
     }
     all
