@@ -1,6 +1,6 @@
 //! The capabilities that a recording uses: the one table that `doctor`, `setcap` and systemd's units follow.
 //!
-//! `tests/tests/kernel/privileges.rs` takes each away.
+//! `tests/tests/kernel/privileges.rs` takes some of them away.
 
 use std::fmt::Write as _;
 

@@ -183,9 +183,9 @@ fn files_are_the_invoking_users() {
 }
 
 /// A user with the capabilities that `doctor --capabilities` lists, and no others, records what root would. Without one of
-/// these the recording is refused or lacks just what the list says.
+/// three of these the recording is refused or lacks just what the list says.
 #[test]
-fn each_capability_has_its_use() {
+fn capabilities_have_their_use() {
     need!(machine::root());
     let setpriv = need!(machine::program("setpriv"));
     let listed =
