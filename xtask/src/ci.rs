@@ -43,7 +43,7 @@ impl Step {
 }
 
 /// The steps. The guest of the older kernel keeps one CPU busy for minutes: the steps that compile run beside it, first
-/// those with a folder of their own, so that the guest's programs need not wait for cargo.
+/// one with a folder of its own, so that the guest's programs, which come first, need not wait for cargo.
 const STEPS: [Step; 12] = [
     Step::new("setup", setup::ensure),
     Step::new("dependencies", dependencies).beside(),
@@ -52,9 +52,9 @@ const STEPS: [Step; 12] = [
     Step::new("tests", tests),
     Step::new("demo", demo::small),
     Step::new("mysteries", mysteries::small),
-    Step::new("fuzzing", fuzz::bounded),
-    Step::new("older kernel", kernels::small).beside(),
     Step::new("eBPF lints", ebpf_lints),
+    Step::new("older kernel", kernels::small).beside(),
+    Step::new("fuzzing", fuzz::bounded),
     Step::new("clippy", clippy),
     Step::new("docs", docs),
 ];

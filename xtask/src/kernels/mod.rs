@@ -221,6 +221,13 @@ fn run(versions: &[&str], round: &Round) -> Result<bool> {
         println!("SKIP kernels: no {QEMU} (Debian's qemu-system-x86)");
         return Ok(true);
     };
+    // First: the steps beside it need cargo, too.
+    let tests = if round.pmu.is_some() {
+        PMU_TESTS
+    } else {
+        TESTS
+    };
+    let contents = Contents::build(&recorder::build(false)?, tests)?;
     let packages = match Packages::open("amd64") {
         Ok(packages) => packages,
         Err(error) => {
@@ -238,12 +245,6 @@ fn run(versions: &[&str], round: &Round) -> Result<bool> {
     if kernels.is_empty() {
         return Ok(true);
     }
-    let tests = if round.pmu.is_some() {
-        PMU_TESTS
-    } else {
-        TESTS
-    };
-    let contents = Contents::build(&recorder::build(false)?, tests)?;
     let machine = Machine {
         qemu,
         arch: Arch::X86_64,
