@@ -58,6 +58,7 @@ pages! {
     counting_oneself: "../guide/counting-oneself.md",
     counts: "../guide/counts.md",
     compare: "../guide/compare.md",
+    fleet: "../guide/fleet.md",
     import_export: "../guide/import-export.md",
     queries: "../guide/queries.md",
     python: "../guide/python.md",

@@ -158,6 +158,7 @@ const ROOMS: [Room; 9] = [
         stats: losses condensed slots waits
         explain: arguments batches blocks called_from chance counts frequencies lengths losses names pool probe condensed event further remarks classes counted rows paths slots stages waits stats
         diff: blocks losses names pool remarks classes counted explain
+        fleet: chance losses names condensed select slots waits stats explain diff
         report: arguments batches called_from chance counts interrupts_and_faults lengths losses names pool probe condensed event further remarks classes counted rows paths slots stages waits stats explain
         wait_reason: names waits
         ",
@@ -259,6 +260,7 @@ const ROOMS: [Room; 9] = [
         diff:
         explain:
         export:
+        fleet:
         html:
         info:
         mine:
@@ -270,6 +272,7 @@ const ROOMS: [Room; 9] = [
         parent: "cmd",
         directions: "
         documents:
+        fleet:
         ending:
         events:
         moment:
@@ -277,7 +280,7 @@ const ROOMS: [Room; 9] = [
         result_file:
         status:
         values:
-        explain: moment progress
+        explain: moment progress fleet
         recover: progress
         report: moment progress
         view: progress

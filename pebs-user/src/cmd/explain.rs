@@ -6,12 +6,13 @@ use std::process::ExitCode;
 use clap::ValueEnum;
 
 use super::progress::Progress;
-use super::{moment, print_page, print_result};
+use super::{fleet, moment, print_page, print_result};
 use crate::compare::classes::SlowBy;
 use crate::compare::explain::{
     ExplainError, ExplainOptions, ItemChoice, Unit, explain, explain_item,
 };
 use crate::compare::find::{self, Known};
+use crate::compare::fleet::FleetOptions;
 use crate::compare::losses::LossVisits;
 use crate::failure::{Context as _, Failure, Result};
 use crate::out::explain::text;
@@ -26,9 +27,17 @@ use crate::units::ProbeId;
 pub struct ExplainArgs {
     /// Directory of the trace
     ///
-    /// As printed at the end of the recording.
+    /// As printed at the end of the recording. With --by a directory that holds traces.
     #[arg(value_name = "TRACE")]
     pub trace: PathBuf,
+
+    /// Compare groups of many traces: by host, or what else sets them apart
+    ///
+    /// host finds slow hosts, and what they have in common. Others make a group of each value: folder (the first one
+    /// between TRACE and the trace; folder2, the second), kernel, cpu. An unknown name lists what there is. Which groups take longer, since when, and by
+    /// which functions and waits; intervals cover what differs from host to host.
+    #[arg(long, value_name = "WHAT", conflicts_with_all = ["group_by", "slow", "item", "visit", "at", "item_like", "per", "probe", "when"])]
+    pub by: Option<String>,
 
     #[command(flatten)]
     pub period: moment::PeriodArgs,
@@ -149,6 +158,19 @@ impl ExplainArgs {
 }
 
 impl ExplainArgs {
+    fn fleet(&self, by: &str) -> Result<FleetOptions> {
+        let [since, until] = [&self.period.since, &self.period.until]
+            .map(|typed| typed.as_deref().map(moment::wall_clock).transpose());
+        let ExplainOptions { losses, top, .. } = self.options();
+        Ok(FleetOptions {
+            by: by.to_owned(),
+            since: since?,
+            until: until?,
+            top,
+            losses,
+        })
+    }
+
     /// The longest visit that `--at` and `--item-like` mean; `None` without both.
     fn found(&self, trace: &Trace) -> Result<Option<u64>> {
         if self.at.is_none() && self.item_like.is_none() {
@@ -189,6 +211,9 @@ impl ExplainArgs {
 /// If the trace can't be read or explained, or stdout can't be written. The hint, if there is one, is
 /// an error of type [`ExplainError`] in the chain.
 pub fn run(args: &ExplainArgs) -> Result<ExitCode> {
+    if let Some(by) = &args.by {
+        return fleet::run(&args.trace, &args.fleet(by)?, args.format == Format::Json);
+    }
     let mut trace = Trace::open(&args.trace).map_err(ExplainError::from)?;
     if let Some((remark, hint)) = trace.remark() {
         say!("{remark}\nhint: {hint}");

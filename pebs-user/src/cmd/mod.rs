@@ -18,6 +18,7 @@ mod ending;
 pub mod events;
 pub mod explain;
 pub mod export;
+mod fleet;
 pub mod html;
 pub mod import;
 pub mod info;

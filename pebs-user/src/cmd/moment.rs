@@ -46,24 +46,19 @@ fn read(typed: &str, run: &RunInfo) -> Result<Range<i64>> {
         _ => unit_ns(&text, 1_000_000_000),
     };
     let begin = Local.timestamp_nanos(run.wall_clock_ns);
-    let since = |it: DateTime<Local>| {
-        let ns = it.timestamp_nanos_opt()?;
-        ns.checked_sub(run.wall_clock_ns)
-    };
-    if let Ok(zoned) = DateTime::parse_from_rfc3339(&text.replacen(' ', "T", 1)) {
-        let from = since(zoned.with_timezone(&Local)).ok_or_else(|| not_a_time(typed))?;
-        return Ok(from..from.saturating_add(unit));
-    }
-    if let Some(local) = date_and_time(&text) {
-        let at = local.and_local_timezone(Local).earliest();
-        let from = at.and_then(since).ok_or_else(|| not_a_time(typed))?;
+    if let Some(at) = absolute(&text) {
+        let from = at.checked_sub(run.wall_clock_ns);
+        let from = from.ok_or_else(|| not_a_time(typed))?;
         return Ok(from..from.saturating_add(unit));
     }
     let time = clock_time(&text).ok_or_else(|| not_a_time(typed))?;
     // The first day of the recording on which it lies in it.
     let days = TimeDelta::nanoseconds(length_ns).num_days().clamp(0, 366) as u64 + 1;
     let first = begin.date_naive();
-    let on = |day: NaiveDate| since(day.and_time(time).and_local_timezone(Local).earliest()?);
+    let on = |day: NaiveDate| {
+        let at = day.and_time(time).and_local_timezone(Local).earliest()?;
+        at.timestamp_nanos_opt()?.checked_sub(run.wall_clock_ns)
+    };
     let on_days = (0..=days).filter_map(|day| on(first.checked_add_days(Days::new(day))?));
     let ranges: Vec<Range<i64>> = on_days
         .map(|from| from..from.saturating_add(unit))
@@ -71,6 +66,28 @@ fn read(typed: &str, run: &RunInfo) -> Result<Range<i64>> {
     let found = ranges.iter().find(|it| is_inside(it, length_ns));
     let found = found.or(ranges.first()).cloned();
     found.ok_or_else(|| not_a_time(typed))
+}
+
+/// A moment with its date, ns since 1970: of many recordings none is the one whose day is meant.
+///
+/// # Errors
+/// It is no time, or has no date.
+pub(super) fn wall_clock(typed: &str) -> Result<i64> {
+    absolute(&typed.replacen('T', " ", 1)).ok_or_else(|| {
+        Failure::new(
+            format!("cannot read the time '{typed}'"),
+            "write it with its date: '2026-11-29 12:04', or 2026-11-29T12:04:31Z",
+        )
+    })
+}
+
+/// A date and time, ns since 1970.
+fn absolute(text: &str) -> Option<i64> {
+    if let Ok(zoned) = DateTime::parse_from_rfc3339(&text.replacen(' ', "T", 1)) {
+        return zoned.timestamp_nanos_opt();
+    }
+    let at = date_and_time(text)?.and_local_timezone(Local).earliest();
+    at?.timestamp_nanos_opt()
 }
 
 /// A part of a recording, by the time of the day or since its begin.

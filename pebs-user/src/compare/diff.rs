@@ -24,7 +24,7 @@
 //! *Worked number*: items of 100 us; f takes 20.0 +- 0.2 us before and 28.0 +- 0.2 us after. The change is
 //! 8 us, its error 0.28 us, t = 3.3 for 50 figures: 7.1 .. 8.9 us, 7.1 .. 8.9 % of an item, above 5 %.
 
-mod figures;
+pub(in crate::compare) mod figures;
 pub(crate) mod model;
 #[cfg(test)]
 mod tests;
@@ -206,7 +206,7 @@ fn name(trace: &Trace) -> String {
 }
 
 /// SPEC with the file name of its binary only, so that builds in different places are the same.
-fn place(spec: &str) -> String {
+pub(in crate::compare) fn place(spec: &str) -> String {
     match spec.split_once(':') {
         Some((binary, rest)) => {
             let file = Path::new(binary).file_name();

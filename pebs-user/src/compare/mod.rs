@@ -27,6 +27,7 @@ pub(crate) mod diff;
 pub(crate) mod event;
 pub(crate) mod explain;
 pub(crate) mod find;
+pub(crate) mod fleet;
 pub(crate) mod frequencies;
 pub(crate) mod further;
 pub(crate) mod info;

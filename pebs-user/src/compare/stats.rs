@@ -16,7 +16,7 @@ use crate::units::{EventId, FunctionId, ProbeId};
 columns! {
     /// Columns of `function_stats` that are needed.
     pub(crate) struct Columns of function_stats {
-        end_ns, probe_id, measure, function_id, event, loss, samples, samples_squared, samples_product,
+        begin_ns, end_ns, probe_id, measure, function_id, event, loss, samples, samples_squared, samples_product,
         samples_active_ns, events, events_squared, events_product, events_active_ns, sum_ns, sum_squared, visits_with
     }
 }

@@ -7,6 +7,7 @@
 pub(crate) mod diff;
 pub mod explain;
 pub(crate) mod export;
+pub(crate) mod fleet;
 pub(crate) mod html;
 pub(crate) mod info;
 pub mod mine;

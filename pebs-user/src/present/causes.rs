@@ -2,7 +2,7 @@
 
 use super::chain::{self, Sentence};
 use super::functions::{LEAST_NAME, NAME_WIDTH, name, name_within, of_module, wait};
-use super::human::{UNKNOWN, count, percent, plural, time};
+use super::human::{UNKNOWN, count, percent, plural, safe, time};
 use super::items::{
     LEAST_NAMED, NAMED, but_for, labels, on_the_cpu, range, slow_because, with_unexplained,
 };
@@ -273,6 +273,37 @@ pub(crate) fn kind(
         (CauseKind::Elsewhere, _) => "other items of the thread, or idle".to_owned(),
         (CauseKind::Wait, Some(state)) => wait(state, function, path, width),
         _ => name_within(function, width),
+    }
+}
+
+/// A function or wait that is known by its name, module and state only, as in several traces, within this many columns.
+pub(crate) fn by_name(
+    (kind, kernel): (CauseKind, bool),
+    [name, module, state]: [Option<&str>; 3],
+    width: usize,
+) -> String {
+    let function = FunctionName {
+        name: name.map(str::to_owned),
+        kernel,
+        ..FunctionName::default()
+    };
+    let with = |words: &str| {
+        let left = width.saturating_sub(words.len()).max(LEAST_NAME);
+        match name {
+            Some(_) => format!("{words}{}", name_within(&function, left)),
+            None => format!("{words}{}", safe(module.unwrap_or("no module"), left)),
+        }
+    };
+    match (kind_words(kind), name, state) {
+        (KindWords::Whole(words), ..) => words.to_owned(),
+        (KindWords::Before(words), Some(_), _) => with(words),
+        (_, Some(_), Some(state)) => wait(state, &function, &[], width),
+        (_, None, Some(state)) => {
+            let what = wait(state, &FunctionName::default(), &[], width);
+            format!("{what} in {}", with(""))
+        }
+        (_, Some(_), None) => with(""),
+        (_, None, None) => with("rest of "),
     }
 }
 

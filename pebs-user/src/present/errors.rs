@@ -8,6 +8,8 @@ use pebs_mine::runs::RunsError;
 
 use crate::compare::diff::{DiffError, Nothing};
 use crate::compare::explain::{ExplainError, NoItem, NoItems};
+use crate::compare::fleet::FleetError;
+use crate::compare::fleet::model::Unread;
 use crate::compare::mine::MineError;
 use crate::compare::mine::across::AcrossError;
 use crate::compare::mine::of_trace::TraceError;
@@ -188,6 +190,29 @@ impl Hint for DiffError {
                 Nothing::NoneEnded => "'pebs-trace report' shows what it has",
             }
             .to_owned(),
+        })
+    }
+}
+
+impl Display for FleetError {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownProperty { by, .. } => write!(f, "no trace has '{by}'"),
+            Self::OtherTime => f.write_str("no trace is of this time"),
+            Self::Empty { unread: None } => f.write_str("no trace has items that ended"),
+            Self::Empty {
+                unread: Some(Unread { trace, error }),
+            } => write!(f, "no trace can be read: {trace}: {error}"),
+        }
+    }
+}
+
+impl Hint for FleetError {
+    fn hint(&self) -> Option<String> {
+        Some(match self {
+            Self::UnknownProperty { known, .. } => format!("there are {}", known.join(", ")),
+            Self::OtherTime => "leave --since and --until out to see what there is".to_owned(),
+            Self::Empty { .. } => "'pebs-trace info' shows what a trace has".to_owned(),
         })
     }
 }

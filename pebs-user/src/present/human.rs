@@ -33,6 +33,12 @@ fn digits(value: f64) -> String {
     }
 }
 
+/// A difference of times, with its sign.
+pub(crate) fn signed_time(ns: f64) -> String {
+    let sign = if ns < 0.0 { "" } else { "+" };
+    format!("{sign}{}", time(ns))
+}
+
 /// A count with its thousands apart: `20,040`.
 pub(crate) fn count(n: u64) -> String {
     let plain = n.to_string();

@@ -14,7 +14,7 @@ use crate::compare::explain::contrast::Naming;
 use crate::compare::explain::items::Items;
 use crate::compare::explain::model::CauseKind;
 use crate::compare::explain::sums::ClassSums;
-use crate::compare::names::{file_name, is_address};
+use crate::compare::names::{FunctionName, file_name, is_address};
 use crate::rng::SplitMix64;
 use crate::store::run::CountedInfo;
 
@@ -73,12 +73,33 @@ pub(super) struct Figure {
 
 /// A function or wait by name, so that builds can be compared.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Name {
+pub(in crate::compare) struct Name {
     pub kind: CauseKind,
     pub module: Option<String>,
     pub name: Option<String>,
     pub state: Option<String>,
     pub kernel: bool,
+}
+
+impl Name {
+    /// Of what has a name of its own; else of its module, as names derived from addresses change with every build.
+    pub(in crate::compare) fn of(
+        (kind, function, state): (CauseKind, FunctionName, Option<String>),
+        is_named: impl FnOnce(&str, Option<&str>) -> bool,
+    ) -> Self {
+        let module = function.module.map(|it| file_name(&it).to_owned());
+        let name = function.name.filter(|it| is_named(it, module.as_deref()));
+        Self {
+            kind: match (kind, &name) {
+                (CauseKind::Function, None) => CauseKind::Module,
+                (kind, _) => kind,
+            },
+            module,
+            name,
+            state,
+            kernel: function.kernel,
+        }
+    }
 }
 
 /// A probe in one trace.
@@ -107,24 +128,10 @@ impl ProbeFigures {
     ) -> Self {
         let mut rows: FxHashMap<Name, (Blocks, u64)> = FxHashMap::default();
         for (key, (sum, samples)) in &sums.keys {
-            let (kind, function, state) = naming.of(*key);
-            let module = function.module.map(|it| file_name(&it).to_owned());
-            let is_same_build = module.as_ref().is_some_and(|it| same.contains(it));
-            // Names derived from addresses change with every build.
-            let named = function
-                .name
-                .filter(|name| by == DiffRows::Function && (is_same_build || !is_address(name)));
-            let kind = match (kind, &named) {
-                (CauseKind::Function, None) => CauseKind::Module,
-                (kind, _) => kind,
-            };
-            let name = Name {
-                kind,
-                module,
-                name: named,
-                state,
-                kernel: function.kernel,
-            };
+            let name = Name::of(naming.of(*key), |name, module| {
+                let is_same_build = module.is_some_and(|it| same.contains(it));
+                by == DiffRows::Function && (is_same_build || !is_address(name))
+            });
             let (into, count) = rows.entry(name).or_default();
             into.merge(sum);
             *count += samples;

@@ -5,10 +5,9 @@ use std::fmt::{self, Display, Formatter};
 use serde::{Serialize, Serializer};
 
 use crate::compare::diff::model::{Change, Diff, Failed, ProbeDiff, RowDiff};
-use crate::compare::names::FunctionName;
-use crate::present::causes::{KindWords, kind_words};
-use crate::present::functions::{LEAST_NAME, NAME_WIDTH, SPEC_WIDTH, name_within, wait};
-use crate::present::human::{count, percent, plural, safe, time};
+use crate::present::causes::by_name;
+use crate::present::functions::{NAME_WIDTH, SPEC_WIDTH};
+use crate::present::human::{count, percent, plural, safe, signed_time, time};
 use crate::present::table::{Cell, Column, Table};
 use crate::present::{Page, Tone, brief, counted, toned};
 use crate::terminal::shown;
@@ -201,40 +200,11 @@ fn what(row: &RowDiff) -> String {
 }
 
 fn what_within(row: &RowDiff, width: usize) -> String {
-    let function = FunctionName {
-        name: row.name.clone(),
-        kernel: row.kernel,
-        ..FunctionName::default()
-    };
-    let with = |words: &str| {
-        let left = width.saturating_sub(words.len()).max(LEAST_NAME);
-        match &row.name {
-            Some(_) => format!("{words}{}", name_within(&function, left)),
-            None => format!(
-                "{words}{}",
-                safe(row.module.as_deref().unwrap_or("no module"), left)
-            ),
-        }
-    };
-    match (kind_words(row.kind), &row.name, row.state.as_deref()) {
-        (KindWords::Whole(words), ..) => words.to_owned(),
-        (KindWords::Before(words), Some(_), _) => with(words),
-        (_, Some(_), Some(state)) => wait(state, &function, &[], width),
-        (_, None, Some(state)) => {
-            let what = wait(state, &FunctionName::default(), &[], width);
-            format!("{what} in {}", with(""))
-        }
-        (_, Some(_), None) => with(""),
-        (_, None, None) => with("rest of "),
-    }
+    let names = [&row.name, &row.module, &row.state].map(Option::as_deref);
+    by_name((row.kind, row.kernel), names, width)
 }
 
 fn signed(share: f64) -> String {
     let sign = if share < 0.0 { "-" } else { "+" };
     format!("{sign}{}", percent(share.abs()))
-}
-
-fn signed_time(ns: f64) -> String {
-    let sign = if ns < 0.0 { "" } else { "+" };
-    format!("{sign}{}", time(ns))
 }

@@ -1,0 +1,3 @@
+//! Comparisons of groups of many traces, as text.
+
+pub(crate) mod text;
