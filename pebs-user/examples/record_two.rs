@@ -30,7 +30,7 @@ fn main() -> Result<()> {
             ..Recording::new(folder.join(name))
         };
         recording.start(move |event| match event {
-            Event::Changed(_, reset) => eprintln!("{name}: a sample every {reset} ns"),
+            Event::Changed { new, .. } => eprintln!("{name}: a sample every {new} ns"),
             Event::Problem(text) => eprintln!("{name}: {text}"),
             _ => {}
         })

@@ -81,6 +81,7 @@ const RECIPES: &[(&str, Recipe)] = &[
     ("intervals", Recipe::C("intervals.c", &[])),
     ("exceptions", Recipe::Cpp("exceptions.cpp", &[])),
     ("execs", Recipe::C("execs.c", &[])),
+    ("crowd", Recipe::C("crowd.c", &[])),
     ("faults", Recipe::C("faults.c", &[])),
     ("fibers", Recipe::C("fibers.c", &["-ffixed-r13"])),
     ("fixed", Recipe::C("fixed.c", &[])),
@@ -139,6 +140,7 @@ const RECIPES: &[(&str, Recipe)] = &[
     // Probed by another tool, which all runs of a file see.
     ("short_slow_probed", Recipe::C("short_slow.c", &[])),
     ("short_visits", Recipe::C("short_visits.c", &[])),
+    ("shifts", Recipe::C("shifts.c", &[])),
     ("sleeper", Recipe::C("sleeper.c", &[])),
     ("static_pie", Recipe::C("plain.c", &["-static-pie"])),
     ("stripped", Recipe::Stripped("plain.c")),

@@ -66,7 +66,7 @@ const ROOMS: [Room; 9] = [
         pipeline: arch units ledger pmu stream estimate store probe correlate symbolize
         cost: arch failure units files present pmu stream estimate store collect
         record: arch failure units limits present binary pmu perf stream estimate spec store probe preset collect correlate symbolize pipeline cost
-        agent: failure files units ledger estimate spec binary stream store probe preset collect record
+        agent: failure files units ledger present estimate spec binary stream store probe preset collect record
         import: failure units binary pmu perf stream store correlate symbolize pipeline
         suggest: arch failure units limits binary pmu perf spec store probe collect symbolize cost
         out: failure units terminal store compare present
@@ -248,9 +248,11 @@ const ROOMS: [Room; 9] = [
         processes: config
         disk: config
         serve: health
-        segment: config
-        account: disk segment
-        supervisor: config health memory processes disk serve segment account
+        recent:
+        limits:
+        segment: config disk recent limits
+        account: disk limits segment
+        supervisor: config health memory processes disk serve recent segment account
         ",
     },
     // No renderer imports another.

@@ -13,6 +13,7 @@ use bytesize::ByteSize;
 use serde::Serialize;
 
 use super::disk::Because;
+use super::limits::Changed;
 use super::segment::Counts;
 use super::{Emit, Event, Level};
 
@@ -74,6 +75,27 @@ pub(super) enum Row {
     },
     /// A recording goes on, with less.
     Warned { text: String },
+    /// A budget made a recording give something up.
+    Limited {
+        what: &'static str,
+        /// Events between two samples.
+        from: u64,
+        to: u64,
+        because: String,
+    },
+    /// It is as it was.
+    Restored {
+        what: &'static str,
+        from: u64,
+        to: u64,
+        because: String,
+    },
+    /// A copy of a trace that goes on was made.
+    Snapshot {
+        trace: PathBuf,
+        of: PathBuf,
+        because: String,
+    },
     /// Details of a trace whose agent was killed were saved.
     Recovered {
         trace: PathBuf,
@@ -100,6 +122,31 @@ pub(super) enum Row {
 }
 
 impl Row {
+    /// The row on a change of a reset value.
+    pub(super) fn limited(changed: Changed) -> Self {
+        let Changed {
+            is_limited,
+            from,
+            to,
+            because,
+        } = changed;
+        let what = "samples";
+        match is_limited {
+            true => Self::Limited {
+                what,
+                from,
+                to,
+                because,
+            },
+            false => Self::Restored {
+                what,
+                from,
+                to,
+                because,
+            },
+        }
+    }
+
     /// How urgent it is, and its words.
     fn message(&self) -> (Level, String) {
         let path = |it: &Path| it.display().to_string();
@@ -161,6 +208,22 @@ impl Row {
                     Level::Error,
                     format!("{error}{hint}; tried again in {again_in_s} s"),
                 )
+            }
+            Self::Limited {
+                what,
+                from,
+                to,
+                because,
+            } => {
+                let text =
+                    format!("fewer {what}: every {from} events before, {to} now, as {because}");
+                (Level::Info, text)
+            }
+            Self::Restored { what, to, .. } => {
+                (Level::Info, format!("{what} as before: every {to} events"))
+            }
+            Self::Snapshot { trace, because, .. } => {
+                (Level::Info, format!("snapshot {} ({because})", path(trace)))
             }
             Self::Warned { text } => (Level::Warning, text.clone()),
             Self::Recovered {

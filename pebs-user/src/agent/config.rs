@@ -29,6 +29,10 @@ const MOST_BYTES: u64 = 1 << 20;
 /// Least memory of a recording, bytes: with less it would drop samples.
 const LEAST_MEMORY: u64 = 16 << 20;
 
+/// Least and most bytes of a ring: what comes until it is read.
+const LEAST_RING: u64 = 64 << 10;
+const LARGEST_RING: u64 = 512 << 10;
+
 /// Least bytes of disk for a target: two traces at once, each with a mebibyte in reserve for its end, and some older ones.
 const LEAST_DISK: u64 = 4 << 20;
 
@@ -133,6 +137,26 @@ pub struct TargetConfig {
     pub with: Vec<With>,
     #[serde(default, deserialize_with = "redact")]
     pub redact: Redact,
+    /// When a snapshot is made.
+    pub trigger: Option<TriggerConfig>,
+}
+
+/// What a snapshot is made upon.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct TriggerConfig {
+    /// The p99 of the items of the last minute is above this.
+    #[serde(default, deserialize_with = "some_time")]
+    pub p99: Option<Duration>,
+    /// This file is there.
+    pub file: Option<PathBuf>,
+    /// At most one snapshot in this time.
+    #[serde(default = "apart", deserialize_with = "time")]
+    pub apart: Duration,
+}
+
+fn apart() -> Duration {
+    Duration::from_mins(10)
 }
 
 /// Whose details are kept.
@@ -231,6 +255,13 @@ impl Config {
         (self.agent.max_memory / targets).max(LEAST_MEMORY)
     }
 
+    /// Bytes of the ring of each of so many CPUs: those of all recordings together have a quarter of the memory, if that is enough.
+    pub(super) fn ring_of_each(&self, cpus: usize) -> u32 {
+        let rings = (self.targets.len().max(1) * cpus.max(1)) as u64;
+        let room = (self.agent.max_memory / 4 / rings).clamp(LEAST_RING, LARGEST_RING);
+        1 << room.ilog2()
+    }
+
     /// Bytes at which a trace is ended before its time: those that are being written have at most half of the room together.
     pub(super) fn largest_segment(&self) -> u64 {
         self.agent.max_disk / 2 / self.targets.len().max(1) as u64
@@ -301,6 +332,14 @@ impl TargetConfig {
         if self.with.contains(&With::None) && self.with.len() > 1 {
             return says("with is nothing and something", "leave 'none' out");
         }
+        if let Some(trigger) = &self.trigger {
+            if trigger.p99.is_none() && trigger.file.is_none() {
+                return says("trigger is without a condition", "give p99 or file");
+            }
+            if trigger.file.as_ref().is_some_and(|it| !it.is_absolute()) {
+                return says("trigger: file is not an absolute path", "file = \"/run/x\"");
+            }
+        }
         if self.reset == Some(0) {
             return says("reset is 0", "events between two samples; of clocks ns");
         }
@@ -308,7 +347,12 @@ impl TargetConfig {
     }
 
     /// The recording of these processes.
-    pub(super) fn recording(&self, pids: Vec<Pid>, output: PathBuf, memory: u64) -> Recording {
+    pub(super) fn recording(
+        &self,
+        pids: Vec<Pid>,
+        output: PathBuf,
+        (memory, ring): (u64, u32),
+    ) -> Recording {
         let has = |with| self.with.contains(&with);
         Recording {
             uprobes: self.uprobe.clone(),
@@ -338,7 +382,8 @@ impl TargetConfig {
             max_overhead: self.max_overhead.or(self.reset.is_none().then_some(0.01)),
             max_memory: memory,
             // Samples are rare, so that few copies of stacks come before the ring is read.
-            ring_size_with_stacks: 1 << 20,
+            ring_size: ring,
+            ring_size_with_stacks: ring,
             patient: true,
             ..Recording::new(output)
         }
@@ -363,6 +408,10 @@ fn bytes<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
 fn time<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
     let time = |text: &str| humantime::parse_duration(text).ok();
     parsed(from, time, "a time: \"5s\", \"1h\", \"7d\"")
+}
+
+fn some_time<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+    time(from).map(Some)
 }
 
 fn percent<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f64>, D::Error> {
@@ -427,7 +476,9 @@ mod tests {
         assert_eq!(least.agent.max_disk, 10 << 30);
         assert_eq!(least.agent.max_age, Duration::from_hours(168));
         assert_eq!(least.memory_of_each(), 250 << 20);
-        let recording = least.targets[0].recording(vec![Pid(7)], "t".into(), 1 << 20);
+        let recording = least.targets[0].recording(vec![Pid(7)], "t".into(), (1 << 20, 1 << 16));
+        assert_eq!(least.ring_of_each(2), 512 << 10);
+        assert_eq!(least.ring_of_each(3_000), 64 << 10);
         assert_eq!(recording.keep, KeepItems::Slow);
         assert_eq!(recording.max_overhead, Some(0.01));
         assert!(recording.kinds.encounters_later);

@@ -164,19 +164,25 @@ pub(super) fn size(path: &Path) -> u64 {
     each.sum()
 }
 
+/// Returns once a directory and all that is in it would survive a power failure.
+///
+/// # Errors
+/// The disk can't take it.
+pub(super) fn settle(path: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        match entry.file_type()?.is_dir() {
+            true => settle(&entry.path())?,
+            false => fs::File::open(entry.path())?.sync_all()?,
+        }
+    }
+    fs::File::open(path)?.sync_all()
+}
+
 /// Slow items whose details a trace has. One that can't be read has none.
 fn slow(path: &Path) -> u64 {
     let kept = read_info(path).ok().and_then(|info| info.keep?.visits);
-    kept.map_or(0, |it| {
-        let KeptVisits {
-            slow,
-            slow_function,
-            slow_for_kind,
-            warm_up: _,
-            unknown: _,
-        } = it;
-        slow + slow_function + slow_for_kind
-    })
+    kept.map_or(0, |it: KeptVisits| it.slow_ones())
 }
 
 /// Bytes that are free where a directory is.

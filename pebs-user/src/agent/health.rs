@@ -57,6 +57,14 @@ pub struct TargetHealth {
     pub lost_by_reason: BTreeMap<String, u64>,
     /// Recordings that could not start, or not write.
     pub failures: u64,
+    /// Items that were slow, as far as their details are kept for that.
+    #[serde(default)]
+    pub slow: u64,
+    /// How long items of the last minute took, ns: half of them at most, and all but a hundredth; null if there was none.
+    #[serde(default)]
+    pub p50_ns: Option<u64>,
+    #[serde(default)]
+    pub p99_ns: Option<u64>,
     /// Slow-down of items in the last moments, a share; null if unknown.
     pub slowdown: Option<f64>,
     /// The reset value in force, where the budget sets it.
@@ -160,7 +168,7 @@ impl Health {
         page.metric("disk_removed_total", "counter", "Traces that were removed");
         page.value("", removed as f64);
         type Number = fn(&TargetHealth) -> Option<f64>;
-        let each: [(&str, &str, &str, Number); 9] = [
+        let each: [(&str, &str, &str, Number); 12] = [
             ("target_up", "gauge", "1 while it is recorded", |it| {
                 Some(f64::from(u8::from(it.state == State::Records)))
             }),
@@ -170,6 +178,24 @@ impl Health {
             ("items_total", "counter", "Visits of items", |it| {
                 Some(it.items as f64)
             }),
+            (
+                "slow_items_total",
+                "counter",
+                "Items that were slow",
+                |it| Some(it.slow as f64),
+            ),
+            (
+                "items_p50_seconds",
+                "gauge",
+                "Median time of the items of the last minute",
+                |it| it.p50_ns.map(|it| it as f64 / 1e9),
+            ),
+            (
+                "items_p99_seconds",
+                "gauge",
+                "Time that a hundredth of them exceeded",
+                |it| it.p99_ns.map(|it| it as f64 / 1e9),
+            ),
             ("samples_total", "counter", "Samples", |it| {
                 Some(it.samples as f64)
             }),

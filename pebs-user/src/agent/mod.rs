@@ -2,7 +2,8 @@
 //!
 //! `config` reads what is wanted, `processes` looks for the processes of targets, `segment` is one trace of one of them, and
 //! `supervisor` begins and ends these. `disk` says which traces are removed, `account` writes down what happened, `health`
-//! has the numbers and `serve` answers with them.
+//! has the numbers and `serve` answers with them. `recent` is the last minute of a target, and when it is worth a snapshot;
+//! `limits` what a budget made a recording give up.
 //!
 //! Invariant: nothing here prints, handles a signal or ends the process; a thread that records waits for nothing here.
 
@@ -10,14 +11,16 @@ mod account;
 mod config;
 mod disk;
 mod health;
+mod limits;
 mod memory;
 mod processes;
+mod recent;
 mod segment;
 mod serve;
 mod supervisor;
 
 pub use config::{Config, SOCKET};
-pub use health::{Health, State};
+pub use health::{Health, State, TargetHealth};
 pub use serve::ask;
 pub use supervisor::{Agent, Order, Orders};
 

@@ -1,23 +1,36 @@
 //! Which processes run that belong to a target.
 //!
 //! By looking at `/proc` once a second: the kernel's messages of forks (`PROC_EVENTS`) need another privilege, come for every
-//! short process of the machine, and get lost exactly where many come. A process that is new is looked at in each of
-//! its first seconds, as it may not run its program yet, later once a minute; those of targets each time.
+//! short process of the machine, and get lost exactly where many come. Numbers are given in order, so that only those since
+//! the last look are asked for, and all are listed once a minute. A process that is new is looked at in each of
+//! its first seconds, as it may not run its program yet, later once a minute, and whether it is in
+//! another cgroup every ten; those of targets each time. So ten thousand that
+//! do nothing cost two hundred system calls a second.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::config::TargetConfig;
 use crate::binary::process::{self, FileId};
 use crate::preset::matches;
-use crate::units::Pid;
+use crate::units::{Pid, Tid};
 
 /// Looks at a process before it counts as settled.
 const FIRST_LOOKS: u64 = 10;
 
-/// One look of so many is at a process that has settled.
+/// Age of a process that was there before the agent and counts as settled.
+const SETTLED: Duration = Duration::from_secs(10);
+
+/// One look of so many is at a process that has settled, and at the list of all.
 const RARELY: u64 = 60;
+
+/// One of so many of these is at its name and cgroup as well, if it runs the same file.
+const SELDOM: u64 = 10;
+
+/// Numbers of new processes that are asked for one by one.
+const MOST_NEW: u32 = 1_000;
 
 /// Ancestors that are followed.
 const MOST_ANCESTORS: usize = 64;
@@ -57,7 +70,7 @@ impl Known {
         let program = process::exe(pid)?;
         let known = Self {
             looks: 0,
-            file: FileId::of(Path::new(&format!("/proc/{}/exe", pid.0)))?,
+            file: FileId::of(&exe(pid))?,
             name: process::name(pid)?,
             cgroups: cgroups(pid),
             parent: process::parent(pid),
@@ -115,6 +128,10 @@ fn is_of_unit(cgroup: &str, unit: &str) -> bool {
     cgroup.split('/').any(|part| part == unit || service(part))
 }
 
+fn exe(pid: Pid) -> PathBuf {
+    format!("/proc/{}/exe", pid.0).into()
+}
+
 /// Paths of a process's cgroups: of version 2, and of systemd's hierarchy of version 1.
 fn cgroups(pid: Pid) -> Vec<String> {
     let text = fs::read_to_string(format!("/proc/{}/cgroup", pid.0)).unwrap_or_default();
@@ -132,8 +149,8 @@ pub(super) struct Processes {
     targets: Vec<TargetConfig>,
     known: BTreeMap<Pid, Known>,
     looks: u64,
-    /// What the kernel said last of the newest process.
-    newest: String,
+    /// The number that was given last.
+    newest: Option<u32>,
 }
 
 impl Processes {
@@ -142,7 +159,7 @@ impl Processes {
             targets,
             known: BTreeMap::new(),
             looks: 0,
-            newest: String::new(),
+            newest: None,
         }
     }
 
@@ -154,21 +171,45 @@ impl Processes {
         groups(&self.known, &self.targets)
     }
 
-    /// Finds new processes, if there was any since the last look.
+    /// Finds new processes.
     fn list(&mut self) {
         let newest = fs::read_to_string("/proc/loadavg").unwrap_or_default();
-        let newest = newest.rsplit(' ').next().unwrap_or_default();
-        if newest == self.newest && !newest.is_empty() {
-            return;
-        }
-        newest.clone_into(&mut self.newest);
+        let newest = newest.rsplit(' ').next();
+        let newest: Option<u32> = newest.and_then(|it| it.trim_end().parse().ok());
+        let since = match (self.newest, newest) {
+            // What runs was given its number before, or starts anew.
+            (Some(last), Some(newest)) => newest.checked_sub(last),
+            _ => None,
+        };
+        let is_due = self.looks.is_multiple_of(RARELY);
+        let is_first = self.newest.is_none();
         let own = Pid(std::process::id());
-        let now: BTreeSet<Pid> = process::all().into_iter().filter(|it| *it != own).collect();
-        self.known.retain(|pid, _| now.contains(pid));
-        for pid in now {
+        let now: BTreeSet<Pid> = match (since, newest) {
+            (Some(new @ ..=MOST_NEW), Some(newest)) if !is_due => {
+                // A number that was given anew is that of another process.
+                let new: BTreeSet<Pid> = (newest - new + 1..=newest).map(Pid).collect();
+                self.known.retain(|pid, _| !new.contains(pid));
+                // Threads have numbers, too.
+                new.into_iter()
+                    .filter(|pid| process::process_of(Tid(pid.0)) == Some(*pid))
+                    .collect()
+            }
+            _ => {
+                let all: BTreeSet<Pid> = process::all().into_iter().collect();
+                self.known.retain(|pid, _| all.contains(pid));
+                all
+            }
+        };
+        self.newest = newest;
+        for pid in now.into_iter().filter(|it| *it != own) {
             if !self.known.contains_key(&pid)
-                && let Some(known) = Known::new(pid, &self.targets)
+                && let Some(mut known) = Known::new(pid, &self.targets)
             {
+                // Of those that ran before, most are no new ones.
+                let has_settled = || process::age(pid, Tid(pid.0)).is_some_and(|it| it >= SETTLED);
+                if is_first && has_settled() {
+                    known.looks = FIRST_LOOKS;
+                }
                 self.known.insert(pid, known);
             }
         }
@@ -178,14 +219,22 @@ impl Processes {
     fn refresh(&mut self) {
         let (round, targets) = (self.looks, &self.targets);
         self.known.retain(|pid, known| {
-            let is_due = known.looks < FIRST_LOOKS
-                || (u64::from(pid.0) + round).is_multiple_of(RARELY)
-                || !known.of.is_empty();
+            let is_due_in = |looks| (u64::from(pid.0) + round).is_multiple_of(looks);
+            let is_due = known.looks < FIRST_LOOKS || is_due_in(RARELY) || !known.of.is_empty();
             known.looks += 1;
             if !is_due {
                 return true;
             }
             let looks = known.looks;
+            // Its name and cgroup may be others.
+            let is_whole = match looks <= FIRST_LOOKS {
+                true => looks.is_power_of_two(),
+                false => is_due_in(RARELY * SELDOM),
+            };
+            let is_same = || FileId::of(&exe(*pid)) == Some(known.file);
+            if known.of.is_empty() && !is_whole && is_same() {
+                return true;
+            }
             let now = Known::new(*pid, targets).filter(|_| !process::is_zombie(*pid));
             now.is_some_and(|now| {
                 *known = Known { looks, ..now };
@@ -298,7 +347,7 @@ mod tests {
         let pid = Pid(child.id());
         let has = |groups: &BTreeMap<Key, Found>| groups.values().any(|it| it.all.contains(&pid));
         let came = (0..100).any(|_| {
-            std::thread::sleep(std::time::Duration::from_millis(10));
+            std::thread::sleep(Duration::from_millis(10));
             has(&processes.look())
         });
         assert!(came);

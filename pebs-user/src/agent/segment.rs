@@ -14,6 +14,9 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use super::config::TargetConfig;
+use super::disk;
+use super::limits::Limits;
+use super::recent::Recent;
 use crate::failure::{Context as _, Failure, Result, Warning};
 use crate::ledger::Ledger;
 use crate::record::{Event, Recorded, Recording, Remote};
@@ -52,6 +55,11 @@ pub(super) struct Segment {
     pub remote: Remote,
     /// Items that are this trace's.
     pub window: Arc<Window>,
+    /// How long the last ones took.
+    pub recent: Recent,
+    pub limits: Limits,
+    /// Why a snapshot was asked for that is not there yet.
+    asked: Option<String>,
     thread: JoinHandle<()>,
 }
 
@@ -153,6 +161,9 @@ impl Segment {
             covers,
             remote,
             window,
+            recent: Recent::default(),
+            limits: Limits::default(),
+            asked: None,
             thread: thread.context("cannot start a recording's thread")?,
         })
     }
@@ -160,6 +171,17 @@ impl Segment {
     /// The next trace records: it ends in a moment.
     pub(super) fn overlap(&mut self, time: Duration) {
         self.phase = Phase::Overlaps(Instant::now() + time);
+    }
+
+    /// Has a copy made of what was recorded so far.
+    pub(super) fn snapshot(&mut self, because: String) {
+        self.asked = Some(because);
+        self.remote.snapshot(None);
+    }
+
+    /// Why the snapshot that was made was asked for.
+    pub(super) fn why_snapshot(&mut self) -> String {
+        self.asked.take().unwrap_or_default()
     }
 
     pub(super) fn end(&mut self, why: &'static str) {
@@ -209,11 +231,16 @@ fn record(
         ..
     } = recorded;
     let warnings = warnings.into_iter().map(|Warning { text, .. }| text);
+    // What a row calls closed stays, whatever happens to the machine.
+    let settled = disk::settle(&recording.output);
+    let unsettled = settled
+        .err()
+        .map(|error| format!("may not be on the disk: {error}"));
     Ok(Ended {
         why: ended_by,
         info: Box::new(info),
         counts,
-        warnings: warnings.chain(faults).collect(),
+        warnings: warnings.chain(faults).chain(unsettled).collect(),
         cut: cut.map(Failure::from),
     })
 }

@@ -14,11 +14,12 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 
 use super::Event;
 use super::account::{Account, Row};
-use super::config::{Config, TargetConfig};
+use super::config::{Config, TargetConfig, TriggerConfig};
 use super::disk::{self, LEFT_FREE, Room, Traces};
 use super::health::{Disk, Health, State, TargetHealth};
 use super::memory;
 use super::processes::{Found, Key, Processes};
+use super::recent::Trigger;
 use super::segment::{Ended, Phase, Said, Segment, lost};
 use super::serve::{self, Shared, Socket};
 use crate::binary::process;
@@ -82,6 +83,8 @@ impl Orders {
 #[derive(Debug)]
 enum News {
     Order(Order),
+    /// Somebody wants a snapshot of this target.
+    Snapshot(String),
     /// Of the recording that writes this trace.
     Recording(Key, PathBuf, Said),
     /// A trace of a killed agent was looked at.
@@ -110,7 +113,13 @@ impl Agent {
         let config = Config::read(file)?;
         let lock = lock(&config.agent.directory)?;
         let health = Shared::default();
-        let socket = Socket::open(&config.agent.socket, &health)?;
+        let news = unbounded();
+        let to = news.0.clone();
+        let snapshot = move |name: &str| {
+            // An agent that has ended makes none.
+            let _ = to.send(News::Snapshot(name.to_owned()));
+        };
+        let socket = Socket::open(&config.agent.socket, &health, snapshot)?;
         if let Some(address) = config.agent.listen {
             serve::listen(address, &health)?;
         }
@@ -118,7 +127,7 @@ impl Agent {
             file: file.to_owned(),
             config,
             health,
-            news: unbounded(),
+            news,
             socket,
             lock,
         })
@@ -132,6 +141,7 @@ impl Agent {
 
     /// Records until it is told to end.
     pub fn run(self, mut emit: impl FnMut(Event)) {
+        memory::share();
         let directory = self.config.agent.directory.clone();
         let account = Account::new(&directory, &mut emit);
         let mut supervisor = Supervisor {
@@ -196,6 +206,33 @@ struct Group {
     retry: Retry,
     /// The processes whose items no trace has yet.
     is_new: bool,
+    triggers: Triggers,
+}
+
+/// What snapshots are made upon.
+#[derive(Debug, Default)]
+struct Triggers {
+    p99: Trigger,
+    file: Trigger,
+}
+
+impl Triggers {
+    /// Why a snapshot of the trace is to be made now, if one is.
+    fn pulled(&mut self, segment: &Segment, now: Instant) -> Option<String> {
+        let TriggerConfig { p99, file, apart } = segment.options.trigger.as_ref()?;
+        let at_most = |ns: u64, limit: &Duration| (ns as f64, limit.as_nanos() as f64);
+        if let Some(limit) = p99
+            && let Some(ns) = segment.recent.certain_p99()
+            && self.p99.pull(at_most(ns, limit), now, *apart)
+        {
+            let time = |ns: u64| humantime::format_duration(Duration::from_micros(ns / 1_000));
+            return Some(format!("p99 {}", time(ns)));
+        }
+        let file = file.as_ref()?;
+        let is_there = f64::from(u8::from(fs::symlink_metadata(file).is_ok()));
+        let pulls = self.file.pull((is_there, 0.5), now, *apart);
+        pulls.then(|| format!("file {}", file.display()))
+    }
 }
 
 /// When to try again what failed.
@@ -281,10 +318,11 @@ impl Supervisor<'_> {
         match news {
             News::Order(Order::Reload) => self.reload(),
             News::Order(Order::Snapshot) => {
-                let segments = self.groups.values().flat_map(|it| &it.segments);
-                segments
-                    .filter(|it| it.phase == Phase::Records)
-                    .for_each(|it| it.remote.snapshot(None));
+                self.snapshot(|_| true, "signal");
+                return false;
+            }
+            News::Snapshot(name) => {
+                self.snapshot(|key| key.0 == name, "POST /snapshot");
                 return false;
             }
             News::Order(Order::End(why)) => {
@@ -305,6 +343,29 @@ impl Supervisor<'_> {
         true
     }
 
+    /// Has snapshots made of the traces of these targets.
+    fn snapshot(&mut self, is_meant: impl Fn(&Key) -> bool, because: &str) {
+        let meant = self.groups.iter_mut().filter(|(key, _)| is_meant(key));
+        let segments = meant.flat_map(|(_, group)| &mut group.segments);
+        segments
+            .filter(|it| it.phase == Phase::Records)
+            .for_each(|it| it.snapshot(because.to_owned()));
+    }
+
+    /// Looks at what the last minute was like, and makes the snapshots that are to be made upon it.
+    fn look_at_triggers(&mut self, now: Instant) {
+        for group in self.groups.values_mut() {
+            for segment in &mut group.segments {
+                if segment.phase == Phase::Records {
+                    let durations = segment.remote.status().durations;
+                    segment.recent.push(now, durations);
+                    let pulled = group.triggers.pulled(segment, now);
+                    pulled.into_iter().for_each(|it| segment.snapshot(it));
+                }
+            }
+        }
+    }
+
     /// Looks after everything.
     fn look(&mut self) {
         let now = Instant::now();
@@ -319,6 +380,7 @@ impl Supervisor<'_> {
         if self.ending.is_none() {
             self.advance(&found, now);
         }
+        self.look_at_triggers(now);
         self.account.write();
         self.report(&found);
     }
@@ -376,7 +438,8 @@ impl Supervisor<'_> {
         let open: BTreeSet<&Path> = segments.map(|it| &*it.trace).collect();
         let is_taken = |path: &Path| path.exists() || open.contains(path);
         let trace = disk::free_path(&folder, SystemTime::now(), is_taken);
-        let memory = self.config.memory_of_each();
+        let cpus = thread::available_parallelism().map_or(1, usize::from);
+        let memory = (self.config.memory_of_each(), self.config.ring_of_each(cpus));
         let recording = options.recording(found.roots.clone(), trace.clone(), memory);
         let group = self.groups.entry(key.clone()).or_default();
         let former = group.segments.iter().rfind(|it| it.goes_on());
@@ -424,14 +487,38 @@ impl Supervisor<'_> {
 
     /// A recording says something; returns whether to look at once.
     fn recording_says(&mut self, key: &Key, trace: &Path, event: record::Event) -> bool {
+        let group = self.groups.get_mut(key);
+        let segment = group.and_then(|it| it.segments.iter_mut().find(|it| it.trace == trace));
         let text = match event {
+            record::Event::Snapshot(to) => {
+                let row = segment.map(|it| Row::Snapshot {
+                    trace: to,
+                    of: it.trace.clone(),
+                    because: it.why_snapshot(),
+                });
+                row.iter()
+                    .for_each(|row| self.account.add(Some(&key.0), row));
+                return false;
+            }
+            record::Event::Changed {
+                event,
+                old,
+                new,
+                overhead,
+            } => {
+                let changed = segment.and_then(|it| it.limits.changed(event, (old, new), overhead));
+                let row = changed.map(Row::limited);
+                row.iter()
+                    .for_each(|row| self.account.add(Some(&key.0), row));
+                return false;
+            }
             record::Event::Started { .. } => {
                 self.records(key, trace);
                 return true;
             }
             record::Event::Warning(warning) => warning.text,
             record::Event::Problem(text) => text,
-            // Notes are in the trace, and so are changes of reset values.
+            // Notes are in the trace.
             _ => return false,
         };
         self.account.add(Some(&key.0), &Row::Warned { text });
@@ -526,6 +613,8 @@ impl Supervisor<'_> {
         let samples = totals.map_or(0, |it| it.samples.written);
         let total = self.total(key);
         total.items += counts.map_or(0, |it| it.items);
+        let kept = info.keep.as_ref().and_then(|it| it.visits);
+        total.slow += kept.map_or(0, |it| it.slow_ones());
         total.samples += samples;
         total.lost += lost.values().sum::<u64>();
         for (reason, records) in &lost {
@@ -685,6 +774,7 @@ impl Supervisor<'_> {
             // While two traces have the same items it is not known how many: a counter never falls.
             if let Some(last) = shared.targets.iter().find(|last| last.name == it.name) {
                 health.items = health.items.max(last.items);
+                health.slow = health.slow.max(last.slow);
                 health.samples = health.samples.max(last.samples);
                 health.lost = health.lost.max(last.lost);
             }
@@ -726,9 +816,12 @@ impl Supervisor<'_> {
                 // What the next trace has as well counts there.
                 if !matches!(segment.phase, Phase::Overlaps(_)) {
                     health.items += status.visits;
+                    health.slow += status.slow;
                 }
                 if segment.phase == Phase::Records {
                     health.state = State::Records;
+                    health.p50_ns = segment.recent.quantile(0.5);
+                    health.p99_ns = segment.recent.quantile(0.99);
                     health.slowdown = status.last_slowdown;
                     health.reset = status.reset.map(|it| it.0);
                     health.trace = Some(segment.trace.display().to_string());

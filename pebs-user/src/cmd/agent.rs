@@ -2,6 +2,7 @@
 
 mod journal;
 mod notify;
+mod top;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,6 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use self::journal::Journal;
 use self::notify::Notify;
+use self::top::TopArgs;
 use super::print_result;
 use super::values::Format;
 use crate::agent::{self, Agent, Config, Event, Health, Level, Order, Orders, SOCKET, State};
@@ -46,17 +48,43 @@ pub enum AgentCmd {
     ///
     /// Exit status: 0; 1 a target could not be recorded; 2 no agent answers.
     Status(StatusArgs),
+    /// Show what targets do now
+    ///
+    /// A table that is renewed every second: items a second, slow items since the agent started, how long items of the last
+    /// minute took, how rarely samples are taken, how much items are slowed down, and records lost. It ends by q, Esc or
+    /// Ctrl-C. If the output is no terminal, the tables are printed one after the other.
+    Top(TopArgs),
 }
 
-/// Options of `pebs-trace agent status`.
+/// Which agent is asked.
 #[derive(Clone, Debug, Args)]
-pub struct StatusArgs {
+pub struct Asked {
     /// Ask on this socket
     #[arg(long, value_name = "PATH", default_value = SOCKET)]
     pub socket: PathBuf,
     /// Ask on the socket that this configuration names
     #[arg(long, value_name = "FILE", conflicts_with = "socket")]
     pub config: Option<PathBuf>,
+}
+
+impl Asked {
+    /// The socket.
+    ///
+    /// # Errors
+    /// The configuration has a fault.
+    fn socket(&self) -> Result<PathBuf> {
+        match &self.config {
+            Some(file) => Ok(Config::read(file)?.agent.socket),
+            None => Ok(self.socket.clone()),
+        }
+    }
+}
+
+/// Options of `pebs-trace agent status`.
+#[derive(Clone, Debug, Args)]
+pub struct StatusArgs {
+    #[command(flatten)]
+    pub agent: Asked,
     /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text, value_name = "FORMAT")]
     pub format: Format,
@@ -69,6 +97,7 @@ pub struct StatusArgs {
 pub fn run(args: &AgentArgs) -> Result<ExitCode> {
     match (&args.command, &args.config) {
         (Some(AgentCmd::Status(args)), _) => status(args),
+        (Some(AgentCmd::Top(args)), _) => top::run(args),
         (None, Some(file)) if args.check => {
             let config = Config::read(file)?;
             let names: Vec<&str> = config.targets.iter().map(|it| &*it.name).collect();
@@ -123,11 +152,7 @@ fn listen(orders: Orders) -> Result<()> {
 }
 
 fn status(args: &StatusArgs) -> Result<ExitCode> {
-    let socket = match &args.config {
-        Some(file) => Config::read(file)?.agent.socket,
-        None => args.socket.clone(),
-    };
-    let health = agent::ask(&socket)?;
+    let health = agent::ask(&args.agent.socket()?)?;
     let text = match args.format {
         Format::Text => text(&health),
         Format::Json => serde_json::to_string_pretty(&health)? + "\n",
@@ -166,7 +191,6 @@ fn text(health: &Health) -> String {
         Some(format!("{}: {error}\n", it.name))
     });
     let errors: String = errors.collect();
-    let size = |bytes: u64| ByteSize(bytes).display().iec().to_string();
     let disk = &health.disk;
     format!(
         "{}\n\n{errors}agent {} (process {}): {:.1} s of CPU in {} ({}), {} of memory\n\
@@ -184,6 +208,10 @@ fn text(health: &Health) -> String {
         disk.removed,
         size(disk.free_bytes)
     )
+}
+
+fn size(bytes: u64) -> String {
+    ByteSize(bytes).display().iec().to_string()
 }
 
 impl Level {

@@ -9,13 +9,12 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt as _;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use aya::programs::tp_btf::BtfTracePointLink;
 use pebs_common::config::{COPIED_RING, COPY_WINDOW, Copied, CopyPlace, MAX_COPY_PLACES};
-use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
 use rustix::process::Signal;
 
 use crate::arch::BREAKPOINT;
@@ -32,12 +31,6 @@ const HEADER: usize = 8;
 
 /// A record with them.
 const RECORD: usize = HEADER + size_of::<Copied>();
-
-/// Maximum time of one wait of the thread.
-const TICK: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 100_000_000,
-};
 
 /// A copy that a process made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,7 +75,8 @@ struct Place {
 /// Restores copies until it is dropped.
 pub(crate) struct CopyRestorer {
     link: Option<BtfTracePointLink>,
-    stop: Arc<AtomicBool>,
+    /// Readable once the thread is to end.
+    stop: Arc<OwnedFd>,
     found: Arc<Mutex<Vec<Copy>>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -103,7 +97,8 @@ impl CopyRestorer {
             None => error.to_string(),
         };
         let (link, ring) = programs.watch_copies(&known).map_err(|it| text(&it))?;
-        let (stop, found) = (Arc::default(), Arc::default());
+        let stop = eventfd(0, EventfdFlags::CLOEXEC).map_err(|it| text(&it))?;
+        let (stop, found) = (Arc::new(stop), Arc::default());
         let mut restorer = Self {
             link: Some(link),
             stop: Arc::clone(&stop),
@@ -131,7 +126,8 @@ impl Drop for CopyRestorer {
     fn drop(&mut self) {
         // Processes stopped until now are continued by the thread's last round.
         self.link = None;
-        self.stop.store(true, Ordering::Release);
+        // Fails only if the counter is full: then it is readable.
+        let _ = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
             // A panic of the thread can't be handled here.
             let _ = thread.join();
@@ -149,15 +145,14 @@ fn may_restore() -> bool {
 fn restore_until_stopped(
     places: &[Place],
     (mut ring, to_poll): (Ring, &OwnedFd),
-    stop: &AtomicBool,
+    stop: &OwnedFd,
     found: &Mutex<Vec<Copy>>,
 ) {
     loop {
-        let last = stop.load(Ordering::Acquire);
-        if !last {
-            // Whether it timed out or failed, the ring is looked at.
-            let _ = rustix::event::poll(&mut [PollFd::new(to_poll, PollFlags::IN)], Some(&TICK));
-        }
+        let mut wait = [to_poll, stop].map(|it| PollFd::new(it, PollFlags::IN));
+        // If it failed, the ring is looked at all the same.
+        let _ = rustix::event::poll(&mut wait, None);
+        let last = !wait[1].revents().is_empty();
         let mut bytes = Vec::new();
         // A record still being written is read in the next round: it wakes the thread again.
         ring.take(&mut bytes);

@@ -7,8 +7,9 @@
 //! Memory: the bytes waiting for the pipeline are bounded. At the bound the rings fill up, and the eBPF programs
 //! refuse samples first, and count them.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender};
@@ -16,6 +17,7 @@ use crossbeam_channel::{Receiver, Sender};
 use crate::collect::bulk::BulkRing;
 use crate::collect::clock::now;
 use crate::collect::kernel_map::Counters;
+use crate::collect::lookout::{Filling, Watched};
 use crate::collect::ring::{ReadExtent, Ring};
 use crate::collect::sideband::{RING_RECORDS, Sideband};
 use crate::stream::cycle::{BulkStream, Cycle};
@@ -30,11 +32,14 @@ const QUIET_PAUSE: Duration = Duration::from_millis(8);
 const STORE_DELAY_NS: u64 = 10_000;
 /// A round is quiet if it took less than this part of every ring. A round costs the same however little it takes.
 const QUIET_SHARE: usize = 16;
-/// Pause of a patient recorder once there was no data for [`IDLE_ROUNDS`]. What begins then with more than a ring holds in that
-/// time is dropped, and counted.
-const IDLE_PAUSE: Duration = Duration::from_millis(25);
-/// Rounds with hardly any records of the target after which nothing seems to happen: a second.
-const IDLE_ROUNDS: u32 = 125;
+/// Pause of a patient recorder, unless a ring fills up ([`Watched`]).
+const PATIENT_PAUSE: Duration = Duration::from_millis(250);
+/// Its pause once there was no data for [`IDLE_ROUNDS`].
+const IDLE_PAUSE: Duration = Duration::from_secs(2);
+/// Rounds of a patient recorder with hardly any records of the target after which nothing seems to happen: a second.
+const IDLE_ROUNDS: u32 = 4;
+/// A patient recorder is woken once so much of a ring of process events is filled: each start of a program is a KiB.
+const SIDEBAND_SHARE: usize = 4;
 /// Bytes of a round that has hardly any: each CPU's clock is compared now and then.
 const FEW_BYTES: usize = 1024;
 /// Rounds without bytes between two cycles that are handed on all the same.
@@ -70,41 +75,61 @@ pub(crate) struct Drain {
 }
 
 impl Drain {
-    /// Drains until asked to stop or until the receiver is gone; the last round is after the stop.
-    pub(crate) fn run(mut self) {
+    /// Drains until asked to stop or until the receiver is gone; the last round is after the stop. Wake its thread for that.
+    pub(crate) fn run(self) {
         let mut whole = vec![KtimeNs(0); self.rings.len() + self.bulk.len()];
         let (mut quiet_rounds, mut idle_rounds) = (0, 0_u32);
+        let shared = Arc::new(Mutex::new(self));
+        let lock = || shared.lock().unwrap_or_else(PoisonError::into_inner);
+        // Declared after what it watches.
+        let watched = lock()
+            .is_patient()
+            .then(|| Watched::begin(&shared))
+            .flatten();
         loop {
-            let last = self.stop.load(Ordering::Acquire);
-            if self.waiting_bytes.load(Ordering::Acquire) > self.max_waiting_bytes && !last {
-                std::thread::sleep(BUSY_PAUSE);
+            let mut drain = lock();
+            let last = drain.stop.load(Ordering::Acquire);
+            let waiting = drain.waiting_bytes.load(Ordering::Acquire);
+            if waiting > drain.max_waiting_bytes && !last {
+                drop(drain);
+                thread::sleep(BUSY_PAUSE);
                 continue;
             }
-            self.bulk.extend(self.more_bulk.try_iter());
-            whole.resize(self.rings.len() + self.bulk.len(), KtimeNs(0));
-            let mut cycle = self.empty.try_recv().unwrap_or_default();
+            let new: Vec<BulkRing> = drain.more_bulk.try_iter().collect();
+            drain.bulk.extend(new);
+            whole.resize(drain.rings.len() + drain.bulk.len(), KtimeNs(0));
+            let mut cycle = drain.empty.try_recv().unwrap_or_default();
             let Taken {
                 bytes,
                 of_target,
                 is_quiet,
-            } = self.round(&mut cycle, &mut whole, last);
+            } = drain.round(&mut cycle, &mut whole, last);
             idle_rounds = match of_target < FEW_BYTES {
                 true => idle_rounds.saturating_add(1),
                 false => 0,
             };
             quiet_rounds = if bytes == 0 { quiet_rounds + 1 } else { 0 };
-            self.waiting_bytes
+            drain
+                .waiting_bytes
                 .fetch_add(cycle.bytes(), Ordering::AcqRel);
-            let hand_on = bytes > 0 || quiet_rounds <= 1 || quiet_rounds % HEARTBEAT == 0 || last;
-            if hand_on && self.full.send(cycle).is_err() || last {
+            let is_due = watched.is_some() || quiet_rounds % HEARTBEAT == 0;
+            let hand_on = bytes > 0 || quiet_rounds <= 1 || is_due || last;
+            if hand_on && drain.full.send(cycle).is_err() || last {
                 return;
             }
-            std::thread::sleep(match is_quiet {
-                true if self.patient && idle_rounds > IDLE_ROUNDS => IDLE_PAUSE,
-                true => QUIET_PAUSE,
-                false => BUSY_PAUSE,
-            });
+            drop(drain);
+            match (is_quiet, &watched) {
+                (true, Some(_)) if idle_rounds > IDLE_ROUNDS => thread::park_timeout(IDLE_PAUSE),
+                (true, Some(_)) => thread::park_timeout(PATIENT_PAUSE),
+                (true, None) => thread::sleep(QUIET_PAUSE),
+                (false, _) => thread::sleep(BUSY_PAUSE),
+            }
         }
+    }
+
+    /// Whether it sleeps until a ring fills up. Hardware's buffers have to be emptied before.
+    fn is_patient(&self) -> bool {
+        self.patient && self.bulk.is_empty()
     }
 
     /// Reads every ring.
@@ -156,6 +181,15 @@ impl Drain {
             *whole = ring.take(stream, last);
             taken.add(stream.bytes.len(), ring.capacity());
         }
+    }
+}
+
+impl Filling for Drain {
+    fn is_filling(&self) -> bool {
+        let is_filled = |ring: &Ring| ring.waiting() > ring.capacity() / QUIET_SHARE;
+        let sideband = self.sideband.as_ref();
+        self.rings.iter().any(|(_, ring)| is_filled(ring))
+            || sideband.is_some_and(|it| it.is_filled(SIDEBAND_SHARE))
     }
 }
 

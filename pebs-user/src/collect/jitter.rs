@@ -3,7 +3,8 @@
 //! A change starts the distance anew in the kernel, so a counter is changed only after it has made a sample: changes
 //! cost no more than a part of a distance, and never all samples. Cost: a system call to see what was counted and one
 //! to change, each with an interrupt on the CPU where the counter runs; the thread pauses so long that it takes
-//! [`SHARE`] of a CPU at most, however many counters there are.
+//! [`SHARE`] of a CPU at most, however many counters there are; that of a patient recorder, of which there may be many, takes
+//! [`PATIENT`] of that.
 //!
 //! Source: `__perf_event_period`, kernel/events/core.c.
 
@@ -35,10 +36,13 @@ const OF_CPU: Duration = Duration::from_millis(100);
 const OTHER: f64 = 1.3;
 
 /// Time without a sample after which nothing seems to happen, and the pause of a patient recorder from then on.
-const IDLE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_millis(25));
+const IDLE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(1));
 
 /// Share of a CPU's time for changes.
 const SHARE: f64 = 0.005;
+
+/// Factor of that for a patient recorder.
+const PATIENT: f64 = 0.1;
 
 /// A counter with what was counted at its last change, and the distance since.
 struct Varied {
@@ -309,6 +313,7 @@ fn around_one(rng: &mut SplitMix64) -> f64 {
 
 fn run(shared: &Shared) {
     let mut rng = SplitMix64::new(now().0);
+    let share = SHARE * if shared.patient { PATIENT } else { 1.0 };
     let (mut before, mut cost) = (cpu_time(), EVERY.mul_f64(SHARE));
     let mut drew = Instant::now();
     while !shared.ends.load(Ordering::Relaxed) {
@@ -349,7 +354,7 @@ fn run(shared: &Shared) {
         let last = after.saturating_sub(before).min(cost * 4);
         cost = (cost * 15 + last) / 16;
         before = after;
-        let pause = cost.div_f64(SHARE).clamp(EVERY, SELDOM);
+        let pause = cost.div_f64(share).clamp(EVERY, SELDOM);
         shared.state().settle(pause);
         // Changes at equal distances would beat with items that start at equal distances.
         thread::park_timeout(pause.mul_f64(around_one(&mut rng)));

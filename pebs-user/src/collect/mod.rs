@@ -15,6 +15,7 @@ pub(crate) mod frequency;
 pub(crate) mod hotplug;
 pub(crate) mod jitter;
 pub(crate) mod kernel_map;
+mod lookout;
 pub(crate) mod perf_ring;
 pub(crate) mod privileges;
 pub(crate) mod programs;

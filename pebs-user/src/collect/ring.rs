@@ -23,7 +23,7 @@ const HEADER: usize = 8;
 pub(crate) struct Ring {
     fd: OwnedFd,
     consumer: NonNull<AtomicUsize>,
-    /// The producer's page; the data follows it, mapped twice in a row.
+    /// The producer's page; the data follows it. The kernel offers it twice in a row, which would count twice as memory.
     producer: NonNull<AtomicUsize>,
     size: usize,
     page: usize,
@@ -50,7 +50,7 @@ impl Ring {
     pub(crate) fn map(fd: OwnedFd, size: usize) -> io::Result<Self> {
         let page = rustix::param::page_size();
         // SAFETY: new mappings at addresses of the kernel's choice, with the layout that
-        // kernel/bpf/ringbuf.c documents: consumer page, producer page, data twice.
+        // kernel/bpf/ringbuf.c documents: consumer page, producer page, data twice, of which the second is left out.
         let consumer = unsafe {
             let protection = ProtFlags::READ | ProtFlags::WRITE;
             mmap(
@@ -64,7 +64,7 @@ impl Ring {
         }?;
         // SAFETY: as above.
         let producer = unsafe {
-            let length = page + 2 * size;
+            let length = page + size;
             mmap(
                 std::ptr::null_mut(),
                 length,
@@ -103,6 +103,14 @@ impl Ring {
     /// Bytes that it holds.
     pub(crate) const fn capacity(&self) -> usize {
         self.size
+    }
+
+    /// Bytes that wait to be taken.
+    pub(crate) fn waiting(&self) -> usize {
+        // SAFETY: as in `take`.
+        let (consumer, producer) = unsafe { (self.consumer.as_ref(), self.producer.as_ref()) };
+        let end = producer.load(Ordering::Relaxed);
+        end.wrapping_sub(consumer.load(Ordering::Relaxed))
     }
 
     /// Appends all complete records to `out`, framed as in the ring, and frees their room.
@@ -150,16 +158,17 @@ impl Ring {
             length <= self.size,
             "the ring's positions are {length} bytes apart"
         );
-        // SAFETY: the kernel does not write between the consumer's position and the records that
-        // were complete; the data is mapped twice, so the range is contiguous.
-        let bytes = unsafe {
-            let first = self
-                .producer
-                .byte_add(self.page + start % self.size)
-                .cast::<u8>();
-            std::slice::from_raw_parts(first.as_ptr(), length)
-        };
-        out.extend_from_slice(bytes);
+        let begin = start % self.size;
+        let before_wrap = length.min(self.size - begin);
+        for (offset, length) in [(begin, before_wrap), (0, length - before_wrap)] {
+            // SAFETY: the kernel does not write between the consumer's position and the records that were complete; both
+            // parts lie within the data.
+            let bytes = unsafe {
+                let first = self.producer.byte_add(self.page + offset).cast::<u8>();
+                std::slice::from_raw_parts(first.as_ptr(), length)
+            };
+            out.extend_from_slice(bytes);
+        }
     }
 }
 
@@ -168,7 +177,7 @@ impl Drop for Ring {
         // SAFETY: the mappings are ours and no reference into them outlives self.
         unsafe {
             let _ = munmap(self.consumer.as_ptr().cast(), self.page);
-            let _ = munmap(self.producer.as_ptr().cast(), self.page + 2 * self.size);
+            let _ = munmap(self.producer.as_ptr().cast(), self.page + self.size);
         }
     }
 }

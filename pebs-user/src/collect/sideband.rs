@@ -97,6 +97,14 @@ impl Sideband {
         Ok((Self { rings, more }, opener))
     }
 
+    /// Whether one of the rings is filled by more than this part.
+    pub(crate) fn is_filled(&self, part: usize) -> bool {
+        let rings = self.rings.iter().map(|it| &it.ring);
+        rings
+            .into_iter()
+            .any(|it| it.waiting() as usize > it.capacity() / part)
+    }
+
     /// Passes all waiting events to `f`, CPU by CPU. Returns the number of records of any kind.
     ///
     /// Cost: some ns per CPU if there are none.

@@ -149,6 +149,18 @@ impl Sketch {
         }
     }
 
+    /// The values that came since it was this earlier one.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let mut since = Self::default();
+        for (bucket, count) in self.buckets() {
+            let at = bucket.checked_sub(earlier.first);
+            let before = at.and_then(|at| earlier.counts.get(at)).copied();
+            since.add_bucket(bucket, count.saturating_sub(before.unwrap_or(0)));
+        }
+        since
+    }
+
     /// Removes all values, keeps the allocation.
     pub fn clear(&mut self) {
         self.counts.clear();
@@ -231,6 +243,20 @@ mod tests {
         let mut sketch = Sketch::default();
         values.iter().for_each(|&value| sketch.add(value));
         sketch
+    }
+
+    /// What came since an earlier state, whatever that had.
+    #[test]
+    fn since() {
+        let mut sketch = Sketch::default();
+        assert!(sketch.since(&sketch).is_empty());
+        [50, 70, 1 << 20].into_iter().for_each(|it| sketch.add(it));
+        let before = sketch.clone();
+        [10, 70, 1 << 30].into_iter().for_each(|it| sketch.add(it));
+        let since = sketch.since(&before);
+        let buckets: Vec<_> = since.buckets().collect();
+        assert_eq!(buckets, [10, 70, 1 << 30].map(|it| (bucket(it), 1)));
+        assert_eq!(sketch.since(&Sketch::default()), sketch);
     }
 
     /// Small and large values, like times: the logarithm is uniform.

@@ -23,6 +23,7 @@ mod batches;
 mod bulk;
 mod counts;
 mod estimates;
+mod followed;
 mod frequency;
 mod imported;
 mod keep;
@@ -67,6 +68,7 @@ use crate::units::{Cpu, EventId, KtimeNs, Pid, ProbeId, TraceNs};
 use account::Accounts;
 use bulk::Bulk;
 pub use bulk::BulkOptions;
+use followed::Followed;
 pub use imported::{ImportedRound, ReportedLoss};
 pub use keep::Keep;
 pub use net::OwnCosts;
@@ -111,6 +113,8 @@ pub struct PipelineOptions {
 pub struct Progress {
     /// Visits closed.
     pub visits: AtomicU64,
+    /// Those of them that were slow.
+    pub slow: AtomicU64,
     /// Samples taken in.
     pub samples: AtomicU64,
     /// Marks taken in.
@@ -121,6 +125,8 @@ pub struct Progress {
     pub bytes: AtomicU64,
     /// Totals within visits. Updated every [`LOAD_NS`].
     pub load: Mutex<Load>,
+    /// How long visits took, ns. Updated with them.
+    pub durations: Mutex<Sketch>,
 }
 
 /// Interval of updates of [`Progress::load`], ns on the trace clock.
@@ -257,6 +263,7 @@ pub struct Pipeline {
     bulk: Bulk,
     /// Mapping events waiting for the records before them.
     sideband: VecDeque<(TraceNs, SidebandEvent)>,
+    followed: Followed,
     /// Time of the last reading of the kernel programs' counters.
     counted_at: TraceNs,
     frontier: TraceNs,
@@ -300,12 +307,23 @@ impl Pipeline {
             accounts: Accounts::default(),
             bulk: options.bulk.as_ref().map(Bulk::new).unwrap_or_default(),
             sideband: VecDeque::new(),
+            followed: Followed::default(),
             counted_at: TraceNs(0),
             frontier: TraceNs(i64::MIN),
             progress,
             needs_clock: false,
             early: Vec::new(),
         }
+    }
+
+    /// Takes in the process events of these processes and those that descend from them; else those of all.
+    pub fn follow(&mut self, pids: &[Pid]) {
+        self.followed = Followed::only(pids);
+    }
+
+    /// Drops what was read of binaries and is not needed all the time.
+    pub fn rest(&mut self) {
+        self.rows.symbolizer.rest();
     }
 
     /// Keeps cycles until the perf clock, which stamps the samples, can be converted.
@@ -372,7 +390,10 @@ impl Pipeline {
     }
 
     fn take_in(&mut self, cycle: &mut Cycle) {
-        for event in cycle.sideband.drain(..) {
+        for event in self
+            .followed
+            .of(cycle.sideband.drain(..), |pid| self.rows.has_met(pid))
+        {
             self.process_event(event);
         }
         for (cpu, bytes) in &cycle.streams {
@@ -486,6 +507,10 @@ impl Pipeline {
         if self.frontier.0 < load.until.0 + LOAD_NS {
             return;
         }
+        let durations = self.progress.durations.lock();
+        let mut durations = durations.unwrap_or_else(PoisonError::into_inner);
+        durations.clone_from(&self.rows.durations);
+        drop(durations);
         let open = self.correlator.open_load(self.frontier, self.rows.mixed);
         load.until = self.frontier;
         load.oncpu_ns = self.rows.oncpu_ns().unwrap_or(0.0) + open.oncpu_ns as f64;
@@ -537,6 +562,8 @@ impl Pipeline {
         self.publish_load();
         let progress = &self.progress;
         progress.visits.store(self.rows.visits, Ordering::Relaxed);
+        let slow = self.rows.keeper.kept.slow_ones();
+        progress.slow.store(slow, Ordering::Relaxed);
         progress
             .samples
             .store(self.accounts.samples(), Ordering::Relaxed);

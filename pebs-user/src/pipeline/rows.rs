@@ -134,6 +134,8 @@ pub(super) struct Rows {
     oncpu_known: bool,
     /// Time on the CPU of visits, by probe, ns.
     pub oncpu: Vec<Sketch>,
+    /// How long visits took, ns.
+    pub durations: Sketch,
     /// How much of their time visits were off the CPU, by probe.
     pub waiting: Vec<Waiting>,
     /// Mapping events that the kernel dropped: function names may be missing.
@@ -194,6 +196,7 @@ impl Rows {
             oncpu_ns: 0,
             oncpu_known: false,
             oncpu: Vec::new(),
+            durations: Sketch::default(),
             waiting: Vec::new(),
             mappings_lost: 0,
             error: None,
@@ -235,6 +238,11 @@ impl Rows {
         if self.met.insert(pid) {
             self.symbolizer.announce(pid);
         }
+    }
+
+    /// Whether it has a record of the process, which runs.
+    pub(super) fn has_met(&self, pid: Pid) -> bool {
+        self.met.contains(&pid)
     }
 
     /// A process event has arrived.
@@ -797,6 +805,10 @@ fn by_cpu(mut kinds: &[SampleKind], alike: bool) -> impl Iterator<Item = (Cpu, u
 impl Sink for Rows {
     fn visit(&mut self, visit: &ClosedVisit<'_>) {
         self.visits += 1;
+        if let Some((end, _)) = visit.end {
+            let duration = end.0 - visit.begin.0.0;
+            self.durations.add(duration.max(0).cast_unsigned());
+        }
         self.visit_samples.count(visit.samples.kinds, self.mixed);
         self.page_faults += u64::from(visit.counts.page_faults);
         self.extras += visit.counts.extras;

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::estimate::sketch::Sketch;
 use crate::failure::Warning;
 use crate::store::run::OverheadInfo;
 use crate::units::EventId;
@@ -53,8 +54,14 @@ pub enum Event {
     },
     /// Marks alone cost more than the bound that nobody asked for, or samples may take more than it has room for.
     Beyond(OverheadInfo),
-    /// The reset value of an event was changed to this.
-    Changed(EventId, u64),
+    /// The reset value of an event was changed.
+    Changed {
+        event: EventId,
+        old: u64,
+        new: u64,
+        /// The slow-down of items that was the reason; `None`: it was asked for.
+        overhead: Option<f64>,
+    },
     /// Progress, some times a second.
     Status(Status),
     /// It is over; the trace is being completed.
@@ -66,6 +73,10 @@ pub enum Event {
 pub struct Status {
     /// Visits of items so far.
     pub visits: u64,
+    /// Slow visits so far.
+    pub slow: u64,
+    /// How long visits took so far, ns.
+    pub durations: Sketch,
     /// Samples so far.
     pub samples: u64,
     /// Records lost so far.

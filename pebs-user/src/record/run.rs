@@ -69,8 +69,11 @@ const LOOK: Duration = Duration::from_millis(500);
 /// Interval of checking the overhead.
 const GOVERN: Duration = Duration::from_millis(50);
 
-/// Factor of these intervals for a recorder that is patient.
-const PATIENCE: u32 = 4;
+/// Factors of these intervals for a recorder that is patient: of looking and reporting, and of the others.
+const PATIENCE: (u32, u32) = (4, 10);
+
+/// Interval at which such a one does all of this while nothing happens.
+const IDLE: Duration = Duration::from_secs(2);
 
 /// Interval of looking for threads that need a counter of their own.
 const FOLLOW: Duration = Duration::from_millis(50);
@@ -534,6 +537,7 @@ impl Workers {
             interval: plan.segment,
         };
         let (probes, pids) = (plan.probes.clone(), plan.pids.clone());
+        let patient = plan.patient;
         let needs_clock = plan.events.iter().any(|event| event.perf_clock);
         let (theirs, their_progress) = (Arc::clone(&signals), Arc::clone(&progress));
         let pipeline = thread::spawn(move || {
@@ -542,12 +546,16 @@ impl Workers {
             if needs_clock {
                 pipeline.wait_for_clock();
             }
+            if !pids.is_empty() {
+                pipeline.follow(&pids);
+            }
             pipeline.warm_up(&pids);
             drop(ready);
             let lanes = Lanes {
                 waiting,
                 back,
                 waiting_bytes,
+                patient,
             };
             pump(pipeline, &lanes, &theirs)
         });
@@ -584,6 +592,7 @@ struct Lanes {
     waiting: Receiver<Cycle>,
     back: Sender<Cycle>,
     waiting_bytes: Arc<AtomicUsize>,
+    patient: bool,
 }
 
 /// Locks a mutex even if it is poisoned.
@@ -635,6 +644,9 @@ fn pump(mut pipeline: Pipeline, lanes: &Lanes, signals: &Signals) -> Outcome {
             // Nobody waits any more if it took too long.
             let _ = order.done.send(written);
         }
+        if lanes.patient {
+            pipeline.rest();
+        }
         if pipeline.has_failed() {
             signals.failed.store(true, Ordering::Relaxed);
         }
@@ -658,6 +670,7 @@ impl Workers {
     fn stop(self, end: KtimeNs) -> Result<Outcome> {
         self.signals.end.store(end.0, Ordering::Release);
         self.stop.store(true, Ordering::Release);
+        self.drain.thread().unpark();
         let panicked =
             |what| move |_| Failure::bare(format!("the {what} thread panicked: this is a bug"));
         self.drain.join().map_err(panicked("draining"))?;
@@ -748,12 +761,12 @@ impl Control<'_, '_> {
         let command = tokio::task::spawn_blocking(move || running.map(command::Running::wait));
         let end_of_time = tokio::time::sleep(duration.unwrap_or(Duration::MAX / 8));
         tokio::pin!(command, end_of_time);
-        let mut report = tokio::time::interval(REPORT);
+        let (slow, slower) = if self.whole.patient { PATIENCE } else { (1, 1) };
+        let mut report = tokio::time::interval(REPORT * slow);
         let cpus = CpuMessages::open().ok();
-        let mut look = tokio::time::interval(LOOK);
-        let pace = if self.whole.patient { PATIENCE } else { 1 };
-        let mut govern = tokio::time::interval(GOVERN * pace);
-        let mut follow = tokio::time::interval(FOLLOW * pace);
+        let mut look = tokio::time::interval(LOOK * slow);
+        let mut govern = tokio::time::interval(GOVERN * slower);
+        let mut follow = tokio::time::interval(FOLLOW * slower);
         let mut start = tokio::time::interval(LOOK_FOR_START);
         let mut follows = self.session.follows_threads(self.plan);
         // Without switches it stays as the first look found.
@@ -762,7 +775,6 @@ impl Control<'_, '_> {
         let limited = self.whole.stop_after.is_some() || self.whole.max_size.is_some();
         let mut frequency = tokio::time::interval(frequency::PERIOD);
         let remote = self.remote;
-        let mut reports = 0_u32;
         loop {
             if let Some(why) = self.obey().or_else(|| self.limit()) {
                 return Ok((why, None));
@@ -776,10 +788,10 @@ impl Control<'_, '_> {
                     return Ok(("the command ended", exit.transpose().context("cannot wait for the command")?));
                 }
                 _ = report.tick() => {
-                    reports += 1;
-                    if !self.whole.patient || self.has_new_items() || reports.is_multiple_of(PATIENCE) {
-                        self.look_at_cpu();
+                    if self.is_idle() {
+                        report.reset_after(IDLE);
                     }
+                    self.look_at_cpu();
                     self.note_copies();
                     self.note_keeper();
                     self.report();
@@ -797,6 +809,9 @@ impl Control<'_, '_> {
                     }
                 }
                 _ = look.tick() => {
+                    if self.is_idle() {
+                        look.reset_after(IDLE * 2);
+                    }
                     if self.records() {
                         self.look();
                     }
@@ -806,6 +821,9 @@ impl Control<'_, '_> {
                 _ = govern.tick(), if self.records()
                     && (limited || chooses || self.governor.is_some() || self.first_moments) => {
                     self.check_marks()?;
+                    if self.is_idle() {
+                        govern.reset_after(IDLE);
+                    }
                     if chooses {
                         self.choose_clocks();
                     }
@@ -818,6 +836,9 @@ impl Control<'_, '_> {
                         follows = false;
                     }
                     self.price_switches();
+                    if self.is_idle() {
+                        follow.reset_after(IDLE);
+                    }
                 }
                 _ = frequency.tick(), if !self.frequencies.is_empty() => {
                     self.frequencies.read(now(), &mut locked(&self.signals.frequencies));
@@ -865,9 +886,10 @@ impl Control<'_, '_> {
         }
     }
 
-    /// Whether items came since the last report.
-    fn has_new_items(&self) -> bool {
-        self.progress.visits.load(Ordering::Relaxed) != self.status.visits
+    /// Whether a patient recorder saw no item since the last report.
+    fn is_idle(&self) -> bool {
+        let visits = self.progress.visits.load(Ordering::Relaxed);
+        self.whole.patient && visits == self.status.visits
     }
 
     /// Updates the CPU time of the traced processes.
@@ -977,7 +999,12 @@ impl Control<'_, '_> {
             new: reset.0.get(),
             overhead,
         });
-        (self.emit)(Event::Changed(event, reset.0.get()));
+        (self.emit)(Event::Changed {
+            event,
+            old,
+            new: reset.0.get(),
+            overhead,
+        });
         Ok(())
     }
 
@@ -1052,12 +1079,15 @@ impl Control<'_, '_> {
         let seconds = self.info.recorded_seconds(self.trace_time(now()).0);
         self.status = Status {
             visits: get(&self.progress.visits),
+            slow: get(&self.progress.slow),
+            durations: locked(&self.progress.durations).clone(),
             samples: get(&self.progress.samples),
             lost: get(&self.progress.lost),
             bytes,
             growth: seconds.and_then(|it| Growth::of(bytes, it, self.whole.max_size)),
             reset: governed,
-            ..self.status
+            slowdown: self.status.slowdown,
+            last_slowdown: self.status.last_slowdown,
         };
         self.remote.report(self.status.clone());
         (self.emit)(Event::Status(self.status.clone()));

@@ -796,6 +796,12 @@ pub struct KeptVisits {
 }
 
 impl KeptVisits {
+    /// Those that were slow.
+    #[must_use]
+    pub const fn slow_ones(&self) -> u64 {
+        self.slow + self.slow_function + self.slow_for_kind
+    }
+
     /// All of them.
     #[must_use]
     pub const fn sum(&self) -> u64 {

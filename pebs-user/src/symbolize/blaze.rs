@@ -5,8 +5,10 @@
 //! file that is truncated while it is mapped (`bus_error`): the kernel refuses writes to a running executable, not
 //! to a library in use.
 
+use std::cell::{Cell, OnceCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use blazesym::symbolize::source::{Elf, Kernel, Source};
 use blazesym::symbolize::{Builder, Input, Sym, Symbolized, Symbolizer};
@@ -71,25 +73,55 @@ pub(super) enum Depth {
 ///
 /// Not `Send`: lives on the thread that created it.
 pub(super) struct Blaze {
-    symbolizer: Symbolizer,
+    debug_dirs: Option<Vec<PathBuf>>,
+    symbolizer: OnceCell<Symbolizer>,
+    /// When it was asked last.
+    asked: Cell<Option<Instant>>,
+    /// Time without a question after which the caches are dropped.
+    rest: Duration,
 }
+
+/// The first such time; twice as long after each time, so that reading all again is rare.
+const REST: Duration = Duration::from_secs(20);
+
+/// The longest.
+const LONGEST_REST: Duration = Duration::from_hours(1);
 
 impl Blaze {
     /// `debug_dirs`: directories of debug files; `None`: blazesym's defaults `/usr/lib/debug` and `/lib/debug`.
     #[must_use]
     pub(super) fn new(debug_dirs: Option<&[PathBuf]>) -> Self {
         bus_error::survive();
-        // Files are named by our open descriptors, so the file behind a name never changes.
-        let mut builder = Builder::default()
-            .enable_auto_reload(false)
-            .enable_code_info(true)
-            .enable_inlined_fns(true)
-            .enable_demangling(false);
-        if debug_dirs.is_some() {
-            builder = builder.set_debug_dirs(debug_dirs);
-        }
         Self {
-            symbolizer: builder.build(),
+            debug_dirs: debug_dirs.map(<[PathBuf]>::to_vec),
+            symbolizer: OnceCell::new(),
+            asked: Cell::new(None),
+            rest: REST,
+        }
+    }
+
+    fn symbolizer(&self) -> &Symbolizer {
+        self.symbolizer.get_or_init(|| {
+            // Files are named by our open descriptors, so the file behind a name never changes.
+            let mut builder = Builder::default()
+                .enable_auto_reload(false)
+                .enable_code_info(true)
+                .enable_inlined_fns(true)
+                .enable_demangling(false);
+            if self.debug_dirs.is_some() {
+                builder = builder.set_debug_dirs(self.debug_dirs.as_deref());
+            }
+            builder.build()
+        })
+    }
+
+    /// Drops the caches, some MiB for each file, if nothing was asked for a while. The next question reads the file again.
+    pub(super) fn rest(&mut self) {
+        let asked = self.asked.get();
+        if asked.is_some_and(|it| it.elapsed() >= self.rest) {
+            self.symbolizer.take();
+            self.asked.set(None);
+            self.rest = (self.rest * 2).min(LONGEST_REST);
         }
     }
 
@@ -119,9 +151,11 @@ impl Blaze {
     }
 
     fn ask(&self, source: &Source<'_>, input: Input<u64>) -> Result<Option<Symbol>, Failure> {
+        self.asked.set(Some(Instant::now()));
+        let symbolizer = self.symbolizer();
         let replaced = bus_error::replaced();
         let answer = catch_unwind(AssertUnwindSafe(|| {
-            self.symbolizer
+            symbolizer
                 .symbolize_single(source, input)
                 .map(|symbolized| match symbolized {
                     Symbolized::Sym(sym) => Some(convert(&sym)),

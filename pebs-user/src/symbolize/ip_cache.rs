@@ -59,19 +59,32 @@ impl Owner {
     }
 }
 
+/// A key, and behind it the function and its slot. Numbers, so that a table of free ones is memory that nobody has touched.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
-    key: Key,
-    function: FunctionId,
-    slot: Slot,
-}
+struct Entry([u64; 2]);
 
 impl Entry {
-    const FREE: Self = Self {
-        key: Key::NONE,
-        function: FunctionId(0),
-        slot: Slot(0),
-    };
+    /// As it is in a free place.
+    const FREE: [u64; 2] = [Key::NONE.0, 0];
+
+    const fn new(key: Key, function: FunctionId, slot: Slot) -> Self {
+        Self([key.0, (slot.0 as u64) << 32 | function.0 as u64])
+    }
+
+    #[inline(always)]
+    const fn key(self) -> Key {
+        Key(self.0[0])
+    }
+
+    #[inline(always)]
+    const fn function(self) -> FunctionId {
+        FunctionId(self.0[1] as u32)
+    }
+
+    #[inline(always)]
+    const fn slot(self) -> Slot {
+        Slot((self.0[1] >> 32) as u16)
+    }
 }
 
 /// Cache of the functions of addresses by process.
@@ -79,7 +92,7 @@ impl Entry {
 /// A table with open addressing: an address is at its hashed entry or the next free one. When the table is full,
 /// all addresses are dropped. Cost: mostly one cache line per look-up.
 pub(super) struct IpCache {
-    places: Box<[Entry; PLACES]>,
+    places: Box<[[u64; 2]; PLACES]>,
     /// Number of cached addresses, including those of forgotten processes.
     len: usize,
     owners: FxHashMap<Pid, Owner>,
@@ -111,8 +124,8 @@ impl IpCache {
     #[must_use]
     pub(super) fn get(&mut self, pid: Pid, ip: Ip) -> Option<(FunctionId, Slot)> {
         let key = Key::new(self.owner(pid), ip)?;
-        let entry = &self.places[usize::from(self.place_of(key))];
-        (entry.key == key).then_some((entry.function, entry.slot))
+        let entry = self.entry(self.place_of(key));
+        (entry.key() == key).then(|| (entry.function(), entry.slot()))
     }
 
     /// Looks up many addresses, and returns the number found before the first that does not match its first entry.
@@ -130,11 +143,11 @@ impl IpCache {
             let Some(key) = Key::new(owner, *ip) else {
                 return index;
             };
-            let entry = &places[usize::from(key.place())];
-            if entry.key != key {
+            let entry = Entry(places[usize::from(key.place())]);
+            if entry.key() != key {
                 return index;
             }
-            (*function, *slot) = (entry.function, entry.slot);
+            (*function, *slot) = (entry.function(), entry.slot());
         }
         ips.len()
     }
@@ -148,13 +161,13 @@ impl IpCache {
             return;
         };
         let at = self.place_of(key);
-        let entry = &mut self.places[usize::from(at)];
-        if entry.key == Key::NONE {
-            entry.key = key;
-            entry.slot = Slot(self.len as u16);
+        let entry = self.entry(at);
+        let mut slot = entry.slot();
+        if entry.key() == Key::NONE {
+            slot = Slot(self.len as u16);
             self.len += 1;
         }
-        entry.function = function;
+        self.places[usize::from(at)] = Entry::new(key, function, slot).0;
     }
 
     /// Forgets all of a process.
@@ -195,14 +208,19 @@ impl IpCache {
         owner
     }
 
+    #[inline(always)]
+    fn entry(&self, at: u16) -> Entry {
+        Entry(self.places[usize::from(at)])
+    }
+
     /// The entry with a key, or the free one for it.
     #[inline]
     fn place_of(&self, key: Key) -> u16 {
         let mut at = key.place();
         // Half of the places are free.
         loop {
-            let entry = &self.places[usize::from(at)];
-            if entry.key == key || entry.key == Key::NONE {
+            let found = self.entry(at).key();
+            if found == key || found == Key::NONE {
                 return at;
             }
             at = at.wrapping_add(1);

@@ -2,12 +2,13 @@
 //!
 //! `/proc/kallsyms` has the start, name and module of functions. It is read once, as the kernel takes tens of ms to
 //! write it; if the kernel's debug file exists, blazesym knows more. A function extends to the next symbol:
-//! kallsyms has no sizes. Functions found are cached: a BPF program or module loaded where an older one was seen in
+//! kallsyms has no sizes. The functions of the kernel proper stay the same: all recordings of a process share them. Functions found are cached: a BPF program or module loaded where an older one was seen in
 //! the same run keeps the older one's names.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use blazesym::MaybeDefault;
@@ -22,6 +23,12 @@ use crate::arch;
 use crate::binary::demangle::demangle;
 use crate::failure::Hint;
 use crate::units::FunctionId;
+
+/// The functions of the running kernel.
+const KALLSYMS: &str = "/proc/kallsyms";
+
+/// What was read last, and when.
+static LAST: Mutex<Option<(Instant, Listed)>> = Mutex::new(None);
 
 /// Name of the module for the kernel proper.
 pub(super) const KERNEL_MODULE: &str = "[kernel]";
@@ -60,14 +67,17 @@ impl Hint for KernelSymbolsMissing {
 }
 
 /// Finds the code that the kernel is entered by, and that deals with marks; functions that are missing in the list have
-/// the range 0..0. Reads kallsyms, about 50 ms.
+/// the range 0..0. Reads kallsyms the first time, about 50 ms.
 #[must_use]
 pub fn kernel_code() -> KernelCode {
-    let mut code = KernelCode::default();
-    if let Ok(file) = File::open("/proc/kallsyms") {
-        find_kernel_code(BufReader::with_capacity(64 << 10, file), &mut code);
-    }
-    code
+    static CODE: OnceLock<KernelCode> = OnceLock::new();
+    *CODE.get_or_init(|| {
+        let mut code = KernelCode::default();
+        if let Ok(file) = File::open(KALLSYMS) {
+            find_kernel_code(BufReader::with_capacity(64 << 10, file), &mut code);
+        }
+        code
+    })
 }
 
 fn find_kernel_code(mut reader: impl BufRead, code: &mut KernelCode) {
@@ -170,6 +180,22 @@ impl Starts {
         })
     }
 
+    /// Where the first function behind an address starts.
+    fn next(&self, address: u64) -> Option<u64> {
+        let behind = self
+            .starts
+            .partition_point(|start| start.address <= address);
+        self.starts.get(behind).map(|start| start.address)
+    }
+
+    /// Of symbols at the same address, the first one listed is kept.
+    fn sort(&mut self) {
+        self.starts.sort();
+        self.starts.dedup_by_key(|start| start.address);
+        self.starts.shrink_to_fit();
+        self.names.shrink_to_fit();
+    }
+
     /// Adds a symbol, unless there are too many.
     fn push(&mut self, address: u64, name: &[u8], module: Option<&[u8]>) {
         let begin = u32::try_from(self.names.len());
@@ -186,26 +212,62 @@ impl Starts {
     }
 }
 
-/// Reads the code symbols of a kallsyms file: `ADDRESS TYPE NAME [MODULE]`.
-fn read_starts(mut reader: impl BufRead) -> Result<Starts, KernelSymbolsMissing> {
-    let mut starts = Starts {
+/// All functions.
+#[derive(Clone, Debug, Default)]
+struct Listed {
+    /// Those of the kernel proper.
+    kernel: Arc<Starts>,
+    /// Those of modules and BPF programs, which come and go.
+    others: Arc<Starts>,
+}
+
+impl Listed {
+    fn both(&self) -> [&Starts; 2] {
+        [&self.kernel, &self.others]
+    }
+
+    /// The function at an address.
+    fn find(&self, address: u64) -> Option<KernelSymbol<'_>> {
+        let found = self.both().into_iter().filter_map(|it| it.find(address));
+        let found = found.max_by_key(|it| it.start)?;
+        let next = self.both().into_iter().filter_map(|it| it.next(address));
+        Some(KernelSymbol {
+            end: next.min().unwrap_or(u64::MAX).min(found.end),
+            ..found
+        })
+    }
+}
+
+/// Reads the code symbols of a kallsyms file: `ADDRESS TYPE NAME [MODULE]`. Those of the kernel proper may be known.
+fn read_starts(
+    mut reader: impl BufRead,
+    known: Option<Arc<Starts>>,
+) -> Result<Listed, KernelSymbolsMissing> {
+    let empty = || Starts {
         modules: vec![KERNEL_MODULE.into()],
         ..Starts::default()
     };
+    let (mut kernel, mut others) = (empty(), empty());
     let (mut hidden, mut line) = (false, Vec::new());
     while matches!(reader.read_until(b'\n', &mut line), Ok(1..)) {
         match parse_line(&line) {
             Some((0, ..)) => hidden = true,
-            Some((address, name, module)) => starts.push(address, name, module),
-            None => {}
+            Some((address, name, None)) if known.is_none() => kernel.push(address, name, None),
+            Some((_, _, None)) | None => {}
+            Some((address, name, module)) => others.push(address, name, module),
         }
         line.clear();
     }
-    // They are nearly sorted. Of symbols at the same address, the first one listed is kept.
-    starts.starts.sort();
-    starts.starts.dedup_by_key(|start| start.address);
-    match (starts.starts.is_empty(), hidden) {
-        (false, _) => Ok(starts),
+    // They are nearly sorted.
+    kernel.sort();
+    others.sort();
+    let listed = Listed {
+        kernel: known.unwrap_or_else(|| Arc::new(kernel)),
+        others: Arc::new(others),
+    };
+    let is_empty = listed.both().iter().all(|it| it.starts.is_empty());
+    match (is_empty, hidden) {
+        (false, _) => Ok(listed),
         (true, true) => Err(KernelSymbolsMissing::Hidden),
         (true, false) => Err(KernelSymbolsMissing::Unreadable),
     }
@@ -253,7 +315,7 @@ fn vmlinux() -> Option<PathBuf> {
 pub(super) struct KernelSymbols {
     path: PathBuf,
     debug_dirs: Option<Vec<PathBuf>>,
-    starts: Starts,
+    listed: Listed,
     blaze: Blaze,
     /// The kernel's debug file, if there is one and it matches.
     vmlinux: Option<PathBuf>,
@@ -272,7 +334,7 @@ impl KernelSymbols {
     pub(super) fn new(debug_dirs: Option<Vec<PathBuf>>) -> Self {
         Self {
             vmlinux: vmlinux(),
-            ..Self::from_file(PathBuf::from("/proc/kallsyms"), debug_dirs)
+            ..Self::from_file(PathBuf::from(KALLSYMS), debug_dirs)
         }
     }
 
@@ -285,7 +347,7 @@ impl KernelSymbols {
     fn from_file(path: PathBuf, debug_dirs: Option<Vec<PathBuf>>) -> Self {
         Self {
             path,
-            starts: Starts::default(),
+            listed: Listed::default(),
             blaze: Blaze::new(debug_dirs.as_deref()),
             debug_dirs,
             vmlinux: None,
@@ -333,9 +395,9 @@ impl KernelSymbols {
         }
         self.prepare();
         if self.is_stale(address) {
-            self.read();
+            self.read(self.read);
         }
-        let Some(known) = self.starts.find(address) else {
+        let Some(known) = self.listed.find(address) else {
             return self.unresolved(functions);
         };
         let (start, end) = (known.start, known.end);
@@ -360,7 +422,7 @@ impl KernelSymbols {
         if let Some(function) = self.of_others.get(address) {
             return function;
         }
-        let Some(known) = self.starts.find(address) else {
+        let Some(known) = self.listed.find(address) else {
             return function;
         };
         if self.own.is_program(&String::from_utf8_lossy(known.name)) {
@@ -374,7 +436,7 @@ impl KernelSymbols {
 
     /// Adds the function at an address that has a symbol.
     fn add(&mut self, address: u64, functions: &mut Functions) -> FunctionId {
-        let Some(known) = self.starts.find(address) else {
+        let Some(known) = self.listed.find(address) else {
             return self.unresolved(functions);
         };
         let (start, end, module) = (known.start, known.end, known.module.to_owned());
@@ -395,11 +457,16 @@ impl KernelSymbols {
         })
     }
 
+    /// See [`Blaze::rest`].
+    pub(super) fn rest(&mut self) {
+        self.blaze.rest();
+    }
+
     /// Reads kallsyms if that has not been done, and has blazesym read the debug file.
     pub(super) fn prepare(&mut self) {
         if self.read.is_none() {
-            self.read();
-            if let Some(first) = self.starts.starts.first() {
+            self.read(None);
+            if let Some(first) = self.listed.kernel.starts.first() {
                 self.debug_symbol(first.address);
             }
         }
@@ -411,21 +478,37 @@ impl KernelSymbols {
     /// formerly used or unknown address.
     fn is_stale(&self, address: u64) -> bool {
         let is_fixed = || {
-            let found = self.starts.find(address);
+            let found = self.listed.find(address);
             found.is_some_and(|known| known.module == KERNEL_MODULE)
         };
         let is_recent = || self.read.is_some_and(|read| read.elapsed() < READ_AGAIN);
         self.missing.is_none() && !is_fixed() && !is_recent()
     }
 
-    fn read(&mut self) {
-        self.read = Some(Instant::now());
-        let starts = File::open(&self.path)
-            .map_err(|_| KernelSymbolsMissing::Unreadable)
-            .and_then(|file| read_starts(BufReader::with_capacity(64 << 10, file)));
-        match starts {
-            Ok(starts) => {
-                self.starts = starts;
+    /// Reads kallsyms, or takes what another recording read after this time.
+    fn read(&mut self, former: Option<Instant>) {
+        let is_running = self.path == Path::new(KALLSYMS);
+        let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = last.as_ref().filter(|_| is_running);
+        let is_newer = |(read, _): &&(Instant, Listed)| former.is_some_and(|it| it < *read);
+        let (read, listed) = match known.filter(is_newer) {
+            Some((read, listed)) => (*read, Ok(listed.clone())),
+            None => {
+                let kernel = known.map(|(_, listed)| Arc::clone(&listed.kernel));
+                let now = Instant::now();
+                let listed = File::open(&self.path)
+                    .map_err(|_| KernelSymbolsMissing::Unreadable)
+                    .and_then(|file| read_starts(BufReader::with_capacity(64 << 10, file), kernel));
+                (now, listed)
+            }
+        };
+        self.read = Some(read);
+        match listed {
+            Ok(listed) => {
+                if is_running {
+                    *last = Some((read, listed.clone()));
+                }
+                self.listed = listed;
                 self.missing = None;
                 // Drops blazesym's data of the old file, too.
                 self.blaze = Blaze::new(self.debug_dirs.as_deref());
@@ -467,7 +550,7 @@ mod tests {
 
     use super::*;
 
-    const KALLSYMS: &str = "\
+    const LIST: &str = "\
 ffffffff81000000 T _stext
 ffffffff81000100 t f
 ffffffff81000180 D a_variable
@@ -542,7 +625,7 @@ nonsense
             0xffff_ffff_c000_1008,
             0xffff_ffff_c000_2008,
         ];
-        let (rows, ids) = lookup(KALLSYMS, &addresses);
+        let (rows, ids) = lookup(LIST, &addresses);
         assert_eq!(ids, [0, 0, 1, 2]);
         let names: Vec<_> = rows
             .iter()
@@ -568,15 +651,31 @@ nonsense
         let (rows, ids) = lookup(text, &[0xffff_ffff_8100_0190, 0xffff_ffff_8100_0290]);
         assert_eq!(ids, [0, 0]);
         assert_eq!((rows.len(), rows[0].name.as_deref()), (1, None));
-        let missing = read_starts(text.as_bytes()).unwrap_err();
+        let missing = read_starts(text.as_bytes(), None).unwrap_err();
         assert_eq!(missing, KernelSymbolsMissing::Hidden);
         assert!(missing.hint().unwrap().contains("kptr_restrict"));
+    }
+
+    /// A second reading takes in modules alone; a function ends where one of a module begins.
+    #[test]
+    fn known_kernel() {
+        let first = read_starts(LIST.as_bytes(), None).unwrap();
+        let more = "ffffffff81000110 t early\t[mod]\nffffffff81000300 T other\n";
+        let listed = read_starts(more.as_bytes(), Some(first.kernel)).unwrap();
+        let name = |address| listed.find(address).unwrap().name;
+        assert_eq!(name(0xffff_ffff_8100_0108), b"f");
+        assert_eq!(
+            listed.find(0xffff_ffff_8100_0108).unwrap().end & 0xfff,
+            0x110
+        );
+        assert_eq!(name(0xffff_ffff_8100_0118), b"early");
+        assert_eq!(name(0xffff_ffff_8100_0308), b"g");
     }
 
     /// An address far after the last symbol does not belong to it.
     #[test]
     fn far_behind() {
-        let (rows, _) = lookup(KALLSYMS, &[0xffff_ffff_d000_0000]);
+        let (rows, _) = lookup(LIST, &[0xffff_ffff_d000_0000]);
         assert_eq!(rows[0].name, None);
     }
 }

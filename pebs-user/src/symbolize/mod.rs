@@ -350,6 +350,12 @@ impl Symbolizer {
         self.kernel.prepare();
     }
 
+    /// Drops what was read of files and can be read again, if it was not needed for a while.
+    pub fn rest(&mut self) {
+        self.blaze.rest();
+        self.kernel.rest();
+    }
+
     /// Starts tracing a process: reads its mappings and opens its binaries, so that it can be symbolized after its
     /// end. One of a recording has nothing to be read before it ends.
     pub fn announce(&mut self, pid: Pid) {

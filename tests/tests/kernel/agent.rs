@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant};
 use pebs_tests::locks::Lock;
 use pebs_tests::process::{self, Running, Signal};
 use pebs_tests::recording::pebs_trace;
-use pebs_tests::tmpfs::Tmpfs;
+use pebs_tests::tmpfs::{Ext4, Tmpfs};
 use pebs_tests::trace::Trace;
 use pebs_tests::workload::{Waiting, Workload};
 use pebs_tests::{check, machine, need};
@@ -81,6 +82,13 @@ impl Service {
         self.agent = Some(agent);
     }
 
+    fn status(&self) -> Value {
+        let socket = self.path("socket");
+        let words = ["agent", "status", "--format", "json", "--socket"].map(OsStr::new);
+        let status = pebs_trace(words.into_iter().chain([socket.as_os_str()]));
+        serde_json::from_str(&status.stdout).unwrap()
+    }
+
     fn signal(&self, signal: Signal) {
         self.agent.as_ref().unwrap().signal(signal);
     }
@@ -114,6 +122,32 @@ impl Service {
         let what = format!("no {rows} rows {event} of {target:?}");
         process::wait_until(&what, || self.rows(target, event).len() >= rows);
         self.rows(target, event)
+    }
+
+    /// Returns once a trace of this process alone has begun.
+    fn until_recorded(&self, target: &str, pid: u32) {
+        let is_of = |row: &Value| row["pids"] == serde_json::json!([pid]);
+        process::wait_until(
+            &format!("process {pid} of {target} is not recorded"),
+            || self.rows(Some(target), "started").iter().any(is_of),
+        );
+    }
+
+    /// Adds lines to the table of the last target, and has segments last an hour.
+    fn configure_long(&self, targets: &str) {
+        self.configure(targets);
+        let path = self.path("agent.toml");
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(path, text.replace("\"3s\"", "\"1h\"")).unwrap();
+    }
+
+    /// Asks on the socket; returns the number of the answer.
+    fn post(&self, path: &str) -> String {
+        let mut stream = UnixStream::connect(self.path("socket")).unwrap();
+        write!(stream, "POST {path} HTTP/1.0\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer.split(' ').nth(1).unwrap().to_owned()
     }
 
     /// Closed traces have items 1 to N of each process within their windows, each once, and no others.
@@ -173,10 +207,9 @@ fn targets_come_and_go() {
     let _ = db.finish();
     // Its next process, while the first target goes on.
     let ended = service.until(Some("db"), "ended", 1).len();
-    let before = service.rows(Some("db"), "started").len();
     let mut db = service.run("db", 500);
     let again = db.process.pid();
-    service.until(Some("db"), "started", before + 1);
+    service.until_recorded("db", again);
     db.go();
     let _ = db.finish();
     service.until(Some("db"), "ended", ended + 1);
@@ -189,10 +222,7 @@ fn targets_come_and_go() {
     fs::rename(&new, service.path("web")).unwrap();
     let mut upgraded = service.run("web", 500);
     let newest = upgraded.process.pid();
-    let is_new = |row: &Value| row["pids"] == serde_json::json!([newest]);
-    process::wait_until("the new program is not recorded", || {
-        service.rows(Some("web"), "started").iter().any(is_new)
-    });
+    service.until_recorded("web", newest);
     upgraded.go();
     let (done, truth) = upgraded.finish();
     assert_eq!((done.code(), truth.items.len()), (Some(0), 500), "{done}");
@@ -219,15 +249,7 @@ fn reload() {
     need!(machine::root());
     let mut service = Service::new(&["web", "db"]);
     let same = service.target("db", "slow");
-    let long = |service: &Service, targets: &str| {
-        service.configure(targets);
-        let path = service.path("agent.toml");
-        let text = fs::read_to_string(&path)
-            .unwrap()
-            .replace("\"3s\"", "\"1h\"");
-        fs::write(path, text).unwrap();
-    };
-    long(&service, &(service.target("web", "slow") + &same));
+    service.configure_long(&(service.target("web", "slow") + &same));
     service.start();
     let (mut web, mut db) = (service.run("web", 3000), service.run("db", 3000));
     let (web_pid, db_pid) = (web.process.pid(), db.process.pid());
@@ -235,10 +257,7 @@ fn reload() {
     service.until(Some("db"), "started", 1);
     web.go();
     db.go();
-    long(
-        &service,
-        &format!("{}{same}key = 1\n", service.target("web", "all")),
-    );
+    service.configure_long(&format!("{}{same}key = 1\n", service.target("web", "all")));
     service.signal(Signal::HUP);
     let row = &service.until(None, "not_reloaded", 1)[0];
     let error = row["error"].as_str().unwrap();
@@ -246,7 +265,7 @@ fn reload() {
         error.contains("agent.toml:") && error.contains("`key`"),
         "{error}"
     );
-    long(&service, &(service.target("web", "all") + &same));
+    service.configure_long(&(service.target("web", "all") + &same));
     service.signal(Signal::HUP);
     service.until(None, "reloaded", 1);
     let row = &service.until(Some("web"), "ended", 1)[0];
@@ -362,6 +381,149 @@ fn full_disk() {
     }
 }
 
+/// A disk that is filled to its last byte from one moment to the next: what was closed is whole, the target does not notice, and
+/// it goes on once there is room.
+#[test]
+fn filled_disk() {
+    need!(machine::root());
+    let disk = need!(Ext4::mount(300));
+    let alone = Workload::build("sleeper").run(&["20"]);
+    let mut service = Service::new(&["web"]);
+    std::os::unix::fs::symlink(disk.path(), service.path("traces")).unwrap();
+    service.start();
+    let mut web = service.run("web", 12_000);
+    service.until(Some("web"), "started", 1);
+    web.go();
+    let closed = service.until(Some("web"), "ended", 1);
+    let filler = disk.path().join("filler");
+    let mut file = fs::File::create(&filler).unwrap();
+    let full = std::iter::repeat_with(|| file.write_all(&[1; 1 << 16])).find_map(Result::err);
+    assert_eq!(full.unwrap().kind(), std::io::ErrorKind::StorageFull);
+    drop(file);
+    std::thread::sleep(Duration::from_secs(8));
+    let status = service.status();
+    assert_ne!(status["targets"][0]["state"], "records", "{status}");
+    fs::remove_file(&filler).unwrap();
+    // Rows wait for room as well.
+    service.until(None, "room", 1);
+    service.until(None, "no_room", 1);
+    let started = service.rows(Some("web"), "started").len();
+    service.until(Some("web"), "started", started.max(2));
+    let (done, truth) = web.finish();
+    check::same_end(&done, &alone);
+    assert_eq!(truth.items.len(), 12_000);
+    service.stop();
+    let ended = service.rows(Some("web"), "ended");
+    assert!(ended.len() > closed.len(), "{ended:?}");
+    let removed = service.rows(None, "removed");
+    let is_removed = |row: &Value| removed.iter().any(|it| it["trace"] == row["trace"]);
+    // Older ones made room.
+    for row in ended.iter().filter(|row| !is_removed(row)) {
+        let trace = Trace::open(Path::new(row["trace"].as_str().unwrap()));
+        check::ledger(&trace);
+    }
+}
+
+/// A disk that becomes read-only, without what was not on it yet: the target does not notice, the agent says so and goes on, and
+/// what was closed before is whole.
+#[test]
+fn read_only_disk() {
+    need!(machine::root());
+    let disk = need!(Ext4::mount(200));
+    let alone = Workload::build("sleeper").run(&["20"]);
+    let mut service = Service::new(&["web"]);
+    let traces = service.path("traces");
+    std::os::unix::fs::symlink(disk.path(), traces).unwrap();
+    service.start();
+    let mut web = service.run("web", 8_000);
+    service.until(Some("web"), "started", 1);
+    web.go();
+    let closed = service.until(Some("web"), "ended", 1);
+    need!(disk.fail());
+    process::wait_until("nothing failed", || {
+        let status = service.status();
+        status["targets"][0]["failures"].as_u64() > Some(0)
+    });
+    let (done, truth) = web.finish();
+    check::same_end(&done, &alone);
+    assert_eq!(truth.items.len(), 8_000);
+    service.stop();
+    disk.repair().unwrap();
+    for row in &closed {
+        let trace = Trace::open(Path::new(row["trace"].as_str().unwrap()));
+        check::ledger(&trace);
+        check::no_mark_lost(&trace);
+    }
+}
+
+/// Snapshots are made upon the p99, a file, a call and a signal, and a row says why; `top` shows the target.
+#[test]
+fn triggers() {
+    need!(machine::root());
+    let mut service = Service::new(&["web"]);
+    let file = service.path("now");
+    let trigger = format!(
+        "trigger = {{ p99 = \"1ms\", file = \"{}\" }}\n",
+        file.display()
+    );
+    service.configure_long(&(service.target("web", "slow") + &trigger));
+    service.start();
+    let mut web = service.run("web", 1_000_000);
+    service.until(Some("web"), "started", 1);
+    assert_eq!(service.post("/snapshot?target=db"), "404");
+    web.go();
+    service.until(Some("web"), "snapshot", 1);
+    fs::write(&file, "").unwrap();
+    service.until(Some("web"), "snapshot", 2);
+    assert_eq!(service.post("/snapshot?target=web"), "202");
+    service.until(Some("web"), "snapshot", 3);
+    service.signal(Signal::USR2);
+    let rows = service.until(Some("web"), "snapshot", 4);
+    let top = [
+        "agent",
+        "top",
+        "--iterations",
+        "2",
+        "--every",
+        "1s",
+        "--socket",
+    ]
+    .map(OsStr::new);
+    let socket = service.path("socket");
+    let top = pebs_trace(top.into_iter().chain([socket.as_os_str()]));
+    web.process.signal(Signal::KILL);
+    service.until(Some("web"), "ended", 1);
+    service.stop();
+    let because: Vec<&str> = rows
+        .iter()
+        .map(|row| row["because"].as_str().unwrap())
+        .collect();
+    assert!(because[0].starts_with("p99 "), "{because:?}");
+    let file = format!("file {}", file.display());
+    assert_eq!(because[1..], [file.as_str(), "POST /snapshot", "signal"]);
+    let whole = service.rows(Some("web"), "started")[0]["trace"].clone();
+    let mut visits = 0;
+    for row in rows {
+        assert_eq!(row["of"], whole, "{row}");
+        let trace = Trace::open(Path::new(row["trace"].as_str().unwrap()));
+        let more = trace.visits().len();
+        assert!(more > visits && more >= 100, "{visits}, {row}");
+        visits = more;
+    }
+    let lines = top
+        .stdout
+        .lines()
+        .filter(|line| line.trim_start().starts_with("web "));
+    let lines: Vec<Vec<&str>> = lines.map(|it| it.split_whitespace().collect()).collect();
+    assert_eq!((top.code(), lines.len()), (Some(0), 2), "{top}");
+    assert!(
+        lines
+            .iter()
+            .all(|it| it[1] == "records" && it[3] != "0" && it[3] != "-"),
+        "{top}"
+    );
+}
+
 /// Rounds of a byte between two threads, each of which two switches.
 const ROUNDS: u32 = 2_000;
 
@@ -393,57 +555,107 @@ fn round_ns() -> u128 {
     took.as_nanos() / u128::from(ROUNDS)
 }
 
+/// What the agent takes.
+struct Takes {
+    service: Service,
+    targets: Vec<Waiting>,
+}
+
+impl Takes {
+    /// So many targets, whose processes wait.
+    fn new(targets: usize) -> Self {
+        let names: Vec<String> = (0..targets).map(|n| format!("target{n}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let workload = Workload::build("shifts");
+        let mut service = Service::new(&names);
+        for name in &names {
+            process::copy_program(workload.path(), &service.path(name));
+        }
+        let tables: String = names.iter().map(|it| service.target(it, "slow")).collect();
+        service.configure_long(&tables);
+        println!("without an agent: {} ns a round of others", round_ns());
+        service.start();
+        std::thread::sleep(Duration::from_secs(2));
+        let mut takes = Self {
+            service,
+            targets: Vec::new(),
+        };
+        takes.phase("no target runs");
+        // Five items a second, or five hundred, of 0.1 ms each.
+        let args = ["5", "500", "2000", "100"];
+        let run = |name: &&str| {
+            Workload {
+                path: takes.service.path(name),
+            }
+            .start(&args)
+        };
+        takes.targets = names.iter().map(run).collect();
+        for name in &names {
+            takes.service.until(Some(name), "started", 1);
+        }
+        std::thread::sleep(PHASE);
+        takes
+    }
+
+    fn phase(&self, what: &str) {
+        let before = self.service.status();
+        let round = round_ns();
+        std::thread::sleep(PHASE);
+        let after = self.service.status();
+        let of = |key: &str| after[key].as_f64().unwrap() - before[key].as_f64().unwrap();
+        let sum = |health: &Value, key: &str| -> u64 {
+            let targets = health["targets"].as_array().unwrap();
+            targets.iter().map(|it| it[key].as_u64().unwrap()).sum()
+        };
+        let since = |key: &str| sum(&after, key) - sum(&before, key);
+        println!(
+            "{what}: {:.2} % of a CPU, {} MiB, {:.0} items/s, {} lost; {round} ns a round of others",
+            of("cpu_seconds") / of("seconds") * 100.0,
+            after["memory_bytes"].as_u64().unwrap() >> 20,
+            since("items") as f64 / of("seconds"),
+            since("lost"),
+        );
+    }
+
+    /// The first of them begin.
+    fn go(&mut self, targets: usize) {
+        self.targets.iter_mut().take(targets).for_each(Waiting::go);
+        std::thread::sleep(Duration::from_secs(4));
+        self.phase(&format!("{targets} of {} at work", self.targets.len()));
+    }
+
+    fn stop(mut self) {
+        self.targets
+            .iter()
+            .for_each(|it| it.process.signal(Signal::KILL));
+        self.service.stop();
+    }
+}
+
 /// Figures, for the measurements: what the agent takes with ten targets that wait, and with four of them at work.
 #[test]
 #[ignore = "prints figures"]
 fn takes() {
     need!(machine::root());
-    let names: Vec<String> = (0..10).map(|n| format!("target{n}")).collect();
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let mut service = Service::new(&names);
-    let path = service.path("agent.toml");
-    let text = fs::read_to_string(&path)
-        .unwrap()
-        .replace("\"3s\"", "\"1h\"");
-    fs::write(&path, text).unwrap();
-    let health = |service: &Service| -> Value {
-        let socket = service.path("socket");
-        let words = ["agent", "status", "--format", "json", "--socket"].map(OsStr::new);
-        let status = pebs_trace(words.into_iter().chain([socket.as_os_str()]));
-        serde_json::from_str(&status.stdout).unwrap()
-    };
-    let phase = |service: &Service, what: &str| {
-        let before = health(service);
-        let round = round_ns();
-        std::thread::sleep(PHASE);
-        let after = health(service);
-        let of = |key: &str| after[key].as_f64().unwrap() - before[key].as_f64().unwrap();
-        let items = |health: &Value| -> u64 {
-            let targets = health["targets"].as_array().unwrap();
-            targets.iter().map(|it| it["items"].as_u64().unwrap()).sum()
-        };
-        println!(
-            "{what}: {:.2} % of a CPU, {} MiB, {} items; {round} ns a round of others",
-            of("cpu_seconds") / of("seconds") * 100.0,
-            after["memory_bytes"].as_u64().unwrap() >> 20,
-            items(&after) - items(&before),
-        );
-    };
-    println!("without an agent: {} ns a round of others", round_ns());
-    service.start();
-    std::thread::sleep(Duration::from_secs(2));
-    phase(&service, "no target runs");
-    let mut targets: Vec<Waiting> = names.iter().map(|it| service.run(it, 1_000_000)).collect();
-    for name in &names {
-        service.until(Some(name), "started", 1);
-    }
+    let mut takes = Takes::new(10);
+    takes.phase("ten targets wait");
+    takes.go(4);
+    takes.stop();
+}
+
+/// The same of fifty targets, ten of them at work, beside ten thousand processes that sleep.
+#[test]
+#[ignore = "prints figures"]
+fn takes_fifty() {
+    need!(machine::root());
+    let mut takes = Takes::new(50);
+    takes.phase("fifty targets wait");
+    let mut crowd = Running::start(Command::new(Workload::build("crowd").path()).arg("10000"));
+    crowd.wait_for_line("ready");
+    // Each is looked at in its first seconds.
     std::thread::sleep(PHASE);
-    phase(&service, "ten targets wait");
-    targets.iter_mut().take(4).for_each(Waiting::go);
-    std::thread::sleep(Duration::from_secs(3));
-    phase(&service, "four of ten work");
-    targets
-        .iter()
-        .for_each(|it| it.process.signal(Signal::KILL));
-    service.stop();
+    takes.phase("beside 10,000 processes");
+    takes.go(10);
+    crowd.signal(Signal::KILL);
+    takes.stop();
 }

@@ -96,7 +96,7 @@ impl Messages {
             Event::Snapshot(dir) => say!("snapshot in {}", dir.display()),
             Event::Beyond(info) => say!("note: {}", on_top(&info)),
             // The status line has it.
-            Event::Changed(..) => {}
+            Event::Changed { .. } => {}
             Event::Status(ref status) => {
                 if let (None, Some(text)) = (&self.growth, status.growth.and_then(growth)) {
                     say!("{text}");

@@ -176,7 +176,7 @@ impl Draining {
             stop: Arc::clone(&stop),
         };
         Self {
-            thread: std::thread::spawn(|| drain.run()),
+            thread: thread::spawn(|| drain.run()),
             cycles,
             waiting_bytes,
             stop,
@@ -254,7 +254,7 @@ fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + TIMEOUT;
     while !condition() {
         assert!(Instant::now() < deadline, "{what} did not come");
-        std::thread::sleep(Duration::from_micros(200));
+        thread::sleep(Duration::from_micros(200));
     }
 }
 
@@ -274,7 +274,7 @@ impl Flow {
             let made = self.made.load(Ordering::Acquire);
             // Marks are taken in before they are added up.
             if made.saturating_sub(self.taken.load(Ordering::Acquire)) >= ON_THEIR_WAY {
-                std::thread::sleep(Duration::from_micros(100));
+                thread::sleep(Duration::from_micros(100));
                 continue;
             }
             for _ in 0..10 {
@@ -282,7 +282,7 @@ impl Flow {
                 mark(thread << 32 | n);
             }
             self.made.fetch_add(10, Ordering::AcqRel);
-            std::thread::sleep(Duration::from_micros(50));
+            thread::sleep(Duration::from_micros(50));
         }
     }
 }
@@ -294,7 +294,7 @@ impl Drop for Finish<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Release);
         // The last round is well after the last mark.
-        std::thread::sleep(BUSY_PAUSE);
+        thread::sleep(BUSY_PAUSE);
         self.1.store(true, Ordering::Release);
     }
 }
@@ -316,7 +316,7 @@ fn rings_64() {
     (0..kernel.cpus).for_each(|cpu| turn(0, cpu));
     let draining = Draining::start(&kernel, rings, 1 << 20);
     let (flow, mut consumer) = (Flow::default(), Consumer::new());
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let makers: Vec<_> = (1..=THREADS)
             .map(|thread| {
                 scope.spawn({

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::widgets::Paragraph;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -64,6 +65,51 @@ pub(crate) fn show(mut data: Data, news: Option<&Receiver<News>>) -> io::Result<
     drop(terminal);
     drop(taken);
     Ok(())
+}
+
+/// Shows a text, made anew after each such time for the width of the terminal, until the user quits, a signal asks for the end,
+/// it can't be made, or it was made that often.
+///
+/// # Errors
+/// If the terminal can't be read or written; within, why the text can't be made. The terminal is restored in any case.
+pub(crate) fn show_text<E>(
+    every: Duration,
+    times: Option<u32>,
+    mut make: impl FnMut(usize) -> Result<String, E>,
+) -> io::Result<Result<(), E>> {
+    let is_asked_to_end = watch_signals()?;
+    let taken = TakenOver;
+    let mut terminal = ratatui::try_init()?;
+    let (mut text, mut made, mut next) = (String::new(), 0, Instant::now());
+    let mut result = Ok(());
+    while !is_asked_to_end.load(Ordering::Relaxed) && !is_gone_after(Duration::ZERO) {
+        if next <= Instant::now() {
+            if times == Some(made) {
+                break;
+            }
+            match make(terminal.size()?.width.into()) {
+                Ok(new) => text = new,
+                Err(error) => {
+                    result = Err(error);
+                    break;
+                }
+            }
+            made += 1;
+            next = Instant::now() + every;
+        }
+        terminal.draw(|frame| frame.render_widget(Paragraph::new(&*text), frame.area()))?;
+        if !event::poll(Duration::ZERO)? {
+            let left = next.saturating_duration_since(Instant::now());
+            is_gone_after(left.min(PERIOD));
+        } else if let Event::Key(event) = event::read()?
+            && let Some(Key::Char('q') | Key::Esc | Key::Interrupt) = key(event)
+        {
+            break;
+        }
+    }
+    drop(terminal);
+    drop(taken);
+    Ok(result)
 }
 
 /// Waits for input for this long, or until a signal; returns whether the terminal's other end is gone. `event::poll`

@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 
 use super::indices::Indices;
 use super::plain::Number as _;
-use super::{PageKind, Pages};
+use super::{PageKind, Pages, zeros};
 use crate::units::Ip;
 use crate::units::Slot;
 
@@ -97,22 +97,19 @@ struct AddressDictionary {
     /// Addresses by index.
     dictionary: Vec<u64>,
     index_of: FxHashMap<u64, u32>,
-    /// By slot: index of the address that used it last. Small where it is busy, so that it and the busy part of the
+    /// By slot: index + 1 of the address that used it last; 0: none did. Small where it is busy, so that it and the busy part of the
     /// dictionary stay in the L1 and L2 caches.
     index_at: Box<[u32; Slot::COUNT]>,
     /// Smallest and largest address of the chunk.
     range: Option<(u64, u64)>,
 }
 
-/// Index that no address has.
-const NONE: u32 = u32::MAX;
-
 impl Default for AddressDictionary {
     fn default() -> Self {
         Self {
             dictionary: Vec::new(),
             index_of: FxHashMap::default(),
-            index_at: Box::new([NONE; Slot::COUNT]),
+            index_at: zeros(),
             range: None,
         }
     }
@@ -126,7 +123,7 @@ impl AddressDictionary {
         let (dictionary, index_at) = (self.dictionary.as_slice(), &*self.index_at);
         let rows = addresses.iter().zip(slots).zip(to);
         for (row, ((address, slot), to)) in rows.enumerate() {
-            let index = index_at[usize::from(slot.0) % Slot::COUNT];
+            let index = index_at[usize::from(slot.0) % Slot::COUNT].wrapping_sub(1);
             if dictionary.get(index as usize) != Some(&address.0) {
                 return row;
             }
@@ -137,7 +134,6 @@ impl AddressDictionary {
 
     /// The index of an address that was not the last in its slot; adds it to the dictionary if it is new. Each address
     /// of a chunk comes here at least once.
-    /// here at least once.
     #[inline(never)]
     fn find(&mut self, address: u64, slot: Slot) -> u32 {
         let next = self.dictionary.len() as u32;
@@ -145,15 +141,16 @@ impl AddressDictionary {
         if index == next {
             self.dictionary.push(address);
         }
-        self.index_at[usize::from(slot.0) % Slot::COUNT] = index;
+        self.index_at[usize::from(slot.0) % Slot::COUNT] = index + 1;
         self.range = u64::including(self.range, address);
         index
     }
 
     /// Resets the range for the next chunk.
     fn end_chunk(&mut self) {
-        self.index_at.fill(NONE);
-        self.range = None;
+        if self.range.take().is_some() {
+            self.index_at.fill(0);
+        }
     }
 
     /// Drops everything but the memory.

@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 use super::indices::Indices;
 use super::levels::Levels;
 use super::plain::{Number, Plain};
-use super::{PageKind, Pages};
+use super::{PageKind, Pages, zeros};
 
 /// Size of the table.
 const PLACES: usize = 1 << 17;
@@ -120,14 +120,6 @@ impl<C: Code> Default for Coded<C> {
             range: None,
         }
     }
-}
-
-/// A zeroed table, allocated on the heap without passing through the stack.
-fn zeros() -> Box<[u16; PLACES]> {
-    let Ok(zeros) = vec![0; PLACES].into_boxed_slice().try_into() else {
-        unreachable!("there are as many");
-    };
-    zeros
 }
 
 impl<C: Code> Coded<C> {

@@ -26,6 +26,14 @@ use parquet::basic::Encoding;
 /// Maximum non-null values in a data page: one and 511 blocks of 128 differences.
 const PAGE_VALUES: usize = 1 + 511 * pack::BLOCK;
 
+/// A zeroed table, allocated on the heap without passing through the stack: what of it is not used takes no memory.
+fn zeros<T: Copy + Default, const N: usize>() -> Box<[T; N]> {
+    let Ok(zeros) = vec![T::default(); N].into_boxed_slice().try_into() else {
+        unreachable!("there are as many");
+    };
+    zeros
+}
+
 /// Kind of page.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum PageKind<'a> {
