@@ -1,5 +1,5 @@
-//! Compiles `pebs-ebpf` for the kernel and puts the object where the library embeds it:
-//! `$OUT_DIR/pebs-ebpf`. A package from a registry has no sources of it, but the object in `ebpf/pebs-ebpf-ARCH`.
+//! Compiles `pebs-ebpf` for the kernel and puts the object, compressed, where the library embeds it:
+//! `$OUT_DIR/pebs-ebpf.zst`, beside the object itself. A package from a registry has no sources of it, but the object in `ebpf/pebs-ebpf-ARCH`.
 //!
 //! The compiler and the linker are found by `build/toolchain.rs`. Environment variables:
 //!
@@ -22,6 +22,9 @@ const OBJECT_ENV: &str = "PEBS_EBPF_OBJECT";
 
 /// Name of the eBPF crate, of its folder and of its object.
 const EBPF: &str = "pebs-ebpf";
+
+/// The level of zstd, of 22: a twelfth remains.
+const PACKING: i32 = 19;
 
 /// The one command that puts a missing piece in place.
 const SETUP_COMMAND: &str = "cargo xtask setup";
@@ -74,7 +77,10 @@ fn build() -> Result<Vec<PathBuf>, String> {
     if ready.is_none() {
         bytes = without_debug_information(&bytes).map_err(|error| what(&error))?;
     }
-    std::fs::write(out.join(EBPF), bytes).map_err(|error| what(&error))?;
+    let packed = zstd::bulk::compress(&bytes, PACKING).map_err(|error| what(&error))?;
+    for (name, bytes) in [(EBPF.to_owned(), bytes), (format!("{EBPF}.zst"), packed)] {
+        std::fs::write(out.join(name), bytes).map_err(|error| what(&error))?;
+    }
     Ok(inputs)
 }
 

@@ -21,8 +21,8 @@ use crate::units::{Cpu, EventId, Pid, Tid};
 pub(crate) use error::ProgramsError;
 use interrupts_and_faults::Attachments;
 
-/// The compiled programs.
-static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/pebs-ebpf"));
+/// The compiled programs, packed by zstd: they would be a sixteenth of the tool.
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/pebs-ebpf.zst"));
 
 /// Log levels as aya-log numbers them.
 const LOG_NOTHING: u8 = 0;
@@ -343,8 +343,10 @@ impl Programs {
         for (name, offset) in &offsets {
             loader.override_global(name, offset, true);
         }
+        let object = zstd::decode_all(OBJECT)
+            .map_err(|error| ProgramsError::Map("unpack the eBPF object", error))?;
         let mut programs = Self {
-            ebpf: loader.load(OBJECT).map_err(ProgramsError::Object)?,
+            ebpf: loader.load(&object).map_err(ProgramsError::Object)?,
             tracepoints,
             waits: match settings.kinds.encounters {
                 true if settings.stacks.copied > 0 => Waits::WithStacks,

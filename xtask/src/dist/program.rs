@@ -16,7 +16,7 @@ const MOST_BYTES: u64 = 25_000_000;
 /// Where the program and what is in it are.
 pub struct Program {
     pub path: PathBuf,
-    /// The eBPF programs, as they are in the program.
+    /// The eBPF programs, which are in the program packed.
     pub object: PathBuf,
 }
 
@@ -24,11 +24,12 @@ pub struct Program {
 pub fn make(arch: Arch) -> Result<Program> {
     let program = build(shell::workspace(), &shell::target_dir()?, arch)?;
     needs_nothing(&program.path, arch)?;
-    let (bytes, object) = (fs::read(&program.path)?, fs::read(&program.object)?);
+    let packed = program.object.with_extension("zst");
+    let (bytes, object) = (fs::read(&program.path)?, fs::read(&packed)?);
     anyhow::ensure!(
         bytes.windows(object.len()).any(|it| it == object),
         "{} is not in the program",
-        program.object.display()
+        packed.display()
     );
     Ok(program)
 }
