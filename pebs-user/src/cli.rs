@@ -128,6 +128,19 @@ pub enum Cmd {
     ///
     /// Exit status: 0 ended as told; 2 could not start.
     Agent(cmd::agent::AgentArgs),
+    /// Push traces into a lake: an object store, or a directory for many machines
+    ///
+    /// Each table of a trace becomes objects by date and host, which DuckDB, Spark and Trino read as they are; a manifest comes
+    /// last, without which there is no trace for anybody. What is there already is not sent again, so that the same command
+    /// goes on after a failure. A trace that is being written, is not finished, or has texts that are not redacted is refused.
+    /// Credentials are those of the environment or of the instance. 'pebs-trace guide lake' has settings and queries.
+    ///
+    /// Exit status: 0 all are in the lake; 2 one is not.
+    Push(cmd::push::PushArgs),
+    /// List the traces of a lake
+    ///
+    /// Those of a time or of one host are found by the names of objects: others are not read. Times are in UTC.
+    Traces(cmd::traces::TracesArgs),
     /// List presets: SPECs for known programs, those that run first
     ///
     /// With NAME it prints the preset: a file in TOML with the SPECs of a kind of program. Your own go to
@@ -256,6 +269,8 @@ impl Cmd {
             Self::Html(args) => cmd::html::run(args),
             Self::Recover(args) => cmd::recover::run(args),
             Self::Agent(args) => cmd::agent::run(args),
+            Self::Push(args) => cmd::push::run(args),
+            Self::Traces(args) => cmd::traces::run(args),
             Self::Probes(args) => cmd::probes::run(args),
             Self::Presets(args) => cmd::presets::run(args),
             Self::Suggest(args) => cmd::suggest::run(args),

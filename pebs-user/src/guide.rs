@@ -55,6 +55,7 @@ pages! {
     events: "../guide/events.md",
     cost: "../guide/cost.md",
     always_on: "../guide/always-on.md",
+    lake: "../guide/lake.md",
     counting_oneself: "../guide/counting-oneself.md",
     counts: "../guide/counts.md",
     compare: "../guide/compare.md",

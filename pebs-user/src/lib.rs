@@ -37,6 +37,7 @@
 //! | [`correlate`], [`symbolize`], [`pipeline`] | records to visits; addresses to functions; all of it to rows |
 //! | [`cost`] | what samples and marks cost the program |
 //! | [`record`] | a recording as a library: from a description to a finished trace |
+//! | [`lake`] | traces of many machines, in an object store or a directory |
 //! | [`agent`] | recordings of services all the time, from a configuration to traces that have room |
 //! | [`import`] | a recording of `perf record` through the pipeline |
 //! | [`suggest`] | a running program to the functions that look like items |
@@ -53,6 +54,7 @@
 //! | what a recording says meanwhile | [`record::Event`]; its words are in `cmd/record/messages.rs` |
 //! | a key of the agent's configuration | `agent/config.rs`: what was typed, checked, and the recording that it makes; `guide/always-on.md` |
 //! | when the agent begins, ends and removes traces | `agent/supervisor.rs`, `agent/disk.rs`; what it says is a row in `agent/account.rs` |
+//! | what a lake has, and when | [`lake`]: `push.rs` brings, `list.rs` finds, `remote.rs` reads by ranges; `agent/uploads.rs` tries again |
 //! | what happens in a recording, in its order | `record/run.rs`, `record/finish.rs`; `examples/record_and_explain.rs` calls it |
 //! | the bound on the slow-down, the reset value | `record/budget.rs` and `record/pace.rs` (before it starts), `record/governor.rs` |
 //! | a subcommand | its file in [`cmd`]; [`cli`] declares and runs it; the README has a line for each |
@@ -186,6 +188,8 @@ pub mod pipeline;
 pub(crate) mod cost;
 
 pub mod record;
+
+pub mod lake;
 
 pub mod agent;
 

@@ -28,6 +28,7 @@ pub mod process;
 pub mod recording;
 pub mod redis;
 pub mod softpmu;
+pub mod store;
 pub mod sysctl;
 #[cfg(feature = "recordings")]
 pub mod table;

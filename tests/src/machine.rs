@@ -82,6 +82,18 @@ pub fn python(modules: &[&str]) -> Result<PathBuf, String> {
     }
 }
 
+/// Path of the S3 server for tests, from its own environment: it brings 300 MB that nothing else needs.
+///
+/// # Errors
+/// There is none.
+pub fn s3_server() -> Result<PathBuf, String> {
+    let place = profile_dir().with_file_name("tools/moto/bin/moto_server");
+    place
+        .exists()
+        .then_some(place)
+        .ok_or_else(|| "no moto_server: 'cargo xtask setup' installs it".to_owned())
+}
+
 /// At least that many CPUs.
 ///
 /// # Errors

@@ -66,13 +66,14 @@ const ROOMS: [Room; 9] = [
         pipeline: arch units ledger pmu stream estimate store probe correlate symbolize
         cost: arch failure units files present pmu stream estimate store collect
         record: arch failure units limits present binary pmu perf stream estimate spec store probe preset collect correlate symbolize pipeline cost
-        agent: failure files units ledger present estimate spec binary stream store probe preset collect record
+        lake: failure files watch store
+        agent: failure files units rng watch ledger present estimate spec binary stream store probe preset collect record lake
         import: failure units binary pmu perf stream store correlate symbolize pipeline
         suggest: arch failure units limits binary pmu perf spec store probe collect symbolize cost
         out: failure units terminal store compare present
         selftest: arch failure units rng store compare
         validate: arch failure units files rng terminal present pmu perf stream collect cost selftest
-        cmd: arch failure files units watch limits ledger terminal guide present binary pmu perf stream estimate store probe preset collect symbolize pipeline cost record agent import suggest compare out selftest validate
+        cmd: arch failure files units watch limits ledger terminal guide present binary pmu perf stream estimate store probe preset collect symbolize pipeline cost record lake agent import suggest compare out selftest validate
         cli: failure terminal selftest cmd
         main: terminal cmd cli
         ",
@@ -102,6 +103,7 @@ const ROOMS: [Room; 9] = [
         stored: pages values columns
         fields: argument declaration descriptions pages columns table flags stored
         scan: thrift values visit_set read_error
+        joined: read_error scan
         segment_error: read_error
         reader: files segment_files run table values visit_set read_error fields scan
         write_error: files fields segment_error
@@ -251,8 +253,9 @@ const ROOMS: [Room; 9] = [
         recent:
         limits:
         segment: config disk recent limits
+        uploads: config
         account: disk limits segment
-        supervisor: config health memory processes disk serve recent segment account
+        supervisor: config health memory processes disk serve recent segment uploads account
         ",
     },
     // No renderer imports another.
@@ -280,22 +283,25 @@ const ROOMS: [Room; 9] = [
         moment:
         progress:
         result_file:
+        source:
         status:
         values:
-        explain: moment progress fleet
+        explain: moment progress source fleet
+        push: progress
         recover: progress
-        report: moment progress
-        view: progress
+        report: moment progress source
+        view: progress source
         export: progress result_file
-        html: progress result_file
+        html: progress result_file source
         agent: values
+        traces: values
         calibrate: values
         presets: values
         probes: values
         suggest: values
         selftest: ending status values
-        diff: progress explain
-        info: explain
+        diff: progress source explain
+        info: source explain
         mine: result_file explain
         import: progress values report
         record: ending status values report

@@ -112,6 +112,27 @@ pub(super) enum Row {
         /// Slow items that it had the details of.
         slow: u64,
         age_s: u64,
+        /// Whether a lake has it; null: it was not to be brought anywhere.
+        pushed: Option<bool>,
+    },
+    /// A trace was brought into the lake.
+    Pushed {
+        trace: PathBuf,
+        /// Its id there.
+        id: String,
+        /// Objects that were made, and their bytes.
+        objects: u64,
+        bytes: u64,
+        /// Objects that had been there.
+        there: u64,
+    },
+    /// It could not be.
+    NotPushed {
+        trace: PathBuf,
+        error: String,
+        hint: Option<String>,
+        /// Null: not before something changes.
+        again_in_s: Option<u64>,
     },
     /// Nothing is recorded for want of room on the disk.
     NoRoom { free: u64 },
@@ -247,6 +268,7 @@ impl Row {
                 bytes,
                 slow,
                 age_s,
+                pushed,
             } => {
                 let why = match because {
                     Because::Age => "max-age",
@@ -255,11 +277,40 @@ impl Row {
                 };
                 let size = ByteSize(*bytes).display().iec();
                 let age = humantime::format_duration(Duration::from_secs(*age_s));
+                let is_lost = *pushed == Some(false);
                 let text = format!(
-                    "removed {} for {why}: {size}, {age} old, {slow} slow items",
-                    path(trace)
+                    "removed {} for {why}: {size}, {age} old, {slow} slow items{}",
+                    path(trace),
+                    if is_lost {
+                        "; the lake does not have it"
+                    } else {
+                        ""
+                    }
                 );
-                (Level::Info, text)
+                let level = if is_lost { Level::Warning } else { Level::Info };
+                (level, text)
+            }
+            Self::Pushed {
+                trace, id, bytes, ..
+            } => {
+                let size = ByteSize(*bytes).display().iec();
+                (
+                    Level::Info,
+                    format!("{} is in the lake as {id}: {size}", path(trace)),
+                )
+            }
+            Self::NotPushed {
+                trace,
+                error,
+                again_in_s,
+                ..
+            } => {
+                let again = again_in_s.map_or_else(
+                    || "it is not tried again".to_owned(),
+                    |it| format!("tried again in {it} s"),
+                );
+                let text = format!("{} is not in the lake: {error}; {again}", path(trace));
+                (Level::Warning, text)
             }
             Self::NoRoom { free } => {
                 let free = ByteSize(*free).display().iec();

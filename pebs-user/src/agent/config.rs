@@ -1,6 +1,6 @@
 //! The configuration: what was typed in its file, checked.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,6 +13,7 @@ use toml::Spanned;
 use crate::estimate::slow_by::SlowBy;
 use crate::failure::{Context as _, Failure, Result};
 use crate::files;
+use crate::lake::{Address, Host, Tags};
 use crate::preset::catalog;
 use crate::probe::redact::Rule;
 use crate::record::{KeepItems, Recording, Target};
@@ -72,6 +73,18 @@ pub struct AgentConfig {
     /// Address of this machine alone that does so, too.
     #[serde(default, deserialize_with = "loopback")]
     pub listen: Option<SocketAddr>,
+    /// The lake that closed traces are brought into.
+    #[serde(default, deserialize_with = "address")]
+    pub to: Option<Address>,
+    /// What this machine is called there.
+    #[serde(default, deserialize_with = "host")]
+    pub host: Option<Host>,
+    /// What is said of its traces there.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// Whether texts that are not redacted are brought, too.
+    #[serde(default)]
+    pub with_texts: bool,
 }
 
 fn max_disk() -> u64 {
@@ -238,7 +251,9 @@ impl Config {
             }
         }
         if let Err((key, what, hint)) = read.agent.check(read.targets.len()) {
-            return Err(fault(text.find(key), &format!("{key}: {what}"), hint));
+            let line = format!("\n{key}");
+            let at = text.find(&line).map(|it| it + 1);
+            return Err(fault(at, &format!("{key}: {what}"), hint));
         }
         if read.targets.is_empty() {
             return Err(fault(None, "there is no [[target]]", HINT));
@@ -284,6 +299,28 @@ impl AgentConfig {
         if !self.directory.is_absolute() {
             let what = "not an absolute path".to_owned();
             return Err(("directory", what, "directory = \"/var/lib/pebs-trace\""));
+        }
+        let label =
+            |(key, value): (&String, &String)| Tags::default().label(&format!("{key}={value}"));
+        if let Err(error) = self.labels.iter().try_for_each(label) {
+            return Err((
+                "labels",
+                error.to_string(),
+                "labels = { version = \"1.2\" }",
+            ));
+        }
+        if self
+            .to
+            .as_ref()
+            .and_then(Address::folder)
+            .is_some_and(|it| !it.is_absolute())
+        {
+            let what = "not an absolute path".to_owned();
+            return Err((
+                "to",
+                what,
+                "to = \"s3://bucket/prefix\", to = \"file:///mnt/lake\"",
+            ));
         }
         Ok(())
     }
@@ -436,6 +473,21 @@ fn loopback<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SocketAddr>, D:
     parsed(from, own, "an address of this machine: \"127.0.0.1:9464\"").map(Some)
 }
 
+fn address<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Address>, D::Error> {
+    let lake = |text: &str| text.parse().ok();
+    parsed(
+        from,
+        lake,
+        "a lake: \"s3://bucket/prefix\", \"file:///mnt/lake\"",
+    )
+    .map(Some)
+}
+
+fn host<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Host>, D::Error> {
+    let name = |text: &str| text.parse().ok();
+    parsed(from, name, "a name of letters, digits, '.', '_' and '-'").map(Some)
+}
+
 fn redact<'de, D: Deserializer<'de>>(from: D) -> Result<Redact, D::Error> {
     let mut redact = Redact::default();
     for word in Vec::<String>::deserialize(from)? {
@@ -485,6 +537,7 @@ mod tests {
         let text = format!(
             "{AGENT}max-disk = \"1GiB\"\nmax-age = \"1d\"\nsegment = \"10m\"\noverlap = \"1s\"\n\
              max-memory = \"64MiB\"\nsocket = \"/tmp/s\"\nlisten = \"127.0.0.1:9464\"\n\
+             to = \"s3://b/p\"\nhost = \"a\"\nlabels = {{ version = \"1\" }}\nwith-texts = true\n\
              [[target]]\nname = \"a\"\nexe = \"/bin/app\"\ncomm = \"app\"\npid = 7\nunit = \"app\"\n\
              cgroup = \"/system.slice/*\"\nuprobe = [\"app:f\"]\nresume = [\"app:g(id=arg1)\"]\n\
              keep = \"slow\"\nslow = \"cpu:5ms\"\nreset = 16000\nmax-overhead = \"2%\"\nwith = [\"waits\", \"irq\"]\n\
@@ -556,6 +609,26 @@ mod tests {
                 fault(&format!("{AGENT}segment = \"2s\"\n")),
                 3,
                 "longer than 'overlap'",
+            ),
+            (
+                fault(&format!("{AGENT}to = \"ftp://x\"\n")),
+                3,
+                "is not a lake",
+            ),
+            (
+                fault(&format!("{AGENT}to = \"lake\"\n")),
+                3,
+                "not an absolute path",
+            ),
+            (
+                fault(&format!("{AGENT}host = \"a/b\"\n")),
+                3,
+                "is not a name",
+            ),
+            (
+                fault(&format!("{AGENT}labels = {{ \"a b\" = \"c\" }}\n")),
+                3,
+                "cannot be a label",
             ),
             (
                 fault("[agent]\ndirectory = \"t\"\n"),

@@ -26,6 +26,8 @@ pub(super) struct Closed {
     pub bytes: u64,
     /// Slow items that it has the details of.
     pub slow: u64,
+    /// Whether it waits for being brought into a lake.
+    pub waits: bool,
 }
 
 /// Why a trace is removed.
@@ -50,10 +52,11 @@ pub(super) struct Room {
     pub free: u64,
 }
 
-/// Traces to be removed: too old ones, then the oldest until all have room, those with slow items last.
+/// Traces to be removed: too old ones, then the oldest until all have room, those with slow items last, and behind them those that
+/// no lake has yet.
 pub(super) fn surplus(closed: &[Closed], room: Room, agent: &AgentConfig) -> Vec<(usize, Because)> {
     let mut order: Vec<usize> = (0..closed.len()).collect();
-    order.sort_by_key(|at| (closed[*at].slow > 0, closed[*at].began));
+    order.sort_by_key(|at| (closed[*at].waits, closed[*at].slow > 0, closed[*at].began));
     let is_old = |it: &Closed| {
         let age = room.now.duration_since(it.began).unwrap_or_default();
         age > agent.max_age
@@ -140,6 +143,7 @@ impl Traces {
                 began,
                 bytes: size(&path),
                 slow: slow(&path),
+                waits: false,
                 path: path.clone(),
             });
             self.known.insert(path, closed);
@@ -211,6 +215,7 @@ mod tests {
             began: at(hours),
             bytes,
             slow,
+            waits: false,
         }
     }
 
@@ -247,6 +252,15 @@ mod tests {
         assert_eq!(removed(&all, 31, u64::MAX), [first, (97, Because::Size)]);
         let slow = [first, (97, Because::Size), (95, Because::Size)];
         assert_eq!(removed(&all, 80, u64::MAX), slow);
+    }
+
+    /// What no lake has yet goes last.
+    #[test]
+    fn waiting_is_kept() {
+        let mut all = [closed(95, 30, 0), closed(96, 30, 5), closed(97, 30, 0)];
+        all[0].waits = true;
+        let order = [97, 96, 95].map(|it| (it, Because::Size));
+        assert_eq!(removed(&all, 90, u64::MAX), order);
     }
 
     /// What is too old goes even if there is room, slow items or not.

@@ -19,6 +19,8 @@ pub struct Health {
     /// Time since the agent started, s.
     pub seconds: f64,
     pub disk: Disk,
+    #[serde(default)]
+    pub uploads: UploadHealth,
     /// Rows of `events.jsonl` that are missing.
     pub rows_lost: u64,
     pub targets: Vec<TargetHealth>,
@@ -37,6 +39,25 @@ pub struct Disk {
     pub traces: u64,
     /// Traces removed since the agent started.
     pub removed: u64,
+}
+
+/// What leaves the machine.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct UploadHealth {
+    /// The lake; null: nothing leaves the machine.
+    pub to: Option<String>,
+    /// Traces brought since the agent started.
+    pub pushed: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Attempts that failed.
+    pub failures: u64,
+    /// Closed traces that wait.
+    pub pending: u64,
+    /// Traces that were removed before they were brought.
+    pub lost: u64,
+    /// The last error, until a trace is brought.
+    pub error: Option<String>,
 }
 
 /// A target, all its recordings since the agent started together.
@@ -167,6 +188,9 @@ impl Health {
         page.value("", traces as f64);
         page.metric("disk_removed_total", "counter", "Traces that were removed");
         page.value("", removed as f64);
+        if self.uploads.to.is_some() {
+            self.uploads.metrics(&mut page);
+        }
         type Number = fn(&TargetHealth) -> Option<f64>;
         let each: [(&str, &str, &str, Number); 12] = [
             ("target_up", "gauge", "1 while it is recorded", |it| {
@@ -244,6 +268,46 @@ impl Health {
     }
 }
 
+impl UploadHealth {
+    fn metrics(&self, page: &mut Page) {
+        for (name, kind, help, value) in [
+            (
+                "uploads_total",
+                "counter",
+                "Traces brought into the lake",
+                self.pushed,
+            ),
+            (
+                "upload_bytes_total",
+                "counter",
+                "Bytes brought into the lake",
+                self.bytes,
+            ),
+            (
+                "upload_failures_total",
+                "counter",
+                "Attempts that failed",
+                self.failures,
+            ),
+            (
+                "upload_lost_total",
+                "counter",
+                "Traces removed before they were brought",
+                self.lost,
+            ),
+            (
+                "uploads_pending",
+                "gauge",
+                "Closed traces that wait",
+                self.pending,
+            ),
+        ] {
+            page.metric(name, kind, help);
+            page.value("", value as f64);
+        }
+    }
+}
+
 /// A page of metrics. Names of targets and reasons have no character that a label would have to escape.
 struct Page(String);
 
@@ -273,6 +337,11 @@ mod tests {
     fn metrics() {
         let health = Health {
             memory_bytes: 1 << 20,
+            uploads: UploadHealth {
+                to: Some("s3://b".to_owned()),
+                pending: 3,
+                ..UploadHealth::default()
+            },
             targets: vec![
                 TargetHealth {
                     name: "web".to_owned(),
@@ -292,6 +361,7 @@ mod tests {
         let text = health.metrics();
         for line in [
             "pebs_trace_agent_memory_bytes 1048576",
+            "pebs_trace_uploads_pending 3",
             "# TYPE pebs_trace_items_total counter",
             "pebs_trace_items_total{target=\"web\"} 7",
             "pebs_trace_target_up{target=\"db\"} 0",

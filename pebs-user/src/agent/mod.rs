@@ -3,7 +3,7 @@
 //! `config` reads what is wanted, `processes` looks for the processes of targets, `segment` is one trace of one of them, and
 //! `supervisor` begins and ends these. `disk` says which traces are removed, `account` writes down what happened, `health`
 //! has the numbers and `serve` answers with them. `recent` is the last minute of a target, and when it is worth a snapshot;
-//! `limits` what a budget made a recording give up.
+//! `limits` what a budget made a recording give up. `uploads` brings closed traces into a lake.
 //!
 //! Invariant: nothing here prints, handles a signal or ends the process; a thread that records waits for nothing here.
 
@@ -18,6 +18,7 @@ mod recent;
 mod segment;
 mod serve;
 mod supervisor;
+mod uploads;
 
 pub use config::{Config, SOCKET};
 pub use health::{Health, State, TargetHealth};

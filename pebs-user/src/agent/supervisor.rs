@@ -16,14 +16,16 @@ use super::Event;
 use super::account::{Account, Row};
 use super::config::{Config, TargetConfig, TriggerConfig};
 use super::disk::{self, LEFT_FREE, Room, Traces};
-use super::health::{Disk, Health, State, TargetHealth};
+use super::health::{Disk, Health, State, TargetHealth, UploadHealth};
 use super::memory;
 use super::processes::{Found, Key, Processes};
 use super::recent::Trigger;
 use super::segment::{Ended, Phase, Said, Segment, lost};
 use super::serve::{self, Shared, Socket};
+use super::uploads::{self, Outcome, Settings, Uploads, Waiting};
 use crate::binary::process;
-use crate::failure::{Context as _, Failure, Result};
+use crate::failure::{Context as _, Failure, Hint as _, Result};
+use crate::lake::Window;
 use crate::record;
 use crate::store::reader::read_info;
 use crate::store::recover::{RecoverError, Recovered, recover};
@@ -89,6 +91,8 @@ enum News {
     Recording(Key, PathBuf, Said),
     /// A trace of a killed agent was looked at.
     Recovered(PathBuf, Result<Recovered, RecoverError>),
+    /// A trace was brought into the lake, or not.
+    Brought(Outcome),
 }
 
 /// A service that records targets.
@@ -144,6 +148,13 @@ impl Agent {
         memory::share();
         let directory = self.config.agent.directory.clone();
         let account = Account::new(&directory, &mut emit);
+        let settings = Settings::of(&self.config.agent);
+        let news = self.news.0.clone();
+        let uploads = Uploads::start(settings.clone(), move |it| {
+            // Nobody listens any more at the end.
+            let _ = news.send(News::Brought(it));
+        });
+        let uploads = uploads.map_err(|error| tracing::warn!("{error}")).ok();
         let mut supervisor = Supervisor {
             processes: Processes::new(self.config.targets.clone()),
             recovering: recover_all(&directory, self.news.0.clone()),
@@ -154,12 +165,17 @@ impl Agent {
             totals: BTreeMap::new(),
             traces: Traces::default(),
             disk: Disk::default(),
+            settings,
+            uploads,
+            upload: UploadHealth::default(),
+            pushed: BTreeSet::new(),
             has_room: true,
             ending: None,
             started: Instant::now(),
             looks: 0,
         };
         supervisor.run();
+        supervisor.end_uploads();
     }
 }
 
@@ -275,6 +291,12 @@ struct Supervisor<'a> {
     totals: BTreeMap<String, TargetHealth>,
     traces: Traces,
     disk: Disk,
+    /// Where closed traces are brought.
+    settings: Option<Settings>,
+    uploads: Option<Uploads>,
+    upload: UploadHealth,
+    /// Traces that are known to be there.
+    pushed: BTreeSet<PathBuf>,
     has_room: bool,
     recovering: JoinHandle<()>,
     /// Why to end, once it was asked for.
@@ -307,6 +329,7 @@ impl Supervisor<'_> {
             if let Some(why) = self.ending
                 && self.groups.values().all(|it| it.segments.is_empty())
             {
+                self.look_at_disk();
                 self.account.add(None, &Row::AgentEnded { why });
                 return;
             }
@@ -337,6 +360,10 @@ impl Supervisor<'_> {
             News::Recording(key, trace, Said::Ended(ended)) => self.ended(&key, &trace, ended),
             News::Recovered(trace, recovered) => {
                 self.recovered(trace, recovered);
+                return false;
+            }
+            News::Brought(outcome) => {
+                self.brought(outcome);
                 return false;
             }
         }
@@ -623,6 +650,21 @@ impl Supervisor<'_> {
                 .entry((*reason).to_owned())
                 .or_default() += records;
         }
+        if let (Some(_), Some(counts)) = (&self.settings, counts) {
+            let window = Window {
+                from_ns: counts.from_ns,
+                until_ns: counts.until_ns,
+                items: counts.items,
+            };
+            if let Err(error) = uploads::note_window(&trace, window) {
+                self.account.add(
+                    Some(&key.0),
+                    &Row::Warned {
+                        text: error.to_string(),
+                    },
+                );
+            }
+        }
         let row = Row::Ended {
             trace,
             why: why.to_owned(),
@@ -652,9 +694,61 @@ impl Supervisor<'_> {
                 error: error.to_string(),
             },
         };
-        let target = trace.parent().and_then(Path::file_name);
-        let target = target.map(|it| it.to_string_lossy().into_owned());
-        self.account.add(target.as_deref(), &row);
+        self.account.add(Some(&target_of(&trace)), &row);
+    }
+
+    /// A trace is in the lake, or not.
+    fn brought(&mut self, outcome: Outcome) {
+        let Outcome {
+            waiting: (trace, target),
+            result,
+            again_in,
+        } = outcome;
+        match result {
+            Ok(pushed) => {
+                self.upload.pushed += 1;
+                self.upload.bytes += pushed.bytes;
+                self.upload.pending = self.upload.pending.saturating_sub(1);
+                self.upload.error = None;
+                self.pushed.insert(trace.clone());
+                let row = Row::Pushed {
+                    trace,
+                    id: format!("{}/{}", pushed.host, pushed.id),
+                    objects: pushed.objects,
+                    bytes: pushed.bytes,
+                    there: pushed.there,
+                };
+                self.account.add(Some(&target), &row);
+            }
+            Err(error) => {
+                self.upload.failures += 1;
+                let text = error.to_string();
+                // Once for each error in turn.
+                if self.upload.error.as_ref() != Some(&text) {
+                    self.upload.error = Some(text.clone());
+                    let row = Row::NotPushed {
+                        trace,
+                        error: text,
+                        hint: error.hint(),
+                        again_in_s: again_in.map(|it| it.as_secs()),
+                    };
+                    self.account.add(Some(&target), &row);
+                }
+            }
+        }
+    }
+
+    /// Gives what waits some seconds.
+    fn end_uploads(&mut self) {
+        if let Some(uploads) = self.uploads.take() {
+            uploads.end();
+        }
+        while let Ok(news) = self.agent.news.1.try_recv() {
+            if let News::Brought(outcome) = news {
+                self.brought(outcome);
+            }
+        }
+        self.account.write();
     }
 
     /// Takes a new configuration; one with a fault changes nothing.
@@ -681,6 +775,15 @@ impl Supervisor<'_> {
                     new.listen = old.listen;
                 }
                 self.processes = Processes::new(config.targets.clone());
+                let settings = Settings::of(&config.agent);
+                if settings != self.settings {
+                    self.settings.clone_from(&settings);
+                    self.pushed.clear();
+                    self.upload.error = None;
+                    if let Some(uploads) = &self.uploads {
+                        uploads.set(settings);
+                    }
+                }
                 self.config = config;
                 for group in self.groups.values_mut() {
                     group.retry = Retry::default();
@@ -704,9 +807,18 @@ impl Supervisor<'_> {
             .values()
             .flat_map(|it| it.segments.iter().map(|it| &*it.trace))
             .collect();
-        let closed = self
+        let mut closed = self
             .traces
             .closed(&agent.directory, |path| open.contains(path));
+        if let Some(settings) = &self.settings {
+            self.pushed.retain(|it| it.exists());
+            for it in &mut closed {
+                if !self.pushed.contains(&it.path) && uploads::is_pushed(&it.path, settings) {
+                    self.pushed.insert(it.path.clone());
+                }
+                it.waits = !self.pushed.contains(&it.path);
+            }
+        }
         let room = Room {
             now: SystemTime::now(),
             open: open.iter().map(|it| disk::size(it)).sum(),
@@ -723,12 +835,14 @@ impl Supervisor<'_> {
             }
             bytes -= it.bytes;
             self.disk.removed += 1;
+            self.upload.lost += u64::from(it.waits);
             rows.push(Row::Removed {
                 trace: it.path.clone(),
                 because,
                 bytes: it.bytes,
                 slow: it.slow,
                 age_s: disk::age(it, room.now).as_secs(),
+                pushed: self.settings.as_ref().map(|_| !it.waits),
             });
         }
         self.disk = Disk {
@@ -739,6 +853,14 @@ impl Supervisor<'_> {
             removed: self.disk.removed,
         };
         rows.iter().for_each(|row| self.account.add(None, row));
+        let waits = closed.iter().filter(|it| it.waits && it.path.exists());
+        let waiting: Vec<Waiting> = waits
+            .map(|it| (it.path.clone(), target_of(&it.path)))
+            .collect();
+        self.upload.pending = waiting.len() as u64;
+        if let Some(uploads) = &self.uploads {
+            uploads.bring(waiting);
+        }
         self.heed_room();
     }
 
@@ -791,6 +913,10 @@ impl Supervisor<'_> {
             pid: std::process::id(),
             seconds: self.started.elapsed().as_secs_f64(),
             disk: self.disk,
+            uploads: UploadHealth {
+                to: self.settings.as_ref().map(Settings::lake),
+                ..self.upload.clone()
+            },
             rows_lost: self.account.lost,
             targets,
             ..Health::default()
@@ -838,6 +964,12 @@ impl Supervisor<'_> {
         }
         health
     }
+}
+
+/// The target that a trace is of, by its folder.
+fn target_of(trace: &Path) -> String {
+    let folder = trace.parent().and_then(Path::file_name);
+    folder.map_or_else(String::new, |it| it.to_string_lossy().into_owned())
 }
 
 /// Whether the next trace is due.

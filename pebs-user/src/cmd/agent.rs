@@ -192,9 +192,21 @@ fn text(health: &Health) -> String {
     });
     let errors: String = errors.collect();
     let disk = &health.disk;
+    let uploads = health.uploads.to.as_deref().map(|to| {
+        let it = &health.uploads;
+        let error = it.error.as_deref().map(|it| format!("; {}", shown(it)));
+        format!(
+            "lake: {} traces ({}) brought to {}, {} wait{}\n",
+            it.pushed,
+            size(it.bytes),
+            shown(to),
+            it.pending,
+            error.unwrap_or_default()
+        )
+    });
     format!(
         "{}\n\n{errors}agent {} (process {}): {:.1} s of CPU in {} ({}), {} of memory\n\
-         disk: {} of {} in {} closed traces, {} removed, {} free\n",
+         disk: {} of {} in {} closed traces, {} removed, {} free\n{}",
         table.whole(),
         shown(&health.version),
         health.pid,
@@ -206,7 +218,8 @@ fn text(health: &Health) -> String {
         size(disk.max_bytes),
         disk.traces,
         disk.removed,
-        size(disk.free_bytes)
+        size(disk.free_bytes),
+        uploads.unwrap_or_default()
     )
 }
 

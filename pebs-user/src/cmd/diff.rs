@@ -7,13 +7,13 @@ use clap::ValueEnum;
 
 use super::explain::Format;
 use super::progress::Progress;
+use super::source::{self, Opened};
 use super::{print_page, print_result};
-use crate::compare::diff::{DiffError, DiffOptions, DiffRows, diff};
+use crate::compare::diff::{DiffOptions, DiffRows, diff};
 use crate::compare::losses::LossVisits;
 use crate::failure::{Context as _, Result};
 use crate::out::diff::text;
 use crate::present::json;
-use crate::store::reader::Trace;
 use crate::terminal::{self, say};
 
 /// Exit status of a comparison with a figure above --fail-above.
@@ -73,8 +73,8 @@ fn limit(text: &str) -> Result<f64, String> {
         .ok_or_else(|| "a percentage of 0 or more (5%)".to_owned())
 }
 
-fn open(dir: &Path, progress: &Progress) -> Result<Trace, DiffError> {
-    let mut trace = Trace::open(dir)?;
+fn open(dir: &Path, progress: &Progress) -> Result<Opened> {
+    let mut trace = source::open(dir)?;
     trace.watch = progress.watch();
     if let Some((remark, hint)) = trace.remark() {
         say!("{remark}\nhint: {hint}");

@@ -6,11 +6,10 @@ use std::process::ExitCode;
 use clap::ValueEnum;
 
 use super::progress::Progress;
+use super::source::open;
 use super::{fleet, moment, print_page, print_result};
 use crate::compare::classes::SlowBy;
-use crate::compare::explain::{
-    ExplainError, ExplainOptions, ItemChoice, Unit, explain, explain_item,
-};
+use crate::compare::explain::{ExplainOptions, ItemChoice, Unit, explain, explain_item};
 use crate::compare::find::{self, Known};
 use crate::compare::fleet::FleetOptions;
 use crate::compare::losses::LossVisits;
@@ -214,7 +213,7 @@ pub fn run(args: &ExplainArgs) -> Result<ExitCode> {
     if let Some(by) = &args.by {
         return fleet::run(&args.trace, &args.fleet(by)?, args.format == Format::Json);
     }
-    let mut trace = Trace::open(&args.trace).map_err(ExplainError::from)?;
+    let mut trace = open(&args.trace)?;
     if let Some((remark, hint)) = trace.remark() {
         say!("{remark}\nhint: {hint}");
     }

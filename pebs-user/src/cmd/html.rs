@@ -5,13 +5,13 @@ use std::process::ExitCode;
 
 use super::progress::Progress;
 use super::result_file::{OnTerminal, ResultFile};
+use super::source::open;
 use crate::compare::classes::SlowBy;
 use crate::compare::losses::LossVisits;
 use crate::compare::report::{ReportOptions, build};
 use crate::failure::Result;
 use crate::out::html;
 use crate::out::report::text;
-use crate::store::reader::Trace;
 use crate::terminal::say;
 
 /// Options of `pebs-trace html`.
@@ -52,7 +52,7 @@ pub fn run(args: &HtmlArgs) -> Result<ExitCode> {
     } else {
         LossVisits::LeaveOut
     };
-    let mut trace = Trace::open(&args.trace)?;
+    let mut trace = open(&args.trace)?;
     if let Some((remark, hint)) = trace.remark() {
         say!("{remark}\nhint: {hint}");
     }

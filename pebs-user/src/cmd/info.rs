@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use super::explain::Format;
+use super::source::open;
 use super::{print_page, print_result};
 use crate::compare::info::read;
 use crate::failure::{Context as _, Result};
 use crate::out::info::page;
 use crate::present::json;
-use crate::store::reader::Trace;
 use crate::terminal::{say, width};
 
 /// Options of `pebs-trace info`.
@@ -33,7 +33,7 @@ pub struct InfoArgs {
 /// # Errors
 /// If the trace can't be read or stdout can't be written.
 pub fn run(args: &InfoArgs) -> Result<ExitCode> {
-    let trace = Trace::open(&args.trace)?;
+    let trace = open(&args.trace)?;
     if let Some((remark, hint)) = trace.remark() {
         say!("{remark}\nhint: {hint}");
     }

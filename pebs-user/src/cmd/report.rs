@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::moment::PeriodArgs;
 use super::progress::Progress;
+use super::source::open;
 use super::{print_page, print_result};
 use crate::compare::classes::SlowBy;
 use crate::compare::losses::LossVisits;
@@ -190,7 +191,7 @@ fn read<T>(
     format: Format,
     build: impl FnOnce(&Trace) -> Result<T, ReportError>,
 ) -> Result<T> {
-    let mut trace = Trace::open(dir).map_err(ReportError::from)?;
+    let mut trace = open(dir)?;
     if let Some((remark, hint)) = trace.remark() {
         say!("{remark}\nhint: {hint}");
     }

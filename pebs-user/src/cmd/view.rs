@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use super::progress::Progress;
+use super::source::open;
 use crate::compare::classes::SlowBy;
 use crate::compare::losses::LossVisits;
-use crate::compare::report::ReportError;
 use crate::failure::{Context as _, Failure, Result};
 use crate::out::view::data::Data;
 use crate::out::view::follow::{self, Source};
 use crate::out::view::screen;
-use crate::store::reader::{Trace, TraceState};
+use crate::store::reader::TraceState;
 
 /// Maximum of listed items per probe: more than a person looks through.
 const SLOWEST: usize = 10_000;
@@ -59,7 +59,7 @@ pub struct ViewArgs {
 /// # Errors
 /// If there is no terminal, or the trace can't be read.
 pub fn run(args: &ViewArgs) -> Result<ExitCode> {
-    let mut trace = Trace::open(&args.trace).map_err(ReportError::from)?;
+    let mut trace = open(&args.trace)?;
     let streams = [
         ("stdin", io::stdin().is_terminal()),
         ("stdout", io::stdout().is_terminal()),

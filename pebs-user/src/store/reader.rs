@@ -17,8 +17,8 @@ use super::fields::table_schema;
 use super::files::{INFO_FILE, TraceLock};
 pub use super::read_error::ReadError;
 use super::run::RunInfo;
-pub use super::scan::Scan;
-use super::scan::{VISIT_ID, open_parquet};
+pub use super::scan::{Scan, Source};
+use super::scan::{VISIT_ID, open_from, open_parquet};
 use super::segment_files::SegmentFiles;
 use super::table::{OLDEST_SCHEMA, SCHEMA_VERSION, Table};
 use super::values::{Values, View as _};
@@ -62,6 +62,8 @@ pub struct Trace {
     open: Vec<UnreadSegment>,
     /// The visits to read, if not all: of those that began in a range of time.
     only: Option<(Range<i64>, Arc<VisitSet>)>,
+    /// `None`: all is here.
+    source: Option<Arc<dyn Source>>,
     /// See [`Self::own_function`].
     pub(super) own_function: OnceCell<Option<u32>>,
 }
@@ -92,12 +94,19 @@ impl Trace {
             closed: Default::default(),
             open: Vec::new(),
             only: None,
+            source: None,
             own_function: OnceCell::new(),
         };
         for table in Table::ALL {
             trace.list(table)?;
         }
         Ok(trace)
+    }
+
+    /// Has what is read brought from there, and calls the trace by this name.
+    pub(crate) fn come_from(&mut self, name: PathBuf, source: Arc<dyn Source>) {
+        self.dir = name;
+        self.source = Some(source);
     }
 
     /// Opens a trace like [`Trace::open`]; if it is being written, including the flushed part of open segments.
@@ -201,7 +210,7 @@ impl Trace {
     pub fn rows(&self, table: Table) -> Result<u64, ReadError> {
         let mut rows = 0;
         for path in self.segments(table) {
-            let builder = open_parquet(path)?;
+            let builder = open_from(path, self.source.as_deref())?;
             let metadata = builder.metadata().file_metadata();
             rows += u64::try_from(metadata.num_rows())
                 .map_err(|error| ReadError::damaged(path, error))?;
@@ -259,7 +268,8 @@ impl Trace {
         let segments = self.segments(table).to_vec();
         let what = format!("reading {}", table.name());
         let watch = (what, self.watch.clone());
-        Ok(Scan::new(fields, (segments, only), watch))
+        let source = self.source.clone();
+        Ok(Scan::new(fields, segments, source, only, watch))
     }
 
     /// Reads from now on only visits that began in this range, ns since the begin of the trace, and what tables have of
@@ -316,6 +326,14 @@ struct Version {
     tool_version: String,
 }
 
+/// The bytes of `trace.json`.
+///
+/// # Errors
+/// As for every file; it is larger than any that this program writes.
+pub(crate) fn info_text(dir: &Path) -> io::Result<Vec<u8>> {
+    read_regular(&dir.join(INFO_FILE), MAX_INFO)
+}
+
 /// Reads `trace.json`.
 pub(crate) fn read_info(dir: &Path) -> Result<RunInfo, ReadError> {
     let foreign = |reason: &str| ReadError::Foreign {
@@ -332,7 +350,7 @@ pub(crate) fn read_info(dir: &Path) -> Result<RunInfo, ReadError> {
         return Err(foreign("not a directory"));
     }
     let path = dir.join(INFO_FILE);
-    let text = read_regular(&path, MAX_INFO).map_err(|error| match error.kind() {
+    let text = info_text(dir).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => foreign("no trace.json in it"),
         _ => ReadError::io(&path, error),
     })?;

@@ -137,6 +137,11 @@ pub fn recover_watched(dir: &Path, watch: &Watch) -> Result<Recovered, RecoverEr
     Ok(recovered)
 }
 
+/// Whether nothing will be added to a trace that is not being written: it was closed, or recovered.
+pub(crate) fn is_final(info: &RunInfo) -> bool {
+    info.is_closed() || info.notes.iter().any(|note| note.starts_with(NOTE))
+}
+
 /// The tables of a trace, which may be of an earlier version.
 fn tables_of(dir: &Path) -> impl Iterator<Item = Table> {
     let there = |table: &Table| !table.is_recent() || dir.join(table.name()).exists();

@@ -1,6 +1,9 @@
 //! Reads columns of a table, segment after segment.
 
+use std::fmt;
 use std::fs::File;
+use std::io;
+use std::ops::Range;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,11 +15,12 @@ use arrow_array::{
 use arrow_schema::ArrowError;
 use arrow_schema::{Field, Schema, SchemaRef};
 use arrow_select::filter::filter_record_batch;
+use bytes::Bytes;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 
 use super::read_error::ReadError;
-use super::thrift::{check_footer, check_pages};
+use super::thrift::{check_footer, check_pages, is_tail_sound};
 use super::values::{Nullables, View as _};
 use super::visit_set::VisitSet;
 use crate::files::open_regular;
@@ -28,10 +32,26 @@ pub(super) const VISIT_ID: &str = "visit_id";
 /// Maximum number of rows in a batch that [`Scan`] returns.
 const BATCH_ROWS: usize = 16 * 1024;
 
+/// Where files of a trace come from that are not here yet. They have their sizes, and paths below the trace's directory.
+pub trait Source: fmt::Debug + Send + Sync {
+    /// Brings what a file's footer is in.
+    ///
+    /// # Errors
+    /// It can't be had.
+    fn footer(&self, path: &Path) -> io::Result<()>;
+
+    /// Brings these bytes of a file.
+    ///
+    /// # Errors
+    /// They can't be had.
+    fn ranges(&self, path: &Path, ranges: &[Range<u64>]) -> io::Result<()>;
+}
+
 /// Batches of a table's columns; made by [`super::reader::Trace::scan`].
 pub struct Scan {
     fields: Vec<Arc<Field>>,
     segments: vec::IntoIter<PathBuf>,
+    source: Option<Arc<dyn Source>>,
     current: Option<SegmentScan>,
     /// The visits whose rows are returned; `None`: all rows.
     only: Option<Arc<VisitSet>>,
@@ -54,8 +74,12 @@ struct SegmentScan {
 }
 
 impl SegmentScan {
-    fn open(path: PathBuf, fields: &[Arc<Field>]) -> Result<Self, ReadError> {
-        let builder = open_parquet(&path)?;
+    fn open(
+        path: PathBuf,
+        fields: &[Arc<Field>],
+        source: Option<&dyn Source>,
+    ) -> Result<Self, ReadError> {
+        let builder = open_from(&path, source)?;
         let mut places = Vec::with_capacity(fields.len());
         for field in fields {
             let found = builder.schema().fields().find(field.name());
@@ -81,6 +105,16 @@ impl SegmentScan {
             .collect();
         let schema = Arc::new(Schema::new(fields.to_vec()));
         let rows = builder.metadata().file_metadata().num_rows();
+        if let Some(source) = source {
+            let groups = builder.metadata().row_groups().iter();
+            let ranges = groups.flat_map(|group| {
+                let columns = sorted.iter().filter_map(|it| group.columns().get(*it));
+                columns.map(|it| it.byte_range())
+            });
+            let ranges = ranges.map(|(start, length)| start..start.saturating_add(length));
+            let brought = source.ranges(&path, &ranges.collect::<Vec<_>>());
+            brought.map_err(|error| ReadError::io(&path, error))?;
+        }
         let file = open_regular(&path).map_err(|error| ReadError::io(&path, error))?;
         check_pages(&file, builder.metadata(), &sorted)
             .map_err(|error| ReadError::damaged(&path, error))?;
@@ -163,7 +197,8 @@ impl Iterator for Scan {
                     None => self.current = None,
                 }
             }
-            match SegmentScan::open(self.segments.next()?, &self.fields) {
+            let path = self.segments.next()?;
+            match SegmentScan::open(path, &self.fields, self.source.as_deref()) {
                 Ok(segment) => {
                     self.current = Some(segment);
                     self.begun.0 += 1;
@@ -178,16 +213,19 @@ impl Iterator for Scan {
 }
 
 impl Scan {
-    /// `watch`: where progress is reported.
+    /// `only`: the visits whose rows are returned; `watch`: where progress is reported.
     pub(super) fn new(
         fields: Vec<Arc<Field>>,
-        (segments, only): (Vec<PathBuf>, Option<Arc<VisitSet>>),
+        segments: Vec<PathBuf>,
+        source: Option<Arc<dyn Source>>,
+        only: Option<Arc<VisitSet>>,
         watch: (String, Watch),
     ) -> Self {
         Self {
             fields,
             begun: (0, segments.len() as u64),
             segments: segments.into_iter(),
+            source,
             current: None,
             only,
             watch,
@@ -209,6 +247,18 @@ impl Scan {
     }
 }
 
+/// Opens a segment that may have to be brought, and reads its footer.
+pub(super) fn open_from(
+    path: &Path,
+    source: Option<&dyn Source>,
+) -> Result<ParquetRecordBatchReaderBuilder<File>, ReadError> {
+    if let Some(source) = source {
+        let brought = source.footer(path);
+        brought.map_err(|error| ReadError::io(path, error))?;
+    }
+    open_parquet(path)
+}
+
 /// Opens a segment and reads its footer.
 pub(super) fn open_parquet(
     path: &Path,
@@ -221,7 +271,10 @@ pub(super) fn open_parquet(
 /// Runs a step of the decoder and turns a panic into an error: some panics on flipped bits remain in it.
 ///
 /// Objects used in the step must not be used again after an error.
-fn guarded<T, E>(path: &Path, step: impl FnOnce() -> Result<T, E>) -> Result<T, ReadError>
+pub(super) fn guarded<T, E>(
+    path: &Path,
+    step: impl FnOnce() -> Result<T, E>,
+) -> Result<T, ReadError>
 where
     E: std::error::Error + Send + Sync + 'static,
 {
@@ -229,4 +282,15 @@ where
         Ok(result) => result.map_err(|error| ReadError::damaged(path, error)),
         Err(_) => Err(ReadError::damaged(path, "the decoder gave up")),
     }
+}
+
+/// All rows of a file in memory, which may be anything.
+pub(crate) fn rows_of(name: &Path, file: Bytes) -> Result<Vec<RecordBatch>, ReadError> {
+    if !is_tail_sound(&file) {
+        return Err(ReadError::damaged(name, "its footer is damaged"));
+    }
+    let reader = guarded(name, || {
+        ParquetRecordBatchReaderBuilder::try_new(file)?.build()
+    })?;
+    guarded(name, || reader.collect::<Result<_, _>>())
 }

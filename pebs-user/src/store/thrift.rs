@@ -53,6 +53,19 @@ pub(super) fn check_footer(file: &File) -> io::Result<()> {
     }
 }
 
+/// Whether the footer at the end of a file in memory can be safely decoded.
+pub(super) fn is_tail_sound(file: &[u8]) -> bool {
+    let footer = || {
+        let (rest, tail) = file.split_last_chunk::<{ TAIL as usize }>()?;
+        let [a, b, c, d, ..] = *tail;
+        let start = rest
+            .len()
+            .checked_sub(u32::from_le_bytes([a, b, c, d]) as usize)?;
+        rest.get(start..)
+    };
+    footer().is_some_and(is_footer)
+}
+
 /// Whether bytes can be safely decoded as a footer.
 pub(super) fn is_footer(bytes: &[u8]) -> bool {
     bytes.len() as u64 <= FOOTER_MAX && Walk::new(bytes).structure(0).is_some()

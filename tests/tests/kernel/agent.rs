@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use pebs_tests::locks::Lock;
 use pebs_tests::process::{self, Running, Signal};
 use pebs_tests::recording::pebs_trace;
+use pebs_tests::store::S3;
 use pebs_tests::tmpfs::{Ext4, Tmpfs};
 use pebs_tests::trace::Trace;
 use pebs_tests::workload::{Waiting, Workload};
@@ -317,6 +318,125 @@ fn killed() {
     assert!(ids.len() > 1000, "{}", ids.len());
     assert_eq!(ids.first(), Some(&1));
     assert_eq!(ids.last(), Some(&4000));
+}
+
+/// Adds keys to the table `[agent]`.
+fn add_keys(service: &Service, keys: &str) {
+    let path = service.path("agent.toml");
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(
+        &path,
+        text.replace("segment =", &format!("{keys}\nsegment =")),
+    )
+    .unwrap();
+}
+
+/// Items of a target that the lake counts, by its manifests, and how many traces it has.
+fn in_lake(service: &Service) -> (u64, usize) {
+    let lake = service.path("lake");
+    let listed = pebs_trace([
+        "traces".as_ref(),
+        lake.as_os_str(),
+        "--format".as_ref(),
+        "json".as_ref(),
+    ]);
+    assert_eq!(listed.code(), Some(0), "{listed}");
+    let listed: Vec<Value> = serde_json::from_str(&listed.stdout).unwrap();
+    for it in &listed {
+        assert_eq!(it["host"], "web-1", "{it}");
+        assert_eq!(
+            (&it["target"], &it["labels"]["version"]),
+            (&"web".into(), &"1.2".into())
+        );
+    }
+    (
+        listed.iter().map(|it| it["items"].as_u64().unwrap()).sum(),
+        listed.len(),
+    )
+}
+
+/// Closed traces come into the lake, each once, with the items of their windows, through the end of one agent and the start of
+/// the next.
+#[test]
+fn lake() {
+    need!(machine::root());
+    let mut service = Service::new(&["web"]);
+    let lake = service.path("lake");
+    let keys = format!(
+        "to = \"{}\"\nhost = \"web-1\"\nlabels = {{ version = \"1.2\" }}",
+        lake.display()
+    );
+    add_keys(&service, &keys);
+    service.start();
+    let mut web = service.run("web", 3000);
+    let pid = web.process.pid();
+    service.until(Some("web"), "started", 1);
+    web.go();
+    service.until(Some("web"), "pushed", 1);
+    let _ = web.finish();
+    service.stop();
+    service.has_all("web", &[(pid, 3000)]);
+    let ended = service.rows(Some("web"), "ended");
+    service.until(Some("web"), "pushed", ended.len());
+    assert_eq!(in_lake(&service), (3000, ended.len()));
+    // All is there: the next agent brings nothing again.
+    service.start();
+    let status = pebs_trace([
+        "agent".into(),
+        "status".into(),
+        "--socket".into(),
+        service.path("socket"),
+    ]);
+    assert!(status.stdout.contains("lake: 0 traces"), "{status}");
+    service.stop();
+    assert_eq!(service.rows(Some("web"), "pushed").len(), ended.len());
+    assert_eq!(service.rows(Some("web"), "not_pushed").len(), 0);
+}
+
+/// A store that takes requests and never answers holds up neither recordings nor the end of the agent; what waits is brought by
+/// the next one, with the windows of its traces.
+#[test]
+fn hung_store() {
+    need!(machine::root());
+    let mut service = Service::new(&["web"]);
+    let store = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = store.local_addr().unwrap();
+    let held = std::thread::spawn(move || store.incoming().take(1).collect::<Vec<_>>());
+    add_keys(&service, "to = \"s3://bucket/lake\"");
+    let mut command = Command::new(machine::pebs_trace());
+    S3::used_by(&mut command, address);
+    command
+        .args(["agent", "--config"])
+        .arg(service.path("agent.toml"));
+    let mut agent = Running::start(&mut command);
+    agent.wait_for_line("agent started");
+    service.agent = Some(agent);
+    let mut web = service.run("web", 3000);
+    let pid = web.process.pid();
+    service.until(Some("web"), "started", 1);
+    web.go();
+    let _ = web.finish();
+    // It hangs.
+    let held = held.join().unwrap();
+    let begin = Instant::now();
+    service.stop();
+    let took = begin.elapsed();
+    assert!(took < Duration::from_secs(20), "{took:?}");
+    drop(held);
+    service.has_all("web", &[(pid, 3000)]);
+    assert_eq!(service.rows(Some("web"), "pushed").len(), 0);
+    let path = service.path("agent.toml");
+    let text = fs::read_to_string(&path).unwrap();
+    let lake = format!(
+        "{}\"\nhost = \"web-1\"\nlabels = {{ version = \"1.2\" }}",
+        service.path("lake").display()
+    );
+    fs::write(&path, text.replace("s3://bucket/lake\"", &lake)).unwrap();
+    service.start();
+    let ended = service.rows(Some("web"), "ended").len();
+    service.until(Some("web"), "pushed", ended);
+    service.stop();
+    assert_eq!(in_lake(&service), (3000, ended));
 }
 
 /// Traces have no more than `max-disk` together, whatever a target writes; what was removed is a row.

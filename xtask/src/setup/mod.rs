@@ -83,7 +83,7 @@ struct Means {
 }
 
 /// Every piece, in the order of installation.
-const PIECES: [Piece; 21] = [
+const PIECES: [Piece; 22] = [
     Piece {
         name: "rustc for eBPF",
         purpose: "build",
@@ -258,6 +258,14 @@ const PIECES: [Piece; 21] = [
         for_demo: true,
         find: readers,
         source: Source::Custom(python::install_readers),
+    },
+    Piece {
+        name: "moto",
+        purpose: "tests of lakes in an S3 server",
+        required: false,
+        for_demo: false,
+        find: python::find_s3_server,
+        source: Source::Custom(python::install_s3_server),
     },
 ];
 

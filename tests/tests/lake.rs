@@ -1,0 +1,263 @@
+//! A lake as its users see it: in an S3 server behind a network that fails, and in a directory that DuckDB and pandas read.
+#![expect(
+    clippy::unwrap_used,
+    reason = "integration tests: a panic is the report"
+)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+
+use pebs_tests::process::{self, Finished};
+use pebs_tests::recording::{Recorder, Recording, pebs_trace};
+use pebs_tests::store::{Fault, Proxy, S3};
+use pebs_tests::workload::Workload;
+use pebs_tests::{machine, need};
+
+/// What a bad night does to requests: more than half of them fail.
+const NIGHT: [Fault; 9] = [
+    Fault::Unavailable,
+    Fault::Unheard,
+    Fault::Pass,
+    Fault::CutRequest,
+    Fault::CutAnswer,
+    Fault::Pass,
+    Fault::Slow,
+    Fault::Unheard,
+    Fault::Pass,
+];
+
+/// Rows of each table of a trace and of a lake, by both readers, without what is the lake's: host and date.
+const COMPARE: &str = r"
+import sys, glob, os, duckdb, pandas
+trace, lake = sys.argv[1:]
+sql = duckdb.connect()
+tables = 0
+for table in sorted(it for it in os.listdir(trace) if os.path.isdir(f'{trace}/{it}')):
+    local = f'{trace}/{table}/*.parquet'
+    there = f'{lake}/{table}/date=*/host=*/*.parquet'
+    rows = sql.execute(f'select count(*) from read_parquet({local!r})').fetchone()[0]
+    if rows == 0:
+        assert not glob.glob(there), there
+        continue
+    tables += 1
+    a = f'select * from read_parquet({local!r})'
+    b = f'select * exclude (date, host) from read_parquet({there!r}, hive_partitioning = true)'
+    for one, other in [(a, b), (b, a)]:
+        more = sql.execute(f'select count(*) from (({one}) except all ({other}))').fetchone()[0]
+        assert more == 0, (table, more)
+    files = lambda pattern: [pandas.read_parquet(it, partitioning=None) for it in sorted(glob.glob(pattern))]
+    pandas.testing.assert_frame_equal(
+        pandas.concat(files(local), ignore_index=True), pandas.concat(files(there), ignore_index=True))
+manifest = sql.execute(f'''select trace_id, items, labels['version'], host, date::text, len(objects)
+    from read_parquet('{lake}/traces/date=*/host=*/*.parquet', hive_partitioning = true)''').fetchall()
+print(tables, manifest)
+";
+
+fn recording(workload: &Workload) -> Recording {
+    let (recording, _) = Recorder::new(&workload.spec("process_query(id=*(arg1):u64)"))
+        .args(&["--event", "cpu-clock", "--reset", "50000"])
+        .workload(workload, &["100"]);
+    let _ = recording.trace();
+    recording
+}
+
+/// `pebs-trace` with the store at this address.
+fn with_store(address: SocketAddr, args: &[&str]) -> Finished {
+    let mut command = Command::new(machine::pebs_trace());
+    S3::used_by(&mut command, address);
+    let done = process::run(command.args(args));
+    assert!(
+        !done.stdout.contains("very-secret") && !done.stderr.contains("very-secret"),
+        "{done}"
+    );
+    done
+}
+
+/// A command prints the same of a trace and of what a lake has of it; returns kB that it read, and of all objects.
+fn reads_the_same(
+    args: &[&str],
+    trace: &str,
+    id: &str,
+    tool: impl Fn(&[&str]) -> Finished,
+) -> (f64, f64) {
+    let with = |trace: &str| [&args[..1], &[trace], &args[1..]].concat().join("\u{1f}");
+    let run = |words: String| tool(&words.split('\u{1f}').collect::<Vec<_>>());
+    let (local, there) = (run(with(trace)), run(with(id)));
+    assert_eq!(local.code(), there.code(), "{local}\n{there}");
+    // Lines are broken elsewhere if names have another length.
+    let words = |it: &Finished| {
+        let text = it.stdout.replace(trace, "T").replace(id, "T");
+        text.split_whitespace()
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(words(&local), words(&there));
+    let read = there
+        .stderr
+        .lines()
+        .find(|it| it.starts_with("read "))
+        .unwrap();
+    let words: Vec<&str> = read.split(' ').collect();
+    let size = |at: usize| {
+        let number: f64 = words[at].parse().unwrap();
+        match words[at + 1] {
+            "B" => number / 1e3,
+            "kB" => number,
+            "MB" => number * 1e3,
+            other => panic!("{other}: {read}"),
+        }
+    };
+    (size(1), size(4))
+}
+
+fn files(lake: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut all = BTreeMap::new();
+    let mut folders = vec![lake.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap().flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                let name = path
+                    .strip_prefix(lake)
+                    .unwrap()
+                    .to_str()
+                    .unwrap()
+                    .to_owned();
+                all.insert(name, fs::read(&path).unwrap());
+            }
+        }
+    }
+    all
+}
+
+/// DuckDB and pandas read from a lake what they read from the trace, table by table; a second push has nothing to do.
+#[test]
+fn directory() {
+    need!(machine::root());
+    let python = need!(machine::python(&["duckdb", "pandas", "pyarrow"]));
+    let recording = recording(&Workload::build("query"));
+    let place = tempfile::tempdir().unwrap();
+    let lake = place.path().join("lake").display().to_string();
+    let trace = recording.dir().display().to_string();
+    let args = [
+        "push",
+        &trace,
+        "--to",
+        &lake,
+        "--host",
+        "web-1",
+        "--label",
+        "version=1.2",
+    ];
+    let first = pebs_trace(args);
+    assert_eq!(first.code(), Some(0), "{first}");
+    let second = pebs_trace(args);
+    assert!(second.stdout.contains("nothing to push"), "{second}");
+    let mut compare = Command::new(python);
+    let done = process::run(compare.args(["-c", COMPARE, &trace, &lake]));
+    assert_eq!(done.code(), Some(0), "{done}");
+    assert!(done.stdout.contains("'1.2', 'web-1'"), "{done}");
+    let listed = pebs_trace(["traces", &lake]);
+    assert!(listed.stdout.contains("web-1"), "{listed}");
+    let none = pebs_trace(["traces", &lake, "--host", "web-2"]);
+    assert!(!none.stdout.contains("web-"), "{none}");
+    let (_, id) = first.stdout.trim_end().rsplit_once(": ").unwrap();
+    let same = |args: &[&str]| reads_the_same(args, &trace, id, |args| pebs_trace(args));
+    same(&["report"]);
+    same(&["explain", "--format", "json"]);
+    let read = same(&["info"]);
+    let all: f64 = same(&["report", "--by", "waits"]).1;
+    assert!(read.0 <= all, "{read:?} of {all}");
+    let bare = id.replace("web-1/", "");
+    assert_eq!(pebs_trace(["info", &bare]).code(), Some(0));
+    let other = format!("{}0", &id[..id.len() - 1]);
+    let other = pebs_trace(["info", &other]);
+    assert_eq!(other.code(), Some(2), "{other}");
+}
+
+/// In a night of 503, cut connections and lost answers a push ends with the same objects as in a directory, each once.
+#[test]
+fn bad_night() {
+    need!(machine::root());
+    let program = need!(machine::s3_server());
+    let recording = recording(&Workload::build("query"));
+    let place = tempfile::tempdir().unwrap();
+    let trace = recording.dir().display().to_string();
+    let lake = place.path().join("lake");
+    let push = |to: &str| {
+        [
+            "push".to_owned(),
+            trace.clone(),
+            "--to".to_owned(),
+            to.to_owned(),
+        ]
+    };
+    let local = pebs_trace(push(&lake.display().to_string()));
+    assert_eq!(local.code(), Some(0), "{local}");
+    let s3 = S3::start(&program);
+    let proxy = Proxy::start(s3.address(), &NIGHT);
+    let address = format!("s3://{}/deep/lake", S3::BUCKET);
+    let args = push(&address);
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let done = with_store(proxy.address(), &args);
+    assert_eq!(done.code(), Some(0), "{done}");
+    let expected = files(&lake);
+    assert!(
+        proxy.requests() > expected.len(),
+        "{} requests",
+        proxy.requests()
+    );
+    let there = s3.objects().into_iter();
+    let there: BTreeMap<String, Vec<u8>> = there
+        .map(|(name, data)| (name.trim_start_matches("deep/lake/").to_owned(), data))
+        .collect();
+    assert_eq!(
+        there.keys().collect::<Vec<_>>(),
+        expected.keys().collect::<Vec<_>>()
+    );
+    for (name, data) in &expected {
+        let (there, here) = (&there[name], data);
+        assert!(
+            there == here,
+            "{name}: {} bytes, {} expected",
+            there.len(),
+            here.len()
+        );
+    }
+    let again = with_store(proxy.address(), &args);
+    assert!(again.stdout.contains("nothing to push"), "{again}");
+    let listed = with_store(proxy.address(), &["traces", &address, "--format", "json"]);
+    assert_eq!(listed.code(), Some(0), "{listed}");
+    let listed: serde_json::Value = serde_json::from_str(&listed.stdout).unwrap();
+    assert_eq!(listed.as_array().unwrap().len(), 1);
+    let id = listed[0]["trace"].as_str().unwrap();
+    let tool = |args: &[&str]| with_store(proxy.address(), args);
+    reads_the_same(&["report"], &trace, id, tool);
+    reads_the_same(&["explain"], &trace, id, tool);
+}
+
+/// A store that does not let us in, that has no such bucket, or that is not there, is one line with a hint; nothing is lost.
+#[test]
+fn no_store() {
+    need!(machine::root());
+    let program = need!(machine::s3_server());
+    let recording = recording(&Workload::build("query"));
+    let trace = recording.dir().display().to_string();
+    let s3 = S3::start(&program);
+    let done = with_store(
+        s3.address(),
+        &["push", &trace, "--to", "s3://no-such-bucket/x"],
+    );
+    assert_eq!(done.code(), Some(2), "{done}");
+    let lines: Vec<&str> = done.stderr.lines().collect();
+    assert!(
+        lines.len() == 2 && lines[0].starts_with("error: ") && lines[1].starts_with("hint: "),
+        "{done}"
+    );
+    assert!(done.stderr.contains("a bucket is not made"), "{done}");
+}
