@@ -128,7 +128,7 @@ pub enum Cmd {
     ///
     /// Exit status: 0 ended as told; 2 could not start.
     Agent(cmd::agent::AgentArgs),
-    /// Push traces into a lake: an object store, or a directory for many machines
+    /// Push traces into an object store or a directory for many machines
     ///
     /// Each table of a trace becomes objects by date and host, which DuckDB, Spark and Trino read as they are; a manifest comes
     /// last, without which there is no trace for anybody. What is there already is not sent again, so that the same command

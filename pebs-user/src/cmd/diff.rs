@@ -86,7 +86,7 @@ fn open(dir: &Path, progress: &Progress) -> Result<Opened> {
 ///
 /// # Errors
 /// If a trace can't be read or compared, or stdout can't be written. The hint, if there is one, is an
-/// error of type [`DiffError`] in the chain.
+/// error of type [`DiffError`](crate::compare::diff::DiffError) in the chain.
 pub fn run(args: &DiffArgs) -> Result<ExitCode> {
     let options = DiffOptions {
         by: match args.by {

@@ -208,7 +208,7 @@ impl ExplainArgs {
 ///
 /// # Errors
 /// If the trace can't be read or explained, or stdout can't be written. The hint, if there is one, is
-/// an error of type [`ExplainError`] in the chain.
+/// an error of type [`ExplainError`](crate::compare::explain::ExplainError) in the chain.
 pub fn run(args: &ExplainArgs) -> Result<ExitCode> {
     if let Some(by) = &args.by {
         return fleet::run(&args.trace, &args.fleet(by)?, args.format == Format::Json);

@@ -19,7 +19,7 @@ pub struct PushArgs {
     #[arg(required = true, value_name = "TRACE")]
     pub traces: Vec<PathBuf>,
 
-    /// The lake: s3://BUCKET/PREFIX, gs://.., az://.., file:///DIR, or a directory
+    /// The lake: a directory, s3://BUCKET/PREFIX, gs:// or az://
     #[arg(long, value_name = "LAKE", required = true)]
     pub to: Address,
 

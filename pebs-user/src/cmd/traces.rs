@@ -16,13 +16,13 @@ use crate::terminal::shown;
 /// Options of `pebs-trace traces`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct TracesArgs {
-    /// The lake: s3://BUCKET/PREFIX, gs://.., az://.., file:///DIR, or a directory
+    /// The lake: a directory, s3://BUCKET/PREFIX, gs:// or az://
     #[arg(value_name = "LAKE")]
     pub lake: Address,
 
-    /// Only traces that went on after this time: 2026-03-01, 2026-03-01T03:00:00Z, or 2h ago
+    /// Only traces that went on after this time, such as 2026-03-01 or 2h
     ///
-    /// A day or a time is in UTC. Traces that lasted longer than a day may be missing.
+    /// A day (2026-03-01) or a time (2026-03-01T03:00:00Z) in UTC, or how long ago. Traces that lasted longer than a day may be missing.
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub since: Option<DateTime<Utc>>,
 

@@ -312,3 +312,91 @@ fn of_hyper(source: hyper::Error) -> HttpError {
     }
     error(kind, source)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::{SocketAddr, TcpListener};
+    use std::thread;
+
+    use super::*;
+
+    /// A server that answers each of these connections by a text, and keeps them open.
+    fn server(answers: Vec<&'static str>) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        thread::spawn(move || {
+            let mut held = Vec::new();
+            for answer in answers {
+                let (mut stream, _) = listener.accept().unwrap();
+                let _ = stream.read(&mut [0; 4096]).unwrap();
+                stream.write_all(answer.as_bytes()).unwrap();
+                if !answer.contains("close") {
+                    held.push(stream);
+                }
+            }
+            thread::park();
+        });
+        address
+    }
+
+    /// Asks so often; returns the last body.
+    fn ask(options: &ClientOptions, at: &str, times: u32) -> Result<Bytes, HttpError> {
+        let client = Connector.connect(options).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        runtime.unwrap().block_on(async {
+            let mut last = Bytes::new();
+            for _ in 0..times {
+                let mut request = HttpRequest::new(HttpRequestBody::empty());
+                *request.uri_mut() = at.parse().unwrap();
+                last = client.execute(request).await?.into_body().bytes().await?;
+            }
+            Ok(last)
+        })
+    }
+
+    fn options() -> ClientOptions {
+        let patience = Duration::from_millis(300);
+        ClientOptions::new()
+            .with_allow_http(true)
+            .with_timeout(patience)
+    }
+
+    /// A server that never answers, or stops in the middle, is given up; one that closes is asked on another connection.
+    #[test]
+    fn servers() {
+        let silent = server(vec!["", ""]);
+        let begin = std::time::Instant::now();
+        let error = ask(&options(), &format!("http://{silent}/x"), 1).unwrap_err();
+        assert_eq!(error.kind(), HttpErrorKind::Timeout, "{error}");
+        assert!(begin.elapsed() < Duration::from_secs(10));
+        let half = server(vec![
+            "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf",
+            "",
+        ]);
+        let error = ask(&options(), &format!("http://{half}/x"), 1).unwrap_err();
+        assert_eq!(error.kind(), HttpErrorKind::Timeout, "{error}");
+        let cut = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\nConnection: close\r\n\r\nhalf";
+        let error = ask(&options(), &format!("http://{}/x", server(vec![cut])), 1);
+        assert!(error.is_err());
+        let whole = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nwhole";
+        let closing = format!("http://{}/x", server(vec![whole, whole, whole]));
+        assert_eq!(ask(&options(), &closing, 3).unwrap(), "whole");
+    }
+
+    /// Without TLS only where that is allowed; a server that is not there is no answer.
+    #[test]
+    fn refused() {
+        let there = format!("http://{}/x", server(vec![""]));
+        let error = ask(&ClientOptions::new(), &there, 1).unwrap_err();
+        assert!(error.to_string().contains("without TLS"), "{error}");
+        let error = ask(&options(), "http://127.0.0.1:1/x", 1).unwrap_err();
+        assert_eq!(error.kind(), HttpErrorKind::Connect, "{error}");
+        let proxy = options().with_proxy_url("http://proxy");
+        assert!(Connector.connect(&proxy).is_err());
+        let unchecked = options().with_allow_invalid_certificates(true);
+        assert!(Connector.connect(&unchecked).is_err());
+    }
+}

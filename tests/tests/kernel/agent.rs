@@ -381,13 +381,16 @@ fn lake() {
     assert_eq!(in_lake(&service), (3000, ended.len()));
     // All is there: the next agent brings nothing again.
     service.start();
-    let status = pebs_trace([
-        "agent".into(),
-        "status".into(),
-        "--socket".into(),
-        service.path("socket"),
-    ]);
-    assert!(status.stdout.contains("lake: 0 traces"), "{status}");
+    let socket = service.path("socket");
+    process::wait_until("agent status does not name the lake", || {
+        let args = [
+            "agent".as_ref(),
+            "status".as_ref(),
+            "--socket".as_ref(),
+            socket.as_os_str(),
+        ];
+        pebs_trace(args).stdout.contains("lake: 0 traces")
+    });
     service.stop();
     assert_eq!(service.rows(Some("web"), "pushed").len(), ended.len());
     assert_eq!(service.rows(Some("web"), "not_pushed").len(), 0);
