@@ -32,7 +32,7 @@ use self::read::{Period, Sums, sums};
 use super::chance::{Table, fisher};
 use super::diff::figures::Name;
 use super::losses::LossVisits;
-use crate::store::reader::{ReadError, Trace};
+use crate::store::reader::Trace;
 
 /// The property that names the host.
 pub(crate) const HOST: &str = "host";
@@ -64,7 +64,7 @@ pub(crate) struct Member<'a> {
     pub begin_ns: Moment,
     pub end_ns: Moment,
     /// Opens it.
-    pub open: Box<dyn Fn() -> Result<Trace, ReadError> + Send + Sync + 'a>,
+    pub open: Box<dyn Fn() -> Result<Trace, String> + Send + Sync + 'a>,
 }
 
 /// What is compared.
@@ -197,15 +197,17 @@ fn read_all(
                 .unwrap_or_else(std::sync::PoisonError::into_inner)
                 .next();
             let Some((number, member)) = taken else { break };
-            let trace = (member.open)();
-            let found = trace.and_then(|it| sums(&it, period, options.losses));
+            let found = (member.open)().and_then(|trace| {
+                let found = sums(&trace, period, options.losses);
+                found.map_err(|error| error.to_string())
+            });
             let found = match found {
                 Ok(found) => found,
                 Err(error) => {
                     lock(&read, &mut |read| {
                         read.unread.push(Unread {
                             trace: member.name.clone(),
-                            error: error.to_string(),
+                            error: error.clone(),
                         });
                     });
                     continue;

@@ -54,7 +54,7 @@ impl TraceAddress {
 /// What is here of a trace's objects.
 #[derive(Debug)]
 pub struct Remote {
-    lake: Lake,
+    lake: Arc<Lake>,
     #[expect(dead_code, reason = "held, not read")]
     place: TempDir,
     files: Mutex<BTreeMap<PathBuf, Fetched>>,
@@ -93,8 +93,17 @@ impl Remote {
     /// There is none, or the store failed.
     pub fn open(address: &TraceAddress) -> Result<(Trace, Arc<Self>), LakeError> {
         let lake = Lake::open(&address.lake)?;
-        let Listed { host, manifest } = find(&lake, address.host.as_ref(), &address.id)?;
-        let shown = format!("{}{MARK}{host}/{}", address.lake, address.id);
+        let listed = find(&lake, address.host.as_ref(), &address.id)?;
+        Self::of(Arc::new(lake), &listed)
+    }
+
+    /// Opens a trace whose manifest was read.
+    ///
+    /// # Errors
+    /// The manifest is damaged, or there is no room for a part of the trace here.
+    pub fn of(lake: Arc<Lake>, listed: &Listed) -> Result<(Trace, Arc<Self>), LakeError> {
+        let Listed { host, manifest } = listed;
+        let shown = format!("{}{MARK}{host}/{}", lake.address(), manifest.trace_id);
         let io = |source| LakeError::Io {
             what: format!("keep a part of {shown} here"),
             source,

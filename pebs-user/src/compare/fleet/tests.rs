@@ -199,7 +199,7 @@ fn member(dir: &Path, host: &str, version: &str) -> Member<'static> {
             .into(),
         begin_ns: trace.info.wall_clock_ns,
         end_ns: trace.info.wall_clock_ns + trace.info.duration_ns.unwrap_or(0),
-        open: Box::new(move || Trace::open(&at)),
+        open: Box::new(move || Trace::open(&at).map_err(|error| error.to_string())),
     }
 }
 
