@@ -13,6 +13,7 @@ which this package brings; nothing is computed twice.
 """
 
 from ._command import PebsTraceError, program, record
+from ._lake import Lake
 from ._results import (
     Cause,
     Change,
@@ -38,6 +39,7 @@ __all__ = [
     "Gap",
     "ItemClass",
     "Kind",
+    "Lake",
     "PebsTraceError",
     "Probe",
     "ProbeDiff",
