@@ -56,9 +56,33 @@ manifest = sql.execute(f'''select trace_id, items, labels['version'], host, date
 print(tables, manifest)
 ";
 
+/// Groups of `explain --by` by the views of the Python package: their items and mean durations.
+const GROUPS: &str = r"
+import sys, pebs_trace
+lake = pebs_trace.Lake(sys.argv[1])
+connection = lake.duckdb()
+found = connection.sql('''select t.labels['version'] as version, sum(i.items), sum(i.duration_ns) / sum(i.items)
+    from fleet_items i join traces t on i.trace_id = t.trace_id and i.host = t.host group by t.labels['version']''').fetchall()
+found = {version: (items, mean) for version, items, mean in found}
+(probe,) = lake.explain('version')['probes']
+assert len(probe['groups']) == len(found) == 2, found
+for group in probe['groups']:
+    items, mean = found[group['value']]
+    assert group['items'] == items and abs(group['mean_ns'] / mean - 1) < 1e-9, (group, items, mean)
+(sampled,), = connection.sql('select sum(samples) from fleet_functions').fetchall()
+assert sampled > 100, sampled
+(counted,), = connection.sql('select sum(items) from fleet_durations').fetchall()
+assert counted == probe['items'], (counted, probe['items'])
+";
+
 fn recording(workload: &Workload) -> Recording {
+    recording_with(workload, &[])
+}
+
+fn recording_with(workload: &Workload, args: &[&str]) -> Recording {
     let (recording, _) = Recorder::new(&workload.spec("process_query(id=*(arg1):u64)"))
         .args(&["--event", "cpu-clock", "--reset", "50000"])
+        .args(args)
         .workload(workload, &["100"]);
     let _ = recording.trace();
     recording
@@ -177,6 +201,41 @@ fn directory() {
     let other = format!("{}0", &id[..id.len() - 1]);
     let other = pebs_trace(["info", &other]);
     assert_eq!(other.code(), Some(2), "{other}");
+}
+
+/// Groups of many traces are the same for the command and in SQL, and the command reads only a part of the objects.
+#[test]
+fn groups() {
+    need!(machine::root());
+    let python = need!(machine::python(&["duckdb", "pyarrow"]));
+    let workload = Workload::build("query");
+    let place = tempfile::tempdir().unwrap();
+    let lake = place.path().join("lake").display().to_string();
+    for version in ["1", "2"] {
+        let recording = recording_with(&workload, &["--keep", "none"]);
+        let trace = recording.dir().display().to_string();
+        for n in 1..=2 {
+            let (host, label) = (format!("web-{version}{n}"), format!("version={version}"));
+            let args = [
+                "push", &trace, "--to", &lake, "--host", &host, "--label", &label,
+            ];
+            let done = pebs_trace(args);
+            assert_eq!(done.code(), Some(0), "{done}");
+        }
+    }
+    let text = pebs_trace(["explain", &lake, "--by", "version"]);
+    assert_eq!(text.code(), Some(0), "{text}");
+    assert!(text.stdout.contains("4 of 4 hosts"), "{text}");
+    assert!(text.stderr.starts_with("read "), "{text}");
+    let none = pebs_trace(["explain", &lake, "--by", "rack"]);
+    assert_eq!(none.code(), Some(2), "{none}");
+    assert!(none.stderr.contains("no trace has 'rack'"), "{none}");
+    let package = concat!(env!("CARGO_MANIFEST_DIR"), "/../pebs-user/python");
+    let mut sql = Command::new(python);
+    sql.env("PYTHONPATH", package)
+        .env("PEBS_TRACE", machine::pebs_trace());
+    let done = process::run(sql.args(["-c", GROUPS, &lake]));
+    assert_eq!(done.code(), Some(0), "{done}");
 }
 
 /// In a night of 503, cut connections and lost answers a push ends with the same objects as in a directory, each once.
