@@ -16,6 +16,9 @@ pub enum LakeError {
     /// The address is none of a lake.
     #[error("cannot use '{address}' as a lake: {why}")]
     Address { address: String, why: String },
+    /// This program was compiled without what it takes.
+    #[error("cannot open {address}: this program knows lakes in directories only")]
+    NoStores { address: String },
     /// A host or a label has characters that it can't have.
     #[error("'{text}' cannot be {what}")]
     Name { text: String, what: &'static str },
@@ -105,6 +108,9 @@ impl Hint for LakeError {
         let text = match self {
             Self::Address { .. } => {
                 "there are s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX, file:///DIR and a path"
+            }
+            Self::NoStores { .. } => {
+                "packages leave object stores out, for their size: 'cargo install pebs-trace' has them; or mount the bucket and give its directory"
             }
             Self::Name { .. } => {
                 "a host has letters, digits, '.', '_' and '-'; a label is KEY=VALUE in one line, its key without spaces"

@@ -12,7 +12,9 @@
 //! `trace.json`, so that the same trace has the same names whoever pushes it, however often, and goes on where it was cut off.
 
 mod address;
+mod buckets;
 mod error;
+#[cfg(feature = "object-stores")]
 mod http;
 mod layout;
 mod list;

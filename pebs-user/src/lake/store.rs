@@ -7,24 +7,18 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path as FilePath;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{StreamExt as _, TryStreamExt as _};
-use object_store::aws::AmazonS3Builder;
-use object_store::azure::MicrosoftAzureBuilder;
-use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
-use object_store::{
-    BackoffConfig, Error, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, RetryConfig,
-};
+use object_store::{Error, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions};
 use ring::digest::{Context, SHA256};
 use tokio::runtime::{Builder, Runtime};
 
-use super::address::{Address, Kind, Place};
+use super::address::{Address, Place};
+use super::buckets;
 use super::error::{Fault, LakeError};
-use super::http::Connector;
 use super::layout::hex;
 
 /// Bytes of a part of an object that is sent in parts.
@@ -35,17 +29,6 @@ const PARTS_AT_A_TIME: usize = 2;
 
 /// Objects that are read at a time.
 const READ_AT_A_TIME: usize = 16;
-
-/// How a request that failed for reasons that pass (5xx, time out, connection cut) is sent again: with jitter, for a minute.
-const RETRIES: RetryConfig = RetryConfig {
-    backoff: BackoffConfig {
-        init_backoff: Duration::from_millis(100),
-        max_backoff: Duration::from_secs(10),
-        base: 2.0,
-    },
-    max_retries: 8,
-    retry_timeout: Duration::from_mins(1),
-};
 
 /// How often the reading of a list is repeated.
 const REPEATS: u32 = 3;
@@ -73,32 +56,10 @@ impl Lake {
                 (Arc::new(store.with_fsync(true)), "")
             }
             Place::Bucket {
-                kind: Kind::S3,
+                kind,
                 bucket,
                 prefix,
-            } => {
-                let builder = AmazonS3Builder::from_env().with_bucket_name(bucket);
-                let builder = builder.with_http_connector(Connector).with_retry(RETRIES);
-                (Arc::new(builder.build().map_err(opened)?), prefix)
-            }
-            Place::Bucket {
-                kind: Kind::Google,
-                bucket,
-                prefix,
-            } => {
-                let builder = GoogleCloudStorageBuilder::from_env().with_bucket_name(bucket);
-                let builder = builder.with_http_connector(Connector).with_retry(RETRIES);
-                (Arc::new(builder.build().map_err(opened)?), prefix)
-            }
-            Place::Bucket {
-                kind: Kind::Azure,
-                bucket,
-                prefix,
-            } => {
-                let builder = MicrosoftAzureBuilder::from_env().with_container_name(bucket);
-                let builder = builder.with_http_connector(Connector).with_retry(RETRIES);
-                (Arc::new(builder.build().map_err(opened)?), prefix)
-            }
+            } => (buckets::open(*kind, bucket, address)?, prefix),
         };
         Self::with(address.clone(), store, prefix)
     }

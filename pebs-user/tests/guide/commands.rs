@@ -103,8 +103,12 @@ fn spans_parse() {
 #[test]
 fn options_exist() {
     let cli = Cli::command();
+    let nested = cli
+        .get_subcommands()
+        .flat_map(clap::Command::get_subcommands);
     let commands = std::iter::once(&cli).chain(cli.get_subcommands());
     let known: BTreeSet<String> = commands
+        .chain(nested)
         .flat_map(clap::Command::get_arguments)
         .filter_map(|argument| Some(format!("--{}", argument.get_long()?)))
         .chain(["--help".to_owned(), "--version".to_owned()])

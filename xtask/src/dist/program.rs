@@ -56,6 +56,8 @@ fn build(workspace: &Path, target: &Path, arch: Arch) -> Result<Program> {
     let mut build = shell::cargo(&["zigbuild", "--profile", "packed", "--locked"]);
     build
         .args(["--package", "pebs-trace", "--bin", "pebs-trace"])
+        // With object stores it is a third larger.
+        .arg("--no-default-features")
         .args(["--message-format", "json-render-diagnostics"])
         .args(["--target", &triple, "--target-dir"])
         .arg(target)
