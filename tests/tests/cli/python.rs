@@ -34,7 +34,9 @@ explanation = trace.explain()
 (probe,) = explanation.probes
 assert probe.items == rows == probe.whole.items, probe
 assert probe.whole.duration.p50_ns <= probe.whole.duration.p99_ns
-assert all(cause.share_low <= cause.share <= cause.share_high for cause in explanation.causes)
+# Without an interval where samples beat with the items, or are too few.
+known = [cause for cause in explanation.causes if cause.share_low is not None]
+assert all(cause.share_low <= cause.share <= cause.share_high for cause in known), known
 assert "2,000 items" in str(explanation) and "<pre>" in explanation._repr_html_()
 
 diff = pebs_trace.diff(before, trace)
