@@ -1,7 +1,7 @@
 //! Compares groups of many traces: hosts, versions, labels. Which take longer, since when, and by which functions and waits.
 //!
 //! Each trace gives sums ([`read`]), which merge exactly; a group is the sum of its traces. Hosts are what is drawn by
-//! chance, so an interval covers what differs from one host to the next ([`contrast`]); where hosts are too few it is
+//! chance, so an interval covers what differs from one host to the next ([`mod@contrast`]); where hosts are too few it is
 //! traces. Quantiles are those of merged sketches: within 1.6 %.
 //!
 //! By host each group is one: slow hosts are those whose mean duration or time on the CPU, or whose share of slow items, is farther from the

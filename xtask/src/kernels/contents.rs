@@ -63,6 +63,7 @@ impl Contents {
             tests: tests.clone(),
             dir,
         };
+        fs::create_dir_all(&contents.dir)?;
         contents.add_stripped(tool, &profile.join("pebs-trace"))?;
         contents.add_stripped(&tests, &tests)?;
         contents.add_tree(&cache)?;
