@@ -10,8 +10,9 @@ use serde_json::Value;
 use super::{Arch, copy};
 use crate::shell;
 
-/// Largest size of the program, bytes.
-const MOST_BYTES: u64 = 25_000_000;
+/// Largest size of the program, bytes. The goal is 25,000,000, which is missed since lakes came in (tests/measurements.md,
+/// "One file").
+const MOST_BYTES: u64 = 29_000_000;
 
 /// Where the program and what is in it are.
 pub struct Program {
@@ -56,7 +57,7 @@ fn build(workspace: &Path, target: &Path, arch: Arch) -> Result<Program> {
     let mut build = shell::cargo(&["zigbuild", "--profile", "packed", "--locked"]);
     build
         .args(["--package", "pebs-trace", "--bin", "pebs-trace"])
-        // With object stores it is a third larger.
+        // With object stores it is an eighth larger.
         .arg("--no-default-features")
         .args(["--message-format", "json-render-diagnostics"])
         .args(["--target", &triple, "--target-dir"])
