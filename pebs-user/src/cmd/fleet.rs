@@ -23,14 +23,15 @@ use crate::terminal::{self, say};
 /// them.
 const DEPTH: usize = 4;
 
-/// Compares the groups of the traces in a directory, as text or as JSON.
+/// Compares the groups of the traces in a lake or a directory, as text or as JSON.
 pub(super) fn run(root: &Path, options: &FleetOptions, as_json: bool) -> Result<ExitCode> {
     let lake = lake(root)?;
     let members = match &lake {
         Some(lake) => in_lake(lake, options)?,
         None => in_directory(root)?,
     };
-    if members.is_empty() {
+    // Else there may be some of another time.
+    if members.is_empty() && options.since.is_none() && options.until.is_none() {
         return Err(Failure::new(
             format!("there is no trace in {}", root.display()),
             "with --by, give a lake, or a directory that holds traces, as an agent writes them",

@@ -4,10 +4,10 @@
 //! chance, so an interval covers what differs from one host to the next ([`mod@contrast`]); where hosts are too few it is
 //! traces. Quantiles are those of merged sketches: within 1.6 %.
 //!
-//! By host each group is one: slow hosts are those whose mean duration or time on the CPU, or whose share of slow items, is farther from the
-//! middle host's than chance takes any of so many hosts, by the spread of the middle ones (median absolute deviation) and
-//! the host's own error. All slow hosts together are then compared with the others, and their properties tested for what
-//! they have in common.
+//! By host each group is one: slow hosts are those whose mean duration or time on the CPU, or whose share of slow items,
+//! is farther from the middle host's than chance takes any of so many hosts, by the spread of the middle ones (median
+//! absolute deviation) and the host's own error. All slow hosts together are then compared with the others, and their
+//! properties tested for what they have in common.
 //!
 //! Two traces that follow one another have the items of some seconds twice (those that an agent makes): they count twice.
 
@@ -18,7 +18,7 @@ mod read;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pebs_mine::stats::median;
 use thiserror::Error;
@@ -187,15 +187,9 @@ fn read_all(
 ) -> Read {
     let next = Mutex::new(members.iter().enumerate());
     let read = Mutex::new(Read::default());
-    let lock = |it: &Mutex<Read>, with: &mut dyn FnMut(&mut Read)| {
-        with(&mut it.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
-    };
     let work = || {
         loop {
-            let taken = next
-                .lock()
-                .unwrap_or_else(std::sync::PoisonError::into_inner)
-                .next();
+            let taken = locked(&next).next();
             let Some((number, member)) = taken else { break };
             let found = (member.open)().and_then(|trace| {
                 let found = sums(&trace, period, options.losses);
@@ -204,12 +198,8 @@ fn read_all(
             let found = match found {
                 Ok(found) => found,
                 Err(error) => {
-                    lock(&read, &mut |read| {
-                        read.unread.push(Unread {
-                            trace: member.name.clone(),
-                            error: error.clone(),
-                        });
-                    });
+                    let trace = member.name.clone();
+                    locked(&read).unread.push(Unread { trace, error });
                     continue;
                 }
             };
@@ -218,15 +208,13 @@ fn read_all(
                 Units::Hosts => 0,
                 Units::Traces => number,
             };
-            let mut found = Some(found);
-            lock(&read, &mut |read| {
-                for (spec, sums) in found.take().into_iter().flatten() {
-                    let probe = read.probes.entry(spec).or_default();
-                    let key = (value.clone(), host(member).to_owned(), unit);
-                    probe.sums.entry(key).or_default().merge(sums);
-                    *probe.traces.entry(value.clone()).or_default() += 1;
-                }
-            });
+            let mut read = locked(&read);
+            for (spec, sums) in found {
+                let probe = read.probes.entry(spec).or_default();
+                let key = (value.clone(), host(member).to_owned(), unit);
+                probe.sums.entry(key).or_default().merge(sums);
+                *probe.traces.entry(value.clone()).or_default() += 1;
+            }
         }
     };
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -235,11 +223,14 @@ fn read_all(
             scope.spawn(work);
         }
     });
-    let mut read = read
-        .into_inner()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut read = read.into_inner().unwrap_or_else(PoisonError::into_inner);
     read.unread.sort_by(|a, b| a.trace.cmp(&b.trace));
     read
+}
+
+/// What a thread that panicked left is as good as before.
+fn locked<T>(it: &Mutex<T>) -> MutexGuard<'_, T> {
+    it.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// All values of the properties of each host.
