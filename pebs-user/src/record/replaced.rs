@@ -130,6 +130,17 @@ mod tests {
         assert!(files.remarks().is_empty());
     }
 
+    /// Waits until a process that was just started has mapped its program: `exec` returns to the parent before that.
+    fn wait_until_mapped(pid: Pid, program: &Path) {
+        let is_mapped = || {
+            let mapped = process::mappings(pid).unwrap_or_default();
+            mapped.iter().any(|it| Path::new(&it.path) == program)
+        };
+        while !is_mapped() {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+
     /// A file that was replaced after the process was asked for it is not the one that it runs, even if probes were chosen in
     /// the new one.
     #[test]
@@ -141,6 +152,7 @@ mod tests {
         }
         let mut child = std::process::Command::new(&path).arg("60").spawn().unwrap();
         let pid = Pid(child.id());
+        wait_until_mapped(pid, &path);
         let asked = (pid, deleted(pid));
         let files = |process| ProbedFiles {
             versions: vec![(path.clone(), Version::of(&path).unwrap())],
