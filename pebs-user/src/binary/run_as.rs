@@ -65,6 +65,7 @@ mod tests {
     use std::process::{Child, Command};
 
     use super::*;
+    use crate::binary::testing::copy_program;
 
     struct Killed(Child);
 
@@ -82,7 +83,7 @@ mod tests {
         // The folder of temporary files may be a link itself.
         let dir = dir.path().canonicalize().unwrap();
         let file = dir.join("check");
-        fs::copy("/bin/sleep", &file).unwrap();
+        copy_program(Path::new("/bin/sleep"), &file);
         std::os::unix::fs::symlink("check", dir.join("server")).unwrap();
         let start = |program: &str| {
             let mut command = Command::new(program);

@@ -39,6 +39,13 @@ pub(crate) fn embed_symbols(program: &Path) -> bool {
     true
 }
 
+/// Copies a program so that it can be started at once: by another process, since a program can't be started while a child of
+/// another test has inherited a file descriptor that writes to it.
+pub(crate) fn copy_program(from: &Path, to: &Path) {
+    let copied = Command::new("cp").args([from, to]).status();
+    assert!(copied.is_ok_and(|it| it.success()), "{}", to.display());
+}
+
 /// Compiles a source with `gcc`, `g++` or `rustc`.
 pub(crate) fn compile(compiler: &str, source: &str, flags: &[&str]) -> Program {
     let folder = tempfile::tempdir().expect("folder");

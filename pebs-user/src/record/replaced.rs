@@ -106,6 +106,7 @@ impl ProbedFiles {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::binary::testing::copy_program;
     use std::fs;
 
     /// A replaced file is distinguished from one that was written to, and both from no change.
@@ -148,7 +149,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (path, new) = (dir.path().join("app"), dir.path().join("new"));
         for copy in [&path, &new] {
-            fs::copy("/bin/sleep", copy).unwrap();
+            copy_program(Path::new("/bin/sleep"), copy);
         }
         let mut child = std::process::Command::new(&path).arg("60").spawn().unwrap();
         let pid = Pid(child.id());

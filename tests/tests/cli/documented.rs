@@ -7,7 +7,6 @@
 #[expect(dead_code, reason = "shared with the tests of the guide")]
 mod markdown;
 
-use std::fs;
 use std::path::Path;
 use std::process::Command;
 
@@ -28,7 +27,7 @@ fn good(arguments: &[String]) -> &'static [i32] {
 /// Runs the commands of a block one after the other, beside other recordings: that they run is tested, not their figures.
 fn run(page: &str, script: &str, workload: &Workload, cache: &Path) -> usize {
     let place = tempfile::tempdir().unwrap();
-    fs::copy(&workload.path, place.path().join("app")).unwrap();
+    process::copy_program(&workload.path, &place.path().join("app"));
     let commands = markdown::commands(script);
     for command in &commands {
         assert!(command.runs("pebs-trace"), "{page}: {command:?}");
