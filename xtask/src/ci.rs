@@ -5,7 +5,7 @@ use std::io::{self, Seek as _};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use crate::toolchain::{self, Core};
 use crate::{demo, fuzz, kernels, modules, mysteries, setup, shell, test};
@@ -13,16 +13,26 @@ use crate::{demo, fuzz, kernels, modules, mysteries, setup, shell, test};
 /// Options of `cargo xtask ci`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Run only this step
-    #[arg(long, value_name = "NAME")]
-    step: Option<String>,
+    /// Run only this step; several times for several steps, one after the other
+    #[arg(long = "step", value_name = "NAME")]
+    steps: Vec<String>,
 }
 
 struct Step {
     name: &'static str,
     run: fn() -> Result<()>,
-    /// Whether it runs in parallel with the steps around it: its result does not depend on speed.
-    beside: bool,
+    place: Place,
+}
+
+/// The steps that a step runs in parallel with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// After the step before it.
+    After,
+    /// Beside the steps around it: its result does not depend on speed.
+    Beside,
+    /// Beside them, in time that they leave unused. Such steps in a row run one after the other.
+    Idle,
 }
 
 impl Step {
@@ -30,33 +40,32 @@ impl Step {
         Self {
             name,
             run,
-            beside: false,
+            place: Place::After,
         }
     }
 
-    const fn beside(self) -> Self {
-        Self {
-            beside: true,
-            ..self
-        }
+    const fn at(self, place: Place) -> Self {
+        Self { place, ..self }
     }
 }
 
-/// The steps. The guest of the older kernel keeps one CPU busy for minutes: the steps that compile run beside it, first
-/// one with a folder of its own, so that the guest's programs, which come first, need not wait for cargo.
-const STEPS: [Step; 12] = [
+/// The steps. Tests that record wait for their turn and for what they record: half of the CPUs' time is unused then. The
+/// guest of the older kernel keeps one CPU busy for minutes: steps that compile run beside it, first one with a folder of its
+/// own, so that the guest's programs, which come first, need not wait for cargo.
+const STEPS: [Step; 13] = [
     Step::new("setup", setup::ensure),
-    Step::new("dependencies", dependencies).beside(),
+    Step::new("dependencies", dependencies).at(Place::Beside),
     Step::new("format", format),
     Step::new("modules", modules::check),
-    Step::new("tests", tests),
+    Step::new("tests", recording_tests),
+    Step::new("other tests", other_tests).at(Place::Idle),
+    Step::new("clippy", clippy).at(Place::Idle),
+    Step::new("docs", docs).at(Place::Idle),
     Step::new("demo", demo::small),
     Step::new("mysteries", mysteries::small),
     Step::new("eBPF lints", ebpf_lints),
-    Step::new("older kernel", kernels::small).beside(),
+    Step::new("older kernel", kernels::small).at(Place::Beside),
     Step::new("fuzzing", fuzz::bounded),
-    Step::new("clippy", clippy),
-    Step::new("docs", docs),
 ];
 
 /// Steps that run only if they are named: they take long, and test more than each change needs.
@@ -65,43 +74,57 @@ const MORE_STEPS: [Step; 2] = [
     Step::new("advisories", advisories),
 ];
 
-/// Result of a step.
+/// Result of a step, or of steps in a separate process.
 struct Outcome {
-    name: &'static str,
+    name: String,
     duration: Duration,
     passed: bool,
 }
 
 /// Runs every step, also after one failed: one round shows everything.
 pub fn main(args: &Args) -> Result<ExitCode> {
-    if let Some(name) = &args.step {
-        let mut steps = STEPS.iter().chain(&MORE_STEPS);
-        let step = steps.find(|step| step.name == name);
-        (step.with_context(|| format!("no step '{name}'"))?.run)()?;
-        return Ok(ExitCode::SUCCESS);
-    }
     let begin = Instant::now();
+    let outcomes = if args.steps.is_empty() {
+        all()?
+    } else {
+        let steps = args.steps.iter().map(|name| {
+            let mut steps = STEPS.iter().chain(&MORE_STEPS);
+            let step = steps.find(|step| step.name == name);
+            step.with_context(|| format!("no step '{name}'"))
+        });
+        let steps: Vec<&Step> = steps.collect::<Result<_>>()?;
+        steps.into_iter().map(take).collect()
+    };
+    for outcome in &outcomes {
+        let verdict = if outcome.passed { "ok" } else { "FAILED" };
+        line(&outcome.name, outcome.duration, verdict);
+    }
+    if args.steps.is_empty() {
+        line("all", begin.elapsed(), "");
+    }
+    Ok(if outcomes.iter().all(|outcome| outcome.passed) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// Takes each step, and those that belong beside it.
+fn all() -> Result<Vec<Outcome>> {
     let (mut outcomes, mut others) = (Vec::new(), Vec::new());
-    for steps in STEPS.chunk_by(|_, next| next.beside) {
+    for steps in STEPS.chunk_by(|_, next| next.place != Place::After) {
         let [step, beside @ ..] = steps else { continue };
-        for other in beside {
-            others.push(ParallelStep::start(other)?);
+        for row in
+            beside.chunk_by(|one, next| (one.place, next.place) == (Place::Idle, Place::Idle))
+        {
+            others.push(ParallelSteps::start(row)?);
         }
         outcomes.push(take(step));
     }
     for other in others {
         outcomes.push(other.finish()?);
     }
-    for outcome in &outcomes {
-        let verdict = if outcome.passed { "ok" } else { "FAILED" };
-        line(outcome.name, outcome.duration, verdict);
-    }
-    line("all", begin.elapsed(), "");
-    Ok(if outcomes.iter().all(|outcome| outcome.passed) {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(outcomes)
 }
 
 fn line(name: &str, duration: Duration, verdict: &str) {
@@ -119,32 +142,43 @@ fn take(step: &Step) -> Outcome {
         eprintln!("error: {}: {error:#}", step.name);
     }
     Outcome {
-        name: step.name,
+        name: step.name.to_owned(),
         duration: begin.elapsed(),
         passed: result.is_ok(),
     }
 }
 
-/// A step in a separate process.
-struct ParallelStep {
-    name: &'static str,
+/// Steps in a separate process, one after the other.
+struct ParallelSteps {
+    name: String,
     begin: Instant,
     child: Child,
     output: File,
 }
 
-impl ParallelStep {
-    fn start(step: &Step) -> Result<Self> {
+impl ParallelSteps {
+    fn start(steps: &[Step]) -> Result<Self> {
+        let names: Vec<&str> = steps.iter().map(|it| it.name).collect();
+        let name = names.join(", ");
         let output = tempfile::tempfile().context("cannot make a file for a step's output")?;
-        let child = Command::new(std::env::current_exe()?)
-            .args(["ci", "--step", step.name])
+        let program = std::env::current_exe()?;
+        let mut command = if steps.iter().all(|it| it.place == Place::Idle) {
+            let mut command = Command::new("chrt");
+            command.args(["--idle", "0"]).arg(program);
+            command
+        } else {
+            Command::new(program)
+        };
+        let child = command
+            .arg("ci")
+            .args(names.iter().flat_map(|it| ["--step", it]))
             .stdin(Stdio::null())
             .stdout(output.try_clone()?)
             .stderr(output.try_clone()?)
             .spawn()
-            .with_context(|| format!("cannot start step '{}'", step.name))?;
+            .with_context(|| format!("cannot start '{name}'"))?;
         Ok(Self {
-            name: step.name,
+            name,
             begin: Instant::now(),
             child,
             output,
@@ -225,9 +259,17 @@ fn docs() -> Result<()> {
     shell::run(&mut command)
 }
 
-fn tests() -> Result<()> {
-    if test::all(&[])? {
-        return Ok(());
-    }
-    bail!("tests failed")
+/// The tests of whole recordings.
+fn recording_tests() -> Result<()> {
+    passed(test::recording()?)
+}
+
+/// All others, none of which depends on speed.
+fn other_tests() -> Result<()> {
+    passed(test::other()?)
+}
+
+fn passed(all: bool) -> Result<()> {
+    anyhow::ensure!(all, "tests failed");
+    Ok(())
 }

@@ -1,7 +1,6 @@
 //! `cargo xtask test`: every test, those on the real kernel included, or those of one area.
 
 use std::fmt;
-use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{ExitCode, Stdio};
 use std::time::Instant;
@@ -16,6 +15,9 @@ use area::Part;
 
 /// Names the Python, with duckdb and pandas, of the tests that read traces as users do.
 const PYTHON_ENV: &str = "PEBS_TRACE_PYTHON";
+
+/// The package of the tests that record.
+const TESTS: &str = "pebs-tests";
 
 /// Largest number of failed tests on the real kernel that are run again, of about 300: more are no coincidence.
 const MAX_AGAIN: usize = 8;
@@ -66,10 +68,37 @@ pub fn main(args: &Args) -> Result<ExitCode> {
 /// Builds and runs the tests, prints the counts, and returns whether all passed.
 ///
 /// Everything is compiled as the user; only the test programs run as root, as the kernel requires.
-pub fn all(rest: &[String]) -> Result<bool> {
+fn all(rest: &[String]) -> Result<bool> {
     recorder::build(false)?;
-    let rest: Vec<&str> = rest.iter().map(String::as_str).collect();
-    let (passed, counts) = run(&rest)?;
+    with_second_tries(rest)
+}
+
+/// The test programs of the package of tests, all of which record, import or read whole traces.
+pub fn recording() -> Result<bool> {
+    recorder::build(false)?;
+    with_second_tries(&programs(|package| package == TESTS)?)
+}
+
+/// What [`recording`] leaves: unit tests, examples in the documentation, and test programs of other packages.
+pub fn other() -> Result<bool> {
+    recorder::build(false)?;
+    let args = ["--lib", "--bins"].map(str::to_owned);
+    let args = [args.into(), programs(|package| package != TESTS)?].concat();
+    let (passed, _) = run(&args)?;
+    let (examples, _) = run(&["--doc"])?;
+    Ok(passed && examples)
+}
+
+/// Arguments of cargo test for the test programs of packages, within the whole workspace: for a single package cargo compiles
+/// everything with other features.
+fn programs(is_of: impl Fn(&str) -> bool) -> Result<Vec<String>> {
+    let names = area::programs(is_of)?.into_iter();
+    Ok(names.flat_map(|name| ["--test".to_owned(), name]).collect())
+}
+
+/// Runs tests, and those that failed again by themselves.
+fn with_second_tries(args: &[impl AsRef<str>]) -> Result<bool> {
+    let (passed, counts) = run(args)?;
     if passed || !counts.is_whole() {
         return Ok(passed);
     }
@@ -94,7 +123,7 @@ fn areas(names: &[String]) -> Result<bool> {
     let programs: Vec<&str> = parts
         .iter()
         .filter_map(|part| match part {
-            Part::Program { package, name, .. } if package == "pebs-tests" => Some(&**name),
+            Part::Program { package, name, .. } if package == TESTS => Some(&**name),
             _ => None,
         })
         .collect();
@@ -137,19 +166,17 @@ fn pass_alone(failures: &[String]) -> Result<bool> {
     if failures.is_empty() || failures.len() > MAX_AGAIN {
         return Ok(false);
     }
-    let programs = kernel_programs()?;
-    // Of the whole workspace, as before: for a single package cargo compiles everything with other features.
-    let programs = programs.iter().flat_map(|name| ["--test", name]);
-    let alone = ["--", "--test-threads=1", "--exact"];
-    let alone: Vec<&str> = programs.chain(alone).collect();
+    let alone = ["--", "--test-threads=1", "--exact"].map(str::to_owned);
+    let alone = [programs(|package| package == TESTS)?, alone.into()].concat();
     let mut open: Vec<Again<'_>> = failures.iter().map(|name| Again::new(name)).collect();
     let mut is_right = true;
     for round in 1.. {
         let names: Vec<&str> = open.iter().map(|it| it.name).collect();
         eprintln!("== again, by themselves (round {round}): {names:?}");
-        let args: Vec<&str> = alone.iter().chain(&names).copied().collect();
+        let names = names.into_iter().map(str::to_owned);
+        let args: Vec<String> = alone.iter().cloned().chain(names).collect();
         let (_, counts) = run(&args)?;
-        if !counts.is_whole() || counts.ran() + counts.failed < names.len() as u64 {
+        if !counts.is_whole() || counts.ran() + counts.failed < open.len() as u64 {
             return Ok(false);
         }
         for it in &mut open {
@@ -218,23 +245,9 @@ impl fmt::Display for Again<'_> {
     }
 }
 
-/// Names of the test programs of `tests`.
-fn kernel_programs() -> Result<Vec<String>> {
-    let folder = shell::workspace().join("tests/tests");
-    let mut names = Vec::new();
-    for file in fs::read_dir(&folder)? {
-        let path = file?.path();
-        if path.extension().is_some_and(|it| it == "rs")
-            && let Some(name) = path.file_stem()
-        {
-            names.push(name.to_string_lossy().into_owned());
-        }
-    }
-    Ok(names)
-}
-
 /// One run of cargo test.
-fn run(rest: &[&str]) -> Result<(bool, Counts)> {
+fn run<S: AsRef<str>>(rest: &[S]) -> Result<(bool, Counts)> {
+    let rest: Vec<&str> = rest.iter().map(S::as_ref).collect();
     let mut command = shell::cargo(&["test", "--no-fail-fast"]);
     if !rest
         .iter()
@@ -242,7 +255,7 @@ fn run(rest: &[&str]) -> Result<(bool, Counts)> {
     {
         command.args(shell::WHOLE);
     }
-    command.args(rest);
+    command.args(&rest);
     if !rest.contains(&"--") {
         command.arg("--");
     }

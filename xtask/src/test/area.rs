@@ -58,8 +58,8 @@ impl Target {
     }
 }
 
-/// Every area of the workspace.
-pub fn all() -> Result<Areas> {
+/// What cargo says about the packages of the workspace.
+fn packages() -> Result<Vec<Package>> {
     let metadata = shell::output(&mut shell::cargo(&[
         "metadata",
         "--no-deps",
@@ -67,6 +67,19 @@ pub fn all() -> Result<Areas> {
         "1",
     ]))?;
     let metadata: Metadata = serde_json::from_str(&metadata)?;
+    Ok(metadata.packages)
+}
+
+/// Names of the test programs of each package for which `is_of` holds.
+pub fn programs(is_of: impl Fn(&str) -> bool) -> Result<Vec<String>> {
+    let packages = packages()?.into_iter().filter(|it| is_of(&it.name));
+    let targets = packages.flat_map(|it| it.targets);
+    let programs = targets.filter(Target::is_test).map(|it| it.name);
+    Ok(programs.collect())
+}
+
+/// Every area of the workspace.
+pub fn all() -> Result<Areas> {
     let mut areas = Areas::new();
     let mut add = |name: &str, part| areas.entry(name.to_owned()).or_default().push(part);
     for module in modules(&shell::workspace().join("pebs-user/src"))? {
@@ -74,7 +87,7 @@ pub fn all() -> Result<Areas> {
             add(&module, Part::Module(module.clone()));
         }
     }
-    for package in metadata.packages {
+    for package in packages()? {
         let short = package.name.strip_prefix("pebs-").unwrap_or(&package.name);
         match short {
             "trace" | "tests" => {
