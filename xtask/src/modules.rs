@@ -70,7 +70,7 @@ const ROOMS: [Room; 9] = [
         agent: failure files units rng watch ledger present estimate spec binary stream store probe preset collect record lake
         import: failure units binary pmu perf stream store correlate symbolize pipeline
         suggest: arch failure units limits binary pmu perf spec store probe collect symbolize cost
-        out: failure units terminal store compare present
+        out: failure units rng terminal store compare present
         selftest: arch failure units rng store compare
         validate: arch failure units files rng terminal present pmu perf stream collect cost selftest
         cmd: arch failure files units watch limits ledger terminal guide present binary pmu perf stream estimate store probe preset collect symbolize pipeline cost record lake agent import suggest compare out selftest validate

@@ -373,6 +373,34 @@ mod tests {
         assert!(!text.contains("slowdown_ratio{target=\"db\"}"), "{text}");
     }
 
+    /// The dashboard shows metrics that exist, and each panel has a place of its own.
+    #[test]
+    fn dashboard() {
+        let text = include_str!("../../guide/grafana.json");
+        let dashboard: serde_json::Value = serde_json::from_str(text).unwrap();
+        let health = Health {
+            uploads: UploadHealth {
+                to: Some("s3://b".to_owned()),
+                ..UploadHealth::default()
+            },
+            ..Health::default()
+        };
+        let page = health.metrics();
+        let exists = |name: &str| page.contains(&format!("# TYPE {name} "));
+        let names = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+        let names: Vec<&str> = names.filter(|it| it.starts_with("pebs_trace_")).collect();
+        assert!(names.len() > 20, "{names:?}");
+        for name in names {
+            assert!(exists(name), "{name}");
+        }
+        let panels = dashboard["panels"].as_array().unwrap();
+        let places = panels
+            .iter()
+            .map(|it| (it["gridPos"]["x"].as_u64(), it["gridPos"]["y"].as_u64()));
+        let places: std::collections::BTreeSet<_> = places.collect();
+        assert_eq!(places.len(), panels.len());
+    }
+
     /// A process has used time and memory.
     #[test]
     fn own() {

@@ -100,8 +100,13 @@ fn otlp() {
     let json: serde_json::Value = serde_json::from_str(&text).unwrap();
     let spans = json["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array();
     let spans = spans.unwrap();
-    let of = |span: &str| spans.iter().find(|it| it["spanId"] == span).unwrap();
-    let (recv, work) = (of("0000000000000001"), of("0000000000000002"));
+    let is_of = |it: &serde_json::Value, visit: &str| {
+        let attributes = it["attributes"].as_array().unwrap();
+        let id = attributes.iter().find(|it| it["key"] == "visit_id");
+        id.is_some_and(|it| it["value"]["intValue"] == visit)
+    };
+    let of = |visit: &str| spans.iter().find(|it| is_of(it, visit)).unwrap();
+    let (recv, work) = (of("1"), of("2"));
     assert_eq!(recv["traceId"], work["traceId"], "item 7");
     let wait = spans.iter().find(|it| it["parentSpanId"] == work["spanId"]);
     assert_eq!(wait.unwrap()["traceId"], work["traceId"]);
