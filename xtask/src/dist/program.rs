@@ -12,7 +12,7 @@ use crate::shell;
 
 /// Largest size of the program, bytes. The goal is 25,000,000, which is missed since lakes came in (tests/measurements.md,
 /// "One file").
-const MOST_BYTES: u64 = 29_000_000;
+const MOST_BYTES: u64 = 27_200_000;
 
 /// Where the program and what is in it are.
 pub struct Program {
