@@ -169,8 +169,8 @@ pub enum Cmd {
     /// Check whether this machine can record, and print fixes
     ///
     /// Each line is ok, degraded (recording works, with less) or missing (recording does not work), with the finding
-    /// and the command that fixes it. Features are tried, not guessed from the version. Changes nothing. Takes well
-    /// under a second; run it with sudo, as you would record.
+    /// and the command that fixes it. Features are tried, not guessed from the version. Changes nothing without --fix.
+    /// Takes well under a second; run it with sudo, as you would record.
     ///
     /// Exit status: 0 if nothing required is missing, else 1.
     Doctor(cmd::doctor::DoctorArgs),

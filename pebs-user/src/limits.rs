@@ -43,6 +43,10 @@ pub struct Limits {
     pub capabilities: Option<Capabilities>,
     /// See [`pid_namespace`].
     pub pid_namespace: Option<bool>,
+    /// See [`ptrace_scope`].
+    pub ptrace_scope: Option<u64>,
+    /// See [`confinement`].
+    pub confinement: Confinement,
 }
 
 impl Limits {
@@ -62,7 +66,27 @@ impl Limits {
             locked_memory: Some(locked_memory()),
             capabilities: capabilities(root),
             pid_namespace: pid_namespace(root),
+            ptrace_scope: ptrace_scope(root),
+            confinement: confinement(root),
         }
+    }
+}
+
+/// Rules beside capabilities that can refuse system calls to this process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Confinement {
+    /// Whether it has a seccomp filter.
+    pub seccomp: bool,
+    /// A profile of AppArmor's that is enforced.
+    pub apparmor: Option<String>,
+    /// A type of SELinux's other than those of unconfined processes.
+    pub selinux: Option<String>,
+}
+
+impl Confinement {
+    /// Whether anything of it applies.
+    pub(crate) fn is_any(&self) -> bool {
+        *self != Self::default()
     }
 }
 
@@ -195,6 +219,32 @@ pub(crate) fn nmi_watchdog(root: &Path) -> Option<bool> {
 #[must_use]
 pub(crate) fn kptr_restrict(root: &Path) -> Option<u64> {
     sysctl(root, "kptr_restrict")
+}
+
+/// `kernel.yama.ptrace_scope`: at 2 only processes with `CAP_SYS_PTRACE` may trace one, at 3 none; `None` without Yama.
+#[must_use]
+pub(crate) fn ptrace_scope(root: &Path) -> Option<u64> {
+    sysctl(root, "yama/ptrace_scope")
+}
+
+/// Filters and profiles of this process.
+#[must_use]
+pub(crate) fn confinement(root: &Path) -> Confinement {
+    let read = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();
+    // Source: proc_pid_status(5), seccomp(2): 2 is SECCOMP_MODE_FILTER.
+    let status = read("proc/self/status");
+    let mut modes = status.lines().filter_map(|it| it.strip_prefix("Seccomp:"));
+    let seccomp = modes.any(|it| it.trim() == "2");
+    // With both, AppArmor's is in a folder of its own.
+    let profile = match read("proc/self/attr/apparmor/current") {
+        none if none.is_empty() => read("proc/self/attr/current"),
+        profile => profile,
+    };
+    Confinement {
+        seccomp,
+        apparmor: enforced_profile(&profile),
+        selinux: confined_type(&read("proc/self/attr/current")),
+    }
 }
 
 /// Lockdown mode; `None` where the kernel has no lockdown or securityfs is not mounted.
@@ -333,6 +383,24 @@ fn parse_lockdown(text: &str) -> Option<Lockdown> {
     }
 }
 
+/// The profile in `docker-default (enforce)`; `None` if it only logs, or there is none (`unconfined`).
+fn enforced_profile(current: &str) -> Option<String> {
+    let name = current
+        .trim_end_matches(['\n', '\0'])
+        .strip_suffix(" (enforce)")?;
+    Some(name.to_owned())
+}
+
+/// The type in `system_u:system_r:container_t:s0`, unless it is one of those that SELinux's targeted policy does not confine.
+fn confined_type(current: &str) -> Option<String> {
+    let mut parts = current.trim_end_matches(['\n', '\0']).split(':');
+    let (_user, _role, kind) = (parts.next()?, parts.next()?, parts.next()?);
+    let is_type = kind.ends_with("_t") && !kind.contains(' ');
+    let is_free =
+        kind.starts_with("unconfined") || matches!(kind, "kernel_t" | "initrc_t" | "spc_t");
+    (is_type && !is_free).then(|| kind.to_owned())
+}
+
 fn parse_capabilities(status: &str) -> Option<Capabilities> {
     let line = status
         .lines()
@@ -364,6 +432,52 @@ mod tests {
         for (text, expect) in cases {
             assert_eq!(parse_lockdown(text), expect, "{text:?}");
         }
+    }
+
+    /// Profiles of either module are told apart by their form; those that refuse nothing are none.
+    #[test]
+    fn profiles() {
+        let tree = tempfile::tempdir().unwrap();
+        let own = tree.path().join("proc/self");
+        fs::create_dir_all(own.join("attr")).unwrap();
+        fs::write(
+            own.join("status"),
+            "Name:\tx\nSeccomp:\t2\nSeccomp_filters:\t1\n",
+        )
+        .unwrap();
+        let found = |current: &str| {
+            fs::write(own.join("attr/current"), current).unwrap();
+            let Confinement {
+                seccomp,
+                apparmor,
+                selinux,
+            } = confinement(tree.path());
+            assert!(seccomp);
+            (apparmor, selinux)
+        };
+        let some = |text: &str| Some(text.to_owned());
+        assert_eq!(
+            found("docker-default (enforce)\n"),
+            (some("docker-default"), None)
+        );
+        let child = "/usr/bin/man//filter (enforce)\n";
+        assert_eq!(found(child), (some("/usr/bin/man//filter"), None));
+        assert_eq!(
+            found("system_u:system_r:container_t:s0:c1,c2\0"),
+            (None, some("container_t"))
+        );
+        for free in [
+            "unconfined\n",
+            "x (complain)\n",
+            "unconfined_u:unconfined_r:unconfined_t:s0-s0:c0.c1023\0",
+            "system_u:system_r:unconfined_service_t:s0\0",
+            "",
+        ] {
+            assert_eq!(found(free), (None, None), "{free:?}");
+        }
+        fs::write(own.join("status"), "Seccomp:\t0\n").unwrap();
+        assert!(!confinement(tree.path()).seccomp);
+        assert_eq!(confinement(&own), Confinement::default(), "nothing to read");
     }
 
     /// Root's mask has all capabilities; an ordinary user's has none, and both missing ones are named.

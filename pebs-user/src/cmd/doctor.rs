@@ -1,8 +1,8 @@
 //! `pebs-trace doctor`: whether this machine can record, and how precisely.
 
-use crate::failure::Result;
-use std::io::Write;
-use std::process::ExitCode;
+use crate::failure::{Failure, Result};
+use std::io::{self, BufRead, IsTerminal as _, Write};
+use std::process::{Command, ExitCode};
 
 use serde::Serialize;
 
@@ -35,6 +35,11 @@ pub struct DoctorArgs {
     /// With the lines that give them to the program (setcap) and to a service (systemd).
     #[arg(long, conflicts_with = "format")]
     pub capabilities: bool,
+    /// Run the fixes that are commands, each after a question
+    ///
+    /// What they set lasts until the next boot. Fixes that are no commands are printed only.
+    #[arg(long, conflicts_with_all = ["format", "capabilities"])]
+    pub fix: bool,
 }
 
 /// The output of `--format json`.
@@ -55,9 +60,20 @@ pub fn run(args: &DoctorArgs) -> Result<ExitCode> {
         print_result(&capabilities::text(), "list of capabilities")?;
         return Ok(ExitCode::SUCCESS);
     }
-    let checks = evaluate(&Facts::gather());
+    let mut checks = evaluate(&Facts::gather());
+    if args.fix {
+        if !io::stdin().is_terminal() {
+            return Err(Failure::new(
+                "--fix asks before each command, and standard input is not a terminal",
+                "run the commands that 'pebs-trace doctor' prints",
+            ));
+        }
+        if fix(&checks, &mut io::stdin().lock(), &mut io::stderr())? {
+            checks = evaluate(&Facts::gather());
+        }
+    }
     let usable = is_usable(&checks);
-    let mut out = std::io::stdout().lock();
+    let mut out = io::stdout().lock();
     match args.format {
         Format::Text => write!(out, "{}", text(&checks))?,
         Format::Json => {
@@ -73,6 +89,39 @@ pub fn run(args: &DoctorArgs) -> Result<ExitCode> {
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// Runs the fixes that are commands and are agreed to; returns whether any was run.
+fn fix(checks: &[Check], answers: &mut dyn BufRead, out: &mut dyn Write) -> Result<bool> {
+    let is_root = rustix::process::geteuid().is_root();
+    let mut has_run = false;
+    for check in checks.iter().filter(|it| it.is_command) {
+        let Some(command) = check.fix.as_deref() else {
+            continue;
+        };
+        // A container's root may have no sudo.
+        let command = command
+            .strip_prefix("sudo ")
+            .filter(|_| is_root)
+            .unwrap_or(command);
+        write!(
+            out,
+            "{}: {}\nrun '{command}'? [y/N] ",
+            check.name, check.found
+        )?;
+        out.flush()?;
+        let mut answer = String::new();
+        answers.read_line(&mut answer)?;
+        if !matches!(answer.trim(), "y" | "Y" | "yes") {
+            continue;
+        }
+        let status = Command::new("sh").args(["-c", command]).status()?;
+        if !status.success() {
+            writeln!(out, "'{command}' failed: {status}")?;
+        }
+        has_run = true;
+    }
+    Ok(has_run)
 }
 
 fn is_usable(checks: &[Check]) -> bool {
@@ -150,6 +199,32 @@ mod tests {
         assert_eq!(json["usable"], true);
         assert_eq!(json["checks"].as_array().unwrap().len(), checks.len());
         assert_eq!(json["checks"][0]["status"], "ok");
+    }
+
+    /// A command is run only if that is agreed to; other fixes are never asked for.
+    #[test]
+    fn fixes_are_asked_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |name: &str| dir.path().join(name);
+        let check = |name: &'static str| {
+            Check::degraded(name, "low", &format!("touch {}", file(name).display()))
+        };
+        let checks = [
+            check("step"),
+            check("no").by_command(),
+            check("yes").by_command(),
+            check("end").by_command(),
+        ];
+        let mut out = Vec::new();
+        let has_run = fix(&checks, &mut "\ny\n".as_bytes(), &mut out).unwrap();
+        assert!(has_run && file("yes").exists());
+        assert!(["step", "no", "end"].iter().all(|it| !file(it).exists()));
+        let out = String::from_utf8(out).unwrap();
+        assert!(
+            out.starts_with("no: low\nrun 'touch ") && !out.contains("step"),
+            "{out}"
+        );
+        assert!(!fix(&checks, &mut "".as_bytes(), &mut Vec::new()).unwrap());
     }
 
     /// On the machine that runs the tests, as root, the software events at least work.

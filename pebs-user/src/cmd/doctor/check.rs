@@ -37,6 +37,9 @@ pub struct Check {
     pub found: String,
     /// Command or step that fixes it; always there unless the status is ok.
     pub fix: Option<String>,
+    /// Whether the fix is a command for a shell, as it stands.
+    #[serde(skip)]
+    pub is_command: bool,
 }
 
 impl Check {
@@ -47,6 +50,15 @@ impl Check {
             status: Status::Ok,
             found: found.into(),
             fix: None,
+            is_command: false,
+        }
+    }
+
+    /// Its fix is a command that `--fix` can run.
+    pub(super) fn by_command(self) -> Self {
+        Self {
+            is_command: true,
+            ..self
         }
     }
 
@@ -57,6 +69,7 @@ impl Check {
             status: Status::Degraded,
             found: found.into(),
             fix: Some(fix.into()),
+            is_command: false,
         }
     }
 
@@ -67,6 +80,7 @@ impl Check {
             status: Status::Missing,
             found: found.into(),
             fix: Some(fix.into()),
+            is_command: false,
         }
     }
 
@@ -78,7 +92,11 @@ impl Check {
             Answer::No(reason) => Self::missing(name, reason, fix),
             Answer::Unknown(reason) => {
                 let found = format!("could not be checked: {reason}");
-                Self::degraded(name, found, "run 'sudo pebs-trace doctor'")
+                Self::degraded(
+                    name,
+                    found,
+                    "run 'sudo pebs-trace doctor'; as root see 'confinement'",
+                )
             }
         }
     }

@@ -7,11 +7,13 @@ use super::{files, kernel, limits, sampling};
 /// All checks, in the order in which to fix them.
 #[must_use]
 pub fn evaluate(facts: &Facts) -> Vec<Check> {
-    let all: [fn(&Facts) -> Check; 33] = [
+    let all: [fn(&Facts) -> Check; 35] = [
         kernel::version,
         limits::capabilities,
         limits::paranoid,
         limits::lockdown,
+        limits::confinement,
+        limits::ptrace,
         limits::pids,
         kernel::btf,
         kernel::ring_buffer,
@@ -50,7 +52,7 @@ mod tests {
     use super::*;
     use crate::cmd::doctor::check::Status;
     use crate::cmd::doctor::facts::Answer;
-    use crate::limits::{Capabilities, Limits, Lockdown, SoftHard};
+    use crate::limits::{Capabilities, Confinement, Limits, Lockdown, SoftHard};
     use crate::pmu::host::{Host, fixtures};
 
     fn status(facts: &Facts, name: &str) -> Status {
@@ -125,6 +127,51 @@ mod tests {
                 status(&with_limits(|limits| limits.lockdown = mode), "lockdown"),
                 expect
             );
+        }
+    }
+
+    /// A filter or profile is to blame only for what the capabilities allow; each is named with what lifts it.
+    #[test]
+    fn confined() {
+        let rules = Confinement {
+            seccomp: true,
+            apparmor: Some("docker-default".to_owned()),
+            selinux: Some("container_t".to_owned()),
+        };
+        let mut facts = with_limits(|limits| limits.confinement = rules);
+        assert_eq!(status(&facts, "confinement"), Status::Ok);
+        facts.clock = Answer::Unknown("permission denied".into());
+        let check = limits::confinement(&facts);
+        assert_eq!(check.status, Status::Missing);
+        let fix = check.fix.unwrap();
+        for (name, option) in [
+            ("seccomp", "seccomp="),
+            ("docker-default", "apparmor="),
+            ("container_t", "label="),
+        ] {
+            assert!(
+                check.found.contains(name) && fix.contains(option),
+                "{}: {fix}",
+                check.found
+            );
+        }
+        facts.host.limits.capabilities = Some(Capabilities::default());
+        assert_eq!(status(&facts, "confinement"), Status::Ok);
+    }
+
+    /// Yama matters where it forbids to trace one's own child.
+    #[test]
+    fn ptrace_scopes() {
+        for (scope, expect, without) in [
+            (None, Status::Ok, Status::Ok),
+            (Some(1), Status::Ok, Status::Ok),
+            (Some(2), Status::Ok, Status::Degraded),
+            (Some(3), Status::Degraded, Status::Degraded),
+        ] {
+            let mut facts = with_limits(|limits| limits.ptrace_scope = scope);
+            assert_eq!(status(&facts, "ptrace"), expect, "{scope:?}");
+            facts.host.limits.capabilities = Some(Capabilities::default());
+            assert_eq!(status(&facts, "ptrace"), without, "{scope:?}");
         }
     }
 

@@ -221,7 +221,9 @@ fn program(kind: ProgramType) -> Answer {
 
 /// Whether perf links take a cookie; unknown without the right to load programs.
 fn cookies() -> Answer {
-    let may = limits::capabilities(Path::new("/")).is_some_and(limits::Capabilities::may_bpf);
+    let root = Path::new("/");
+    let may = limits::capabilities(root).is_some_and(limits::Capabilities::may_bpf)
+        && !limits::confinement(root).is_any();
     match (aya::features().bpf_cookie(), may) {
         (true, _) => Answer::Yes,
         (false, true) => Answer::No("this kernel has no cookies for perf links".into()),
@@ -229,11 +231,14 @@ fn cookies() -> Answer {
     }
 }
 
-/// Whether uprobes can be opened. A refusal counts only with `CAP_PERFMON`, which is required anyway.
+/// Whether uprobes can be opened. A refusal counts only with `CAP_PERFMON`, which is required anyway, and where nothing
+/// else may have refused it.
 fn uprobes(host: &Host) -> Answer {
-    let caps = limits::capabilities(Path::new("/"));
+    let limits = &host.limits;
+    let caps = limits.capabilities;
+    let may = caps.is_some_and(limits::Capabilities::may_perf) && !limits.confinement.is_any();
     match host.uprobe.as_ref().map(may_place) {
-        Some(Err(_)) if caps.is_some_and(limits::Capabilities::may_perf) => {
+        Some(Err(_)) if may => {
             Answer::No("this kernel requires CAP_SYS_ADMIN to place a uprobe".into())
         }
         Some(Err(error)) => refused(&error),

@@ -1,7 +1,7 @@
 //! Checks of limits and rights.
 
 use super::check::Check;
-use super::facts::{DEFAULT_RESET, Facts};
+use super::facts::{Answer, DEFAULT_RESET, Facts};
 use crate::limits::capabilities::setcap_command;
 use crate::limits::{Lockdown, PIDS, SoftHard, describe_missing};
 use crate::pmu::host::KernelVersion;
@@ -79,6 +79,80 @@ pub(super) fn lockdown(facts: &Facts) -> Check {
     }
 }
 
+/// A filter or profile counts only if something is refused that the capabilities allow.
+pub(super) fn confinement(facts: &Facts) -> Check {
+    const NAME: &str = "confinement";
+    let limits = &facts.host.limits;
+    let rules = &limits.confinement;
+    let mut names = Vec::new();
+    let mut fixes = Vec::new();
+    if rules.seccomp {
+        names.push("a seccomp filter".to_owned());
+        fixes.push("'--security-opt seccomp=unconfined' (Kubernetes: seccompProfile of type Unconfined; systemd: SystemCallFilter=)");
+    }
+    if let Some(profile) = &rules.apparmor {
+        names.push(format!("AppArmor's profile {profile}"));
+        fixes.push(
+            "'--security-opt apparmor=unconfined' (Kubernetes: appArmorProfile of type Unconfined)",
+        );
+    }
+    if let Some(kind) = &rules.selinux {
+        names.push(format!("SELinux's type {kind}"));
+        fixes.push("'--security-opt label=disable' (Kubernetes: seLinuxOptions of type spc_t; 'ausearch -m avc' shows what is refused)");
+    }
+    if names.is_empty() {
+        return Check::ok(NAME, "no seccomp filter, no profile of AppArmor or SELinux");
+    }
+    let names = names.join(", ");
+    let tried = [
+        &facts.ring_buffer,
+        &facts.sample_program,
+        &facts.clock,
+        &facts.uprobes,
+    ];
+    let is_refused = tried.iter().any(|it| !matches!(it, Answer::Yes));
+    let caps = limits.capabilities;
+    match (
+        is_refused,
+        caps.is_some_and(|it| it.may_bpf() && it.may_perf()),
+    ) {
+        (false, _) => Check::ok(NAME, format!("{names}: refuses nothing that was tried")),
+        (true, false) => Check::ok(
+            NAME,
+            format!("{names}: what it refuses shows once the capabilities are there"),
+        ),
+        (true, true) => Check::missing(
+            NAME,
+            format!("{names}: refuses what the capabilities allow"),
+            &format!("in a container {}", fixes.join(", ")),
+        ),
+    }
+}
+
+/// Commands are held at their first instruction by ptrace; `-p` needs none.
+pub(super) fn ptrace(facts: &Facts) -> Check {
+    const NAME: &str = "ptrace";
+    let limits = &facts.host.limits;
+    let scope = limits.ptrace_scope;
+    match scope {
+        Some(3..) => Check::degraded(
+            NAME,
+            "kernel.yama.ptrace_scope is 3: commands can't be started, -p works",
+            "set kernel.yama.ptrace_scope below 3 in /etc/sysctl.d, then boot: the kernel does not lower it",
+        ),
+        Some(2) if !limits.capabilities.is_some_and(|it| it.sys_ptrace) => Check::degraded(
+            NAME,
+            "kernel.yama.ptrace_scope is 2: commands can't be started without CAP_SYS_PTRACE, -p works",
+            &sudo(),
+        ),
+        Some(value) => Check::ok(
+            NAME,
+            format!("kernel.yama.ptrace_scope is {value}, which does not restrict this user"),
+        ),
+        None => Check::ok(NAME, "not restricted by Yama"),
+    }
+}
+
 pub(super) fn pids(facts: &Facts) -> Check {
     match facts.host.limits.pid_namespace {
         Some(true) => Check::missing("pids", "a pid namespace, as in a container", PIDS),
@@ -119,7 +193,7 @@ pub(super) fn rates(facts: &Facts) -> Check {
                     "sudo sysctl kernel.perf_event_max_sample_rate=100000 kernel.perf_cpu_time_max_percent=0"
                 }
             };
-            Check::degraded("sample rate", found, lift)
+            Check::degraded("sample rate", found, lift).by_command()
         }
         None => Check::degraded(
             "sample rate",
@@ -137,7 +211,8 @@ pub(super) fn kernel_symbols(facts: &Facts) -> Check {
             "kernel symbols",
             "kernel.kptr_restrict is 2: kernel functions have no names",
             "sudo sysctl kernel.kptr_restrict=1",
-        ),
+        )
+        .by_command(),
         Some(1) if !syslog => Check::degraded(
             "kernel symbols",
             "kernel.kptr_restrict is 1: kernel functions have no names without CAP_SYSLOG",
