@@ -24,7 +24,7 @@ pub const MAX_PROCESSES: u32 = 65_536;
 /// Maximum number of threads traced without the other threads of their processes.
 pub const MAX_THREADS: u32 = 1024;
 
-/// What is recorded of waits beside switches; it may change while recording.
+/// Records of waits beside switches; may change while recording.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Waits {
@@ -40,7 +40,7 @@ pub enum Waits {
 /// Used instead of a register's offset: the value starts from 0, without a register.
 pub const NO_REGISTER: u16 = u16::MAX;
 
-/// How the last value of an argument is read and extended to 64 bits.
+/// Width of an argument's last read, and its extension to 64 bits.
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ArgKind {
@@ -82,7 +82,7 @@ pub const STR_CUT: u64 = 1 << 63;
 /// Maximum number of ids of a batch that are read. Further ones are counted, not read.
 pub const MAX_BATCH: usize = 256;
 
-/// How to read an argument: start from a register, follow up to [`MAX_DEREFS`] pointers, keep the last `width`
+/// Steps that read an argument: start from a register, follow up to [`MAX_DEREFS`] pointers, keep the last `width`
 /// bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -217,28 +217,28 @@ pub struct SiteConfig {
     /// In Go code: offset of `goid` in `runtime.g`; the mark then has a [`crate::record::go_frame`] instead of the
     /// stack pointer. 0: other code.
     pub goid: u64,
-    /// How to read the item id.
+    /// Reads the item id.
     pub id: ArgProgram,
-    /// How to read the number of items in a batch.
+    /// Reads the number of items in a batch.
     pub count: ArgProgram,
-    /// How to read the named arguments.
+    /// Read the named arguments.
     pub named: [ArgProgram; MAX_ARGS],
-    /// How to read the length of each argument of kind [`ArgKind::Bytes`].
+    /// Read the length of each argument of kind [`ArgKind::Bytes`].
     pub lengths: [ArgProgram; MAX_ARGS],
 }
 
 const _: () = assert!(size_of::<ArgProgram>() == 32);
 const _: () = assert!(size_of::<SiteConfig>() == 40 + 2 * 32 + 2 * 32 * MAX_ARGS);
 
-/// What a recording waits for before it begins.
+/// Condition that a recording waits for before it begins.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trigger {
-    /// How often it came.
+    /// Number of hits so far.
     pub hits: u64,
     /// The value to wait for.
     pub value: u64,
-    /// How to read it.
+    /// Reads the value that is compared.
     pub read: ArgProgram,
     /// One of [`id_source`]: [`id_source::ONE`] if a value is waited for.
     pub source: u32,
@@ -282,12 +282,12 @@ impl Program {
     }
 }
 
-/// How to read the item id at a sample.
+/// Source of the item id at a sample.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ItemConfig {
-    /// How to read the id. For a register like at a mark; otherwise the register is ignored, and it starts from
-    /// the variable's address.
+    /// Reads the id. For a register like at a mark; otherwise the register is ignored, and it starts from the
+    /// variable's address.
     pub program: ArgProgram,
     /// The variable's address: in memory, minus the address of the executable's first code
     /// (`mm_struct::start_code`); thread-local, minus the thread pointer; in a library, in its file.
@@ -332,7 +332,7 @@ pub struct ItemOffsets {
 
 const _: () = assert!(size_of::<ItemConfig>() == 32 + 5 * 8 + 10 * 4);
 
-/// Where the kernel's code is by which is known what a thread does in it; 0: unknown.
+/// Address ranges of the kernel's code, which tell what a thread does in the kernel; 0: unknown.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KernelCode {
@@ -350,7 +350,7 @@ pub struct KernelCode {
 pub struct OwnBreakpoints {
     /// Places of marks.
     pub places: PageOffsets,
-    /// Where user code stands while a mark is made: at its place, behind the breakpoint, or where it goes on.
+    /// Instruction pointers in user code while a mark is made: its place, behind the breakpoint, or where it goes on.
     pub stands: PageOffsets,
     /// 1: some marks are made by uretprobes, whose places are not among these.
     pub returns: u32,
@@ -461,7 +461,7 @@ pub const COPIED_RING: usize = 1 << 16;
 /// Maximum number of sites in a run (entries, returns and ends of all probes).
 pub const MAX_SITES: u32 = 4096;
 
-/// Which processes a run traces.
+/// Processes that a run traces.
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {

@@ -287,7 +287,7 @@ pub struct SwitchUser {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UserState {
-    /// What follows.
+    /// Shape of the data that follow.
     pub shape: UserShape,
     /// Its registers, as in the kernel's `struct pt_regs`.
     pub registers: [u64; REGISTER_WORDS],
@@ -295,8 +295,9 @@ pub struct UserState {
 
 pub use crate::arch::REGISTER_WORDS;
 
-/// What follows a [`UserState`]: room for frames in the kernel (words: 8 bits), of which some are in use (8 bits), whether
-/// outer ones are missing (1), then bytes of user memory from the stack pointer on (32 bits from bit 32).
+/// Shape of the data behind a [`UserState`]: room for frames in the kernel (words: 8 bits), of which some are in use (8
+/// bits), whether outer ones are missing (1), then bytes of user memory from the stack pointer on (32 bits from bit
+/// 32).
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UserShape(pub u64);

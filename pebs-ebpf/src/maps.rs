@@ -47,7 +47,7 @@ pub static CGROUP: CgroupArray<1> = CgroupArray::new();
 #[btf_map]
 pub static SITES: Array<SiteConfig, { MAX_SITES as usize }> = Array::new();
 
-/// How to read the item id at a sample, unless [`ITEM_SOURCE`] is none.
+/// Source of the item id at a sample, unless [`ITEM_SOURCE`] is none.
 #[btf_map]
 pub static ITEM: Array<ItemConfig, 1> = Array::new();
 
@@ -61,7 +61,7 @@ pub static IDS_BEHIND: Global<u32> = Global::new(0);
 #[btf_map]
 pub static LIBRARIES: HashMap<u32, [u64; 2], { MAX_LIBRARIES }> = HashMap::new();
 
-/// Where the kernel deals with marks.
+/// Address ranges of the kernel's code that deals with marks.
 #[btf_map]
 pub static KERNEL_CODE: Array<KernelCode, 1> = Array::new();
 

@@ -1,4 +1,4 @@
-//! Which processes are traced, and fields of the kernel's task structures.
+//! The traced processes, and fields of the kernel's task structures.
 
 use aya_ebpf::bindings::{BPF_ANY, pt_regs};
 use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_task_pt_regs};
@@ -49,8 +49,8 @@ pub fn ids_of(task: *const u8) -> Option<Ids> {
     })
 }
 
-/// How the running thread entered the kernel, as in [`Sample::sp`](pebs_common::record::Sample::sp). Calls of 32-bit
-/// code, which have other numbers, count as unknown.
+/// Returns how the running thread entered the kernel, as in [`Sample::sp`](pebs_common::record::Sample::sp). Calls of
+/// 32-bit code, which have other numbers, count as unknown.
 #[inline(always)]
 pub fn kernel_entry() -> u64 {
     // SAFETY: both helpers return kernel pointers, which are checked when they are read.
@@ -125,7 +125,7 @@ fn is_own_step(marks: &OwnBreakpoints) -> bool {
 /// The last place at which the running thread was single-stepped for a uprobe.
 struct Stepped {
     place: u64,
-    /// Where its instruction was copied to.
+    /// Address of the copy of its instruction.
     slot: u64,
     /// Whether the step has not ended.
     is_active: bool,

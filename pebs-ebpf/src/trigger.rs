@@ -8,7 +8,7 @@ use pebs_common::config::{Trigger, id_source};
 use crate::arg;
 use crate::mark::Target;
 
-/// What is waited for, and how often it came.
+/// The condition that is waited for, and its hits.
 #[btf_map]
 static TRIGGER: Array<Trigger, 1> = Array::new();
 

@@ -25,7 +25,7 @@ use crate::emit::{TASKS, emit, emit_sample};
 use crate::maps::{MM_START_STACK_OFFSET, STACK_BYTES, TASK_FSBASE_OFFSET, TASK_MM_OFFSET};
 use crate::task;
 
-/// A stack of which more is in use is none: its top is elsewhere.
+/// A stack of which more is in use is not a stack: its top is elsewhere.
 const LARGEST_STACK: u64 = 64 << 20;
 
 /// Tries to copy a stack, each half as much as the one before.

@@ -23,10 +23,10 @@ use crate::terminal::Color;
 #[command(name = "pebs-trace", version, args_conflicts_with_subcommands = true)]
 #[command(subcommand_negates_reqs = true, max_term_width = 100)]
 pub struct Cli {
-    /// What to do instead of recording.
+    /// Subcommand; `None`: a recording.
     #[command(subcommand)]
     pub command: Option<Cmd>,
-    /// How to record.
+    /// Options of a recording.
     #[command(flatten)]
     pub record: RecordArgs,
     /// Log more: -v steps, -vv also messages of programs and libraries

@@ -14,7 +14,7 @@ impl Page {
         self.module.replace('_', "-")
     }
 
-    /// What it answers.
+    /// Returns the page's question, its title.
     pub(crate) fn title(&self) -> &'static str {
         let first = self.text.lines().next().unwrap_or_default();
         first.trim_start_matches('#').trim()

@@ -135,7 +135,7 @@ pub fn width() -> usize {
     wanted.or_else(of_terminal).unwrap_or(PIPE_WIDTH)
 }
 
-/// When to use colours in output for people.
+/// Use of colours in output for people.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Color {
     /// On a terminal, unless NO_COLOR is set

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::process::{self, Running};
 
-/// What happens to a request.
+/// Failure of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     Pass,
@@ -101,7 +101,7 @@ impl S3 {
     }
 }
 
-/// What moto looks at in place of a signature.
+/// Begin of an authorisation that moto accepts in place of a signature.
 const KEY: &str = "AWS4-HMAC-SHA256 Credential=key/20260101/us-east-1/s3/aws4_request";
 
 /// The whole answer to a request without body.

@@ -152,7 +152,7 @@ pub struct Stack {
 /// One row of `frequencies`.
 #[derive(Clone, Copy, Debug)]
 pub struct Frequency {
-    /// When it was read.
+    /// Time at which it was read.
     pub time_ns: i64,
     pub cpu: u64,
     /// The frequency.
@@ -623,7 +623,7 @@ impl Trace {
         self.of_functions("system_call")
     }
 
-    /// How the kernel was entered where its functions ran, by id.
+    /// Returns the entry to the kernel in which functions ran, by id.
     #[must_use]
     pub fn kernel_entries(&self) -> HashMap<u64, String> {
         self.of_functions("kernel_entry")

@@ -168,7 +168,7 @@ const SDT: [&str; 2] = [
 /// Libraries of DPDK that threads with rings and ports need.
 const DPDK_PIPELINE: &[&str] = &["acl", "eal", "ethdev", "mbuf", "mempool", "ring"];
 
-/// What DPDK loads for software ports, and for pools of packets.
+/// Libraries that DPDK loads for software ports, and for pools of packets.
 const DPDK_DRIVERS: [&str; 2] = ["net_af_packet", "mempool_ring"];
 
 /// A built workload.

@@ -16,7 +16,7 @@ use pebs_tests::store::{Fault, Proxy, S3};
 use pebs_tests::workload::Workload;
 use pebs_tests::{machine, need};
 
-/// What a bad night does to requests: more than half of them fail.
+/// Failures of requests on a bad night: more than half of them.
 const NIGHT: [Fault; 9] = [
     Fault::Unavailable,
     Fault::Unheard,

@@ -366,7 +366,7 @@ fn faults(tree: &Tree, rooms: &[Room], rings: &[Ring]) -> Vec<String> {
     rooms.chain(ring_faults(tree, rings)).collect()
 }
 
-/// One line for each ring that is not listed, and each that is listed and is none.
+/// One line for each ring that is not listed, and each listed one that does not exist.
 fn ring_faults(tree: &Tree, rings: &[Ring]) -> Vec<String> {
     let parents = tree.parents();
     let found: BTreeSet<(&str, Vec<String>)> = parents

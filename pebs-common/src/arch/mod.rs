@@ -1,5 +1,5 @@
-//! What both sides know of the processor's architecture: that of the machine that is traced, also where the programs for
-//! its kernel are compiled.
+//! The processor's architecture, as both sides see it: that of the traced machine, also where the programs for its
+//! kernel are compiled.
 //!
 //! Another architecture is added as a file beside these with the same items; it is chosen here, and nowhere else.
 

@@ -23,7 +23,7 @@ pub struct Sampled {
     pub kernel: bool,
 }
 
-/// How a thread entered the kernel.
+/// Entry of a thread to the kernel.
 #[derive(Clone, Copy)]
 pub enum Entered {
     /// By a system call of 64-bit code.

@@ -147,7 +147,7 @@ impl Exact {
     }
 }
 
-/// How counters are multiplexed and read.
+/// Multiplexing and reading of the counters.
 #[derive(Clone, Copy, Debug)]
 pub struct Rotation {
     /// Counters of the CPU.

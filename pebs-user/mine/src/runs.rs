@@ -56,7 +56,7 @@ pub enum Cause {
 /// A cause with its share of the outcome's variance.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RankedCause {
-    /// What it is.
+    /// The cause itself.
     pub cause: Cause,
     /// Recordings in which it was counted; of a parameter all.
     pub runs: usize,

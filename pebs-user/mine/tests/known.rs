@@ -70,7 +70,7 @@ fn order_of_weights(seeds: usize) {
     let all = EVENTS * seeds;
     assert!(
         100 * classified >= 96 * all,
-        "{classified} of {all} events are told rightly from noise"
+        "{classified} of {all} events are rightly distinguished from noise"
     );
 }
 

@@ -11,7 +11,7 @@ use crate::page::Unreadable;
 use crate::sys::{self, Mapped};
 use crate::{Count, Error, Event};
 
-/// How the pages for `rdpmc` are mapped.
+/// Mapping of the pages for `rdpmc`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mapping {
     /// With `MAP_POPULATE`: in the page table from the start.
@@ -32,7 +32,7 @@ pub struct Options {
     ///
     /// `rdpmc` can't read what children counted: every read is a system call.
     pub inherit: bool,
-    /// How the pages are mapped.
+    /// Mapping of the pages for `rdpmc`.
     pub mapping: Mapping,
 }
 
@@ -126,7 +126,7 @@ const HEADER: usize = 3;
 /// Words of each entry: value and id, which perf-event2 requests in every group.
 const ENTRY: usize = 2;
 
-/// How the last read was made.
+/// Way in which a group is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadPath {
     /// `rdpmc`, without a system call.
@@ -253,7 +253,7 @@ impl Group {
         Ok(&self.counts)
     }
 
-    /// How the last read was made; before the first, the way tried first.
+    /// Returns the way of the last read; before the first, the way tried first.
     #[must_use]
     pub fn read_path(&self) -> ReadPath {
         self.reason.map_or(ReadPath::Rdpmc, ReadPath::Syscall)

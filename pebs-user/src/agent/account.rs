@@ -26,7 +26,7 @@ const LARGEST: u64 = 16 << 20;
 /// Rows that wait for room on the disk.
 const MOST_WAITING: usize = 10_000;
 
-/// What happened.
+/// An event of the agent's account.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(super) enum Row {
@@ -46,8 +46,8 @@ pub(super) enum Row {
         trace: PathBuf,
         program: PathBuf,
         pids: Vec<u32>,
-        /// How long the first process had run before its items were recorded, s: what it did then is not in any trace. Null
-        /// where a former trace has it.
+        /// Time that the first process had run before its items were recorded, s: no trace has it. Null where a former
+        /// trace has it.
         unseen_s: Option<f64>,
     },
     /// A trace is closed.
@@ -64,7 +64,7 @@ pub(super) enum Row {
         kept: Option<u64>,
         /// Changes of the reset value.
         resets: u64,
-        /// What is not as it should be.
+        /// Warnings of the recording.
         warnings: Vec<String>,
     },
     /// A recording could not start, or could not write.
@@ -168,7 +168,7 @@ impl Row {
         }
     }
 
-    /// How urgent it is, and its words.
+    /// Returns the event as a message, with its level.
     fn message(&self) -> (Level, String) {
         let path = |it: &Path| it.display().to_string();
         match self {

@@ -21,7 +21,7 @@ use crate::spec::Spec;
 use crate::stream::decode::{Interferences, RecordKinds};
 use crate::units::Pid;
 
-/// Where the agent answers unless the file says otherwise.
+/// Default socket on which the agent answers.
 pub const SOCKET: &str = "/run/pebs-trace/agent.sock";
 
 /// Largest file that is read.
@@ -46,11 +46,11 @@ pub struct Config {
     pub targets: Vec<TargetConfig>,
 }
 
-/// What holds for all targets: the table `[agent]`.
+/// Settings for all targets: the table `[agent]`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct AgentConfig {
-    /// Where traces are: `DIRECTORY/TARGET/DATE-TIME`.
+    /// Directory of the traces: `DIRECTORY/TARGET/DATE-TIME`.
     pub directory: PathBuf,
     /// Bytes of all traces.
     #[serde(default = "max_disk", deserialize_with = "bytes")]
@@ -61,7 +61,7 @@ pub struct AgentConfig {
     /// Length of a trace, after which the next one begins.
     #[serde(default = "segment", deserialize_with = "time")]
     pub segment: Duration,
-    /// How long a trace goes on after the next one began, for items under way.
+    /// Time that a trace goes on after the next one began, for items under way.
     #[serde(default = "overlap", deserialize_with = "time")]
     pub overlap: Duration,
     /// Memory for pending records of all recordings together.
@@ -76,10 +76,10 @@ pub struct AgentConfig {
     /// The lake that closed traces are brought into.
     #[serde(default, deserialize_with = "address")]
     pub to: Option<Address>,
-    /// What this machine is called there.
+    /// Name of this machine in the lake.
     #[serde(default, deserialize_with = "host")]
     pub host: Option<Host>,
-    /// What is said of its traces there.
+    /// Labels of its traces in the lake.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
     /// Whether texts that are not redacted are brought, too.
@@ -137,7 +137,7 @@ pub struct TargetConfig {
     pub resume: Vec<String>,
     #[serde(default)]
     pub keep: Keep,
-    /// Which items are slow; default p99.
+    /// Definition of slow items; default p99.
     #[serde(default, deserialize_with = "slow")]
     pub slow: Option<SlowBy>,
     /// Bound on the slow-down of items, a share.
@@ -150,11 +150,11 @@ pub struct TargetConfig {
     pub with: Vec<With>,
     #[serde(default, deserialize_with = "redact")]
     pub redact: Redact,
-    /// When a snapshot is made.
+    /// Conditions that make a snapshot.
     pub trigger: Option<TriggerConfig>,
 }
 
-/// What a snapshot is made upon.
+/// Conditions that make a snapshot.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct TriggerConfig {
@@ -172,7 +172,7 @@ fn apart() -> Duration {
     Duration::from_mins(10)
 }
 
-/// Whose details are kept.
+/// Items whose details are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Keep {
@@ -193,7 +193,7 @@ pub enum With {
     None,
 }
 
-/// What is redacted.
+/// Rules for texts that may hold personal data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Redact {
     /// Whether the preset says so.
@@ -327,7 +327,7 @@ impl AgentConfig {
 }
 
 impl TargetConfig {
-    /// What can't be, and a hint.
+    /// Returns the first setting that can't be, and a hint, as an error.
     fn check(&self) -> Result<(), (String, String)> {
         let says = |what: &str, hint: &str| Err((what.to_owned(), hint.to_owned()));
         let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);

@@ -42,7 +42,7 @@ pub(super) enum Because {
     Full,
 }
 
-/// What there is room for.
+/// Room for traces.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Room {
     pub now: SystemTime,
@@ -97,7 +97,7 @@ pub(super) fn free_path(
     paths.find(|it| !is_taken(it)).unwrap_or(first)
 }
 
-/// When a trace of this name began; `None`: it is not one of the agent's.
+/// Returns the time at which a trace of this name began; `None`: it is not one of the agent's.
 fn began(name: &str) -> Option<SystemTime> {
     let time = NaiveDateTime::parse_from_str(name.get(..15)?, NAME).ok()?;
     let rest = name.get(15..)?;
@@ -254,7 +254,7 @@ mod tests {
         assert_eq!(removed(&all, 80, u64::MAX), slow);
     }
 
-    /// What no lake has yet goes last.
+    /// A trace that no lake has yet is removed last.
     #[test]
     fn waiting_is_kept() {
         let mut all = [closed(95, 30, 0), closed(96, 30, 5), closed(97, 30, 0)];
@@ -263,7 +263,7 @@ mod tests {
         assert_eq!(removed(&all, 90, u64::MAX), order);
     }
 
-    /// What is too old goes even if there is room, slow items or not.
+    /// A trace that is too old is removed even if there is room, with slow items or not.
     #[test]
     fn age_is_kept() {
         let all = [closed(80, 1, 5), closed(95, 1, 0)];
@@ -279,7 +279,7 @@ mod tests {
         assert_eq!(removed(&all, 0, LEFT_FREE - 5), both[..1]);
     }
 
-    /// Names are told from those of others, and go with the time.
+    /// Names of traces are distinguished from others, and sort by time.
     #[test]
     fn names() {
         let time = at(500_000);

@@ -1,4 +1,4 @@
-//! How the agent is: numbers for Prometheus, and for `pebs-trace agent status`.
+//! State of the agent: numbers for Prometheus, and for `pebs-trace agent status`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -31,7 +31,7 @@ pub struct Health {
 pub struct Disk {
     /// Bytes of all traces.
     pub bytes: u64,
-    /// What they may have.
+    /// Limit of these bytes.
     pub max_bytes: u64,
     /// Bytes that are free on the disk.
     pub free_bytes: u64,
@@ -41,7 +41,7 @@ pub struct Disk {
     pub removed: u64,
 }
 
-/// What leaves the machine.
+/// State of the uploads.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct UploadHealth {
     /// The lake; null: nothing leaves the machine.
@@ -81,7 +81,7 @@ pub struct TargetHealth {
     /// Items that were slow, as far as their details are kept for that.
     #[serde(default)]
     pub slow: u64,
-    /// How long items of the last minute took, ns: half of them at most, and all but a hundredth; null if there was none.
+    /// Median and 99th percentile of the durations of the last minute's items, ns; null if there was none.
     #[serde(default)]
     pub p50_ns: Option<u64>,
     #[serde(default)]
@@ -96,7 +96,7 @@ pub struct TargetHealth {
     pub error: Option<String>,
 }
 
-/// What a target does.
+/// State of a target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {

@@ -1,4 +1,4 @@
-//! What a recording gave up to keep its budget: how much rarer its samples became, and when they were as before.
+//! Concessions of a recording to its budget: how much rarer its samples became, and when they were as before.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ const WORTH_A_ROW: u64 = 2;
 #[derive(Debug, Default)]
 pub(super) struct Limits(BTreeMap<EventId, Limit>);
 
-/// A change that is told.
+/// A change that is reported.
 #[derive(Debug)]
 pub(super) struct Changed {
     /// Whether samples are rarer; else they are as before.
@@ -27,7 +27,7 @@ pub(super) struct Changed {
 struct Limit {
     /// The value without a reason to save.
     first: u64,
-    /// What the last row says, or the first value.
+    /// Value in the last row, or the first value.
     told: u64,
 }
 

@@ -25,7 +25,7 @@ pub use health::{Health, State, TargetHealth};
 pub use serve::ask;
 pub use supervisor::{Agent, Order, Orders};
 
-/// How urgent a message is.
+/// Urgency of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
     Error,

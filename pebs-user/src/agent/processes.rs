@@ -1,4 +1,4 @@
-//! Which processes run that belong to a target.
+//! Running processes that belong to a target.
 //!
 //! By looking at `/proc` once a second: the kernel's messages of forks (`PROC_EVENTS`) need another privilege, come for every
 //! short process of the machine, and get lost exactly where many come. Numbers are given in order, so that only those since
@@ -48,7 +48,7 @@ pub(super) struct Found {
     pub all: BTreeSet<Pid>,
 }
 
-/// What tells groups apart: the target, and the file.
+/// Key of a group: the target, and the file.
 pub(super) type Key = (String, FileId);
 
 /// A process as it was at the last look at it.

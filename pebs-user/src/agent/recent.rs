@@ -1,4 +1,4 @@
-//! How long the items of the last minute took, and when that is worth a snapshot.
+//! Durations of the last minute's items, and when they are worth a snapshot.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

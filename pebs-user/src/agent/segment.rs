@@ -29,7 +29,7 @@ columns! {
     struct Visits of visits { begin_ns, end_ns }
 }
 
-/// Where a trace is in its life.
+/// Phase of a trace's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     /// Nothing is recorded yet.
@@ -37,7 +37,7 @@ pub(super) enum Phase {
     Records,
     /// The next one records; this one ends then.
     Overlaps(Instant),
-    /// It was told to end.
+    /// It was ordered to end.
     Ends,
 }
 
@@ -48,14 +48,14 @@ pub(super) struct Segment {
     pub trace: PathBuf,
     pub options: Arc<TargetConfig>,
     pub phase: Phase,
-    /// When it was begun.
+    /// Time at which it was begun.
     pub since: Instant,
     /// Processes that are recorded, with those that descend from them.
     pub covers: BTreeSet<Pid>,
     pub remote: Remote,
     /// Items that are this trace's.
     pub window: Arc<Window>,
-    /// How long the last ones took.
+    /// Durations of the last ones.
     pub recent: Recent,
     pub limits: Limits,
     /// Why a snapshot was asked for that is not there yet.
@@ -110,7 +110,7 @@ pub(super) struct Counts {
     pub after: u64,
 }
 
-/// How a recording ended.
+/// End of a recording, and its result.
 #[derive(Debug)]
 pub(super) struct Ended {
     pub why: &'static str,
@@ -121,7 +121,7 @@ pub(super) struct Ended {
     pub cut: Option<Failure>,
 }
 
-/// What is heard of a recording.
+/// Message from the thread of a recording.
 #[derive(Debug)]
 pub(super) enum Said {
     Event(Event),
@@ -129,7 +129,7 @@ pub(super) enum Said {
 }
 
 impl Segment {
-    /// Starts a recording of these processes, which follows a `former` one. What happens to it is told on its thread.
+    /// Starts a recording of these processes, which follows a `former` one. Messages about it come from its thread.
     pub(super) fn start(
         recording: Recording,
         options: Arc<TargetConfig>,

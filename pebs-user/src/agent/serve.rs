@@ -260,7 +260,7 @@ mod tests {
         assert_eq!(ask(&path).unwrap().version, "1");
     }
 
-    /// What is asked for, what there is not, and what is no question.
+    /// Known questions are answered; an unknown path and what is no request are refused.
     #[test]
     fn questions() {
         let status = |question: &str| {

@@ -58,7 +58,7 @@ const LOCK_FILE: &str = "agent.lock";
 /// Why a trace ends that the next one follows.
 const FOLLOWED: &str = "the next trace goes on";
 
-/// What the agent is told to do.
+/// Order to the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// Read the configuration again.
@@ -81,7 +81,7 @@ impl Orders {
     }
 }
 
-/// What the supervisor hears.
+/// Message to the supervisor.
 #[derive(Debug)]
 enum News {
     Order(Order),
@@ -143,7 +143,7 @@ impl Agent {
         Orders(self.news.0.clone())
     }
 
-    /// Records until it is told to end.
+    /// Records until it is ordered to end.
     pub fn run(self, mut emit: impl FnMut(Event)) {
         memory::share();
         let directory = self.config.agent.directory.clone();
@@ -225,7 +225,7 @@ struct Group {
     triggers: Triggers,
 }
 
-/// What snapshots are made upon.
+/// State of the conditions for snapshots.
 #[derive(Debug, Default)]
 struct Triggers {
     p99: Trigger,
@@ -251,12 +251,12 @@ impl Triggers {
     }
 }
 
-/// When to try again what failed.
+/// Waiting time before a failed attempt is repeated.
 #[derive(Debug, Default)]
 struct Retry {
     failures: u32,
     after: Option<Instant>,
-    /// The last error, which is told once.
+    /// The last error, which is reported once.
     error: Option<String>,
 }
 
@@ -287,11 +287,11 @@ struct Supervisor<'a> {
     account: Account<'a>,
     processes: Processes,
     groups: BTreeMap<Key, Group>,
-    /// What recordings that ended add up to, by target.
+    /// Sums over the recordings that ended, by target.
     totals: BTreeMap<String, TargetHealth>,
     traces: Traces,
     disk: Disk,
-    /// Where closed traces are brought.
+    /// Destination of closed traces.
     settings: Option<Settings>,
     uploads: Option<Uploads>,
     upload: UploadHealth,
@@ -491,7 +491,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// A recording failed: it is told, once for each error, and tried again later.
+    /// A recording failed: each error is reported once, and the recording tried again later.
     fn failed(&mut self, key: &Key, error: &Failure, now: Instant) {
         self.total(key).failures += 1;
         let text = error.to_string();
@@ -994,7 +994,7 @@ fn is_over(segment: &mut Segment, key: &Key, found: &Found, config: &Config, now
 mod tests {
     use super::*;
 
-    /// What fails again and again is tried more and more rarely, but for ever.
+    /// An attempt that fails again and again is repeated more and more rarely, but for ever.
     #[test]
     fn retries() {
         let now = Instant::now();

@@ -33,7 +33,7 @@ const WAITS: [Duration; 2] = [Duration::from_secs(1), Duration::from_mins(10)];
 /// Time that traces have at the end of the agent; what is not brought then is with the next start.
 const AT_THE_END: Duration = Duration::from_secs(5);
 
-/// Where to, and what is said of this machine.
+/// Destination, and the description of this machine there.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Settings {
     to: Address,
@@ -59,7 +59,7 @@ impl Settings {
     }
 }
 
-/// What is known of a trace besides the trace.
+/// Notes of the agent on a trace, in a file beside it.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Note {
     window: Option<Window>,
@@ -102,12 +102,12 @@ pub(super) fn is_pushed(trace: &Path, settings: &Settings) -> bool {
 /// A trace that waits, and its target.
 pub(super) type Waiting = (PathBuf, String);
 
-/// What became of a trace.
+/// Result of an upload.
 #[derive(Debug)]
 pub(super) struct Outcome {
     pub waiting: Waiting,
     pub result: std::result::Result<Pushed, LakeError>,
-    /// When it is tried again; `None`: not before something changes.
+    /// Time until the next attempt; `None`: not before something changes.
     pub again_in: Option<Duration>,
 }
 
@@ -125,7 +125,7 @@ pub(super) struct Uploads {
 }
 
 impl Uploads {
-    /// Starts the thread; what became of traces is told on it.
+    /// Starts the thread, which reports the outcome of each trace.
     ///
     /// # Errors
     /// There is no thread to be had.
@@ -148,7 +148,7 @@ impl Uploads {
         })
     }
 
-    /// Brings these, and no others that it was told of before.
+    /// Brings these, and none of those ordered before.
     pub(super) fn bring(&self, waiting: Vec<Waiting>) {
         // A thread that panicked said so.
         let _ = self.orders.send(Order::Bring(waiting));
@@ -168,7 +168,7 @@ impl Uploads {
     }
 }
 
-/// What the thread knows.
+/// State of the thread.
 struct Work {
     settings: Option<Settings>,
     lake: Option<Lake>,

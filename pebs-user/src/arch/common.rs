@@ -1,8 +1,8 @@
-//! What instructions are and cost, in terms that all architectures share.
+//! Properties and costs of instructions, in terms that all architectures share.
 
 use serde::{Deserialize, Serialize};
 
-/// Where control goes after an instruction.
+/// Flow of control after an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flow {
     /// To the next instruction.
@@ -90,7 +90,7 @@ impl EntryClass {
     }
 }
 
-/// First two numbers of a kernel's release (`6.18.5-cloud`); 0 for what is none.
+/// First two numbers of a kernel's release (`6.18.5-cloud`); 0 for what is not a number.
 pub(crate) fn version(release: &str) -> (u32, u32) {
     let mut parts = release.split(|c: char| !c.is_ascii_digit());
     let mut next = || parts.next().and_then(|part| part.parse::<u32>().ok());

@@ -53,7 +53,7 @@ pub(super) struct CppName {
     pub clone: String,
 }
 
-/// What of a name is compared.
+/// Parts of a name that are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Detail {
     /// All of it.
@@ -128,7 +128,7 @@ enum Token<'a> {
     Word(&'a str),
     /// A single character, `::`, `...` or `""`.
     Mark(&'a str),
-    /// What is in single quotes.
+    /// The text in single quotes.
     Quoted(&'a str),
     /// An unnamed namespace.
     Anonymous,
@@ -462,7 +462,7 @@ impl<'a> Parser<'a> {
         Some(self.lambda(&parameters, number))
     }
 
-    /// What follows `operator`.
+    /// Reads the name behind `operator`.
     fn operator(&mut self) -> Option<String> {
         match (self.peek(0)?, self.peek(1)) {
             (Token::Mark("("), Some(Token::Mark(")"))) => {
@@ -930,7 +930,7 @@ mod tests {
         }
     }
 
-    /// The result's type and the parameters are told from the name.
+    /// The result's type and the parameters are separated from the name.
     #[test]
     fn parts() {
         for (text, path, parameters) in [

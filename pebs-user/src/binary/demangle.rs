@@ -83,7 +83,7 @@ fn without_shapes(raw: &str) -> String {
     name
 }
 
-/// How well a typed name fits a symbol, the best first.
+/// Closeness of a typed name to a symbol, the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fit {
     /// In all that was typed.
@@ -117,7 +117,7 @@ impl<'a> TypedName<'a> {
         }
     }
 
-    /// How well it names a symbol; `None`: not at all.
+    /// Returns its closeness to a symbol; `None`: it does not name it.
     #[must_use]
     pub(crate) fn fit(&self, raw: &str) -> Option<Fit> {
         if self.text == raw || self.text == without_version(raw) {

@@ -91,7 +91,7 @@ pub(crate) enum Kind {
     SharedLibrary,
 }
 
-/// Which conventions the code follows.
+/// Language whose conventions the code follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Language {
     /// System V calling convention: C, C++, Rust and most others.

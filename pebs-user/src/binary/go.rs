@@ -29,7 +29,7 @@ const OLD_ABI: &str = ".abi0";
 /// Prefix of the runtime's functions.
 const RUNTIME: &str = "runtime.";
 
-/// Whose code is at an address.
+/// Owner of the code at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Code {
     /// Go's, which has the current goroutine in r14.
@@ -78,7 +78,7 @@ impl Goroutines {
         Ok(Self { goid, frame, code })
     }
 
-    /// Whose code is at an address of the binary.
+    /// Returns the owner of the code at an address of the binary.
     pub(crate) fn code(&self, binary: &Binary, address: u64) -> Code {
         let at = self.code.partition_point(|range| range.end <= address);
         let range = self.code.get(at).filter(|it| it.contains(&address));

@@ -51,7 +51,7 @@ pub enum LocateError {
     Build {
         /// The digits as given.
         id: String,
-        /// Where it was searched.
+        /// Places that were searched.
         why: String,
         /// Searched in one process.
         is_process: bool,

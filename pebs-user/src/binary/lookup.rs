@@ -292,7 +292,7 @@ impl Outline {
         Self { text, tails }
     }
 
-    /// How far another name is from this one; `None`: too far.
+    /// Returns the distance between another name and this one; `None`: too far.
     fn distance_to(&self, other: &Self) -> Option<usize> {
         let wanted = self.text.as_str();
         if wanted.is_empty() {

@@ -95,7 +95,7 @@ pub(crate) enum Held {
     Nowhere,
 }
 
-/// How an argument is passed.
+/// Way in which an argument is passed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Class {
     /// In an integer register, or in 8 bytes of the stack once the registers are used up.
@@ -393,7 +393,8 @@ impl<'a> Reader<'_, 'a> {
         }
     }
 
-    /// How a structure is passed by value. For Rust only pointer-and-length pairs and large structures are known.
+    /// Returns the way in which a structure is passed by value. For Rust only pointer-and-length pairs and large
+    /// structures are known.
     fn structure_class(&self, structure: &Node<'a>) -> Class {
         if !self.is_rust() {
             return Class::Other;

@@ -126,7 +126,7 @@ pub(crate) fn start_stack(pid: Pid) -> Option<u64> {
     stat_field(&proc_path(pid, "stat"), 28)
 }
 
-/// How long ago a thread started, within a tick of the kernel's clock.
+/// Returns the time since a thread started, within a tick of the kernel's clock.
 #[must_use]
 pub(crate) fn age(pid: Pid, tid: Tid) -> Option<Duration> {
     // Source: proc_pid_stat(5), (22) `starttime`: ticks after boot.

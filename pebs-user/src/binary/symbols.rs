@@ -8,7 +8,7 @@ use super::debug_data;
 use super::object_file::Elf;
 use crate::terminal::shown;
 
-/// Which table of a file.
+/// Symbol table of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Table {
     /// `.symtab`

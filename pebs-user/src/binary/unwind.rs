@@ -53,7 +53,7 @@ impl Expressions for NoTables {
     }
 }
 
-/// Where a frame ends: the value of the stack pointer before the call (CFA).
+/// End of a frame: the value of the stack pointer before the call (CFA).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Cfa {
     /// So far above a register's value.
@@ -61,7 +61,7 @@ enum Cfa {
     Computed(Expression),
 }
 
-/// Where the caller's value of a register is.
+/// Place of the caller's value of a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Saved {
     /// Nowhere.
@@ -327,8 +327,8 @@ mod tests {
         assert_eq!((now.ip, now.sp()), (0x4444, Some(SP + 24)));
     }
 
-    /// What was not copied is not read, a frame does not end below its stack pointer, lost registers are not used, and a
-    /// return address of 0 is none.
+    /// Bytes that were not copied are not read, a frame does not end below its stack pointer, lost registers are not
+    /// used, and a return address of 0 is none.
     #[test]
     fn ends() {
         let bytes = bytes(&[1, 0]);

@@ -27,7 +27,7 @@ use crate::terminal::shown;
 #[derive(Clone, Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct AgentArgs {
-    /// What to do instead of recording.
+    /// Subcommand; `None`: the agent itself.
     #[command(subcommand)]
     pub command: Option<AgentCmd>,
     /// Read what to record from this file
@@ -38,7 +38,7 @@ pub struct AgentArgs {
     pub check: bool,
 }
 
-/// What can be asked of an agent that runs.
+/// Questions to a running agent.
 #[derive(Clone, Debug, Subcommand)]
 pub enum AgentCmd {
     /// Show what the agent records, and what it takes
@@ -56,7 +56,7 @@ pub enum AgentCmd {
     Top(TopArgs),
 }
 
-/// Which agent is asked.
+/// The agent that is asked.
 #[derive(Clone, Debug, Args)]
 pub struct Asked {
     /// Ask on this socket

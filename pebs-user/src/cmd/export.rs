@@ -46,7 +46,7 @@ pub struct ExportArgs {
     #[arg(long)]
     pub all: bool,
 
-    /// Where to write.
+    /// Destination.
     #[command(flatten)]
     pub result: ResultFile,
 }

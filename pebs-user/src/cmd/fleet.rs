@@ -165,7 +165,7 @@ fn member<'a>(
     })
 }
 
-/// What `trace.json` says of the machine.
+/// Returns the machine's properties in `trace.json`.
 fn properties(info: &RunInfo) -> BTreeMap<String, String> {
     let host = &info.host;
     let all = [

@@ -37,7 +37,7 @@ pub struct HtmlArgs {
     #[arg(long)]
     pub all: bool,
 
-    /// Where to write.
+    /// Destination.
     #[command(flatten)]
     pub result: ResultFile,
 }

@@ -139,7 +139,7 @@ pub enum SeriesArg {
     Intervals,
 }
 
-/// When counts are cleaned.
+/// Counts that are cleaned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum CleanArg {
     /// Counts that are known to be scaled

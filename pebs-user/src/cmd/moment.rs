@@ -267,7 +267,7 @@ mod tests {
         assert!(of(Some("+5"), Some("+5")).is_err());
     }
 
-    /// Faults are told with what is right.
+    /// Faults are reported with what is right.
     #[test]
     fn faults() {
         let of = |typed: &str| range(typed, &run()).unwrap_err();

@@ -16,7 +16,7 @@ pub enum OnTerminal {
     Refuse,
 }
 
-/// Where to write.
+/// Destination of a result.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ResultFile {
     /// Write to this file, which must not exist

@@ -12,7 +12,7 @@ pub(super) struct StatusLine(Option<Drawn>);
 
 struct Drawn {
     bar: ProgressBar,
-    /// When it was drawn last, with visits and samples.
+    /// Time of the last drawing, with visits and samples then.
     last: (Instant, u64, u64),
 }
 

@@ -57,7 +57,7 @@ pub struct ValidateArgs {
     /// Output format
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t)]
     pub format: ValidateFormat,
-    /// Where to write.
+    /// Destination.
     #[command(flatten)]
     pub file: ResultFile,
 }

@@ -18,7 +18,7 @@ pub enum Format {
     Json,
 }
 
-/// How samples come from the kernel.
+/// Transport of samples from the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum TransportArg {
     /// bulk if the hardware buffers samples, else bpf
@@ -40,7 +40,7 @@ impl From<TransportArg> for TransportChoice {
     }
 }
 
-/// How call stacks of samples are taken.
+/// Method that takes call stacks of samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum CallGraphArg {
     /// By frame pointers
@@ -55,7 +55,7 @@ pub enum CallGraphArg {
 }
 
 impl CallGraphArg {
-    /// How they are taken; where it was not said, by tables if they cost little.
+    /// Returns the method; by tables if they cost little, unless one was given.
     pub(super) const fn taken(typed: Option<Self>) -> Option<CallGraph> {
         match typed {
             Some(Self::Fp) => Some(CallGraph::Fp),

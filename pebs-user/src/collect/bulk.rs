@@ -34,7 +34,7 @@ const LAG_NS: u64 = 2_000_000;
 /// Maximum size of a record, bytes.
 const LARGEST_RECORD: u64 = 192;
 
-/// How to open the counters of an event.
+/// Settings for opening the counters of an event.
 pub(super) struct Recipe<'a> {
     pub id: EventId,
     /// Its name, for messages.

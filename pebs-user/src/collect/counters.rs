@@ -36,7 +36,7 @@ pub(super) enum On<'a> {
     Processes(&'a [Pid]),
 }
 
-/// How to open a counter of an event.
+/// Settings for opening a counter of an event.
 pub(super) struct Recipe<'a> {
     /// Name of the event, for messages.
     pub name: &'a str,

@@ -12,7 +12,7 @@ use crate::collect::privileges;
 /// Between two looks: in that time the rest of a ring must not fill up.
 const LOOK: Duration = Duration::from_millis(16);
 
-/// What a thread that sleeps looks after.
+/// A buffer whose filling wakes its thread.
 pub(crate) trait Filling: Send {
     /// Whether it should be woken.
     fn is_filling(&self) -> bool;

@@ -32,7 +32,7 @@ const LOG_ALL: u8 = u8::MAX;
 /// Configuration of the programs, set before they are loaded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
-    /// Which processes are traced.
+    /// Traced processes.
     pub scope: Scope,
     /// Whether only the threads of [`Programs::trace_thread`] are traced.
     pub only_threads: bool,
@@ -52,7 +52,7 @@ pub(crate) struct Settings {
     pub kinds: RecordKinds,
     /// Whether some marks read ids behind an array of pointers.
     pub ids_behind: bool,
-    /// How samples read item ids; `None` if they do not. Offsets are filled in.
+    /// Source of item ids at samples; `None` if they have none. Offsets are filled in.
     pub item: Option<(ItemSource, ItemConfig)>,
     /// Whether samples are taken in interrupts that are recorded like others.
     pub samples_interrupt: bool,
@@ -69,7 +69,7 @@ pub(crate) struct Settings {
     pub log: bool,
 }
 
-/// How the programs take call stacks.
+/// Limits of the call stacks that the programs take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StackLimits {
     /// Maximum frames in each mode; 0: no call stacks.
@@ -119,7 +119,7 @@ pub(crate) struct Programs {
     ebpf: Ebpf,
     /// Program and tracepoint of the loaded ones.
     tracepoints: Vec<(&'static str, &'static str)>,
-    /// What is recorded of waits once switches are.
+    /// Records of waits once switches are recorded.
     waits: Waits,
     /// The attached ones.
     attached: Vec<(&'static str, BtfTracePointLinkId)>,

@@ -99,13 +99,13 @@ pub(crate) struct SessionPlan<'a> {
     pub cgroup: Option<&'a Cgroup>,
     /// Size of each CPU's ring, bytes.
     pub ring_bytes: u32,
-    /// How far distances between samples vary, percent; 0: they are equal.
+    /// Variation of distances between samples, percent; 0: they are equal.
     pub jitter: f64,
     /// Expected cost of a sample, ns; `None` if it is unknown.
     pub sample_ns: Option<f64>,
-    /// How samples are read from the kernel.
+    /// Transport of samples from the kernel.
     pub transport: Transport,
-    /// What to record beside marks and samples.
+    /// Records beside marks and samples.
     pub kinds: RecordKinds,
     pub stacks: StackLimits,
     /// Whether events are counted only, with no sample taken.
@@ -116,7 +116,7 @@ pub(crate) struct SessionPlan<'a> {
     pub log: bool,
 }
 
-/// How samples are read from the kernel.
+/// Transport of samples from the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Transport {
     /// Our program handles each sample and writes it into our rings.
@@ -168,11 +168,11 @@ pub(crate) struct Session {
     counting: bool,
     /// Draws distances between samples; `None` before the start, and if they are equal.
     jitter: Option<Jitter>,
-    /// What was drawn before the last pause.
+    /// Draws before the last pause.
     drawn: Option<Drawn>,
-    /// When threads without a counter of their own are looked for next.
+    /// Time of the next look for threads without a counter of their own.
     follow: Instant,
-    /// Which clocks sample the targets.
+    /// Clocks that sample the targets.
     which: Clocks,
     /// Looks since one was found, and how many have to pass before threads get several clocks.
     calm: u32,
@@ -583,7 +583,8 @@ impl Session {
         all
     }
 
-    /// What page faults are counted on: as with clocks, a counter of a thread costs each of its switches.
+    /// Returns the CPUs or processes on which page faults are counted: as with clocks, a counter of a thread costs each
+    /// of its switches.
     fn on<'a>(&self, plan: &SessionPlan<'_>, cpus: &'a [Cpu], pids: &'a [Pid]) -> On<'a> {
         match self.faults_by_cpu(plan) {
             true => On::Cpus(cpus),
@@ -853,7 +854,7 @@ impl Session {
             .unwrap_or(1)
     }
 
-    /// How often distances were drawn so far; `None` if they are equal.
+    /// Returns the number of draws of distances so far; `None` if they are equal.
     #[must_use]
     pub(crate) fn drawn(&self) -> Option<Drawn> {
         let now = self.jitter.as_ref().map(Jitter::drawn);
@@ -1240,7 +1241,7 @@ impl Session {
         self.keeper.seal();
     }
 
-    /// How the keeper process died, if it did.
+    /// Returns how the keeper process died, if it did.
     #[must_use]
     pub(crate) fn keeper_ended(&self) -> Option<Ended> {
         self.keeper.ended()

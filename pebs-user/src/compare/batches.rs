@@ -142,7 +142,7 @@ pub(crate) struct Batches {
     probes_within: Vec<u16>,
 }
 
-/// Where the items of a visit are.
+/// Range of a visit's items among all.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     items: Option<u32>,

@@ -1,4 +1,4 @@
-//! Which items are slow and which are typical. Invariant: no other module decides this.
+//! Slow and typical items. Invariant: no other module decides this.
 //!
 //! The answers for a group of items (those of a probe, or similar ones among them) are the same for every caller:
 //!

@@ -272,7 +272,7 @@ fn explained(
     Ok(groups)
 }
 
-/// What changed over the recording, by probe.
+/// Finds the changes over the recording, by probe.
 fn changes(
     trace: &Trace,
     options: &ExplainOptions,

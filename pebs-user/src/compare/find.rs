@@ -6,7 +6,7 @@ use crate::store::args::{ArgRef, ArgView};
 use crate::store::reader::{ReadError, Trace};
 use crate::store::view::{Select as _, View as _, columns};
 
-/// What is known of a visit.
+/// Facts by which a visit is searched.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Known {
     /// It ran at some time in this range, ns since the begin of the trace.
@@ -22,7 +22,7 @@ pub(crate) struct Found {
     pub begin_ns: i64,
     /// Less the tool's own time, where that is known.
     pub net_ns: i64,
-    /// How many were found.
+    /// Number of visits found.
     pub visits: u64,
 }
 

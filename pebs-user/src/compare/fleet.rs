@@ -67,7 +67,7 @@ pub(crate) struct Member<'a> {
     pub open: Box<dyn Fn() -> Result<Trace, String> + Send + Sync + 'a>,
 }
 
-/// What is compared.
+/// Options of a comparison.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FleetOptions {
     /// The property that makes the groups.
@@ -228,7 +228,7 @@ fn read_all(
     read
 }
 
-/// What a thread that panicked left is as good as before.
+/// Locks; data of a thread that panicked are as good as before.
 fn locked<T>(it: &Mutex<T>) -> MutexGuard<'_, T> {
     it.lock().unwrap_or_else(PoisonError::into_inner)
 }

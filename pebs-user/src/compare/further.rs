@@ -28,7 +28,7 @@ pub struct FurtherEvent {
     pub unit: CountUnit,
     /// Whether each single event is a sample (reset value 1): amounts are counts, not estimates.
     pub every_one: bool,
-    /// What to know about its amounts; null: nothing.
+    /// Remark on its amounts; null: none.
     pub note: Option<FurtherNote>,
 }
 

@@ -25,7 +25,7 @@ pub struct FunctionName {
     pub kernel: bool,
     /// Known to be inlined into its caller.
     pub inlined: bool,
-    /// How the kernel was entered in which it ran; null: unknown, or no kernel code.
+    /// Entry to the kernel in which it ran; null: unknown, or no kernel code.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel_entry: Option<String>,
     /// System call in which it ran; null: none, or unknown.

@@ -1,5 +1,4 @@
-//! How long each function took per item on average over many items, each of which may be shorter than the
-//! sample interval.
+//! Mean time of each function per item over many items, each of which may be shorter than the sample interval.
 //!
 //! # The estimate
 //!

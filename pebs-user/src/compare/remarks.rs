@@ -54,7 +54,7 @@ pub(crate) enum ItemTooLittle {
     FewSamples(u32),
 }
 
-/// What to know about the amounts of an event beside times.
+/// Remark on the amounts of an event beside times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FurtherNote {
     /// Its samples stand for numbers of events that were not kept.
@@ -69,7 +69,7 @@ pub(crate) enum Note {
     /// Only sums of the typical items were kept, without call paths.
     NoCallPaths,
     NoSwitches,
-    /// Who ended waits is known from this time on, ns.
+    /// Threads that ended waits are known from this time on, ns.
     WaitsFrom(i64),
     /// An item is all visits with its id.
     Stages,

@@ -283,7 +283,7 @@ fn take_drafts(sections: &mut Slots<Section>) -> Drafts {
     drafts
 }
 
-/// Says of the functions of rows that have no name from where they were called, by the samples of all visits of the probe.
+/// Finds the callers of functions of rows that have no name, by the samples of all visits of the probe.
 fn set_callers(
     trace: &Trace,
     event: &EventInfo,

@@ -1,4 +1,4 @@
-//! Which visits of a trace to look at.
+//! Selection of the visits of a trace to look at.
 //!
 //! The trace is read in streams, twice, five columns each: once for the durations of each probe, once
 //! to choose. Memory: a bit a visit, and where a format bounds the number of visits, 40 bytes each.

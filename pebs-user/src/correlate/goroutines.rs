@@ -33,15 +33,15 @@ pub(super) struct Goroutine {
     on: Option<Tid>,
     /// Its visits while no thread has them, the outermost first.
     parked: Vec<OpenVisit>,
-    /// When it left the last thread, and the CPU of that.
+    /// Time at which it left the last thread, and the CPU.
     left: (TraceNs, Cpu),
 }
 
-/// Where a goroutine left its last thread; `None`: unknown.
+/// Place in code at which a goroutine left its last thread; `None`: unknown.
 #[derive(Clone, Copy, Debug, Default)]
 struct LeftAt {
     ip: Option<Ip>,
-    /// Where the function there returns to.
+    /// Return address of the function there.
     caller: Option<Ip>,
 }
 

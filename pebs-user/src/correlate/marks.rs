@@ -26,7 +26,7 @@ pub(super) struct MarkAt<'a> {
     pub probe: ProbeId,
     /// Whether the instruction is single-stepped.
     pub stepped: bool,
-    /// How long its program had run, ns.
+    /// Time that its program had run, ns.
     pub ran_ns: Option<u16>,
     pub id: Option<u64>,
     pub sp: u64,

@@ -86,7 +86,7 @@ pub struct CorrelateOptions {
     pub other_waits: bool,
     /// Whether page faults are recorded.
     pub page_faults: bool,
-    /// Which interrupt and fault times are recorded.
+    /// Interrupt and fault times that are recorded.
     pub interference: Interferences,
     /// Number of events counted for each visit.
     pub counters: usize,

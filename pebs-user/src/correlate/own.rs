@@ -85,7 +85,7 @@ mod tests {
         assert_eq!(samples(true), 1_101);
     }
 
-    /// Where turns are unknown, the time from its begin to the thread's first sleep counts, and that before its end.
+    /// If turns are unknown, the time from its begin to the thread's first sleep counts, and that before its end.
     #[test]
     fn unknown_turns() {
         let mut own = ThreadOwn::default();

@@ -61,7 +61,7 @@ struct Run {
     without: SampleBuf,
 }
 
-/// Where one run ends and the next begins.
+/// End of one run, and begin of the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Bounds {
     end: TraceNs,
@@ -73,9 +73,9 @@ struct Bounds {
 struct Gap {
     /// Time on the CPU, ns.
     active: i64,
-    /// When the thread first went to sleep.
+    /// Time at which the thread first went to sleep.
     slept: Option<TraceNs>,
-    /// When it last woke.
+    /// Time at which it last woke.
     woke: Option<TraceNs>,
 }
 

@@ -19,7 +19,7 @@ use crate::units::{Cpu, Ip, Pid, ProbeId, Tid, TraceNs};
 /// Most calls of a thread that are remembered as unwound.
 const MAX_UNWOUND: usize = 64;
 
-/// How the thread left the CPU.
+/// Departure of the thread from the CPU.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Off {
     ip: Option<Ip>,

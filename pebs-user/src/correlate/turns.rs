@@ -37,7 +37,7 @@ enum Turn {
     Item { probe: ProbeId, id: u64, ends: Ends },
 }
 
-/// How a resume ends.
+/// End of a resume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ends {
     /// With the return of the call whose stack pointer was this at its first instruction.

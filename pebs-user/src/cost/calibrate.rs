@@ -97,7 +97,7 @@ pub struct UnitCosts {
     pub uretprobe_ns: Option<f64>,
     /// Additional time of any of these if the thread slept since the last mark.
     pub apart: Option<Apart>,
-    /// How long the program of a mark at an instruction that is single-stepped had run when the time was read, right after
+    /// Time that the program of a mark at a single-stepped instruction had run when it read the clock, right after
     /// another: single steps leave the caches colder.
     pub single_step_ran_ns: Option<f64>,
     /// Cost of reading the counters of events that are counted for each visit.
@@ -318,7 +318,7 @@ pub struct Apart {
     pub before_ns: f64,
     /// After that, ns.
     pub after_ns: f64,
-    /// How long the mark's program had run when the time was read, ns: right after another mark, and after a sleep.
+    /// Time that the mark's program had run when it read the clock, ns: right after another mark, and after a sleep.
     pub ran_ns: [f64; 2],
 }
 

@@ -102,7 +102,7 @@ impl Way {
         }
     }
 
-    /// How a group's pages are mapped; `None`: not read by `rdpmc`.
+    /// Returns the mapping of a group's pages; `None`: not read by `rdpmc`.
     const fn mapping(self) -> Option<Mapping> {
         match self {
             Self::Rdpmc => Some(Mapping::OnDemand),

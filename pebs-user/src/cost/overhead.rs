@@ -60,7 +60,7 @@ const TIMES_MARKS: f64 = 2.0;
 /// Items and time that tell what their slowest ones need: one of them, and more than a burst.
 const LEAST_SEEN: (u64, f64) = (100, 5e8);
 
-/// What was seen of the items and of the target.
+/// Observations of the items and of the target.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen {
     /// Time of the recording so far, and of all of it, ns.
@@ -761,7 +761,7 @@ mod tests {
         assert_eq!(judged(&samples), Verdict::Grow(128_000));
     }
 
-    /// When the cost decreases the reset value is lowered again, not below the requested one.
+    /// If the cost decreases the reset value is lowered again, not below the requested one.
     #[test]
     fn falls_again() {
         let mut controller = Controller::new(BOUNDS, Counts::Work, 1_000.0, 0);

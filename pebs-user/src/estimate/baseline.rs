@@ -370,8 +370,7 @@ mod tests {
         }
     }
 
-    /// When everything becomes ten times slower, that is slow at first and usual after two
-    /// generations.
+    /// If everything becomes ten times slower, that is slow at first and usual after two generations.
     #[test]
     fn baseline_moves() {
         let mut baseline = GroupBaseline::new(rule("3x"));

@@ -315,7 +315,7 @@ fn compare(
     })
 }
 
-/// How samples follow each other.
+/// Spacing of samples.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spacing {
     /// Distances that are in force for a while each, all equally likely; a reset value in the mean.

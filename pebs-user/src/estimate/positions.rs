@@ -44,7 +44,7 @@ pub struct Positions {
     groups: Box<[[u32; PARTS]; GROUPS]>,
 }
 
-/// Where a probe's samples fell.
+/// Distribution of a probe's samples over its items' parts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fell {
     pub samples: u64,
@@ -88,7 +88,7 @@ impl Positions {
         }
     }
 
-    /// Where they fell; `None` if there are too few samples, or they came in too short a time.
+    /// Returns their distribution; `None` if there are too few samples, or they came in too short a time.
     #[must_use]
     pub fn close(&self) -> Option<Fell> {
         let sum = |parts: &[u32]| parts.iter().map(|n| u64::from(*n)).sum::<u64>();

@@ -245,7 +245,7 @@ mod tests {
         sketch
     }
 
-    /// What came since an earlier state, whatever that had.
+    /// The difference to an earlier state holds what came since, whatever that state had.
     #[test]
     fn since() {
         let mut sketch = Sketch::default();

@@ -145,7 +145,7 @@ pub struct FunctionEstimate {
     variance: f64,
 }
 
-/// How times of functions follow from an event's samples.
+/// Rule by which times of functions follow from an event's samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EventTime {
     /// Not at all: the event happens now and then.
@@ -542,8 +542,8 @@ fn hidden_changes(row: &FunctionEstimate, samples: f64) -> f64 {
     1.0 + 5.0 * alternation(row.runs.into(), row.samples.into(), samples)
 }
 
-/// How near a function whose `own` samples of `samples` make so many runs is to independent draws, 0 to 1: r³ of the module
-/// docs.
+/// Returns how near a function whose `own` samples of `samples` make so many runs is to independent draws, 0 to 1: r³
+/// of the module docs.
 fn alternation(runs: f64, own: f64, samples: f64) -> f64 {
     let by_chance = (own - 1.0) * (samples - own) / samples;
     let r = ((runs - 1.0) / (by_chance + 1.0)).min(1.0);

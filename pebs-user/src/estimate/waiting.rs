@@ -1,4 +1,4 @@
-//! How much of their time items spend off the CPU, the slow ones apart.
+//! Time of items off the CPU, as a share, the slow ones apart.
 //!
 //! Sums by length, in buckets of a fifth of the length: what the slowest hundredth waited is known at any time, at the cost
 //! of three additions an item.
@@ -91,7 +91,7 @@ impl Waiting {
 mod tests {
     use super::*;
 
-    /// Slow items that wait are told apart from all, once there are enough of them.
+    /// Slow items that wait are separated from all, once there are enough of them.
     #[test]
     fn slow_ones_wait() {
         let mut waiting = Waiting::default();

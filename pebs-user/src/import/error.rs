@@ -26,7 +26,7 @@ pub enum ImportError {
     #[error("{path} holds no sample{}", why(.cut.as_deref()))]
     NoSamples {
         path: String,
-        /// Where and why reading stopped early; `None`: the file was read to its end.
+        /// Place and reason of the file's early end; `None`: it was read to its end.
         cut: Option<String>,
         instead: Instead,
     },

@@ -126,7 +126,7 @@ fn import_info(
     }
 }
 
-/// Where and why the file is incomplete; `None` if it is whole.
+/// Returns the place and reason of the file's early end; `None` if it is whole.
 fn cut(data: &PerfData, survey: &Survey) -> Option<String> {
     let fault = survey.fault.as_ref();
     let fault = fault.map(|fault| format!("{} at byte {}", fault.what, fault.at));

@@ -113,7 +113,7 @@ impl EventNames {
         &self.layouts[event]
     }
 
-    /// What an event watches, if it is a data breakpoint.
+    /// Returns the place that an event watches, if it is a data breakpoint.
     #[must_use]
     pub fn watched(&self, event: usize) -> Option<Watched> {
         self.watched[event]

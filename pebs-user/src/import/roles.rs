@@ -11,7 +11,7 @@ use crate::pmu::watch::Watch;
 use crate::store::run::VisitRule;
 use crate::units::EventId;
 
-/// Where items begin and end.
+/// Source of the begins and ends of items.
 #[derive(Clone, Debug, Default)]
 pub enum MarkSource {
     /// No items.
@@ -69,7 +69,7 @@ impl Roles {
         uses.filter_map(|(n, used)| matches!(used, Use::Samples(_)).then_some(n))
     }
 
-    /// What each sampled event watches, by its number in the trace.
+    /// Returns the place that each sampled event watches, by its number in the trace.
     #[must_use]
     pub fn watches(&self, data: &PerfData) -> Vec<Option<Watch>> {
         let watched = self.sampled().map(|n| data.events[n].attr.watch);

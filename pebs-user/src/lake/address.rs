@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use super::error::LakeError;
 
-/// Where a lake is.
+/// Address of a lake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
     pub(super) place: Place,
@@ -14,7 +14,7 @@ pub struct Address {
     text: String,
 }
 
-/// What kind of store has it.
+/// Store behind an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// A bucket, and the names of its objects begin so.
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
     use crate::failure::Hint as _;
 
-    /// What is an address, and of what; slashes at the end do not matter.
+    /// An address names its store; slashes at the end do not matter, and what is no address is refused.
     #[test]
     fn addresses() {
         let bucket = |kind, bucket: &str, prefix: &str| Place::Bucket {

@@ -47,7 +47,8 @@ pub(super) fn open(
     })
 }
 
-/// How a request that failed for reasons that pass (5xx, time out, connection cut) is sent again: with jitter, for a minute.
+/// Repetition of a request that failed for reasons that pass (5xx, time out, connection cut): with jitter, for a
+/// minute.
 #[cfg(feature = "object-stores")]
 const RETRIES: object_store::RetryConfig = object_store::RetryConfig {
     backoff: object_store::BackoffConfig {

@@ -13,7 +13,7 @@ const LONGEST: usize = 400;
 /// An error of a lake.
 #[derive(Debug, Error)]
 pub enum LakeError {
-    /// The address is none of a lake.
+    /// It is not the address of a lake.
     #[error("cannot use '{address}' as a lake: {why}")]
     Address { address: String, why: String },
     /// This program was compiled without what it takes.
@@ -53,7 +53,7 @@ pub enum LakeError {
     },
 }
 
-/// What is wrong with a store.
+/// Failure of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// There is no such object or bucket.
@@ -143,7 +143,7 @@ impl Hint for LakeError {
 mod tests {
     use super::*;
 
-    /// What a store says becomes one line of bounded length, without what is behind the question mark of an address.
+    /// A store's error becomes one line of bounded length, without what is behind the question mark of an address.
     #[test]
     fn one_line() {
         let text = "Error\n <Code>at https://h/x?sig=secret&y</Code>\t  end";

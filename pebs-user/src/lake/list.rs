@@ -10,7 +10,7 @@ use super::store::Lake;
 /// Manifests that are held while they are read.
 const AT_A_TIME: usize = 256;
 
-/// Which traces to list.
+/// Conditions on the traces to list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
     /// Only those that went on after that.

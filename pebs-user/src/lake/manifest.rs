@@ -25,14 +25,14 @@ use crate::store::run::{KeptVisits, RunInfo};
 use crate::store::scan::rows_of;
 use crate::store::table::Table;
 
-/// What a lake says of a trace.
+/// Description of a trace in a lake.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Manifest {
     pub trace_id: TraceId,
     /// Of the tables.
     pub schema_version: u32,
     pub tool_version: String,
-    /// What the agent's configuration calls it; null: a person pushed it.
+    /// Name of the target in the agent's configuration; null: a person pushed it.
     pub target: Option<String>,
     pub begin: DateTime<Utc>,
     /// Null: the recording was cut off.
@@ -74,7 +74,7 @@ pub struct Object {
 const OBJECT: [&str; 5] = ["table", "name", "rows", "bytes", "sha256"];
 
 impl Manifest {
-    /// What `trace.json` says; the rest is empty.
+    /// Makes one from `trace.json`; the rest is empty.
     pub(super) fn of(trace_id: TraceId, info: &RunInfo, text: String) -> Self {
         let time = DateTime::from_timestamp_nanos;
         let end = info

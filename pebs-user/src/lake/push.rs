@@ -25,7 +25,7 @@ const LARGEST_AT_ONCE: u64 = 48 << 20;
 /// Longest value of a label, bytes.
 const LONGEST_LABEL: usize = 1024;
 
-/// What a lake has of a trace besides the trace.
+/// Description of a trace in a lake, beside the trace itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tags {
     /// The host; `None`: as the trace says.
@@ -67,7 +67,7 @@ impl Tags {
     }
 }
 
-/// What was done.
+/// Result of a push.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pushed {
     pub id: TraceId,

@@ -51,7 +51,7 @@ impl TraceAddress {
     }
 }
 
-/// What is here of a trace's objects.
+/// Local copy of the parts of a trace's objects that were read.
 #[derive(Debug)]
 pub struct Remote {
     lake: Arc<Lake>,
@@ -62,7 +62,7 @@ pub struct Remote {
     bytes: u64,
 }
 
-/// What is here of an object.
+/// Fetched parts of an object.
 #[derive(Debug)]
 struct Fetched {
     name: String,
@@ -71,7 +71,7 @@ struct Fetched {
 }
 
 impl Fetched {
-    /// What is not here of a range, which can be more than that.
+    /// Returns a range that holds all that is not here of this one; it can have more.
     fn missing(&self, wanted: Range<u64>) -> Range<u64> {
         self.ranges
             .iter()
@@ -217,7 +217,7 @@ impl Source for Remote {
 mod tests {
     use super::*;
 
-    /// What is here at an end of a range, or all of it, is not fetched again.
+    /// Bytes that are here at an end of a range, or all of it, are not fetched again.
     #[test]
     fn ranges() {
         let here = Fetched {

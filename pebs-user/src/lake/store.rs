@@ -30,7 +30,7 @@ const PARTS_AT_A_TIME: usize = 2;
 /// Objects that are read at a time.
 const READ_AT_A_TIME: usize = 16;
 
-/// How often the reading of a list is repeated.
+/// Number of times that the reading of a list is repeated.
 const REPEATS: u32 = 3;
 
 /// A lake that is open.

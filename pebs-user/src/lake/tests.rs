@@ -261,7 +261,7 @@ fn foreign_object() {
     assert_eq!(pushed(&lake, &dir).objects, 0);
 }
 
-/// What is written, unfinished, or has texts that are not redacted is refused, with a way out.
+/// A trace that is being written, unfinished, or has texts that are not redacted is refused, with a way out.
 #[test]
 fn refused() {
     let place = tempfile::tempdir().unwrap();

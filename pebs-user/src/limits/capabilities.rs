@@ -12,9 +12,9 @@ pub(crate) struct Needed {
     pub set: CapabilitySet,
     /// As setcap has it.
     pub name: &'static str,
-    /// What it is for.
+    /// Operations that need it.
     pub purpose: &'static str,
-    /// Who keeps it once everything is attached.
+    /// Process or thread that keeps it once everything is attached.
     pub kept_by: Keeper,
 }
 

@@ -1,4 +1,4 @@
-//! Which process events concern a recording: those of its processes and of what they start.
+//! Process events that concern a recording: those of its processes and of processes that these start.
 //!
 //! The kernel reports the events of all processes of the machine, of which a recording of some would keep the mappings.
 

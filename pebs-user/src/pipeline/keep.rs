@@ -26,7 +26,7 @@ use crate::units::{FunctionId, ProbeId, TraceNs};
 use distributions::{Distribution, Functions, Key, Products};
 use kinds::Kinds;
 
-/// Which visits keep their details.
+/// Visits that keep their details.
 ///
 /// If all do there are no aggregates: they can be computed from `visit_functions`, which is exact and can be merged as
 /// well.

@@ -86,13 +86,13 @@ pub struct PipelineOptions {
     pub counted: Vec<CountedFrom>,
     /// Length of the intervals of `interval_counts`; `None`: there are none.
     pub count_interval: Option<Duration>,
-    /// How times follow from samples, by event.
+    /// Rule by which times follow from samples, by event.
     pub event_times: Vec<EventTime>,
     /// Events whose samples have the cost that net times leave out, by bit.
     pub costly_events: u64,
     /// Reset values at the begin of the trace, by event; 0: none, the kernel aims at a frequency.
     pub resets: Vec<u64>,
-    /// What each event watches, by event: data breakpoints alone.
+    /// Place that each event watches, by event: data breakpoints alone.
     pub watches: Vec<Option<Watch>>,
     /// Maximum number of samples held for open visits.
     pub max_samples: usize,
@@ -125,7 +125,7 @@ pub struct Progress {
     pub bytes: AtomicU64,
     /// Totals within visits. Updated every [`LOAD_NS`].
     pub load: Mutex<Load>,
-    /// How long visits took, ns. Updated with them.
+    /// Durations of visits, ns. Updated with them.
     pub durations: Mutex<Sketch>,
 }
 
@@ -210,7 +210,7 @@ pub struct Outcome {
     pub page_faults: u64,
     /// Records of `--with` within visits.
     pub extras: ExtraRecords,
-    /// How unwound call stacks ended; `None`: none was unwound.
+    /// Ends of unwound call stacks; `None`: none was unwound.
     pub unwound: Option<UnwoundStacks>,
     /// Switches of threads, out and in.
     pub switches: u64,
@@ -230,7 +230,7 @@ pub struct Outcome {
     pub sample_cost: Option<SampleCost>,
     /// By probe: what the marks within a visit were measured to take, and how much of that is too much, ns.
     pub marks_within: Vec<(f64, f64)>,
-    /// Where samples fell in the visits of a probe.
+    /// Distribution of samples over the parts of a probe's visits.
     pub positions: Vec<(ProbeId, Fell)>,
     pub end: TraceNs,
     /// Mapping events that the kernel dropped: function names may be missing.

@@ -16,10 +16,10 @@ use crate::units::{EventId, ProbeId};
 pub struct OwnCosts {
     /// Marks, by probe.
     pub marks: Vec<MarkTimes>,
-    /// How they tell that they take longer.
+    /// Signs of a mark that takes longer.
     pub coldness: Coldness,
     pub sample: Option<SampleCost>,
-    /// How samples follow each other.
+    /// Spacing of samples.
     pub spacing: Spacing,
     /// Cost of a switch out and in, as far as these are recorded, ns.
     pub switch_ns: f64,
@@ -129,7 +129,7 @@ impl OfMarks {
 struct NetCosts {
     costs: OwnCosts,
     learner: Learner,
-    /// Where samples fall in visits, by probe.
+    /// Distribution of samples over the parts of visits, by probe.
     positions: Vec<Positions>,
     /// Visits by probe and what their own marks take within them.
     of_marks: Vec<Vec<OfMarks>>,
@@ -285,7 +285,7 @@ impl Net {
         known.map(mean).collect()
     }
 
-    /// Where samples fell in the visits of each probe, as far as known.
+    /// Returns the distribution of samples over the parts of each probe's visits, as far as known.
     pub(super) fn positions(&self) -> Vec<(ProbeId, Fell)> {
         let known = self.known.iter().flat_map(|known| &known.positions);
         let fell = (0..)

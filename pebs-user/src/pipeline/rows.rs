@@ -84,7 +84,7 @@ pub(super) struct Rows {
     pub writer: TraceWriter,
     pub keeper: Keeper,
     pub accesses: Accesses,
-    /// What each event watches.
+    /// Place that each event watches.
     watches: Vec<Option<Watch>>,
     estimator: Estimator,
     /// Samples with their functions and the kept visits, for the writer.
@@ -103,7 +103,7 @@ pub(super) struct Rows {
     resets: Arc<Resets>,
     /// Costs of recording, and net times.
     pub net: Net,
-    /// How long a sample stops the target.
+    /// Time for which a sample stops the target.
     pause: Pause,
     met: FxHashSet<Pid>,
     /// For processes whose visits outlive an exec: until when they ran each earlier program, and the pid that the
@@ -134,9 +134,9 @@ pub(super) struct Rows {
     oncpu_known: bool,
     /// Time on the CPU of visits, by probe, ns.
     pub oncpu: Vec<Sketch>,
-    /// How long visits took, ns.
+    /// Durations of visits, ns.
     pub durations: Sketch,
-    /// How much of their time visits were off the CPU, by probe.
+    /// Time of visits off the CPU, as a share, by probe.
     pub waiting: Vec<Waiting>,
     /// Mapping events that the kernel dropped: function names may be missing.
     pub mappings_lost: u64,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Which word of `perf_event_attr` a field is in.
+/// Word of `perf_event_attr` that has a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Word {
     Config,

@@ -84,7 +84,7 @@ pub(crate) fn least_together(sample_ns: Option<f64>) -> f64 {
     (SAFE * sample_ns.unwrap_or(UNKNOWN_NS)).max(SAFE_NS)
 }
 
-/// Which clocks sample a target.
+/// Clocks that sample a target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Clocks {
     /// Several of each thread, which sample together.

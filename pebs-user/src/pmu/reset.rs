@@ -1,4 +1,4 @@
-//! Which reset values make sense. Pure.
+//! Reset values that make sense. Pure.
 
 use std::num::NonZeroU64;
 

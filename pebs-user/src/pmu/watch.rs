@@ -2,7 +2,7 @@
 
 use perf_event_open_sys::bindings::{self as sys, perf_event_attr};
 
-/// What a data breakpoint watches. Its samples have the watched address, not that of the access.
+/// Place that a data breakpoint watches. Its samples have the watched address, not that of the access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watch {
     /// Bytes from the watched address on.

@@ -20,7 +20,7 @@ const LEAST: f64 = 0.02;
 /// Rows of a list.
 const ROWS: usize = 12;
 
-/// What was waited for, as parts of a sentence.
+/// Explanation of a wait, as parts of a sentence.
 pub(crate) enum Sentence {
     /// Most of it for one: `items with cmd=COMMIT`, and what that did: `96 % of it while those waited for the disk in
     /// fdatasync`.
@@ -57,7 +57,7 @@ pub(crate) fn sentence(waited_for: &WaitedFor) -> Option<Sentence> {
     Some(Sentence::For(whom(main), did))
 }
 
-/// What it did mostly, as a clause.
+/// Returns its main activity, as a clause.
 fn which_did(link: &Link) -> String {
     main_doing(link).map_or_else(String::new, |doing| format!(", which {}", did(doing)))
 }
@@ -157,7 +157,7 @@ fn is_telling(doing: &Doing) -> bool {
     doing.kind != DoingKind::Ran || doing.function.function_id.is_some()
 }
 
-/// What was done, down to the last known link of its chain.
+/// Returns the activity, down to the last known link of its chain.
 fn did(doing: &Doing) -> String {
     let Some(next) = doing.waited_for.as_ref().and_then(main_link) else {
         return did_itself(doing);

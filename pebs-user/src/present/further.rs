@@ -52,7 +52,7 @@ pub(crate) fn amount(event: &FurtherEvent, value: Option<f64>) -> String {
     }
 }
 
-/// What to know about the amounts of these events.
+/// Returns remarks on the amounts of these events.
 pub(crate) fn notes(events: &[FurtherEvent]) -> impl Iterator<Item = String> + '_ {
     let notes = events
         .iter()

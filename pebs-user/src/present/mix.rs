@@ -1,4 +1,4 @@
-//! What the items of batches cost, and which batches are dearer than that, as sentences.
+//! Cost of the items of batches, and the batches that are dearer, as sentences.
 
 use super::functions::ARG_WIDTH;
 use super::human::{count, safe, time};

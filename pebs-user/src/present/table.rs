@@ -232,7 +232,7 @@ impl Table {
         }
     }
 
-    /// Which columns are shown, and how wide.
+    /// Returns the columns that are shown, each with its width.
     fn layout(&self, natural: &[usize], width: usize) -> Vec<(usize, usize)> {
         let mut kept: Vec<usize> = (0..natural.len()).filter(|&at| natural[at] > 0).collect();
         let least = |at: usize| match self.columns[at].least {
@@ -262,7 +262,7 @@ impl Table {
         widths
     }
 
-    /// Where even that does not fit, names shrink to their least width, the widest first.
+    /// Shrinks names to their least width, the widest first, if even that does not fit.
     fn squeeze(&self, widths: &mut [(usize, usize)], room: usize) {
         let mut over = widths
             .iter()

@@ -1,4 +1,4 @@
-//! Where presets are: built in, in the machine's folder, and in the user's.
+//! Folders of presets: built in, the machine's, and the user's.
 
 use std::fs;
 use std::io;

@@ -1,4 +1,4 @@
-//! Which preset fits a program.
+//! Choice of the preset that fits a program.
 
 use std::path::{Path, PathBuf};
 
@@ -92,7 +92,7 @@ impl Program {
         preset.functions.iter().any(has)
     }
 
-    /// How well a preset fits: by the program, by a library, by a function.
+    /// Returns how well a preset fits: by the program, by a library, by a function.
     fn rank(&mut self, preset: &Preset) -> Option<u8> {
         let name = file_name(&self.path).unwrap_or_default();
         if preset.programs.iter().any(|it| matches(it, &name)) {

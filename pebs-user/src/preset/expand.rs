@@ -19,7 +19,7 @@ const ARGS: &str = "args";
 /// Placeholder of the offset of a goroutine's number in `runtime.g`.
 const GOID: &str = "goid";
 
-/// What fills the placeholders.
+/// Values of the placeholders.
 struct Values {
     all: BTreeMap<String, String>,
     build: Option<String>,
@@ -139,7 +139,7 @@ fn with_arguments(
     Ok((spec, left_out))
 }
 
-/// What is wrong, without the SPEC and its caret.
+/// Returns the error without the SPEC and its caret.
 fn first_line(error: &Failure) -> String {
     let text = error.to_string();
     let line = text.lines().next().unwrap_or_default();

@@ -21,7 +21,7 @@ use crate::probe::redact::Rule;
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Preset {
-    /// What its items are, a few words.
+    /// Description of its items, a few words.
     pub about: String,
     /// File names of the programs it is for; `*` stands for any text.
     #[serde(default)]
@@ -38,10 +38,10 @@ pub(crate) struct Preset {
     /// Versions with which it was tried.
     #[serde(default)]
     pub tried: Vec<String>,
-    /// What `--redact preset` records of arguments that may hold personal data, by their names.
+    /// Rules of `--redact preset` for arguments that may hold personal data, by their names.
     #[serde(default)]
     pub redact: BTreeMap<String, Rule>,
-    /// Where items begin and end.
+    /// Begins and ends of items.
     #[serde(rename = "probe", default)]
     pub probes: Vec<ProbeForm>,
     /// Values of placeholders that hold for one build alone, by its build id; for programs built by one version of Go, by
@@ -77,9 +77,9 @@ pub(crate) struct Chosen {
     pub uprobes: Vec<String>,
     /// SPECs of where items are resumed.
     pub resumes: Vec<String>,
-    /// What could not be read in this build, and why.
+    /// Parts of the preset that could not be read in this build, with the reasons.
     pub left_out: Vec<String>,
-    /// What to record of arguments that may hold personal data.
+    /// Rules for arguments that may hold personal data.
     pub redact: BTreeMap<String, Rule>,
 }
 
@@ -144,7 +144,7 @@ mod tests {
         }
     }
 
-    /// Faults are told with their line; unknown keys are faults.
+    /// Faults are reported with their line; unknown keys are faults.
     #[test]
     fn faults() {
         let of = |text: &str| Preset::parse("own", text).unwrap_err().to_string();

@@ -102,7 +102,7 @@ impl Hint for BreakpointError {
     }
 }
 
-/// Where a breakpoint is.
+/// Place of a breakpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     /// Virtual address in the processes.

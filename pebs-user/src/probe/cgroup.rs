@@ -23,7 +23,7 @@ const MOST_DIRECTORIES: usize = 100_000;
 /// Maximum number of containers named in a message.
 const LISTED: usize = 4;
 
-/// Where the kubelet has a folder for each pod of its machine, `NAMESPACE_NAME_UID`: here, and seen from a container
+/// Folders with a folder for each pod of the kubelet's machine, `NAMESPACE_NAME_UID`: here, and seen from a container
 /// with the host's processes.
 const POD_FOLDERS: [&str; 2] = ["/var/log/pods", "/proc/1/root/var/log/pods"];
 

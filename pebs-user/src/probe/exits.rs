@@ -367,7 +367,7 @@ struct Side {
     weight: usize,
 }
 
-/// Where the minimum cut crosses the ways out of a function.
+/// Minimum cut of the ways out of a function.
 struct Cut {
     instructions: Vec<usize>,
     sides: Vec<Side>,

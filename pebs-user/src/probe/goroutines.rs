@@ -29,7 +29,7 @@ const SCHEDULE: &str = "runtime.schedule";
 /// Instructions at a function's start among which the check of its stack is.
 const PROLOGUE: usize = 4;
 
-/// How the goroutines of a binary are followed; or why they can't be, as the end of a sentence.
+/// The way to follow the goroutines of a binary; or why they can't be followed, as the end of a sentence.
 pub(super) type Followed = Result<Goroutines, String>;
 
 /// Looks up what is needed to follow the goroutines of a binary.
@@ -143,8 +143,9 @@ fn number(goroutines: &Goroutines) -> Option<Compiled> {
     compiled(field(Expr::Arg(1), goroutines.goid))
 }
 
-/// Where that goroutine left its last thread: the address at which it goes on, and the one to which the function there
-/// returns. A goroutine that has not run yet has no frame, so that the second can't be read: `net/http` starts one for
+/// Reads where that goroutine left its last thread: the address at which it goes on, and the one to which the function
+/// there returns. A goroutine that has not run yet has no frame, so that the second can't be read: `net/http` starts
+/// one for
 /// each request.
 fn left_at(goroutines: &Goroutines) -> Vec<Compiled> {
     let Some(offset) = goroutines.frame else {

@@ -62,7 +62,7 @@ pub(crate) struct Context<'a> {
     pub none: u64,
 }
 
-/// How samples read ids: configuration of the eBPF program, and the description for the trace.
+/// Source of item ids at samples: configuration of the eBPF program, and the description for the trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
     /// Name of the probe: `reg:r13`, `mem:./app:current:u64`.

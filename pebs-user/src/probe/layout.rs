@@ -45,7 +45,7 @@ pub(super) struct Layout {
     payload: u32,
     /// The named ones need not exist: that one can't be read is not a fault.
     may_lack: bool,
-    /// How to decode them.
+    /// Fields that are decoded from them.
     pub fields: Vec<ArgField>,
 }
 

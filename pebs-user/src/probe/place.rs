@@ -516,7 +516,7 @@ impl Place {
         })
     }
 
-    /// How the mark program does an instruction of this class.
+    /// Returns the step by which the mark program does an instruction of this class.
     fn step(&self, instruction: &Instruction, class: EntryClass) -> Step {
         if class != EntryClass::InProgram {
             return Step::NONE;

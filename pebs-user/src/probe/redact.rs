@@ -1,4 +1,4 @@
-//! What is recorded of a text that may hold personal data.
+//! Rules for texts that may hold personal data.
 //!
 //! A rule is applied where the text of a mark is read, so that nothing later, in memory or in the trace, has more. Where a
 //! text can be understood in two ways, the one that leaves out more is taken.
@@ -13,7 +13,7 @@ use serde::Deserialize;
 /// In place of what is left out.
 const LEFT_OUT: char = '?';
 
-/// What stays of a text.
+/// Part of a text that stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rule {
@@ -88,7 +88,7 @@ impl Redaction {
         }
     }
 
-    /// What is recorded of a text.
+    /// Returns the part of a text that is recorded.
     #[must_use]
     pub(crate) fn apply(&self, text: &str) -> String {
         match self.rule {
@@ -139,7 +139,7 @@ fn without_query<'a>(text: &'a str, part: impl Fn(&'a str) -> &'a str) -> String
         format!("{host}{}{mark}", path.join("/"))
     };
     let line = text.lines().next().unwrap_or_default();
-    // Spaces in a query are not always encoded: of what follows one only the version is none of it.
+    // Spaces in a query are not always encoded: behind one, only the version does not belong to the query.
     let (path, version) = match line.rsplit_once(' ') {
         Some((path, version)) if version.starts_with("HTTP/") => (path, Some(version)),
         _ => (line, None),

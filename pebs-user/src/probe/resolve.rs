@@ -33,7 +33,7 @@ use crate::units::{Pid, ProbeId};
 /// Options of resolving SPECs.
 #[derive(Clone, Debug, Default)]
 pub struct ResolveOptions {
-    /// How returns are marked.
+    /// Marks of returns.
     pub return_mode: ReturnMode,
     /// Paths and bare names are looked up in this process's file system view.
     pub pid: Option<Pid>,
@@ -127,7 +127,7 @@ struct Resolver {
     options: ResolveOptions,
     kernel: Kernel,
     binaries: HashMap<PathBuf, Rc<Binary>>,
-    /// How the goroutines of each Go binary are followed.
+    /// Ways to follow the goroutines of each Go binary.
     goroutines: HashMap<PathBuf, Followed>,
     set: ProbeSet,
     notes: Notes,
@@ -669,7 +669,7 @@ impl Resolver {
     }
 }
 
-/// How the goroutines of a binary are followed; `None` if it is not a Go binary.
+/// Returns the way to follow the goroutines of a binary; `None` if it is not a Go binary.
 fn followed<'a>(
     known: &'a mut HashMap<PathBuf, Followed>,
     binary: &Binary,

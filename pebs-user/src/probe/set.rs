@@ -56,7 +56,7 @@ pub struct ArgField {
     pub r#type: ArgType,
     /// Names of its values; the column then contains names.
     pub names: Option<Names>,
-    /// What is recorded of it, if that is not all.
+    /// Rule by which its text is shortened; `None`: all of it is recorded.
     pub redact: Option<Redaction>,
 }
 
@@ -122,8 +122,8 @@ pub struct ProbeSet {
     pub probes: Vec<Probe>,
     /// Argument columns, in order of first mention.
     pub columns: Vec<ArgColumn>,
-    /// How samples read item ids: if items are not marked, there is one probe, without sites; else of items that are
-    /// matched by id, whose turns on threads samples show.
+    /// Source of item ids at samples: if items are not marked, there is one probe, without sites; else of items that
+    /// are matched by id, whose turns on threads samples show.
     pub item: Option<Item>,
     /// Remarks for `trace.json` and the first lines of a run: how returns are marked, what a probe can't see.
     pub notes: Vec<String>,

@@ -40,7 +40,7 @@ pub(crate) struct Probeable {
     pub refused: Option<String>,
     /// Cost class of the dearest instruction that marks a return; null if none is marked by one.
     pub end: Option<EntryClass>,
-    /// How its returns are marked: `uretprobe`, `ret x3`, `ret x1, tail jump x2`, or `none`.
+    /// Marks of its returns: `uretprobe`, `ret x3`, `ret x1, tail jump x2`, or `none`.
     pub returns: String,
     /// Why its returns can't be marked.
     pub unclear: Option<String>,
@@ -65,7 +65,7 @@ pub(crate) struct UsdtProbe {
 pub(crate) struct Survey {
     /// The binary, symlinks resolved.
     pub binary: String,
-    /// How returns are marked in this binary, and why.
+    /// Marks of returns in this binary, and the reason.
     pub returns: String,
     /// Remarks on names and conventions.
     pub notes: Vec<String>,

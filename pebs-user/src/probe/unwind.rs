@@ -1,4 +1,4 @@
-//! How the returns of a function are marked, and the risks of uretprobes.
+//! Marks at the returns of a function, and the risks of uretprobes.
 //!
 //! A uretprobe replaces the return address on the stack, and the kernel keeps the real ones on one stack per
 //! thread. A C++ exception or a Rust panic that passes that frame finds no unwind table for the replacement and
@@ -13,7 +13,7 @@ use crate::arch::Kernel;
 use crate::binary::demangle::without_version;
 use crate::binary::elf::{Binary, Kind, Language};
 
-/// How the returns of a function are marked.
+/// Marks at the returns of a function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReturnMode {
     /// At exits in the function's own code, at the cheapest instructions.
@@ -25,7 +25,7 @@ pub enum ReturnMode {
     Ret,
 }
 
-/// How the returns of a binary's functions are marked, and why.
+/// Marks at the returns of a binary's functions, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Choice {
     /// By uretprobe; else at the exits.

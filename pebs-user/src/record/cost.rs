@@ -176,7 +176,8 @@ impl Measuring {
         wanted
     }
 
-    /// What is recorded by `--with`; wake-ups that may be recorded later are measured unless their cost is known.
+    /// Returns the records that `--with` adds; wake-ups that may be recorded later are measured unless their cost is
+    /// known.
     fn extras(&self, plan: &Plan) -> Extras {
         let is_known = self.known.units.extras.encounter_ns.is_some();
         Extras {
@@ -475,9 +476,9 @@ pub(super) struct Prices<'a> {
     samples_interrupt: bool,
     /// Whether there is one event: net times know the samples of one.
     one_event: bool,
-    /// How samples follow each other.
+    /// Spacing of samples.
     spacing: Spacing,
-    /// How marks tell what they take.
+    /// Signs of a mark that takes longer.
     coldness: Coldness,
 }
 
@@ -515,7 +516,7 @@ impl ClockSpans {
     }
 }
 
-/// How samples of the first event follow each other; those of threads that come and go have one clock.
+/// Returns the spacing of the first event's samples; those of threads that come and go have one clock.
 fn spacing(plan: &Plan, costs: &UnitCosts) -> Spacing {
     let spacing = Spacing::varied(plan.jitter / 100.0);
     let clocks = plan
@@ -528,7 +529,7 @@ fn spacing(plan: &Plan, costs: &UnitCosts) -> Spacing {
     }
 }
 
-/// How marks tell what they take: known where their programs do as they did when they were measured.
+/// Returns the signs of a mark that takes longer: known where programs of marks do as they did when they were measured.
 fn coldness(plan: &Plan, costs: &UnitCosts) -> Coldness {
     let is_alike = plan.threads.is_empty() && costs.count_ns.is_none();
     let apart = costs.apart.filter(|_| is_alike);

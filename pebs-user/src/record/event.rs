@@ -75,7 +75,7 @@ pub struct Status {
     pub visits: u64,
     /// Slow visits so far.
     pub slow: u64,
-    /// How long visits took so far, ns.
+    /// Durations of visits so far, ns.
     pub durations: Sketch,
     /// Samples so far.
     pub samples: u64,
@@ -83,7 +83,7 @@ pub struct Status {
     pub lost: u64,
     /// Bytes written so far.
     pub bytes: u64,
-    /// How fast the trace grows; `None` until that is known.
+    /// Growth of the trace; `None` until it is known.
     pub growth: Option<Growth>,
     /// Slow-down of items so far, a share; `None` if unknown.
     pub slowdown: Option<f64>,
@@ -93,7 +93,7 @@ pub struct Status {
     pub reset: Option<(u64, &'static str)>,
 }
 
-/// How fast a trace grows.
+/// Growth of a trace.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Growth {
     /// Bytes an hour.
@@ -103,7 +103,7 @@ pub struct Growth {
 }
 
 impl Growth {
-    /// Time after which it is told: the first records are written some seconds after they were made.
+    /// Time after which it is reported: the first records are written some seconds after they were made.
     const KNOWN_AFTER: f64 = 10.0;
 
     /// That of a trace with so many bytes after seconds of recording; `None` if that is too early to tell.
@@ -129,7 +129,7 @@ pub(super) type Emit<'a> = dyn FnMut(Event) + 'a;
 mod tests {
     use super::*;
 
-    /// The largest size is reached at the rate of the recording so far; nothing is told of its first seconds.
+    /// The largest size is reached at the rate of the recording so far; it is unknown in the first seconds.
     #[test]
     fn growth() {
         let of = |bytes, seconds| Growth::of(bytes, seconds, Some(10_000_000));

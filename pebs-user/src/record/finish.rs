@@ -31,7 +31,7 @@ use crate::store::schema::SCHEMA_VERSION;
 use crate::store::writer::WriteError;
 use crate::units::{EventId, KtimeNs, Pid, ProbeId, TraceNs};
 
-/// What is left of texts that are redacted; presets may have rules for others.
+/// Returns the rules of redacted arguments that probes read; presets may have rules for others.
 fn redacted(plan: &Plan) -> BTreeMap<String, String> {
     let is_read = |name: &String| plan.probes.columns.iter().any(|it| it.name == *name);
     let rules = plan.redact.iter().filter(|it| is_read(it.0));
@@ -281,7 +281,7 @@ pub struct Recorded {
     pub visits: u64,
     /// Why it ended.
     pub ended_by: &'static str,
-    /// How the command ended, if it did.
+    /// Exit status of the command, if it ended.
     pub command: Option<ExitStatus>,
     /// Warnings, the most important one first.
     pub warnings: Vec<Warning>,

@@ -42,7 +42,7 @@ pub(super) struct Governor {
     counts: Counts,
     /// Cost of a sample of each event.
     sample_ns: f64,
-    /// How long is recorded.
+    /// Planned length of the recording.
     duration: Duration,
     last: Load,
     changed_at: TraceNs,

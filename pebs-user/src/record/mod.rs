@@ -71,7 +71,7 @@ pub struct Counting {
     pub times: Vec<Option<Times>>,
     /// Costs of marks and samples.
     pub units: UnitCosts,
-    /// Where the costs come from.
+    /// Source of the costs.
     pub source: String,
     /// The calibration that they come from, if any.
     pub calibration: Option<Box<Calibration>>,

@@ -35,7 +35,7 @@ pub(super) struct Plan {
     pub host: Host,
     pub probes: ProbeSet,
     pub files: ProbedFiles,
-    /// What is recorded of texts that may hold personal data.
+    /// Rules for texts that may hold personal data.
     pub redact: Rules,
     /// Events, with the attr as granted.
     pub events: Vec<ResolvedEvent>,
@@ -57,7 +57,7 @@ pub(super) struct Plan {
     pub command: Vec<OsString>,
     /// Limits of the command's process.
     pub former_limits: limits::Former,
-    /// What it waits for before it begins.
+    /// Condition that it waits for before it begins.
     pub start: Trigger,
     /// Whether it may be paused.
     pub pausable: bool,
@@ -82,7 +82,7 @@ pub(super) struct Plan {
     pub stacks: StackLimits,
     /// Call stacks to be decided on before the start.
     pub offer: Option<Offer>,
-    /// What was decided, and why.
+    /// Decision on call stacks, and the reason.
     pub stacks_chosen: Option<String>,
     /// Maximum bytes of distinct call stacks in memory.
     pub max_stack_bytes: usize,
@@ -92,7 +92,7 @@ pub(super) struct Plan {
     pub segment: Duration,
     /// Bounds of the slow-down of items and of the reset value.
     pub overhead: Option<Bounds>,
-    /// How far distances between samples vary, percent.
+    /// Variation of distances between samples, percent.
     pub jitter: f64,
     /// The reset value, and the largest one that a bound may set, as given.
     pub reset: Option<u64>,
@@ -101,7 +101,7 @@ pub(super) struct Plan {
     pub force: bool,
     /// Options of symbolization.
     pub symbolize: SymbolizeOptions,
-    /// Which items keep their details.
+    /// Items that keep their details.
     pub keep: Keep,
     /// Remarks for the first lines and for the trace.
     pub notes: Vec<String>,
@@ -126,7 +126,7 @@ pub(super) struct Offer {
 }
 
 impl Plan {
-    /// How times follow from the samples of each event.
+    /// Returns the rules by which times follow from the samples of each event.
     #[must_use]
     pub(super) fn event_times(&self) -> Vec<EventTime> {
         self.events
@@ -165,7 +165,7 @@ impl Plan {
         self.counted.iter().any(|event| event.counter().is_some())
     }
 
-    /// Which transport was granted, and why.
+    /// Returns the transport that was granted, and the reason.
     #[must_use]
     pub(super) fn transport_reason(&self) -> String {
         let names: Vec<&str> = self

@@ -26,7 +26,7 @@ pub struct Recording {
     pub redact: Vec<(String, Rule)>,
     /// Whether presets say which others are.
     pub redact_by_preset: bool,
-    /// Where item ids are read at samples, in place of marks.
+    /// Source of item ids at samples, in place of marks.
     pub item: Option<ItemId>,
     /// The id that is not an item, for [`Recording::item`].
     pub item_none: u64,
@@ -40,15 +40,15 @@ pub struct Recording {
     pub counts: Vec<String>,
     /// Length of the intervals in which they are also counted.
     pub count_interval: Option<Duration>,
-    /// How samples come from the kernel.
+    /// Transport of samples from the kernel.
     pub transport: TransportChoice,
     /// Events between two samples, of clocks ns; `None`: from the cost of marks and samples.
     pub reset: Option<u64>,
-    /// How far distances between samples vary, percent; `None`: as suits the events.
+    /// Variation of distances between samples, percent; `None`: as suits the events.
     pub jitter: Option<f64>,
-    /// Whose items are recorded.
+    /// Processes whose items are recorded.
     pub target: Target,
-    /// When items are recorded from.
+    /// Start of the recording of items.
     pub start: Start,
     /// Whether [`Remote::pause`](super::Remote::pause) may be called: the process that places probes then keeps its privileges.
     pub pausable: bool,
@@ -58,7 +58,7 @@ pub struct Recording {
     pub stop_after: Option<u64>,
     /// Bytes of the trace at which it ends.
     pub max_size: Option<u64>,
-    /// How the end of visits of a function is marked.
+    /// Marks at the end of visits of a function.
     pub return_mode: ReturnMode,
     /// Whether no sample is taken in the kernel.
     pub exclude_kernel: bool,
@@ -74,9 +74,9 @@ pub struct Recording {
     pub output: PathBuf,
     /// Time after which a segment of the trace is closed.
     pub segment: Duration,
-    /// Whose details are kept.
+    /// Items whose details are kept.
     pub keep: KeepItems,
-    /// Which items are slow, for [`KeepItems::Slow`].
+    /// Definition of slow items, for [`KeepItems::Slow`].
     pub slow: Option<SlowBy>,
     /// Bound on the slow-down of items, a share.
     pub max_overhead: Option<f64>,
@@ -98,7 +98,7 @@ pub struct Recording {
     pub patient: bool,
 }
 
-/// Whose items are recorded.
+/// Processes whose items are recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Target {
     /// Every process that makes a mark.
@@ -118,7 +118,7 @@ pub enum Target {
     Command(Vec<OsString>),
 }
 
-/// When items are recorded from. A command runs before, without probes.
+/// Start of the recording of items. A command runs before, without probes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Start {
     /// A command's first instruction.
@@ -134,7 +134,7 @@ pub enum Start {
     Resumed,
 }
 
-/// Where item ids are read.
+/// Source of item ids.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ItemId {
     /// In a register.
@@ -145,7 +145,7 @@ pub enum ItemId {
     Tls(String),
 }
 
-/// How samples come from the kernel.
+/// Transport of samples from the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TransportChoice {
     /// In bulk if the hardware buffers samples, else by an eBPF program.
@@ -169,7 +169,7 @@ impl TransportChoice {
     }
 }
 
-/// How call stacks of samples are taken.
+/// Method that takes call stacks of samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallGraph {
     /// By frame pointers.
@@ -196,7 +196,7 @@ impl CallGraph {
     }
 }
 
-/// Whose details are kept.
+/// Items whose details are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KeepItems {
     /// All items.
@@ -279,7 +279,7 @@ impl Recording {
         }
     }
 
-    /// Where item ids are read at samples, if they are.
+    /// Returns the source of item ids at samples, if they have one.
     pub(super) fn typed_item(&self) -> Option<Typed<'_>> {
         self.item.as_ref().map(|item| match item {
             ItemId::Reg(text) => Typed::Reg(text),

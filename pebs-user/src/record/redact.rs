@@ -1,4 +1,4 @@
-//! Which texts of a recording are redacted, and how.
+//! Texts of a recording that are redacted, and their rules.
 
 use std::collections::BTreeMap;
 

@@ -13,7 +13,7 @@ use crate::units::Pid;
 #[derive(Clone, Debug, Default)]
 pub(super) struct ProbedFiles {
     versions: Vec<(PathBuf, Version)>,
-    /// Where binaries were looked for by name, and which of its files had been replaced by then.
+    /// Process in which binaries were looked for by name, and its files that had been replaced by then.
     process: Option<(Pid, BTreeSet<PathBuf>)>,
 }
 

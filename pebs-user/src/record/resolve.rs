@@ -298,7 +298,7 @@ fn binaries(recording: &Recording, targets: &RecordingTargets) -> Vec<PathBuf> {
     found
 }
 
-/// How far distances between samples vary unless it is given, percent.
+/// Returns the variation of distances between samples unless it is given, percent.
 ///
 /// Samples of `--item-..` alone tell where items are: a long distance would miss some. Events of the CPU were never
 /// recorded on hardware with varying distances.
@@ -373,7 +373,7 @@ fn unsteady(recording: &Recording, events: &[ResolvedEvent]) -> Option<Warning> 
     })
 }
 
-/// Which items keep their details.
+/// Returns the items that keep their details.
 fn keep(recording: &Recording) -> Result<Keep> {
     let keep = match recording.keep {
         KeepItems::Slow => return Ok(Keep::Slow(kept_slow(recording)?)),

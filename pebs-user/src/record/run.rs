@@ -441,7 +441,7 @@ fn place_breakpoints(plan: &mut Plan) -> Result<()> {
     Ok(())
 }
 
-/// What tells breakpoints of marks from those of other tools.
+/// Returns the properties that distinguish breakpoints of marks from those of other tools.
 fn own_breakpoints(plan: &Plan) -> OwnBreakpoints {
     let sites = || plan.probes.probes.iter().flat_map(|probe| &probe.sites);
     let counted = plan.counted.iter().filter_map(|it| it.counter());
@@ -697,7 +697,7 @@ struct Control<'a, 'b> {
     signals: Arc<Signals>,
     /// Requested processes.
     targets: Targets,
-    /// When CPUs were looked after last, within the trace.
+    /// Time of the last look after CPUs, within the trace.
     looked: KtimeNs,
     prices: Prices<'a>,
     governor: Option<Governor>,
@@ -705,7 +705,7 @@ struct Control<'a, 'b> {
     /// The clocks so far, and what the last choice of them saw.
     clocks: ClockSpans,
     choice: Choice,
-    /// What was decided last on recording who ends waits.
+    /// Last decision on recording who ends waits.
     waits: Option<Verdict>,
     /// Whether it records.
     state: State,

@@ -25,7 +25,7 @@ pub(crate) const USUAL_SAMPLE: usize = HEADER + size_of::<SampleUser>() + COPY_C
 /// Bytes of the kernel's header of each record.
 const HEADER: usize = 8;
 
-/// What was decided, and why.
+/// Decision, with its reason.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Verdict {
     /// Costs of a sample without and with its stack, ns.

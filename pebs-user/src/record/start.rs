@@ -1,4 +1,4 @@
-//! What items are recorded from: the start of the command, a time, a file, a call, or an order.
+//! Start of a recording: that of the command, a time, a file, a call, or an order.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::probe::ResolveOptions;
 use crate::probe::resolve::resolve_each;
 use crate::probe::set::Site;
 
-/// What a recording waits for before it places probes.
+/// Condition that a recording waits for before it places probes.
 #[derive(Clone, Debug, Default)]
 pub(super) enum Trigger {
     /// Nothing.
@@ -53,7 +53,7 @@ impl Trigger {
         })
     }
 
-    /// What is waited for, in words.
+    /// Returns the condition in words.
     pub(super) fn text(&self) -> String {
         match self {
             Self::None => String::new(),

@@ -29,7 +29,7 @@ const MOST_OF_BUDGET: f64 = 0.5;
 /// Part of a CPU, and of items' whole time, that is always paid unless a bound was asked for.
 const MOST_OF_CPU: f64 = 0.005;
 
-/// What was decided, and why. Shares are of the time of items, costs of their time on the CPU.
+/// Decision, with its reason. Shares are of the time of items, costs of their time on the CPU.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Verdict {
     /// Too little was seen so far.
@@ -44,7 +44,7 @@ pub(super) enum Verdict {
         cost: f64,
         most: f64,
     },
-    /// What marks or records cost is not known.
+    /// The cost of marks or records is not known.
     Unknown,
 }
 
@@ -116,7 +116,7 @@ pub(super) fn judge(load: &Load, cpu_ns: u64, (prices, bounds): (&Prices<'_>, &B
     })
 }
 
-/// What the decision is by.
+/// Observations on which the decision rests.
 struct Seen<'a> {
     /// By probe.
     waited: &'a [WaitedBy],

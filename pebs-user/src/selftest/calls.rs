@@ -29,7 +29,7 @@ pub(crate) struct Stay {
     pub stops: u64,
     /// Their ticks.
     pub stopped: u64,
-    /// Which of [`FUNCTIONS`].
+    /// Index into [`FUNCTIONS`].
     pub function: usize,
 }
 

@@ -260,7 +260,7 @@ impl<'a> Comparison<'a> {
         filled.map(mean_of_bin).collect()
     }
 
-    /// Which functions of the trace are functions of the log.
+    /// Returns the functions of the trace that are functions of the log.
     fn function_ids(&self) -> HashMap<u32, usize> {
         let place = |name: &String| self.truth.functions.iter().position(|known| known == name);
         let names = self.recorded.names.iter();

@@ -32,7 +32,7 @@ pub(crate) enum Length {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct FunctionFindings {
     pub name: String,
-    /// Which of its visits.
+    /// Length of the visits that are judged.
     pub length: Length,
     /// Visits in which it is that long.
     pub rows: u64,

@@ -41,7 +41,7 @@ pub struct WorkloadArgs {
     pub order: Order,
 }
 
-/// How items come.
+/// Order of items.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Order {
     /// By chance.

@@ -107,7 +107,7 @@ fn builds() {
     assert!(fault("a50d6825+0xyz").contains("no such offset"));
 }
 
-/// How names are written so that they are read as names.
+/// Names that would be read as something else are written in quotes.
 #[test]
 fn names_as_written() {
     for (name, expected) in [

@@ -255,7 +255,7 @@ macro_rules! declared {
                 kernel: bool,
                 /// Whether it was inlined into its caller: it has no offset of its own.
                 inlined: bool as NullableTruth,
-                /// How the thread had entered the kernel from user mode when it ran (a kernel function has a row for each):
+                /// Entry from user mode to the kernel in which it ran (a kernel function has a row for each):
                 /// `system call`, `page fault`, `interrupt`, `breakpoint` (of another tool), or `exception`. An interrupt of the kernel
                 /// is no entry: it belongs to the one before. Null: no kernel code, pebs-trace's own work, or unknown
                 /// (`--transport bulk`, imported samples).
@@ -302,7 +302,7 @@ macro_rules! declared {
                 /// Operation: `load`, `store`, `load+store`, `prefetch`, `exec`; of IBS also `branch`, `other`, `fetch`
                 /// and `aborted fetch`.
                 op: Option<&'a str> as NullableText,
-                /// Where the data came from, in the words of `perf mem`: `L1 hit`, `Remote core, same node Any cache hit`.
+                /// Source of the data, in the words of `perf mem`: `L1 hit`, `Remote core, same node Any cache hit`.
                 level: Option<&'a str> as NullableText,
                 /// Snoop of other caches: `None`, `Hit`, `Miss`, `HitM`, `Fwd`, `Peer`.
                 snoop: Option<&'a str> as NullableText,
@@ -310,7 +310,7 @@ macro_rules! declared {
                 tlb: Option<&'a str> as NullableText,
                 /// Whether the instruction was locked.
                 locked: Option<bool>,
-                /// What blocked the load: `Data`, `Addr`, `Data Addr`.
+                /// Cause for which the load was blocked: `Data`, `Addr`, `Data Addr`.
                 blocked: Option<&'a str> as NullableText,
                 /// Cycles of the access (perf's weight): of a load since its dispatch; on AMD of a miss of the first level.
                 latency_cycles: Option<u32>,

@@ -1,4 +1,4 @@
-//! How often a trace is written to disk, and whether it is compacted meanwhile.
+//! Interval in which a trace is written to disk, and whether it is compacted meanwhile.
 
 use std::time::Duration;
 

@@ -126,10 +126,10 @@ pub struct RunInfo {
     /// Kind of call stacks: `fp`, `eh` or `lbr`; `recorded` if imported; null if samples have none.
     #[serde(default)]
     pub call_graph: Option<String>,
-    /// How the call stacks ended that were unwound by tables; null: none was.
+    /// Ends of the call stacks that were unwound by tables; null: none was.
     #[serde(default)]
     pub unwound: Option<UnwoundStacks>,
-    /// Which visits kept their details; null: all, and there is no `function_stats`.
+    /// Visits that kept their details; null: all, and there is no `function_stats`.
     #[serde(default)]
     pub keep: Option<KeepInfo>,
     /// The account of every record; null until the run ended.
@@ -156,7 +156,7 @@ pub struct RunInfo {
     /// Times in which nothing was recorded, as the recording was paused or had not started, in their order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pauses: Vec<Paused>,
-    /// What was noted while it was recorded (`--control`), in order of time.
+    /// Notes made while it was recorded (`--control`), in order of time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub moments: Vec<Moment>,
     /// Variation of the distances between samples; null if they were equal.
@@ -165,7 +165,7 @@ pub struct RunInfo {
     /// Changes of the clocks that sampled, in order of time; before the first they were several of each thread.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub clock_changes: Vec<ClockChange>,
-    /// Where samples fell in the items of a probe; none if there were too few, or their cost is unknown.
+    /// Distribution of samples over the items of a probe; none if there were too few, or their cost is unknown.
     #[serde(default)]
     pub positions: Vec<PositionsInfo>,
     /// Remarks for readers of the numbers.
@@ -191,7 +191,7 @@ pub struct UnwoundStacks {
     pub whole: u64,
     /// After as many frames as are kept.
     pub too_long: u64,
-    /// Where more of the stack was needed than was copied.
+    /// Stacks of which more was needed than was copied.
     pub not_copied: u64,
     /// In code without unwind table.
     pub no_table: u64,
@@ -272,7 +272,7 @@ pub struct ImportInfo {
     pub clock: String,
     /// Whether the time of day is known, and so `wall_clock_ns` is valid.
     pub wall_clock_known: bool,
-    /// Where its records ended early, and why; null if they did not.
+    /// Place and reason of the file's early end; null if its records are whole.
     pub cut: Option<String>,
     /// Use of its events, in the file's order.
     pub events: Vec<ImportedEvent>,
@@ -314,7 +314,7 @@ pub struct ClockChange {
     pub switches_per_second: u64,
 }
 
-/// Where the samples of a probe's items fell, of which every part should get as many.
+/// Distribution of samples over the items of a probe, of which every part should get as many.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PositionsInfo {
     pub probe_id: ProbeId,
@@ -416,7 +416,7 @@ pub struct Extra {
     pub limit: Option<ExtraLimit>,
     /// Samples that the slowest items need.
     pub samples: u32,
-    /// Which share of all items these are.
+    /// Share of these among all items.
     pub slowest: f64,
     /// Time until they have them, ns.
     pub takes_ns: f64,
@@ -535,7 +535,7 @@ pub(crate) fn sees_kernel_only(event: &str) -> bool {
     modifiers.contains('k') && !modifiers.contains('u') && modifiers.chars().all(known)
 }
 
-/// How times follow from samples of an event, by its name and the unit of its reset value.
+/// Returns the rule by which times follow from samples of an event, by its name and the unit of its reset value.
 #[must_use]
 pub(crate) fn event_time(name: &str, unit: CountUnit) -> EventTime {
     if unit.is_time() {
@@ -557,7 +557,8 @@ pub(crate) fn has_times(name: &str, unit: CountUnit) -> bool {
 }
 
 impl EventInfo {
-    /// How times follow from its samples. Traces without times of functions from instructions never divided time by these.
+    /// Returns the rule by which times follow from its samples. Traces without times of functions from instructions
+    /// never divided time by these.
     #[must_use]
     pub(crate) fn time(&self) -> EventTime {
         match self.divides_time() || !plain_name(&self.name).starts_with("inst") {
@@ -604,7 +605,7 @@ pub struct CountedInfo {
     pub source: String,
 }
 
-/// How the marks of a probe form visits.
+/// Rule by which the marks of a probe form visits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum VisitRule {
@@ -633,7 +634,7 @@ impl VisitRule {
     }
 }
 
-/// How ids were read, for `trace.json`.
+/// Source of item ids, for `trace.json`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ItemInfo {
     /// `register`, `memory` or `tls`.
@@ -657,7 +658,8 @@ pub struct ProbeInfo {
     pub rule: VisitRule,
     /// The places it is attached to.
     pub sites: Vec<SiteInfo>,
-    /// How samples read item ids, which make items or, of items with marks, say which one a thread is at; else null.
+    /// Source of item ids at samples, which make items or, of items with marks, say which one a thread is at; else
+    /// null.
     #[serde(default)]
     pub item: Option<ItemInfo>,
 }
@@ -766,7 +768,7 @@ pub struct SiteInfo {
     pub class: EntryClass,
 }
 
-/// Which visits kept their details.
+/// Visits that kept their details.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeepInfo {
     /// `slow` or `none`.
@@ -854,10 +856,10 @@ pub struct CostInfo {
     /// Estimated CPU time of recording them, as for `interrupts_ns`.
     #[serde(default)]
     pub encounters_ns: Option<f64>,
-    /// How long a sample stops the target before its time is read, ns; null if not measured.
+    /// Time for which a sample stops the target before it reads the clock, ns; null if not measured.
     #[serde(default)]
     pub pause_before_ns: Option<i64>,
-    /// How long it stops the target after that, ns.
+    /// Time for which it stops the target after that, ns.
     #[serde(default)]
     pub pause_after_ns: Option<i64>,
     /// On-CPU time of all visits, the base of the slow-down.

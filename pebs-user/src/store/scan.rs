@@ -32,7 +32,7 @@ pub(super) const VISIT_ID: &str = "visit_id";
 /// Maximum number of rows in a batch that [`Scan`] returns.
 const BATCH_ROWS: usize = 16 * 1024;
 
-/// Where files of a trace come from that are not here yet. They have their sizes, and paths below the trace's directory.
+/// Source of a trace's files that are not here yet. They have their sizes, and paths below the trace's directory.
 pub trait Source: fmt::Debug + Send + Sync {
     /// Brings what a file's footer is in.
     ///

@@ -353,8 +353,8 @@ impl Groups {
         Ok(Some(group))
     }
 
-    /// Where a group can't be read, bits have flipped in it or in its entry in the footer: an earlier footer, which
-    /// has that entry as well, is used from there on.
+    /// Returns the next group that can be read. In one that can't, or in its entry in the footer, bits have flipped: an
+    /// earlier footer, which has that entry as well, is used from there on.
     fn next_readable(&mut self) -> Result<Option<(usize, Group)>, SegmentError> {
         let Some(index) = self.left.next() else {
             return Ok(None);

@@ -33,7 +33,7 @@ pub struct RingKind {
     pub perf_clock: bool,
     /// Kind of raw registers in its samples.
     pub registers: Option<Registers>,
-    /// How to read the item's id from the register in its samples, if there is one.
+    /// Source of the item's id among the registers of its samples, if they have one.
     pub item: Option<ItemConfig>,
     /// Whether to report throttling from this ring; otherwise another source reports it and the ring's records are
     /// ignored.
@@ -91,7 +91,7 @@ pub struct RingReport {
     pub gaps: Vec<Gap>,
 }
 
-/// How to read a ring.
+/// Settings for reading a ring.
 #[derive(Clone, Copy, Debug)]
 pub struct Reading<'a, F> {
     /// Properties of the ring.

@@ -41,7 +41,7 @@ pub const STATE_UNKNOWN: u32 = u32::MAX;
 /// State of a thread that waits within a mark.
 pub const STATE_IN_MARK: u32 = u32::MAX - 1;
 
-/// Which interruptions are recorded with their time; page faults that are only counted don't matter here.
+/// Interruptions that are recorded with their time; page faults that are only counted don't matter here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Interferences {
     /// Interrupts and softirqs.
@@ -50,7 +50,7 @@ pub struct Interferences {
     pub faults: bool,
 }
 
-/// Which records the kernel programs make beside marks and samples.
+/// Records that the kernel programs make beside marks and samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecordKinds {
     /// Switches.
@@ -95,7 +95,7 @@ pub enum Body {
         role: Role,
         /// Whether the probed instruction is single-stepped, which is slow.
         stepped: bool,
-        /// How long its program had run until the time was read, ns; `None` if unknown.
+        /// Time that its program had run until it read the clock, ns; `None` if unknown.
         ran_ns: Option<u16>,
         /// Item id; `None` if not configured or not readable.
         id: Option<u64>,

@@ -29,7 +29,7 @@ pub struct BareSample {
     pub kind: SampleKind,
 }
 
-/// How a thread entered the kernel from user mode.
+/// Entry of a thread from user mode to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum KernelEntry {
     /// By the system call of this number.
@@ -89,7 +89,7 @@ impl SampleKind {
         (self.0 & Self::ENTRY_MASK) >> Self::ENTRY
     }
 
-    /// How the kernel was entered in which it was taken; `None`: in user mode, or unknown.
+    /// Returns the entry to the kernel in which it was taken; `None`: in user mode, or unknown.
     #[inline(always)]
     #[must_use]
     pub const fn entry(self) -> Option<KernelEntry> {

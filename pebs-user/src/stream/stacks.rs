@@ -272,7 +272,7 @@ mod tests {
         assert_eq!(strange.addresses().count(), 3);
     }
 
-    /// When there is no room, new stacks are counted and have no number; known ones keep theirs.
+    /// If there is no room, new stacks are counted and have no number; known ones keep theirs.
     #[test]
     fn full() {
         let mut chains = Chains::new(2 * (LIST_BYTES + 3 * 8));

@@ -1,10 +1,10 @@
-//! Which system calls are inputs, outputs and waits.
+//! System calls that are inputs, outputs and waits.
 
 use syscalls::Sysno;
 
 use crate::units::Tid;
 
-/// What a system call is for the work of a server.
+/// Role of a system call in the work of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Call {
     Input(Channel),
@@ -13,7 +13,7 @@ pub(crate) enum Call {
     Wait,
 }
 
-/// What a file descriptor stands for.
+/// Role of a file descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Channel {
     Socket,
@@ -118,7 +118,7 @@ pub(super) fn filter(threads: &[Tid]) -> String {
     }
 }
 
-/// What a call is, by its number; `channel`: of its first argument, asked for only if it matters.
+/// Returns the role of a call by its number; `channel`: that of its first argument, asked for only if it matters.
 pub(super) fn call(number: u64, channel: impl FnOnce() -> Channel) -> Option<Call> {
     let name = Sysno::new(usize::try_from(number).ok()?)?.name();
     let (_, kind) = CALLS.iter().find(|(it, _)| *it == name)?;
@@ -133,7 +133,7 @@ pub(super) fn call(number: u64, channel: impl FnOnce() -> Channel) -> Option<Cal
 mod tests {
     use super::*;
 
-    /// Reads and writes are told by their descriptor, waits are not, and other calls do not count.
+    /// Reads and writes are classified by their descriptor, waits are not, and other calls do not count.
     #[test]
     fn kinds() {
         let of = |number: Sysno, link| call(number as u64, || Channel::of_link(link));

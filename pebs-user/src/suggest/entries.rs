@@ -52,7 +52,7 @@ const TICK: Duration = Duration::from_millis(1);
 /// Bytes of the stack that are copied: the return address.
 const RETURN_ADDRESS: u64 = 8;
 
-/// What a hit costs, and after how many of them a breakpoint ends itself.
+/// Cost of a hit, and the number of hits after which a breakpoint ends itself.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limit {
     /// Time that a hit takes of the thread, ns.
@@ -99,7 +99,7 @@ pub(crate) struct Calls {
     pub nested: u64,
     /// Most calls at a time, on different threads.
     pub at_once: usize,
-    /// Where calls return to, as seen.
+    /// Return addresses of calls, as seen.
     pub returns: Vec<(Pid, u64)>,
     /// Arguments of some calls.
     pub arguments: Vec<Vec<Argument>>,
@@ -658,7 +658,7 @@ mod tests {
         }
     }
 
-    /// A call ends where it returns with its own stack pointer; recursion and other threads are told apart.
+    /// A call ends where it returns with its own stack pointer; recursion and other threads are distinguished.
     #[test]
     fn calls_of_hits() {
         let hits = [

@@ -1,4 +1,4 @@
-//! Which functions of a running program look like items.
+//! Functions of a running program that look like items.
 //!
 //! `stacks` samples their CPU time and system calls with call stacks, `profile` sums
 //! these up by function, `entries` watches calls of the most interesting functions, `score` judges.
@@ -166,7 +166,7 @@ pub(crate) struct TextSeen {
     pub differs: bool,
 }
 
-/// What was found.
+/// Result of the search.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Suggested {
     /// The best first.
@@ -181,7 +181,7 @@ pub(crate) struct Suggested {
     pub writes_per_s: Vec<(&'static str, f64)>,
     /// Functions that would have been suggested, but can't be probed, and why.
     pub refused: Vec<(String, String)>,
-    /// What was not seen.
+    /// Remarks on what was not seen.
     pub notes: Vec<String>,
 }
 

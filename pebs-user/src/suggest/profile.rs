@@ -1,4 +1,4 @@
-//! What call stacks say about functions. Pure.
+//! Call stacks summed by function. Pure.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ pub(crate) struct Seen {
     pub callers: usize,
     /// An address in it, by process.
     pub inside: Vec<(Pid, u64)>,
-    /// Where its calls return to, the most frequent first.
+    /// Return addresses of its calls, the most frequent first.
     pub returns: Vec<(Pid, u64)>,
     /// Threads that called it, the most frequent first, with their part of its stacks.
     pub threads: Vec<(Thread, f64)>,
@@ -37,7 +37,7 @@ pub(crate) struct Seen {
     pub path: Vec<FunctionId>,
 }
 
-/// How often the process reads and writes, per second.
+/// Reads and writes of the process, per second.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Rates {
     pub inputs: BTreeMap<Channel, f64>,
@@ -45,7 +45,7 @@ pub(crate) struct Rates {
     pub waits: f64,
 }
 
-/// What all stacks say.
+/// Sums over all stacks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Profile {
     /// By function.

@@ -1,4 +1,4 @@
-//! How much a function looks like one that handles an item. Pure.
+//! Likeness of a function to one that handles an item. Pure.
 //!
 //! Each term is a function of the facts: points, and the reason in words where it is one that people want to know.
 
@@ -30,7 +30,7 @@ const WORDS: [&str; 17] = [
     "step",
 ];
 
-/// What is known of a function.
+/// Facts about a function.
 #[derive(Clone, Debug)]
 pub(crate) struct Facts<'a> {
     pub name: &'a str,
@@ -40,7 +40,7 @@ pub(crate) struct Facts<'a> {
     /// Calls per second on all threads; `None`: unknown.
     pub rate: Option<f64>,
     pub rates: &'a Rates,
-    /// How many frames above it is the loop, which is not entered again; `None`: none is known.
+    /// Number of frames from it up to the loop, which is not entered again; `None`: none is known.
     pub below_loop: Option<usize>,
     /// Cost of both of its marks, ns.
     pub marks_ns: f64,

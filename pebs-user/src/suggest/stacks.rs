@@ -41,7 +41,7 @@ const CALL_STACKS: f64 = 500.0;
 /// Shortest time in which they are taken, s.
 const LEAST_S: f64 = 0.1;
 
-/// What the counter adds to a system call, ns, with its filter; rather too much.
+/// Cost that the counter adds to a system call, ns, with its filter; rather too much.
 const COUNTED_NS: f64 = 1000.0;
 
 /// Part of the target's time that the counter of system calls may take.
@@ -89,13 +89,13 @@ pub(crate) struct Stack {
     pub call: Option<Call>,
     /// Whether the clock's sample was taken in the kernel.
     pub in_kernel: bool,
-    /// How many calls it stands for.
+    /// Number of calls that it stands for.
     pub weight: f64,
     /// The innermost first; user space only.
     pub frames: Vec<Frame>,
 }
 
-/// What was seen.
+/// Call stacks that were taken, and their circumstances.
 #[derive(Debug, Default)]
 pub(crate) struct Look {
     pub stacks: Vec<Stack>,
@@ -198,7 +198,7 @@ pub(crate) fn look(pid: Pid, length: Duration) -> Result<Look> {
     })
 }
 
-/// How far the counter of system calls is.
+/// Progress of the counter of system calls.
 #[derive(Clone, Copy)]
 enum Counting {
     /// Their rate is learnt.
@@ -494,7 +494,7 @@ impl Reader {
     }
 }
 
-/// What a descriptor of a process stands for.
+/// Returns the role of a process's file descriptor.
 fn channel(pid: Pid, fd: u64) -> Channel {
     let link = fs::read_link(format!("/proc/{}/fd/{fd}", pid.0));
     link.map_or(Channel::Other, |link| {

@@ -17,7 +17,7 @@ use crate::units::Tid;
 /// The tracepoint of all system calls.
 pub(super) const CALLS: &str = "raw_syscalls/sys_enter";
 
-/// Where tracefs is mounted by most distributions.
+/// Mount points of tracefs on most distributions.
 const MOUNTED: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
 /// `perf_event_attr.config` of a tracepoint, such as `raw_syscalls/sys_enter`; `None` if the kernel has none, or does not let

@@ -75,7 +75,7 @@ pub(super) enum Depth {
 pub(super) struct Blaze {
     debug_dirs: Option<Vec<PathBuf>>,
     symbolizer: OnceCell<Symbolizer>,
-    /// When it was asked last.
+    /// Time of the last question.
     asked: Cell<Option<Instant>>,
     /// Time without a question after which the caches are dropped.
     rest: Duration,

@@ -57,7 +57,8 @@ pub(super) struct DataMaps {
 }
 
 impl DataMaps {
-    /// What a running process has mapped at an address; its mappings are read again if the address is not in them.
+    /// Returns the mapping of a running process at an address; its mappings are read again if the address is not in
+    /// them.
     pub(super) fn read(&mut self, pid: Pid, address: u64) -> Option<DataPlace> {
         let known = self.by_pid.get(&pid);
         let found = self.recorded(pid, address);
@@ -76,7 +77,7 @@ impl DataMaps {
         self.recorded(pid, address)
     }
 
-    /// What a process has mapped at an address, as far as it is known.
+    /// Returns the mapping of a process at an address, as far as it is known.
     pub(super) fn recorded(&self, pid: Pid, address: u64) -> Option<DataPlace> {
         let (_, maps) = self.by_pid.get(&pid)?;
         let behind = maps.partition_point(|it| it.range.start <= address);

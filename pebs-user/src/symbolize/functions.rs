@@ -28,7 +28,7 @@ pub(super) struct Description {
     pub kernel: bool,
     /// Whether it was inlined into another function.
     pub inlined: bool,
-    /// How the kernel was entered in which it runs: a value of the column.
+    /// Entry to the kernel in which it runs: a value of the column.
     pub kernel_entry: Option<&'static str>,
     /// System call in which it runs.
     pub system_call: Option<String>,

@@ -27,7 +27,7 @@ use crate::units::FunctionId;
 /// The functions of the running kernel.
 const KALLSYMS: &str = "/proc/kallsyms";
 
-/// What was read last, and when.
+/// Result of the last reading, and its time.
 static LAST: Mutex<Option<(Instant, Listed)>> = Mutex::new(None);
 
 /// Name of the module for the kernel proper.
@@ -180,7 +180,7 @@ impl Starts {
         })
     }
 
-    /// Where the first function behind an address starts.
+    /// Returns the start of the first function behind an address.
     fn next(&self, address: u64) -> Option<u64> {
         let behind = self
             .starts

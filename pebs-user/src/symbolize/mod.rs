@@ -124,7 +124,7 @@ pub struct Symbolizer {
     jitted_left: Rc<Cell<usize>>,
     /// Processes whose binaries are opened as soon as they are mapped.
     announced: FxHashSet<Pid>,
-    /// When the mappings of a process were last read from it.
+    /// Time at which the mappings of a process were last read from it.
     maps_read: FxHashMap<Pid, Instant>,
     data_maps: DataMaps,
     unmapped: Option<FunctionId>,
@@ -144,7 +144,7 @@ enum Page {
     UprobesTrampoline,
 }
 
-/// What an instruction does with data in memory.
+/// Access of an instruction to data in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InstructionAccess {
     /// `load`, `store` or `load+store`.
@@ -498,8 +498,8 @@ impl Symbolizer {
         }
     }
 
-    /// What is at an address of a process's data: a variable of a binary, else what a running process has mapped there.
-    /// `None`: not known.
+    /// Finds what is at an address of a process's data: a variable of a binary, else what a running process has mapped
+    /// there. `None`: not known.
     ///
     /// Cost: some ns a mapping of code; the first address in a binary reads its symbols, a new one in no binary may read the
     /// process's mappings.
@@ -537,8 +537,8 @@ impl Symbolizer {
         self.data_maps.add(pid, range, name.map(Rc::from));
     }
 
-    /// What the instruction at `ip` does with data, or, if `before`, the one that ends there: a data breakpoint stops behind
-    /// the access. `None`: not known.
+    /// Returns the access to data of the instruction at `ip`, or, if `before`, of the one that ends there: a data
+    /// breakpoint stops behind the access. `None`: not known.
     ///
     /// Cost: some ns for a known instruction, some us for a new one.
     pub fn data_access(&mut self, pid: Pid, ip: Ip, before: bool) -> Option<InstructionAccess> {

@@ -43,7 +43,7 @@ struct Image {
     /// Symbols of a stripped file that blazesym refuses to read, without a decompressor for them. Read when the first
     /// function is looked up.
     embedded: OnceCell<Option<Vec<Function>>>,
-    /// How deep blazesym may read the file; lowered when it fails.
+    /// Depth to which blazesym may read the file; lowered when it fails.
     depth: Option<Depth>,
 }
 
@@ -79,7 +79,7 @@ pub(super) struct Module {
     unwind_rules: Option<UnwindRules>,
     /// Read when it is first needed.
     variables: Option<Vec<Variable>>,
-    /// What instructions do with data: by offset in the file, and whether it is the one that ends there.
+    /// Accesses of instructions to data: by offset in the file, and whether it is that of the instruction's end.
     accesses: FxHashMap<(u64, bool), Option<DataAccess>>,
 }
 
@@ -223,8 +223,8 @@ impl Module {
         Some(found.map(|it| (Rc::clone(&it.name), address - it.range.start)))
     }
 
-    /// What the instruction at an offset of the file does with data, or, if `before`, the one that ends there. Addresses
-    /// are those of the file.
+    /// Returns the access to data of the instruction at an offset of the file, or, if `before`, of the one that ends
+    /// there. Addresses are those of the file.
     ///
     /// Cost: some us for an offset that is not cached.
     pub(super) fn data_access(

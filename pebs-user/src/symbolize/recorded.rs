@@ -31,7 +31,7 @@ pub struct Recorded {
     pub symfs: Option<Arc<Path>>,
     /// The recorded kernel; `None` if the recording does not identify it.
     pub kernel: Option<RecordedKernel>,
-    /// When the recording had been written, if this machine recorded it and was not booted since.
+    /// Time at which the recording had been written, if this machine recorded it and was not booted since.
     pub until: Option<SystemTime>,
 }
 

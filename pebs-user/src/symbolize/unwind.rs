@@ -84,7 +84,7 @@ impl<'a> UserStack<'a> {
     }
 }
 
-/// How a stack ended.
+/// End of a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Whole,
@@ -95,7 +95,7 @@ enum End {
     Unusable,
 }
 
-/// What is at an address.
+/// Code at an address.
 enum Code {
     /// A binary: its module, and the offset in its file.
     Module(super::ModuleId, u64),
@@ -112,11 +112,11 @@ pub(crate) struct Unwinder {
     spaces: Spaces,
     /// Programs that a process ran before: until when, and the pid under which its mappings are kept.
     programs: FxHashMap<Pid, Vec<(TraceNs, Pid)>>,
-    /// When the mappings of a process were last read from it.
+    /// Time at which the mappings of a process were last read from it.
     maps_read: FxHashMap<Pid, Instant>,
     /// Frames of the current stack.
     frames: Vec<u64>,
-    /// How stacks ended.
+    /// Ends of stacks.
     pub ended: UnwoundStacks,
 }
 
@@ -226,7 +226,7 @@ impl Unwinder {
         }
     }
 
-    /// What is at an address; reads the process's mappings if some may be missing.
+    /// Returns the code at an address; reads the process's mappings if some may be missing.
     fn code(&mut self, pid: Pid, address: u64, symbolizer: &mut Symbolizer) -> Code {
         match self.code_known(pid, address, symbolizer) {
             Code::None if !Ip(address).is_kernel() && self.may_read(pid, symbolizer) => {

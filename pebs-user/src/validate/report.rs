@@ -29,7 +29,7 @@ pub(crate) struct Report {
     pub version: u32,
     /// Version of pebs-trace.
     pub tool_version: String,
-    /// When it began, seconds since 1970.
+    /// Time of its begin, seconds since 1970.
     pub taken_s: u64,
     /// Duration, s.
     pub seconds: f64,

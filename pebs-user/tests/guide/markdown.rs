@@ -32,7 +32,7 @@ impl Command {
     }
 }
 
-/// How to work on the program.
+/// The page on working on the program.
 pub const CONTRIBUTING: &str = ".github/CONTRIBUTING.md";
 
 /// Reads the README, the pages of the guide by name, and the one on how to work.

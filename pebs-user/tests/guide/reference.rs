@@ -8,7 +8,7 @@ use pebs_user::store::descriptions::plain;
 use pebs_user::store::fields::table_schema;
 use pebs_user::store::schema::{Table, sample_flag, visit_flag};
 
-/// Where the generated part begins.
+/// Begin of the generated part.
 const MARK: &str = "<!-- generated from pebs-user/src/store/declaration.rs: PEBS_BLESS=1 cargo test -p pebs-trace --test guide -->\n";
 
 /// The words of a comment in a table.

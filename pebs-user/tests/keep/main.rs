@@ -365,8 +365,8 @@ fn reports_agree() {
     assert!(none.spread.is_empty() && none.slowest.iter().all(|visit| visit.is_condensed()));
 }
 
-/// Where the reset value changed while recording, sums over items give the same times as rows, which is not what their numbers
-/// of samples give.
+/// If the reset value changed while recording, sums over items give the same times as rows, which is not what their
+/// numbers of samples give.
 #[test]
 fn changed_reset_value() {
     let stream = Stream::new();

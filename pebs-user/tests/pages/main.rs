@@ -15,7 +15,7 @@ fn pebs_trace(args: &[&str]) -> Output {
     command.args(args).output().unwrap()
 }
 
-/// What the program prints with these arguments.
+/// Runs the program with these arguments; returns its output.
 fn printed(args: &[&str]) -> String {
     let output = pebs_trace(args);
     let errors = String::from_utf8_lossy(&output.stderr);

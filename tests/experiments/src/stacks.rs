@@ -60,7 +60,7 @@ const PERF_COPIES: &str = "dwarf,16384";
 /// A function that no program calls: there are no marks.
 const NO_MARKS: &str = "libc.so.6:a64l";
 
-/// What is recorded.
+/// Program that is recorded.
 enum Subject {
     /// A program that ends.
     Command(&'static str, Vec<String>),
@@ -481,7 +481,7 @@ struct Paced {
     bytes: u64,
     /// CPU time of the tool after its start, s.
     tool_s: f64,
-    /// What the tool chose, and why.
+    /// Choice of the tool, with its reason.
     chosen: String,
 }
 

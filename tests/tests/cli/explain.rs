@@ -139,7 +139,7 @@ fn bad_traces() {
     hints(&done, &["pebs-trace report"]);
 }
 
-/// Items by what a user knows of them: the time of the day, and a text in an argument; what is not there is told with where
+/// Items by what a user knows of them: the time of the day, and a text in an argument; what is not there is reported with where
 /// to look.
 #[test]
 fn found_items() {

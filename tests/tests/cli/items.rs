@@ -92,7 +92,7 @@ fn marks_too() {
     hints(&done, &["leave out --count"]);
 }
 
-/// Where no event goes on at all times, turns of items and times of functions are not known as well as they seem: it is
+/// If no event goes on at all times, turns of items and times of functions are not known as well as they seem: it is
 /// said before the start. With a clock beside it there is nothing to say.
 #[test]
 fn no_steady_event() {
@@ -115,7 +115,7 @@ fn no_steady_event() {
     ));
 }
 
-/// Registers that are no numbers, and a ring that is none, are refused with what there is.
+/// Registers that are no numbers, and a variable that is not a ring, are refused with what there is.
 #[test]
 fn not_a_register_and_no_ring() {
     need!(machine::root());

@@ -125,7 +125,8 @@ fn names_that_clash() {
     );
 }
 
-/// What can't be redacted: arguments that no probe reads or that are numbers, unknown rules, presets without any.
+/// Redaction is refused of arguments that no probe reads or that are numbers, by unknown rules, and by presets without
+/// any.
 #[test]
 fn redaction() {
     need!(machine::root());

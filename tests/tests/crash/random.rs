@@ -35,7 +35,7 @@ const CLEANED: Duration = Duration::from_secs(30);
 /// Names the seed of a run that is to be repeated.
 const SEED: &str = "PEBS_TEST_SEED";
 
-/// When to kill.
+/// Moment of the kill.
 #[derive(Clone, Copy, Debug)]
 enum Moment {
     /// So long after the start of the process.

@@ -469,7 +469,7 @@ fn disk_budget() {
     service.stop();
 }
 
-/// While the disk is full, nothing is recorded and no target notices; it is told, and goes on once there is room.
+/// While the disk is full, nothing is recorded and no target notices; that is reported, and recording goes on once there is room.
 #[test]
 fn full_disk() {
     need!(machine::root());
@@ -678,7 +678,7 @@ fn round_ns() -> u128 {
     took.as_nanos() / u128::from(ROUNDS)
 }
 
-/// What the agent takes.
+/// An agent and its targets, whose CPU time and memory are measured.
 struct Takes {
     service: Service,
     targets: Vec<Waiting>,

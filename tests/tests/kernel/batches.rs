@@ -217,7 +217,7 @@ fn record_mixed(specs: &[&str], args: &[&str]) -> (Recording, Truth) {
     (recording, truth)
 }
 
-/// What items cost in the batches of a recording, as `explain` has it.
+/// Returns the cost of items in the batches of a recording, as `explain` has it.
 fn mix(recording: &Recording) -> Value {
     let explained = explain(&recording.dir(), &[]);
     explained["probes"][0]["mixes"][0].clone()

@@ -17,16 +17,16 @@ const OFF: usize = 2;
 /// Last links of the chains below these links, by what they did: ns.
 type Ends = BTreeMap<(Vec<String>, String), f64>;
 
-/// What the chain of each item that waits is to end with.
+/// Expected end of the chain of each item that waits.
 struct Expected {
     mode: &'static str,
     /// The links, outermost first.
     links: &'static [&'static str],
-    /// What the last of them did: begins of words. Threads that take a CPU are any that run beside.
+    /// Activity of the last of them: begins of words. Threads that take a CPU are any that run beside.
     did: &'static [&'static str],
     /// The same in the log.
     call: &'static str,
-    /// What the answer says.
+    /// Words of the answer.
     says: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! When a recording begins, pauses and ends, and copies of it made meanwhile.
+//! Begin, pauses and end of a recording, and copies of it made meanwhile.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;

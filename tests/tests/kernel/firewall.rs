@@ -46,7 +46,7 @@ fn stages_of(recording: &Recording) -> Value {
     report["stages"].take()
 }
 
-/// Sum of what is told of the stages, per item, ns: service, waiting, and the others of a batch.
+/// Sum of the times of the stages, per item, ns: service, waiting, and the others of a batch.
 fn sum_of_parts(stages: &Value) -> f64 {
     let parts = ["service_share", "waiting_share", "others_share"];
     let of_stage = |stage: &Value| {
@@ -216,7 +216,7 @@ fn packets_in_a_ring() {
     assert!(most.values().all(|waiting| *waiting < 32), "{most:?}");
 }
 
-/// What is no ring has none of its fields: one line says which, and nothing is recorded.
+/// A variable that is not a ring lacks its fields: one line names them, and nothing is recorded.
 #[test]
 fn a_ring_that_is_none() {
     need!(machine::root());

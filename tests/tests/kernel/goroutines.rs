@@ -9,8 +9,8 @@ use pebs_tests::truth::{ItemTruth, Truth};
 use pebs_tests::workload::Workload;
 use pebs_tests::{check, machine, need, process};
 
-/// How far a visit's begin and end may be from the program's own log, ns; and the share of items that may be further
-/// off, as the kernel took the CPU between the mark and the reading of the clock.
+/// Distance within which a visit's begin and end are to be from the program's own log, ns; and the share of items that
+/// may be further off, as the kernel took the CPU between the mark and the reading of the clock.
 const NEAR_NS: i64 = 50_000;
 const SHARE_FAR: f64 = 0.03;
 

@@ -156,7 +156,7 @@ fn names_are_text() {
     assert_eq!(error.code(), Some(2), "{error}");
     assert!(
         error.stderr.contains("evil\\u{1b}"),
-        "the nearest name is told: {error}"
+        "the nearest name is suggested: {error}"
     );
     check_text(&error.stderr);
 }

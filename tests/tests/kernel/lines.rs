@@ -180,7 +180,7 @@ fn of_perf() {
     );
 }
 
-/// What can't be watched is refused in one line.
+/// An address that can't be watched is refused in one line.
 #[test]
 fn refused() {
     need!(machine::root());

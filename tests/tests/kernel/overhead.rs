@@ -263,7 +263,7 @@ fn goal_by_default() {
     );
 }
 
-/// Where items are short and few, the slowest of them would have no samples at that goal: these may cost more, and the
+/// If items are short and few, the slowest of them would have no samples at that goal: these may cost more, and the
 /// report and the trace say how much.
 #[test]
 fn short_and_rare() {
@@ -380,8 +380,8 @@ fn as_the_steps(recording: &Recording, truth: &Truth) {
     );
 }
 
-/// Where only details of slow items are kept, or of none, the reset value follows the load as well, and the sums over items
-/// count each sample with the reset value of its time.
+/// If only details of slow items are kept, or of none, the reset value follows the load as well, and the sums over
+/// items count each sample with the reset value of its time.
 #[test]
 fn swings_in_aggregates() {
     need!(machine::root());
@@ -503,7 +503,7 @@ fn swings_in_bulk() {
     }
 }
 
-/// Where the cost of no event's samples is known nothing bounds the slow-down, and a note says so before the start.
+/// If the cost of no event's samples is known nothing bounds the slow-down, and a note says so before the start.
 #[test]
 fn no_bound() {
     need!(machine::root());

@@ -1,4 +1,4 @@
-//! Which processes a recording follows.
+//! Processes that a recording follows.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;

@@ -422,7 +422,7 @@ fn inlined() {
     assert!(stacks.contains_key("leaf < handle < main"), "{stacks:?}");
 }
 
-/// What a recording says about stacks that nobody asked for.
+/// Returns the lines of a recording about stacks that nobody asked for.
 fn said(trace: &Trace) -> Vec<String> {
     let notes = trace.json["notes"].as_array().into_iter().flatten();
     let notes = notes.filter_map(|it| it.as_str());
@@ -456,8 +456,8 @@ fn off_unless_free() {
     }
 }
 
-/// Where the budget chooses the rate of samples they have stacks if these cost few of them, and the recording says what was
-/// chosen and why.
+/// If the budget chooses the rate of samples they have stacks if these cost few of them, and the recording says what
+/// was chosen and why.
 #[test]
 fn by_budget() {
     need!(machine::root());

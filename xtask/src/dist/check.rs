@@ -12,7 +12,7 @@ use super::crates::CRATES;
 use super::{Arch, VERSION};
 use crate::{setup, shell};
 
-/// What is recorded: a function that is called a thousand times a second.
+/// Recorded program: a function that is called a thousand times a second.
 const TARGET: &str = "\
 #include <unistd.h>
 __attribute__((noinline)) long handle(long n) { volatile long sum = 0; while (n--) sum += n; return sum; }
@@ -22,7 +22,7 @@ int main(void) { for (long i = 0;; i++) { handle(10000 + i % 50 * 1000); usleep(
 /// A version before this one, to upgrade from.
 const BEFORE: &str = "0.0.1";
 
-/// Where a root has its trace.
+/// Path of the trace in a root.
 const TRACE: &str = "tmp/trace";
 
 /// Packages of Debian that the checks use.

@@ -12,7 +12,7 @@ use crate::shell;
 /// The crates that the program is made of; the last one is the program.
 pub const CRATES: [&str; 4] = ["pebs-common", "pebs-selfcount", "pebs-mine", "pebs-trace"];
 
-/// Where `pebs-user/build.rs` finds the object in a package.
+/// Folder of the objects in a package, for `pebs-user/build.rs`.
 const OBJECTS: &str = "pebs-user/ebpf";
 
 /// Packs the crates. `objects` are those that the programs hold.

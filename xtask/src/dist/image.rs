@@ -14,7 +14,7 @@ use crate::shell;
 /// Largest size of the image, bytes.
 const MOST_BYTES: u64 = 30_000_000;
 
-/// Where traces are written: a folder of the host's is mounted there.
+/// Folder of the traces: one of the host's is mounted there.
 const TRACES: &str = "/traces";
 
 /// Writes the image as an archive that `podman load`, `docker load` and `skopeo copy` read.

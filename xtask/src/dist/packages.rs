@@ -10,13 +10,13 @@ use super::tree::{DOC, files, settle, tar, write};
 use super::{Arch, SUMMARY, VERSION};
 use crate::shell;
 
-/// What the program is, for whoever reads a package's description. Lines as Debian wants them.
+/// Description of the packages. Lines as Debian wants them.
 const DESCRIPTION: &str = "\
 pebs-trace joins precise CPU samples (Intel PEBS, AMD IBS, or a clock) with uprobes at the functions that start and
 finish an item of work, and tells the time of every function for every single item: why this request was slow when the
 one before it was fast.";
 
-/// Who answers for the packages.
+/// Maintainer of the packages.
 const MAINTAINER: &str = "pebs-trace maintainers <maintainers@pebs-trace.example>";
 
 const HOMEPAGE: &str = env!("CARGO_PKG_REPOSITORY");

@@ -14,7 +14,7 @@ use crate::shell;
 /// "One file").
 const MOST_BYTES: u64 = 27_200_000;
 
-/// Where the program and what is in it are.
+/// The program of a package, and the eBPF programs in it.
 pub struct Program {
     pub path: PathBuf,
     /// The eBPF programs, which are in the program packed.

@@ -1,4 +1,4 @@
-//! What is in the program, under which licences, and how to check that it arrived as it was made.
+//! Contents of the program, their licences, and the way to check that it arrived as it was made.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -15,10 +15,10 @@ use crate::shell;
 /// Writes the list of components in CycloneDX's form.
 const CYCLONEDX: &str = "cargo-cyclonedx";
 
-/// What a file with a licence's text is called.
+/// Begins of names of files with a licence's text.
 const NAMES: [&str; 4] = ["LICENSE", "LICENCE", "COPYING", "NOTICE"];
 
-/// What is linked into the program and is not among its crates.
+/// Text on what is linked into the program and is not among its crates.
 const OTHERS: &str = "\
 Beside these crates the program holds Rust's standard library (MIT OR Apache-2.0) and musl (MIT, \
 https://git.musl-libc.org/cgit/musl/tree/COPYRIGHT).\n";

@@ -28,10 +28,10 @@ const FOLDERS: [(&str, &str); 2] = [
     ("pebs-user/data/presets", "presets"),
 ];
 
-/// Where systemd finds the units of packages, and those that there are.
+/// Folder of the units for systemd, here and in a package.
 const UNITS: (&str, &str) = ("pebs-user/data/systemd", "lib/systemd/system");
 
-/// Where each shell looks for what completes a command: shell, file, as most systems have it.
+/// Folders in which shells look for completions: shell, file, as most systems have it.
 const COMPLETIONS: [(&str, &str); 3] = [
     ("bash", "share/bash-completion/completions/pebs-trace"),
     ("zsh", "share/zsh/site-functions/_pebs-trace"),

@@ -53,7 +53,7 @@ pub fn read(events: &Path, precise: &Path, unpinned: bool) -> Result<(String, Ve
     Ok((source, lists))
 }
 
-/// Which events are precise, by name; empty if the list was made without these flags.
+/// Returns which events are precise, by name; empty if the list was made without these flags.
 fn flags(events: Vec<Value>) -> HashMap<String, bool> {
     let precise = |event: &Value| event["PEBS"].as_str().is_some_and(|pebs| pebs != "0");
     if events.iter().filter(|event| precise(event)).count() < FEWEST_FLAGS {

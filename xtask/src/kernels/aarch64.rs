@@ -29,7 +29,7 @@ pub const QEMU: &str = "qemu-system-aarch64";
 /// The C compiler; Debian's `gcc-aarch64-linux-gnu`.
 const COMPILER: &str = "aarch64-linux-gnu-gcc";
 
-/// What the tool is compiled for. The C library is linked statically.
+/// Target of the tool's compilation. The C library is linked statically.
 const TRIPLE: &str = "aarch64-unknown-linux-gnu";
 
 /// Shell and tools of the guest, in one static file.

@@ -20,7 +20,7 @@ const SOURCE: &str = "tests/softpmu";
 /// File name of the module.
 const FILE: &str = "softpmu.ko";
 
-/// Which PMU the guest has.
+/// PMU of the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Pmu {
     /// Intel's, with PEBS

@@ -202,7 +202,7 @@ const STORE: Ring = Ring {
     reason: "a table reads itself",
 };
 
-/// A ring is a fault unless it is listed, in modules without a table too, and so is one that is listed and is none.
+/// A ring is a fault unless it is listed, in modules without a table too, and so is a listed ring that does not exist.
 #[test]
 fn rings() {
     let root = store();

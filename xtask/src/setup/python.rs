@@ -23,7 +23,7 @@ pub fn install_readers(_: &Means) -> Result<()> {
     make(&python_environment(), &PYTHON_PACKAGES)
 }
 
-/// Where moto is, with what its S3 server imports and no more: all that it can simulate takes 317 MB, this 140.
+/// Packages of moto, with what its S3 server imports and no more: all that it can simulate takes 317 MB, this 140.
 const MOTO: [&str; 4] = ["moto", "flask", "flask-cors", "py-partiql-parser"];
 
 /// The S3 server has an environment of its own: no other test needs what it brings.

@@ -16,14 +16,14 @@ use super::{Entered, Sampled};
 pub const SP: usize = offset_of!(pt_regs, sp) / WORD;
 pub const IP: usize = offset_of!(pt_regs, pc) / WORD;
 
-/// What a mark keeps of the registers. With all of them its program would need more stack than the kernel allows; they are
-/// read where the kernel has them.
+/// Values that a mark keeps of the registers. With all of them its program would need more stack than the kernel
+/// allows; they are read where the kernel has them.
 pub type Registers = [u64; 2];
 
 /// Places in a mark's registers.
 pub mod kept {
     pub const SP: usize = 0;
-    /// When the mark's program began.
+    /// Start of the mark's program.
     pub const BEGIN: usize = 1;
     /// The stack pointer before the instruction: the same, as no step changes it.
     pub const SP_BEFORE: usize = SP;
@@ -111,7 +111,7 @@ unsafe fn number(regs: *const pt_regs) -> i32 {
     unsafe { bpf_probe_read_kernel(at) }.unwrap_or(-1)
 }
 
-/// How the thread with these registers of user mode entered the kernel.
+/// Returns how the thread with these registers of user mode entered the kernel.
 #[inline(always)]
 pub unsafe fn entered(regs: *const pt_regs) -> Entered {
     // SAFETY: the read helper checks the addresses.

@@ -108,7 +108,7 @@ pub unsafe fn flags(regs: *const pt_regs) -> u64 {
     unsafe { (*regs).eflags }
 }
 
-/// How the thread with these registers of user mode entered the kernel.
+/// Returns how the thread with these registers of user mode entered the kernel.
 #[inline(always)]
 pub unsafe fn entered(regs: *const pt_regs) -> Entered {
     // SAFETY: the read helper checks the addresses.

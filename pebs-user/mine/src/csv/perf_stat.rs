@@ -29,7 +29,7 @@ struct Count<'a> {
     share: f32,
 }
 
-/// How lines are written.
+/// Format of the lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     /// `-x`, with this separator.

@@ -1,4 +1,4 @@
-//! How much the outcome follows each event in each run, beside the mean of all runs.
+//! Slope of the outcome over each event in each run, beside the mean of all runs.
 
 use super::Studied;
 use super::effects::Counted;

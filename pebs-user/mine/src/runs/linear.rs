@@ -30,7 +30,7 @@ impl Basis {
         self.columns.len()
     }
 
-    /// What the columns do not explain of a vector.
+    /// Returns the part of a vector that the columns do not explain.
     pub(super) fn rest(&self, of: &[f64]) -> Vec<f64> {
         let mut rest = of.to_vec();
         // Twice: once would leave what rounding did.

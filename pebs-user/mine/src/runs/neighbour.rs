@@ -1,4 +1,4 @@
-//! Which events change rank where a neighbour runs.
+//! Events that change rank where a neighbour runs.
 
 use super::effects::{Effects, Noise, OfGroup, of_group};
 use super::{LEVEL, Run, RunsError};

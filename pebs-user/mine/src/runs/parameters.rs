@@ -1,4 +1,4 @@
-//! What differs between runs: their mean outcome, and how much it follows each event, as their parameters explain it.
+//! Differences between runs: their mean outcome, and how much it follows each event, as their parameters explain it.
 //!
 //! A parameter has one value in a run, so a run is one observation of it, however many rows it has.
 

@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// Where cargo puts the libraries of this crate for its tests.
+/// Returns the folder in which cargo puts the libraries of this crate for its tests.
 fn libraries() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let folder = test.parent().unwrap().to_owned();

@@ -1,4 +1,4 @@
-//! How instructions are encoded: their groups, and the forms of loads and stores.
+//! Encoding of instructions: their groups, and the forms of loads and stores.
 //!
 //! Source: Arm Architecture Reference Manual for A-profile (DDI 0487), C4.1, "A64 instruction set encoding".
 

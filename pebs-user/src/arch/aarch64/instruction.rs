@@ -267,7 +267,7 @@ impl Instruction {
         }
     }
 
-    /// What a load or store does; prefetching loads.
+    /// Returns `load`, `store` or both, of a load or store; prefetches are loads.
     const fn kind_of_access(&self) -> &'static str {
         let loads = bits(self.word, 22, 1) == 1;
         match memory_form(self.word) {
@@ -371,7 +371,7 @@ impl Instruction {
         }
     }
 
-    /// What it does with data in memory; `None`: nothing.
+    /// Returns its access to data in memory; `None`: it has none.
     pub(crate) fn data_access(&self) -> Option<DataAccess> {
         let word = self.word;
         if group(word) != Group::Memory {

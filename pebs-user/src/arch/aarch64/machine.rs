@@ -3,7 +3,7 @@
 /// Its name for people.
 pub(crate) const NAME: &str = "aarch64";
 
-/// What binaries for it say.
+/// Architecture in the headers of its binaries.
 pub(crate) const ARCHITECTURE: object::Architecture = object::Architecture::Aarch64;
 
 /// The same in an ELF header.

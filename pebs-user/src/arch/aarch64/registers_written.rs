@@ -1,4 +1,4 @@
-//! Which general registers an instruction changes.
+//! General registers that an instruction changes.
 //!
 //! Where an encoding is rare or newer than this table, more registers count than it changes: a probe then stays in front of
 //! it. Source: Arm Architecture Reference Manual for A-profile (DDI 0487), C4.1, "A64 instruction set encoding".

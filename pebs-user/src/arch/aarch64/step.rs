@@ -2,8 +2,8 @@
 
 use pebs_common::config::Step;
 
-/// How the program does the instruction; `None` if it does not: here never. `ret`, the usual end of a visit, is emulated
-/// by every kernel.
+/// Returns the step by which the program does the instruction; `None` if it does not: here never. `ret`, the usual end
+/// of a visit, is emulated by every kernel.
 pub(crate) const fn step(_bytes: &[u8]) -> Option<Step> {
     None
 }

@@ -34,7 +34,7 @@ fn registers(names: &[&str]) -> u32 {
     names.iter().map(known).fold(0, |set, bit| set | bit)
 }
 
-/// Where control goes.
+/// The flow of control of each group of branches is known.
 #[test]
 fn flow() {
     for (word, flow) in [
@@ -72,7 +72,7 @@ fn flow() {
     );
 }
 
-/// What the kernel does with it: cheap, single-stepped, or refused.
+/// An instruction is emulated by the kernel, single-stepped or refused.
 #[test]
 fn classes() {
     let (old, new) = (
@@ -407,7 +407,7 @@ fn reads_first(word: u32, text: &str) -> bool {
     is_no_move || is_no_tag || OPERATIONS.iter().any(|it| name.starts_with(it))
 }
 
-/// What is said of a word fits together, and is what another decoder says.
+/// Properties of a word fit together, and agree with another decoder.
 fn check(word: u32, address: u64) -> Result<(), TestCaseError> {
     let bytes = word.to_le_bytes();
     let kernels = [Kernel::from_release("5.15"), Kernel::from_release("6.18")];

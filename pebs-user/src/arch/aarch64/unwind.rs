@@ -9,7 +9,8 @@ pub(crate) const RETURN_ADDRESS: gimli::Register = AArch64::X30;
 /// Bytes of a return address on the stack: calls put it into a register.
 pub(crate) const RETURN_ADDRESS_BYTES: i64 = 0;
 
-/// Whose instructions unwind tables may have, beside those of all: that the return address is signed from here on.
+/// Vendor whose instructions unwind tables may have beside those of all: that the return address is signed from here
+/// on.
 pub(crate) const VENDOR: gimli::Vendor = gimli::Vendor::AArch64;
 
 /// Number of general registers with the stack pointer, which have the first DWARF numbers.
@@ -73,8 +74,8 @@ pub(crate) const fn code_of(return_address: u64) -> u64 {
     return_address & ((1 << ADDRESS_BITS) - 1)
 }
 
-/// Where the return address of Go code is, from its frame's end (CFA), with so many bytes of frame above the stack
-/// pointer; `None`: in its register.
+/// Returns the place of a return address of Go code, from its frame's end (CFA), with so many bytes of frame above the
+/// stack pointer; `None`: in its register.
 ///
 /// Source: go/src/cmd/compile/abi-internal.md: it is at the bottom of the frame.
 pub(crate) const fn go_return_address(frame: i64) -> Option<i64> {

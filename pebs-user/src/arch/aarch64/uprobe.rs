@@ -1,4 +1,4 @@
-//! How the kernel executes a probed instruction: emulated, single-stepped, or not at all.
+//! Execution of a probed instruction by the kernel: emulated, single-stepped, or refused.
 //!
 //! Most of what depends on the program counter is emulated ("simulated" in the kernel's words), which is cheap: branches,
 //! `ret`, `adr`. Others are copied to a page of their own and stepped there. Some are never probed:
@@ -28,7 +28,7 @@ pub(crate) fn is_breakpoint(code: [u8; BREAKPOINT.len()]) -> bool {
     u32::from_le_bytes(code) & 0xffe0_001f == 0xd420_0000
 }
 
-/// What is emulated, and what later kernels do better, for people.
+/// Instructions that are emulated, and those that later kernels emulate as well, for people.
 pub(crate) const EMULATED: &str = "branches, calls and returns";
 pub(crate) const LATER: &str = "";
 

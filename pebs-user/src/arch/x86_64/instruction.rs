@@ -241,7 +241,7 @@ impl Instruction {
         }
     }
 
-    /// What it does with data in memory; `None`: nothing, or to several places.
+    /// Returns its access to data in memory; `None`: it has none, or several.
     ///
     /// The stack is no data of an instruction that pushes or pops something else.
     pub(crate) fn data_access(&self) -> Option<DataAccess> {

@@ -3,7 +3,7 @@
 /// Its name for people.
 pub(crate) const NAME: &str = "x86-64";
 
-/// What binaries for it say.
+/// Architecture in the headers of its binaries.
 pub(crate) const ARCHITECTURE: object::Architecture = object::Architecture::X86_64;
 
 /// The same in an ELF header.

@@ -9,7 +9,7 @@ use pebs_common::config::{NO_WORD, Step, step_kind};
 
 use super::register::Register;
 
-/// How the program does the instruction; `None` if it does not.
+/// Returns the step by which the program does the instruction; `None` if it does not.
 pub(crate) fn step(bytes: &[u8]) -> Option<Step> {
     let mut decoder = Decoder::new(64, bytes, DecoderOptions::NONE);
     let instruction = decoder.decode();

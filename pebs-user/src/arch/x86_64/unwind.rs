@@ -8,7 +8,7 @@ pub(crate) const RETURN_ADDRESS: gimli::Register = X86_64::RA;
 /// Bytes of a return address on the stack.
 pub(crate) const RETURN_ADDRESS_BYTES: i64 = 8;
 
-/// Whose instructions unwind tables may have, beside those of all.
+/// Vendor whose instructions unwind tables may have, beside those of all.
 pub(crate) const VENDOR: gimli::Vendor = gimli::Vendor::Default;
 
 /// The code at a return address: the address itself.
@@ -16,8 +16,8 @@ pub(crate) const fn code_of(return_address: u64) -> u64 {
     return_address
 }
 
-/// Where the return address of Go code is, from its frame's end (CFA), with so many bytes of frame above the stack pointer;
-/// `None`: in its register.
+/// Returns the place of a return address of Go code, from its frame's end (CFA), with so many bytes of frame above the
+/// stack pointer; `None`: in its register.
 pub(crate) const fn go_return_address(_frame: i64) -> Option<i64> {
     Some(-RETURN_ADDRESS_BYTES)
 }

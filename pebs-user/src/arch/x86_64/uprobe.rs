@@ -1,4 +1,4 @@
-//! How the kernel executes a probed instruction: emulated, single-stepped, or not at all.
+//! Execution of a probed instruction by the kernel: emulated, single-stepped, or refused.
 //!
 //! Some instructions would harm the target if they were probed, whatever the tool does then, so they never are:
 //!
@@ -23,7 +23,7 @@ pub(crate) fn is_breakpoint(code: [u8; BREAKPOINT.len()]) -> bool {
     code == BREAKPOINT
 }
 
-/// What is emulated, and what later kernels do better, for people.
+/// Instructions that are emulated, and those that later kernels emulate as well, for people.
 pub(crate) const EMULATED: &str = "branches, calls and pushes";
 pub(crate) const LATER: &str = "; 0.5 us on nearly all from Linux 6.19 on";
 
@@ -314,7 +314,7 @@ mod tests {
         assert_eq!(new(&[0xff, 0xe0]), single, "jmp *%rax");
     }
 
-    /// Where programs may do it, what would be single-stepped is done by them if they can.
+    /// If programs may do it, they do instructions that would be single-stepped, as far as they can.
     #[test]
     fn in_program() {
         let kernel = Kernel { steps: true, ..NEW };

@@ -5,7 +5,7 @@ use std::io;
 use crate::agent::Level;
 use crate::terminal::say;
 
-/// Where messages go.
+/// Destination of messages.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Journal {
     /// Whether systemd reads them.

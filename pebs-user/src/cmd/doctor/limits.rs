@@ -6,7 +6,7 @@ use crate::limits::capabilities::setcap_command;
 use crate::limits::{Lockdown, PIDS, SoftHard, describe_missing};
 use crate::pmu::host::KernelVersion;
 
-/// How to get what is missing.
+/// Returns how to get the missing privileges.
 fn sudo() -> String {
     let command = setcap_command("$(which pebs-trace)");
     format!("use sudo, or '{command}'")

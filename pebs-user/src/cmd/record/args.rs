@@ -20,7 +20,7 @@ use crate::record::{ItemId, KeepItems, Recording, SampleClock, Start, Target};
 use crate::stream::decode::{Interferences, RecordKinds};
 use crate::units::{Pid, Tid};
 
-/// How to end visits of a function.
+/// Marks at the end of visits of a function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum ReturnArg {
     /// At each exit in the function's code, at the cheapest instruction
@@ -32,7 +32,7 @@ pub enum ReturnArg {
     Ret,
 }
 
-/// Whose details to keep.
+/// Items whose details are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum KeepArg {
     /// Everything
@@ -44,10 +44,10 @@ pub enum KeepArg {
     None,
 }
 
-/// What is redacted.
+/// Rules for texts that may hold personal data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Redact {
-    /// What the preset says.
+    /// The rule of the preset.
     ByPreset,
     /// An argument.
     Argument(String, Rule),
@@ -592,7 +592,7 @@ impl RecordArgs {
         })
     }
 
-    /// Where item ids are read at samples, if they are.
+    /// Returns the source of item ids at samples, if they have one.
     fn item(&self) -> Option<ItemId> {
         let reg = self.item_reg.clone().map(ItemId::Reg);
         let mem = self.item_mem.clone().map(ItemId::Mem);
@@ -600,7 +600,7 @@ impl RecordArgs {
         reg.or(mem).or(tls)
     }
 
-    /// Whose items are recorded: clap takes one of these options only.
+    /// Returns the processes whose items are recorded: clap takes one of these options only.
     fn target(&self) -> Target {
         match (&self.cgroup, &self.container, &self.pod) {
             (Some(path), ..) => Target::Cgroup(path.clone()),
@@ -661,7 +661,7 @@ mod tests {
         assert!(error.to_string().contains("--with none"), "{error}");
     }
 
-    /// When it begins, and what may pause it.
+    /// Options of the start, and of what may pause a recording, are understood.
     #[test]
     fn starts() {
         let of = |words: &str| recording(&format!("-u app:f {words}")).unwrap();

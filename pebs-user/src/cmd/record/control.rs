@@ -22,7 +22,7 @@ const ORDERS: &str =
 /// Longest line, bytes; the rest is another one.
 const LONGEST: u64 = 4096;
 
-/// What a line says.
+/// Order in a line of the control file.
 #[derive(Clone, Debug, PartialEq)]
 enum Order {
     Pause,
@@ -156,7 +156,7 @@ fn parse(line: &str) -> Result<Order, String> {
 mod tests {
     use super::*;
 
-    /// Each order, perf's words for two of them, and what is none.
+    /// Each order is read, perf's words for two of them, too; other words are refused.
     #[test]
     fn orders() {
         let of = |line: &str| parse(line).unwrap();

@@ -23,7 +23,7 @@ pub(super) struct Messages {
     /// Remarks so far.
     notes: Vec<String>,
     status: StatusLine,
-    /// When the trace will have its largest size, once that was said.
+    /// Message on when the trace reaches its largest size, once it was shown.
     growth: Option<String>,
 }
 
@@ -122,7 +122,7 @@ impl Messages {
     }
 }
 
-/// When a trace that has a largest size has it.
+/// Returns a message on when the trace reaches its largest size, if it has one.
 fn growth(growth: Growth) -> Option<String> {
     let left = growth.left?.as_secs();
     // Minutes are enough for what takes longer.

@@ -44,7 +44,7 @@ const ROUNDS: u16 = 2;
 /// More than any step takes.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Where `pt_regs` holds the first argument. Source: arch/x86/include/uapi/asm/ptrace.h.
+/// Offset of the first argument in `pt_regs`. Source: arch/x86/include/uapi/asm/ptrace.h.
 const RDI: u16 = 112;
 
 #[inline(never)]

@@ -236,7 +236,7 @@ fn one_number_for_one_question() {
     }
 }
 
-/// Where most visits never end, no reader names a cause, and the text gives the reason.
+/// If most visits never end, no reader names a cause, and the text gives the reason.
 #[test]
 fn most_never_end() {
     let spec = "/usr/bin/server:handle(n=arg2, key=str(arg1))..done";

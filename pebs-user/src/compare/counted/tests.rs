@@ -77,7 +77,7 @@ fn unknown() {
     );
 }
 
-/// Where no item is slow, the figures are those of all items.
+/// If no item is slow, the figures are those of all items.
 #[test]
 fn none_is_slow() {
     let mut sums = CountedSums::default();

@@ -69,7 +69,7 @@ fn row<'a>(found: &'a Diff, name: &str, kind: CauseKind) -> &'a RowDiff {
         .unwrap()
 }
 
-/// Where samples beat with the items of a run, functions have no interval and can't fail; what is observed can.
+/// If samples beat with the items of a run, functions have no interval and can't fail; observed figures can.
 #[test]
 fn beating() {
     let slower = Build {

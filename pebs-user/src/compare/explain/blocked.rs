@@ -1,5 +1,5 @@
-//! Where slow items went to wait: the call stack with most of the time of each wait, the thread that ended it, and what
-//! that one did meanwhile.
+//! Beginnings of slow items' waits: the call stack with most of the time of each wait, the thread that ended it, and
+//! that thread's activity meanwhile.
 
 use std::cmp::Reverse;
 

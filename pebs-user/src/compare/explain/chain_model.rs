@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::compare::arguments::NamedArg;
 use crate::compare::names::FunctionName;
 
-/// What a wait waited for: the threads that ended it, and what they did meanwhile.
+/// Explanation of a wait: the threads that ended it, and their activities meanwhile.
 ///
 /// All parts are of the time of the wait at the root, which is a cause or a wait of an item. The parts of `links`,
 /// `no_cpu`, `interrupts`, `itself` and `unknown` sum to the part of this wait.
@@ -62,11 +62,11 @@ pub(crate) struct Link {
     pub visit_id: Option<u64>,
     /// The thread that held it up longest.
     pub tid: u32,
-    /// What they did, the largest part first; what is not known and what is below a hundredth is left out.
+    /// Their activities, the largest part first, without unknown ones and those below a hundredth.
     pub doing: Vec<Doing>,
 }
 
-/// What a thread did while it was waited for.
+/// Activity of a thread while it was waited for.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Doing {
     pub kind: DoingKind,
@@ -82,7 +82,7 @@ pub(crate) struct Doing {
     pub path: Vec<FunctionName>,
     /// The thread that took the CPU.
     pub by: Option<String>,
-    /// What that wait waited for in turn.
+    /// Explanation of that wait in turn.
     pub waited_for: Option<WaitedFor>,
 }
 

@@ -1,4 +1,4 @@
-//! What items cost that a visit serves together, by kind, and which of these batches take longer than what they hold.
+//! Cost of items that a visit serves together, by kind, and the batches that take longer than their items explain.
 //!
 //! A batch shows no times of its single items, but batches differ by what they hold: their times are regressed on the
 //! number of their items of each kind, as [`fit`] describes. Kinds are values or ranges of an argument of the items, which
@@ -85,7 +85,7 @@ struct Held {
     inside_ns: Option<(i64, f32)>,
 }
 
-/// What items cost in the batches of each probe that serves several at once, or of this one.
+/// Finds the cost of items in the batches of each probe that serves several at once, or of this one.
 ///
 /// `items`: those of the trace, if they are known already.
 ///
@@ -441,8 +441,8 @@ impl<'a> Costing<'a> {
         }
     }
 
-    /// What each item took within the batches, fitted like batches of one; `None` unless that is known of the items of
-    /// most.
+    /// Returns the times of single items within the batches, fitted like batches of one; `None` unless they are known
+    /// for the items of most.
     fn inside(&self) -> Option<Inside> {
         let mut found = Inside {
             held: Vec::new(),

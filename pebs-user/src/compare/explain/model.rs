@@ -81,10 +81,10 @@ pub(crate) struct ProbeExplanation {
     /// ones' time come first. Left out if empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub slow_for_kind: Vec<Group>,
-    /// What changed over the recording; null: not asked for.
+    /// Changes over the recording; null: not asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub changes: Option<Vec<Change>>,
-    /// What items cost that visits serve together, for each probe of such; left out if there is none.
+    /// Cost of items that visits serve together, for each probe of such; left out if there is none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub mixes: Vec<Mix>,
     /// The argument that splits durations best; null if there is none, or if groups were asked for.
@@ -99,7 +99,7 @@ pub(crate) struct ProbeExplanation {
     pub other_items: u64,
 }
 
-/// What the items of batches cost, the visits of a probe that serves several at once, by what each holds.
+/// Cost of the items of batches, the visits of a probe that serves several at once, by the kind of item.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Mix {
     pub probe_id: u16,
@@ -116,7 +116,7 @@ pub(crate) struct Mix {
     pub on_cpu: Option<Costs>,
     /// Why costs are unknown; null if they are known.
     pub unknown: Option<NoCosts>,
-    /// What items took by visits of other probes within the batches, by kind, exact; empty unless each item has one.
+    /// Times of items by visits of other probes within the batches, by kind, exact; empty unless each item has one.
     pub inside: Vec<KindCost>,
     /// Number of batches that take longer than what they hold, beyond chance, without waiting for a CPU.
     pub dear_batches: u64,
@@ -452,7 +452,7 @@ impl Gap {
 pub(crate) struct Kind {
     /// Number of items: slow ones, or, of a kind without any, those below the limit.
     pub items: u64,
-    /// How many of them are slow: all or none.
+    /// Number of slow ones among them: all or none.
     pub slow_items: u64,
     /// Further items like the slow ones, below the limit.
     pub others: u64,
@@ -517,7 +517,7 @@ pub(crate) enum ChangeKind {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Change {
     pub kind: ChangeKind,
-    /// When it began, on the trace clock: the begin of the first item after a step, or of the first burst.
+    /// Time at which it began, on the trace clock: the begin of the first item after a step, or of the first burst.
     pub from_ns: i64,
     /// Until when it lasted: the begin of the last item before the next step, or of the last burst.
     pub to_ns: i64,
@@ -537,7 +537,7 @@ pub(crate) struct Change {
     pub others: u64,
     /// Chance of it if nothing changes; of a step or a drift it is a rough one, for blocks of items that are not alike.
     pub chance: f64,
-    /// What the longer ones of both take more time for; null: not known.
+    /// Causes for which the longer ones of both take more time; null: not known.
     pub gap: Option<Gap>,
 }
 
@@ -603,7 +603,7 @@ pub(crate) struct Cause {
     /// Of each further event; left out if there are none, and for time off the CPU.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub further: Vec<EventFigures>,
-    /// Where slow items went to wait; null: not recorded (`--with waits --call-graph fp`), or no wait.
+    /// Call stack with which slow items went to wait; null: not recorded (`--with waits --call-graph fp`), or no wait.
     pub blocked: Option<WaitPath>,
     /// For waits: the thread that ended most of them, or took the CPU; null: not recorded (`--with waits`).
     pub by: Option<WaitActor>,

@@ -1,4 +1,4 @@
-//! Says of functions without a name from where they were called, by the call stacks of their samples.
+//! Callers of functions without a name, by the call stacks of their samples.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 

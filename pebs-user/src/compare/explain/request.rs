@@ -54,7 +54,7 @@ impl Default for ExplainOptions {
     }
 }
 
-/// Which item to look at.
+/// The item to look at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ItemChoice {
     /// The longest with this id.

@@ -1,4 +1,4 @@
-//! How the runtimes of a trace name the code that they make at run time.
+//! Names that the runtimes of a trace give to code made at run time.
 
 use super::model::{Cause, Group};
 use crate::compare::names::file_name;
@@ -10,7 +10,7 @@ use crate::store::view::{Select as _, View as _, columns};
 /// Number of causes of which one without a name is worth a note.
 const FIRST: usize = 3;
 
-/// How a runtime's file name begins.
+/// Begins of the runtimes' file names.
 const RUNTIMES: [(&str, Runtime); 9] = [
     ("libjvm.so", Runtime::Jvm),
     ("libj9jit", Runtime::OpenJ9),

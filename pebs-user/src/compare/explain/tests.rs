@@ -257,7 +257,7 @@ fn strays_between() {
     );
 }
 
-/// Where marks show which item a thread turns to, the time it slept during an item is separate from the time for other
+/// If marks show which item a thread turns to, the time it slept during an item is separate from the time for other
 /// items.
 #[test]
 fn idle() {

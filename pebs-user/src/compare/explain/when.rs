@@ -1,4 +1,4 @@
-//! What changed when: steps, a drift and periods of the items' times over the recording.
+//! Changes over time: steps, a drift and periods of the items' times over the recording.
 //!
 //! * *Step*: items take longer, or shorter, from some time on. Items in order of their begins are divided into blocks of equally
 //!   many. Of the ranks of their durations, which a few long items don't move, each block has a mean; the largest distance of
@@ -74,7 +74,7 @@ pub(super) fn changes(whole: &Section, items: &Items) -> Vec<Found> {
     found
 }
 
-/// Where the first of these items begins.
+/// Returns the begin of the first of these items.
 fn begin(of: &[u32], items: &Items) -> i64 {
     of.first().map_or(0, |&it| items.all[it as usize].begin_ns)
 }

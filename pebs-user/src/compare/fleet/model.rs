@@ -44,7 +44,7 @@ pub(crate) struct ProbeFleet {
     pub mean_ns: f64,
     pub p50_ns: u64,
     pub p99_ns: u64,
-    /// What intervals resample.
+    /// Units that intervals resample.
     pub units: Units,
     /// By the value of the property, those that take longest first.
     pub groups: Vec<GroupRow>,
@@ -54,12 +54,12 @@ pub(crate) struct ProbeFleet {
     pub too_few: Option<TooFew>,
 }
 
-/// What is drawn by chance: intervals cover what differs from one to the next.
+/// Units that are drawn by chance: intervals cover the differences from one to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Units {
     Hosts,
-    /// Where the hosts are too few.
+    /// If the hosts are too few.
     Traces,
 }
 
@@ -105,16 +105,16 @@ pub(crate) struct Slower {
     pub on_cpu: Contrast,
     /// Share of items longer than `p99_ns` of all, here and in the others.
     pub slow_share: Contrast,
-    /// When it began; null: it was so all the time, or that is not certain.
+    /// Time at which it began; null: it was so all the time, or that is not certain.
     pub since_ns: Option<Moment>,
     /// Functions and waits, the largest difference first.
     pub causes: Vec<FleetCause>,
-    /// What these hosts have in common that others do not, by host only.
+    /// Properties that these hosts have in common and others have not, by host only.
     pub common: Vec<Common>,
 }
 
 impl Slower {
-    /// How much longer an item takes; on the CPU, if the durations' difference may be chance.
+    /// Returns how much longer an item takes; on the CPU, if the durations' difference may be chance.
     pub(crate) fn gap_ns(mean: &Contrast, on_cpu: &Contrast) -> f64 {
         match mean.is_more() || !on_cpu.is_more() {
             true => mean.change,

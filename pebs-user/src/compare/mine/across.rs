@@ -36,7 +36,7 @@ pub struct Runs {
 /// Why runs can't be mined together.
 #[derive(Debug, thiserror::Error)]
 pub enum AcrossError {
-    /// What they have in common does not suffice.
+    /// Their common events or columns do not suffice.
     Runs(#[from] RunsError),
     /// The files have different outcomes.
     Outcomes {

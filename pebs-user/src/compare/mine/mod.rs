@@ -1,4 +1,4 @@
-//! Which counted events explain how long items or intervals took: `pebs-trace mine`.
+//! Counted events that explain how long items or intervals took: `pebs-trace mine`.
 //!
 //! The work is done by the crate `pebs_mine`; here its results get names and words.
 
@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use self::across::{Across, AcrossError};
 
-/// When counts are cleaned.
+/// Counts that are cleaned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CleanWhen {
     /// Values known to be scaled, or missing in a time series.
@@ -45,7 +45,7 @@ pub enum Until {
 pub struct MineOptions {
     /// The column to explain.
     pub explain: Option<String>,
-    /// When counts are cleaned.
+    /// Counts that are cleaned.
     pub clean: CleanWhen,
     /// Neighbours averaged to fill in missing values; `None`: by cross-validation.
     pub neighbours: Option<usize>,

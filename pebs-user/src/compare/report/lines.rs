@@ -98,7 +98,7 @@ pub(crate) struct Count {
     pub events_stderr: Option<f64>,
 }
 
-/// Which bytes the threads of a line access; decided at 95 % confidence.
+/// Overlap of the bytes that the threads of a line access; decided at 95 % confidence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Sharing {
@@ -279,7 +279,7 @@ impl Physical {
     }
 }
 
-/// What the first pass finds out about a line.
+/// Findings of the first pass about a line.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     tid: u32,
@@ -703,7 +703,7 @@ impl Line {
     }
 }
 
-/// What these shares of the same bytes, known from that many accesses, say.
+/// Decides the overlap from the least and most share of the same bytes, known from so many accesses.
 fn sharing([least, most]: [f64; 2], samples: u64) -> Sharing {
     let [low, _] = wilson(least, samples);
     let [_, high] = wilson(most, samples);
@@ -776,7 +776,7 @@ fn finish(
     Ok(report(trace, (&reading, line_bytes), shown))
 }
 
-/// What the parts of the report are made from.
+/// Names, items and classes that the parts of the report need.
 struct Naming {
     names: Names,
     items: ItemOf,

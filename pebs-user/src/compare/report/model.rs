@@ -68,7 +68,7 @@ pub struct ProbeReport {
     pub items: Option<u64>,
     /// The items of visits that serve several; null: they serve one each.
     pub batches: Option<BatchSum>,
-    /// What these items cost by kind, as `explain` has it; left out if visits serve one each.
+    /// Cost of these items by kind, as `explain` has it; left out if visits serve one each.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) mix: Option<Mix>,
     /// Visits recorded.

@@ -154,7 +154,7 @@ pub(crate) fn build(trace: &Trace, options: &ReportOptions) -> Result<PathReport
     Ok(report)
 }
 
-/// Which rows samples go to, as numbers that a pool takes for functions.
+/// Rows to which samples go, as numbers that a pool takes for functions.
 #[derive(Default)]
 struct Lines {
     /// Row of each path with too few samples: that of the merged paths of its function.

@@ -156,7 +156,7 @@ fn woken_and_displaced() {
     );
 }
 
-/// When a thread ends, its visit ends where it last went to sleep.
+/// If a thread ends, its visit ends where it last went to sleep.
 #[test]
 fn ends_after_a_sleep() {
     check(

@@ -55,8 +55,8 @@ fn ends_while_asleep() {
     );
 }
 
-/// Where the switch-in event is missing, a wait ends at the thread's next record, and that is counted; not where a
-/// clock error puts the switch behind a sample, nor outside of visits.
+/// If the switch-in event is missing, a wait ends at the thread's next record, and that is counted; not where a clock
+/// error puts the switch behind a sample, nor outside of visits.
 #[test]
 fn missing_switch_in() {
     check(

@@ -52,7 +52,7 @@ pub struct Calibration {
     pub kernel: String,
     /// Event, and the transport of its samples: see [`key`].
     pub event: String,
-    /// When it was taken, seconds since 1970.
+    /// Time of the measurement, seconds since 1970.
     pub taken_s: u64,
     /// Rounds of each reset value.
     pub rounds: u32,

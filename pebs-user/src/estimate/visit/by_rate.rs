@@ -69,7 +69,7 @@ const STEADY_SCALE: f64 = 64.0;
 /// Samples from which on earlier visits count half.
 const FORGET: f64 = 4096.0;
 
-/// What earlier visits had of a function.
+/// Sums of a function over earlier visits.
 #[derive(Clone, Copy, Debug, Default)]
 struct Earlier {
     /// Time, in units that are the same for all functions of the event.
@@ -115,7 +115,7 @@ struct Here {
     shift: f64,
 }
 
-/// What earlier visits had.
+/// Sums over earlier visits.
 #[derive(Debug, Default)]
 struct Learnt {
     functions: FxHashMap<(EventId, FunctionId), Earlier>,

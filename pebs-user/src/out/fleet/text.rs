@@ -109,7 +109,7 @@ fn value(value: Option<&str>) -> String {
     value.map_or_else(|| "(none)".to_owned(), |it| safe(it, VALUE_WIDTH))
 }
 
-/// What is slower, by how much, why, since when, and what it has in common.
+/// Returns the slower group, the difference, its cause, its begin, and the properties in common.
 fn sentence(slower: &Slower, by: &str) -> String {
     let is_worth = |it: &&FleetCause| it.time.is_more() && it.share >= LEAST_SHARE;
     let certain = slower.causes.iter().filter(is_worth).take(NAMED);

@@ -94,7 +94,7 @@ pub(super) fn verdict(outcome: &str, across: &Across) -> String {
     text
 }
 
-/// How rows were aligned, the causes, their pairs, and what changes beside the neighbour.
+/// Writes the alignment of rows, the causes, their pairs, and the changes beside the neighbour.
 pub(super) fn ranking(out: &mut Page, mined: &Mined, across: &Across, outcome: &str, top: usize) {
     out.line("runs", &runs(across));
     out.line("aligned", &aligned(mined, across, outcome));

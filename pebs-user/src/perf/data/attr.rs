@@ -23,7 +23,7 @@ pub struct Attr {
     pub precise: u8,
     /// Clock of the record times, `CLOCK_*`; `None`: the perf clock.
     pub clock: Option<i32>,
-    /// What a data breakpoint watches; `None`: another event.
+    /// Place that a data breakpoint watches; `None`: another event.
     pub watch: Option<Watched>,
     /// Fields of the records.
     pub layout: Layout,

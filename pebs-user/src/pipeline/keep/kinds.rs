@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(kinds.judge(&without, 36_000), None);
     }
 
-    /// Where no argument explains durations, and under a rule of so many ns, there are no kinds.
+    /// If no argument explains durations, or the rule is a limit in ns, there are no kinds.
     #[test]
     fn no_kinds() {
         let mut random = SplitMix64::new(6);

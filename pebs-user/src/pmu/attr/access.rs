@@ -1,4 +1,4 @@
-//! Which events' samples describe a memory access, and the settings they need.
+//! Events whose samples describe a memory access, and the settings they need.
 
 use perf_event_open_sys::bindings::{self as sys, perf_event_attr};
 
@@ -168,8 +168,8 @@ mod tests {
         assert_eq!(resolved(&zen, "ibs_op/cnt_ctl=1/").access, 0);
     }
 
-    /// Where sysfs has `mem-loads-aux`, it leads loads on the same PMU; other events, and loads without a requested
-    /// data source, have no leader.
+    /// If sysfs has `mem-loads-aux`, it leads loads on the same PMU; other events, and loads without a requested data
+    /// source, have no leader.
     #[test]
     fn loads_are_led() {
         for (host, name) in [

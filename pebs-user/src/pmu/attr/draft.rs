@@ -1,4 +1,4 @@
-//! Which event a spec means on this machine, before modifiers and reset value.
+//! Meaning of an event spec on this machine, before modifiers and reset value.
 
 use perf_event_open_sys::bindings::{self as sys, perf_event_attr};
 

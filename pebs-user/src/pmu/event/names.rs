@@ -250,9 +250,9 @@ pub enum CacheOp {
 /// A generic cache event, such as `LLC-load-misses`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CacheEvent {
-    /// Which cache.
+    /// Level or use of the cache.
     pub level: CacheLevel,
-    /// Which operation.
+    /// Operation on the cache.
     pub op: CacheOp,
     /// Misses only, or all accesses.
     pub misses: bool,

@@ -53,7 +53,7 @@ pub(crate) struct Keeper(Arc<Child>);
 #[error("cannot start a process that places probes")]
 pub(crate) struct KeeperError(#[source] io::Error);
 
-/// How a keeper died.
+/// Death of a keeper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ended {
     pid: libc::pid_t,
@@ -158,7 +158,7 @@ impl Keeper {
         }
     }
 
-    /// How it died, if it did: the probes remain, and end with this process's copies.
+    /// Returns how it died, if it did: the probes remain, and end with this process's copies.
     #[must_use]
     pub(crate) fn ended(&self) -> Option<Ended> {
         self.0.ended()
@@ -202,7 +202,7 @@ impl Child {
         forked
     }
 
-    /// How it died; it is not yet reaped.
+    /// Returns how it died; it is not yet reaped.
     fn ended(&self) -> Option<Ended> {
         // SAFETY: all zeros are a valid value, of a child that did not end.
         let mut info: libc::siginfo_t = unsafe { MaybeUninit::zeroed().assume_init() };

@@ -14,7 +14,7 @@ use crate::pmu::bits::BitField;
 use crate::pmu::sysfs::UprobePmu;
 use crate::units::Pid;
 
-/// Which hit of the instruction makes a mark.
+/// Hit of an instruction that makes a mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum UprobeAt {
     /// The instruction itself: the kernel's uprobe.
@@ -31,7 +31,7 @@ pub(crate) struct UprobeSite {
     pub path: PathBuf,
     /// Offset of the instruction in the file, bytes; not an address.
     pub file_offset: u64,
-    /// Which hit.
+    /// Hit that makes a mark.
     pub at: UprobeAt,
     /// File offset of a USDT semaphore, which the kernel increments while the probe exists.
     pub semaphore: Option<u64>,

@@ -15,7 +15,7 @@ use crate::spec::{Shape, written};
 
 const SOURCE: &str = include_str!("names.cpp");
 
-/// What gdb prints of each symbol.
+/// Output of gdb for each symbol.
 const GDB: &str = include_str!("names.gdb");
 
 /// Our functions: mangled names and addresses.

@@ -42,12 +42,12 @@ pub(super) enum State {
     },
 }
 
-/// What is needed at the start.
+/// State of the wait for the start.
 pub(super) struct Waits {
     since: Option<Instant>,
     /// Counts the call that is waited for.
     call: Option<MarkCount>,
-    /// What is said of the budget.
+    /// Message on the budget.
     budget: Option<String>,
 }
 

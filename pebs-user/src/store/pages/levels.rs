@@ -1,4 +1,4 @@
-//! Which rows of a page are null: definition levels in run-length encoding.
+//! Rows of a page that are null: definition levels in run-length encoding.
 //!
 //! Rows come in long runs here, so only the format's repeated runs are used: a varint of twice the length, and a byte.
 

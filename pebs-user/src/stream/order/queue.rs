@@ -111,7 +111,7 @@ pub(super) struct Queue<S> {
     unsorted: bool,
     /// Number of records that waited at the last frontier; they are sorted.
     pub(super) waited: usize,
-    /// How many times in a row the capacity was far more than was used.
+    /// Number of times in a row that the capacity was far more than was used.
     roomy: u32,
 }
 

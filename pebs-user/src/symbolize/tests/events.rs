@@ -45,7 +45,7 @@ fn pages_of_probes() {
     }
 }
 
-/// Where pebs-trace's own work is distinguished, the kernel's pages for probes belong to it.
+/// If pebs-trace's own work is distinguished, the kernel's pages for probes belong to it.
 #[test]
 fn pages_of_own_probes() {
     let mut probe = Probe::with(SymbolizeOptions {

@@ -93,7 +93,7 @@ impl Lab {
         self.truth()
     }
 
-    /// Where workloads log their truth.
+    /// Returns the path at which workloads log their truth.
     #[must_use]
     pub fn log(&self) -> PathBuf {
         self.dir.join("log")

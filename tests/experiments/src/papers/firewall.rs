@@ -17,7 +17,7 @@ use crate::frame::trace::query;
 use crate::frame::verdict::Verdict;
 use crate::frame::{installed, realtime};
 
-/// How much longer intervals are than the paper's: an interrupt takes some 75 times as long as a record of PEBS.
+/// Ratio of intervals to the paper's: an interrupt takes some 75 times as long as a record of PEBS.
 const SLOWER: f64 = 75.0;
 
 /// Classifications of a packet: those of an interval, four times, as the port's own part is some 30 us with recording.
@@ -184,7 +184,7 @@ impl Round {
     }
 }
 
-/// What a trace has of a packet; times on its clock, ns.
+/// A packet in a trace; times on its clock, ns.
 struct Seen {
     stages: u32,
     begin: i64,

@@ -93,7 +93,7 @@ fn get(dear: bool) -> String {
 
 struct Http {
     stream: BufReader<TcpStream>,
-    /// Where each request has a connection of its own: the port.
+    /// Port, if each request has a connection of its own.
     each: Option<u16>,
     /// Path of dear requests, which a number follows.
     dear: &'static str,

@@ -1,4 +1,4 @@
-//! Debian's own servers, recorded: that they answer and end as without the tool, and what the tool says of them.
+//! Debian's own servers, recorded: they answer and end as without the tool, and the causes that it names are theirs.
 
 pub(crate) mod clients;
 mod clock;

@@ -23,7 +23,7 @@ pub struct Program {
     pub needs: &'static str,
     /// The program, in which `DIR` is replaced.
     pub path: &'static str,
-    /// Who runs it, if root may not.
+    /// User that runs it, if root may not.
     pub user: Option<&'static str>,
     /// Its configuration, in which `DIR` and `PORT` are replaced.
     pub config: &'static str,
@@ -69,7 +69,7 @@ pub const POSTGRES: Program = Program {
     )
 };
 
-/// Which servers, and which tool.
+/// Choice of servers, and of the tool.
 #[derive(clap::Args)]
 pub struct Which {
     /// Only this server

@@ -1,4 +1,4 @@
-//! What threads did, by time: their visits, waits and samples in some windows of time.
+//! Activities of threads over time: their visits, waits and samples in some windows of time.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -92,7 +92,7 @@ impl Windows {
     }
 }
 
-/// What ended a wait.
+/// Cause of a wait's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum By {
     Unknown,
@@ -207,7 +207,7 @@ impl Lines {
         Ok(lines)
     }
 
-    /// What a thread did; `None`: it is not traced.
+    /// Returns the line of a thread; `None`: it is not traced.
     pub(super) fn of(&self, tid: u32) -> Option<&Line> {
         let process = self.process_of.get(&tid);
         let is_traced = process.is_some_and(|pid| self.processes.contains(pid));
@@ -224,7 +224,7 @@ impl Lines {
         self.threads.entry(tid).or_default()
     }
 
-    /// What ended a wait, by the names and numbers of who took the CPU and who woke the thread.
+    /// Returns the cause of a wait's end, by the names and numbers of who took the CPU and who woke the thread.
     fn by(
         &mut self,
         state: &str,

@@ -106,8 +106,8 @@ fn unit_of(info: &RunInfo, options: &ExplainOptions) -> Unit {
 }
 
 impl Items {
-    /// How slow items are set apart where nothing was asked for; `None`: by duration. Between the turns of an item it may
-    /// have waited for one, or been done and forgotten: what is known is its time on the CPU.
+    /// Returns the measure by which slow items are set apart unless one was asked for; `None`: by duration. Between the
+    /// turns of an item it may have waited for one, or been done and forgotten: only its time on the CPU is known.
     pub(crate) fn slow_by(&self, info: &RunInfo) -> Option<SlowBy> {
         let by_turns = self.unit == Unit::Item && take_turns(info) && info.switches;
         by_turns.then_some(SlowBy {

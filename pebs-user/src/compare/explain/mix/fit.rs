@@ -73,7 +73,7 @@ const LEAST_OWN: f64 = 1e-6;
 /// Batches in order of time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Batches {
-    /// What each took, ns.
+    /// Duration of each, ns.
     pub ns: Vec<f64>,
     /// Standard errors of that, ns.
     pub error_ns: Vec<f64>,

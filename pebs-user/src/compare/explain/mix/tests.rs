@@ -195,7 +195,7 @@ const SPECS: [&str; 3] = [
     "/bin/app:one(id=arg1)",
 ];
 
-/// What an item of kind 1, 2 or 3 takes, ns.
+/// Returns the time of an item of kind 1, 2 or 3, ns.
 fn cost(kind: u64) -> i64 {
     [310, 620, 1_900][kind as usize - 1]
 }

@@ -121,8 +121,8 @@ fn queues_and_threads() {
     assert_eq!(link.doing[0].function.name.as_deref(), Some("fdatasync"));
 }
 
-/// What is not known is not said: a thread whose waits at no item were not recorded, one that is not traced, and one too far
-/// down a chain. A traced thread that never waits was on the CPU.
+/// Unknown activity is not named: of a thread whose waits at no item were not recorded, of one that is not traced, and
+/// of one too far down a chain. A traced thread that never waits was on the CPU.
 #[test]
 fn unknown() {
     let woken = |maker: &mut Maker, pid: u32| {

@@ -78,7 +78,7 @@ fn one_cold_query() {
     assert!(said.contains("slow for n=1: 1 item,"), "{said}");
 }
 
-/// Where no item is slow for its kind, and where those that are are slow among all, nothing is said.
+/// If no item is slow for its kind, or those that are are slow among all, there is no second sentence.
 #[test]
 fn nothing_to_add() {
     for seed in 0..6 {

@@ -138,7 +138,7 @@ fn report_by_time_on_the_cpu() {
     }
 }
 
-/// Where the same items are slow by duration, and where none is slow on the CPU, there is no second sentence.
+/// If the same items are slow by duration, or none is slow on the CPU, there is no second sentence.
 #[test]
 fn nothing_to_add() {
     for trace in [server(0, 100, 2), server(30, 0, 3), server(0, 0, 4)] {

@@ -140,7 +140,7 @@ fn without_stacks() {
     assert!(!text::render(&explanation).contains("<-"));
 }
 
-/// Where only sums of the typical items were kept there are no call paths, and the reason is given.
+/// If only sums of the typical items were kept there are no call paths, and the reason is given.
 #[test]
 fn why_there_are_none() {
     let mut info = with_stacks();

@@ -62,7 +62,7 @@ fn with_naming<T>(use_it: impl FnOnce(&Naming<'_>) -> T) -> T {
     })
 }
 
-/// Where samples beat with the items, functions have no interval; what is observed has one.
+/// If samples beat with the items, functions have no interval; observed figures have one.
 #[test]
 fn no_interval_of_functions_that_beat() {
     let items = |samples: [u16; 3], wait| vec![(samples, wait, 10); 40];

@@ -1,4 +1,4 @@
-//! What changed when.
+//! Tests of changes over time.
 
 use super::*;
 use crate::compare::explain::model::{Change, ChangeKind};
@@ -99,7 +99,7 @@ fn period() {
     assert_eq!(change.others, 0);
 }
 
-/// Where nothing changes nothing is said: durations by chance, those of neighbours alike, slow ones at any time, and
+/// Without a change nothing is reported: durations by chance, those of neighbours alike, slow ones at any time, and
 /// items at equal distances.
 #[test]
 fn nothing() {

@@ -181,7 +181,7 @@ fn ended_by(by: &WaitActor, cause: &Cause) -> String {
     format!("{did} {name}{thread} for {} of it{at}", percent(by.part))
 }
 
-/// Where the waits began, if known: one line a wait.
+/// Writes the call stacks with which waits began, if known: one line a wait.
 pub(super) fn blocked(out: &mut Page, causes: &[Cause]) {
     for cause in causes {
         if let Some(known) = &cause.blocked {

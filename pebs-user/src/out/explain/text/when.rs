@@ -1,4 +1,4 @@
-//! What changed over the recording.
+//! Changes over the recording.
 
 use crate::compare::explain::model::{Cause, Change, ChangeKind, ProbeExplanation};
 use crate::present::Page;
@@ -48,7 +48,7 @@ fn words(change: &Change, noun: &str) -> String {
     }
 }
 
-/// What makes the difference.
+/// Returns the causes of the difference.
 fn reasons(change: &Change) -> String {
     let all = change.gap.iter().flat_map(|it| &it.causes);
     let large = all.filter(|it| it.figures.share >= LEAST_NAMED);

@@ -168,7 +168,7 @@ fn shared(out: &mut Page, report: &LineReport, (rank, line): (u64, &SharedLine))
     }
 }
 
-/// What would part the threads.
+/// Returns a change that would part the threads.
 fn advice(report: &LineReport, line: &SharedLine) -> Option<String> {
     let bytes = report.line_bytes;
     match line.sharing {

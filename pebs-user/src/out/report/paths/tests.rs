@@ -47,7 +47,7 @@ fn means_by_path() {
     assert!(lookup.known && !lookup.truncated && lookup.others.is_none());
 }
 
-/// Where every sample has a call stack, the paths of a function sum to its figure in the report.
+/// If every sample has a call stack, the paths of a function sum to its figure in the report.
 #[test]
 fn as_the_report() {
     let trace = server(with_stacks(), |_, stack, ns| Called(stack, ns));

@@ -31,7 +31,7 @@ const RUN_US: f64 = 500_000.0;
 /// Upper bound of the time that marks add to an item, as far as the number of items depends on it, us.
 const MARKS_US: f64 = 25.0;
 
-/// How items come.
+/// Order of items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) enum Order {
     /// All alike, one after the other.

@@ -1,5 +1,5 @@
-//! How often intervals of 95 % hold the program's own truth, and how far estimates are off in the mean: many short
-//! recordings of regular items, each with a length, a reset value and an order of its own.
+//! Coverage of intervals of 95 % and bias of estimates against the program's own truth: many short recordings of
+//! regular items, each with a length, a reset value and an order of its own.
 //!
 //! # What is true
 //!

@@ -1,4 +1,4 @@
-//! How much the cost of a sample changes by itself: `perf record` of a loop that uses no memory, by windows of the run.
+//! Changes of the cost of a sample by itself: `perf record` of a loop that uses no memory, by windows of the run.
 
 use std::fs;
 use std::process::Command;
