@@ -74,7 +74,7 @@
 //! | which counted event explains an outcome | the crate `pebs-mine` (cleaning, ranking, pairs), [`compare::mine`], [`out::mine`] (words) |
 //! | a format of `export` | `out/export/mod.rs`: `Format`, with its help, and `Nature`, all that sets one apart; a file for each |
 //! | which visits are exported | [`compare::select`], and their rows [`compare::load`] |
-//! | a cause in `explain` and `diff` | `compare/explain`: `CauseKind` in `model.rs`, `kind_of_wait` in `sums.rs`; its words in `present/causes.rs` |
+//! | a cause in `explain` and `diff` | `compare/explain`: `CauseType` in `model.rs`, `type_of_wait` in `sums.rs`; its words in `present/causes.rs` |
 //! | the reason of a wait | `compare/wait_reason.rs`, its words in `present/words.rs` |
 //! | a remark, or why something is not shown | `compare/remarks.rs`, its words in `present/remarks.rs` |
 //! | why a trace has no answer (an error, its hint) | the enum in `compare`, its words in `present/errors.rs` |

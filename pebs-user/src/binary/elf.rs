@@ -82,9 +82,9 @@ impl Hint for BinaryError {
 /// Maximum ratio of the addresses from the first to the last code to the size of the file.
 const MAX_SPREAD: u64 = 4;
 
-/// Kind of a binary.
+/// Program or library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum BinaryType {
     /// A program, position independent or not.
     Executable,
     /// A library that other programs load.
@@ -138,7 +138,7 @@ pub(crate) struct Binary {
     /// The file: symlinks resolved, as this process can open it.
     pub path: PathBuf,
     /// Program or library.
-    pub kind: Kind,
+    pub kind: BinaryType,
     /// Calling convention.
     pub language: Language,
     /// Function symbols, by address, then name.
@@ -562,7 +562,7 @@ fn looks_like(data: &[u8]) -> (String, Option<String>) {
     (looks.to_owned(), None)
 }
 
-fn kind(file: &Elf<'_>) -> Kind {
+fn kind(file: &Elf<'_>) -> BinaryType {
     let header = file.elf_header();
     let flags = dynamic_values(file, elf::DT_FLAGS_1)
         .first()
@@ -575,9 +575,9 @@ fn kind(file: &Elf<'_>) -> Kind {
     let soname = !dynamic_values(file, elf::DT_SONAME).is_empty();
     let pie = flags & elf::DF_1_PIE.0 != 0;
     if header.e_type(LittleEndian) == elf::ET_EXEC || pie || (interp && !soname) {
-        Kind::Executable
+        BinaryType::Executable
     } else {
-        Kind::SharedLibrary
+        BinaryType::SharedLibrary
     }
 }
 
@@ -645,7 +645,7 @@ mod tests {
     #[test]
     fn stock_server() {
         let redis = open("/usr/bin/redis-server");
-        assert_eq!(redis.kind, Kind::Executable);
+        assert_eq!(redis.kind, BinaryType::Executable);
         assert!(redis.path.ends_with("redis-check-rdb"));
         let f = redis
             .functions
@@ -662,7 +662,7 @@ mod tests {
     #[test]
     fn c_library() {
         let libc = open("/lib/x86_64-linux-gnu/libc.so.6");
-        assert_eq!(libc.kind, Kind::SharedLibrary);
+        assert_eq!(libc.kind, BinaryType::SharedLibrary);
         assert!(
             libc.functions
                 .iter()

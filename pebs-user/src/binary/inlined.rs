@@ -7,7 +7,7 @@ use super::dwarf::DebugInfo;
 use super::elf::Binary;
 use super::lookup;
 use super::parameters::Reader;
-use super::units::{Kind, Node, Units};
+use super::units::{Node, TypeId, Units};
 
 /// Maximum number of callers named.
 const MAX_CALLERS: usize = 3;
@@ -34,7 +34,7 @@ pub(crate) fn callers(binary: &Binary, typed: &str) -> Vec<String> {
 }
 
 /// The functions of that name marked as inlined in the debug information.
-fn meant<'a>(units: &Units<'_, 'a>, typed: &str) -> HashSet<Kind> {
+fn meant<'a>(units: &Units<'_, 'a>, typed: &str) -> HashSet<TypeId> {
     let wanted = TypedName::new(typed);
     let is_meant = |node: &Node<'a>| match units.linkage_name(node) {
         Some(raw) => wanted.fit(&raw).is_some(),
@@ -50,14 +50,14 @@ fn meant<'a>(units: &Units<'_, 'a>, typed: &str) -> HashSet<Kind> {
                 continue;
             }
             let node = Node::of(&unit, entry.offset()).filter(is_meant);
-            found.extend(node.map(|node| node.kind()));
+            found.extend(node.map(|node| node.id()));
         }
     }
     found
 }
 
 /// First addresses of the functions that contain inlined code.
-fn holders(units: &Units<'_, '_>, inlined: &HashSet<Kind>) -> BTreeSet<u64> {
+fn holders(units: &Units<'_, '_>, inlined: &HashSet<TypeId>) -> BTreeSet<u64> {
     let mut found = BTreeSet::new();
     for unit in units.iter() {
         let reader = Reader {

@@ -7,7 +7,7 @@ use gimli::{AttributeValue, EndianSlice, LittleEndian, Reader as _, Unit, UnitOf
 
 use super::dwarf::{DebugInfo, Slice};
 use super::elf::Binary;
-use super::units::{Entry, Kind, Node, Units};
+use super::units::{Entry, Node, TypeId, Units};
 use crate::arch::Register;
 
 /// Maximum nesting of types followed (`const char * const *`).
@@ -64,7 +64,7 @@ pub(crate) struct Reader<'u, 'a> {
 /// An argument with its type and location from the debug information.
 pub(crate) struct Typed {
     pub parameter: Parameter,
-    pub kind: Option<Kind>,
+    pub kind: Option<TypeId>,
     pub held: Held,
     /// Location by the calling convention; `None` if it is in no integer register.
     pub convention: Option<Convention>,
@@ -295,7 +295,7 @@ impl<'a> Reader<'_, 'a> {
     }
 
     /// Type of a function's result; `None` if it has none or it is not given.
-    pub(crate) fn result_of(&self, function: UnitOffset) -> Option<Kind> {
+    pub(crate) fn result_of(&self, function: UnitOffset) -> Option<TypeId> {
         self.units.type_of(&Node::of(&self.unit, function)?)
     }
 
@@ -410,7 +410,7 @@ impl<'a> Reader<'_, 'a> {
     }
 
     /// A type in C syntax, and how a value of it is passed.
-    fn type_name(&self, kind: Kind, depth: u32) -> (String, Class) {
+    fn type_name(&self, kind: TypeId, depth: u32) -> (String, Class) {
         let unknown = || ("?".to_owned(), Class::Other);
         let Some(entry) = self.units.node(kind) else {
             return unknown();

@@ -18,7 +18,7 @@ const MAX_DEPTH: u32 = 16;
 
 /// Position of an entry, which identifies a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Kind {
+pub(crate) enum TypeId {
     At(Section, usize),
     /// The type of this signature, in a unit of its own (`-fdebug-types-section`).
     Signature(DebugTypeSignature),
@@ -42,7 +42,7 @@ pub(crate) struct Units<'d, 'a> {
     info: Part<'d, 'a>,
     types: Part<'d, 'a>,
     shared: Option<Part<'d, 'a>>,
-    signatures: HashMap<DebugTypeSignature, Kind>,
+    signatures: HashMap<DebugTypeSignature, TypeId>,
 }
 
 /// The units of a section.
@@ -83,27 +83,27 @@ impl<'a> Node<'a> {
     }
 
     /// Its position.
-    pub(crate) fn kind(&self) -> Kind {
+    pub(crate) fn id(&self) -> TypeId {
         position(self.section, &self.unit.header, self.entry.offset())
     }
 
     /// Target of a reference attribute.
-    pub(crate) fn reference(&self, name: gimli::DwAt) -> Option<Kind> {
+    pub(crate) fn reference(&self, name: gimli::DwAt) -> Option<TypeId> {
         let whole = match self.section {
             Section::Shared => Section::Shared,
             Section::Info | Section::Types => Section::Info,
         };
         match self.entry.attr_value(name)? {
             AttributeValue::UnitRef(at) => Some(position(self.section, &self.unit.header, at)),
-            AttributeValue::DebugInfoRef(at) => Some(Kind::At(whole, at.0)),
-            AttributeValue::DebugInfoRefSup(at) => Some(Kind::At(Section::Shared, at.0)),
-            AttributeValue::DebugTypesRef(signature) => Some(Kind::Signature(signature)),
+            AttributeValue::DebugInfoRef(at) => Some(TypeId::At(whole, at.0)),
+            AttributeValue::DebugInfoRefSup(at) => Some(TypeId::At(Section::Shared, at.0)),
+            AttributeValue::DebugTypesRef(signature) => Some(TypeId::Signature(signature)),
             _ => None,
         }
     }
 
     /// Target type of a pointer, array, typedef or enumeration.
-    pub(crate) fn target(&self) -> Option<Kind> {
+    pub(crate) fn target(&self) -> Option<TypeId> {
         self.reference(gimli::DW_AT_type)
     }
 
@@ -126,8 +126,8 @@ impl<'a> Node<'a> {
     }
 }
 
-fn position(section: Section, header: &UnitHeader<Slice<'_>>, at: UnitOffset) -> Kind {
-    Kind::At(section, at.to_unit_section_offset(header).0)
+fn position(section: Section, header: &UnitHeader<Slice<'_>>, at: UnitOffset) -> TypeId {
+    TypeId::At(section, at.to_unit_section_offset(header).0)
 }
 
 impl<'d, 'a> Part<'d, 'a> {
@@ -194,18 +194,18 @@ impl<'d, 'a> Units<'d, 'a> {
     }
 
     /// The entry at a place; for the declaration of a type in a unit of its own, that type.
-    pub(crate) fn node(&self, kind: Kind) -> Option<Node<'a>> {
+    pub(crate) fn node(&self, kind: TypeId) -> Option<Node<'a>> {
         let node = self.entry(kind)?;
         let whole = node.reference(gimli::DW_AT_signature);
         whole.and_then(|whole| self.entry(whole)).or(Some(node))
     }
 
-    fn entry(&self, kind: Kind) -> Option<Node<'a>> {
+    fn entry(&self, kind: TypeId) -> Option<Node<'a>> {
         let (section, offset) = match kind {
-            Kind::At(section, offset) => (section, offset),
-            Kind::Signature(signature) => match self.signatures.get(&signature)? {
-                Kind::At(section, offset) => (*section, *offset),
-                Kind::Signature(_) => return None,
+            TypeId::At(section, offset) => (section, offset),
+            TypeId::Signature(signature) => match self.signatures.get(&signature)? {
+                TypeId::At(section, offset) => (*section, *offset),
+                TypeId::Signature(_) => return None,
             },
         };
         let unit = self.part(section)?.unit(offset)?;
@@ -248,7 +248,7 @@ impl<'d, 'a> Units<'d, 'a> {
     }
 
     /// The type of an argument or of a function's result.
-    pub(crate) fn type_of(&self, node: &Node<'a>) -> Option<Kind> {
+    pub(crate) fn type_of(&self, node: &Node<'a>) -> Option<TypeId> {
         self.attribute(node, Node::target)
     }
 
@@ -264,7 +264,7 @@ impl<'d, 'a> Units<'d, 'a> {
     }
 
     /// The type without typedefs and qualifiers.
-    pub(crate) fn stripped(&self, kind: Kind) -> Option<Node<'a>> {
+    pub(crate) fn stripped(&self, kind: TypeId) -> Option<Node<'a>> {
         let mut kind = kind;
         for _ in 0..MAX_DEPTH {
             let node = self.node(kind)?;

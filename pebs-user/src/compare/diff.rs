@@ -44,7 +44,7 @@ use super::counted;
 use super::explain::contrast::Naming;
 use super::explain::groups::Section;
 use super::explain::items::Items;
-use super::explain::model::CauseKind;
+use super::explain::model::CauseType;
 use super::explain::sums::Summing;
 use super::explain::{ExplainOptions, Unit};
 use crate::compare::explain::timing::Timing;
@@ -417,13 +417,13 @@ fn rows(old: &ProbeFigures, new: &ProbeFigures) -> Vec<RowFigures> {
     let (mut rows, mut few): (Vec<RowFigures>, Vec<RowFigures>) = Default::default();
     for name in names {
         let (old, new) = of(name);
-        let sampled = matches!(name.kind, CauseKind::Function | CauseKind::Module);
+        let sampled = matches!(name.kind, CauseType::Function | CauseType::Module);
         if !sampled || old.1.max(new.1) >= MIN_SAMPLES {
             rows.push((name.clone(), old, new));
             continue;
         }
         let module = Name {
-            kind: CauseKind::Module,
+            kind: CauseType::Module,
             name: None,
             ..name.clone()
         };
@@ -470,10 +470,10 @@ fn t_quantile(p: f64) -> f64 {
 }
 
 /// Whether a figure of either kind can fail.
-fn can_fail(kind: CauseKind) -> bool {
+fn can_fail(kind: CauseType) -> bool {
     matches!(
         kind,
-        CauseKind::Function | CauseKind::Module | CauseKind::Wait
+        CauseType::Function | CauseType::Module | CauseType::Wait
     )
 }
 

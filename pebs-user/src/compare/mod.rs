@@ -5,7 +5,7 @@
 //! [`mine`] answer a question each; the other modules are what they share, and [`select`] and [`load`] choose visits
 //! for export.
 //!
-//! Invariant: nothing here is text for people. An error, a reason, a remark or a kind is an enum, and `present` has its
+//! Invariant: nothing here is text for people. An error, a reason, a remark or the type of a cause is an enum, and `present` has its
 //! words. Nothing is formatted, no terminal is known, and no module imports `present` or `out`.
 //!
 //! These types are what JSON prints, too: they derive `Serialize`, keys are field names, times are ns, unknown values

@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 use super::slots::Slots;
 use crate::compare::condensed::{Condensed, FunctionSums};
 use crate::compare::losses::LossVisits;
-use crate::compare::waits::{States, WaitKind, WaitSum};
+use crate::compare::waits::{States, WaitKey, WaitSum};
 use crate::store::reader::{ReadError, Trace};
 use crate::store::run::EventInfo;
 use crate::store::schema::measure;
@@ -61,8 +61,8 @@ impl Columns<'_> {
 pub(crate) struct Stats {
     /// Functions of the report's event.
     pub functions: Condensed,
-    /// Time off the CPU and number of waits, by kind.
-    pub waits: FxHashMap<WaitKind, WaitSum>,
+    /// Time off the CPU and number of waits, by state and function.
+    pub waits: FxHashMap<WaitKey, WaitSum>,
     /// Durations in total.
     pub duration_ns: f64,
     /// End of the last range of time that there are rows of.
@@ -119,11 +119,11 @@ pub(crate) fn add(
                 }
             }
             state => {
-                let kind = WaitKind {
+                let key = WaitKey {
                     state: states.index(state),
                     function,
                 };
-                let wait = stats.waits.entry(kind).or_default();
+                let wait = stats.waits.entry(key).or_default();
                 wait.ns += sum as i64;
                 wait.waits += count;
             }
@@ -163,16 +163,16 @@ pub(crate) fn of_event(
 
 /// The waits of `all` minus these.
 pub(crate) fn other_waits(
-    all: &FxHashMap<WaitKind, WaitSum>,
-    without: &FxHashMap<WaitKind, WaitSum>,
-) -> FxHashMap<WaitKind, WaitSum> {
-    let rest = all.iter().map(|(kind, sum)| {
-        let less = without.get(kind).copied().unwrap_or_default();
+    all: &FxHashMap<WaitKey, WaitSum>,
+    without: &FxHashMap<WaitKey, WaitSum>,
+) -> FxHashMap<WaitKey, WaitSum> {
+    let rest = all.iter().map(|(key, sum)| {
+        let less = without.get(key).copied().unwrap_or_default();
         let sum = WaitSum {
             ns: (sum.ns - less.ns).max(0),
             waits: sum.waits.saturating_sub(less.waits),
         };
-        (*kind, sum)
+        (*key, sum)
     });
     rest.filter(|(_, sum)| sum.waits > 0).collect()
 }

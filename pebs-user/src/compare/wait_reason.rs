@@ -60,8 +60,9 @@ pub(crate) struct WaitReason {
     pub caller: Option<usize>,
 }
 
+/// Purpose of a call that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum CallPurpose {
     Lock,
     Condition,
     Futex,
@@ -76,9 +77,9 @@ enum Kind {
 }
 
 /// System calls and functions of the C library that wait, without the prefixes and suffixes of libraries.
-const CALLS: [(Kind, &[&str]); 10] = [
+const CALLS: [(CallPurpose, &[&str]); 10] = [
     (
-        Kind::Lock,
+        CallPurpose::Lock,
         &[
             "lll_lock_wait",
             "lll_lock_wait_private",
@@ -90,7 +91,7 @@ const CALLS: [(Kind, &[&str]); 10] = [
         ],
     ),
     (
-        Kind::Events,
+        CallPurpose::Events,
         &[
             "epoll_wait",
             "epoll_pwait",
@@ -105,7 +106,7 @@ const CALLS: [(Kind, &[&str]); 10] = [
         ],
     ),
     (
-        Kind::Sleep,
+        CallPurpose::Sleep,
         &[
             "nanosleep",
             "clock_nanosleep",
@@ -116,7 +117,7 @@ const CALLS: [(Kind, &[&str]); 10] = [
         ],
     ),
     (
-        Kind::Sync,
+        CallPurpose::Sync,
         &[
             "fsync",
             "fdatasync",
@@ -127,7 +128,7 @@ const CALLS: [(Kind, &[&str]); 10] = [
         ],
     ),
     (
-        Kind::File,
+        CallPurpose::File,
         &[
             "read",
             "pread",
@@ -155,22 +156,22 @@ const CALLS: [(Kind, &[&str]); 10] = [
         ],
     ),
     (
-        Kind::Socket,
+        CallPurpose::Socket,
         &[
             "recv", "recvfrom", "recvmsg", "recvmmsg", "send", "sendto", "sendmsg", "sendmmsg",
             "accept", "accept4", "connect",
         ],
     ),
     (
-        Kind::Child,
+        CallPurpose::Child,
         &["wait", "wait3", "wait4", "waitid", "waitpid"],
     ),
     (
-        Kind::Futex,
+        CallPurpose::Futex,
         &["futex", "runtime.futex", "runtime.futexsleep"],
     ),
     (
-        Kind::Channel,
+        CallPurpose::Channel,
         &[
             "runtime.chanrecv",
             "runtime.chansend",
@@ -179,7 +180,7 @@ const CALLS: [(Kind, &[&str]); 10] = [
         ],
     ),
     (
-        Kind::Collector,
+        CallPurpose::Collector,
         &[
             "runtime.gcParkAssist",
             "runtime.gcStart",
@@ -232,20 +233,20 @@ fn bare(name: &str) -> &str {
     name
 }
 
-/// The kind of wait that a function's name indicates.
-fn kind(name: &str) -> Option<Kind> {
+/// The purpose of a call that a function's name indicates.
+fn purpose(name: &str) -> Option<CallPurpose> {
     let name = bare(name);
-    if let Some((kind, _)) = CALLS.iter().find(|(_, names)| names.contains(&name)) {
-        return Some(*kind);
+    if let Some((purpose, _)) = CALLS.iter().find(|(_, names)| names.contains(&name)) {
+        return Some(*purpose);
     }
     let lower = name.to_ascii_lowercase();
     let has = |part: &str| lower.contains(part);
     if has("cond") && has("wait") || has("notifylistwait") {
-        Some(Kind::Condition)
+        Some(CallPurpose::Condition)
     } else if (has("mutex") || has("rwlock")) && (has("lock") || has("wait")) || has("semacquire") {
-        Some(Kind::Lock)
+        Some(CallPurpose::Lock)
     } else if has("futex") {
-        Some(Kind::Futex)
+        Some(CallPurpose::Futex)
     } else {
         None
     }
@@ -292,13 +293,15 @@ pub(crate) fn reason(state: &str, frames: &[Frame<'_>]) -> WaitReason {
     let mut found = None;
     let mut waiting = 0;
     for frame in user {
-        let Some(kind) = frame.name.and_then(kind) else {
+        let Some(purpose) = frame.name.and_then(purpose) else {
             break;
         };
         waiting += 1;
         // The functions around a futex show its purpose.
-        if found.is_none_or(|known| known == Kind::Futex || kind == Kind::Condition) {
-            found = Some(kind);
+        if found
+            .is_none_or(|known| known == CallPurpose::Futex || purpose == CallPurpose::Condition)
+        {
+            found = Some(purpose);
         }
     }
     let own =
@@ -314,17 +317,17 @@ pub(crate) fn reason(state: &str, frames: &[Frame<'_>]) -> WaitReason {
             Reason::PageFromDisk
         }
         _ if is_fault => Reason::PageFault,
-        Some(Kind::Lock | Kind::Futex) if allocates => Reason::MallocLock,
+        Some(CallPurpose::Lock | CallPurpose::Futex) if allocates => Reason::MallocLock,
         // Go's WaitGroup is one, too.
-        Some(Kind::Lock) if state == PARKED => Reason::Semaphore,
-        Some(Kind::Lock) => Reason::Lock,
-        Some(Kind::Condition) => Reason::Condition,
-        Some(Kind::Futex) => Reason::OtherThread,
-        Some(Kind::Events) => Reason::Events,
-        Some(Kind::Sleep) => Reason::Slept,
-        Some(Kind::Child) => Reason::Child,
-        Some(Kind::Sync) => Reason::Disk,
-        Some(Kind::Socket) => Reason::Socket,
+        Some(CallPurpose::Lock) if state == PARKED => Reason::Semaphore,
+        Some(CallPurpose::Lock) => Reason::Lock,
+        Some(CallPurpose::Condition) => Reason::Condition,
+        Some(CallPurpose::Futex) => Reason::OtherThread,
+        Some(CallPurpose::Events) => Reason::Events,
+        Some(CallPurpose::Sleep) => Reason::Slept,
+        Some(CallPurpose::Child) => Reason::Child,
+        Some(CallPurpose::Sync) => Reason::Disk,
+        Some(CallPurpose::Socket) => Reason::Socket,
         _ if below(&[
             "rwsem_down",
             "__mutex_lock",
@@ -358,10 +361,10 @@ pub(crate) fn reason(state: &str, frames: &[Frame<'_>]) -> WaitReason {
         {
             Reason::Disk
         }
-        Some(Kind::Channel) => Reason::Channel,
-        Some(Kind::Collector) => Reason::Collector,
-        Some(Kind::File) if is_disk => Reason::Disk,
-        Some(Kind::File) => Reason::File,
+        Some(CallPurpose::Channel) => Reason::Channel,
+        Some(CallPurpose::Collector) => Reason::Collector,
+        Some(CallPurpose::File) if is_disk => Reason::Disk,
+        Some(CallPurpose::File) => Reason::File,
         _ if below(&["ep_poll", "do_poll", "do_sys_poll", "do_select"]) => Reason::Events,
         _ if below(&["futex_wait", "do_futex"]) => Reason::OtherThread,
         _ if below(&["nanosleep", "hrtimer_"]) => Reason::Slept,
@@ -377,7 +380,13 @@ pub(crate) fn reason(state: &str, frames: &[Frame<'_>]) -> WaitReason {
     // The lock's own functions add nothing to the text.
     let is_specific = matches!(
         found,
-        Some(Kind::Lock | Kind::Condition | Kind::Futex | Kind::Sleep | Kind::Channel)
+        Some(
+            CallPurpose::Lock
+                | CallPurpose::Condition
+                | CallPurpose::Futex
+                | CallPurpose::Sleep
+                | CallPurpose::Channel
+        )
     );
     match own {
         Some(own) if is_specific || own == 0 => WaitReason {

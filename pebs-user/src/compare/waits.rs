@@ -21,9 +21,9 @@ pub(crate) const PARKED: &str = "parked";
 /// State of a thread that was stopped.
 pub(crate) const STOPPED: &str = "stopped";
 
-/// Waits that are counted together.
+/// Key of waits that are counted together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct WaitKind {
+pub(crate) struct WaitKey {
     /// Index into [`States`].
     pub state: usize,
     /// Function in which the thread blocked.

@@ -19,7 +19,7 @@ pub struct Address {
 pub(super) enum Place {
     /// A bucket, and the names of its objects begin so.
     Bucket {
-        kind: Kind,
+        provider: Provider,
         bucket: String,
         prefix: String,
     },
@@ -28,7 +28,7 @@ pub(super) enum Place {
 
 /// Object stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum Provider {
     S3,
     Google,
     Azure,
@@ -53,10 +53,10 @@ impl FromStr for Address {
             Some(("file", path)) if path.starts_with('/') => Place::Folder(path.into()),
             Some(("file", _)) => return Err(fault("after file:// comes an absolute path")),
             Some((scheme, rest)) => {
-                let kind = match scheme {
-                    "s3" | "s3a" => Kind::S3,
-                    "gs" => Kind::Google,
-                    "az" | "abfs" | "abfss" => Kind::Azure,
+                let provider = match scheme {
+                    "s3" | "s3a" => Provider::S3,
+                    "gs" => Provider::Google,
+                    "az" | "abfs" | "abfss" => Provider::Azure,
                     _ => return Err(fault("there is no such kind of store")),
                 };
                 let rest = rest.trim_end_matches('/');
@@ -73,7 +73,7 @@ impl FromStr for Address {
                     ));
                 }
                 Place::Bucket {
-                    kind,
+                    provider,
                     bucket: bucket.to_owned(),
                     prefix: prefix.to_owned(),
                 }
@@ -111,16 +111,16 @@ mod tests {
     /// An address names its store; slashes at the end do not matter, and what is no address is refused.
     #[test]
     fn addresses() {
-        let bucket = |kind, bucket: &str, prefix: &str| Place::Bucket {
-            kind,
+        let bucket = |provider, bucket: &str, prefix: &str| Place::Bucket {
+            provider,
             bucket: bucket.to_owned(),
             prefix: prefix.to_owned(),
         };
         for (text, place) in [
-            ("s3://b/p/q/", bucket(Kind::S3, "b", "p/q")),
-            ("s3://b", bucket(Kind::S3, "b", "")),
-            ("gs://b/p", bucket(Kind::Google, "b", "p")),
-            ("az://c/p", bucket(Kind::Azure, "c", "p")),
+            ("s3://b/p/q/", bucket(Provider::S3, "b", "p/q")),
+            ("s3://b", bucket(Provider::S3, "b", "")),
+            ("gs://b/p", bucket(Provider::Google, "b", "p")),
+            ("az://c/p", bucket(Provider::Azure, "c", "p")),
             ("file:///a/b", Place::Folder("/a/b".into())),
             ("file:///", Place::Folder("/".into())),
             ("a b/c/", Place::Folder("a b/c".into())),

@@ -4,11 +4,15 @@ use std::sync::Arc;
 
 use object_store::ObjectStore;
 
-use super::address::{Address, Kind};
+use super::address::{Address, Provider};
 use super::error::LakeError;
 
 #[cfg(not(feature = "object-stores"))]
-pub(super) fn open(_: Kind, _: &str, address: &Address) -> Result<Arc<dyn ObjectStore>, LakeError> {
+pub(super) fn open(
+    _: Provider,
+    _: &str,
+    address: &Address,
+) -> Result<Arc<dyn ObjectStore>, LakeError> {
     Err(LakeError::NoStores {
         address: address.to_string(),
     })
@@ -17,7 +21,7 @@ pub(super) fn open(_: Kind, _: &str, address: &Address) -> Result<Arc<dyn Object
 /// The store of a bucket, by the settings in the environment.
 #[cfg(feature = "object-stores")]
 pub(super) fn open(
-    kind: Kind,
+    provider: Provider,
     bucket: &str,
     address: &Address,
 ) -> Result<Arc<dyn ObjectStore>, LakeError> {
@@ -28,18 +32,18 @@ pub(super) fn open(
     use super::http::Connector;
 
     let opened = |error| LakeError::store(format!("open {address}"), &error);
-    Ok(match kind {
-        Kind::S3 => {
+    Ok(match provider {
+        Provider::S3 => {
             let builder = AmazonS3Builder::from_env().with_bucket_name(bucket);
             let builder = builder.with_http_connector(Connector).with_retry(RETRIES);
             Arc::new(builder.build().map_err(opened)?)
         }
-        Kind::Google => {
+        Provider::Google => {
             let builder = GoogleCloudStorageBuilder::from_env().with_bucket_name(bucket);
             let builder = builder.with_http_connector(Connector).with_retry(RETRIES);
             Arc::new(builder.build().map_err(opened)?)
         }
-        Kind::Azure => {
+        Provider::Azure => {
             let builder = MicrosoftAzureBuilder::from_env().with_container_name(bucket);
             let builder = builder.with_http_connector(Connector).with_retry(RETRIES);
             Arc::new(builder.build().map_err(opened)?)

@@ -56,10 +56,10 @@ impl Lake {
                 (Arc::new(store.with_fsync(true)), "")
             }
             Place::Bucket {
-                kind,
+                provider,
                 bucket,
                 prefix,
-            } => (buckets::open(*kind, bucket, address)?, prefix),
+            } => (buckets::open(*provider, bucket, address)?, prefix),
         };
         Self::with(address.clone(), store, prefix)
     }

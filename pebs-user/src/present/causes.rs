@@ -8,7 +8,7 @@ use super::items::{
 };
 use super::{Tone, toned};
 use crate::compare::explain::contrast::PAGE_FAULTS;
-use crate::compare::explain::model::{Cause, CauseKind, Gap, Group, InterferenceRow};
+use crate::compare::explain::model::{Cause, CauseType, Gap, Group, InterferenceRow};
 use crate::compare::names::FunctionName;
 use crate::compare::waits::OTHER_ITEMS;
 use crate::store::schema::kernel_entry;
@@ -140,7 +140,7 @@ pub(crate) fn more_faults(group: &Group) -> Option<u64> {
 }
 
 pub(crate) fn is_page_faults(cause: &Cause) -> bool {
-    cause.kind == CauseKind::Module
+    cause.kind == CauseType::Module
         && cause.function.kernel_entry.as_deref() == Some(kernel_entry::PAGE_FAULT)
 }
 
@@ -210,10 +210,10 @@ pub(crate) fn reason(cause: &Cause) -> String {
         return format!("waited for {whom}");
     }
     match cause.kind {
-        CauseKind::Function => format!("in {}", name(&cause.function)),
-        CauseKind::Module if cause.function.is_uncalled() => what(cause, NAME_WIDTH),
-        CauseKind::Module => format!("in {}", what(cause, NAME_WIDTH)),
-        CauseKind::Elsewhere => format!("in {}", what(cause, NAME_WIDTH)),
+        CauseType::Function => format!("in {}", name(&cause.function)),
+        CauseType::Module if cause.function.is_uncalled() => what(cause, NAME_WIDTH),
+        CauseType::Module => format!("in {}", what(cause, NAME_WIDTH)),
+        CauseType::Elsewhere => format!("in {}", what(cause, NAME_WIDTH)),
         _ => what(cause, NAME_WIDTH + REASON_WIDTH),
     }
 }
@@ -229,8 +229,8 @@ pub(crate) fn what(cause: &Cause, width: usize) -> String {
     )
 }
 
-/// Words for a kind of time.
-pub(crate) enum KindWords {
+/// Words for a cause.
+pub(crate) enum CauseWords {
     /// These words, for any function.
     Whole(&'static str),
     /// These words, then the function.
@@ -239,21 +239,21 @@ pub(crate) enum KindWords {
     Own,
 }
 
-/// Words for a kind of time.
-pub(crate) const fn kind_words(kind: CauseKind) -> KindWords {
+/// Words for a cause of this type.
+pub(crate) const fn cause_words(kind: CauseType) -> CauseWords {
     match kind {
-        CauseKind::Preempted => KindWords::Whole("waited for a CPU"),
-        CauseKind::Stopped => KindWords::Whole("was stopped"),
-        CauseKind::Handover => KindWords::Before("waited for stage "),
-        CauseKind::Others => KindWords::Before("others of the batch in "),
-        CauseKind::Function | CauseKind::Module | CauseKind::Wait | CauseKind::Elsewhere => {
-            KindWords::Own
+        CauseType::Preempted => CauseWords::Whole("waited for a CPU"),
+        CauseType::Stopped => CauseWords::Whole("was stopped"),
+        CauseType::Handover => CauseWords::Before("waited for stage "),
+        CauseType::Others => CauseWords::Before("others of the batch in "),
+        CauseType::Function | CauseType::Module | CauseType::Wait | CauseType::Elsewhere => {
+            CauseWords::Own
         }
     }
 }
 
 pub(crate) fn kind(
-    kind: CauseKind,
+    kind: CauseType,
     function: &FunctionName,
     (state, path): (Option<&str>, &[FunctionName]),
     width: usize,
@@ -262,23 +262,23 @@ pub(crate) fn kind(
         let left = width.saturating_sub(words.len()).max(LEAST_NAME);
         format!("{words}{}", name_within(function, left))
     };
-    match kind_words(kind) {
-        KindWords::Whole(words) => return words.to_owned(),
-        KindWords::Before(words) => return with(words),
-        KindWords::Own => {}
+    match cause_words(kind) {
+        CauseWords::Whole(words) => return words.to_owned(),
+        CauseWords::Before(words) => return with(words),
+        CauseWords::Own => {}
     }
     match (kind, state) {
-        (CauseKind::Module, _) => of_module(function),
-        (CauseKind::Elsewhere, Some(OTHER_ITEMS)) => "other items of the thread".to_owned(),
-        (CauseKind::Elsewhere, _) => "other items of the thread, or idle".to_owned(),
-        (CauseKind::Wait, Some(state)) => wait(state, function, path, width),
+        (CauseType::Module, _) => of_module(function),
+        (CauseType::Elsewhere, Some(OTHER_ITEMS)) => "other items of the thread".to_owned(),
+        (CauseType::Elsewhere, _) => "other items of the thread, or idle".to_owned(),
+        (CauseType::Wait, Some(state)) => wait(state, function, path, width),
         _ => name_within(function, width),
     }
 }
 
 /// A function or wait that is known by its name, module and state only, as in several traces, within this many columns.
 pub(crate) fn by_name(
-    (kind, kernel): (CauseKind, bool),
+    (kind, kernel): (CauseType, bool),
     [name, module, state]: [Option<&str>; 3],
     width: usize,
 ) -> String {
@@ -294,9 +294,9 @@ pub(crate) fn by_name(
             None => format!("{words}{}", safe(module.unwrap_or("no module"), left)),
         }
     };
-    match (kind_words(kind), name, state) {
-        (KindWords::Whole(words), ..) => words.to_owned(),
-        (KindWords::Before(words), Some(_), _) => with(words),
+    match (cause_words(kind), name, state) {
+        (CauseWords::Whole(words), ..) => words.to_owned(),
+        (CauseWords::Before(words), Some(_), _) => with(words),
         (_, Some(_), Some(state)) => wait(state, &function, &[], width),
         (_, None, Some(state)) => {
             let what = wait(state, &FunctionName::default(), &[], width);

@@ -3,7 +3,7 @@
 use super::functions::{ARG_WIDTH, NAME_WIDTH, name, wait_until};
 use super::human::{percent, plural, safe};
 use super::items::argument;
-use crate::compare::explain::chain_model::{Doing, DoingKind, Link, LinkKind, WaitedFor};
+use crate::compare::explain::chain_model::{Activity, Awaited, Doing, Link, WaitedFor};
 
 /// Part of a wait from which on a link or what it did stands for all of it in a sentence.
 const MOST: f64 = 0.5;
@@ -79,7 +79,7 @@ fn add_rows(waited_for: &WaitedFor, level: usize, rows: &mut Vec<(f64, String)>)
         ));
         for doing in link.doing.iter().filter(|it| it.part >= LEAST) {
             let samples = match doing.kind {
-                DoingKind::Ran if doing.count > 0 => {
+                Activity::Ran if doing.count > 0 => {
                     format!(" ({})", plural(doing.count, "sample"))
                 }
                 _ => String::new(),
@@ -110,7 +110,7 @@ pub(crate) fn waits(waited_for: &WaitedFor) -> String {
 }
 
 const fn is_one(link: &Link) -> bool {
-    !matches!(link.kind, LinkKind::Items) || link.items == 1
+    !matches!(link.kind, Awaited::Items) || link.items == 1
 }
 
 /// Whom: `items with cmd=COMMIT`.
@@ -122,22 +122,22 @@ pub(crate) fn whom(link: &Link) -> String {
     };
     let name = safe(&link.name, ARG_WIDTH);
     match (link.kind, link.item_id) {
-        (LinkKind::Items, Some(item)) if link.items == 1 => format!("item {item}{with}"),
-        (LinkKind::Items, _) if with.is_empty() => format!("items of {name}"),
-        (LinkKind::Items, _) => format!("items{with}"),
-        (LinkKind::Thread, _) => format!("thread {name}"),
-        (LinkKind::Untraced, _) => format!("thread {name} of another program"),
+        (Awaited::Items, Some(item)) if link.items == 1 => format!("item {item}{with}"),
+        (Awaited::Items, _) if with.is_empty() => format!("items of {name}"),
+        (Awaited::Items, _) => format!("items{with}"),
+        (Awaited::Thread, _) => format!("thread {name}"),
+        (Awaited::Untraced, _) => format!("thread {name} of another program"),
     }
 }
 
 fn longest(link: &Link) -> String {
     match (link.kind, link.item_id) {
-        (LinkKind::Items, Some(_)) if link.items == 1 => format!(" (thread {})", link.tid),
-        (LinkKind::Items, Some(item)) => {
+        (Awaited::Items, Some(_)) if link.items == 1 => format!(" (thread {})", link.tid),
+        (Awaited::Items, Some(item)) => {
             let items = plural(link.items, "item");
             format!(" ({items}; longest for {item}, thread {})", link.tid)
         }
-        (LinkKind::Thread, _) => format!(" ({}), at no item", link.tid),
+        (Awaited::Thread, _) => format!(" ({}), at no item", link.tid),
         _ => format!(" ({})", link.tid),
     }
 }
@@ -154,7 +154,7 @@ fn main_doing(link: &Link) -> Option<&Doing> {
 
 /// Whether it says more than that the thread was on the CPU.
 fn is_telling(doing: &Doing) -> bool {
-    doing.kind != DoingKind::Ran || doing.function.function_id.is_some()
+    doing.kind != Activity::Ran || doing.function.function_id.is_some()
 }
 
 /// Returns the activity, down to the last known link of its chain.
@@ -167,15 +167,15 @@ fn did(doing: &Doing) -> String {
 
 fn did_itself(doing: &Doing) -> String {
     match doing.kind {
-        DoingKind::Ran if doing.function.function_id.is_none() => {
+        Activity::Ran if doing.function.function_id.is_none() => {
             "was on the CPU (no samples)".to_owned()
         }
-        DoingKind::Ran => format!("ran {}", name(&doing.function)),
-        DoingKind::Preempted => match &doing.by {
+        Activity::Ran => format!("ran {}", name(&doing.function)),
+        Activity::Preempted => match &doing.by {
             Some(by) => format!("waited for a CPU, taken by {}", safe(by, ARG_WIDTH)),
             None => "waited for a CPU".to_owned(),
         },
-        DoingKind::Waited => {
+        Activity::Waited => {
             let state = doing.state.as_deref().unwrap_or_default();
             let ended = doing.waited_for.as_ref();
             let is_interrupt = ended.is_some_and(|it| it.interrupts >= ALL * it.part);

@@ -4,7 +4,7 @@ use super::functions::ARG_WIDTH;
 use super::human::{count, safe, time};
 use super::items::labels;
 use super::{Tone, toned};
-use crate::compare::explain::model::{Cost, Costs, DearBatch, KindCost, Mix, NoCosts};
+use crate::compare::explain::model::{Cost, Costs, DearBatch, ItemCost, Mix, NoCosts};
 use crate::terminal::shown;
 
 /// Dear batches in a sentence.
@@ -63,8 +63,8 @@ fn by_kind(costs: &Costs) -> String {
 }
 
 /// Each kind with its cost; of a single one, the arguments that make no difference.
-fn each(kinds: &[KindCost], arguments: &[String]) -> Vec<String> {
-    let of = |it: &KindCost| {
+fn each(kinds: &[ItemCost], arguments: &[String]) -> Vec<String> {
+    let of = |it: &ItemCost| {
         let cost = with_error(it.cost);
         match (it.labels.is_empty(), arguments) {
             (false, _) => format!("{cost} for each {}", labels(&it.labels)),

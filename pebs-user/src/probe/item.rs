@@ -15,7 +15,7 @@ use super::breakpoint;
 use super::error::ItemError;
 use super::variable::{LIBRARY_HINT, first_code, thread_pointer, variable};
 use crate::arch::Register;
-use crate::binary::elf::{Binary, BinaryError, Kind};
+use crate::binary::elf::{Binary, BinaryError, BinaryType};
 use crate::binary::locate::locate;
 use crate::binary::symbols::dynamic_values;
 use crate::spec::expr::{self, Type};
@@ -261,7 +261,7 @@ fn of_variable(
 ) -> Result<Item, ItemError> {
     let thread_local = matches!(typed, Typed::Tls(_));
     let binary = Binary::open(path)?;
-    let is_library = binary.kind == Kind::SharedLibrary;
+    let is_library = binary.kind == BinaryType::SharedLibrary;
     let no_library = |why| ItemError::Library {
         path: path.to_owned(),
         why,

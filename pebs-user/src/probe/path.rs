@@ -18,7 +18,7 @@ use crate::binary::debuginfod::Debuginfod;
 use crate::binary::dwarf::{DebugInfo, Slice};
 use crate::binary::elf::{Binary, Language};
 use crate::binary::parameters::{Convention, Held, Reader, Typed, byte_size, is_structure};
-use crate::binary::units::{Kind, Node, Units};
+use crate::binary::units::{Node, TypeId, Units};
 use crate::spec::expr::{Expr, Path, RETVAL, Step, Type};
 pub(super) use ids::lower_ids;
 use text::chars;
@@ -164,7 +164,7 @@ struct TypedValue {
     in_memory: bool,
     /// The value's second register, if it has two and is not in memory.
     second: Option<Expr>,
-    kind: Kind,
+    kind: TypeId,
     /// The path so far, for messages.
     text: String,
 }
@@ -307,7 +307,7 @@ impl<'a> Types<'_, 'a> {
     }
 
     /// Hint for an argument of a type that can't be read.
-    fn elsewhere(&self, kind: Option<Kind>, held: Held) -> &'static str {
+    fn elsewhere(&self, kind: Option<TypeId>, held: Held) -> &'static str {
         let node = kind.and_then(|kind| self.stripped(kind).ok());
         let encoding = node
             .as_ref()
@@ -462,7 +462,7 @@ impl<'a> Types<'_, 'a> {
     fn field(
         &self,
         address: Expr,
-        kind: Kind,
+        kind: TypeId,
         name: &str,
         text: &str,
     ) -> Result<TypedValue, Refusal> {
@@ -680,7 +680,7 @@ impl<'a> Types<'_, 'a> {
         values.collect()
     }
 
-    fn is_char(&self, kind: Kind) -> bool {
+    fn is_char(&self, kind: TypeId) -> bool {
         let Ok(kind) = self.stripped(kind) else {
             return false;
         };
@@ -690,7 +690,7 @@ impl<'a> Types<'_, 'a> {
     }
 
     /// The type without typedefs and qualifiers.
-    fn stripped(&self, kind: Kind) -> Result<Node<'a>, Refusal> {
+    fn stripped(&self, kind: TypeId) -> Result<Node<'a>, Refusal> {
         let unknown = || ("its type is not in the debug information".to_owned(), None);
         self.reader.units.stripped(kind).ok_or_else(unknown)
     }
@@ -698,7 +698,7 @@ impl<'a> Types<'_, 'a> {
 
 /// Location of a member.
 enum Member {
-    At(i64, Kind),
+    At(i64, TypeId),
     Bits,
     /// In no fixed place.
     Computed,

@@ -11,7 +11,7 @@ use object::{Object, ObjectSection};
 
 use crate::arch::Kernel;
 use crate::binary::demangle::without_version;
-use crate::binary::elf::{Binary, Kind, Language};
+use crate::binary::elf::{Binary, BinaryType, Language};
 
 /// Marks at the returns of a function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,7 +93,7 @@ pub(crate) fn danger(binary: &Binary) -> Option<String> {
     if sections.as_ref().is_some_and(pads) {
         return Some("it has landing pads: an exception can unwind through the frame".to_owned());
     }
-    (binary.kind == Kind::SharedLibrary).then(|| {
+    (binary.kind == BinaryType::SharedLibrary).then(|| {
         "it is a shared library: programs that unwind through it can't be ruled out".to_owned()
     })
 }

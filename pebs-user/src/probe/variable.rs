@@ -6,7 +6,7 @@ use object::{LittleEndian, Object as _, ObjectSymbol as _, SymbolKind, elf};
 use super::error::ItemError;
 use crate::arch::machine;
 use crate::binary::demangle::TypedName;
-use crate::binary::elf::{Binary, Kind};
+use crate::binary::elf::{Binary, BinaryType};
 use crate::binary::object_file::Elf;
 use crate::binary::{debug_data, lookup};
 
@@ -59,8 +59,8 @@ pub(super) fn variable(binary: &Binary, typed: &str, thread_local: bool) -> Resu
             ..
         }) => {
             let hint = match binary.kind {
-                Kind::Executable => "use --item-tls",
-                Kind::SharedLibrary => LIBRARY_HINT,
+                BinaryType::Executable => "use --item-tls",
+                BinaryType::SharedLibrary => LIBRARY_HINT,
             };
             wrong("thread-local: each thread has its own", hint)
         }

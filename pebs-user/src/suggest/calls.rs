@@ -45,9 +45,9 @@ impl Channel {
     }
 }
 
-/// Kinds of system calls, before their descriptor is known.
+/// Purpose of a system call, before its descriptor is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum Purpose {
     Input,
     Output,
     Wait,
@@ -57,44 +57,44 @@ enum Kind {
 const MOST_THREADS: usize = 64;
 
 /// The system calls that count, by name: not every architecture has all of them.
-const CALLS: [(&str, Kind); 37] = [
-    ("read", Kind::Input),
-    ("pread64", Kind::Input),
-    ("readv", Kind::Input),
-    ("preadv", Kind::Input),
-    ("preadv2", Kind::Input),
-    ("recvfrom", Kind::Input),
-    ("recvmsg", Kind::Input),
-    ("recvmmsg", Kind::Input),
-    ("write", Kind::Output),
-    ("pwrite64", Kind::Output),
-    ("writev", Kind::Output),
-    ("pwritev", Kind::Output),
-    ("pwritev2", Kind::Output),
-    ("sendto", Kind::Output),
-    ("sendmsg", Kind::Output),
-    ("sendmmsg", Kind::Output),
-    ("sendfile", Kind::Output),
-    ("splice", Kind::Output),
-    ("accept", Kind::Wait),
-    ("accept4", Kind::Wait),
-    ("poll", Kind::Wait),
-    ("ppoll", Kind::Wait),
-    ("select", Kind::Wait),
-    ("pselect6", Kind::Wait),
-    ("epoll_wait", Kind::Wait),
-    ("epoll_pwait", Kind::Wait),
-    ("epoll_pwait2", Kind::Wait),
-    ("io_getevents", Kind::Wait),
-    ("io_uring_enter", Kind::Wait),
-    ("nanosleep", Kind::Wait),
-    ("clock_nanosleep", Kind::Wait),
-    ("rt_sigtimedwait", Kind::Wait),
-    ("rt_sigsuspend", Kind::Wait),
-    ("pause", Kind::Wait),
-    ("wait4", Kind::Wait),
-    ("waitid", Kind::Wait),
-    ("semtimedop", Kind::Wait),
+const CALLS: [(&str, Purpose); 37] = [
+    ("read", Purpose::Input),
+    ("pread64", Purpose::Input),
+    ("readv", Purpose::Input),
+    ("preadv", Purpose::Input),
+    ("preadv2", Purpose::Input),
+    ("recvfrom", Purpose::Input),
+    ("recvmsg", Purpose::Input),
+    ("recvmmsg", Purpose::Input),
+    ("write", Purpose::Output),
+    ("pwrite64", Purpose::Output),
+    ("writev", Purpose::Output),
+    ("pwritev", Purpose::Output),
+    ("pwritev2", Purpose::Output),
+    ("sendto", Purpose::Output),
+    ("sendmsg", Purpose::Output),
+    ("sendmmsg", Purpose::Output),
+    ("sendfile", Purpose::Output),
+    ("splice", Purpose::Output),
+    ("accept", Purpose::Wait),
+    ("accept4", Purpose::Wait),
+    ("poll", Purpose::Wait),
+    ("ppoll", Purpose::Wait),
+    ("select", Purpose::Wait),
+    ("pselect6", Purpose::Wait),
+    ("epoll_wait", Purpose::Wait),
+    ("epoll_pwait", Purpose::Wait),
+    ("epoll_pwait2", Purpose::Wait),
+    ("io_getevents", Purpose::Wait),
+    ("io_uring_enter", Purpose::Wait),
+    ("nanosleep", Purpose::Wait),
+    ("clock_nanosleep", Purpose::Wait),
+    ("rt_sigtimedwait", Purpose::Wait),
+    ("rt_sigsuspend", Purpose::Wait),
+    ("pause", Purpose::Wait),
+    ("wait4", Purpose::Wait),
+    ("waitid", Purpose::Wait),
+    ("semtimedop", Purpose::Wait),
 ];
 
 /// Filter of the tracepoint `raw_syscalls:sys_enter` that lets only these calls pass, of these threads; of all if there are
@@ -121,11 +121,11 @@ pub(super) fn filter(threads: &[Tid]) -> String {
 /// Returns the role of a call by its number; `channel`: that of its first argument, asked for only if it matters.
 pub(super) fn call(number: u64, channel: impl FnOnce() -> Channel) -> Option<Call> {
     let name = Sysno::new(usize::try_from(number).ok()?)?.name();
-    let (_, kind) = CALLS.iter().find(|(it, _)| *it == name)?;
-    Some(match kind {
-        Kind::Input => Call::Input(channel()),
-        Kind::Output => Call::Output(channel()),
-        Kind::Wait => Call::Wait,
+    let (_, purpose) = CALLS.iter().find(|(it, _)| *it == name)?;
+    Some(match purpose {
+        Purpose::Input => Call::Input(channel()),
+        Purpose::Output => Call::Output(channel()),
+        Purpose::Wait => Call::Wait,
     })
 }
 
@@ -135,7 +135,7 @@ mod tests {
 
     /// Reads and writes are classified by their descriptor, waits are not, and other calls do not count.
     #[test]
-    fn kinds() {
+    fn purposes() {
         let of = |number: Sysno, link| call(number as u64, || Channel::of_link(link));
         assert_eq!(
             of(Sysno::read, "socket:[7]"),

@@ -9,7 +9,7 @@ use super::accuracy::{CLOCK_BOUND, HARDWARE_BOUND, cpu_ns, is_near};
 use super::offers::{self, Offer, Truth, is_hardware};
 use super::report::{Basis, Experiment, Figure, Name, Row};
 use super::take::{Delivery, EventSamples, TakeError, on_thread, own_thread, take};
-use super::work::{Kind, Pages, many};
+use super::work::{Pages, RoundEvent, many};
 use crate::pmu::attr::ResolvedEvent;
 use crate::pmu::counters;
 use crate::pmu::host::Host;
@@ -68,7 +68,7 @@ fn case(n: usize) -> String {
 fn hardware(host: &Host, samples: u64) -> Vec<Row> {
     let label = "loads, stores, branches, taken, locked, returns";
     let rounds = samples * RESET;
-    let find = |kind: Kind| {
+    let find = |kind: RoundEvent| {
         let found = offers::of_kind(kind).find(host, RESET);
         found.map(|event| Wanted {
             label: kind.name().to_owned(),
@@ -77,7 +77,7 @@ fn hardware(host: &Host, samples: u64) -> Vec<Row> {
             is_exact: false,
         })
     };
-    let all: Result<Vec<Wanted>, String> = Kind::ALL.into_iter().map(find).collect();
+    let all: Result<Vec<Wanted>, String> = RoundEvent::ALL.into_iter().map(find).collect();
     let all = match all {
         Ok(all) => all,
         Err(why) => return vec![Row::not_here(label, "1 to 6 events, with --multiplex", why)],
@@ -139,7 +139,7 @@ fn ibs(host: &Host, samples: u64) -> Row {
         Basis::Exact,
     );
     match result {
-        Ok(((), taken)) => row.figures(Kind::ALL.map(|kind| {
+        Ok(((), taken)) => row.figures(RoundEvent::ALL.map(|kind| {
             let is_kind = |sample: &&super::take::Sample| is_of(kind, sample);
             let found = taken[0].samples.iter().filter(is_kind).count() as u64;
             let expected = kind.events(rounds) as f64 / reset as f64;
@@ -150,18 +150,18 @@ fn ibs(host: &Host, samples: u64) -> Row {
 }
 
 /// Whether an op is of this kind, by its IBS data; a return by its address.
-fn is_of(kind: Kind, sample: &super::take::Sample) -> bool {
+fn is_of(kind: RoundEvent, sample: &super::take::Sample) -> bool {
     let Some(access) = sample.access else {
         return false;
     };
     let loads = matches!(access.op, Some("load" | "load+store"));
     match kind {
-        Kind::Loads => loads,
-        Kind::Stores => matches!(access.op, Some("store" | "load+store")),
-        Kind::Branches => access.op == Some("branch") || access.taken.is_some(),
-        Kind::Taken => access.taken == Some(true),
-        Kind::Locked => loads && access.locked == Some(true),
-        Kind::Returns => kind.site(1).is_some_and(|(ip, _)| ip == sample.raw.ip.0),
+        RoundEvent::Loads => loads,
+        RoundEvent::Stores => matches!(access.op, Some("store" | "load+store")),
+        RoundEvent::Branches => access.op == Some("branch") || access.taken.is_some(),
+        RoundEvent::Taken => access.taken == Some(true),
+        RoundEvent::Locked => loads && access.locked == Some(true),
+        RoundEvent::Returns => kind.site(1).is_some_and(|(ip, _)| ip == sample.raw.ip.0),
     }
 }
 
@@ -172,7 +172,7 @@ fn ratio_of(label: &str) -> String {
 /// Breakpoints, page faults and a clock at once, in place of six counters.
 fn software(host: &Host, rounds: u64) -> Vec<Row> {
     let label = "breakpoints, page-faults, task-clock";
-    let kinds = Kind::ALL.into_iter();
+    let kinds = RoundEvent::ALL.into_iter();
     let sites = kinds.filter_map(|kind| Some((kind, kind.site(rounds)?)));
     let breakpoints = sites.map(|(kind, (address, executions))| {
         let spec = format!("mem:{address:#x}:x");

@@ -1,7 +1,7 @@
 //! This machine's events for a piece of work, and their expected counts.
 
 use super::report::Basis;
-use super::work::{Chase, Kind};
+use super::work::{Chase, RoundEvent};
 use crate::failure::{Failure, Result};
 use crate::pmu::attr::{EventClass, HardwareUnit, ResolvedEvent, reset_value, resolve};
 use crate::pmu::event::EventSpec;
@@ -186,18 +186,18 @@ pub(crate) fn loads() -> Offer {
 }
 
 /// Events of the loop of many kinds, on hardware.
-pub(crate) fn of_kind(kind: Kind) -> Offer {
+pub(crate) fn of_kind(kind: RoundEvent) -> Offer {
     let specs: &[&str] = match kind {
-        Kind::Loads => &LOADS,
-        Kind::Stores => &[
+        RoundEvent::Loads => &LOADS,
+        RoundEvent::Stores => &[
             "mem_inst_retired.all_stores:upp",
             "mem_uops_retired.all_stores:upp",
             "mem_uops_retired.store_uops:upp",
         ],
-        Kind::Branches => &["br_inst_retired.all_branches:upp", "branches:upp"],
-        Kind::Taken => &["br_inst_retired.near_taken:upp"],
-        Kind::Returns => &["br_inst_retired.near_return:upp"],
-        Kind::Locked => &[
+        RoundEvent::Branches => &["br_inst_retired.all_branches:upp", "branches:upp"],
+        RoundEvent::Taken => &["br_inst_retired.near_taken:upp"],
+        RoundEvent::Returns => &["br_inst_retired.near_return:upp"],
+        RoundEvent::Locked => &[
             "mem_inst_retired.lock_loads:upp",
             "mem_uops_retired.lock_loads:upp",
         ],
@@ -237,7 +237,7 @@ mod tests {
         );
         assert_eq!(hardware(&fixtures::bare_guest()), [""; 0]);
         let skylake = fixtures::skylake();
-        for kind in Kind::ALL {
+        for kind in RoundEvent::ALL {
             assert!(resolved(&skylake, &of_kind(kind)).is_some(), "{kind:?}");
         }
         assert!(resolved(&skylake, &loads()).is_some());

@@ -312,7 +312,7 @@ const STACK: u64 = CALLS_USE_STACK as u64;
 
 /// Events of a round of the loop of many kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Kind {
+pub(crate) enum RoundEvent {
     /// The load on its own, both locked instructions and the return.
     Loads,
     /// Both locked instructions and the call.
@@ -327,7 +327,7 @@ pub(crate) enum Kind {
     Locked,
 }
 
-impl Kind {
+impl RoundEvent {
     /// In the order of the paper: the number of events grows from one end.
     pub(crate) const ALL: [Self; 6] = [
         Self::Loads,

@@ -12,7 +12,7 @@ use crate::compare::blocks::Blocks;
 use crate::compare::counted::CountedSums;
 use crate::compare::explain::contrast::Naming;
 use crate::compare::explain::items::Items;
-use crate::compare::explain::model::CauseKind;
+use crate::compare::explain::model::CauseType;
 use crate::compare::explain::sums::ClassSums;
 use crate::compare::names::{FunctionName, file_name, is_address};
 use crate::rng::SplitMix64;
@@ -74,7 +74,7 @@ pub(super) struct Figure {
 /// A function or wait by name, so that builds can be compared.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(in crate::compare) struct Name {
-    pub kind: CauseKind,
+    pub kind: CauseType,
     pub module: Option<String>,
     pub name: Option<String>,
     pub state: Option<String>,
@@ -84,14 +84,14 @@ pub(in crate::compare) struct Name {
 impl Name {
     /// Of what has a name of its own; else of its module, as names derived from addresses change with every build.
     pub(in crate::compare) fn of(
-        (kind, function, state): (CauseKind, FunctionName, Option<String>),
+        (kind, function, state): (CauseType, FunctionName, Option<String>),
         is_named: impl FnOnce(&str, Option<&str>) -> bool,
     ) -> Self {
         let module = function.module.map(|it| file_name(&it).to_owned());
         let name = function.name.filter(|it| is_named(it, module.as_deref()));
         Self {
             kind: match (kind, &name) {
-                (CauseKind::Function, None) => CauseKind::Module,
+                (CauseType::Function, None) => CauseType::Module,
                 (kind, _) => kind,
             },
             module,
@@ -185,7 +185,7 @@ impl ProbeFigures {
         let none = (Blocks::default(), 0);
         let (sum, samples) = self.rows.get(name).unwrap_or(&none);
         let figure = match name.kind {
-            CauseKind::Function | CauseKind::Module => self.sampled(sum),
+            CauseType::Function | CauseType::Module => self.sampled(sum),
             _ => self.observed(sum),
         };
         (figure, *samples)

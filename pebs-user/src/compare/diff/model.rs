@@ -6,7 +6,7 @@
 use serde::{Serialize, Serializer};
 
 use crate::compare::counted::{CountedClass, CountedRow, CountedVisits, Excess};
-use crate::compare::explain::model::CauseKind;
+use crate::compare::explain::model::CauseType;
 use crate::compare::remarks::TooLittle;
 use crate::units::CountUnit;
 
@@ -121,7 +121,7 @@ pub(crate) struct DurationDiff {
 /// A function or wait.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct RowDiff {
-    pub kind: CauseKind,
+    pub kind: CauseType,
     /// Name of the function; null: all of the module, or of the kind.
     pub name: Option<String>,
     /// File name of its module; null if unknown.

@@ -3,7 +3,7 @@
 use crate::compare::counted::Excess;
 use crate::compare::diff::model::{Diff, Failed, Note, RowDiff};
 use crate::compare::diff::{DiffError, DiffOptions, DiffRows, diff};
-use crate::compare::explain::model::CauseKind;
+use crate::compare::explain::model::CauseType;
 use crate::failure::Hint as _;
 use crate::out::diff::text;
 use crate::rng::SplitMix64;
@@ -63,7 +63,7 @@ fn above(percent: f64) -> DiffOptions {
     }
 }
 
-fn row<'a>(found: &'a Diff, name: &str, kind: CauseKind) -> &'a RowDiff {
+fn row<'a>(found: &'a Diff, name: &str, kind: CauseType) -> &'a RowDiff {
     let mut rows = found.probes[0].rows.iter();
     rows.find(|it| it.name.as_deref() == Some(name) && it.kind == kind)
         .unwrap()
@@ -86,11 +86,11 @@ fn beating() {
         }];
         let new = run(described, slower, 2);
         let found = diff(&old, &new, &above(5.0)).unwrap();
-        let hash = row(&found, "hash", CauseKind::Function).change;
+        let hash = row(&found, "hash", CauseType::Function).change;
         assert_eq!((hash.changed, hash.fails), (!beats, !beats));
         assert_eq!(hash.change_low_ns.is_none(), beats);
         assert_eq!(hash.share_high.is_none(), beats);
-        let wait = row(&found, "send", CauseKind::Wait).change;
+        let wait = row(&found, "send", CauseType::Wait).change;
         assert!(wait.change_low_ns.is_some());
         let failed = said(&found.failed);
         assert!(failed.iter().any(|it| it.contains("CPU")), "{failed:?}");
@@ -113,7 +113,7 @@ fn slower_function() {
     };
     let new = run(info(&[MOVED]), slower, 2);
     let found = diff(&old, &new, &above(5.0)).unwrap();
-    let hash = row(&found, "hash", CauseKind::Function);
+    let hash = row(&found, "hash", CauseType::Function);
     let (low, high) = (
         hash.change.change_low_ns.unwrap(),
         hash.change.change_high_ns.unwrap(),
@@ -123,8 +123,8 @@ fn slower_function() {
         "{low} {high}"
     );
     assert!(hash.change.fails && hash.change.changed);
-    assert!(!row(&found, "send", CauseKind::Function).change.changed);
-    assert!(!row(&found, "send", CauseKind::Wait).change.changed);
+    assert!(!row(&found, "send", CauseType::Function).change.changed);
+    assert!(!row(&found, "send", CauseType::Wait).change.changed);
     assert_eq!(said(&found.failed), ["on CPU", "p50", "hash"]);
     assert_eq!(found.notes, []);
     let shown = text::render(&found);
@@ -183,7 +183,7 @@ fn renamed_binary() {
     let old = run(described("/srv/app-old:handle"), OLD, 1);
     let new = run(described("/srv/app-new:handle"), OLD, 2);
     let found = diff(&old, &new, &above(5.0)).unwrap();
-    let hash = row(&found, "hash", CauseKind::Function);
+    let hash = row(&found, "hash", CauseType::Function);
     assert_eq!(hash.module.as_deref(), Some("app-old"));
     assert!(!hash.change.changed, "{hash:?}");
     assert_eq!(said(&found.failed), [] as [String; 0]);

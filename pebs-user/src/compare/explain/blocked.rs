@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 use super::chain::{self, Root};
 use super::contrast::Naming;
 use super::items::Items;
-use super::model::{Cause, CauseKind, Gap, WaitActor, WaitPath};
+use super::model::{Cause, CauseType, Gap, WaitActor, WaitPath};
 use super::sums::{ClassSums, GroupSums, NO_THREAD, Summing, key_of_wait};
 use super::timing::Timing;
 use crate::compare::called_from::Callers;
@@ -180,7 +180,7 @@ pub(super) fn follow(
 }
 
 fn is_followed(cause: &Cause) -> bool {
-    cause.kind == CauseKind::Wait && cause.figures.share >= LEAST_FOLLOWED
+    cause.kind == CauseType::Wait && cause.figures.share >= LEAST_FOLLOWED
 }
 
 /// The wait that a cause is, and its time in slow items.

@@ -21,7 +21,7 @@ use std::cmp::Reverse;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use self::lines::{By, Line, Lines, VisitAt, WaitAt, Windows};
-use super::chain_model::{Doing, DoingKind, Link, LinkKind, WaitedFor};
+use super::chain_model::{Activity, Awaited, Doing, Link, WaitedFor};
 use crate::compare::arguments::NamedArg;
 use crate::compare::names::Names;
 use crate::store::args::{ArgRef, ArgView};
@@ -401,10 +401,10 @@ impl<'a> Listing<'a> {
                 let mut probes = self.trace.info.probes.iter();
                 let probe = probes.find(|it| it.id.0 == probe);
                 let name = probe.map_or_else(String::new, |it| it.spec.function().to_owned());
-                (LinkKind::Items, name)
+                (Awaited::Items, name)
             }
-            Who::Thread(tid) => (LinkKind::Thread, thread_name(tid)),
-            Who::Untraced(tid) => (LinkKind::Untraced, thread_name(tid)),
+            Who::Thread(tid) => (Awaited::Thread, thread_name(tid)),
+            Who::Untraced(tid) => (Awaited::Untraced, thread_name(tid)),
         };
         let (_, visit_id, tid) = link.longest;
         let visit = visit_id.and_then(|it| self.lines.visits.get(&it));
@@ -443,7 +443,7 @@ impl<'a> Listing<'a> {
     fn ran(&self, link: &LinkSums, whole_ns: f64) -> Vec<Doing> {
         let all: u64 = link.samples.values().sum();
         let of = |function: Option<u32>, count: u64, part: f64| Doing {
-            kind: DoingKind::Ran,
+            kind: Activity::Ran,
             function: self.names.get(function),
             state: None,
             part: link.ran_ns as f64 * part / whole_ns,
@@ -470,18 +470,17 @@ impl<'a> Listing<'a> {
         let frames = most.and_then(|(stack, _)| self.stacks.frames(Some(*stack)));
         let path = frames.unwrap_or_default().iter();
         let (kind, function, state) = match off {
-            Off::Preempted(_) => (DoingKind::Preempted, None, None),
+            Off::Preempted(_) => (Activity::Preempted, None, None),
             Off::Waited(state, function) => {
                 let state = self.lines.states.name(state).to_owned();
-                (DoingKind::Waited, function, Some(state))
+                (Activity::Waited, function, Some(state))
             }
         };
         let by = match off {
             Off::Preempted(by) => self.lines.names.get(&by).cloned(),
             Off::Waited(..) => None,
         };
-        let waited_for =
-            (kind == DoingKind::Waited).then(|| self.waited_for(&sums.blame, whole_ns));
+        let waited_for = (kind == Activity::Waited).then(|| self.waited_for(&sums.blame, whole_ns));
         Doing {
             kind,
             function: self.names.get(function),

@@ -30,10 +30,10 @@ pub(crate) struct WaitedFor {
     pub unknown: f64,
 }
 
-/// Kind of what was waited for.
+/// Threads that can be waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum LinkKind {
+pub(crate) enum Awaited {
     /// Items of a probe.
     Items,
     /// A thread of a traced process while it was at no item.
@@ -45,7 +45,7 @@ pub(crate) enum LinkKind {
 /// Threads that were waited for, and what they did meanwhile.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Link {
-    pub kind: LinkKind,
+    pub kind: Awaited,
     /// The function of the items' probe, or the name of the thread.
     pub name: String,
     /// Part of the root's wait, 0..1.
@@ -69,7 +69,7 @@ pub(crate) struct Link {
 /// Activity of a thread while it was waited for.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Doing {
-    pub kind: DoingKind,
+    pub kind: Activity,
     /// The function that ran, or that blocked; unknown: no samples.
     pub function: FunctionName,
     /// State of the thread while off the CPU; null: on the CPU.
@@ -86,10 +86,10 @@ pub(crate) struct Doing {
     pub waited_for: Option<WaitedFor>,
 }
 
-/// Kind of what a thread did.
+/// State of a thread while it is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum DoingKind {
+pub(crate) enum Activity {
     /// On the CPU.
     Ran,
     /// Off the CPU voluntarily, or stopped.

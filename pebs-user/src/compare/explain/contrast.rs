@@ -33,10 +33,10 @@
 
 use super::interrupts_and_faults::WHAT;
 use super::model::{
-    Cause, CauseKind, CountRow, EventFigures, Figures, Gap, InterferenceRow, OtherCauses,
+    Cause, CauseType, CountRow, EventFigures, Figures, Gap, InterferenceRow, OtherCauses,
     WithEvents,
 };
-use super::sums::{ClassSums, EventSums, GroupSums, kind_of_wait};
+use super::sums::{ClassSums, EventSums, GroupSums, type_of_wait};
 use crate::compare::blocks::{Blocks, Draw, Draws, interval};
 use crate::compare::classes::Class;
 use crate::compare::explain::keys::Key;
@@ -78,13 +78,13 @@ pub(crate) struct Naming<'a> {
 
 impl Naming<'_> {
     /// Kind, function and state of a key.
-    pub(crate) fn of(&self, key: Key) -> (CauseKind, FunctionName, Option<String>) {
+    pub(crate) fn of(&self, key: Key) -> (CauseType, FunctionName, Option<String>) {
         match key {
-            Key::Function(id) => (CauseKind::Function, self.names.get(Some(id.0)), None),
+            Key::Function(id) => (CauseType::Function, self.names.get(Some(id.0)), None),
             Key::Wait(wait) => {
                 let state = self.states.name(wait.state);
                 let function = self.names.get(wait.function.map(|id| id.0));
-                (kind_of_wait(state), function, Some(state.to_owned()))
+                (type_of_wait(state), function, Some(state.to_owned()))
             }
             Key::Handover(stage) | Key::Others(stage) => {
                 let probe = self.probes.iter().find(|probe| probe.id.0 == stage);
@@ -93,8 +93,8 @@ impl Naming<'_> {
                     ..FunctionName::default()
                 };
                 match key {
-                    Key::Others(_) => (CauseKind::Others, function, None),
-                    _ => (CauseKind::Handover, function, Some(QUEUED.to_owned())),
+                    Key::Others(_) => (CauseType::Others, function, None),
+                    _ => (CauseType::Handover, function, Some(QUEUED.to_owned())),
                 }
             }
         }
@@ -444,7 +444,7 @@ impl Contrast {
 
     pub(super) fn cause(
         &self,
-        (kind, function, state): (CauseKind, FunctionName, Option<String>),
+        (kind, function, state): (CauseType, FunctionName, Option<String>),
         part: &Part,
     ) -> Cause {
         Cause {
@@ -575,7 +575,7 @@ pub(super) fn enough(
 }
 
 /// Identity of a part.
-type CauseId = (CauseKind, FunctionName, Option<String>);
+type CauseId = (CauseType, FunctionName, Option<String>);
 
 /// A row: a part with its name, and its members, if known.
 #[derive(Clone, Debug)]
@@ -598,13 +598,13 @@ impl CauseRow {
         let parts = members.iter().map(|(_, part)| part);
         Self {
             part: Part::sum(PartBasis::Sampled, parts).unwrap_or_default(),
-            id: (CauseKind::Module, module, None),
+            id: (CauseType::Module, module, None),
             members,
         }
     }
 
     fn is_function(&self) -> bool {
-        self.id.0 == CauseKind::Function
+        self.id.0 == CauseType::Function
     }
 
     /// Whether samples of time saw it.
@@ -707,7 +707,7 @@ fn together(
     let mut rows = parts;
     for module in modules {
         let is_of = |row: &CauseRow| {
-            matches!(row.id.0, CauseKind::Function | CauseKind::Module)
+            matches!(row.id.0, CauseType::Function | CauseType::Module)
                 && row.id.1.module_only() == module
         };
         let (of, others): (Vec<_>, Vec<_>) = rows.into_iter().partition(is_of);
@@ -764,7 +764,7 @@ pub(super) fn gap(
     elsewhere.samples = (0, 0);
     let state = naming.states.contains(IDLE).then(|| OTHER_ITEMS.to_owned());
     all_rows.push(CauseRow::one(
-        (CauseKind::Elsewhere, FunctionName::default(), state),
+        (CauseType::Elsewhere, FunctionName::default(), state),
         elsewhere,
     ));
     let mut rows: Vec<(&CauseRow, f64)> =
@@ -791,7 +791,7 @@ pub(super) fn gap(
         Part::sum(how, of_how.map(|row| &row.part))
     });
     let lumps: Vec<&Part> = lumps.iter().flatten().collect();
-    let hidden = hidden.iter().filter(|row| row.id.0 != CauseKind::Elsewhere);
+    let hidden = hidden.iter().filter(|row| row.id.0 != CauseType::Elsewhere);
     let others = contrast.rest(hidden.count() as u64, &lumps);
     let sampled = |wanted: &dyn Fn(&FunctionName) -> bool| {
         let found = all_rows

@@ -17,7 +17,7 @@ use crate::compare::arguments::NamedArg;
 use crate::compare::batches::Batches;
 use crate::compare::classes::Class;
 use crate::compare::counts::Counts;
-use crate::compare::explain::item_model::{ItemAccount, ItemReport, Moment, MomentKind};
+use crate::compare::explain::item_model::{ItemAccount, ItemReport, Moment, MomentType};
 use crate::compare::explain::paths::no_paths;
 use crate::compare::explain::request::{ExplainError, ExplainOptions, ItemChoice, NoItem, Unit};
 use crate::compare::explain::sums::{names, sum};
@@ -453,8 +453,8 @@ impl Line {
         let mut moments = Vec::new();
         for visit in visits {
             for (kind, at) in [
-                (MomentKind::Begin, visit.begin_ns),
-                (MomentKind::End, visit.end_ns),
+                (MomentType::Begin, visit.begin_ns),
+                (MomentType::End, visit.end_ns),
             ] {
                 moments.push(Moment {
                     at_ns: at - item.begin_ns,
@@ -493,7 +493,7 @@ impl Line {
                 waited_for: Some(chain).filter(|it| !it.links.is_empty()),
                 at_ns: begin - item.begin_ns,
                 tid,
-                kind: MomentKind::Waited,
+                kind: MomentType::Waited,
                 ns: end - begin,
                 state: Some(self.states.name(state).to_owned()),
                 by: self.by.remove(&(begin, tid)),
@@ -506,7 +506,7 @@ impl Line {
             moments.push(Moment {
                 at_ns: run.first - item.begin_ns,
                 tid: run.tid,
-                kind: MomentKind::Ran,
+                kind: MomentType::Ran,
                 ns: run.last - run.first,
                 state: None,
                 by: None,

@@ -86,10 +86,10 @@ pub(crate) struct ItemAccount {
     pub too_little: Option<ItemTooLittle>,
 }
 
-/// Kind of a moment of a time line.
+/// Event at a moment of a time line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum MomentKind {
+pub(crate) enum MomentType {
     /// A begin mark.
     Begin,
     /// On the CPU, as samples saw it.
@@ -107,7 +107,7 @@ pub(crate) struct Moment {
     pub at_ns: i64,
     /// Thread.
     pub tid: u32,
-    pub kind: MomentKind,
+    pub kind: MomentType,
     /// Length; for time on the CPU from the first to the last sample; 0 for a mark.
     pub ns: i64,
     /// State of the thread while off the CPU.

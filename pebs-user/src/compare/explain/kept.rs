@@ -12,7 +12,7 @@ use crate::compare::losses::LossVisits;
 use crate::compare::pool::Quantity;
 use crate::compare::slots::Slots;
 use crate::compare::stats::{self, Stats, other_waits};
-use crate::compare::waits::{States, WaitKind, WaitSum, is_anywhere};
+use crate::compare::waits::{States, WaitKey, WaitSum, is_anywhere};
 use crate::store::reader::{ReadError, Trace};
 use crate::store::schema::visit_flag;
 use crate::store::view::Select as _;
@@ -119,10 +119,10 @@ fn rest(stats: &Stats, summing: &Summing<'_>, number: usize, states: &mut States
         return class;
     }
     let waits = other_waits(&merged(&stats.waits, states), &kept_waits(&kept.keys));
-    for (kind, sum) in waits {
+    for (key, sum) in waits {
         class
             .keys
-            .insert(Key::Wait(kind), (Blocks::fixed(sum.ns as f64), sum.waits));
+            .insert(Key::Wait(key), (Blocks::fixed(sum.ns as f64), sum.waits));
     }
     class
 }
@@ -150,15 +150,15 @@ fn rest_of_event(
     }
 }
 
-type Waits = FxHashMap<WaitKind, WaitSum>;
+type Waits = FxHashMap<WaitKey, WaitSum>;
 
 /// Waits as one where the function is chance.
 fn merged(waits: &Waits, states: &States) -> Waits {
     let mut merged = Waits::default();
-    for (kind, sum) in waits {
-        let is_anywhere = is_anywhere(states.name(kind.state));
-        let function: Option<FunctionId> = kind.function.filter(|_| !is_anywhere);
-        let into = merged.entry(WaitKind { function, ..*kind }).or_default();
+    for (key, sum) in waits {
+        let is_anywhere = is_anywhere(states.name(key.state));
+        let function: Option<FunctionId> = key.function.filter(|_| !is_anywhere);
+        let into = merged.entry(WaitKey { function, ..*key }).or_default();
         into.ns += sum.ns;
         into.waits += sum.waits;
     }
@@ -167,8 +167,8 @@ fn merged(waits: &Waits, states: &States) -> Waits {
 
 fn kept_waits(keys: &FxHashMap<Key, (Blocks, Blocks, u64)>) -> Waits {
     let waits = keys.iter().filter_map(|(key, (sum, _, waits))| match key {
-        Key::Wait(kind) => Some((
-            *kind,
+        Key::Wait(key) => Some((
+            *key,
             WaitSum {
                 ns: sum.total() as i64,
                 waits: *waits,

@@ -1,6 +1,6 @@
 //! Keys among which the time of items is divided.
 
-use crate::compare::waits::WaitKind;
+use crate::compare::waits::WaitKey;
 use crate::units::FunctionId;
 
 /// Key of a sum.
@@ -9,7 +9,7 @@ pub(crate) enum Key {
     /// Samples of a function, as the number of events that they stand for.
     Function(FunctionId),
     /// Time off the CPU; of all functions together where the place is chance ([`is_anywhere`](crate::compare::waits::is_anywhere)).
-    Wait(WaitKind),
+    Wait(WaitKey),
     /// Time in no stage, before the stage of a probe.
     Handover(u16),
     /// Time in the stage of a probe that went to other items of the same batch.

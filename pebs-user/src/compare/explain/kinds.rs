@@ -49,7 +49,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::contrast::{self, Naming};
 use super::groups::Section;
 use super::items::Items;
-use super::model::{CauseKind, Kind, Only};
+use super::model::{CauseType, Kind, Only};
 use super::stump;
 use super::sums::{ClassSums, GroupSums};
 use crate::compare::classes::{Class, gap_from};
@@ -506,7 +506,7 @@ impl KindContext<'_> {
     ///
     /// Waiting for a CPU, which can happen to any item, is left out unless it is most of the excess.
     fn is_ordinary(&self, excess: &Times, usual: &Times) -> bool {
-        let is_preempted = |key: &&Key| matches!(self.naming.of(**key).0, CauseKind::Preempted);
+        let is_preempted = |key: &&Key| matches!(self.naming.of(**key).0, CauseType::Preempted);
         let without = |times: &Times| {
             let mut shares = times.shares();
             let preempted: Vec<Key> = shares.keys().filter(is_preempted).copied().collect();

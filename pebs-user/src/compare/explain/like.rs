@@ -4,7 +4,7 @@
 use rustc_hash::FxHashSet;
 
 use super::groups::Section;
-use super::model::{CauseKind, Gap, Group, ProbeExplanation};
+use super::model::{CauseType, Gap, Group, ProbeExplanation};
 
 /// The items that a gap sets apart among all of their probe.
 pub(super) struct Known(FxHashSet<u32>);
@@ -43,7 +43,7 @@ impl Known {
 pub(super) fn add(probe: &mut ProbeExplanation, group: Group) {
     let waited = |it: &Group| {
         let mut first = it.gap.iter().filter_map(|it| it.causes.first());
-        first.any(|it| !matches!(it.kind, CauseKind::Function | CauseKind::Module))
+        first.any(|it| !matches!(it.kind, CauseType::Function | CauseType::Module))
     };
     probe
         .slow_for_kind
@@ -66,7 +66,7 @@ pub(super) fn rank(probe: &mut ProbeExplanation) {
     let is_known = |group: &Group| group.gap.as_ref().is_some_and(Gap::has_causes);
     let is_preempted = |group: &Group| {
         let first = group.gap.as_ref().and_then(|it| it.causes.first());
-        first.is_some_and(|it| it.kind == CauseKind::Preempted && it.figures.share >= MOSTLY)
+        first.is_some_and(|it| it.kind == CauseType::Preempted && it.figures.share >= MOSTLY)
     };
     groups.retain(|it| !is_preempted(it));
     let key = |group: &Group| (is_known(group), weight(group).unwrap_or(0.0));

@@ -23,7 +23,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use self::fit::{Fit, NoFit};
 use super::columns::Column;
 use super::items::{Items, NONE};
-use super::model::{Cost, Costs, DearBatch, DearItem, KindCost, Label, Mix, NoCosts, SplitTest};
+use super::model::{Cost, Costs, DearBatch, DearItem, ItemCost, Label, Mix, NoCosts, SplitTest};
 use super::request::{ExplainOptions, Unit};
 use super::stump::{self, Tests};
 use crate::compare::batches::Batches;
@@ -428,7 +428,7 @@ impl<'a> Costing<'a> {
             .kinds
             .iter()
             .enumerate()
-            .map(|(kind, labels)| KindCost {
+            .map(|(kind, labels)| ItemCost {
                 labels: labels.clone(),
                 items: counts(kind).sum::<f64>() as u64,
                 cost: cost(fit.kind(kind), own.item_ns),

@@ -117,7 +117,7 @@ pub(crate) struct Mix {
     /// Why costs are unknown; null if they are known.
     pub unknown: Option<NoCosts>,
     /// Times of items by visits of other probes within the batches, by kind, exact; empty unless each item has one.
-    pub inside: Vec<KindCost>,
+    pub inside: Vec<ItemCost>,
     /// Number of batches that take longer than what they hold, beyond chance, without waiting for a CPU.
     pub dear_batches: u64,
     /// The first of them, by how much longer; those that waited for a CPU as well are the last.
@@ -137,7 +137,7 @@ pub(crate) struct Costs {
     /// these contain it.
     pub fixed: Option<Cost>,
     /// Costs by kind; a single one without labels if they are equal.
-    pub kinds: Vec<KindCost>,
+    pub kinds: Vec<ItemCost>,
 }
 
 /// A cost with the ends of its 95 % interval, ns.
@@ -150,7 +150,7 @@ pub(crate) struct Cost {
 
 /// Cost of an item of a kind.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct KindCost {
+pub(crate) struct ItemCost {
     /// Arguments of the kind; empty: of any.
     pub labels: Vec<Label>,
     /// Items of the kind.
@@ -412,7 +412,7 @@ pub(crate) struct Gap {
 /// A function whose time is not a cause, with its further events.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct WithEvents {
-    pub kind: CauseKind,
+    pub kind: CauseType,
     pub function: FunctionName,
     /// Samples of its time in slow items: part of those of `others` or `unexplained`.
     pub slow_samples: u64,
@@ -484,7 +484,7 @@ pub(crate) struct Kind {
 /// A function or wait that some items have and no other.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Only {
-    pub kind: CauseKind,
+    pub kind: CauseType,
     /// The function that ran, or from which the thread left user space.
     pub function: FunctionName,
     /// State of the thread while off the CPU; null: on the CPU.
@@ -501,10 +501,10 @@ pub(crate) struct Only {
     pub looked_at: u64,
 }
 
-/// Kind of a change.
+/// Course of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum ChangeKind {
+pub(crate) enum ChangeShape {
     /// Items take another time from then on.
     Step,
     /// Items take longer and longer, or shorter.
@@ -516,7 +516,7 @@ pub(crate) enum ChangeKind {
 /// A change over the recording.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Change {
-    pub kind: ChangeKind,
+    pub kind: ChangeShape,
     /// Time at which it began, on the trace clock: the begin of the first item after a step, or of the first burst.
     pub from_ns: i64,
     /// Until when it lasted: the begin of the last item before the next step, or of the last burst.
@@ -541,10 +541,10 @@ pub(crate) struct Change {
     pub gap: Option<Gap>,
 }
 
-/// Kind of time of a cause.
+/// Time that a cause takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum CauseKind {
+pub(crate) enum CauseType {
     /// On the CPU in a function: estimated from samples.
     Function,
     /// On the CPU in several functions of a module: of the kernel or a library where no single one has half of the
@@ -592,7 +592,7 @@ pub(crate) struct Figures {
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Cause {
-    pub kind: CauseKind,
+    pub kind: CauseType,
     /// The function that ran, or from which the thread left user space; the stage waited for.
     pub function: FunctionName,
     /// State of the thread while off the CPU, `queued` of a hand-over; null: on the CPU.
@@ -737,7 +737,7 @@ pub(crate) struct Variance {
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct VariancePart {
-    pub kind: CauseKind,
+    pub kind: CauseType,
     pub function: FunctionName,
     /// State of the thread while off the CPU; null: on the CPU.
     pub state: Option<String>,

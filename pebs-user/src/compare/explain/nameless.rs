@@ -2,7 +2,7 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::model::{Cause, CauseKind, Gap, Group};
+use super::model::{Cause, CauseType, Gap, Group};
 use super::sums::{NO_SECTION, Summing};
 use super::timing::Timing;
 use crate::compare::called_from::{Callers, NamedCallers};
@@ -74,9 +74,9 @@ impl<'a> Nameless<'a> {
         }
     }
 
-    fn add(&mut self, whose: Whose, kind: CauseKind, function: &'a mut FunctionName) {
+    fn add(&mut self, whose: Whose, kind: CauseType, function: &'a mut FunctionName) {
         if let Some(id) = function.function_id
-            && kind == CauseKind::Function
+            && kind == CauseType::Function
             && function.is_nameless()
         {
             self.mentioned.push((whose, id, function));

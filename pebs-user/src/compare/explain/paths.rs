@@ -9,7 +9,7 @@ use std::{iter, slice};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::contrast::{Contrast, Part, enough};
-use super::model::{CallPath, Cause, CauseKind, Gap};
+use super::model::{CallPath, Cause, CauseType, Gap};
 use super::sums::Summing;
 use crate::compare::blocks::Blocks;
 use crate::compare::classes::Class;
@@ -148,7 +148,7 @@ fn alone_or_members(cause: &mut Cause) -> impl Iterator<Item = &mut Cause> {
 
 fn function(cause: &Cause) -> Option<u32> {
     let id = cause.function.function_id;
-    id.filter(|_| cause.kind == CauseKind::Function)
+    id.filter(|_| cause.kind == CauseType::Function)
 }
 
 /// Dividing the causes of one gap.

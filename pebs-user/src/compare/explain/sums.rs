@@ -6,7 +6,7 @@ use super::groups::Section;
 use super::interrupts_and_faults::KINDS;
 use super::items::{Item, Items};
 use super::keys::Key;
-use super::model::CauseKind;
+use super::model::CauseType;
 use crate::compare::batches::Share;
 use crate::compare::blocks::Blocks;
 use crate::compare::classes::{Class, RankBy};
@@ -15,7 +15,7 @@ use crate::compare::further::FurtherEvent;
 use crate::compare::names::Names;
 use crate::compare::pool::OwnError;
 use crate::compare::rows;
-use crate::compare::waits::{IDLE, PREEMPTED, STOPPED, States, WaitKind, is_anywhere};
+use crate::compare::waits::{IDLE, PREEMPTED, STOPPED, States, WaitKey, is_anywhere};
 use crate::store::reader::{ReadError, Trace};
 use crate::store::run::EventInfo;
 use crate::store::view::{Select as _, View as _, columns};
@@ -31,12 +31,12 @@ columns! {
 /// Actor that is not a thread: an interrupt.
 pub(super) const NO_THREAD: u32 = 0;
 
-/// Kind of the time off the CPU in this state.
-pub(crate) fn kind_of_wait(state: &str) -> CauseKind {
+/// Type of the cause for time off the CPU in this state.
+pub(crate) fn type_of_wait(state: &str) -> CauseType {
     match state {
-        PREEMPTED => CauseKind::Preempted,
-        STOPPED => CauseKind::Stopped,
-        _ => CauseKind::Wait,
+        PREEMPTED => CauseType::Preempted,
+        STOPPED => CauseType::Stopped,
+        _ => CauseType::Wait,
     }
 }
 
@@ -483,7 +483,7 @@ pub(crate) fn wait_key(states: &mut States, state: &str, function: Option<u32>) 
 
 /// The key of a wait in a state that was met.
 pub(super) fn key_of_wait((index, state): (usize, &str), function: Option<u32>) -> Key {
-    Key::Wait(WaitKind {
+    Key::Wait(WaitKey {
         state: index,
         function: function.filter(|_| !is_anywhere(state)).map(FunctionId),
     })

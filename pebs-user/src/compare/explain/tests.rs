@@ -10,9 +10,9 @@ mod properties;
 mod stages;
 mod when;
 
-use crate::compare::explain::item_model::MomentKind;
+use crate::compare::explain::item_model::MomentType;
 use crate::compare::explain::model::{
-    Cause, CauseKind, Explanation, Gap, Group, SplitTest, TypicalRule,
+    Cause, CauseType, Explanation, Gap, Group, SplitTest, TypicalRule,
 };
 use crate::compare::explain::request::{ExplainError, ExplainOptions, ItemChoice, Unit};
 use crate::compare::explain::timing::Timing;
@@ -88,7 +88,7 @@ fn paths_and_interference() {
     let group = whole(&explanation);
     let gap = group.gap.as_ref().unwrap();
     assert!((sum(gap) - 1.0).abs() < 1e-9);
-    let wait = gap.causes.iter().find(|it| it.kind == CauseKind::Wait);
+    let wait = gap.causes.iter().find(|it| it.kind == CauseType::Wait);
     let path = wait.unwrap().blocked.as_ref().unwrap();
     let names = path.functions.iter().map(|it| it.name.as_deref().unwrap());
     let names: Vec<&str> = names.collect();
@@ -220,7 +220,7 @@ fn causes_are_ranked() {
     };
     assert_eq!(rehash.function.name.as_deref(), Some("rehash"));
     assert!(holds(rehash, 300e3 / gap.gap_ns), "{rehash:?}");
-    assert_eq!(sync.kind, CauseKind::Wait);
+    assert_eq!(sync.kind, CauseType::Wait);
     assert_eq!(
         (sync.figures.slow_samples, sync.figures.typical_samples),
         (40, 0)
@@ -287,8 +287,8 @@ fn idle() {
         };
         // Slow ones only: 50, 150, ..: 1,000 ns more in the mean.
         let (idle, others) = if resumes {
-            assert_eq!(of(Some(IDLE)), Some((CauseKind::Wait, 301_000)));
-            assert_eq!(of(Some(OTHER_ITEMS)), Some((CauseKind::Elsewhere, 100_000)));
+            assert_eq!(of(Some(IDLE)), Some((CauseType::Wait, 301_000)));
+            assert_eq!(of(Some(OTHER_ITEMS)), Some((CauseType::Elsewhere, 100_000)));
             ("idle between its turns", "other items of the thread ")
         } else {
             assert_eq!(of(Some(IDLE)), None);
@@ -366,10 +366,10 @@ fn stopped() {
     };
     assert_eq!(
         (first.kind, first.figures.slow_samples),
-        (CauseKind::Stopped, 30)
+        (CauseType::Stopped, 30)
     );
     assert!(first.figures.share > 0.95 && first.function.name.is_none());
-    assert!(others.iter().all(|it| it.kind != CauseKind::Stopped));
+    assert!(others.iter().all(|it| it.kind != CauseType::Stopped));
     let text = text::render(&explanation);
     assert!(text.contains("slow because: was stopped "), "{text}");
 }
@@ -404,7 +404,7 @@ fn groups_asked_for() {
     let cause = &first.gap.as_ref().unwrap().causes[0];
     assert_eq!(
         (cause.kind, cause.figures.slow_samples),
-        (CauseKind::Wait, 50)
+        (CauseType::Wait, 50)
     );
     assert!(
         groups[1..]
@@ -550,7 +550,7 @@ fn too_few_samples() {
     );
     let gap = group.gap.as_ref().unwrap();
     assert!(
-        gap.causes.iter().all(|it| it.kind == CauseKind::Wait),
+        gap.causes.iter().all(|it| it.kind == CauseType::Wait),
         "{gap:?}"
     );
     assert!((sum(gap) - 1.0).abs() < 1e-9);
@@ -732,10 +732,10 @@ fn one_item() {
     let gap = item.account.gap.as_ref().unwrap();
     assert_eq!(gap.causes[0].function.name.as_deref(), Some("rehash"));
     assert!((sum(gap) - 1.0).abs() < 1e-9 && gap.gap_low_ns.is_none());
-    let kinds: Vec<MomentKind> = item.moments.iter().map(|it| it.kind).collect();
+    let kinds: Vec<MomentType> = item.moments.iter().map(|it| it.kind).collect();
     assert_eq!(
         kinds,
-        [MomentKind::Begin, MomentKind::Waited, MomentKind::End]
+        [MomentType::Begin, MomentType::Waited, MomentType::End]
     );
     let shown = text::item::render(&item);
     assert!(

@@ -22,7 +22,7 @@ use statrs::distribution::{Binomial, DiscreteCDF as _};
 
 use super::groups::Section;
 use super::items::Items;
-use super::model::{Change, ChangeKind};
+use super::model::{Change, ChangeShape};
 use crate::compare::classes::Class;
 
 /// Most blocks, and fewest items of one.
@@ -127,7 +127,7 @@ fn levels(order: &[u32], whole: &Section, items: &Items) -> Vec<Found> {
         }
         return vec![Found {
             change: Change {
-                kind: ChangeKind::Drift,
+                kind: ChangeShape::Drift,
                 from_ns: begin(first, items),
                 to_ns: begin(&last[last.len() - 1..], items),
                 before_ns,
@@ -155,7 +155,7 @@ fn levels(order: &[u32], whole: &Section, items: &Items) -> Vec<Found> {
         }
         found.push(Found {
             change: Change {
-                kind: ChangeKind::Step,
+                kind: ChangeShape::Step,
                 from_ns: begin(after, items),
                 to_ns: begin(&after[after.len() - 1..], items),
                 before_ns,
@@ -365,7 +365,7 @@ fn period(whole: &Section, items: &Items) -> Option<Found> {
     let typical: Vec<u32> = typical.collect();
     Some(Found {
         change: Change {
-            kind: ChangeKind::Period,
+            kind: ChangeShape::Period,
             from_ns: starts[*every.agree.first()?],
             to_ns: starts[*every.agree.last()?],
             before_ns: mean(&typical, items),

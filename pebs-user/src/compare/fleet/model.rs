@@ -5,7 +5,7 @@
 
 use serde::Serialize;
 
-use crate::compare::explain::model::CauseKind;
+use crate::compare::explain::model::CauseType;
 
 /// Version of the JSON keys; grows when one changes its meaning or goes away.
 pub(crate) const FLEET_VERSION: u32 = 1;
@@ -144,7 +144,7 @@ impl Contrast {
 /// A function or wait that takes longer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct FleetCause {
-    pub kind: CauseKind,
+    pub kind: CauseType,
     /// Name of the function; null: all of the module, or of the kind.
     pub name: Option<String>,
     /// File name of its module; null if unknown.

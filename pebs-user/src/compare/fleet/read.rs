@@ -15,14 +15,14 @@ use crate::compare::diff::figures::Name;
 use crate::compare::diff::place;
 use crate::compare::explain::contrast::Naming;
 use crate::compare::explain::keys::Key;
-use crate::compare::explain::model::CauseKind;
+use crate::compare::explain::model::CauseType;
 use crate::compare::explain::timing::Timing;
 use crate::compare::losses::LossVisits;
 use crate::compare::names::{FunctionName, Names, is_address};
 use crate::compare::select::VisitSet;
 use crate::compare::slots::Slots;
 use crate::compare::stats::{self, Stats};
-use crate::compare::waits::{States, WaitKind};
+use crate::compare::waits::{States, WaitKey};
 use crate::estimate::sketch::{Sketch, bucket};
 use crate::store::reader::{ReadError, Trace};
 use crate::store::run::EventInfo;
@@ -76,6 +76,16 @@ pub(super) struct Sums {
 }
 
 impl Sums {
+    /// Adds items that began in a step, with the sum of their durations and that of the squares.
+    fn add_items(&mut self, step: i64, items: u64, ns: f64, squared: f64) {
+        self.items += items;
+        self.duration_ns += ns;
+        self.squared += squared;
+        let of_step = self.series.entry(step).or_default();
+        of_step.0 += items;
+        of_step.1 += ns;
+    }
+
     pub(super) fn merge(&mut self, other: Self) {
         self.items += other.items;
         self.duration_ns += other.duration_ns;
@@ -114,11 +124,22 @@ impl Period {
     }
 }
 
-/// What is summed while a trace is read, for a probe.
+/// Sums of a probe while a trace is read.
 #[derive(Default)]
 struct Draft {
     sums: Sums,
     stats: Stats,
+}
+
+/// A trace, and the part of it that is summed.
+struct Reading<'a> {
+    trace: &'a Trace,
+    period: &'a Period,
+    losses: LossVisits,
+    /// The event that divides the time among functions.
+    event: Option<&'a EventInfo>,
+    /// The function of pebs-trace's own work.
+    own: Option<u32>,
 }
 
 /// Sums of each probe of a trace that has items, by the probe's SPEC.
@@ -128,13 +149,18 @@ pub(super) fn sums(
     losses: LossVisits,
 ) -> Result<Vec<(String, Sums)>, ReadError> {
     let timing = Timing::of(&trace.info);
-    let event = timing.event.filter(|_| timing.reason.is_none());
+    let reading = Reading {
+        trace,
+        period,
+        losses,
+        event: timing.event.filter(|_| timing.reason.is_none()),
+        own: trace.own_function()?,
+    };
     let mut slots = Slots::new(&trace.info, None, Draft::default);
     let mut states = States::default();
-    if trace.info.keep.is_some() {
-        of_stats(trace, (period, losses), event, &mut slots, &mut states)?;
-    } else {
-        of_details(trace, (period, losses), event, &mut slots, &mut states)?;
+    match trace.info.keep {
+        Some(_) => reading.stats(&mut slots, &mut states)?,
+        None => reading.details(&mut slots, &mut states)?,
     }
     let ids = slots.iter().flat_map(|(_, it)| {
         let waited = it.stats.waits.keys().filter_map(|it| it.function);
@@ -164,7 +190,7 @@ fn named(draft: &Draft, naming: &Naming<'_>) -> Sums {
         let (kind, function, state) = naming.of(key);
         // Another program took the CPU, wherever this one was.
         let function = match kind {
-            CauseKind::Preempted | CauseKind::Stopped => FunctionName::default(),
+            CauseType::Preempted | CauseType::Stopped => FunctionName::default(),
             _ => function,
         };
         let name = Name::of((kind, function, state), |name, _| !is_address(name));
@@ -183,195 +209,165 @@ fn named(draft: &Draft, naming: &Naming<'_>) -> Sums {
         let samples = stats.functions.samples_of(function);
         add(Key::Function(function), Spent { ns, samples });
     }
-    for (kind, sum) in &stats.waits {
+    for (key, sum) in &stats.waits {
         let spent = Spent {
             ns: sum.ns as f64,
             samples: sum.waits,
         };
-        add(Key::Wait(*kind), spent);
+        add(Key::Wait(*key), spent);
     }
     sums.active_ns = active;
     sums.sampled_items = if all > 0.0 { sums.items } else { 0 };
     sums
 }
 
-fn of_stats(
-    trace: &Trace,
-    (period, losses): (&Period, LossVisits),
-    event: Option<&EventInfo>,
-    slots: &mut Slots<Draft>,
-    states: &mut States,
-) -> Result<(), ReadError> {
-    let own = trace.own_function()?;
-    let zero = trace.info.wall_clock_ns;
-    let switches = trace.info.switches;
-    let mut functions = Slots::new(&trace.info, None, Stats::default);
-    let is_in = |begin: i64| period.has(zero + begin);
-    for batch in Durations::scan(trace)? {
-        let batch = batch?;
-        let columns = Durations::of(&batch)?;
-        for row in 0..batch.num_rows() {
-            let begin = columns.begin_ns[row];
-            let is_left_out = columns.loss.get(row) && losses == LossVisits::LeaveOut;
-            if columns.measure.get(row) != measure::DURATION || is_left_out || !is_in(begin) {
-                continue;
-            }
-            let Some((_, draft)) = slots.of(columns.probe_id[row]) else {
-                continue;
-            };
-            let (items, sum) = (
-                columns.visits_with[row],
-                columns.sum_ns.get(row).unwrap_or(0.0),
-            );
-            let sums = &mut draft.sums;
-            sums.items += items;
-            sums.duration_ns += sum;
-            sums.squared += columns.sum_squared.get(row).unwrap_or(0.0);
-            let (middles, counts) = (columns.bucket_ns.get(row), columns.bucket_count.get(row));
-            let middles = middles.as_primitive::<Int64Type>().values();
-            for (middle, count) in middles
-                .iter()
-                .zip(counts.as_primitive::<UInt64Type>().values())
-            {
-                let middle = (*middle).max(0).cast_unsigned();
-                sums.lengths.add_bucket(bucket(middle), *count);
-            }
-            let step = sums.series.entry(period.step(zero + begin)).or_default();
-            step.0 += items;
-            step.1 += sum;
-        }
+impl Reading<'_> {
+    /// The step in which an item began, by its begin on the trace's clock; `None`: the item is not summed.
+    fn step(&self, begin: i64, has_loss: bool) -> Option<i64> {
+        let at = self.trace.info.wall_clock_ns + begin;
+        let is_left_out = has_loss && self.losses == LossVisits::LeaveOut;
+        (!is_left_out && self.period.has(at)).then(|| self.period.step(at))
     }
-    for batch in stats::Columns::scan(trace)? {
-        let batch = batch?;
-        // Rows of a range stand together.
-        let begins = stats::Columns::of(&batch)?.begin_ns;
-        let mut from = 0;
-        for rows in begins.chunk_by(|a, b| is_in(*a) == is_in(*b)) {
-            if rows.first().is_some_and(|begin| is_in(*begin)) {
-                let part = batch.slice(from, rows.len());
-                stats::add(
-                    &part,
-                    (event, own),
-                    (losses, switches),
-                    &mut functions,
-                    states,
-                )?;
-            }
-            from += rows.len();
-        }
-    }
-    for (probe, stats) in functions {
-        if let Some((_, draft)) = slots.of(probe) {
-            draft.stats = stats;
-        }
-    }
-    Ok(())
-}
 
-/// The same of a trace that kept the details of all items.
-fn of_details(
-    trace: &Trace,
-    (period, losses): (&Period, LossVisits),
-    event: Option<&EventInfo>,
-    slots: &mut Slots<Draft>,
-    states: &mut States,
-) -> Result<(), ReadError> {
-    let own = trace.own_function()?;
-    let zero = trace.info.wall_clock_ns;
-    let mut of_probe: Vec<(u16, VisitSet)> = Vec::new();
-    for batch in Visits::scan(trace)? {
-        let batch = batch?;
-        let columns = Visits::of(&batch)?;
-        for row in 0..batch.num_rows() {
-            let (probe, begin) = (columns.probe_id[row], columns.begin_ns[row]);
-            let has_loss = columns.flags[row] & visit_flag::LOSS != 0;
-            let Some(duration) = columns.duration_ns.get(row) else {
-                continue;
-            };
-            if has_loss && losses == LossVisits::LeaveOut || !period.has(zero + begin) {
-                continue;
-            }
-            let Some((_, draft)) = slots.of(probe) else {
-                continue;
-            };
-            match of_probe.iter_mut().find(|it| it.0 == probe) {
-                Some((_, set)) => set.insert(columns.visit_id[row]),
-                None => {
-                    let mut set = VisitSet::default();
-                    set.insert(columns.visit_id[row]);
-                    of_probe.push((probe, set));
+    /// Adds up `function_stats`.
+    fn stats(&self, slots: &mut Slots<Draft>, states: &mut States) -> Result<(), ReadError> {
+        for batch in Durations::scan(self.trace)? {
+            let batch = batch?;
+            let columns = Durations::of(&batch)?;
+            for row in 0..batch.num_rows() {
+                if columns.measure.get(row) != measure::DURATION {
+                    continue;
+                }
+                let step = self.step(columns.begin_ns[row], columns.loss.get(row));
+                let (Some(step), Some((_, draft))) = (step, slots.of(columns.probe_id[row])) else {
+                    continue;
+                };
+                draft.sums.add_items(
+                    step,
+                    columns.visits_with[row],
+                    columns.sum_ns.get(row).unwrap_or(0.0),
+                    columns.sum_squared.get(row).unwrap_or(0.0),
+                );
+                let (middles, counts) = (columns.bucket_ns.get(row), columns.bucket_count.get(row));
+                let middles = middles.as_primitive::<Int64Type>().values();
+                let counts = counts.as_primitive::<UInt64Type>().values();
+                for (middle, count) in middles.iter().zip(counts) {
+                    let middle = (*middle).max(0).cast_unsigned();
+                    draft.sums.lengths.add_bucket(bucket(middle), *count);
                 }
             }
-            let ns = duration.max(0) as f64;
-            let sums = &mut draft.sums;
-            sums.items += 1;
-            sums.duration_ns += ns;
-            sums.squared += ns * ns;
-            sums.lengths.add(duration.max(0).cast_unsigned());
-            let step = sums.series.entry(period.step(zero + begin)).or_default();
-            step.0 += 1;
-            step.1 += ns;
-            let active = if trace.info.switches {
-                columns.oncpu_ns.get(row).unwrap_or(0) as f64
-            } else {
-                ns
-            };
-            draft.stats.functions.items += 1;
-            draft.stats.functions.active_ns += active;
         }
-    }
-    let probe_of = |visit: u64| {
-        let found = of_probe.iter().find(|(_, set)| set.contains(visit));
-        found.map(|(probe, _)| *probe)
-    };
-    if let Some(event) = event {
-        functions(trace, (event, own), &probe_of, slots)?;
-    }
-    for batch in Waits::scan(trace)? {
-        let batch = batch?;
-        let columns = Waits::of(&batch)?;
-        for (row, visit) in columns.visit_id.iter().enumerate() {
-            if let Some(probe) = probe_of(*visit)
-                && let Some((_, draft)) = slots.of(probe)
-            {
-                let kind = WaitKind {
-                    state: states.index(columns.state.get(row)),
-                    function: columns.function_id.get(row).map(FunctionId),
-                };
-                let ns = columns.end_ns[row] - columns.begin_ns[row];
-                draft.stats.waits.entry(kind).or_default().add(ns.max(0));
+        let mut functions = Slots::new(&self.trace.info, None, Stats::default);
+        for batch in stats::Columns::scan(self.trace)? {
+            let batch = batch?;
+            // Rows of a range stand together.
+            let begins = stats::Columns::of(&batch)?.begin_ns;
+            let is_in = |begin: &i64| self.step(*begin, false).is_some();
+            let mut from = 0;
+            for rows in begins.chunk_by(|a, b| is_in(a) == is_in(b)) {
+                if rows.first().is_some_and(is_in) {
+                    stats::add(
+                        &batch.slice(from, rows.len()),
+                        (self.event, self.own),
+                        (self.losses, self.trace.info.switches),
+                        &mut functions,
+                        states,
+                    )?;
+                }
+                from += rows.len();
             }
         }
-    }
-    Ok(())
-}
-
-fn functions(
-    trace: &Trace,
-    (event, own): (&EventInfo, Option<u32>),
-    probe_of: &impl Fn(u64) -> Option<u16>,
-    slots: &mut Slots<Draft>,
-) -> Result<(), ReadError> {
-    for batch in Functions::scan(trace)? {
-        let batch = batch?;
-        let columns = Functions::of(&batch)?;
-        for (row, visit) in columns.visit_id.iter().enumerate() {
-            let function = columns.function_id[row];
-            if columns.event[row] != event.id.0 || Some(function) == own {
-                continue;
-            }
-            let Some(probe) = probe_of(*visit) else {
-                continue;
-            };
-            let samples = u64::from(columns.samples[row]);
-            let events = match event.has_times {
-                true => columns.self_ns.get(row).unwrap_or(0.0),
-                false => columns.events.get(row).map_or_else(
-                    || samples as f64 * event.reset.max(1) as f64,
-                    |events| events as f64,
-                ),
-            };
+        for (probe, stats) in functions {
             if let Some((_, draft)) = slots.of(probe) {
+                draft.stats = stats;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds up the details of a trace that kept those of all items.
+    fn details(&self, slots: &mut Slots<Draft>, states: &mut States) -> Result<(), ReadError> {
+        let mut of_probe: Vec<(u16, VisitSet)> = Vec::new();
+        for batch in Visits::scan(self.trace)? {
+            let batch = batch?;
+            let columns = Visits::of(&batch)?;
+            for row in 0..batch.num_rows() {
+                let probe = columns.probe_id[row];
+                let has_loss = columns.flags[row] & visit_flag::LOSS != 0;
+                let (Some(step), Some(duration), Some((_, draft))) = (
+                    self.step(columns.begin_ns[row], has_loss),
+                    columns.duration_ns.get(row),
+                    slots.of(probe),
+                ) else {
+                    continue;
+                };
+                let set = of_probe.iter().position(|it| it.0 == probe);
+                let set = set.unwrap_or_else(|| {
+                    of_probe.push((probe, VisitSet::default()));
+                    of_probe.len() - 1
+                });
+                of_probe[set].1.insert(columns.visit_id[row]);
+                let ns = duration.max(0) as f64;
+                draft.sums.add_items(step, 1, ns, ns * ns);
+                draft.sums.lengths.add(duration.max(0).cast_unsigned());
+                let functions = &mut draft.stats.functions;
+                functions.items += 1;
+                functions.active_ns += match self.trace.info.switches {
+                    true => columns.oncpu_ns.get(row).unwrap_or(0) as f64,
+                    false => ns,
+                };
+            }
+        }
+        let probe_of = |visit: u64| {
+            let found = of_probe.iter().find(|(_, set)| set.contains(visit));
+            found.map(|(probe, _)| *probe)
+        };
+        if let Some(event) = self.event {
+            self.functions(event, &probe_of, slots)?;
+        }
+        for batch in Waits::scan(self.trace)? {
+            let batch = batch?;
+            let columns = Waits::of(&batch)?;
+            for (row, visit) in columns.visit_id.iter().enumerate() {
+                if let Some((_, draft)) = probe_of(*visit).and_then(|probe| slots.of(probe)) {
+                    let key = WaitKey {
+                        state: states.index(columns.state.get(row)),
+                        function: columns.function_id.get(row).map(FunctionId),
+                    };
+                    let ns = columns.end_ns[row] - columns.begin_ns[row];
+                    draft.stats.waits.entry(key).or_default().add(ns.max(0));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds up the samples of visits by function.
+    fn functions(
+        &self,
+        event: &EventInfo,
+        probe_of: &impl Fn(u64) -> Option<u16>,
+        slots: &mut Slots<Draft>,
+    ) -> Result<(), ReadError> {
+        for batch in Functions::scan(self.trace)? {
+            let batch = batch?;
+            let columns = Functions::of(&batch)?;
+            for (row, visit) in columns.visit_id.iter().enumerate() {
+                let function = columns.function_id[row];
+                if columns.event[row] != event.id.0 || Some(function) == self.own {
+                    continue;
+                }
+                let Some((_, draft)) = probe_of(*visit).and_then(|probe| slots.of(probe)) else {
+                    continue;
+                };
+                let samples = u64::from(columns.samples[row]);
+                let events = match event.has_times {
+                    true => columns.self_ns.get(row).unwrap_or(0.0),
+                    false => columns.events.get(row).map_or_else(
+                        || samples as f64 * event.reset.max(1) as f64,
+                        |events| events as f64,
+                    ),
+                };
                 let sums = FunctionSums {
                     samples,
                     events,
@@ -380,6 +376,6 @@ fn functions(
                 draft.stats.functions.add(FunctionId(function), sums);
             }
         }
+        Ok(())
     }
-    Ok(())
 }

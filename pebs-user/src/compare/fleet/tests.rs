@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::*;
-use crate::compare::explain::model::CauseKind;
+use crate::compare::explain::model::CauseType;
 use crate::compare::fleet::read::Spent;
 use crate::rng::SplitMix64;
 use crate::store::fixtures::Did::{Ran, Waited};
@@ -21,7 +21,7 @@ fn normal(random: &mut SplitMix64) -> f64 {
 
 fn function(name: &str) -> Name {
     Name {
-        kind: CauseKind::Function,
+        kind: CauseType::Function,
         module: Some("app".to_owned()),
         name: Some(name.to_owned()),
         state: None,
@@ -239,7 +239,7 @@ fn of_traces() {
     let waits = slower
         .causes
         .iter()
-        .find(|it| it.kind == CauseKind::Wait)
+        .find(|it| it.kind == CauseType::Wait)
         .unwrap();
     assert_eq!(waits.name.as_deref(), Some("read"));
     assert!((waits.time.here / 20e3 - 1.0).abs() < 0.05, "{waits:?}");

@@ -9,7 +9,7 @@ use super::section::{Section, SlowDraft};
 use crate::compare::further::FurtherEvent;
 use crate::compare::names::FunctionName;
 use crate::compare::slots::Slots;
-use crate::compare::waits::{States, WaitKind, WaitSum};
+use crate::compare::waits::{States, WaitKey, WaitSum};
 use crate::store::reader::ReadError;
 use crate::store::run::EventInfo;
 use crate::store::view::{Select as _, View as _, columns};
@@ -131,24 +131,24 @@ impl Details<'_> {
             let Some(class) = self.classes.get(waits.visit_id[row]) else {
                 continue;
             };
-            let kind = WaitKind {
+            let key = WaitKey {
                 state: self.states.index(waits.state.get(row)),
                 function: waits.function_id.get(row).map(FunctionId),
             };
             let ns = waits.end_ns[row] - waits.begin_ns[row];
             if class.pooled {
                 for sums in self.sections.at(class.slot).classes_of(class.class) {
-                    add_wait(&mut sums.waits, kind, ns);
+                    add_wait(&mut sums.waits, key, ns);
                 }
             }
             if let Some(draft) = self.drafts.0.get_mut(&waits.visit_id[row]) {
-                add_wait(&mut draft.waits, kind, ns);
+                add_wait(&mut draft.waits, key, ns);
             }
         }
         Ok(())
     }
 }
 
-fn add_wait(waits: &mut FxHashMap<WaitKind, WaitSum>, kind: WaitKind, ns: i64) {
-    waits.entry(kind).or_default().add(ns);
+fn add_wait(waits: &mut FxHashMap<WaitKey, WaitSum>, key: WaitKey, ns: i64) {
+    waits.entry(key).or_default().add(ns);
 }

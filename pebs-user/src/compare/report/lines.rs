@@ -168,7 +168,7 @@ pub(crate) struct Thread {
     pub accesses: Vec<Access>,
 }
 
-/// Accesses of one kind.
+/// Accesses of the same function, instruction and operation.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Access {
     pub function: FunctionName,
@@ -477,15 +477,15 @@ impl Reading {
                 bytes: accesses.bytes.get(row),
                 watched: self.watches.contains(&event),
             };
-            let kind = thread.kinds.entry(key).or_default();
-            kind.visits.extend(accesses.visit_id.get(row));
+            let sums = thread.accesses.entry(key).or_default();
+            sums.visits.extend(accesses.visit_id.get(row));
             let events = accesses.events.get(row);
-            kind.all.add(events);
+            sums.all.add(events);
             if snoop == Some("HitM") {
-                kind.hit_modified.add(events);
+                sums.hit_modified.add(events);
             }
-            if kind.data.is_none() {
-                kind.data = accesses.data_offset.get(row).map(|offset| Data {
+            if sums.data.is_none() {
+                sums.data = accesses.data_offset.get(row).map(|offset| Data {
                     symbol: accesses.data_symbol.get(row).map(str::to_owned),
                     object: accesses.data_object.get(row).map(str::to_owned),
                     offset,
@@ -537,7 +537,7 @@ impl Sum {
     }
 }
 
-/// Kind of access of a thread.
+/// What the accesses of a thread are summed by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Key {
     function: u32,
@@ -574,7 +574,7 @@ impl Key {
 }
 
 #[derive(Debug, Default)]
-struct Kind {
+struct AccessSums {
     all: Sum,
     hit_modified: Sum,
     data: Option<Data>,
@@ -583,7 +583,7 @@ struct Kind {
 
 #[derive(Debug, Default)]
 struct ThreadSums {
-    kinds: FxHashMap<Key, Kind>,
+    accesses: FxHashMap<Key, AccessSums>,
     /// First and last access.
     span: Option<(i64, i64)>,
     has_snoop: bool,
@@ -593,11 +593,11 @@ struct ThreadSums {
 
 impl ThreadSums {
     fn sum(&self) -> Sum {
-        Sum::of(self.kinds.values().map(|it| it.all))
+        Sum::of(self.accesses.values().map(|it| it.all))
     }
 
     fn visits(&self) -> impl Iterator<Item = &u64> {
-        self.kinds.values().flat_map(|it| &it.visits)
+        self.accesses.values().flat_map(|it| &it.visits)
     }
 }
 
@@ -638,7 +638,7 @@ impl Line {
         }
         let stores = self
             .met()
-            .any(|it| it.kinds.keys().any(|key| key.op.stores()));
+            .any(|it| it.accesses.keys().any(|key| key.op.stores()));
         stores && self.contended().samples >= MIN_SAMPLES
     }
 
@@ -665,12 +665,12 @@ impl Line {
         type Alike = FxHashMap<Key, FxHashMap<usize, f64>>;
         let mut alike = Alike::default();
         for (n, thread) in self.met().enumerate() {
-            for (key, kind) in &thread.kinds {
+            for (key, sums) in &thread.accesses {
                 let key = Key {
                     function: 0,
                     ..*key
                 };
-                *alike.entry(key).or_default().entry(n).or_default() += kind.all.samples as f64;
+                *alike.entry(key).or_default().entry(n).or_default() += sums.all.samples as f64;
             }
         }
         let alike: Vec<(Key, FxHashMap<usize, f64>)> = alike.into_iter().collect();
@@ -684,7 +684,7 @@ impl Line {
                 let own = by_a
                     .iter()
                     .map(|(n, count)| count * by_b.get(n).unwrap_or(&0.0));
-                // A kind with itself has each pair twice.
+                // The same sums have each pair twice.
                 let twice = if a == b { 2.0 } else { 1.0 };
                 let pairs = (whole - own.sum::<f64>()) / twice;
                 all += pairs;
@@ -754,7 +754,7 @@ fn finish(
         lines.retain(|line| line.threads.values().any(|it| it.visits().any(is_in)));
     }
     let keys = lines.iter().flat_map(|line| line.threads.values());
-    let functions = keys.flat_map(|it| it.kinds.keys().map(|key| key.function));
+    let functions = keys.flat_map(|it| it.accesses.keys().map(|key| key.function));
     let names = Names::of(trace, functions)?;
     let naming = Naming {
         names,
@@ -797,7 +797,7 @@ impl Naming {
         let all = Sum::of(line.threads.values().map(ThreadSums::sum));
         let contended = line.contended();
         let same_bytes = line.same_bytes();
-        let kinds = || line.threads.values().flat_map(|it| it.kinds.values());
+        let sums = || line.threads.values().flat_map(|it| it.accesses.values());
         let has_snoop = line.threads.values().any(|it| it.has_snoop);
         let accesses = threads.iter().flat_map(|it| &it.accesses);
         let most = accesses.max_by(|a, b| {
@@ -813,20 +813,20 @@ impl Naming {
             same_bytes,
             all: all.count(),
             contended: contended.count(),
-            hit_modified: has_snoop.then(|| Sum::of(kinds().map(|it| it.hit_modified)).count()),
+            hit_modified: has_snoop.then(|| Sum::of(sums().map(|it| it.hit_modified)).count()),
             threads,
         }
     }
 
     fn thread(&self, (pid, tid): (Option<u32>, u32), sums: &ThreadSums) -> Thread {
-        let mut kinds: Vec<(&Key, &Kind)> = sums.kinds.iter().collect();
-        kinds.sort_by(|(key_a, a), (key_b, b)| {
+        let mut accesses: Vec<(&Key, &AccessSums)> = sums.accesses.iter().collect();
+        accesses.sort_by(|(key_a, a), (key_b, b)| {
             let most = b.all.samples.cmp(&a.all.samples);
             most.then(key_a.cmp(key_b))
         });
         let samples = |wanted: fn(Op) -> bool| {
-            let of = kinds.iter().filter(|(key, _)| wanted(key.op));
-            of.map(|(_, kind)| kind.all.samples).sum()
+            let of = accesses.iter().filter(|(key, _)| wanted(key.op));
+            of.map(|(_, sums)| sums.all.samples).sum()
         };
         Thread {
             pid,
@@ -837,18 +837,18 @@ impl Naming {
             at_once: sums.at_once,
             items: self.count(sums.visits()),
             slow_items: self.slow(sums.visits()),
-            accesses: kinds
+            accesses: accesses
                 .into_iter()
-                .map(|(key, kind)| Access {
+                .map(|(key, sums)| Access {
                     function: self.names.get(Some(key.function)),
                     op: key.op.name(),
                     offset: key.offset,
                     bytes: key.bytes,
-                    data: kind.data.clone(),
-                    all: kind.all.count(),
-                    hit_modified: kind.hit_modified.samples,
-                    items: self.count(kind.visits.iter()),
-                    slow_items: self.slow(kind.visits.iter()),
+                    data: sums.data.clone(),
+                    all: sums.all.count(),
+                    hit_modified: sums.hit_modified.samples,
+                    items: self.count(sums.visits.iter()),
+                    slow_items: self.slow(sums.visits.iter()),
                 })
                 .collect(),
         }

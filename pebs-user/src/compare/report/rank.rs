@@ -15,7 +15,7 @@ use crate::compare::names::{FunctionName, Names};
 use crate::compare::pool::{MIN_SAMPLES, OwnTimes, Pool, Pooled, PooledFunction, Quantity};
 use crate::compare::slots::Slots;
 use crate::compare::stats::{Stats, other_waits};
-use crate::compare::waits::{ELSEWHERE, OTHER_ITEMS, States, WaitKind, WaitSum, is_anywhere};
+use crate::compare::waits::{ELSEWHERE, OTHER_ITEMS, States, WaitKey, WaitSum, is_anywhere};
 use crate::store::run::RunInfo;
 use crate::units::{CountUnit, FunctionId};
 
@@ -49,7 +49,7 @@ struct Class {
     figures: Figures,
     /// Of each further event.
     further: Vec<Figures>,
-    waits: FxHashMap<WaitKind, WaitSum>,
+    waits: FxHashMap<WaitKey, WaitSum>,
     visits: f64,
     /// Mean duration of the visits pooled.
     mean_ns: f64,
@@ -162,11 +162,11 @@ impl Class {
     /// Merges all waits of a state into one where the function is chance.
     fn join_functions(&mut self, states: &States) {
         let waits = std::mem::take(&mut self.waits);
-        for (mut kind, sum) in waits {
-            if is_anywhere(states.name(kind.state)) {
-                kind.function = None;
+        for (mut key, sum) in waits {
+            if is_anywhere(states.name(key.state)) {
+                key.function = None;
             }
-            let joined = self.waits.entry(kind).or_default();
+            let joined = self.waits.entry(key).or_default();
             joined.ns += sum.ns;
             joined.waits += sum.waits;
         }
@@ -205,8 +205,8 @@ impl Class {
     }
 
     /// Observed time per visit, possibly 0. `None` if the class is empty.
-    fn wait(&self, kind: WaitKind) -> Cell {
-        let sum = self.waits.get(&kind).copied().unwrap_or_default();
+    fn wait(&self, key: WaitKey) -> Cell {
+        let sum = self.waits.get(&key).copied().unwrap_or_default();
         let per_visit = sum.ns as f64 / self.visits;
         let share = per_visit / self.mean_ns;
         Cell {
@@ -258,7 +258,7 @@ impl Class {
     fn weight(&self, key: Key, quantity: Quantity) -> f64 {
         match key {
             Key::Function(function) => self.figures.per_item(function, quantity).unwrap_or(0.0),
-            Key::Wait(kind) => self.wait(kind).per_visit.unwrap_or(0.0),
+            Key::Wait(key) => self.wait(key).per_visit.unwrap_or(0.0),
             Key::Elsewhere => self.elsewhere().per_visit.unwrap_or(0.0),
         }
     }
@@ -302,7 +302,7 @@ fn further(pools: Vec<Pool>) -> Vec<Figures> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
     Function(FunctionId),
-    Wait(WaitKind),
+    Wait(WaitKey),
     /// Time of the thread for other visits.
     Elsewhere,
 }
@@ -424,8 +424,8 @@ impl Ranking<'_> {
             None => section.oncpu_ns,
         };
         let mut states: Vec<StateSum> = Vec::new();
-        for (kind, sum) in waits {
-            let name = self.states.name(kind.state);
+        for (key, sum) in waits {
+            let name = self.states.name(key.state);
             let at = states.iter().position(|it| it.state == name);
             let at = at.unwrap_or_else(|| {
                 states.push(StateSum {
@@ -589,7 +589,7 @@ impl Ranking<'_> {
     ) -> Vec<Row> {
         let functions = classes.all.figures.functions();
         let functions = functions.into_iter().map(Key::Function);
-        let waits = classes.all.waits.keys().map(|kind| Key::Wait(*kind));
+        let waits = classes.all.waits.keys().map(|key| Key::Wait(*key));
         // Without switches it is not known when a thread ran.
         let elsewhere = self.info.switches.then_some(Key::Elsewhere);
         let mut keys: Vec<(f64, Key)> = functions
@@ -655,13 +655,13 @@ impl Ranking<'_> {
     fn row(&self, classes: &Classes, key: Key) -> Row {
         let cell = |class: &Class| match key {
             Key::Function(function) => class.function(function, self.quantity),
-            Key::Wait(kind) => class.wait(kind),
+            Key::Wait(key) => class.wait(key),
             Key::Elsewhere => class.elsewhere(),
         };
         let (function, state, unit) = match (key, self.quantity) {
-            (Key::Wait(kind), _) => (
-                kind.function,
-                Some(self.states.name(kind.state)),
+            (Key::Wait(key), _) => (
+                key.function,
+                Some(self.states.name(key.state)),
                 CountUnit::Ns,
             ),
             (Key::Elsewhere, _) if self.info.resumes.is_empty() => {
@@ -699,8 +699,8 @@ impl Ranking<'_> {
             let order = own(b.self_ns).total_cmp(&own(a.self_ns));
             order.then(b.samples.cmp(&a.samples)).then(id_a.cmp(id_b))
         });
-        let mut waits: Vec<(WaitKind, WaitSum)> = draft.waits.into_iter().collect();
-        waits.sort_by(|(kind_a, a), (kind_b, b)| b.ns.cmp(&a.ns).then(kind_a.cmp(kind_b)));
+        let mut waits: Vec<(WaitKey, WaitSum)> = draft.waits.into_iter().collect();
+        waits.sort_by(|(key_a, a), (key_b, b)| b.ns.cmp(&a.ns).then(key_a.cmp(key_b)));
         let functions = functions.into_iter().take(VISIT_TOP);
         let waits = waits.into_iter().take(VISIT_TOP);
         SlowVisit {
@@ -711,9 +711,9 @@ impl Ranking<'_> {
                 })
                 .collect(),
             waits: waits
-                .map(|(kind, sum)| VisitWait {
-                    function: unnamed(kind.function),
-                    state: self.states.name(kind.state).to_owned(),
+                .map(|(key, sum)| VisitWait {
+                    function: unnamed(key.function),
+                    state: self.states.name(key.state).to_owned(),
                     ns: sum.ns,
                     waits: sum.waits,
                 })

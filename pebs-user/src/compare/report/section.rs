@@ -19,7 +19,7 @@ use crate::compare::pool::{OwnError, Pool};
 use crate::compare::report::request::ReportOptions;
 use crate::compare::slots::Slots;
 use crate::compare::stats::Stats;
-use crate::compare::waits::{WaitKind, WaitSum};
+use crate::compare::waits::{WaitKey, WaitSum};
 use crate::store::args::{ArgRef, ArgView};
 use crate::store::reader::{ReadError, Scan, Trace};
 use crate::store::run::RunInfo;
@@ -43,8 +43,8 @@ pub(super) struct ClassSums {
     pub further: Vec<Pool>,
     /// Longest and shortest.
     pub range_ns: Option<(i64, i64)>,
-    /// Time off the CPU and number of waits, by kind.
-    pub waits: FxHashMap<WaitKind, WaitSum>,
+    /// Time off the CPU and number of waits, by state and function.
+    pub waits: FxHashMap<WaitKey, WaitSum>,
     /// Counts of the threads.
     pub counts: CountSums,
     /// Their interrupts, softirqs and page faults.
@@ -230,7 +230,7 @@ pub(super) struct SlowDraft {
     /// The visit; its functions and waits are empty.
     pub visit: SlowVisit,
     pub functions: Vec<(FunctionId, VisitFunction)>,
-    pub waits: FxHashMap<WaitKind, WaitSum>,
+    pub waits: FxHashMap<WaitKey, WaitSum>,
 }
 
 /// Columns of a batch of visits.
@@ -373,8 +373,8 @@ impl Gather<'_> {
                     sums.add(columns.visit_id[row], rank, active);
                     if let Some((ns, state)) = idle {
                         let function = None;
-                        let kind = WaitKind { state, function };
-                        sums.waits.entry(kind).or_default().add(ns);
+                        let key = WaitKey { state, function };
+                        sums.waits.entry(key).or_default().add(ns);
                     }
                 }
             }

@@ -1,6 +1,6 @@
 //! The ids of a batch by name: address and element type of their array.
 
-use super::{Kind, Refusal, Scope, TypedValue, Types, is_address, refuse, with_types};
+use super::{Refusal, Scope, TypeId, TypedValue, Types, is_address, refuse, with_types};
 use crate::binary::elf::Binary;
 use crate::spec::expr::{Behind, Expr, Ids, Step, Type};
 
@@ -61,7 +61,7 @@ pub(in crate::probe) fn lower_ids(
 enum Element {
     Number(Type),
     /// A pointer to this type.
-    Pointer(Kind),
+    Pointer(TypeId),
     Structure,
 }
 

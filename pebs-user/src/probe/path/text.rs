@@ -2,7 +2,7 @@
 
 use super::{Lowered, MAX_DEPTH, Member, Refusal, TypedValue, Types, is_address, refuse};
 use crate::binary::parameters::{byte_size, is_structure};
-use crate::binary::units::{Kind, Node};
+use crate::binary::units::{Node, TypeId};
 use crate::spec::expr::Expr;
 
 impl<'a> Types<'_, 'a> {
@@ -64,7 +64,7 @@ impl<'a> Types<'_, 'a> {
     }
 
     /// The type of the characters, if a value is a text of characters of several bytes.
-    fn wide(&self, kind: Kind, depth: u32) -> Option<&'static str> {
+    fn wide(&self, kind: TypeId, depth: u32) -> Option<&'static str> {
         let node = self.stripped(kind).ok().filter(|_| depth < MAX_DEPTH)?;
         if is_structure(node.tag()) {
             let (_, holder) = self.field_of(&node, "_M_dataplus")?;
@@ -81,7 +81,7 @@ impl<'a> Types<'_, 'a> {
     }
 
     /// The name of a character's type, which may be a typedef, if it has several bytes.
-    fn wide_character(&self, mut kind: Kind) -> Option<&'static str> {
+    fn wide_character(&self, mut kind: TypeId) -> Option<&'static str> {
         for _ in 0..MAX_DEPTH {
             let node = self.reader.units.node(kind)?;
             let name = self.reader.units.name(&node);
@@ -154,7 +154,7 @@ impl<'a> Types<'_, 'a> {
     }
 
     /// Offset and type of a field. The target of a pointer field is not examined.
-    fn field_of(&self, structure: &Node<'a>, name: &str) -> Option<(i64, Kind)> {
+    fn field_of(&self, structure: &Node<'a>, name: &str) -> Option<(i64, TypeId)> {
         match self.member(structure, name, &mut Vec::new(), 0)? {
             Member::At(offset, kind) => Some((offset, kind)),
             Member::Bits | Member::Computed => None,
@@ -162,19 +162,19 @@ impl<'a> Types<'_, 'a> {
     }
 
     /// Whether a pointer is to bytes.
-    fn is_byte(&self, pointer: Kind) -> bool {
+    fn is_byte(&self, pointer: TypeId) -> bool {
         let pointer = self.stripped(pointer).ok();
         let target = pointer.and_then(|pointer| pointer.target());
         target.is_some_and(|target| self.is_u8(target))
     }
 
     /// Whether a vector's elements are bytes.
-    fn is_byte_or(&self, vector: &Node<'a>, element: Kind) -> bool {
+    fn is_byte_or(&self, vector: &Node<'a>, element: TypeId) -> bool {
         let name = self.reader.units.name(vector);
         self.is_u8(element) && name.is_some_and(|name| name.starts_with("Vec<u8"))
     }
 
-    fn is_u8(&self, kind: Kind) -> bool {
+    fn is_u8(&self, kind: TypeId) -> bool {
         let kind = self.stripped(kind).ok();
         let name = kind.and_then(|kind| self.reader.units.name(&kind));
         name.as_deref() == Some("u8")

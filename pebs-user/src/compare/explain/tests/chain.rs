@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::compare::explain::chain::{Root, follow};
-use crate::compare::explain::chain_model::{DoingKind, LinkKind, WaitedFor};
+use crate::compare::explain::chain_model::{Activity, Awaited, WaitedFor};
 use crate::store::schema::{ArgValue, INTERRUPT, OtherWaitRow, WaitRow};
 use crate::units::Tid;
 
@@ -81,17 +81,17 @@ fn worked() {
     assert_eq!((found.waits, found.queue, found.links.len()), (1, 1.0, 1));
     assert!((found.no_cpu - 1.0 / 11.0).abs() < 1e-9, "{found:?}");
     let link = &found.links[0];
-    assert_eq!(link.kind, LinkKind::Items);
+    assert_eq!(link.kind, Awaited::Items);
     assert_eq!((link.items, link.visit_id, link.tid), (1, Some(1), 2));
     assert_eq!(link.args.len(), 1, "one of three items has this key");
     assert_eq!(link.args[0].value, Some(ArgValue::Str("commit".into())));
     let [disk, ran] = &link.doing[..] else {
         panic!("{link:?}");
     };
-    assert_eq!(disk.kind, DoingKind::Waited);
+    assert_eq!(disk.kind, Activity::Waited);
     assert_eq!(disk.function.name.as_deref(), Some("fdatasync"));
     assert!((disk.part - 9.0 / 11.0).abs() < 1e-9, "{disk:?}");
-    assert_eq!((ran.kind, ran.count), (DoingKind::Ran, 0));
+    assert_eq!((ran.kind, ran.count), (Activity::Ran, 0));
     assert!((ran.part - 1.0 / 11.0).abs() < 1e-9, "{ran:?}");
 }
 
@@ -115,7 +115,7 @@ fn queues_and_threads() {
     let link = &found.links[0];
     assert_eq!(
         (link.kind, link.tid, link.item_id),
-        (LinkKind::Thread, 4, None)
+        (Awaited::Thread, 4, None)
     );
     assert!((link.doing[0].part - 2.0 / 3.0).abs() < 1e-9, "{link:?}");
     assert_eq!(link.doing[0].function.name.as_deref(), Some("fdatasync"));
@@ -139,7 +139,7 @@ fn unknown() {
     let link = of(&maker.finish(&FUNCTIONS), (1, MS, 9 * MS))
         .links
         .remove(0);
-    assert_eq!((link.kind, link.on_cpu), (LinkKind::Thread, 0.0));
+    assert_eq!((link.kind, link.on_cpu), (Awaited::Thread, 0.0));
     assert!(link.doing.is_empty() && link.part > 0.99, "{link:?}");
     let mut maker = Maker::new(info(&[SPEC]));
     woken(&mut maker, 100);
@@ -147,13 +147,13 @@ fn unknown() {
     let link = of(&maker.finish(&FUNCTIONS), (1, MS, 9 * MS))
         .links
         .remove(0);
-    assert_eq!((link.kind, link.on_cpu), (LinkKind::Thread, 1.0));
+    assert_eq!((link.kind, link.on_cpu), (Awaited::Thread, 1.0));
     let mut maker = Maker::new(info(&[SPEC]));
     woken(&mut maker, 200);
     let link = of(&maker.finish(&FUNCTIONS), (1, MS, 9 * MS))
         .links
         .remove(0);
-    assert_eq!(link.kind, LinkKind::Untraced);
+    assert_eq!(link.kind, Awaited::Untraced);
     let mut maker = Maker::new(info(&[SPEC]));
     visit(&mut maker, 1, (0, 10 * MS), "a");
     maker.add(wait((1, 1), (MS, 9 * MS), (1, Some(2)), 0));
@@ -164,7 +164,7 @@ fn unknown() {
     sums(&found);
     let mut last = &found;
     while let Some(link) = last.links.first() {
-        assert_eq!(link.kind, LinkKind::Thread, "{link:?}");
+        assert_eq!(link.kind, Awaited::Thread, "{link:?}");
         last = link.doing[0].waited_for.as_ref().unwrap();
     }
     assert!((last.unknown - 1.0).abs() < 1e-9, "{last:?}");

@@ -6,12 +6,12 @@ use super::{FUNCTIONS, holds, sum};
 use crate::compare::blocks::{Blocks, block_of};
 use crate::compare::explain::contrast::{Naming, gap, on_and_off};
 use crate::compare::explain::keys::Key;
-use crate::compare::explain::model::CauseKind;
+use crate::compare::explain::model::CauseType;
 use crate::compare::explain::sums::{AllSums, ClassSums};
 use crate::compare::explain::variance::divide;
 use crate::compare::names::Names;
 use crate::compare::pool::OwnError;
-use crate::compare::waits::{States, WaitKind};
+use crate::compare::waits::{States, WaitKey};
 use crate::rng::SplitMix64;
 use crate::store::fixtures::{Maker, info};
 use crate::units::FunctionId;
@@ -36,7 +36,7 @@ fn class(items: &[([u16; 3], u32, u32)], first: u32) -> ClassSums {
             class.events.add(block, f64::from(n) * 1_000.0);
             class.samples += u64::from(n);
         }
-        let key = Key::Wait(WaitKind {
+        let key = Key::Wait(WaitKey {
             state: 0,
             function: None,
         });
@@ -72,10 +72,10 @@ fn no_interval_of_functions_that_beat() {
         (slow.beats, typical.beats) = (beats, beats);
         let found = with_naming(|naming| gap((&slow, &typical), &[], naming, 9)).unwrap();
         assert!(found.gap_low_ns.is_some());
-        let has = |kind: CauseKind| found.causes.iter().any(|it| it.kind == kind);
-        assert!(has(CauseKind::Function) && has(CauseKind::Wait));
+        let has = |kind: CauseType| found.causes.iter().any(|it| it.kind == kind);
+        assert!(has(CauseType::Function) && has(CauseType::Wait));
         for cause in &found.causes {
-            let is_known = !beats || cause.kind != CauseKind::Function;
+            let is_known = !beats || cause.kind != CauseType::Function;
             let figures = &cause.figures;
             assert_eq!(figures.share_low.is_some(), is_known, "{cause:?}");
             assert_eq!(figures.excess_high_ns.is_some(), is_known, "{cause:?}");
@@ -98,7 +98,7 @@ fn own_error_in_intervals() {
         let gap = with_naming(|naming| gap((&slow, &typical), &[], naming, 9)).unwrap();
         let wide = |low: Option<f64>, high: Option<f64>| high.unwrap() - low.unwrap();
         let cause = |kind, at: u32| {
-            let id = (kind == CauseKind::Function).then_some(at);
+            let id = (kind == CauseType::Function).then_some(at);
             let mut causes = gap.causes.iter();
             let of = causes.find(|it| it.kind == kind && it.function.function_id == id);
             of.map_or(f64::NAN, |it| {
@@ -110,8 +110,8 @@ fn own_error_in_intervals() {
             wide(gap.gap_low_ns, gap.gap_high_ns),
             wide(on.excess_low_ns, on.excess_high_ns),
             wide(off.excess_low_ns, off.excess_high_ns),
-            cause(CauseKind::Function, 0),
-            cause(CauseKind::Wait, 0),
+            cause(CauseType::Function, 0),
+            cause(CauseType::Wait, 0),
         ]
     };
     let near = |found: f64, wanted: f64| (found - wanted).abs() <= 0.1 * wanted + 1e-6;
@@ -190,7 +190,7 @@ proptest! {
                 sums.1.add(block, f64::from(n) * 1_000.0 * latency);
                 sums.2 += u64::from(n);
             }
-            let sums = all.keys.entry(Key::Wait(WaitKind { state: 0, function: None })).or_default();
+            let sums = all.keys.entry(Key::Wait(WaitKey { state: 0, function: None })).or_default();
             sums.0.add(block, f64::from(*wait));
             sums.1.add(block, f64::from(*wait) * latency);
             sums.2 += 1;

@@ -29,7 +29,7 @@ fn stages_are_one_item() {
     let group = whole(&explanation);
     assert_eq!((group.items, group.duration.p50_ns), (400, 70_000));
     let cause = &group.gap.as_ref().unwrap().causes[0];
-    assert_eq!(cause.kind, CauseKind::Handover);
+    assert_eq!(cause.kind, CauseType::Handover);
     assert_eq!(cause.function.name.as_deref(), Some("second"));
     assert!((cause.figures.share - 1.0).abs() < 1e-9, "{cause:?}");
     let visits = ExplainOptions {
@@ -45,7 +45,7 @@ fn stages_are_one_item() {
     let marks = item
         .moments
         .iter()
-        .filter(|it| it.kind == MomentKind::Begin);
+        .filter(|it| it.kind == MomentType::Begin);
     assert_eq!(marks.map(|it| it.at_ns).collect::<Vec<_>>(), [0, 930_000]);
 }
 
@@ -84,7 +84,7 @@ fn batches_are_shared_out() {
     };
     assert_eq!(
         (others.kind, own.kind),
-        (CauseKind::Others, CauseKind::Function)
+        (CauseType::Others, CauseType::Function)
     );
     assert_eq!(others.function.name.as_deref(), Some("all"));
     // 760 us longer: a quarter for itself, the rest for others.

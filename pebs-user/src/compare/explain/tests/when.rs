@@ -1,7 +1,7 @@
 //! Tests of changes over time.
 
 use super::*;
-use crate::compare::explain::model::{Change, ChangeKind};
+use crate::compare::explain::model::{Change, ChangeShape};
 
 const MS: i64 = 1_000_000;
 
@@ -42,7 +42,7 @@ fn steps() {
     let [up, down] = &found[..] else {
         panic!("{found:#?}");
     };
-    assert_eq!([up.kind, down.kind], [ChangeKind::Step; 2]);
+    assert_eq!([up.kind, down.kind], [ChangeShape::Step; 2]);
     // To a block of items.
     assert!((up.from_ns - 1_000 * MS).abs() <= 20 * MS, "{up:?}");
     assert!((down.from_ns - 3_000 * MS).abs() <= 20 * MS, "{down:?}");
@@ -67,7 +67,7 @@ fn drift() {
     let [change] = &found[..] else {
         panic!("{found:#?}");
     };
-    assert_eq!(change.kind, ChangeKind::Drift);
+    assert_eq!(change.kind, ChangeShape::Drift);
     assert!((change.after_ns - change.before_ns - 60_000.0).abs() < 4_000.0);
     let cause = &change.gap.as_ref().unwrap().causes[0];
     assert_eq!(cause.function.name.as_deref(), Some("fdatasync"));
@@ -89,7 +89,7 @@ fn period() {
     let [change] = &found[..] else {
         panic!("{found:#?}");
     };
-    assert_eq!((change.kind, change.bursts), (ChangeKind::Period, 19));
+    assert_eq!((change.kind, change.bursts), (ChangeShape::Period, 19));
     let every = change.every_ns.unwrap();
     assert!((every - 250e6).abs() < 2e6, "{change:?}");
     assert!(

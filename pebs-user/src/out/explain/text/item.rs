@@ -4,7 +4,7 @@ use super::tables::{
     all_events, blocked, called, interference, named, of_events, with_events, worth_rows,
 };
 use super::{evidence, labels, wait_path};
-use crate::compare::explain::item_model::{ItemReport, Moment, MomentKind};
+use crate::compare::explain::item_model::{ItemReport, Moment, MomentType};
 use crate::compare::explain::model::{Cause, Gap, TypicalRule};
 use crate::compare::waits::PREEMPTED;
 use crate::present::causes::{REASON_WIDTH, causes, share};
@@ -239,9 +239,9 @@ fn moments(out: &mut Page, report: &ItemReport) {
     for moment in &report.moments {
         let samples: u32 = moment.functions.iter().map(|it| it.1).sum();
         let length = match moment.kind {
-            MomentKind::Ran if moment.ns == 0 => String::new(),
-            MomentKind::Ran | MomentKind::Waited => time(moment.ns as f64),
-            MomentKind::Begin | MomentKind::End => String::new(),
+            MomentType::Ran if moment.ns == 0 => String::new(),
+            MomentType::Ran | MomentType::Waited => time(moment.ns as f64),
+            MomentType::Begin | MomentType::End => String::new(),
         };
         let thread = match threads {
             true => format!("thread {}", moment.tid),
@@ -282,7 +282,7 @@ fn moments(out: &mut Page, report: &ItemReport) {
 
 /// The call stack at which a wait began; `None` if it has none or was a preemption.
 fn blocked_at(moment: &Moment) -> Option<String> {
-    let waited = moment.kind == MomentKind::Waited && moment.state.as_deref() != Some(PREEMPTED);
+    let waited = moment.kind == MomentType::Waited && moment.state.as_deref() != Some(PREEMPTED);
     (waited && !moment.path.is_empty()).then(|| format!("at {}", wait_path(&moment.path)))
 }
 
@@ -299,9 +299,9 @@ fn happened(moment: &Moment, mark: &str) -> String {
         None => String::new(),
     };
     match moment.kind {
-        MomentKind::Begin => format!("begin {mark}of {}", spec()),
-        MomentKind::End => format!("end {mark}of {}", spec()),
-        MomentKind::Waited => {
+        MomentType::Begin => format!("begin {mark}of {}", spec()),
+        MomentType::End => format!("end {mark}of {}", spec()),
+        MomentType::Waited => {
             let state = moment.state.as_deref().unwrap_or(UNKNOWN);
             let by = moment.by.as_deref().map(|by| safe(by, ARG_WIDTH));
             let function = moment.functions.first().map(|it| it.0.clone());
@@ -314,8 +314,8 @@ fn happened(moment: &Moment, mark: &str) -> String {
                 (_, Some(by)) => format!("{what}, woken by {by}"),
             }
         }
-        MomentKind::Ran if moment.functions.len() == 1 => first,
-        MomentKind::Ran => {
+        MomentType::Ran if moment.functions.len() == 1 => first,
+        MomentType::Ran => {
             let parts = moment
                 .functions
                 .iter()

@@ -1,6 +1,6 @@
 //! Changes over the recording.
 
-use crate::compare::explain::model::{Cause, Change, ChangeKind, ProbeExplanation};
+use crate::compare::explain::model::{Cause, Change, ChangeShape, ProbeExplanation};
 use crate::present::Page;
 use crate::present::causes::causes;
 use crate::present::human::{UNKNOWN, count, plural, time};
@@ -26,7 +26,7 @@ fn words(change: &Change, noun: &str) -> String {
     let (from, to) = (time(change.from_ns as f64), time(change.to_ns as f64));
     let items = plural(change.items, noun);
     match (change.kind, change.every_ns) {
-        (ChangeKind::Period, Some(every)) => {
+        (ChangeShape::Period, Some(every)) => {
             let length = change
                 .for_ns
                 .map_or_else(|| UNKNOWN.to_owned(), |it| time(it as f64));
@@ -41,7 +41,7 @@ fn words(change: &Change, noun: &str) -> String {
                 plural(change.bursts, "burst"),
             )
         }
-        (ChangeKind::Drift, _) => {
+        (ChangeShape::Drift, _) => {
             format!("from {before} in the first quarter to {after} in the last one: {reasons}")
         }
         _ => format!("from {from} to {to}, {items}: {after}, {before} before it: {reasons}"),
