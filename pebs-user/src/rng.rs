@@ -1,36 +1,28 @@
 //! A small deterministic random generator for resampling.
 
-/// SplitMix64: one 64-bit word of state, every seed is a good one.
-///
-/// Not for secrets. The same seed gives the same numbers on every machine, so that a report of
-/// the same trace is the same text.
-/// Source: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
+use pebs_mine::rng::Rng;
+pub(crate) use pebs_mine::rng::mix;
+
+/// SplitMix64. The same seed gives the same numbers on every machine, so that a report of the same trace is the same
+/// text.
 #[derive(Clone, Debug)]
-pub(crate) struct SplitMix64(u64);
+pub(crate) struct SplitMix64(Rng);
 
 impl SplitMix64 {
     /// A generator that starts at `seed`.
     pub(crate) const fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(Rng::new(seed))
     }
 
     /// The next 64 random bits.
     pub(crate) fn next_u64(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        mix(self.0)
+        self.0.bits()
     }
 
     /// A number in `0..n`, by multiplication: biased by less than n / 2^32. `n` must be at least 1.
     pub(crate) fn below(&mut self, n: u32) -> u32 {
         (((self.next_u64() >> 32) * u64::from(n)) >> 32) as u32
     }
-}
-
-/// The finalizer of SplitMix64: a bijection whose output bits each depend on every input bit.
-pub(crate) const fn mix(x: u64) -> u64 {
-    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
 }
 
 #[cfg(test)]

@@ -63,7 +63,7 @@ const ROOMS: [Room; 9] = [
         collect: arch failure units files rng limits binary pmu perf stream store probe
         correlate: units ledger stream estimate spec store probe
         symbolize: arch failure units binary stream store
-        pipeline: arch units ledger pmu stream estimate store probe correlate symbolize
+        pipeline: arch units rng ledger pmu stream estimate store probe correlate symbolize
         cost: arch failure units files present pmu stream estimate store collect
         record: arch failure units limits present binary pmu perf stream estimate spec store probe preset collect correlate symbolize pipeline cost
         lake: failure files watch store

@@ -1,6 +1,8 @@
 //! Random numbers that depend on the seed alone.
 
-/// SplitMix64.
+/// SplitMix64: one 64-bit word of state, every seed is a good one. Not for secrets.
+///
+/// Source: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
@@ -12,12 +14,10 @@ impl Rng {
     }
 
     /// 64 random bits.
+    #[inline]
     pub const fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        mix(self.0)
     }
 
     /// From 0 up to below 1.
@@ -43,4 +43,13 @@ impl Rng {
             items.swap(end, at);
         }
     }
+}
+
+/// The finalizer of SplitMix64: a bijection whose output bits each depend on every input bit.
+#[inline]
+#[must_use]
+pub const fn mix(x: u64) -> u64 {
+    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
 }

@@ -64,6 +64,14 @@ pub fn upper_median<T: Copy + Ord>(mut values: Vec<T>) -> Option<T> {
     (!is_empty).then(|| *values.select_nth_unstable(middle).1)
 }
 
+/// Quantile that is one of the sorted values: the least that this share of them, at least one, does not exceed; `None`
+/// if there are no values.
+pub fn exact_quantile<T: Copy>(sorted: &[T], share: f64) -> Option<T> {
+    let last = sorted.len().checked_sub(1)?;
+    let rank = (sorted.len() as f64 * share).ceil() as usize;
+    Some(sorted[rank.saturating_sub(1).min(last)])
+}
+
 /// Upper quantile of the standard normal distribution, 0 < p <= 0.5.
 #[must_use]
 pub fn normal_quantile(p: f64) -> f64 {
@@ -167,6 +175,9 @@ mod tests {
         assert!(quantile(&[], 0.5).is_nan());
         assert_eq!(upper_median(vec![4, 1, 3, 2]), Some(3));
         assert_eq!(upper_median::<u64>(Vec::new()), None);
+        let exact = |share| exact_quantile(&[1, 2, 3, 4], share);
+        assert_eq!([0.0, 0.5, 0.51, 1.0].map(exact), [1, 2, 3, 4].map(Some));
+        assert_eq!(exact_quantile::<u64>(&[], 0.5), None);
         assert_eq!(ranks(&[5.0, 1.0, 5.0, 9.0]), [2.5, 1.0, 2.5, 4.0]);
         assert_eq!(spearman(&[1.0, 2.0, 3.0], &[1.0, 8.0, 9.0]), 1.0);
         assert_eq!(correlation(&[1.0, 2.0], &[7.0, 7.0]), 0.0);

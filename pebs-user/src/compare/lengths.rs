@@ -1,5 +1,6 @@
 //! Exact distribution of lengths of time.
 
+use pebs_mine::stats::exact_quantile;
 use serde::Serialize;
 
 /// Lengths of time, exact. Memory: 8 bytes each.
@@ -42,8 +43,7 @@ pub struct Quantiles {
     pub mean_ns: f64,
 }
 
-/// The duration that this share of items, at least one and sorted, does not exceed: one of theirs.
+/// The duration that this share of items, at least one and sorted, does not exceed: one of theirs; 0 if there are none.
 pub(crate) fn quantile(sorted: &[i64], share: f64) -> i64 {
-    let rank = (sorted.len() as f64 * share).ceil() as usize;
-    sorted[rank.clamp(1, sorted.len()) - 1]
+    exact_quantile(sorted, share).unwrap_or_default()
 }

@@ -15,6 +15,7 @@ use crate::compare::classes::{Class, Classes, RankBy, Ranker, Ranks, SlowBy, Sta
 use crate::compare::lengths::Quantiles;
 use crate::compare::losses::LossVisits;
 use crate::compare::select::error::ExportError;
+use crate::rng::SplitMix64;
 use crate::store::reader::{ReadError, Trace};
 use crate::store::schema::visit_flag;
 use crate::store::view::{Select as _, View as _, columns};
@@ -316,7 +317,8 @@ impl Sieve {
                 self.slow.pop();
             }
         } else {
-            self.others.push((mix(row.visit), row.visit, row.samples));
+            self.others
+                .push((scattered(row.visit), row.visit, row.samples));
             if self.others.len() > bound.visits {
                 self.others.pop();
             }
@@ -356,12 +358,9 @@ impl Sieve {
     }
 }
 
-/// Scatters numbers evenly (the finalizer of `SplitMix64`).
-fn mix(number: u64) -> u64 {
-    let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ z >> 31
+/// Scatters numbers evenly.
+fn scattered(number: u64) -> u64 {
+    SplitMix64::new(number).next_u64()
 }
 
 /// Collects the ranks of each probe's counted visits.

@@ -7,6 +7,8 @@
 
 use std::time::Duration;
 
+use pebs_mine::stats::exact_quantile;
+
 use crate::collect::clock::now;
 use crate::estimate::Pause;
 use crate::units::KtimeNs;
@@ -73,20 +75,19 @@ pub(super) fn pause(jumps: &[Jump], samples: &[KtimeNs]) -> Option<Pause> {
     after.sort_unstable();
     let spread = deviation(&before).hypot(deviation(&after)) / 2.0;
     Some(Pause {
-        before: quantile(&before, 2).cast_signed(),
-        after: quantile(&after, 2).cast_signed(),
+        before: quantile(&before, 0.5).cast_signed(),
+        after: quantile(&after, 0.5).cast_signed(),
         spread: spread.round() as i64,
     })
 }
 
-/// The quarter-th quartile.
-fn quantile(sorted: &[u64], quarter: usize) -> u64 {
-    sorted[(sorted.len() - 1) * quarter / 4]
+fn quantile(sorted: &[u64], share: f64) -> u64 {
+    exact_quantile(sorted, share).unwrap_or_default()
 }
 
 /// Standard deviation, by the quartiles: single long interrupts do not count.
 fn deviation(sorted: &[u64]) -> f64 {
-    (quantile(sorted, 3) - quantile(sorted, 1)) as f64 / QUARTILES
+    (quantile(sorted, 0.75) - quantile(sorted, 0.25)) as f64 / QUARTILES
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use pebs_common::record::{Head, Kind, Role, mark_flag, switch_flag};
 use super::{Keep, PipelineOptions};
 use crate::estimate::EventTime;
 use crate::probe::set::{Probe, ProbeSet};
+use crate::rng::SplitMix64;
 use crate::store::options::WriterOptions;
 use crate::store::run::VisitRule;
 use crate::stream::decode::RecordKinds;
@@ -92,26 +93,20 @@ pub fn frame_words(ring: &mut Vec<u8>, words: &[u64]) {
         .for_each(|word| ring.extend(word.to_ne_bytes()));
 }
 
-/// Pseudo-random numbers from a seed (splitmix64).
-///
-/// Source: Steele, Lea, Flood: Fast splittable pseudorandom number generators (2014), figure 16.
+/// Pseudo-random numbers from a seed.
 #[derive(Clone, Debug)]
-pub struct Random(u64);
+pub struct Random(SplitMix64);
 
 impl Random {
     /// The sequence of a seed.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(SplitMix64::new(seed))
     }
 
     /// The next number below `limit`, which must not be 0. The bias is below 1 in 2^32.
     pub fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % limit
+        self.0.next_u64() % limit
     }
 }
 
@@ -335,11 +330,11 @@ impl Machine {
             None => {
                 self.item += 1;
                 task.function = self.random.below(u64::from(FUNCTIONS));
-                self.mark(cpu, (&task, Role::Begin), self.item, time);
+                self.mark(cpu, &task, Role::Begin, self.item, time);
                 task.left = Some(ITEM_SAMPLES);
             }
             Some(0) => {
-                self.mark(cpu, (&task, Role::Return), 0, time);
+                self.mark(cpu, &task, Role::Return, 0, time);
                 task.left = None;
             }
             Some(left) => {
@@ -353,7 +348,7 @@ impl Machine {
         self.cores[cpu].tasks.push_front(task);
     }
 
-    fn mark(&mut self, cpu: usize, (task, role): (&Task, Role), id: u64, time: u64) {
+    fn mark(&mut self, cpu: usize, task: &Task, role: Role, id: u64, time: u64) {
         let valid = if role == Role::Begin {
             mark_flag::ID_VALID
         } else {

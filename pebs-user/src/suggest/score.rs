@@ -2,6 +2,8 @@
 //!
 //! Each term is a function of the facts: points, and the reason in words where it is one that people want to know.
 
+use pebs_mine::stats::exact_quantile;
+
 use super::calls::Channel;
 use super::entries::{Argument, Calls, is_pointer};
 use super::profile::{Rates, Seen};
@@ -93,14 +95,7 @@ pub(crate) fn terms(facts: &Facts<'_>) -> Vec<Term> {
 
 /// The median of sorted durations, and the one that 99 of 100 do not exceed; `None` without any.
 pub(crate) fn quantiles(sorted: &[u64]) -> Option<[u64; 2]> {
-    let at = |part: f64| {
-        sorted
-            .get((sorted.len() as f64 * part).ceil() as usize - 1)
-            .copied()
-    };
-    (!sorted.is_empty())
-        .then(|| Some([at(0.5)?, at(0.99)?]))
-        .flatten()
+    Some([exact_quantile(sorted, 0.5)?, exact_quantile(sorted, 0.99)?])
 }
 
 /// The work's rate that is nearest to a rate: the ratio, and what it is.

@@ -1,21 +1,21 @@
 //! Numbers from a seed: the same on every machine.
 
-/// SplitMix64. Source: Steele, Lea and Flood, OOPSLA 2014.
-pub struct Random(u64);
+use pebs_mine::rng::Rng;
+
+/// Random numbers of several distributions.
+pub struct Random(Rng);
 
 impl Random {
     /// The numbers of a seed.
     pub fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ 0x6d79_7374_6572_7921)
+        Self(Rng::new(
+            seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ 0x6d79_7374_6572_7921,
+        ))
     }
 
     /// The next 64 bits.
     pub fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut x = self.0;
-        x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ x >> 31
+        self.0.bits()
     }
 
     /// Uniform in `0..n`, n > 0.
