@@ -17,7 +17,7 @@
 //! hit on the other side as well, without a mark, so branches in loops are left out, and the cost counts all ends
 //! that may follow the branch. A conditional jump out of the function is marked in the same way.
 //!
-//! Invariant: `passes`, an independent check, finds exactly one probe on each way through the function.
+//! Invariant: `passes`, a check of its own on the same graph, finds exactly one probe on each way through the function.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
@@ -300,8 +300,8 @@ pub(super) fn cheapest(
         let node = &tail.nodes[&index];
         let instruction = &flow.code[index];
         let class = node
-            .class
-            .map_err(|why| format!("'{}': {why}", instruction.text()))?;
+            .place
+            .map_err(|refusal| format!("'{}': {}", instruction.text(), refusal.why()))?;
         found.push(EndSite {
             address: instruction.address(),
             class,
@@ -373,10 +373,38 @@ struct Cut {
     sides: Vec<Side>,
 }
 
+/// Why no probe may be placed at an instruction of the tail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refusal {
+    /// The kernel does not probe it.
+    Kernel(&'static str),
+    /// The depth of the stack is unknown, or the tables disagree on it.
+    Depth,
+    /// The entry of the function may be marked there.
+    Entry,
+    /// A value that is read changes at it or behind it.
+    Changes,
+    /// It leads to a `ret` and to a tail jump, where different values are read.
+    Mixed,
+}
+
+impl Refusal {
+    const fn why(self) -> &'static str {
+        match self {
+            Self::Kernel(why) => why,
+            Self::Depth => "the depth of the stack is unknown there",
+            Self::Entry => "the function's entry is marked there",
+            Self::Changes => "a value that is read changes behind it",
+            Self::Mixed => "it leads to a return and to another function",
+        }
+    }
+}
+
 /// One instruction of the tail.
 #[derive(Debug)]
 struct Node {
-    class: Result<EntryClass, &'static str>,
+    /// Class of a probe here.
+    place: Result<EntryClass, Refusal>,
     /// Instructions from here to the farthest exit.
     length: usize,
     /// Offset from the stack pointer here to the stack pointer at the function's first instruction.
@@ -387,8 +415,6 @@ struct Node {
     rets: bool,
     /// Leads to a tail jump.
     tails: bool,
-    /// A probe may be placed here, even if it is not an exit.
-    allowed: bool,
 }
 
 struct Tail<'a> {
@@ -410,15 +436,13 @@ impl<'a> Tail<'a> {
             let Some(index) = flow.index_of(site.address) else {
                 continue;
             };
-            let class = class_of(wanted, &flow.code[index]);
             let node = Node {
-                class,
+                place: class_of(wanted, &flow.code[index]).map_err(Refusal::Kernel),
                 length: 0,
                 sp_adjust: Some(0),
                 changes: false,
                 rets: site.result_known,
                 tails: !site.result_known,
-                allowed: true,
             };
             nodes.insert(index, node);
         }
@@ -479,18 +503,21 @@ impl<'a> Tail<'a> {
         let reads = self.wanted.registers;
         let stores = !reads.is_empty() && instruction.writes_memory();
         let changes = changes || stores || instruction.changes(reads);
-        let class = class_of(self.wanted, &instruction);
-        let mixed = rets && tails && !self.wanted.registers.is_empty();
-        let known = self.is_known(index, sp_adjust);
-        let allowed = known && !changes && !mixed && class.is_ok();
+        let place = if changes {
+            Err(Refusal::Changes)
+        } else if rets && tails && !reads.is_empty() {
+            Err(Refusal::Mixed)
+        } else {
+            self.is_known(index, sp_adjust)
+                .and_then(|()| class_of(self.wanted, &instruction).map_err(Refusal::Kernel))
+        };
         Some(Node {
-            class,
+            place,
             length,
             sp_adjust,
             changes,
             rets,
             tails,
-            allowed,
         })
     }
 
@@ -533,8 +560,8 @@ impl<'a> Tail<'a> {
         from + usize::from(self.flow.starts.contains(&index))
     }
 
-    /// Whether the end of a visit may be marked at an instruction of this depth, if control is past its entry there.
-    fn is_known(&self, index: usize, sp_adjust: Option<i64>) -> bool {
+    /// Checks that the end of a visit may be marked at an instruction of this depth, if control is past its entry there.
+    fn is_known(&self, index: usize, sp_adjust: Option<i64>) -> Result<(), Refusal> {
         let address = self.flow.code[index].address();
         let (entry, last) = self.wanted.entry;
         // If the unwind table knows the depth, too, both must agree.
@@ -543,7 +570,11 @@ impl<'a> Tail<'a> {
             (Some(adjust), Some(Depth::Known(depth))) => depth == adjust + RETURN_ADDRESS_BYTES,
             (adjust, _) => adjust.is_some(),
         };
-        known && !(entry..=last).contains(&address)
+        match known {
+            _ if (entry..=last).contains(&address) => Err(Refusal::Entry),
+            true => Ok(()),
+            false => Err(Refusal::Depth),
+        }
     }
 
     /// The end at a conditional jump out of the function.
@@ -552,7 +583,7 @@ impl<'a> Tail<'a> {
         let branch = &self.flow.code[index];
         let class = class_of(self.wanted, branch).ok()?;
         let known = self.is_known(index, Some(0));
-        EndSite::on_side(branch, class, true).filter(|_| known)
+        EndSite::on_side(branch, class, true).filter(|_| known.is_ok())
     }
 
     /// Sides of branches outside of the tail at which an end may be marked.
@@ -587,7 +618,7 @@ impl<'a> Tail<'a> {
             return None;
         };
         let other = if one == to { other } else { one };
-        let known = self.is_known(branch, self.nodes[&to].sp_adjust);
+        let known = self.is_known(branch, self.nodes[&to].sp_adjust).is_ok();
         if class != EntryClass::Emulated || !known || self.nodes.contains_key(&other) {
             return None;
         }
@@ -647,10 +678,10 @@ impl<'a> Tail<'a> {
                 net.arc(to, sink, WRONG, 0);
             }
             let weight = (passes[&index] * PASS).clamp(1.0, 1e6) as u64;
-            let cost = match &node.class {
-                _ if !node.allowed => WRONG,
+            let cost = match node.place {
                 Ok(class) => class.relative_cost() * weight + 1,
-                Err(_) => REFUSED,
+                Err(_) if self.exits.contains(&index) => REFUSED,
+                Err(_) => WRONG,
             };
             net.arc(from, to, cost.min(WRONG), WRONG);
         }
