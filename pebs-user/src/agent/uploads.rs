@@ -4,8 +4,7 @@
 //! costs this thread's time and nothing else: traces wait on the disk, within its budget.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -75,12 +74,16 @@ impl Note {
     }
 
     fn write(&self, trace: &Path) -> Result<()> {
-        let (path, whole) = (trace.join(NOTE), trace.join(".agent.json.tmp"));
-        let cannot = || format!("cannot write {}", path.display());
-        let mut file = fs::File::create(&whole).with_context(cannot)?;
-        file.write_all(&serde_json::to_vec(self)?)
-            .with_context(cannot)?;
-        fs::rename(&whole, &path).with_context(cannot)
+        let path = trace.join(NOTE);
+        let text = serde_json::to_vec(self)?;
+        let written = || {
+            // Without the name of the temporary file.
+            let plain = |error: io::Error| io::Error::from(error.kind());
+            let mut file = tempfile::NamedTempFile::new_in(trace).map_err(plain)?;
+            file.write_all(&text)?;
+            file.persist(&path).map_err(io::Error::from).map(drop)
+        };
+        written().with_context(|| format!("cannot write {}", path.display()))
     }
 }
 

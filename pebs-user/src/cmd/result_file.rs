@@ -1,7 +1,8 @@
 //! Output of a subcommand's result: a file that appears only when complete, or stdout.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{self, BufWriter, IsTerminal, Write};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::failure::{Context as _, Failure, Result};
@@ -53,7 +54,7 @@ impl ResultFile {
             // A pipe or a device is written to, not replaced.
             Ok(meta) if !meta.is_file() => {
                 let file = fs::OpenOptions::new().write(true).open(path);
-                fill(file.map_err(|error| unwritable(path, error))?, path, write)
+                fill(&file.map_err(|error| unwritable(path, error))?, path, write)
             }
             Ok(_) if !self.force => Err(Failure::new(
                 format!("cannot write {}: it exists", path.display()),
@@ -68,23 +69,19 @@ fn replace<T, E>(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<T, E>
 where
     Failure: From<E>,
 {
-    let mut part = path.as_os_str().to_owned();
-    part.push(format!(".part-{}", std::process::id()));
-    let part = PathBuf::from(part);
-    let file = File::create_new(&part).map_err(|error| unwritable(path, error))?;
-    let done = fill(file, path, write).and_then(|value| {
-        fs::rename(&part, path).map_err(|error| unwritable(path, error))?;
-        Ok(value)
-    });
-    if done.is_err() {
-        // The first error is the one reported.
-        let _ = fs::remove_file(&part);
-    }
-    done
+    let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
+    let part = tempfile::Builder::new()
+        .permissions(Permissions::from_mode(0o666))
+        .tempfile_in(folder.unwrap_or(Path::new(".")))
+        .map_err(|error| unwritable(path, error))?;
+    let value = fill(part.as_file(), path, write)?;
+    part.persist(path)
+        .map_err(|it| unwritable(path, it.error))?;
+    Ok(value)
 }
 
 fn fill<T, E>(
-    file: File,
+    file: &File,
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> Result<T, E>,
 ) -> Result<T>

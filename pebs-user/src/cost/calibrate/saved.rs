@@ -6,10 +6,11 @@
 
 use std::fs;
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use tempfile::NamedTempFile;
 
 use super::{Apart, UnitCosts};
 use crate::collect::session::Transport;
@@ -219,11 +220,11 @@ impl Calibration {
             // Beyond the year 9999 a date has no ten characters.
             && self.taken_s < 253_402_300_800;
         if self.version != VERSION {
-            Some("of another version")
+            Some("written by another version of pebs-trace")
         } else if (self.cpu.as_str(), self.kernel.as_str()) != (&host.cpu.name, &host.release) {
-            Some("of another machine or kernel")
+            Some("measured on another machine or kernel")
         } else if self.event != event {
-            Some("of another event")
+            Some("measured for another event")
         } else if !numbers {
             Some("damaged")
         } else {
@@ -324,7 +325,13 @@ impl Folder {
                 .recursive(true)
                 .mode(0o700)
                 .create(&self.path)?;
-            replace(path, text)
+            // Without the name of the temporary file.
+            let plain = |error: io::Error| io::Error::from(error.kind());
+            let mut file = NamedTempFile::new_in(&self.path).map_err(plain)?;
+            file.write_all(text)?;
+            file.as_file().sync_all()?;
+            file.persist(path)?;
+            Ok(())
         })
     }
 
@@ -333,7 +340,7 @@ impl Folder {
     pub(crate) fn load(&self, host: &Host, event: &str) -> LoadedCalibration {
         let path = self.file(host, event);
         let ignored = |why: &str| {
-            LoadedCalibration::Ignored(format!("calibration {} is ignored: {why}", path.display()))
+            LoadedCalibration::Ignored(format!("ignoring calibration {}: {why}", path.display()))
         };
         let data = match self.read(&path) {
             Ok(data) => data,
@@ -366,24 +373,6 @@ impl Folder {
         self.write(&path, &text)?;
         Ok(path)
     }
-}
-
-/// Writes a temporary file beside `path` and renames it.
-fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
-    let new = path.with_extension(format!("{}.new", std::process::id()));
-    let written = || {
-        let mut file = fs::OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&new)?;
-        file.write_all(text)?;
-        file.sync_all()?;
-        fs::rename(&new, path)
-    };
-    written().inspect_err(|_| {
-        let _ = fs::remove_file(&new);
-    })
 }
 
 #[cfg(test)]
