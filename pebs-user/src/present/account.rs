@@ -294,17 +294,16 @@ fn overhead(run: &RunInfo) -> String {
         None if bound.marks_alone => format!("{UNKNOWN} (beyond measure)"),
         None => format!("{UNKNOWN} (too little ran)"),
     };
-    let when = if bound.is_of_before(&run.resets) {
-        " before the last change (too little ran after it)"
-    } else {
-        " in the last moments"
+    let last = match bound.is_of_before(&run.resets) {
+        true => format!("{last} before the last change (too little ran after it)"),
+        false => format!("last measured {last}"),
     };
     let asked = match bound.by_default {
         true => format!("goal {}", percent(bound.most)),
-        false => format!("at most {} asked for", percent(bound.most)),
+        false => format!("limit {}", percent(bound.most)),
     };
     let mut text = format!(
-        "{asked}; {last}{when}; a sample every {} after {}",
+        "{asked}; {last}; a sample every {} after {}",
         event.map_or_else(|| events(bound.reset as f64), |it| period(bound.reset, it)),
         plural(run.resets.len() as u64, "change"),
     );

@@ -310,7 +310,7 @@ pub(super) fn remark(run: &RunInfo) -> Option<Warning> {
     let is_current = info.reset == info.most_reset && !info.is_of_before(&run.resets);
     is_current.then(|| Warning {
         text: format!(
-            "slow-down of items: {} in the last moments, above --max-overhead {}",
+            "slow-down of items: last measured {}, above --max-overhead {}",
             percent(last),
             percent(info.most)
         ),
@@ -400,7 +400,7 @@ mod tests {
         let Warning { text, hint } = remark(&run).unwrap();
         assert_eq!(
             text,
-            "slow-down of items: 5 % in the last moments, above --max-overhead 2 %"
+            "slow-down of items: last measured 5 %, above --max-overhead 2 %"
         );
         assert_eq!(hint, "raise --max-reset (now 64000)");
         run.max_overhead.as_mut().unwrap().last = change.overhead;

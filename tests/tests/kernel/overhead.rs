@@ -87,7 +87,7 @@ fn threads_of_a_command() {
         let changes = changes(&trace);
         let overhead = last_overhead(&trace, &recording);
         assert!(overhead < 0.05 * 1.5, "{overhead}\n{}", recording.tool);
-        assert!(recording.tool.stdout.contains("at most 5.0 % asked for"));
+        assert!(recording.tool.stdout.contains("limit 5.0 %; "));
         own_rates(&trace, &changes);
         stands_for_the_time(&trace);
     }

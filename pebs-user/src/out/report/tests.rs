@@ -477,7 +477,7 @@ fn bound_on_the_overhead() {
     };
     assert_eq!(
         line(bound, vec![change]),
-        "slow-down at most 2.0 % asked for; 1.5 % in the last moments; a sample every 640 us after 1 change"
+        "slow-down limit 2.0 %; last measured 1.5 %; a sample every 640 us after 1 change"
     );
     let early = OverheadInfo {
         last: change.overhead,
@@ -485,7 +485,7 @@ fn bound_on_the_overhead() {
     };
     assert_eq!(
         line(early, vec![change]),
-        "slow-down at most 2.0 % asked for; 430 % before the last change (too little ran after it); \
+        "slow-down limit 2.0 %; 430 % before the last change (too little ran after it); \
          a sample every 640 us after 1 change"
     );
     let unknown = OverheadInfo {
@@ -496,7 +496,7 @@ fn bound_on_the_overhead() {
     };
     assert_eq!(
         line(unknown, vec![]),
-        "slow-down at most 2.0 % asked for; - (too little ran) in the last moments; a sample every 16.0 us after 0 changes"
+        "slow-down limit 2.0 %; last measured - (too little ran); a sample every 16.0 us after 0 changes"
     );
     let alone = OverheadInfo {
         last: Some(0.09),
@@ -507,7 +507,7 @@ fn bound_on_the_overhead() {
     };
     assert_eq!(
         line(alone, vec![change; 2]),
-        "slow-down at most 2.0 % asked for; 9.0 % in the last moments; a sample every 1.60 ms after 2 changes; marks alone cost more (8.1 %)"
+        "slow-down limit 2.0 %; last measured 9.0 %; a sample every 1.60 ms after 2 changes; marks alone cost more (8.1 %)"
     );
     let extra = Extra {
         share: 0.162,

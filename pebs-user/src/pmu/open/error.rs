@@ -181,9 +181,9 @@ impl Hint for OpenError {
                 Some(busy_hint(self.kind, &names.join(", ")))
             }
             Attempt::Event => event_hint(self.kind),
-            Attempt::Uprobe if self.needs_admin() => {
-                Some(format!("this kernel asks for CAP_SYS_ADMIN: {ADMIN_ALONE}"))
-            }
+            Attempt::Uprobe if self.needs_admin() => Some(format!(
+                "this kernel requires CAP_SYS_ADMIN to place a uprobe: {ADMIN_ALONE}"
+            )),
             Attempt::Uprobe => uprobe_hint(self.kind).or_else(|| event_hint(self.kind)),
         }
     }
