@@ -1,5 +1,5 @@
-//! Checks README, guide and the page on how to work against the program: every command parses, every option exists, every
-//! link has a target, every path a file, and the reference of columns equals the schema.
+//! Checks README, guide, the page on how to work and the library's first page against the program: every command parses,
+//! every option exists, every link has a target, every path a file, and the reference of columns equals the schema.
 #![expect(
     clippy::unwrap_used,
     reason = "integration tests: a panic is the report"
@@ -94,6 +94,59 @@ fn paths() {
     }
     assert!(faults.is_empty(), "{faults:#?}");
     assert!(seen > 20, "{seen} paths only");
+}
+
+/// Rows of "Where to begin" on the library's first page name files and folders that exist, and what is in them.
+#[test]
+fn where_to_begin() {
+    let roots = ["pebs-user/src", "pebs-user", ""].map(|root| workspace().join(root));
+    let place = |span: &str| {
+        let path = span.replace("::", "/");
+        let places = roots
+            .iter()
+            .flat_map(|root| [root.join(&path), root.join(format!("{path}.rs"))]);
+        places.into_iter().find(|it| it.exists())
+    };
+    let text = std::fs::read_to_string(roots[0].join("lib.rs")).unwrap();
+    let (_, rows) = text.split_once("//! # Where to begin").unwrap();
+    let (rows, _) = rows.split_once("//! # ").unwrap();
+    let (mut seen, mut faults) = (0, Vec::new());
+    for row in rows.lines().filter_map(|line| line.strip_prefix("//! | ")) {
+        let spans = markdown::spans(row);
+        let mut files: Vec<_> = spans.iter().filter_map(|span| place(span)).collect();
+        for span in &spans {
+            let is_path = span.contains('/') || span.ends_with(".rs");
+            if !is_path || files.iter().any(|it| it.ends_with(span)) {
+                seen += usize::from(is_path);
+                continue;
+            }
+            // A file beside those named, or in one of these folders.
+            let beside = files
+                .iter()
+                .flat_map(|it| [it.join(span), it.with_file_name(span)]);
+            match beside.into_iter().find(|it| it.exists()) {
+                Some(file) => files.push(file),
+                None => faults.push(format!("{span}: {row}")),
+            }
+            seen += 1;
+        }
+        let is_name = |span: &&String| {
+            span.chars().all(|c| c.is_alphanumeric() || c == '_')
+                && (span.contains('_') || span.starts_with(char::is_uppercase))
+                && !span.starts_with("pebs_")
+        };
+        for name in spans.iter().filter(is_name) {
+            seen += 1;
+            let texts = files
+                .iter()
+                .filter_map(|it| std::fs::read_to_string(it).ok());
+            if !texts.into_iter().any(|text| text.contains(name.as_str())) {
+                faults.push(format!("{name}: {row}"));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{faults:#?}");
+    assert!(seen > 40, "{seen} places only");
 }
 
 /// Whether a page has a heading with this anchor, as GitHub makes it.
