@@ -149,7 +149,7 @@ pub fn run(args: &ImportArgs) -> Result<ExitCode> {
             && premises.hold(&data, &whole.survey, &whole.roles)
         {
             let import = whole.import(args, &data);
-            return Ok(import.end(&output, (pipeline, fed), (whole.last, note), progress));
+            return Ok(import.end(&output, pipeline, fed, whole.last, note, progress));
         }
         drop(pipeline);
         discard(&output)?;
@@ -159,7 +159,7 @@ pub fn run(args: &ImportArgs) -> Result<ExitCode> {
     let (mut pipeline, note) = import.start(&output)?;
     let parts = (&whole.roles, &source);
     let fed = feed(&data, &whole.survey, parts, import.origin, &mut pipeline);
-    Ok(import.end(&output, (pipeline, fed), (whole.last, note), progress))
+    Ok(import.end(&output, pipeline, fed, whole.last, note, progress))
 }
 
 /// Removes a trace that was begun in vain.
@@ -343,8 +343,10 @@ impl Import<'_> {
     fn end(
         &self,
         output: &Path,
-        (pipeline, fed): (Pipeline, Fed),
-        (last, note): (u64, Option<String>),
+        pipeline: Pipeline,
+        fed: Fed,
+        last: u64,
+        note: Option<String>,
         progress: ProgressLine,
     ) -> ExitCode {
         let mut info = self.info();

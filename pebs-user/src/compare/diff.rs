@@ -396,9 +396,15 @@ fn read(
     let probes = each.map(|((section, sums), counted)| {
         let of = &items.probes[usize::from(section.probe)];
         let specs: String = of.specs.iter().map(|it| &**it).collect();
-        let what = (specs, &section.members[..]);
-        let mut figures =
-            ProbeFigures::new(what, &items, sums.typical, &naming, (options.by, same));
+        let mut figures = ProbeFigures::new(
+            specs,
+            &section.members,
+            &items,
+            sums.typical,
+            &naming,
+            options.by,
+            same,
+        );
         figures.counted = (counted, trace.info.counted.clone());
         (of.probe_ids[0], figures)
     });

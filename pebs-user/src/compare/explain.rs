@@ -120,7 +120,7 @@ pub(crate) fn explain(
             }
         })
         .collect();
-    let mut groups = explained(trace, options, (&items, &sections), (&timing, &candidates))?;
+    let mut groups = explained(trace, options, &items, &sections, &timing, &candidates)?;
     let mut changes = match options.when {
         true => Some(changes(trace, options, (&items, &sections), &timing)?),
         false => None,
@@ -188,8 +188,15 @@ pub(crate) fn explain(
     }
     let unit = items.unit;
     if slow.is_none() && group_by.is_empty() && trace.info.switches {
-        let of = (items, &sections[..], &known);
-        explained_on_cpu(trace, options, of, (&timing, &mut probes))?;
+        explained_on_cpu(
+            trace,
+            options,
+            items,
+            &sections,
+            &known,
+            &timing,
+            &mut probes,
+        )?;
     }
     probes.iter_mut().for_each(like::rank);
     Ok(Explanation {
@@ -215,8 +222,10 @@ pub(crate) fn explain(
 fn explained(
     trace: &Trace,
     options: &ExplainOptions,
-    (items, sections): (&Items, &[Section]),
-    (timing, candidates): (&Timing<'_>, &[Vec<u32>]),
+    items: &Items,
+    sections: &[Section],
+    timing: &Timing<'_>,
+    candidates: &[Vec<u32>],
 ) -> Result<Vec<(u16, Group)>, ReadError> {
     let mut summing = sum(trace, items, sections, (timing, candidates))?;
     if trace.info.keep.is_some() {
@@ -329,8 +338,11 @@ fn changes(
 fn explained_on_cpu(
     trace: &Trace,
     options: &ExplainOptions,
-    (mut items, sections, known): (Items, &[Section], &like::Known),
-    (timing, probes): (&Timing<'_>, &mut [ProbeExplanation]),
+    mut items: Items,
+    sections: &[Section],
+    known: &like::Known,
+    timing: &Timing<'_>,
+    probes: &mut [ProbeExplanation],
 ) -> Result<(), ReadError> {
     let whole = |it: &&Section| it.labels.is_empty();
     let on_cpu = sections.iter().filter(whole);
@@ -351,7 +363,7 @@ fn explained_on_cpu(
     }
     items.take_cpu_time();
     let candidates = vec![Vec::new(); apart.len()];
-    for (probe, group) in explained(trace, options, (&items, &apart), (timing, &candidates))? {
+    for (probe, group) in explained(trace, options, &items, &apart, timing, &candidates)? {
         let probe = &mut probes[usize::from(probe)];
         if !group.labels.is_empty() {
             like::add(probe, group);

@@ -214,10 +214,18 @@ fn read_stats(
 ) -> Result<(), ReadError> {
     let event = report_event(&trace.info);
     let own = trace.own_function()?;
-    let counted = (options.losses, trace.info.switches);
+    let switches = trace.info.switches;
     let mut all = Slots::new(&trace.info, options.probe, Stats::default);
     for batch in stats::Columns::scan(trace)? {
-        stats::add(&batch?, (event, own), counted, &mut all, states)?;
+        stats::add(
+            &batch?,
+            event,
+            own,
+            options.losses,
+            switches,
+            &mut all,
+            states,
+        )?;
     }
     for (probe, mut stats) in all {
         if by_cpu_time(options) {
@@ -238,8 +246,7 @@ fn read_further_stats(
     sections: &mut Slots<Section>,
     event: &FurtherEvent,
 ) -> Result<(), ReadError> {
-    let losses = (options.losses, trace.info.switches);
-    for (probe, stats) in stats::of_event(trace, event.id, options.probe, losses)? {
+    for (probe, stats) in stats::of_event(trace, event.id, options.probe, options.losses)? {
         if let Some((_, section)) = sections.of(probe) {
             section.further_stats.push(stats.functions);
         }

@@ -72,8 +72,10 @@ pub(crate) struct Stats {
 /// Adds a batch of `function_stats`, with [`Columns`], but for pebs-trace's own function.
 pub(crate) fn add(
     batch: &RecordBatch,
-    (event, own): (Option<&EventInfo>, Option<u32>),
-    (losses, switches): (LossVisits, bool),
+    event: Option<&EventInfo>,
+    own: Option<u32>,
+    losses: LossVisits,
+    switches: bool,
     slots: &mut Slots<Stats>,
     states: &mut States,
 ) -> Result<(), ReadError> {
@@ -137,7 +139,7 @@ pub(crate) fn of_event(
     trace: &Trace,
     event: EventId,
     probe: Option<ProbeId>,
-    losses: (LossVisits, bool),
+    losses: LossVisits,
 ) -> Result<Slots<Stats>, ReadError> {
     let info = trace.info.events.iter().find(|it| it.id == event);
     let info = info.map(|it| EventInfo {
@@ -152,8 +154,10 @@ pub(crate) fn of_event(
     for batch in Columns::scan(trace)? {
         add(
             &batch?,
-            (info.as_ref(), own),
+            info.as_ref(),
+            own,
             losses,
+            trace.info.switches,
             &mut slots,
             &mut states,
         )?;

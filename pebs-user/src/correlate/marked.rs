@@ -315,7 +315,8 @@ impl Correlator {
     pub(super) fn mark_item(
         &mut self,
         role: Role,
-        (own, cold): (MarkTime, Cold),
+        own: MarkTime,
+        cold: Cold,
         mark: &MarkAt<'_>,
         sink: &mut impl Sink,
     ) {

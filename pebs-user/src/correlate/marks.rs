@@ -46,7 +46,7 @@ impl Correlator {
         let own = self.mark_times[mark.probe.0 as usize].of(role, mark.stepped);
         let cold = self.coldness.more(mark.stepped, mark.ran_ns);
         if self.marked.is_some() {
-            return self.mark_item(role, (own, cold), mark, sink);
+            return self.mark_item(role, own, cold, mark, sink);
         }
         if let Some(thread) = self.threads.get_mut(mark.record.tid) {
             thread.on_cpu(mark.record.time, mark.record.cpu);
@@ -236,7 +236,7 @@ impl Correlator {
         sp: u64,
     ) -> OpenVisit {
         let mut visit = self.pool.pop().unwrap_or_default();
-        visit.reset(probe, item_id, begin, sp);
+        visit.reset(probe, item_id, begin.0, begin.1, sp);
         visit.args.resize(self.columns, None);
         visit.events.reset(self.options.counters);
         visit

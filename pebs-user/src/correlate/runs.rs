@@ -264,7 +264,7 @@ impl Correlator {
             }
             let id = Some(*id).filter(|id| *id != runs.none);
             let before = runs.threads.remove(&tid);
-            let (mut waiting, without) = self.turn((pid, tid), before, (id, first), sink);
+            let (mut waiting, without) = self.turn((pid, tid), before, id, first, sink);
             waiting.clear();
             let run = Run {
                 pid,
@@ -300,7 +300,8 @@ impl Correlator {
         &mut self,
         (pid, tid): (Pid, Tid),
         before: Option<Run>,
-        (id, sample): (Option<u64>, BareSample),
+        id: Option<u64>,
+        sample: BareSample,
         sink: &mut impl Sink,
     ) -> (Vec<Record>, SampleBuf) {
         let Some(run) = before else {

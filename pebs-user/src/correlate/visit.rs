@@ -297,7 +297,8 @@ impl VisitState {
         &mut self,
         probe: ProbeId,
         item_id: u64,
-        (begin, cpu): (TraceNs, Cpu),
+        begin: TraceNs,
+        cpu: Cpu,
         sp: u64,
     ) {
         self.probe = probe;

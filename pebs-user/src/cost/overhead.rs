@@ -181,8 +181,10 @@ impl Window {
     #[must_use]
     pub(crate) fn of_visits(
         oncpu_ns: f64,
-        (marks_ns, outside_ns): (f64, f64),
-        (faults_ns, samples_ns): (f64, f64),
+        marks_ns: f64,
+        outside_ns: f64,
+        faults_ns: f64,
+        samples_ns: f64,
         samples: u64,
     ) -> Self {
         Self {
@@ -270,7 +272,8 @@ pub(crate) fn judge(
     reset: u64,
     sample_ns: f64,
     bounds: &Bounds,
-    (counts, largest_fall): (Counts, f64),
+    counts: Counts,
+    largest_fall: f64,
 ) -> Verdict {
     if reset < bounds.least {
         return Verdict::Grow(bounds.least);
@@ -432,7 +435,8 @@ impl Controller {
             self.reset,
             self.sample_ns,
             &self.bounds,
-            (self.counts, largest_fall),
+            self.counts,
+            largest_fall,
         );
         if verdict == Verdict::Unknown {
             return None;
@@ -482,17 +486,14 @@ mod tests {
     /// the whole time.
     #[test]
     fn marks_of_short_calls() {
-        let window = Window::of_visits(1_100.0, (1_000.0, 500.0), (0.0, 0.0), 0);
+        let window = Window::of_visits(1_100.0, 1_000.0, 500.0, 0.0, 0.0, 0);
         assert_eq!(window.least(), None);
         // With almost no remainder, or a negative one.
         for left in [100.0, 0.0, -700.0] {
-            let window = Window::of_visits(1_100.0 + left - 600.0, (1_000.0, 500.0), (0.0, 0.0), 0);
+            let window = Window::of_visits(1_100.0 + left - 600.0, 1_000.0, 500.0, 0.0, 0.0, 0);
             assert_eq!(window.least(), Some(9.0), "{left}");
         }
-        assert_eq!(
-            Window::of_visits(0.0, (0.0, 0.0), (0.0, 0.0), 0).least(),
-            None
-        );
+        assert_eq!(Window::of_visits(0.0, 0.0, 0.0, 0.0, 0.0, 0).least(), None);
         let overhead = window.overhead().unwrap();
         assert!((overhead - 1.0 / 0.6).abs() < 1e-9, "{overhead}");
     }
@@ -739,7 +740,8 @@ mod tests {
                 16_000,
                 15_000.0,
                 &BOUNDS,
-                (Counts::Time, LARGEST_FALL),
+                Counts::Time,
+                LARGEST_FALL,
             )
         };
         let marks = Window {

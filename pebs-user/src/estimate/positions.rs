@@ -72,7 +72,8 @@ impl Positions {
         &mut self,
         begin_ns: i64,
         length_ns: f64,
-        (cost_ns, before_ns): (f64, f64),
+        cost_ns: f64,
+        before_ns: f64,
         times_ns: impl ExactSizeIterator<Item = f64>,
     ) {
         let own = length_ns - cost_ns * times_ns.len() as f64;
@@ -148,8 +149,13 @@ mod tests {
                 next += distance(&mut rng).max(cost);
             }
             now += rest;
-            let of_sample = (cost, PAUSE * cost);
-            positions.add(begin as i64, now - begin, of_sample, times.into_iter());
+            positions.add(
+                begin as i64,
+                now - begin,
+                cost,
+                PAUSE * cost,
+                times.into_iter(),
+            );
             now += 3_000.0;
             next = f64::max(next, now);
         }
@@ -176,15 +182,16 @@ mod tests {
     #[test]
     fn too_few() {
         let mut positions = Positions::default();
-        positions.add(0, 10.0, (20.0, 0.0), [5.0].into_iter());
+        positions.add(0, 10.0, 20.0, 0.0, [5.0].into_iter());
         positions.add(
             i64::MIN,
             10.0,
-            (0.0, 0.0),
+            0.0,
+            0.0,
             [f64::NAN, -1.0, 1e300].into_iter(),
         );
         for n in 0..400 {
-            positions.add(n * STRETCH_NS, 10.0, (0.0, 0.0), [5.0].into_iter());
+            positions.add(n * STRETCH_NS, 10.0, 0.0, 0.0, [5.0].into_iter());
         }
         assert_eq!(positions.close(), None);
     }

@@ -317,7 +317,7 @@ impl Estimator {
                     functions,
                 };
                 let by_rate = &mut self.by_rate;
-                self.places.estimate(visit, &of, (self.rules, by_rate), out);
+                self.places.estimate(visit, &of, self.rules, by_rate, out);
             }
             Events::Each(events) => self.estimate_each(visit, events, out),
         }
@@ -359,7 +359,7 @@ impl Estimator {
                 times,
                 functions,
             };
-            places.estimate(visit, &of, (*rules, by_rate), out);
+            places.estimate(visit, &of, *rules, by_rate, out);
         }
         out[begin..].sort_by_key(|estimate| estimate.first);
     }
@@ -371,7 +371,8 @@ impl Places {
         &mut self,
         visit: &VisitTimeline<'_>,
         of: &OfEvent<'_>,
-        (rules, by_rate): (Rules, &mut ByRate),
+        rules: Rules,
+        by_rate: &mut ByRate,
         out: &mut Vec<FunctionEstimate>,
     ) {
         let (Some(first), Some(last)) = (of.times.first(), of.times.last()) else {
@@ -388,7 +389,7 @@ impl Places {
             ref active if known && of.time == EventTime::Steady => {
                 visit.total_active_ns().map(|total| {
                     let mut clock = ActiveClock::new(active);
-                    by_rate.divide(of, runs, (total, rules), |time| clock.advance(time))
+                    by_rate.divide(of, runs, total, rules, |time| clock.advance(time))
                 })
             }
             // Nearly always, and then the active clock is a difference.

@@ -314,7 +314,7 @@ impl<'a> Feed<'a> {
             cpu: cpu(record.id.cpu).unwrap_or(Cpu::UNKNOWN),
         };
         match record.kind {
-            RecordKind::Sample(sample) => self.sample(known, event, (at, raw), &sample),
+            RecordKind::Sample(sample) => self.sample(known, event, at, raw, &sample),
             RecordKind::Switch { out, preempted, .. } if near.is_some() => {
                 let state = if preempted { 0 } else { STATE_UNKNOWN };
                 let ip = None;
@@ -355,7 +355,8 @@ impl<'a> Feed<'a> {
         &mut self,
         known: FileInfo<'_>,
         event: usize,
-        (at, raw): (ThreadAt, RawRecord<'_>),
+        at: ThreadAt,
+        raw: RawRecord<'_>,
         sample: &Sample<'_>,
     ) {
         let survey = known.survey;

@@ -50,7 +50,7 @@ fn import_file(path: &Path, out: &Path) -> Option<()> {
     let (first, last) = survey.times.filter(|_| survey.samples() > 0)?;
     check_span("it", (first, last)).ok()?;
     let roles = roles(&data, &survey, &source, &[]).ok()?;
-    let check = |pipeline: Pipeline| check(&data, (&survey, &roles), pipeline, (first, last));
+    let check = |pipeline: Pipeline| check(&data, &survey, &roles, pipeline, (first, last));
     if let Some((premises, pipeline)) = once
         && premises.hold(&data, &survey, &roles)
     {
@@ -113,7 +113,8 @@ fn pipeline(
 
 fn check(
     data: &PerfData,
-    (survey, roles): (&Survey, &Roles),
+    survey: &Survey,
+    roles: &Roles,
     pipeline: Pipeline,
     (first, last): (u64, u64),
 ) {

@@ -136,7 +136,8 @@ pub(super) struct Accessed {
 
 /// The access of a sample at `addr`, completed by its instruction as far as that is known.
 pub(super) fn accessed(
-    (addr, watch): (u64, Option<Watch>),
+    addr: u64,
+    watch: Option<Watch>,
     sample: &BareSample,
     access: &Access,
     pid: Pid,

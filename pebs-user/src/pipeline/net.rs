@@ -246,7 +246,7 @@ impl Net {
             let length = duration - records - (after + before) as f64;
             let times = visit.samples.times.iter();
             let times = times.map(|time| (time.0 - begin) as f64);
-            positions.add(begin, length, (cost.ns, pause_before_ns), times);
+            positions.add(begin, length, cost.ns, pause_before_ns, times);
         }
         if plain
             && let Some(interval) = resets.since(EventId(0), visit.begin.0)

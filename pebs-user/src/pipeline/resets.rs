@@ -59,7 +59,9 @@ impl Resets {
     pub(super) fn events<I: Iterator<Item = TraceNs>>(
         &self,
         event: EventId,
-        (samples, first, last): (u32, TraceNs, TraceNs),
+        samples: u32,
+        first: TraceNs,
+        last: TraceNs,
         times: impl FnOnce() -> I,
     ) -> u64 {
         if let Some(reset) = self.since(event, first) {
@@ -91,9 +93,8 @@ impl Resets {
         match reset {
             Some(reset) => events.extend(functions.iter().map(|it| u64::from(it.samples) * reset)),
             None => events.extend(functions.iter().map(|it| {
-                let samples = (it.samples, it.first, it.last);
                 let times = || series.times_of(it.function, it.event);
-                self.events(it.event, samples, times)
+                self.events(it.event, it.samples, it.first, it.last, times)
             })),
         }
     }
@@ -107,8 +108,10 @@ mod tests {
 
     fn events(resets: &Resets, times: &[i64]) -> u64 {
         let at = |n: usize| TraceNs(times[n]);
-        let row = (times.len() as u32, at(0), at(times.len() - 1));
-        resets.events(CLOCK, row, || times.iter().copied().map(TraceNs))
+        let (samples, last) = (times.len() as u32, at(times.len() - 1));
+        resets.events(CLOCK, samples, at(0), last, || {
+            times.iter().copied().map(TraceNs)
+        })
     }
 
     /// A sample counts with the reset value at its time, whatever came later.
@@ -126,9 +129,9 @@ mod tests {
         assert_eq!(events(&resets, &[0, 120, 150]), 60);
         assert_eq!(events(&resets, &[160]), 10);
         let times = std::iter::empty;
-        let row = (3, TraceNs(0), TraceNs(200));
-        assert_eq!(resets.events(EventId(1), row, times), 21);
-        assert_eq!(resets.events(EventId(9), row, times), 3);
+        let (first, last) = (TraceNs(0), TraceNs(200));
+        assert_eq!(resets.events(EventId(1), 3, first, last, times), 21);
+        assert_eq!(resets.events(EventId(9), 3, first, last, times), 3);
     }
 
     /// Memory is bounded, and the recent past is exact.

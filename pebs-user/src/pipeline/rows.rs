@@ -490,7 +490,7 @@ impl Rows {
                 let time = samples.times[at];
                 let events = self
                     .resets
-                    .events(EventId(0), (1, time, time), || iter::once(time));
+                    .events(EventId(0), 1, time, time, || iter::once(time));
                 self.at_marks.add(in_visit, events);
             }
             function = self.symbolizer.entered_by(function, entry);
@@ -550,7 +550,7 @@ impl Rows {
             let key = kind.stack();
             let origin = StackOrigin::Sample(kind.entry());
             match earlier_program(programs, chains.get(key).map(|(pid, _)| pid), *time) {
-                Some(program) => stacks.of_program((key, origin), program, chains, symbolizer),
+                Some(program) => stacks.of_program(key, origin, program, chains, symbolizer),
                 None => stacks.stack((key, origin), chains, symbolizer),
             }
         }));
@@ -590,11 +590,12 @@ impl Rows {
             let symbolizer = &mut self.symbolizer;
             let accessed = access
                 .addr
-                .map(|addr| accessed((addr, watch), &sample, &access, program, symbolizer));
+                .map(|addr| accessed(addr, watch, &sample, &access, program, symbolizer));
             let data = accessed.and_then(|it| symbolizer.data(program, it.addr));
-            let one = (1, sample.time, sample.time);
-            let times = || iter::once(sample.time);
-            let reset = self.resets.events(sample.kind.event(), one, times);
+            let (event, time) = (sample.kind.event(), sample.time);
+            let reset = self
+                .resets
+                .events(event, 1, time, time, || iter::once(time));
             let row = self.accesses.row(tid, &sample, *function, &access);
             let result = self.writer.add(&MemoryRow {
                 visit_id: of.visit_id,
@@ -687,7 +688,9 @@ impl Rows {
         let (chains, symbolizer) = (&self.chains, &mut self.symbolizer);
         let of = (wait.stack, StackOrigin::Wait);
         match earlier {
-            Some(program) => self.stacks.of_program(of, program, chains, symbolizer),
+            Some(program) => self
+                .stacks
+                .of_program(of.0, of.1, program, chains, symbolizer),
             None => self.stacks.stack(of, chains, symbolizer),
         }
     }

@@ -72,7 +72,7 @@ fn sites(
             return None;
         }
         let flow = ends::ways(binary, kernel, caller)?;
-        one(binary, kernel, &flow, (call, range.start), registers)
+        one(binary, kernel, &flow, call, range.start, registers)
     });
     behind.collect()
 }
@@ -140,7 +140,8 @@ fn one(
     binary: &Binary,
     kernel: Kernel,
     flow: &Graph,
-    (call, function): (u64, u64),
+    call: u64,
+    function: u64,
     registers: &[Register],
 ) -> Option<EndSite> {
     let at = flow

@@ -386,7 +386,7 @@ impl Place {
             }
             PlaceKind::Return { start } => {
                 let start = self.behind_jumps(*start, notes);
-                self.returns(start, (mode, registers), Frames::Unknown, notes)
+                self.returns(start, mode, registers, Frames::Unknown, notes)
             }
             PlaceKind::Addresses(list) => {
                 list.iter().map(|address| self.address(*address)).collect()
@@ -418,7 +418,7 @@ impl Place {
             return Err(no_start(&self.binary, address.unwrap_or(0)));
         };
         let start = self.behind_jumps(start, notes);
-        let points = self.returns(start, (mode, at_end), Frames::Matched, notes)?;
+        let points = self.returns(start, mode, at_end, Frames::Matched, notes)?;
         let uretprobe = points.iter().any(|point| point.uretprobe);
         let taken: Vec<u64> = match uretprobe {
             true => Vec::new(),
@@ -467,7 +467,7 @@ impl Place {
         (mode, registers): (ReturnMode, &[Register]),
         notes: &mut Notes,
     ) -> Result<Vec<Point>, ResolveError> {
-        self.returns(start, (mode, registers), Frames::Unknown, notes)
+        self.returns(start, mode, registers, Frames::Unknown, notes)
     }
 
     /// Follows a function that only jumps to another one: compilers emit these for identical functions, and for
@@ -576,7 +576,8 @@ impl Place {
     fn returns(
         &self,
         start: u64,
-        (mode, registers): (ReturnMode, &[Register]),
+        mode: ReturnMode,
+        registers: &[Register],
         frames: Frames,
         notes: &mut Notes,
     ) -> Result<Vec<Point>, ResolveError> {
@@ -619,7 +620,7 @@ impl Place {
             points.push(point);
         }
         for target in ends.conditional {
-            self.conditional(target, frames, &name, (&mut points, notes))?;
+            self.conditional(target, frames, &name, &mut points, notes)?;
         }
         Ok(points)
     }
@@ -631,7 +632,8 @@ impl Place {
         target: u64,
         frames: Frames,
         name: &str,
-        (points, notes): (&mut Vec<Point>, &mut Notes),
+        points: &mut Vec<Point>,
+        notes: &mut Notes,
     ) -> Result<(), ResolveError> {
         let other = name_of(&self.binary, target);
         if frames == Frames::Unknown {

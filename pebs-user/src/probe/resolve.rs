@@ -282,7 +282,7 @@ impl Resolver {
             let mode = self.options.return_mode;
             let points = place.points(mode, &layout.registers(), &mut Notes::default())?;
             let points = points.iter();
-            sites.extend(points.map(|point| self.site(id, &place, point, (&layout, role))));
+            sites.extend(points.map(|point| self.site(id, &place, point, &layout, role)));
         }
         Ok(Probe {
             id,
@@ -486,7 +486,8 @@ impl Resolver {
                 Ok(probe(
                     id,
                     spec,
-                    (VisitRule::UntilNext, None),
+                    VisitRule::UntilNext,
+                    None,
                     sites,
                     [layout, Layout::default()],
                 ))
@@ -555,7 +556,7 @@ impl Resolver {
         let layouts = [self.layout(spec, first)?, self.layout(spec, second)?];
         let mut sites = self.sites(id, end, &layouts[1], Role::End)?;
         sites.extend(self.sites(id, begin, &layouts[0], Role::Begin)?);
-        Ok(probe(id, spec, (rule, goid), sites, layouts))
+        Ok(probe(id, spec, rule, goid, sites, layouts))
     }
 
     /// From a line to the return of its function.
@@ -576,7 +577,7 @@ impl Resolver {
         let ends = place.returns_of(start, how, &mut self.notes)?;
         let mut sites: Vec<Site> = ends
             .iter()
-            .map(|point| self.site(id, place, point, (&layouts[1], Role::End)))
+            .map(|point| self.site(id, place, point, &layouts[1], Role::End))
             .collect();
         sites.extend(self.sites(id, place, &layouts[0], Role::Begin)?);
         let goid = self.goroutines(&[place]);
@@ -584,7 +585,7 @@ impl Resolver {
             Some(_) => VisitRule::ByGoroutine,
             None => VisitRule::ByThread,
         };
-        Ok(probe(id, spec, (rule, goid), sites, layouts))
+        Ok(probe(id, spec, rule, goid, sites, layouts))
     }
 
     /// A function from entry to return. Arguments that use `retval` are read at the return.
@@ -604,15 +605,15 @@ impl Resolver {
         let (points, entry) = place.call(mode, read, &mut self.notes)?;
         let mut sites = Vec::new();
         for point in points {
-            sites.push(self.site(id, place, &point, (&layouts[1], Role::Return)));
+            sites.push(self.site(id, place, &point, &layouts[1], Role::Return));
         }
-        sites.push(self.site(id, place, &entry, (&layouts[0], Role::Begin)));
+        sites.push(self.site(id, place, &entry, &layouts[0], Role::Begin));
         let goid = self.goroutines(&[place]);
         let rule = match goid {
             Some(_) => VisitRule::GoCall,
             None => VisitRule::Call,
         };
-        Ok(probe(id, spec, (rule, goid), sites, layouts))
+        Ok(probe(id, spec, rule, goid, sites, layouts))
     }
 
     fn layout(&mut self, spec: &Spec, values: Values) -> Result<Layout, ResolveError> {
@@ -632,17 +633,11 @@ impl Resolver {
         let points = place.points(self.options.return_mode, &registers, &mut self.notes)?;
         Ok(points
             .iter()
-            .map(|point| self.site(id, place, point, (layout, role)))
+            .map(|point| self.site(id, place, point, layout, role))
             .collect())
     }
 
-    fn site(
-        &self,
-        id: ProbeId,
-        place: &Place,
-        point: &Point,
-        (layout, role): (&Layout, Role),
-    ) -> Site {
+    fn site(&self, id: ProbeId, place: &Place, point: &Point, layout: &Layout, role: Role) -> Site {
         let state = SiteState {
             // MAX_PROBES keeps the number within eight bits.
             probe: u8::try_from(id.0).unwrap_or(u8::MAX),
@@ -796,7 +791,8 @@ fn arity<'a>(
 fn probe(
     id: ProbeId,
     spec: &Spec,
-    (rule, goid): (VisitRule, Option<u64>),
+    rule: VisitRule,
+    goid: Option<u64>,
     mut sites: Vec<Site>,
     [begin, end]: [Layout; 2],
 ) -> Probe {

@@ -798,9 +798,11 @@ impl<'a> Prices<'a> {
         let oncpu_ns = (now.oncpu_ns - before.oncpu_ns).max(0.0);
         let extras = self.extras_ns(&now.extras.since(&before.extras))?;
         let marks = self.cost_of_marks(&marks, (&now.marks, &now.at_marks))?;
-        let others = (self.page_faults_ns(faults)? + extras, samples_ns);
-        let marks = (marks.whole_ns, marks.outside_ns);
-        Some(Window::of_visits(oncpu_ns, marks, others, samples))
+        let faults_ns = self.page_faults_ns(faults)? + extras;
+        let (marks_ns, outside_ns) = (marks.whole_ns, marks.outside_ns);
+        Some(Window::of_visits(
+            oncpu_ns, marks_ns, outside_ns, faults_ns, samples_ns, samples,
+        ))
     }
 }
 
@@ -940,7 +942,8 @@ pub(super) fn total(
     costs: &UnitCosts,
     outcome: &Outcome,
     sample_ns: Option<f64>,
-    (target_cpu_ns, clocks): (Option<f64>, &ClockSpans),
+    target_cpu_ns: Option<f64>,
+    clocks: &ClockSpans,
 ) -> CostInfo {
     let costs = &UnitCosts {
         sample_ns: sample_ns.or(costs.sample_ns),
@@ -972,13 +975,13 @@ pub(super) fn total(
         // Samples outside visits do not slow visits down.
         let extras_ns = prices.extras_ns(&outcome.extras)?;
         let samples_ns = prices.samples_ns(&inside_by)?;
-        let marks = (marks_ns?, marks?.outside_ns);
         let waits_ns = outcome.mark_waits.1 as f64;
-        let others = (page_faults_ns? + extras_ns + waits_ns, samples_ns);
         Some(Window::of_visits(
             outcome.visits_oncpu_ns?,
-            marks,
-            others,
+            marks_ns?,
+            marks?.outside_ns,
+            page_faults_ns? + extras_ns + waits_ns,
+            samples_ns,
             inside,
         ))
     };

@@ -357,15 +357,16 @@ fn close(
     plan: &Plan,
     outcome: Outcome,
     mut info: RunInfo,
-    (costs, command): (&UnitCosts, Option<ExitStatus>),
-    (target_cpu_ns, clocks): (Option<f64>, &ClockSpans),
+    costs: &UnitCosts,
+    command: Option<ExitStatus>,
+    target_cpu_ns: Option<f64>,
+    clocks: &ClockSpans,
 ) -> Closed {
     let source = info.unit_costs.as_deref();
     info.own_time = super::cost::own_time(plan, costs, source, &outcome, clocks.last());
     let learnt = info.own_time.as_ref().and_then(|own| own.sample.as_ref());
     let sample_ns = learnt.map(|cost| cost.ns);
-    let target = (target_cpu_ns, clocks);
-    let cost = super::cost::total(plan, costs, &outcome, sample_ns, target);
+    let cost = super::cost::total(plan, costs, &outcome, sample_ns, target_cpu_ns, clocks);
     let heavy = super::cost::remark(plan, costs, &cost);
     let faults = outcome.ledger.check();
     note_positions(&mut info, &outcome.positions);
@@ -474,8 +475,10 @@ pub(super) fn finish(plan: &Plan, stopped: Stopped) -> Recorded {
         plan,
         stopped.outcome,
         stopped.info,
-        (&stopped.costs.units, stopped.command),
-        (stopped.target_cpu_ns, &stopped.clocks),
+        &stopped.costs.units,
+        stopped.command,
+        stopped.target_cpu_ns,
+        &stopped.clocks,
     );
     let warning = |text: String, hint: &str| Warning {
         text,
@@ -525,8 +528,10 @@ pub(super) fn close_counted(plan: Plan, stopped: Stopped) -> Result<Counting> {
         &plan,
         outcome,
         info,
-        (&costs.units, None),
-        (target_cpu_ns, &clocks),
+        &costs.units,
+        None,
+        target_cpu_ns,
+        &clocks,
     );
     if let Some(error) = closed.cut {
         return Err(error.into());

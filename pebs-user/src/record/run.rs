@@ -23,7 +23,7 @@ use cpus::next;
 use pause::{LOOK_FOR_START, State, Waits};
 
 use super::budget;
-use super::cost::{self, ClockSpans, Measuring, Prices};
+use super::cost::{self, ClockSpans, KnownCosts, Measuring, Prices};
 use super::event::{Emit, Event, Growth, Status};
 use super::finish::{self, Stopped};
 use super::governor::Governor;
@@ -203,36 +203,20 @@ pub(super) fn record(plan: &mut Plan, remote: &Remote, emit: &mut Emit<'_>) -> R
     let origin = now();
     let mut info = finish::run_info(plan, origin);
     info.unit_costs = Some(costs.source());
-    if let Some(note) = cost::counts_note(plan, &costs.units) {
-        emit(Event::Note(note.clone()));
-        info.notes.push(note);
-    }
-    if let Some(note) = &costs.note {
-        emit(Event::Note(note.clone()));
-        info.notes.push(note.clone());
-    }
-    if let Some(note) = budget::no_bound(plan, &costs.units).filter(|_| !plan.counting) {
-        emit(Event::Note(note.clone()));
-        info.notes.push(note);
-    }
-    if let Some(reason) = session.restorer_error() {
-        let note = format!(
-            "copies of probed code can't be restored, as {reason}: a program that moves its own code to huge pages is killed"
-        );
-        emit(Event::Note(note.clone()));
-        info.notes.push(note);
-    }
+    let mut notes = notes(plan, &costs, &session);
     let (sideband, more_sideband) = match Sideband::open(&plan.host.online) {
         Ok((sideband, opener)) => (Some(sideband), Some(opener)),
         Err(error) => {
-            let note = format!(
+            notes.push(format!(
                 "mappings are read from /proc only, as {error}: functions of short-lived processes may stay unnamed"
-            );
-            emit(Event::Note(note.clone()));
-            info.notes.push(note);
+            ));
             (None, None)
         }
     };
+    for note in notes {
+        emit(Event::Note(note.clone()));
+        info.notes.push(note);
+    }
     let options = WriterOptions {
         segment: plan.segment,
         flush: FLUSH,
@@ -240,8 +224,8 @@ pub(super) fn record(plan: &mut Plan, remote: &Remote, emit: &mut Emit<'_>) -> R
     };
     let writer = TraceWriter::create(&plan.output, &info, options)?;
     let place = writer.place();
-    let rings = (rings, session.take_bulk_rings());
-    let workers = Workers::start(plan, rings, sideband, writer, origin);
+    let bulk = session.take_bulk_rings();
+    let workers = Workers::start(plan, rings, bulk, sideband, writer, origin);
     if let Some(pause) = costs.units.pause {
         let _ = workers.signals.pause.set(pause);
     }
@@ -362,6 +346,22 @@ pub(super) fn record(plan: &mut Plan, remote: &Remote, emit: &mut Emit<'_>) -> R
         command,
         ended_by,
     })
+}
+
+/// Remarks on the costs and on what this machine can't do, for the first lines and for the trace.
+fn notes(plan: &Plan, costs: &KnownCosts, session: &Session) -> Vec<String> {
+    let restorer = session.restorer_error().map(|reason| {
+        format!(
+            "copies of probed code can't be restored, as {reason}: a program that moves its own code to huge pages is killed"
+        )
+    });
+    let notes = [
+        cost::counts_note(plan, &costs.units),
+        costs.note.clone(),
+        budget::no_bound(plan, &costs.units).filter(|_| !plan.counting),
+        restorer,
+    ];
+    notes.into_iter().flatten().collect()
 }
 
 /// The event loop that waits for the end, on the calling thread.
@@ -487,7 +487,8 @@ struct Workers {
 impl Workers {
     fn start(
         plan: &Plan,
-        (rings, bulk): (Rings, Vec<BulkRing>),
+        rings: Rings,
+        bulk: Vec<BulkRing>,
         sideband: Option<Sideband>,
         writer: TraceWriter,
         origin: KtimeNs,

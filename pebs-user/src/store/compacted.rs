@@ -367,8 +367,13 @@ impl Column {
         let offset = self.bytes.len();
         let statistics = page.statistics.as_ref();
         let kind = PageKind::Data { statistics };
-        let of_page = (page.values, page.encoding);
-        self.uncompressed += zstd.put(&mut self.bytes, kind, of_page, &page.bytes)?;
+        self.uncompressed += zstd.put(
+            &mut self.bytes,
+            kind,
+            page.values,
+            page.encoding,
+            &page.bytes,
+        )?;
         self.pages.push(PageLocation {
             offset: offset as i64,
             compressed_page_size: (self.bytes.len() - offset) as i32,
@@ -401,9 +406,14 @@ impl Column {
         } = std::mem::replace(self, Self::new(&Arc::clone(&self.description)));
         let mut bytes = Vec::with_capacity(data.len());
         if let Some(dictionary) = &dictionary {
-            let of_page = (dictionary.values, Encoding::PLAIN);
             let kind = PageKind::Dictionary;
-            uncompressed += zstd.put(&mut bytes, kind, of_page, &dictionary.bytes)?;
+            uncompressed += zstd.put(
+                &mut bytes,
+                kind,
+                dictionary.values,
+                Encoding::PLAIN,
+                &dictionary.bytes,
+            )?;
         }
         let first = bytes.len() as i64;
         bytes.extend_from_slice(&data);
@@ -475,20 +485,28 @@ impl Zstd {
         &mut self,
         out: &mut Vec<u8>,
         kind: PageKind<'_>,
-        of_page: (u32, Encoding),
+        values: u32,
+        encoding: Encoding,
         content: &[u8],
     ) -> io::Result<usize> {
         self.room.clear();
         self.room
             .reserve(zstd::zstd_safe::compress_bound(content.len()));
-        let zstd = match (kind, of_page.1) {
+        let zstd = match (kind, encoding) {
             (PageKind::Dictionary, _) => &mut self.dictionary,
             (PageKind::Data { .. }, Encoding::RLE_DICTIONARY) => &mut self.indices,
             (PageKind::Data { .. }, _) => &mut self.data,
         };
         zstd.compress_to_buffer(content, &mut self.room)?;
         let begin = out.len();
-        header(out, kind, of_page, [&self.room, &[]], content.len());
+        header(
+            out,
+            kind,
+            values,
+            encoding,
+            [&self.room[..], &[]],
+            content.len(),
+        );
         let head = out.len() - begin;
         out.extend_from_slice(&self.room);
         Ok(head + content.len())

@@ -130,7 +130,9 @@ pub(super) struct Output {
 impl Output {
     /// Starts with the directories of a trace, which must exist.
     pub(super) fn start(
-        (dir, held, folders): (&Path, Held, Vec<Held>),
+        dir: &Path,
+        held: Held,
+        folders: Vec<Held>,
         info: &RunInfo,
         owner: Owner,
         options: &WriterOptions,

@@ -115,12 +115,7 @@ impl TraceWriter {
         let shared = Arc::new(Shared {
             samples: Mutex::new(Columns::new(&info.columns)),
             estimates: Mutex::new(Columns::new(&info.columns)),
-            output: Mutex::new(Output::start(
-                (name, held, folders),
-                &info,
-                owner,
-                &options,
-            )?),
+            output: Mutex::new(Output::start(name, held, folders, &info, owner, &options)?),
         });
         Ok(Self {
             columns: Columns::new(&info.columns),

@@ -185,10 +185,10 @@ impl RingState {
         let clock = reading.clock;
         if reading.kind.perf_clock {
             let time = |time| clock.trace_of_perf(PerfNs(time));
-            self.run_at(run, time, &reading.wanted, (inbox, report));
+            self.run_at(run, time, &reading.wanted, inbox, report);
         } else {
             let time = |time| clock.trace_of_ktime(KtimeNs(time));
-            self.run_at(run, time, &reading.wanted, (inbox, report));
+            self.run_at(run, time, &reading.wanted, inbox, report);
         }
     }
 
@@ -198,7 +198,8 @@ impl RingState {
         run: &Run<'_>,
         time: impl Fn(u64) -> TraceNs,
         wanted: impl Fn(Pid) -> bool,
-        (inbox, report): (&mut impl Inbox, &mut RingReport),
+        inbox: &mut impl Inbox,
+        report: &mut RingReport,
     ) {
         let (pid, tid) = (Pid(run.pid_tid.0), Tid(run.pid_tid.1));
         let source = run.source((self.cpu, self.event), time);

@@ -151,8 +151,10 @@ pub(crate) fn look(pid: Pid, length: Duration) -> Result<Look> {
         let now = start.elapsed();
         counting = counting.next(
             &mut sampled,
-            (now, length),
-            (tracepoint, &threads),
+            now,
+            length,
+            tracepoint,
+            &threads,
             &mut reader.every,
         );
         if reader.looked.elapsed() >= LOOK_AGAIN {
@@ -213,8 +215,10 @@ impl Counting {
     fn next(
         self,
         sampled: &mut [Sampled],
-        (now, length): (Duration, Duration),
-        (tracepoint, threads): (Option<u64>, &[Tid]),
+        now: Duration,
+        length: Duration,
+        tracepoint: Option<u64>,
+        threads: &[Tid],
         every: &mut u64,
     ) -> Self {
         match self {

@@ -178,7 +178,7 @@ impl Modules {
         }
         let name = alias.as_deref().unwrap_or(&mapped.path);
         let name = name.to_string_lossy().into_owned();
-        let id = self.add_elf((name, alias), opened.file, head, size);
+        let id = self.add_elf(name, alias, opened.file, head, size);
         if self.by_stamp.len() >= MODULES_MAX {
             self.by_stamp.clear();
         }
@@ -188,7 +188,8 @@ impl Modules {
 
     fn add_elf(
         &mut self,
-        (name, alias): (String, &Alias),
+        name: String,
+        alias: &Alias,
         file: File,
         head: ElfHead,
         size: u64,
@@ -242,7 +243,7 @@ impl Modules {
         };
         if let Some((file, head)) = copied {
             let size = mapping.end - mapping.start;
-            return self.add_elf(("[vdso]".into(), &None), file, head, size);
+            return self.add_elf("[vdso]".into(), &None, file, head, size);
         }
         if let Some(known) = self.by_path.get(&key) {
             return *known;

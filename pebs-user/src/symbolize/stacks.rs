@@ -70,7 +70,8 @@ impl Stacks {
     /// Cost: resolved at each call, without a cache.
     pub(crate) fn of_program(
         &mut self,
-        (key, origin): (StackKey, StackOrigin),
+        key: StackKey,
+        origin: StackOrigin,
         program: Pid,
         chains: &Chains,
         symbolizer: &mut Symbolizer,

@@ -33,7 +33,7 @@ pub(crate) fn run(host: &Host, quick: bool, bench: Option<&Bench>) -> Vec<Row> {
     let mut rows = Vec::new();
     for offer in &offers {
         for reset in resets(offer) {
-            rows.extend(of_offer(host, offer, &chase, (reset, rounds, bench)));
+            rows.extend(of_offer(host, offer, &chase, reset, rounds, bench));
         }
     }
     rows
@@ -54,7 +54,9 @@ fn of_offer(
     host: &Host,
     offer: &Offer,
     chase: &Chase,
-    (reset, rounds, bench): (u64, usize, Option<&Bench>),
+    reset: u64,
+    rounds: usize,
+    bench: Option<&Bench>,
 ) -> Vec<Row> {
     let event = match offer.find(host, reset) {
         Ok(event) => event,

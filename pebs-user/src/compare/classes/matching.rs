@@ -61,7 +61,9 @@ pub(super) fn ranks(strata: &[Stratum], apart: f64) -> Vec<Vec<i64>> {
         matched(
             &fewer[samples - 1],
             of,
-            (samples, apart, beside),
+            samples,
+            apart,
+            beside,
             &mut more[0],
         );
     }
@@ -101,7 +103,9 @@ fn beside(without: &[i64], with: &[i64], apart: f64) -> Option<f64> {
 fn matched(
     fewer: &[i64],
     of: &Stratum,
-    (samples, apart, beside): (usize, f64, f64),
+    samples: usize,
+    apart: f64,
+    beside: f64,
     ranks: &mut [i64],
 ) {
     let way = |ns: i64| (ns as f64 + beside) / apart - (samples - 1) as f64;

@@ -120,11 +120,13 @@ impl ProbeFigures {
     /// Figures from the sums over the items of a probe by period. `same`: file names of the modules that are the same
     /// build in both traces.
     pub(super) fn new(
-        (spec, members): (String, &[u32]),
+        spec: String,
+        members: &[u32],
         items: &Items,
         sums: ClassSums,
         naming: &Naming<'_>,
-        (by, same): (DiffRows, &FxHashSet<String>),
+        by: DiffRows,
+        same: &FxHashSet<String>,
     ) -> Self {
         let mut rows: FxHashMap<Name, (Blocks, u64)> = FxHashMap::default();
         for (key, (sum, samples)) in &sums.keys {

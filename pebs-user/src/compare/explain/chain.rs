@@ -195,7 +195,7 @@ impl Walk<'_> {
             By::Woken(by) => match self.lines.of(by) {
                 Some(line) => {
                     chain.push(by);
-                    self.thread((by, line), (begin, woken), (chain, wait), blame);
+                    self.thread(by, line, (begin, woken), chain, wait, blame);
                     chain.pop();
                 }
                 None => {
@@ -209,15 +209,17 @@ impl Walk<'_> {
     /// Books what a thread did in a range, in which the last but one of the chain waited for it.
     fn thread(
         &self,
-        (tid, line): (u32, &Line),
+        tid: u32,
+        line: &Line,
         (begin, end): (i64, i64),
-        (chain, waits): (&mut Vec<u32>, &WaitAt),
+        chain: &mut Vec<u32>,
+        waits: &WaitAt,
         blame: &mut Blame,
     ) {
         let mut at = begin;
         for wait in line.waits_in(begin, end) {
             let (from, to) = (wait.begin.max(begin), wait.end.min(end));
-            self.ran((tid, line), (at, from), blame);
+            self.ran(tid, line, (at, from), blame);
             at = at.max(to);
             let visit = match wait.visit {
                 Some(visit) => self.lines.visits.get(&visit),
@@ -247,7 +249,7 @@ impl Walk<'_> {
                 self.wait(wait, (from, to), chain, &mut off.blame);
             }
         }
-        self.ran((tid, line), (at, end), blame);
+        self.ran(tid, line, (at, end), blame);
     }
 
     /// Whether an item of the same probe ended a wait of a visit.
@@ -261,7 +263,7 @@ impl Walk<'_> {
     }
 
     /// Books time on the CPU.
-    fn ran(&self, (tid, line): (u32, &Line), (begin, end): (i64, i64), blame: &mut Blame) {
+    fn ran(&self, tid: u32, line: &Line, (begin, end): (i64, i64), blame: &mut Blame) {
         if begin >= end {
             return;
         }

@@ -146,8 +146,7 @@ pub(super) fn report(
     };
     let probe = &items.probes[usize::from(item.probe)];
     let [switches, migrations, page_faults] = item.counts;
-    let (moments, other_waits) =
-        line.moments((trace, timing.event), &item, (&visits, &wait_stacks))?;
+    let (moments, other_waits) = line.moments(trace, timing.event, &item, &visits, &wait_stacks)?;
     let is_batch = items.unit == Unit::Visit && item.flags & visit_flag::SHARED != 0;
     let batch = match is_batch {
         true => Batches::read(trace)?.of_visit(item.visit_id).items,
@@ -440,9 +439,11 @@ impl Line {
     /// The time line in order, and the waits that are not in it.
     fn moments(
         mut self,
-        (trace, event): (&Trace, Option<&EventInfo>),
+        trace: &Trace,
+        event: Option<&EventInfo>,
         item: &Item,
-        (visits, wait_stacks): (&[VisitFacts], &WaitStacks),
+        visits: &[VisitFacts],
+        wait_stacks: &WaitStacks,
     ) -> Result<(Vec<Moment>, (u64, i64)), ReadError> {
         let functions = self.samples.iter().map(|it| it.2);
         let names = Names::of(

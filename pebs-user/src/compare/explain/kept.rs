@@ -31,14 +31,22 @@ pub(super) fn typical(
     let event = timing.event;
     let mut states = std::mem::take(&mut summing.states);
     let mut slots = Slots::new(&trace.info, None, Stats::default);
-    let counted = (losses, trace.info.switches);
+    let switches = trace.info.switches;
     let own = trace.own_function()?;
     for batch in stats::Columns::scan(trace)? {
-        stats::add(&batch?, (event, own), counted, &mut slots, &mut states)?;
+        stats::add(
+            &batch?,
+            event,
+            own,
+            losses,
+            switches,
+            &mut slots,
+            &mut states,
+        )?;
     }
     let further = timing.further.iter();
     let mut further = further
-        .map(|it| stats::of_event(trace, it.id, None, counted))
+        .map(|it| stats::of_event(trace, it.id, None, losses))
         .collect::<Result<Vec<_>, _>>()?;
     for (number, section) in summing.sections.iter().enumerate() {
         let probe = &summing.items.probes[usize::from(section.probe)];

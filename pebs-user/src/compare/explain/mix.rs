@@ -142,7 +142,7 @@ pub(crate) fn read(
             batch_ns: OwnError::of(&trace.info, probe.id.0).marks,
             item_ns,
         };
-        mixes.push(of_probe(trace, probe, &batches, (items, &columns, own))?);
+        mixes.push(of_probe(trace, probe, &batches, items, &columns, own)?);
     }
     Ok(mixes)
 }
@@ -226,7 +226,9 @@ fn of_probe(
     trace: &Trace,
     probe: &ProbeInfo,
     batches: &[Batch],
-    (items, columns, own): (&Items, &[&Column], OwnErrors),
+    items: &Items,
+    columns: &[&Column],
+    own: OwnErrors,
 ) -> Result<Mix, ReadError> {
     let unknown = |why| Ok(Mix::unknown(probe, why));
     let whole: Vec<&Batch> = batches.iter().filter(|it| it.held.is_some()).collect();

@@ -186,7 +186,7 @@ impl AllSums {
         }
     }
 
-    fn add(&mut self, key: Key, block: usize, (value, latency): (f64, f64), samples: u64) {
+    fn add(&mut self, key: Key, block: usize, value: f64, latency: f64, samples: u64) {
         if matches!(key, Key::Function(_)) {
             self.events.0.add(block, value);
             self.events.1.add(block, value * latency);
@@ -344,7 +344,7 @@ impl<'a> Summing<'a> {
             };
             let median = self.sections[usize::from(section)].summary.quantiles.p50_ns;
             let latency = (item.net_ns() - median) as f64;
-            sums.all.add(key, block, (value, latency), samples);
+            sums.all.add(key, block, value, latency, samples);
             match class {
                 Class::Slow => sums.slow.add(key, block, value, samples),
                 Class::Typical => sums.typical.add(key, block, value, samples),
@@ -367,7 +367,7 @@ impl<'a> Summing<'a> {
     }
 
     /// Adds the time of a wait to those that a thread ended, or took the CPU for, at time `when`.
-    fn add_actor(&mut self, visit_id: u64, at: (Key, u32), name: &str, (ns, when): (i64, i64)) {
+    fn add_actor(&mut self, visit_id: u64, at: (Key, u32), name: &str, ns: i64, when: i64) {
         self.add_slow(visit_id, |slow, share| {
             let (sum, longest) = slow.actors.entry(at).or_default();
             *sum += share.part(ns);
@@ -457,7 +457,7 @@ impl<'a> Summing<'a> {
                     Some((names.get(row)?, tids.get(row).unwrap_or(NO_THREAD), when))
                 });
                 if let Some((name, tid, when)) = known {
-                    self.add_actor(visit, (key, tid), name, (ns, when));
+                    self.add_actor(visit, (key, tid), name, ns, when);
                 }
             }
         }

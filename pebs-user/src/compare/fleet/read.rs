@@ -268,8 +268,10 @@ impl Reading<'_> {
                 if rows.first().is_some_and(is_in) {
                     stats::add(
                         &batch.slice(from, rows.len()),
-                        (self.event, self.own),
-                        (self.losses, self.trace.info.switches),
+                        self.event,
+                        self.own,
+                        self.losses,
+                        self.trace.info.switches,
                         &mut functions,
                         states,
                     )?;

@@ -151,7 +151,8 @@ impl ByRate {
         &mut self,
         of: &OfEvent<'_>,
         runs: &mut [FunctionEstimate],
-        (total, rules): (i64, Rules),
+        total: i64,
+        rules: Rules,
         clock: impl FnMut(TraceNs) -> i64,
     ) -> f64 {
         self.positions.clear();

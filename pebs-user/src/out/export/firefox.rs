@@ -141,7 +141,7 @@ impl<'a> Builder<'a> {
                 None => MarkerTiming::IntervalStart(at(visit.begin_ns.0)),
             };
             let name = self.input.probes.label(visit.probe_id.0);
-            self.marker(thread, timing, self.item, (&name, &values));
+            self.marker(thread, timing, self.item, &name, &values);
         }
         let visits = by_id(&timeline.visits);
         for (_, steps) in timeline.lanes() {
@@ -157,7 +157,7 @@ impl<'a> Builder<'a> {
         let thread = self.thread(visit);
         let values = [wait.visit_id.to_string(), self.input.name(wait.function)];
         let timing = MarkerTiming::Interval(at(from), at(wait.end_ns.max(from)));
-        let marker = self.marker(thread, timing, self.wait, (&wait.state, &values));
+        let marker = self.marker(thread, timing, self.wait, &wait.state, &values);
         if wait.stack.is_some() {
             let path = self.input.stacks.wait_path(wait.stack, wait.function);
             let stack = self.stack((thread, visit), path, self.kernel);
@@ -170,7 +170,8 @@ impl<'a> Builder<'a> {
         thread: ThreadHandle,
         timing: MarkerTiming,
         kind: MarkerTypeHandle,
-        (name, values): (&str, &[String]),
+        name: &str,
+        values: &[String],
     ) -> MarkerHandle {
         let marker = Fields {
             kind,

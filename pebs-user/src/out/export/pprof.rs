@@ -170,7 +170,7 @@ impl Writer<'_> {
                 let value = vec![i64::from(share.samples), share.weight.round() as i64, 0];
                 let path = input.stacks.path(share.stack, Some(row.function_id.0));
                 if result.is_ok() {
-                    result = self.sample(input, visit, (&path, None), value);
+                    result = self.sample(input, visit, &path, None, value);
                 }
             }
         })?;
@@ -182,7 +182,7 @@ impl Writer<'_> {
                 let state = format!("[{}]", wait.state);
                 let value = vec![0, 0, wait.ns()];
                 let path = input.stacks.wait_path(wait.stack, wait.function);
-                result = self.sample(input, visit, (&path, Some(&state)), value);
+                result = self.sample(input, visit, &path, Some(&state), value);
             }
         })?;
         result
@@ -192,7 +192,8 @@ impl Writer<'_> {
         &mut self,
         input: &Input<'_>,
         visit: &Visit,
-        (path, state): (&[Option<u32>], Option<&str>),
+        path: &[Option<u32>],
+        state: Option<&str>,
         value: Vec<i64>,
     ) -> Result<(), ExportError> {
         let probe = input.probes.label(visit.probe_id.0);

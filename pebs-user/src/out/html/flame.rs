@@ -67,9 +67,9 @@ impl Flame {
             paths: &mut Paths::read(trace)?,
             numbers: FxHashMap::default(),
         };
-        flame.read_samples(trace, weight, (visits, set), (&mut on_page, parts))?;
+        flame.read_samples(trace, weight, visits, set, &mut on_page, parts)?;
         if weight.is_time() {
-            flame.read_waits(trace, (visits, set), (&mut on_page, parts))?;
+            flame.read_waits(trace, visits, set, &mut on_page, parts)?;
         }
         Ok(flame)
     }
@@ -78,8 +78,10 @@ impl Flame {
         &mut self,
         trace: &Trace,
         weight: Weight<'_>,
-        (visits, set): (&[Visit], &VisitSet),
-        (on_page, parts): (&mut PagePaths<'_>, &mut Parts<'_>),
+        visits: &[Visit],
+        set: &VisitSet,
+        on_page: &mut PagePaths<'_>,
+        parts: &mut Parts<'_>,
     ) -> Result<(), ReadError> {
         let mut counts: Counts<u32, u32> = FxHashMap::default();
         let mut sums: FxHashMap<u32, u64> = FxHashMap::default();
@@ -112,8 +114,10 @@ impl Flame {
     fn read_waits(
         &mut self,
         trace: &Trace,
-        (visits, set): (&[Visit], &VisitSet),
-        (on_page, parts): (&mut PagePaths<'_>, &mut Parts<'_>),
+        visits: &[Visit],
+        set: &VisitSet,
+        on_page: &mut PagePaths<'_>,
+        parts: &mut Parts<'_>,
     ) -> Result<(), ReadError> {
         let mut counts: Counts<(usize, u32), (i64, u32)> = FxHashMap::default();
         let mut sums: FxHashMap<u32, u64> = FxHashMap::default();

@@ -130,7 +130,7 @@ impl Pages {
         body.clear();
         fill(&mut self.begin, body);
         let size = self.begin.len() + body.len();
-        header(head, kind, (values, encoding), [&self.begin, body], size);
+        header(head, kind, values, encoding, [&self.begin, body], size);
         head.extend_from_slice(&self.begin);
         self.used += 1;
         self.bytes += head.len() + body.len();
@@ -145,7 +145,8 @@ impl Pages {
 pub(super) fn header(
     out: &mut Vec<u8>,
     kind: PageKind<'_>,
-    (values, encoding): (u32, Encoding),
+    values: u32,
+    encoding: Encoding,
     content: [&[u8]; 2],
     size: usize,
 ) {

@@ -38,14 +38,15 @@ pub fn measure(lab: &Lab, rounds: usize) -> Result<(String, bool)> {
     );
     let (mut kept, mut all) = (0, 0);
     for target in ITEMS.map(|(ns, kib)| Target::paced(&program, ns, kib)) {
-        rows(target?, lab, rounds, &mut table, (&mut kept, &mut all))?;
+        rows(target?, lab, rounds, &mut table, &mut kept, &mut all)?;
     }
     rows(
         Target::sqlite()?,
         lab,
         rounds,
         &mut table,
-        (&mut kept, &mut all),
+        &mut kept,
+        &mut all,
     )?;
     let mut text = String::from("# Whether the default bound holds\n\n");
     // Writing to a string does not fail.
@@ -65,7 +66,8 @@ fn rows(
     lab: &Lab,
     rounds: usize,
     table: &mut Table,
-    (kept, all): (&mut usize, &mut usize),
+    kept: &mut usize,
+    all: &mut usize,
 ) -> Result<()> {
     let mut measured = vec![Vec::new(); 1 + WAYS.len()];
     for _ in 0..rounds.max(1) {

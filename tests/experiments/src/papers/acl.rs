@@ -257,7 +257,7 @@ pub fn measure(lab: &Lab) -> Result<Section> {
         "\nFigure 10: mean latency of a packet less that without recording, us:\n\n{}",
         latency.table((&costs, &drift))
     );
-    let differs = differs(baseline, (&scaled, &drift), judged, &latency, &costs);
+    let differs = differs(baseline, &scaled, &drift, judged, &latency, &costs);
     Ok(Section {
         title: "Figures 9 and 10 of the method's paper: packets of three types through a firewall, and the overhead",
         published: "50,000 rules in 247 tries; per-packet time of `rte_acl_classify` at R = 8,000 to 24,000 \
@@ -289,7 +289,8 @@ fn pooled_table(resets: &[u64], baseline: [Spread; 3], rounds: &[Vec<Estimates>]
 
 fn differs(
     baseline: [Spread; 3],
-    (scaled, drift): (&Scaled, &Drift),
+    scaled: &Scaled,
+    drift: &Drift,
     judged: &[Estimates],
     latency: &Latency,
     costs: &Costs,
