@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use super::event::{Emit, Event};
 use super::plan::{Offer, Plan};
 use super::recording::{CallGraph, KeepItems, Recording, SampleClock};
+use super::redact::Rules;
 use super::replaced::{self, ProbedFiles};
 use super::start::Trigger;
 use super::targets::RecordingTargets;
@@ -89,7 +90,6 @@ pub(super) fn resolve(recording: &Recording, emit: &mut Emit<'_>) -> Result<Plan
         program,
         steps: stepping::works(),
     };
-    let is_unmarked = recording.typed_item().is_some() && recording.uprobes.is_empty();
     let missing = limits::missing_privileges();
     let debug_files = match missing {
         None => debug_files::fetch(
@@ -98,40 +98,12 @@ pub(super) fn resolve(recording: &Recording, emit: &mut Emit<'_>) -> Result<Plan
         ),
         Some(_) => debug_files::Fetched::default(),
     };
-    let presets = match is_unmarked {
-        true => Vec::new(),
-        false => preset::chosen(recording, &options)?,
-    };
-    let (mut uprobes, mut resumes) = (recording.uprobes.clone(), recording.resumes.clone());
-    let redact = redact::rules(recording, &presets)?;
-    let mut left_out = Vec::new();
-    for preset in presets {
-        let Chosen { name, .. } = &preset;
-        left_out.extend(
-            preset
-                .left_out
-                .iter()
-                .map(|it| format!("preset {name}: {it}")),
-        );
-        uprobes.extend(preset.uprobes.iter().cloned());
-        resumes.extend(preset.resumes.iter().cloned());
-        emit(Event::Preset {
-            name: preset.name,
-            uprobes: preset.uprobes,
-            resumes: preset.resumes,
-        });
-    }
-    let mut marked = match is_unmarked {
-        true => ProbeSet::default(),
-        false => probe::resolve_with(&uprobes, &resumes, &options)?,
-    };
-    redact::place(&mut marked, &redact, &recording.redact)?;
-    let start = Trigger::resolve(&recording.start, &options)?;
-    let probes = match recording.typed_item() {
-        Some(typed) => items::probes(recording, &targets.pids, typed, marked)?,
-        None => marked,
-    };
-    check_columns(&probes.columns)?;
+    let Marking {
+        probes,
+        redact,
+        start,
+        mut notes,
+    } = marking(recording, &targets, &options, emit)?;
     if let Some(missing) = missing {
         return Err(Failure::new(
             format!("cannot record: {missing}"),
@@ -157,7 +129,6 @@ pub(super) fn resolve(recording: &Recording, emit: &mut Emit<'_>) -> Result<Plan
     let counted = counted::resolve_all(&counted_specs, &host)?;
     let turns = counted::serve_samples_first(&mut events, &counted, recording.multiplex, &host)?;
     try_counted(&counted, &host)?;
-    let mut notes = left_out;
     notes.extend(probes.notes.iter().cloned());
     notes.extend(debug_files.note);
     notes.extend(
@@ -266,6 +237,61 @@ pub(super) fn resolve(recording: &Recording, emit: &mut Emit<'_>) -> Result<Plan
     let debuggers = placement::debuggers(&plan);
     plan.warnings.extend(debuggers);
     Ok(plan)
+}
+
+/// Probes of a recording, and what follows from them.
+struct Marking {
+    probes: ProbeSet,
+    /// Rules for texts that may hold personal data.
+    redact: Rules,
+    start: Trigger,
+    /// Parts of presets that were left out.
+    notes: Vec<String>,
+}
+
+/// Resolves the probes that were typed, those of presets, and the source of item ids.
+fn marking(
+    recording: &Recording,
+    targets: &RecordingTargets,
+    options: &ResolveOptions,
+    emit: &mut Emit<'_>,
+) -> Result<Marking> {
+    let is_unmarked = recording.typed_item().is_some() && recording.uprobes.is_empty();
+    let presets = match is_unmarked {
+        true => Vec::new(),
+        false => preset::chosen(recording, options)?,
+    };
+    let (mut uprobes, mut resumes) = (recording.uprobes.clone(), recording.resumes.clone());
+    let redact = redact::rules(recording, &presets)?;
+    let mut notes = Vec::new();
+    for preset in presets {
+        let Chosen { name, left_out, .. } = &preset;
+        notes.extend(left_out.iter().map(|it| format!("preset {name}: {it}")));
+        uprobes.extend(preset.uprobes.iter().cloned());
+        resumes.extend(preset.resumes.iter().cloned());
+        emit(Event::Preset {
+            name: preset.name,
+            uprobes: preset.uprobes,
+            resumes: preset.resumes,
+        });
+    }
+    let mut marked = match is_unmarked {
+        true => ProbeSet::default(),
+        false => probe::resolve_with(&uprobes, &resumes, options)?,
+    };
+    redact::place(&mut marked, &redact, &recording.redact)?;
+    let start = Trigger::resolve(&recording.start, options)?;
+    let probes = match recording.typed_item() {
+        Some(typed) => items::probes(recording, &targets.pids, typed, marked)?,
+        None => marked,
+    };
+    check_columns(&probes.columns)?;
+    Ok(Marking {
+        probes,
+        redact,
+        start,
+        notes,
+    })
 }
 
 /// Binaries whose debug files a recording will need, as far as that is known before it starts: the probed ones, the
@@ -507,7 +533,7 @@ fn check_kernel(host: &Host) -> Result<()> {
     let release = &host.release;
     Err(Failure::new(
         format!(
-            "cannot record on Linux {release}: its eBPF links take no cookie (Linux 5.15 has them)"
+            "cannot record on Linux {release}: it has no cookies for perf links (Linux 5.15 has them)"
         ),
         format!(
             "{}; 'pebs-trace doctor' says what else is missing",
