@@ -79,7 +79,8 @@ pub fn recording() -> Result<bool> {
     with_second_tries(&programs(|package| package == TESTS)?)
 }
 
-/// What [`recording`] leaves: unit tests, examples in the documentation, and test programs of other packages.
+/// Runs the tests that [`recording`] leaves: unit tests, examples in the documentation, and test programs of other
+/// packages.
 pub fn other() -> Result<bool> {
     recorder::build(false)?;
     let args = ["--lib", "--bins"].map(str::to_owned);

@@ -58,7 +58,7 @@ impl Target {
     }
 }
 
-/// What cargo says about the packages of the workspace.
+/// Returns the packages of the workspace, as cargo describes them.
 fn packages() -> Result<Vec<Package>> {
     let metadata = shell::output(&mut shell::cargo(&[
         "metadata",
