@@ -153,7 +153,7 @@ pub mod ledger;
 pub(crate) mod limits;
 mod rng;
 pub mod terminal;
-pub(crate) mod watch;
+pub mod watch;
 
 pub(crate) mod binary;
 

@@ -238,6 +238,80 @@ fn groups() {
     assert_eq!(done.code(), Some(0), "{done}");
 }
 
+/// In a generated fleet the items are those of the truth, and what was planted is found: by version a function, since the hour
+/// from which on it takes longer, and by host a wait.
+#[test]
+fn generated_fleet() {
+    need!(machine::root());
+    let generator = need!(machine::example("generate_lake"));
+    let place = tempfile::tempdir().unwrap();
+    let none = ["--keep", "none", "--event", "cpu-clock", "--reset", "50000"];
+    let record = |name: &str, item: &str, args: &[&str]| {
+        let workload = Workload::build(name);
+        let recorder = Recorder::new(&workload.spec(item)).args(&none);
+        recorder.workload(&workload, args).0
+    };
+    let query = record("query", "process_query(id=*(arg1):u64)", &["100"]);
+    let mixed = record("mixed", "handle(id=*(arg1):u64)", &["5000"]);
+    let at = |name: &str| place.path().join(name).display().to_string();
+    let (lake, begin) = (at("lake"), 1_772_323_200);
+    let plan = serde_json::json!({
+        "lake": lake, "hosts": 12, "hours": 4, "begin": "2026-03-01T00:00:00Z", "range-s": 300, "repeats": 3, "seed": 1,
+        "threads": 2, "truth": at("truth.json"),
+        "services": { "query": [query.dir()], "mixed": [mixed.dir()] },
+        "faults": [
+            { "service": "query", "who": { "version": "2.0" }, "function": "f3", "factor": 2, "from-hour": 2 },
+            { "service": "mixed", "who": { "hosts": 1 }, "function": "clock_nanosleep", "wait": "sleeping", "factor": 8,
+              "from-hour": 0 },
+        ],
+    });
+    fs::write(at("plan.json"), plan.to_string()).unwrap();
+    let done = process::run(Command::new(generator).arg(at("plan.json")));
+    assert_eq!(done.code(), Some(0), "{done}");
+    let read = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
+    let truth = read(&fs::read_to_string(at("truth.json")).unwrap());
+    let explained = |by: &str, item: &str| {
+        let found = pebs_trace(["explain", &lake, "--by", by, "--format", "json"]);
+        assert_eq!(found.code(), Some(0), "{found}");
+        let found = read(&found.stdout);
+        let mut probes = found["probes"].as_array().unwrap().iter();
+        let of_item = |it: &&serde_json::Value| it["spec"].as_str().unwrap().contains(item);
+        probes.find(of_item).unwrap().clone()
+    };
+    let by_host = explained("host", "handle");
+    for group in by_host["groups"].as_array().unwrap() {
+        let made = &truth["hosts"][group["value"].as_str().unwrap()];
+        assert_eq!(group["items"], made["items"]);
+        let mean = made["duration_ns"].as_f64().unwrap() / made["items"].as_f64().unwrap();
+        let ratio = group["mean_ns"].as_f64().unwrap() / mean;
+        assert!((ratio - 1.0).abs() < 1e-9, "{group} {made}");
+    }
+    let hosts = truth["hosts"].as_object().unwrap();
+    let slow = hosts
+        .iter()
+        .filter(|it| it.1["faults"] == serde_json::json!([1]));
+    let slow: Vec<&String> = slow.map(|it| it.0).collect();
+    assert_eq!(by_host["groups"][0]["value"], *slow[0], "{by_host}");
+    // Among six hosts another one may be named by chance.
+    let found = &by_host["slower"][0];
+    let values = found["values"].as_array().unwrap();
+    assert!(
+        values.iter().any(|it| it == slow[0]) && values.len() <= 2,
+        "{by_host}"
+    );
+    let cause = &found["causes"][0];
+    assert_eq!(cause["name"], "clock_nanosleep", "{cause}");
+    assert_eq!(cause["state"], "sleeping", "{cause}");
+    let times = cause["here"].as_f64().unwrap() / cause["others"].as_f64().unwrap();
+    assert!((3.0..9.0).contains(&times), "{cause}");
+    let by_version = explained("version", "process_query");
+    let found = &by_version["slower"][0];
+    assert_eq!(found["values"], serde_json::json!(["2.0"]), "{by_version}");
+    assert_eq!(found["causes"][0]["name"], "f3", "{by_version}");
+    let since = found["since_ns"].as_i64().unwrap() / 1_000_000_000 - begin;
+    assert!((since - 2 * 3600).abs() <= 300, "{since} s");
+}
+
 /// In a night of 503, cut connections and lost answers a push ends with the same objects as in a directory, each once.
 #[test]
 fn bad_night() {
