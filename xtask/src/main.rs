@@ -1,12 +1,12 @@
 //! Development tasks: `cargo xtask setup | demo | test | fuzz | ci | bench | accuracy | overhead | papers | prefork | presets |
-//! servers | suggest | exits | mysteries | counterminer | soak | kernels | modules | events | dist`.
+//! servers | suggest | exits | mysteries | counterminer | fleet | soak | kernels | modules | events | dist`.
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use pebs_experiments::frame::{recorder, shell};
 use pebs_experiments::{
-    accuracy, bench, counterminer, mysteries, overhead, papers, servers, soak, stacks,
+    accuracy, bench, counterminer, fleet, mysteries, overhead, papers, servers, soak, stacks,
 };
 
 mod ci;
@@ -70,6 +70,8 @@ enum Task {
     Mysteries(mysteries::Args),
     /// Clean and rank event counts of real programs, and compare with known facts
     Counterminer(counterminer::Args),
+    /// Record servers with an agent each, and find the slow host in their lake, also with Spark
+    Fleet(fleet::Args),
     /// Run the tests of the real kernel on Debian's older and newer kernels, in QEMU
     Kernels(kernels::Args),
     /// Run the steps of a guest of `kernels`
@@ -106,6 +108,9 @@ fn main() -> ExitCode {
         Task::Exits(args) => exits::main(&args).map(|()| ExitCode::SUCCESS),
         Task::Mysteries(args) => mysteries::main(&args),
         Task::Counterminer(args) => counterminer::main(&args),
+        Task::Fleet(args) => setup::ensure()
+            .and_then(|()| setup::spark())
+            .and_then(|()| fleet::main(&args)),
         Task::Kernels(args) => kernels::main(&args),
         Task::Guest => kernels::guest::work(),
         Task::Events(args) => events::main(&args).map(|()| ExitCode::SUCCESS),

@@ -38,8 +38,11 @@ class Lake:
         """Which groups are slower and why, as ``pebs-trace explain --by`` says; ``options`` are those of its command line."""
         return json.loads(run(["explain", self.address, "--by", by, "--format", "json", *options]))
 
-    def duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyConnection:
-        """A connection with the views of ``lake.sql``: ``fleet_items``, ``fleet_functions``, ``fleet_durations``, ``fleet_hosts``.
+    def duckdb(
+        self, connection: duckdb.DuckDBPyConnection | None = None, *, host: str = "*", date: str = "*"
+    ) -> duckdb.DuckDBPyConnection:
+        """A connection with the views of ``lake.sql``: ``fleet_items``, ``fleet_functions``, ``fleet_waits``, ``fleet_durations`` and
+        ``fleet_hosts``; of one host or day alone, if they are given, whose objects are all that is listed and read then.
 
         An address of an object store needs DuckDB's extension ``httpfs`` and its settings in ``connection``.
         """
@@ -47,7 +50,7 @@ class Lake:
 
         connection = connection or duckdb.connect()
         for view, table in BASES.items():
-            files = f"{self.address}/{table}/*/*/*.parquet".replace("'", "''")
+            files = f"{self.address}/{table}/date={date}/host={host}/*.parquet".replace("'", "''")
             of = "" if table == "traces" else f", regexp_extract(filename, '{TRACE_ID}') as trace_id"
             connection.execute(
                 f"create or replace temp view {view} as select *{of} from "

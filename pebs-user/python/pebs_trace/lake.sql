@@ -27,6 +27,15 @@ join whole w on p.trace_id = w.trace_id and p.host = w.host and p.probe_id = w.p
 join fleet_items i on p.trace_id = i.trace_id and p.host = i.host and p.probe_id = i.probe_id
 where w.events > 0;
 
+-- Waits of all items of a trace and probe, by state and by the function that waited.
+create or replace temp view fleet_waits as
+select s.trace_id, s.host, s.date, s.probe_id, s.measure as state, n.name, n.module, sum(s.samples) as waits, sum(s.sum_ns) as ns
+from stats s
+join traces t on s.trace_id = t.trace_id and s.host = t.host
+left join names n on s.trace_id = n.trace_id and s.host = n.host and s.function_id = n.function_id
+where not s.loss and s.measure not in ('duration', 'oncpu', 'self')
+group by s.trace_id, s.host, s.date, s.probe_id, s.measure, n.name, n.module;
+
 -- Durations of all items as counts by bucket: quantiles of any group are within 1.6 %.
 create or replace temp view fleet_durations as
 select b.host, b.date, b.probe_id, b.trace_id, b.ns, sum(b.items) as items

@@ -10,6 +10,7 @@
 //! | [`mysteries`] | how often the hidden cause of a generated server is named |
 //! | [`counterminer`] | errors of counts that shared their counters, and of their ranking |
 //! | [`stacks`] | whether call stacks of stock programs are whole and as perf's, and what they cost |
+//! | [`fleet`] | whether agents, a lake, `explain --by` and Spark name the host and the version that are slow, and at what cost |
 //! | [`soak`] | whether a long recording at the highest rate loses nothing without account, and its memory stays flat |
 //!
 //! Invariant: what two experiments do is in [`frame`], which knows none of them; an experiment says what it runs, what it
@@ -21,6 +22,7 @@ pub mod frame;
 pub mod accuracy;
 pub mod bench;
 pub mod counterminer;
+pub mod fleet;
 pub mod mysteries;
 pub mod overhead;
 pub mod papers;

@@ -20,7 +20,7 @@ mod dpdk;
 mod python;
 
 pub use pebs_experiments::frame::installed::readers;
-pub use python::make as make_environment;
+pub use python::{ensure_spark as spark, make as make_environment};
 
 /// Options of `cargo xtask setup`.
 #[derive(clap::Args)]

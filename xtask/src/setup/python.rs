@@ -4,10 +4,13 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::Result;
-use pebs_experiments::frame::installed::{PYTHON_PACKAGES, python_environment};
+use pebs_experiments::frame::installed::{
+    PYTHON_PACKAGES, SPARK_PACKAGES, python_environment, spark, spark_environment,
+};
 
 use super::Means;
 use crate::shell;
+use crate::toolchain::find_program;
 
 /// Debian's own Python: one from elsewhere may vanish with its version manager.
 const PYTHON: &str = "/usr/bin/python3";
@@ -35,6 +38,17 @@ pub fn find_s3_server() -> Option<String> {
 /// Installs it.
 pub fn install_s3_server(_: &Means) -> Result<()> {
     make(&shell::tools_dir().join("moto"), &MOTO)
+}
+
+/// Installs what `fleet` needs, which is too large for all: PySpark has 900 MB, and needs Java.
+pub fn ensure_spark() -> Result<()> {
+    if find_program("java").is_none() {
+        super::install_debian(&["default-jre-headless"])?;
+    }
+    match spark() {
+        Some(_) => Ok(()),
+        None => make(&spark_environment(), &SPARK_PACKAGES),
+    }
 }
 
 /// Makes an environment with these packages.

@@ -79,3 +79,27 @@ pub fn dpdk_headers() -> Option<String> {
         .find(|dir| dir.join("rte_acl.h").exists())
         .map(|dir| dir.display().to_string())
 }
+
+/// What [`spark`] has.
+pub const SPARK_PACKAGES: [&str; 4] = ["pyspark", "duckdb", "pandas", "pyarrow"];
+
+/// Folder of the Python with Spark, which has an environment of its own: it takes 900 MB.
+#[must_use]
+pub fn spark_environment() -> PathBuf {
+    shell::tools_dir().join("spark")
+}
+
+/// The Python with Spark, if it and Java are there.
+#[must_use]
+pub fn spark() -> Option<PathBuf> {
+    let python = spark_environment().join("bin/python");
+    let found = program("java").is_some()
+        && shell::output(Command::new(&python).args([
+            "-W",
+            "ignore",
+            "-c",
+            "import pyspark, duckdb",
+        ]))
+        .is_ok();
+    found.then_some(python)
+}

@@ -22,6 +22,11 @@ pub struct Server {
 impl Server {
     /// Starts the server: loopback only, nothing saved, `DEBUG` allowed.
     pub fn start(dir: &Path) -> Result<Self> {
+        Self::start_with(dir, &[])
+    }
+
+    /// The same with further options.
+    pub fn start_with(dir: &Path, options: &[&str]) -> Result<Self> {
         let port = machine::free_port()?;
         std::fs::create_dir_all(dir)?;
         let child = Command::new("redis-server")
@@ -41,6 +46,7 @@ impl Server {
                 "--dir",
             ])
             .arg(dir)
+            .args(options)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()
