@@ -94,10 +94,15 @@ fn in_lake<'a>(lake: &Arc<Lake>, options: &FleetOptions) -> Result<Vec<Member<'a
         properties.extend(target.map(|it| ("target".to_owned(), it)));
         properties.insert(HOST.to_owned(), listed.host.to_string());
         let lake = Arc::clone(lake);
-        members.extend(member(name, &info, properties, move || {
+        let manifest = &listed.manifest;
+        let length = info.duration_ns.unwrap_or(0);
+        let after = manifest.until_ns.map_or(0, |until| (length - until).max(0));
+        let twice_ns = manifest.from_ns.clamp(0, length) + after;
+        let member = member(name, &info, properties, move || {
             let opened = Remote::of(Arc::clone(&lake), &listed);
             Ok(opened.map_err(|error| error.to_string())?.0)
-        }));
+        });
+        members.extend(member.map(|it| Member { twice_ns, ..it }));
     }
     Ok(members)
 }
@@ -161,6 +166,7 @@ fn member<'a>(
         properties,
         begin_ns: info.wall_clock_ns,
         end_ns: info.wall_clock_ns.saturating_add(duration),
+        twice_ns: 0,
         open: Box::new(open),
     })
 }

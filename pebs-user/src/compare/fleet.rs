@@ -9,7 +9,8 @@
 //! absolute deviation) and the host's own error. All slow hosts together are then compared with the others, and their
 //! properties tested for what they have in common.
 //!
-//! Two traces that follow one another have the items of some seconds twice (those that an agent makes): they count twice.
+//! Two traces that follow one another have the items of some seconds twice (those that an agent makes): they count twice,
+//! and the share of time is told.
 
 mod contrast;
 pub(crate) mod model;
@@ -63,6 +64,8 @@ pub(crate) struct Member<'a> {
     pub properties: BTreeMap<String, String>,
     pub begin_ns: Moment,
     pub end_ns: Moment,
+    /// Time of it whose items are another trace's.
+    pub twice_ns: i64,
     /// Opens it.
     pub open: Box<dyn Fn() -> Result<Trace, String> + Send + Sync + 'a>,
 }
@@ -149,8 +152,15 @@ pub(crate) fn fleet(members: &[Member<'_>], options: &FleetOptions) -> Result<Fl
             period.step_ns,
         )
     });
+    let sum = |of: fn(&Member<'_>) -> i64| members.iter().map(|it| of(it) as f64).sum::<f64>();
+    let whole = sum(|it| it.end_ns - it.begin_ns);
     Ok(Fleet {
         fleet_version: FLEET_VERSION,
+        twice: if whole > 0.0 {
+            sum(|it| it.twice_ns) / whole
+        } else {
+            0.0
+        },
         by: options.by.clone(),
         traces: members.len() as u64,
         hosts: hosts.len() as u64,

@@ -25,6 +25,8 @@ pub(crate) struct Fleet {
     /// Begin of the first trace, or the time asked for.
     pub since_ns: Moment,
     pub until_ns: Moment,
+    /// Share of the traces' time in which items are another trace's, too: they count twice.
+    pub twice: f64,
     pub probes: Vec<ProbeFleet>,
     pub unread: Vec<Unread>,
 }

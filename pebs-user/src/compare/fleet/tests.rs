@@ -192,13 +192,15 @@ fn made(dir: &Path, seed: u64, more: i64, begin_ns: i64) {
 
 fn member(dir: &Path, host: &str, version: &str) -> Member<'static> {
     let (trace, at) = (Trace::open(dir).unwrap(), dir.to_owned());
+    let length = trace.info.duration_ns.unwrap_or(0);
     Member {
         name: dir.display().to_string(),
         properties: [("host", host), ("version", version)]
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .into(),
         begin_ns: trace.info.wall_clock_ns,
-        end_ns: trace.info.wall_clock_ns + trace.info.duration_ns.unwrap_or(0),
+        end_ns: trace.info.wall_clock_ns + length,
+        twice_ns: length / 4,
         open: Box::new(move || Trace::open(&at).map_err(|error| error.to_string())),
     }
 }
@@ -229,6 +231,7 @@ fn of_traces() {
     };
     let found = fleet(&members, &options("version", None)).unwrap();
     assert_eq!((found.traces, found.hosts, found.unread.len()), (12, 6, 0));
+    assert!((found.twice - 0.25).abs() < 1e-3, "{}", found.twice);
     let [probe] = &found.probes[..] else { panic!() };
     assert_eq!((&*probe.spec, probe.items), ("app:handle", 4_800));
     let slower = &probe.slower[0];

@@ -39,6 +39,13 @@ pub(crate) fn page(fleet: &Fleet, width: usize) -> Page {
             wall_clock(fleet.until_ns)
         ),
     );
+    if fleet.twice > 0.0 {
+        let share = percent(fleet.twice);
+        out.line(
+            "twice",
+            &format!("{share} of their time overlaps: its items count in two traces"),
+        );
+    }
     for it in &fleet.unread {
         let why = format!("{}: {}", it.trace, it.error);
         out.line("left out", &safe(&why, 2 * SPEC_WIDTH));

@@ -113,8 +113,12 @@ pub fn run(lab: &Lab, args: &Args, hosts: u64) -> Result<ExitCode> {
 
 /// Records the services and generates the lake.
 fn generate(lab: &Lab, args: &Args, hosts: u64, lake: &Path, truth: &Path) -> Result<()> {
-    let mut build = shell::cargo(&["build", "--release", "--package", "pebs-trace"]);
-    shell::run(build.args(["--example", "generate_lake"]))?;
+    // Beside the tool, which was built with it if it was given.
+    let generator = lab.tool.with_file_name("examples/generate_lake");
+    if args.tool.is_none() {
+        let mut build = shell::cargo(&["build", "--release", "--package", "pebs-trace"]);
+        shell::run(build.args(["--example", "generate_lake"]))?;
+    }
     let (redis, mixed) = (record_redis(lab)?, record_mixed(lab)?);
     shell::remove(lake)?;
     let slow = (hosts / SLOW_OF).max(1);
@@ -132,7 +136,6 @@ fn generate(lab: &Lab, args: &Args, hosts: u64, lake: &Path, truth: &Path) -> Re
     let file = lab.dir.join("plan.json");
     fs::write(&file, serde_json::to_string_pretty(&plan)?)?;
     let begin = Instant::now();
-    let generator = shell::target_dir()?.join("release/examples/generate_lake");
     shell::run(shell::as_root(generator).arg(file))?;
     println!("generated in {:.0} s", begin.elapsed().as_secs_f64());
     Ok(())
@@ -194,15 +197,8 @@ fn record_mixed(lab: &Lab) -> Result<PathBuf> {
 /// Asks `explain --by` for what is planted.
 fn planted(lab: &Lab, lake: &Path, truth: &Value, hours: u64, verdict: &mut Verdict) -> Result<()> {
     let ask = |by: &str| {
-        let begin = Instant::now();
         let found = Explained::of(lab, &lake.display().to_string(), by, |_| {})?;
-        // It asks twice.
-        let seconds = begin.elapsed().as_secs_f64() / 2.0;
-        println!(
-            "{}\n{}, {seconds:.1} s\n",
-            first_lines(&found.text),
-            found.read
-        );
+        println!("{}, {:.1} s", found.read, found.seconds);
         anyhow::Ok(found)
     };
     let by_version = ask("version")?;
@@ -243,14 +239,6 @@ fn planted(lab: &Lab, lake: &Path, truth: &Value, hours: u64, verdict: &mut Verd
     Ok(())
 }
 
-/// The report without its table of all groups.
-fn first_lines(text: &str) -> String {
-    let parts = text
-        .split("\n\n")
-        .filter(|it| !it.starts_with("by ") || it.lines().count() < 10);
-    parts.collect::<Vec<_>>().join("\n\n")
-}
-
 /// Seconds of one host's hours in DuckDB.
 fn one_host(lab: &Lab, lake: &Path, truth: &Value) -> Result<f64> {
     let hosts = truth["hosts"].as_object().context("no hosts")?;
@@ -274,15 +262,12 @@ fn by_hosts(lab: &Lab, lake: &Path, hosts: u64, cluster: &Cluster) -> Result<Str
         let place = lab.clean("part")?;
         link(lake, &place, part)?;
         let size = Size::of(&place)?;
-        let begin = Instant::now();
-        let mut command = lab.tool();
-        command.args(["explain", "--by", "version"]).arg(&place);
-        let done = shell::collect(&mut command)?;
-        let seconds = begin.elapsed().as_secs_f64();
-        let said = String::from_utf8_lossy(&done.stderr);
-        let read = said
-            .lines()
-            .find_map(|it| it.strip_prefix("read ")?.split(" of ").next());
+        let explained = Explained::of(lab, &place.display().to_string(), "version", |_| {})?;
+        let seconds = explained.seconds;
+        let read = explained
+            .read
+            .strip_prefix("read ")
+            .and_then(|it| it.split(" of ").next());
         let duckdb = Answers::of(&place, &lab.tool, None)?;
         let spark = Answers::of(&place, &lab.tool, Some(cluster))?;
         spark.same(&duckdb)?;
@@ -295,6 +280,7 @@ fn by_hosts(lab: &Lab, lake: &Path, hosts: u64, cluster: &Cluster) -> Result<Str
             spark.bytes.unwrap_or(0) as f64 / 1e6,
             duckdb.seconds() + duckdb.begun_s,
         ));
+        eprintln!("{table}");
     }
     shell::remove(&lab.dir.join("part"))?;
     Ok(table.to_string())

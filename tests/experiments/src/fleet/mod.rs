@@ -12,9 +12,10 @@ mod spark;
 mod traffic;
 
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
+use std::time::Instant;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use serde_json::Value;
 
 use crate::frame::lab::Lab;
@@ -38,7 +39,7 @@ pub struct Args {
     /// Use the lake that is there
     #[arg(long)]
     again: bool,
-    /// Use this pebs-trace instead of a release build of the workspace
+    /// Use this pebs-trace, and its examples, instead of a release build of the workspace
     #[arg(long, value_name = "PATH")]
     tool: Option<PathBuf>,
 }
@@ -52,32 +53,26 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     }
 }
 
-/// The answer of `explain LAKE --by`, as it is read and as data.
+/// The answer of `explain LAKE --by`.
 struct Explained {
-    text: String,
+    found: Value,
     /// What it said on stderr: how much it read.
     read: String,
-    found: Value,
+    seconds: f64,
 }
 
 impl Explained {
-    fn of(
-        lab: &Lab,
-        lake: &str,
-        by: &str,
-        with: impl Fn(&mut std::process::Command),
-    ) -> Result<Self> {
-        let command = || {
-            let mut command = lab.tool();
-            with(&mut command);
-            command.args(["explain", lake, "--by", by]);
-            command
-        };
-        let shown = shell::collect(shell::show(&mut command()))?;
+    fn of(lab: &Lab, lake: &str, by: &str, with: impl Fn(&mut Command)) -> Result<Self> {
+        let mut command = lab.tool();
+        with(&mut command);
+        command.args(["explain", lake, "--by", by, "--format", "json"]);
+        let begin = Instant::now();
+        let done = shell::collect(shell::show(&mut command))?;
+        let read = String::from_utf8_lossy(&done.stderr).trim().to_owned();
         Ok(Self {
-            text: String::from_utf8_lossy(&shown.stdout).into_owned(),
-            read: String::from_utf8_lossy(&shown.stderr).trim().to_owned(),
-            found: shell::json(command().args(["--format", "json"]))?,
+            seconds: begin.elapsed().as_secs_f64(),
+            found: serde_json::from_slice(&done.stdout).with_context(|| read.clone())?,
+            read,
         })
     }
 

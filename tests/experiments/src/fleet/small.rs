@@ -73,7 +73,9 @@ pub fn run(lab: &Lab) -> Result<ExitCode> {
     with_store(traces.args(["traces", &lake]));
     print!("{}", shell::output(shell::show(&mut traces))?);
     let by_host = Explained::of(lab, &lake, "host", with_store)?;
-    println!("{}\n{}", by_host.text, by_host.read);
+    let mut page = lab.tool();
+    with_store(page.args(["explain", &lake, "--by", "host"]));
+    println!("{}{}", shell::output(shell::show(&mut page))?, by_host.read);
     let probe = &by_host.found["probes"][0];
     let (values, causes) = slower(probe);
     let mut verdict = Verdict::default();
