@@ -48,14 +48,7 @@ pub fn run(lab: &Lab) -> Result<ExitCode> {
         let dir = lab.clean(&name(host))?;
         let options: &[&str] = if host == SLOW_HOST { &SLOW } else { &[] };
         let busy = Busy::start(&dir, options)?;
-        agents.push(Agent::start(
-            lab,
-            &dir,
-            host,
-            busy.server.pid(),
-            &lake,
-            &s3,
-        )?);
+        agents.push(Agent::start(lab, host, busy.server.pid(), &lake, &s3)?);
         servers.push(busy);
     }
     println!("{HOSTS} redis-servers run, {slow} with {}", SLOW.join(" "));
@@ -126,7 +119,8 @@ struct Agent {
 }
 
 impl Agent {
-    fn start(lab: &Lab, dir: &Path, host: usize, pid: u32, lake: &str, s3: &S3) -> Result<Self> {
+    fn start(lab: &Lab, host: usize, pid: u32, lake: &str, s3: &S3) -> Result<Self> {
+        let dir = lab.dir.join(name(host));
         let (place, name) = (dir.display(), name(host));
         let zone = ["a", "b"][host % 2];
         let config = format!(
@@ -147,7 +141,7 @@ impl Agent {
         let child = shell::show(&mut command).spawn();
         Ok(Self {
             child: Killed(child.context("cannot start the agent")?),
-            dir: dir.to_owned(),
+            dir,
         })
     }
 
