@@ -73,6 +73,8 @@ for group in probe['groups']:
 assert sampled > 100, sampled
 (counted,), = connection.sql('select sum(items) from fleet_durations').fetchall()
 assert counted == probe['items'], (counted, probe['items'])
+(listed,), = connection.sql('select sum(items) from traces').fetchall()
+assert listed == counted, (listed, counted)
 ";
 
 fn recording(workload: &Workload) -> Recording {

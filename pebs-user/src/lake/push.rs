@@ -13,10 +13,12 @@ use super::store::{Lake, digest_of_file};
 use crate::files::{open_regular, read_regular};
 use crate::store::argument::ArgType;
 use crate::store::joined::{Part, join, parts};
-use crate::store::reader::{Trace, TraceState, info_text};
+use crate::store::reader::{ReadError, Trace, TraceState, info_text};
 use crate::store::recover::is_final;
 use crate::store::run::RunInfo;
+use crate::store::schema::measure;
 use crate::store::table::Table;
+use crate::store::view::{Select as _, View as _, columns};
 use crate::watch::Watch;
 
 /// Largest object that is sent in one request, which makes it only if there is none, bytes.
@@ -132,10 +134,13 @@ pub fn push(lake: &Lake, dir: &Path, tags: &Tags, watch: &Watch) -> Result<Pushe
             .map(|it| it.2.rows)
             .sum::<u64>()
     };
-    let window = tags.window.unwrap_or(Window {
-        items: rows(Table::Visits),
-        ..Window::default()
-    });
+    let window = match tags.window {
+        Some(window) => window,
+        None => Window {
+            items: items(&trace, rows(Table::Visits))?,
+            ..Window::default()
+        },
+    };
     manifest.items = count(window.items);
     (manifest.from_ns, manifest.until_ns) = (window.from_ns, window.until_ns);
     manifest.samples = count(samples(&trace.info).unwrap_or(rows(Table::Samples)));
@@ -228,6 +233,26 @@ fn is_there(lake: &Lake, name: &str, bytes: u64, sha256: &str) -> Result<bool, L
 
 fn samples(info: &RunInfo) -> Option<u64> {
     Some(info.ledger.as_ref()?.totals().samples.written)
+}
+
+columns! {
+    struct Durations of function_stats { measure, visits_with }
+}
+
+/// Items of a trace with this number of visits: where those are the kept ones alone, the items in its sums.
+fn items(trace: &Trace, visits: u64) -> Result<u64, ReadError> {
+    if trace.info.keep.is_none() {
+        return Ok(visits);
+    }
+    let mut items = 0;
+    for batch in Durations::scan(trace)? {
+        let batch = batch?;
+        let columns = Durations::of(&batch)?;
+        let rows = 0..batch.num_rows();
+        let durations = rows.filter(|row| columns.measure.get(*row) == measure::DURATION);
+        items += durations.map(|row| columns.visits_with[row]).sum::<u64>();
+    }
+    Ok(items)
 }
 
 /// Whether a trace may be brought: it does not change any more, and its texts may go out.

@@ -1,7 +1,7 @@
 //! `cargo xtask fleet`: agents, a lake and questions about all of its hosts, as a newcomer would set them up.
 //!
 //! Without options the small form: servers with an agent each, an S3 server, and one host with a setting that makes it slow
-//! ([`small`]). With `--hosts` a day of that many hosts, generated from recordings with planted causes ([`generated`]). Both
+//! (`small.rs`). With `--hosts` a day of that many hosts, generated from recordings with planted causes (`generated.rs`). Both
 //! ask `explain --by`, Spark on a cluster on the loopback and DuckDB, and fail if what was planted is not found, or if Spark's
 //! rows are not DuckDB's.
 

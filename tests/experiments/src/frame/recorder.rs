@@ -20,7 +20,7 @@ const RECORDING: &str = "recording";
 
 /// Builds `pebs-trace` with a cargo profile and returns its path.
 ///
-/// The debug build is made together with the tests: alone it would be built with other features of the common
+/// The debug build is made together with the tests, and the examples that they run: alone it would be built with other features of the common
 /// libraries, and so would these.
 pub fn build(release: bool) -> Result<PathBuf> {
     let mut command = shell::cargo(&["build", "--bin", "pebs-trace"]);
@@ -28,7 +28,7 @@ pub fn build(release: bool) -> Result<PathBuf> {
         command.args(["--release", "--package", "pebs-trace"]);
         "release"
     } else {
-        command.args(shell::WHOLE).arg("--tests");
+        command.args(shell::WHOLE).args(["--tests", "--examples"]);
         "debug"
     };
     shell::run(&mut command)?;
