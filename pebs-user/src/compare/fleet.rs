@@ -24,7 +24,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use pebs_mine::stats::median;
 use thiserror::Error;
 
-use self::contrast::{began, contrast, quantile};
+use self::contrast::{began, contrast, quantile, with_samples};
 use self::model::{
     Common, Contrast, FLEET_VERSION, Fleet, FleetCause, GroupRow, Moment, ProbeFleet, Slower,
     TooFew, Units, Unread,
@@ -485,7 +485,9 @@ impl<'a> Comparison<'a> {
                     let spent = it.spent.get(name).copied().unwrap_or_default();
                     (spent.ns, items as f64)
                 };
+                let (ours, theirs) = (samples(here, name), samples(others, name));
                 let time = contrast(here, others, of, figures);
+                let time = with_samples(time, ours, theirs, figures);
                 FleetCause {
                     kind: name.kind,
                     name: name.name.clone(),
@@ -494,8 +496,8 @@ impl<'a> Comparison<'a> {
                     state: name.state.clone(),
                     share: if gap > 0.0 { time.change / gap } else { 0.0 },
                     time,
-                    samples: samples(here, name),
-                    others_samples: samples(others, name),
+                    samples: ours,
+                    others_samples: theirs,
                 }
             })
             .collect();

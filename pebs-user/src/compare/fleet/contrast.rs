@@ -10,7 +10,7 @@
 //!
 //! Source: Cochran, "Sampling Techniques", 9A.2 (ratio to size of clusters); Welch, Biometrika 34 (1947).
 
-use statrs::distribution::{ContinuousCDF as _, StudentsT};
+use statrs::distribution::{ContinuousCDF as _, Normal, StudentsT};
 
 use super::model::Contrast;
 use super::read::Sums;
@@ -78,6 +78,19 @@ pub(super) fn contrast(
         change,
         low: half.map(|half| change - half),
         high: half.map(|half| change + half),
+    }
+}
+
+/// Widens an interval to what chance makes of figures that rest on so many samples here and in the others, whose error is the
+/// figure by the root of their number: hosts that never had a function do not spread.
+pub(super) fn with_samples(found: Contrast, here: u64, others: u64, figures: usize) -> Contrast {
+    let variance = |mean: f64, samples: u64| mean * mean / samples.max(1) as f64;
+    let error = (variance(found.here, here) + variance(found.others, others)).sqrt();
+    let half = Normal::standard().inverse_cdf(1.0 - 0.025 / figures.max(1) as f64) * error;
+    Contrast {
+        low: found.low.map(|it| it.min(found.change - half)),
+        high: found.high.map(|it| it.max(found.change + half)),
+        ..found
     }
 }
 

@@ -169,6 +169,35 @@ fn worked_number() {
     assert_eq!((two.change, two.low), (20e3, None));
 }
 
+/// A function that other hosts never had is as uncertain as its samples: 49 of them have an error of a seventh.
+#[test]
+fn few_samples() {
+    let on = |ns: f64| Sums {
+        items: 1_000,
+        duration_ns: ns * 1e3,
+        ..Sums::default()
+    };
+    let (here, others) = ([on(700.0)], [on(0.0), on(0.0), on(0.0)]);
+    let (here, others): (Vec<&Sums>, Vec<&Sums>) = (here.iter().collect(), others.iter().collect());
+    let found = contrast(&here, &others, |it| (it.duration_ns, it.items as f64), 1);
+    assert_eq!((found.low, found.high), (Some(700.0), Some(700.0)));
+    let found = with_samples(found, 49, 0, 1);
+    let ends = [found.low, found.high].map(|it| it.unwrap().round());
+    assert_eq!(ends, [504.0, 896.0]);
+    let two = with_samples(
+        contrast(
+            &here,
+            &others[..1],
+            |it| (it.duration_ns, it.items as f64),
+            1,
+        ),
+        49,
+        0,
+        1,
+    );
+    assert_eq!(two.low, None);
+}
+
 /// A trace of a host, with `more` ns in `rehash` and a wait in each item.
 fn made(dir: &Path, seed: u64, more: i64, begin_ns: i64) {
     let mut described = info(&["/srv/app:handle"]);
