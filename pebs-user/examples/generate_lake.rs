@@ -128,7 +128,10 @@ struct Made {
 
 fn main() {
     if let Err(error) = generate() {
-        eprintln!("error: {error}\nhint: {}", error.hint().unwrap_or("none"));
+        eprintln!("error: {error}");
+        if let Some(hint) = error.hint() {
+            eprintln!("hint: {hint}");
+        }
         std::process::exit(2);
     }
 }

@@ -110,7 +110,7 @@ impl Facts {
             task_storage: map(MapType::TaskStorage),
             uprobes: uprobes(&host),
             steps: stepping::works(),
-            cookies: cookies(),
+            cookies: cookies(&host),
             sample_program: program(ProgramType::PerfEvent),
             clock: event(&host, "cpu-clock"),
             breakpoints: event(&host, &own_breakpoint()),
@@ -220,10 +220,10 @@ fn program(kind: ProgramType) -> Answer {
 }
 
 /// Whether perf links take a cookie; unknown without the right to load programs.
-fn cookies() -> Answer {
-    let root = Path::new("/");
-    let may = limits::capabilities(root).is_some_and(limits::Capabilities::may_bpf)
-        && !limits::confinement(root).is_any();
+fn cookies(host: &Host) -> Answer {
+    let limits = &host.limits;
+    let caps = limits.capabilities;
+    let may = caps.is_some_and(limits::Capabilities::may_bpf) && !limits.confinement.is_any();
     match (aya::features().bpf_cookie(), may) {
         (true, _) => Answer::Yes,
         (false, true) => Answer::No("this kernel has no cookies for perf links".into()),

@@ -110,7 +110,7 @@ pub(super) fn confinement(facts: &Facts) -> Check {
         &facts.clock,
         &facts.uprobes,
     ];
-    let is_refused = tried.iter().any(|it| !matches!(it, Answer::Yes));
+    let is_refused = tried.iter().any(|it| matches!(it, Answer::Unknown(_)));
     let caps = limits.capabilities;
     match (
         is_refused,

@@ -138,63 +138,47 @@ fn version_that_is_slower() {
     assert_eq!(found.slower[0].since_ns, None);
 }
 
-/// The worked number of `contrast`.
-#[test]
-fn worked_number() {
-    let sums = |us: f64| Sums {
+/// Hosts of 1,000 items each, by their mean duration in us.
+fn hosts<const N: usize>(means: [f64; N]) -> [Sums; N] {
+    means.map(|us| Sums {
         items: 1_000,
         duration_ns: us * 1e6,
         ..Sums::default()
-    };
-    let (here, others) = ([100.0, 102.0, 98.0].map(sums), [80.0, 82.0, 78.0].map(sums));
-    let (here, others): (Vec<&Sums>, Vec<&Sums>) = (here.iter().collect(), others.iter().collect());
-    let found = contrast(&here, &others, |it| (it.duration_ns, it.items as f64), 1);
+    })
+}
+
+/// Compares durations.
+fn durations(here: &[&Sums], others: &[&Sums]) -> Contrast {
+    contrast(here, others, |it| (it.duration_ns, it.items as f64), 1)
+}
+
+/// The worked number of `contrast`.
+#[test]
+fn worked_number() {
+    let (here, others) = (hosts([100.0, 102.0, 98.0]), hosts([80.0, 82.0, 78.0]));
+    let (here, others) = (here.each_ref(), others.each_ref());
+    let found = durations(&here, &others);
     assert!((found.change - 20e3).abs() < 1e-6);
     let ends = [found.low, found.high].map(|it| (it.unwrap() / 100.0).round());
     assert_eq!(ends, [155.0, 245.0]);
     // A single host has the spread of the others; two hosts have no interval.
-    let one = contrast(
-        &here[..1],
-        &others,
-        |it| (it.duration_ns, it.items as f64),
-        1,
-    );
+    let one = durations(&here[..1], &others);
     assert!(one.low.unwrap() < 15.5e3 && one.low.unwrap() > 0.0);
-    let two = contrast(
-        &here[..1],
-        &others[..1],
-        |it| (it.duration_ns, it.items as f64),
-        1,
-    );
+    let two = durations(&here[..1], &others[..1]);
     assert_eq!((two.change, two.low), (20e3, None));
 }
 
 /// A function that other hosts never had is as uncertain as its samples: 49 of them have an error of a seventh.
 #[test]
 fn few_samples() {
-    let on = |ns: f64| Sums {
-        items: 1_000,
-        duration_ns: ns * 1e3,
-        ..Sums::default()
-    };
-    let (here, others) = ([on(700.0)], [on(0.0), on(0.0), on(0.0)]);
-    let (here, others): (Vec<&Sums>, Vec<&Sums>) = (here.iter().collect(), others.iter().collect());
-    let found = contrast(&here, &others, |it| (it.duration_ns, it.items as f64), 1);
+    let (here, others) = (hosts([0.7]), hosts([0.0, 0.0, 0.0]));
+    let (here, others) = (here.each_ref(), others.each_ref());
+    let found = durations(&here, &others);
     assert_eq!((found.low, found.high), (Some(700.0), Some(700.0)));
     let found = with_samples(found, 49, 0, 1);
     let ends = [found.low, found.high].map(|it| it.unwrap().round());
     assert_eq!(ends, [504.0, 896.0]);
-    let two = with_samples(
-        contrast(
-            &here,
-            &others[..1],
-            |it| (it.duration_ns, it.items as f64),
-            1,
-        ),
-        49,
-        0,
-        1,
-    );
+    let two = with_samples(durations(&here, &others[..1]), 49, 0, 1);
     assert_eq!(two.low, None);
 }
 

@@ -1,6 +1,6 @@
 //! Programs that some experiments need, and `cargo xtask setup` finds or installs.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::shell;
@@ -23,11 +23,17 @@ pub fn python_environment() -> PathBuf {
 /// The Python with the readers of traces that users have, if all of them import.
 #[must_use]
 pub fn readers() -> Option<String> {
-    let python = python_environment().join("bin/python");
-    let import = format!("import {}", PYTHON_PACKAGES.join(", "));
-    let found =
-        python.exists() && shell::output(Command::new(&python).args(["-c", &import])).is_ok();
-    found.then(|| python.display().to_string())
+    let python = python_of(&python_environment(), &PYTHON_PACKAGES)?;
+    Some(python.display().to_string())
+}
+
+/// The Python of an environment, if all these packages import.
+fn python_of(environment: &Path, packages: &[&str]) -> Option<PathBuf> {
+    let python = environment.join("bin/python");
+    let import = format!("import {}", packages.join(", "));
+    let found = python.exists()
+        && shell::output(Command::new(&python).args(["-W", "ignore", "-c", &import])).is_ok();
+    found.then_some(python)
 }
 
 /// Folders with shared libraries on Debian and similar systems.
@@ -80,7 +86,7 @@ pub fn dpdk_headers() -> Option<String> {
         .map(|dir| dir.display().to_string())
 }
 
-/// What [`spark`] has.
+/// What the Python with Spark has.
 pub const SPARK_PACKAGES: [&str; 4] = ["pyspark", "duckdb", "pandas", "pyarrow"];
 
 /// Folder of the Python with Spark, which has an environment of its own: it takes 900 MB.
@@ -92,14 +98,6 @@ pub fn spark_environment() -> PathBuf {
 /// The Python with Spark, if it and Java are there.
 #[must_use]
 pub fn spark() -> Option<PathBuf> {
-    let python = spark_environment().join("bin/python");
-    let found = program("java").is_some()
-        && shell::output(Command::new(&python).args([
-            "-W",
-            "ignore",
-            "-c",
-            "import pyspark, duckdb",
-        ]))
-        .is_ok();
-    found.then_some(python)
+    program("java")?;
+    python_of(&spark_environment(), &SPARK_PACKAGES)
 }
