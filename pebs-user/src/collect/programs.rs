@@ -217,6 +217,77 @@ fn uprobe_offsets(kernel: &Btf) -> Result<[u64; 4], BtfError> {
     ])
 }
 
+/// Offsets of members of the kernel's types, by the names of the globals that take them.
+fn member_offsets(kernel: &Btf, switch: &str) -> Result<Vec<(&'static str, u64)>, ProgramsError> {
+    let state = if switch == OLD_SWITCH_PROGRAM {
+        kernel.member("task_struct", "__state")?
+    } else {
+        0
+    };
+    // `hw` is a struct within the event.
+    let interrupts =
+        kernel.member("perf_event", "hw")? + kernel.member("hw_perf_event", "interrupts")?;
+    // Since Linux 6.6, if built for shadow stacks.
+    let features = kernel
+        .member("task_struct", "thread")
+        .and_then(|thread| Ok(thread + kernel.member("thread_struct", "features")?))
+        .unwrap_or(u64::MAX);
+    let [utask, vaddr, slot, active] = uprobe_offsets(kernel).unwrap_or_default();
+    Ok(vec![
+        ("EVENT_INTERRUPTS_OFFSET", interrupts),
+        ("TASK_STATE_OFFSET", state),
+        (
+            "SAMPLE_TIME_OFFSET",
+            kernel.member("perf_sample_data", "time")?,
+        ),
+        (
+            "SAMPLE_ADDR_OFFSET",
+            kernel.member("perf_sample_data", "addr")?,
+        ),
+        (
+            "SAMPLE_WEIGHT_OFFSET",
+            kernel.member("perf_sample_data", "weight")?,
+        ),
+        (
+            "SAMPLE_DATA_SRC_OFFSET",
+            kernel.member("perf_sample_data", "data_src")?,
+        ),
+        (
+            "SAMPLE_FLAGS_OFFSET",
+            // Since Linux 6.1.
+            kernel
+                .member("perf_sample_data", "sample_flags")
+                .unwrap_or(u64::MAX),
+        ),
+        ("TASK_PID_OFFSET", kernel.member("task_struct", "pid")?),
+        ("TASK_COMM_OFFSET", kernel.member("task_struct", "comm")?),
+        ("TASK_MM_OFFSET", kernel.member("task_struct", "mm")?),
+        ("TASK_STACK_OFFSET", kernel.member("task_struct", "stack")?),
+        ("TASK_UTASK_OFFSET", utask),
+        ("UTASK_VADDR_OFFSET", vaddr),
+        ("UTASK_SLOT_OFFSET", slot),
+        ("UTASK_ACTIVE_OFFSET", active),
+        (
+            "TASK_SIGNAL_OFFSET",
+            kernel.member("task_struct", "signal")?,
+        ),
+        (
+            "TASK_EXIT_CODE_OFFSET",
+            kernel.member("task_struct", "exit_code")?,
+        ),
+        ("TASK_FEATURES_OFFSET", features),
+        ("TASK_FSBASE_OFFSET", thread_pointer(kernel)?),
+        (
+            "MM_START_STACK_OFFSET",
+            kernel.member("mm_struct", "start_stack")?,
+        ),
+        (
+            "SIGNAL_LIVE_OFFSET",
+            kernel.member("signal_struct", "live")?,
+        ),
+    ])
+}
+
 impl Programs {
     /// Loads the programs for these settings, without attaching them.
     ///
@@ -239,73 +310,7 @@ impl Programs {
         let own_interrupts = settings.kinds.interference.irq && settings.samples_interrupt;
         let samples_interrupt = u32::from(own_interrupts);
         let fault_times = u32::from(settings.kinds.interference.faults);
-        let state = if switch == OLD_SWITCH_PROGRAM {
-            kernel.member("task_struct", "__state")?
-        } else {
-            0
-        };
-        // `hw` is a struct within the event.
-        let interrupts =
-            kernel.member("perf_event", "hw")? + kernel.member("hw_perf_event", "interrupts")?;
-        // Since Linux 6.6, if built for shadow stacks.
-        let features = kernel
-            .member("task_struct", "thread")
-            .and_then(|thread| Ok(thread + kernel.member("thread_struct", "features")?))
-            .unwrap_or(u64::MAX);
-        let [utask, vaddr, slot, active] = uprobe_offsets(&kernel).unwrap_or_default();
-        let offsets = [
-            ("EVENT_INTERRUPTS_OFFSET", interrupts),
-            ("TASK_STATE_OFFSET", state),
-            (
-                "SAMPLE_TIME_OFFSET",
-                kernel.member("perf_sample_data", "time")?,
-            ),
-            (
-                "SAMPLE_ADDR_OFFSET",
-                kernel.member("perf_sample_data", "addr")?,
-            ),
-            (
-                "SAMPLE_WEIGHT_OFFSET",
-                kernel.member("perf_sample_data", "weight")?,
-            ),
-            (
-                "SAMPLE_DATA_SRC_OFFSET",
-                kernel.member("perf_sample_data", "data_src")?,
-            ),
-            (
-                "SAMPLE_FLAGS_OFFSET",
-                // Since Linux 6.1.
-                kernel
-                    .member("perf_sample_data", "sample_flags")
-                    .unwrap_or(u64::MAX),
-            ),
-            ("TASK_PID_OFFSET", kernel.member("task_struct", "pid")?),
-            ("TASK_COMM_OFFSET", kernel.member("task_struct", "comm")?),
-            ("TASK_MM_OFFSET", kernel.member("task_struct", "mm")?),
-            ("TASK_STACK_OFFSET", kernel.member("task_struct", "stack")?),
-            ("TASK_UTASK_OFFSET", utask),
-            ("UTASK_VADDR_OFFSET", vaddr),
-            ("UTASK_SLOT_OFFSET", slot),
-            ("UTASK_ACTIVE_OFFSET", active),
-            (
-                "TASK_SIGNAL_OFFSET",
-                kernel.member("task_struct", "signal")?,
-            ),
-            (
-                "TASK_EXIT_CODE_OFFSET",
-                kernel.member("task_struct", "exit_code")?,
-            ),
-            ("TASK_FEATURES_OFFSET", features),
-            ("TASK_FSBASE_OFFSET", thread_pointer(&kernel)?),
-            (
-                "MM_START_STACK_OFFSET",
-                kernel.member("mm_struct", "start_stack")?,
-            ),
-            (
-                "SIGNAL_LIVE_OFFSET",
-                kernel.member("signal_struct", "live")?,
-            ),
-        ];
+        let offsets = member_offsets(&kernel, switch)?;
         let source = settings.item.map_or(ItemSource::None, |(source, _)| source);
         let item_source = source as u32;
         let scope = settings.scope as u32;

@@ -110,16 +110,11 @@ pub(crate) fn explain(
     let known = like::Known::of(&sections);
     // Groups found automatically get causes only.
     let looked_at = |section: &Section| section.labels.is_empty() || !group_by.is_empty();
-    let candidates: Vec<Vec<u32>> = sections
-        .iter()
-        .map(|it| {
-            if looked_at(it) {
-                kinds::candidates(it, &items)
-            } else {
-                Vec::new()
-            }
-        })
-        .collect();
+    let candidates = |it| match looked_at(it) {
+        true => kinds::candidates(it, &items),
+        false => Vec::new(),
+    };
+    let candidates: Vec<Vec<u32>> = sections.iter().map(candidates).collect();
     let mut groups = explained(trace, options, &items, &sections, &timing, &candidates)?;
     let mut changes = match options.when {
         true => Some(changes(trace, options, (&items, &sections), &timing)?),
@@ -138,18 +133,18 @@ pub(crate) fn explain(
             _ => Vec::new(),
         };
         let of = &items.probes[usize::from(probe)];
-        let counted = items.all.iter().filter(|it| it.probe == probe).count();
-        let members = items.all.iter().filter(|it| it.probe == probe);
-        let shared = members.filter(|it| it.flags & visit_flag::TIME_SHARED != 0);
-        let ids = items.all.iter().filter(|it| it.probe == probe);
-        let ids: FxHashSet<u64> = ids.map(|it| it.item_id).collect();
+        let Census {
+            items: counted,
+            ids,
+            time_shared,
+        } = Census::of(probe, &items);
         probes.push(ProbeExplanation {
             probe_ids: of.probe_ids.clone(),
             specs: of.specs.clone(),
             visits: of.visits,
-            items: counted as u64,
-            item_ids: ids.len() as u64,
-            time_shared: shared.count() as u64,
+            items: counted,
+            item_ids: ids,
+            time_shared,
             left_out: of.left_out,
             whole,
             slow_on_cpu: None,
@@ -178,14 +173,7 @@ pub(crate) fn explain(
         .iter()
         .flat_map(|it| it.whole.iter().chain(&it.groups));
     notes.extend(runtimes::note(trace, all)?);
-    if let (Some(event), None) = (timing.event, &timing.reason)
-        && let Some(part) = rows::error_of_rates(trace, event)?.filter(|it| *it > UNSURE)
-    {
-        notes.push(Note::Rates {
-            event: event.name.clone(),
-            percent: (part * 100.0).round() as u32,
-        });
-    }
+    notes.extend(unsure_rates(trace, &timing)?);
     let unit = items.unit;
     if slow.is_none() && group_by.is_empty() && trace.info.switches {
         explained_on_cpu(
@@ -216,6 +204,40 @@ pub(crate) fn explain(
         probes,
         notes,
     })
+}
+
+/// Numbers of a probe's items.
+struct Census {
+    items: u64,
+    /// Different item ids.
+    ids: u64,
+    /// Items that share their time with others.
+    time_shared: u64,
+}
+
+impl Census {
+    fn of(probe: u16, items: &Items) -> Self {
+        let members = || items.all.iter().filter(|it| it.probe == probe);
+        let ids: FxHashSet<u64> = members().map(|it| it.item_id).collect();
+        let shared = members().filter(|it| it.flags & visit_flag::TIME_SHARED != 0);
+        Self {
+            items: members().count() as u64,
+            ids: ids.len() as u64,
+            time_shared: shared.count() as u64,
+        }
+    }
+}
+
+/// Remark where times follow from rates that are known badly.
+fn unsure_rates(trace: &Trace, timing: &Timing<'_>) -> Result<Option<Note>, ExplainError> {
+    let (Some(event), None) = (timing.event, &timing.reason) else {
+        return Ok(None);
+    };
+    let part = rows::error_of_rates(trace, event)?.filter(|it| *it > UNSURE);
+    Ok(part.map(|part| Note::Rates {
+        event: event.name.clone(),
+        percent: (part * 100.0).round() as u32,
+    }))
 }
 
 /// Explains the slow items of sections, in their order, with the probe of each.

@@ -147,23 +147,8 @@ pub fn build(trace: &Trace, options: &ReportOptions) -> Result<Report, ReportErr
             true => explained(trace, options, probe.probe_id)?,
             false => None,
         };
-        let Some(explained) = explained else { continue };
-        if is_apart {
-            probe.slow_on_cpu = explained.slow_on_cpu;
-            probe.slow_for_kind = explained.slow_for_kind;
-            let grouped = explained
-                .grouped
-                .filter(|_| !probe.slow_for_kind.is_empty());
-            probe.kinds_part = grouped.map(|it| it.part);
-        }
-        let gap = explained.whole.and_then(|it| it.gap);
-        for cause in gap.map_or_else(Vec::new, |it| it.causes) {
-            let is_its = |row: &&mut Row| {
-                row.state == cause.state && row.function.function_id == cause.function.function_id
-            };
-            if let Some(row) = probe.spread.iter_mut().find(is_its) {
-                row.waited_for = cause.waited_for;
-            }
+        if let Some(explained) = explained {
+            take_over(explained, probe, is_apart);
         }
     }
     Ok(Report {
@@ -178,6 +163,28 @@ pub fn build(trace: &Trace, options: &ReportOptions) -> Result<Report, ReportErr
         losses: losses(trace)?,
         run: trace.info.clone(),
     })
+}
+
+/// Takes over what the report has from `explain`: whom waits were for and, where slow items are apart, those slow by their
+/// time on the CPU or for their kind.
+fn take_over(explained: ProbeExplanation, probe: &mut ProbeReport, is_apart: bool) {
+    if is_apart {
+        probe.slow_on_cpu = explained.slow_on_cpu;
+        probe.slow_for_kind = explained.slow_for_kind;
+        let grouped = explained
+            .grouped
+            .filter(|_| !probe.slow_for_kind.is_empty());
+        probe.kinds_part = grouped.map(|it| it.part);
+    }
+    let gap = explained.whole.and_then(|it| it.gap);
+    for cause in gap.map_or_else(Vec::new, |it| it.causes) {
+        let is_its = |row: &&mut Row| {
+            row.state == cause.state && row.function.function_id == cause.function.function_id
+        };
+        if let Some(row) = probe.spread.iter_mut().find(is_its) {
+            row.waited_for = cause.waited_for;
+        }
+    }
 }
 
 /// Whether slow visits waited for something.

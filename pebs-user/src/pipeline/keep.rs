@@ -120,6 +120,15 @@ impl Group {
     }
 }
 
+/// Events that the samples of a visit's functions stand for; 0: unknown.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Weights<'a> {
+    /// All samples are of one event, and each stands for as many.
+    Same(u64),
+    /// Those of each function, in order.
+    Each(&'a [u64]),
+}
+
 /// Decides which visits to keep, and aggregates all.
 #[derive(Debug)]
 pub(super) struct Keeper {
@@ -154,21 +163,21 @@ impl Keeper {
         self.keep == Keep::All
     }
 
-    /// Takes a visit with the estimates of its functions, and for each the number of events that its samples stand for, 0:
-    /// unknown; returns whether its details are kept. It is judged by its net time, if known, or by its time on the CPU, if
-    /// that was asked for.
+    /// Takes a visit with the estimates of its functions, and the events that their samples stand for; returns whether its
+    /// details are kept. It is judged by its net time, if known, or by its time on the CPU, if that was asked for.
     ///
     /// Cost: O(functions of the visit); allocates for new functions.
     pub(super) fn visit(
         &mut self,
         visit: &ClosedVisit<'_>,
         net_ns: Option<i64>,
-        (functions, events): (&[FunctionEstimate], &[u64]),
+        functions: &[FunctionEstimate],
+        weights: &Weights<'_>,
     ) -> bool {
         if self.keeps_all() {
             return true;
         }
-        self.aggregate(visit, net_ns, (functions, events));
+        self.aggregate(visit, net_ns, functions, weights);
         if self.keep == Keep::None {
             return false;
         }
@@ -226,21 +235,13 @@ impl Keeper {
         &mut self,
         visit: &ClosedVisit<'_>,
         net_ns: Option<i64>,
-        (functions, events): (&[FunctionEstimate], &[u64]),
+        functions: &[FunctionEstimate],
+        weights: &Weights<'_>,
     ) {
         let Some(duration) = duration(visit) else {
             return;
         };
         let net = net_ns.map_or(duration, |ns| (ns.max(0) as u64).min(duration));
-        self.all.fill((0, 0));
-        for (estimate, events) in functions.iter().zip(events) {
-            let event = usize::from(estimate.event.0);
-            if event >= self.all.len() {
-                self.all.resize(event + 1, (0, 0));
-            }
-            self.all[event].0 += u64::from(estimate.samples);
-            self.all[event].1 += events;
-        }
         let loss = usize::from(visit.flags & visit_flag::LOSS != 0);
         let group = group(&mut self.groups, visit, self.keep);
         let (whole, of_functions) = (&mut group.whole[loss], &mut group.functions[loss]);
@@ -253,20 +254,23 @@ impl Keeper {
             whole.oncpu.count(visit.visit_id);
             whole.oncpu.values.add(active);
         }
-        for (estimate, events) in functions.iter().zip(events) {
-            let distribution = &mut of_functions
-                .at(estimate.event, estimate.function)
-                .distribution;
-            let (all_samples, all_events) = self.all[usize::from(estimate.event.0)];
-            distribution.count(visit.visit_id);
-            distribution.samples += u64::from(estimate.samples);
-            let (samples, all) = (f64::from(estimate.samples), all_samples as i64 as f64);
-            distribution.by_samples.add(samples, all, active);
-            distribution.events += events;
-            let (events, all) = (*events as i64 as f64, all_events as i64 as f64);
-            distribution.by_events.add(events, all, active);
-            if let Some(own) = estimate.self_ns() {
-                distribution.values.add(own);
+        match weights {
+            Weights::Same(weight) => {
+                let all = functions.iter().map(|it| u64::from(it.samples)).sum();
+                for estimate in functions {
+                    let distribution = counted(of_functions, visit.visit_id, estimate);
+                    distribution.add(estimate.samples, all, *weight, active);
+                }
+            }
+            Weights::Each(events) => {
+                all_of_events(&mut self.all, functions, events);
+                for (estimate, events) in functions.iter().zip(*events) {
+                    let (all_samples, all_events) = self.all[usize::from(estimate.event.0)];
+                    let samples = (estimate.samples, all_samples);
+                    let events = (*events, all_events);
+                    let distribution = counted(of_functions, visit.visit_id, estimate);
+                    distribution.add_weighed(samples, events, active);
+                }
             }
         }
     }
@@ -342,6 +346,34 @@ fn group<'a>(
     groups[probe].get_or_insert_with(|| Box::new(Group::new(keep)))
 }
 
+/// The distribution of a function's times, with that in a visit.
+#[inline]
+fn counted<'a>(
+    functions: &'a mut Functions,
+    visit_id: u64,
+    estimate: &FunctionEstimate,
+) -> &'a mut Distribution {
+    let of = functions.at(estimate.event, estimate.function);
+    of.distribution.count(visit_id);
+    if let Some(own) = estimate.self_ns() {
+        of.distribution.values.add(own);
+    }
+    &mut of.distribution
+}
+
+/// Adds up samples and events of the functions of a visit, by event.
+fn all_of_events(all: &mut Vec<(u64, u64)>, functions: &[FunctionEstimate], events: &[u64]) {
+    all.fill((0, 0));
+    for (estimate, events) in functions.iter().zip(events) {
+        let event = usize::from(estimate.event.0);
+        if event >= all.len() {
+            all.resize(event + 1, (0, 0));
+        }
+        all[event].0 += u64::from(estimate.samples);
+        all[event].1 += events;
+    }
+}
+
 /// Time on the CPU of a visit with this net time, without pebs-trace's own time as far as known, ns; `None` if unknown.
 fn net_on_cpu(visit: &ClosedVisit<'_>, net_ns: Option<i64>) -> Option<i64> {
     let duration = duration(visit)?;
@@ -355,17 +387,16 @@ fn duration(visit: &ClosedVisit<'_>) -> Option<u64> {
         .map(|(end, _)| (end.0 - visit.begin.0.0).max(0) as u64)
 }
 
-fn fill(row: &mut FunctionStatRow<'_>, key: Key, distribution: &Distribution) {
+fn fill(row: &mut FunctionStatRow<'_>, key: Key, distribution: &mut Distribution) {
     let sampled = key.event.is_some();
     let whole = matches!(key.measure, measure::DURATION | measure::ONCPU);
+    let (events, by_events) = distribution.events();
     let Distribution {
         visits_with,
-        last: _,
         samples,
         by_samples,
-        events,
-        by_events,
         values,
+        ..
     } = distribution;
     row.measure = key.measure;
     row.function_id = key.function;
@@ -381,9 +412,9 @@ fn fill(row: &mut FunctionStatRow<'_>, key: Key, distribution: &Distribution) {
         row.samples_product,
         row.samples_active_ns,
     ] = products(by_samples, sampled);
-    let counted = *events > 0;
-    row.events = counted.then_some(*events);
-    [row.events_squared, row.events_product, row.events_active_ns] = products(by_events, counted);
+    let counted = events > 0;
+    row.events = counted.then_some(events);
+    [row.events_squared, row.events_product, row.events_active_ns] = products(&by_events, counted);
     let any = !values.sketch.is_empty();
     row.sum_ns = any.then_some(values.sum);
     row.sum_squared = any.then_some(values.squared);
@@ -437,7 +468,7 @@ mod tests {
                 mark_waits: (0, 0),
                 events: &events,
             };
-            let is_kept = keeper.visit(&visit, Some(duration - own), (&[], &[]));
+            let is_kept = keeper.visit(&visit, Some(duration - own), &[], &Weights::Same(0));
             (is_kept, keeper.kept.slow, keeper.kept.unknown)
         };
         let (slow, usual, unknown) = ((true, 1, 0), (false, 0, 0), (true, 0, 1));

@@ -77,6 +77,15 @@ impl Resets {
         times().map(|time| line.0[line.index(time)].1).sum()
     }
 
+    /// Number of events that each sample stands for, where it is the same for all: usually.
+    #[inline]
+    pub(super) fn of_all(&self, series: &Series<'_>) -> Option<u64> {
+        match (series.events, series.times.first()) {
+            (Events::All(event), Some(first)) => self.since(event, *first),
+            _ => None,
+        }
+    }
+
     /// Appends the number of events that the samples of each function stand for, of those in `series`.
     #[inline]
     pub(super) fn events_of(
@@ -85,12 +94,7 @@ impl Resets {
         functions: &[FunctionEstimate],
         events: &mut Vec<u64>,
     ) {
-        // Usually the reset value is the same for all samples.
-        let reset = match (series.events, series.times.first()) {
-            (Events::All(event), Some(first)) => self.since(event, *first),
-            _ => None,
-        };
-        match reset {
+        match self.of_all(series) {
             Some(reset) => events.extend(functions.iter().map(|it| u64::from(it.samples) * reset)),
             None => events.extend(functions.iter().map(|it| {
                 let times = || series.times_of(it.function, it.event);

@@ -9,7 +9,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::PipelineOptions;
 use super::estimates::estimate;
-use super::keep::{Keep, Keeper};
+use super::keep::{Keep, Keeper, Weights};
 use super::memory::{Accesses, accessed};
 use super::net::Net;
 use super::resets::Resets;
@@ -91,7 +91,8 @@ pub(super) struct Rows {
     block: VisitBlock,
     /// Estimates of the current visit, if they decide what is kept of it.
     estimates: Vec<FunctionEstimate>,
-    /// Events that the samples of each of these stand for; 0: unknown.
+    /// Events that each sample of these stands for, 0: unknown; `None`: unequal numbers, then those of each function.
+    weight: Option<u64>,
     estimated_events: Vec<u64>,
     /// Time from which on wakers and preempting threads are recorded; `None`: not yet.
     pub waits_from: Option<TraceNs>,
@@ -170,6 +171,7 @@ impl Rows {
             estimator,
             block: VisitBlock::default(),
             estimates: Vec::new(),
+            weight: Some(0),
             estimated_events: Vec::new(),
             waits_from: options.kinds.encounters.then_some(TraceNs(0)),
             waits_matter: options.kinds.encounters_later,
@@ -655,9 +657,13 @@ impl Rows {
             },
         };
         self.estimator.estimate(&timeline, &mut self.estimates);
-        let events = &mut self.estimated_events;
-        self.resets
-            .events_of(&timeline.samples, &self.estimates, events);
+        self.weight = self.resets.of_all(&timeline.samples);
+        if self.weight.is_none() {
+            let events = &mut self.estimated_events;
+            events.clear();
+            self.resets
+                .events_of(&timeline.samples, &self.estimates, events);
+        }
     }
 
     /// The function in which a thread or goroutine waited, and its state.
@@ -824,14 +830,16 @@ impl Sink for Rows {
         self.count_unresolved();
         let net = self.net.of(visit, &self.resets, &self.writer);
         self.estimates.clear();
-        self.estimated_events.clear();
+        self.weight = Some(0);
         if !self.keeper.keeps_all() && visit.owns_all() {
             self.estimate(visit);
         }
         let net_ns = net.map(|it| it.0);
-        let kept = self
-            .keeper
-            .visit(visit, net_ns, (&self.estimates, &self.estimated_events));
+        let weights = match self.weight {
+            Some(weight) => Weights::Same(weight),
+            None => Weights::Each(&self.estimated_events),
+        };
+        let kept = self.keeper.visit(visit, net_ns, &self.estimates, &weights);
         let near = (visit.begin.0, visit.end.map(|(end, _)| end));
         let of = SamplesOf {
             visit_id: Some(visit.visit_id),

@@ -126,6 +126,11 @@ pub(super) struct Offer {
 }
 
 impl Plan {
+    /// Whether it records from the start on, without a condition.
+    pub(super) const fn starts_at_once(&self) -> bool {
+        matches!(self.start, Trigger::None)
+    }
+
     /// Returns the rules by which times follow from the samples of each event.
     #[must_use]
     pub(super) fn event_times(&self) -> Vec<EventTime> {

@@ -74,16 +74,7 @@ pub(super) fn resolve(recording: &Recording, emit: &mut Emit<'_>) -> Result<Plan
     let process = targets.sees.map(|pid| (pid, replaced::deleted(pid)));
     let command = recording.command().first();
     let program = command.map(command::find).transpose()?;
-    let output = recording.output.clone();
-    if output.exists() {
-        return Err(Failure::new(
-            format!(
-                "cannot create trace {}: it exists already",
-                output.display()
-            ),
-            "traces are never overwritten; give another -o DIR".to_owned(),
-        ));
-    }
+    check_is_new(&recording.output)?;
     let options = ResolveOptions {
         return_mode: recording.return_mode,
         pid: targets.sees,
@@ -104,19 +95,7 @@ pub(super) fn resolve(recording: &Recording, emit: &mut Emit<'_>) -> Result<Plan
         start,
         mut notes,
     } = marking(recording, &targets, &options, emit)?;
-    if let Some(missing) = missing {
-        return Err(Failure::new(
-            format!("cannot record: {missing}"),
-            "use sudo, or 'pebs-trace doctor' for what is missing".to_owned(),
-        ));
-    }
-    if limits::pid_namespace(Path::new("/")) == Some(true) {
-        return Err(Failure::new(
-            "cannot record in a pid namespace: the kernel reports other pids than those seen here"
-                .to_owned(),
-            limits::PIDS.to_owned(),
-        ));
-    }
+    check_may_record(missing)?;
     let former_limits = limits::raise();
     let host = Host::probe(Path::new("/"));
     check_kernel(&host)?;
@@ -155,21 +134,8 @@ pub(super) fn resolve(recording: &Recording, emit: &mut Emit<'_>) -> Result<Plan
     warnings.extend(interrupting.filter_map(|event| reset::throttle_warning(event, &host.limits)));
     warnings.extend(unsteady(recording, &events));
     let overhead = budget::bounds(recording, &events)?;
-    let frequencies = match recording.frequencies {
-        true => Frequencies::open(Path::new("/"), &host.online),
-        false => Frequencies::default(),
-    };
-    if recording.frequencies && frequencies.is_empty() {
-        notes.push(NO_FREQUENCY.to_owned());
-    }
+    let frequencies = frequencies(recording, &host, &mut notes);
     let jitter = default_jitter(recording, &events, transport.how);
-    let has_access = events.iter().any(|event| event.access != 0);
-    let sample_bytes = SAMPLE_BYTES + if has_access { ACCESS_BYTES } else { 0 };
-    let inlined = if recording.inlined {
-        Inlining::Innermost
-    } else {
-        Inlining::Physical
-    };
     let max_stack_bytes = recording.stack_memory.unwrap_or(recording.max_memory / 8) as usize;
     let call_graph = recording
         .call_graph
@@ -186,6 +152,7 @@ pub(super) fn resolve(recording: &Recording, emit: &mut Emit<'_>) -> Result<Plan
         files: ProbedFiles::of(&probes, process),
         redact,
         probes,
+        max_samples: max_samples(recording, &events),
         events,
         counted,
         count_interval: recording.count_interval,
@@ -208,13 +175,12 @@ pub(super) fn resolve(recording: &Recording, emit: &mut Emit<'_>) -> Result<Plan
         frequencies,
         ring_bytes: recording.ring_size,
         max_waiting_bytes: (recording.max_memory / 4) as usize,
-        max_samples: (recording.max_memory / 2 / sample_bytes) as usize,
         call_graph,
         stacks: call_graph.map_or_else(StackLimits::default, |it| limits_of(it, &host)),
         offer,
         stacks_chosen: None,
         max_stack_bytes: call_graph.map_or(0, |_| max_stack_bytes),
-        output,
+        output: recording.output.clone(),
         segment: recording.segment,
         overhead,
         jitter: recording.jitter.unwrap_or(jitter),
@@ -222,7 +188,10 @@ pub(super) fn resolve(recording: &Recording, emit: &mut Emit<'_>) -> Result<Plan
         max_reset: recording.max_reset,
         force: recording.force,
         symbolize: SymbolizeOptions {
-            inlined,
+            inlined: match recording.inlined {
+                true => Inlining::Innermost,
+                false => Inlining::Physical,
+            },
             debug_dirs: None,
             recorded: None,
             own_programs: None,
@@ -237,6 +206,57 @@ pub(super) fn resolve(recording: &Recording, emit: &mut Emit<'_>) -> Result<Plan
     let debuggers = placement::debuggers(&plan);
     plan.warnings.extend(debuggers);
     Ok(plan)
+}
+
+/// Checks that no trace would be overwritten.
+fn check_is_new(output: &Path) -> Result<()> {
+    if !output.exists() {
+        return Ok(());
+    }
+    Err(Failure::new(
+        format!(
+            "cannot create trace {}: it exists already",
+            output.display()
+        ),
+        "traces are never overwritten; give another -o DIR".to_owned(),
+    ))
+}
+
+/// Checks that nothing is missing to record here.
+fn check_may_record(missing: Option<String>) -> Result<()> {
+    if let Some(missing) = missing {
+        return Err(Failure::new(
+            format!("cannot record: {missing}"),
+            "use sudo, or 'pebs-trace doctor' for what is missing".to_owned(),
+        ));
+    }
+    if limits::pid_namespace(Path::new("/")) == Some(true) {
+        return Err(Failure::new(
+            "cannot record in a pid namespace: the kernel reports other pids than those seen here"
+                .to_owned(),
+            limits::PIDS.to_owned(),
+        ));
+    }
+    Ok(())
+}
+
+/// CPUs whose frequency is to be recorded.
+fn frequencies(recording: &Recording, host: &Host, notes: &mut Vec<String>) -> Frequencies {
+    if !recording.frequencies {
+        return Frequencies::default();
+    }
+    let frequencies = Frequencies::open(Path::new("/"), &host.online);
+    if frequencies.is_empty() {
+        notes.push(NO_FREQUENCY.to_owned());
+    }
+    frequencies
+}
+
+/// Maximum number of samples held for open visits.
+fn max_samples(recording: &Recording, events: &[ResolvedEvent]) -> usize {
+    let has_access = events.iter().any(|event| event.access != 0);
+    let sample_bytes = SAMPLE_BYTES + if has_access { ACCESS_BYTES } else { 0 };
+    (recording.max_memory / 2 / sample_bytes) as usize
 }
 
 /// Probes of a recording, and what follows from them.

@@ -2,25 +2,27 @@
 
 mod clocks;
 mod cpus;
+mod ended;
 mod pause;
 mod waits;
+mod workers;
 
-use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitStatus;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
+use crossbeam_channel::Sender;
 use pebs_common::config::{KernelCode, OwnBreakpoints, PageOffsets, step_kind};
-use rustix::event::{PollFd, PollFlags, Timespec};
 use tokio::runtime::Runtime;
 
 use clocks::Choice;
 use cpus::next;
+use ended::Targets;
 use pause::{LOOK_FOR_START, State, Waits};
+use workers::{Signals, Workers};
 
 use super::budget;
 use super::cost::{self, ClockSpans, KnownCosts, Measuring, Prices};
@@ -32,7 +34,6 @@ use super::placement;
 use super::plan::Plan;
 use super::remote::{Order, Remote};
 use super::stacks;
-use super::start::Trigger;
 use super::waits::Verdict;
 use crate::binary::process;
 use crate::collect::behind::Behind;
@@ -40,28 +41,23 @@ use crate::collect::bulk::BulkRing;
 use crate::collect::clock::now;
 use crate::collect::command::{self, Held};
 use crate::collect::cpu_time::CpuTimes;
-use crate::collect::drain::Drain;
 use crate::collect::frequency::{self, Frequencies};
 use crate::collect::hotplug::CpuMessages;
 use crate::collect::privileges;
-use crate::collect::session::{Rings, Session, SessionPlan};
+use crate::collect::session::{Rings, Session, SessionPlan, Spent};
 use crate::collect::sideband::{Sideband, SidebandOpener};
-use crate::estimate::Pause;
-use crate::failure::{Context as _, Failure, Result};
-use crate::pipeline::{Load, Outcome, OwnCosts, Pipeline, PipelineOptions, Progress};
+use crate::cost::calibrate::UnitCosts;
+use crate::failure::{Context as _, Failure, Result, Warning};
+use crate::pipeline::{Load, Progress};
 use crate::pmu::attr::{EventClass, ResolvedEvent};
 use crate::pmu::jitter::Clocks;
 use crate::pmu::open::Times;
-use crate::pmu::watch::Watch;
 use crate::probe::breakpoint;
 use crate::store::options::WriterOptions;
-use crate::store::recover::RecoverError;
-use crate::store::run::{JitterInfo, ResetChange, RunInfo};
-use crate::store::snapshot;
+use crate::store::run::{ClockChange, JitterInfo, ResetChange, RunInfo};
 use crate::store::writer::TraceWriter;
-use crate::stream::cycle::{Cycle, FrequencyReading};
 use crate::symbolize::kernel_code;
-use crate::units::{Cpu, EventId, KtimeNs, Pid, ResetValue, Tid, TraceNs};
+use crate::units::{EventId, KtimeNs, Pid, ResetValue, TraceNs};
 
 /// Interval of looking for CPUs that came or went, where the kernel does not report it.
 const LOOK: Duration = Duration::from_millis(500);
@@ -84,139 +80,32 @@ const REPORT: Duration = Duration::from_millis(250);
 /// Time to wait for an order before the start.
 const GLANCE: Duration = Duration::from_millis(1);
 
-/// A wait before the start that is worth a word.
-const LONG: Duration = Duration::from_millis(300);
-
-/// Maximum number of empty cycles kept for the draining thread.
-const SPARE_CYCLES: usize = 4;
-
 /// Rows reach the open segment after this time.
 const FLUSH: Duration = Duration::from_secs(1);
-
-/// Messages of other threads to the pipeline thread.
-#[derive(Debug, Default)]
-struct Signals {
-    /// Set when writing failed: nothing more can be recorded.
-    failed: AtomicBool,
-    /// Pause that a sample causes in the target; set before anything is attached.
-    pause: OnceLock<Pause>,
-    /// Costs that pebs-trace adds to visits; set before anything is attached.
-    own: OnceLock<OwnCosts>,
-    /// Changes of reset values not yet seen by the pipeline: time, event, new value. Locked during a change, so
-    /// that no sample is processed before its change is known.
-    resets: Mutex<Vec<(KtimeNs, EventId, ResetValue)>>,
-    /// Cost of a switch with clocks that changed, ns, not yet seen by the pipeline.
-    switch_ns: Mutex<Option<f64>>,
-    /// From when on it is recorded who ends waits, not yet seen by the pipeline. Locked while that begins.
-    waits_from: Mutex<Option<KtimeNs>>,
-    /// Start of the first interval of counts; set before anything is attached.
-    count_from: OnceLock<KtimeNs>,
-    /// Pauses not yet seen by the pipeline: begin, end.
-    pauses: Mutex<Vec<(KtimeNs, KtimeNs)>>,
-    /// A snapshot that was asked for.
-    snapshot: Mutex<Option<SnapshotOrder>>,
-    /// Frequencies of CPUs not yet seen by the pipeline.
-    frequencies: Mutex<Vec<FrequencyReading>>,
-    /// CPUs that came online and are not yet seen by the pipeline: earliest time they may have been online, time
-    /// from which they are sampled.
-    cpus: Mutex<Vec<(KtimeNs, KtimeNs, Cpu)>>,
-    /// End of the trace, ktime; set before the probes are taken away. 0: not yet.
-    end: AtomicU64,
-}
-
-/// A snapshot to be written.
-#[derive(Debug)]
-struct SnapshotOrder {
-    from: PathBuf,
-    to: PathBuf,
-    info: Box<RunInfo>,
-    length: TraceNs,
-    done: Sender<Result<(), RecoverError>>,
-}
 
 /// Records until the end.
 pub(super) fn record(plan: &mut Plan, remote: &Remote, emit: &mut Emit<'_>) -> Result<Stopped> {
     let runtime = runtime()?;
-    let measured = stacks::choose(plan, emit);
-    let held = (!plan.command.is_empty())
-        .then(|| command::start(&plan.command, &plan.former_limits))
-        .transpose()?;
-    if let Some(held) = &held {
-        plan.pids = vec![held.pid];
-    }
-    // Not before the command, which would have it, too.
-    let _behind = Behind::begin();
-    place_breakpoints(plan)?;
-    let code = thread::spawn(kernel_code);
-    let measuring = Measuring::begin(plan);
-    let (mut session, rings) = Session::load(&session_plan(plan))?;
-    plan.symbolize.own_programs = Some(session.symbols());
-    session.follow_tasks()?;
-    let targets = Targets::open(&plan.pids, &plan.threads);
-    let named = plan.pids.clone();
-    plan.pids = session.trace(&named)?;
-    let count = Count::begin(plan, &session, &session_plan(plan), &rings.counters)?;
-    if measuring.takes_time(plan) && !measured {
-        emit(Event::Measuring);
-    }
-    let mut costs = measuring.finish(plan);
-    check_not_ended(&runtime, remote)?;
-    let counted = count.map(|count| count.finish(&session, &rings.counters));
-    let (counted, spent) = counted.transpose()?.unzip();
-    if let Some(counted) = &counted
-        && pace::check(plan, &costs.units, counted).is_err()
-    {
-        costs.measure_marks_again(plan);
-        pace::check(plan, &costs.units, counted)?;
-    }
-    pace::set_first(plan, &costs.units, counted.as_ref(), emit);
-    let first_clocks = clocks::first(plan, counted.as_ref(), &costs.units);
-    if let Some((Clocks::OfCpus, _)) = first_clocks {
-        clocks::raise_reset(plan, &costs.units);
-    }
-    if let Ok(code) = code.join() {
-        session.set_kernel_code(&KernelCode {
-            marks: own_breakpoints(plan),
-            ..code
-        })?;
-    }
-    let session_plan = SessionPlan {
-        sample_ns: costs.units.sample_ns,
-        ..session_plan(plan)
-    };
-    if let Some((which, _)) = &first_clocks {
-        session.set_clocks(&session_plan, *which)?;
-    }
-    session.open_events(&session_plan)?;
-    // Their children may have ended.
-    if let Some(gone) = named.iter().find(|pid| !process::exists(**pid)) {
-        return Err(Failure::new(
-            format!("process {} ended before it could be traced", gone.0),
-            "'pgrep NAME' finds the pids of those that run".to_owned(),
-        ));
-    }
+    let Prepared {
+        mut session,
+        rings,
+        held,
+        targets,
+        named,
+        costs,
+        first_clocks,
+        counting,
+        behind: _behind,
+    } = prepare(plan, &runtime, remote, emit)?;
+    let plan = &*plan;
+    let session_plan = priced_session_plan(plan, &costs);
     let prices = Prices::new(plan, &costs.units);
     let governor = match plan.overhead {
         Some(bounds) if !plan.counting => Governor::new(&bounds, plan, &prices)?,
         _ => None,
     };
     let origin = now();
-    let mut info = finish::run_info(plan, origin);
-    info.unit_costs = Some(costs.source());
-    let mut notes = notes(plan, &costs, &session);
-    let (sideband, more_sideband) = match Sideband::open(&plan.host.online) {
-        Ok((sideband, opener)) => (Some(sideband), Some(opener)),
-        Err(error) => {
-            notes.push(format!(
-                "mappings are read from /proc only, as {error}: functions of short-lived processes may stay unnamed"
-            ));
-            (None, None)
-        }
-    };
-    for note in notes {
-        emit(Event::Note(note.clone()));
-        info.notes.push(note);
-    }
+    let (mut info, sideband, more_sideband) = describe(plan, &costs, &session, origin, emit);
     let options = WriterOptions {
         segment: plan.segment,
         flush: FLUSH,
@@ -226,24 +115,10 @@ pub(super) fn record(plan: &mut Plan, remote: &Remote, emit: &mut Emit<'_>) -> R
     let place = writer.place();
     let bulk = session.take_bulk_rings();
     let workers = Workers::start(plan, rings, bulk, sideband, writer, origin);
-    if let Some(pause) = costs.units.pause {
-        let _ = workers.signals.pause.set(pause);
-    }
-    if let Some(own) = prices.own_costs() {
-        let _ = workers.signals.own.set(own);
-    }
+    workers.know_costs(&costs.units, &prices);
     workers.wait_until_ready(emit);
-    let started = check_not_ended(&runtime, remote);
-    let at_once = matches!(plan.start, Trigger::None);
-    let started = started.and_then(|()| {
-        if !at_once {
-            return Ok(None);
-        }
-        let _ = workers.signals.count_from.set(session.start_counting()?);
-        session.start(&session_plan)?;
-        plan.files.check()?;
-        placement::check(plan, &named)
-    });
+    let started = check_not_ended(&runtime, remote)
+        .and_then(|()| start(&mut session, &session_plan, plan, &named, &workers.signals));
     match started {
         Ok(warning) => warning.into_iter().for_each(|warning| {
             info.notes.push(warning.text.clone());
@@ -255,15 +130,12 @@ pub(super) fn record(plan: &mut Plan, remote: &Remote, emit: &mut Emit<'_>) -> R
             return Err(error);
         }
     }
-    drop(spent);
+    drop(counting);
+    let at_once = plan.starts_at_once();
     if at_once && !plan.pausable {
         session.place_no_more();
     }
-    let budget = plan.overhead.filter(|_| governor.is_some()).map(|bounds| {
-        let governed = budget::governed(&plan.events, &costs.units);
-        let events = governed.iter().map(|it| &plan.events[usize::from(it.0)]);
-        budget::first_line(&bounds, &events.collect::<Vec<_>>())
-    });
+    let budget = first_budget(plan, &costs.units, governor.as_ref());
     if at_once {
         emit(Event::Started {
             budget: budget.clone(),
@@ -306,19 +178,7 @@ pub(super) fn record(plan: &mut Plan, remote: &Remote, emit: &mut Emit<'_>) -> R
     control.price_switches();
     control.look_at_cpu();
     let waited = wait(&mut control, runtime, plan.duration, held);
-    control.end_pause();
-    control.note_changes();
-    let together = control.session.clocks(control.plan) as u64;
-    control.info.jitter = control.session.drawn().map(|drawn| JitterInfo {
-        percent: plan.jitter,
-        clocks: together,
-        changes: drawn.changes,
-        every_ns: drawn.every_ns,
-    });
-    control.note_copies();
-    control.note_keeper();
-    let cpu = control.cpu.sum();
-    let clocks = std::mem::take(&mut control.clocks);
+    let (cpu, clocks) = control.finish();
     let end = now();
     workers.signals.end.store(end.0, Ordering::Release);
     session.stop();
@@ -346,6 +206,151 @@ pub(super) fn record(plan: &mut Plan, remote: &Remote, emit: &mut Emit<'_>) -> R
         command,
         ended_by,
     })
+}
+
+/// A session whose programs are loaded and whose events are open; nothing is attached.
+struct Prepared {
+    session: Session,
+    rings: Rings,
+    /// The command, which waits for its start.
+    held: Option<Held>,
+    targets: Targets,
+    /// The processes that were asked for, without those that they started.
+    named: Vec<Pid>,
+    costs: KnownCosts,
+    /// Clocks to begin with, where they are not the default ones.
+    first_clocks: Option<(Clocks, ClockChange)>,
+    /// Probes of the short count before the recording: they are taken off after those of the recording are placed.
+    counting: Option<Spent>,
+    behind: Option<Behind>,
+}
+
+/// Starts the command, holding it; loads the programs; finds what samples and marks cost and how often they come; opens the
+/// events.
+fn prepare(
+    plan: &mut Plan,
+    runtime: &Runtime,
+    remote: &Remote,
+    emit: &mut Emit<'_>,
+) -> Result<Prepared> {
+    let measured = stacks::choose(plan, emit);
+    let held = (!plan.command.is_empty())
+        .then(|| command::start(&plan.command, &plan.former_limits))
+        .transpose()?;
+    if let Some(held) = &held {
+        plan.pids = vec![held.pid];
+    }
+    // Not before the command, which would have it, too.
+    let behind = Behind::begin();
+    place_breakpoints(plan)?;
+    let code = thread::spawn(kernel_code);
+    let measuring = Measuring::begin(plan);
+    let (mut session, rings) = Session::load(&session_plan(plan))?;
+    plan.symbolize.own_programs = Some(session.symbols());
+    session.follow_tasks()?;
+    let targets = Targets::open(&plan.pids, &plan.threads);
+    let named = plan.pids.clone();
+    plan.pids = session.trace(&named)?;
+    let count = Count::begin(plan, &session, &session_plan(plan), &rings.counters)?;
+    if measuring.takes_time(plan) && !measured {
+        emit(Event::Measuring);
+    }
+    let mut costs = measuring.finish(plan);
+    check_not_ended(runtime, remote)?;
+    let counted = count.map(|count| count.finish(&session, &rings.counters));
+    let (counted, counting) = counted.transpose()?.unzip();
+    if let Some(counted) = &counted
+        && pace::check(plan, &costs.units, counted).is_err()
+    {
+        costs.measure_marks_again(plan);
+        pace::check(plan, &costs.units, counted)?;
+    }
+    pace::set_first(plan, &costs.units, counted.as_ref(), emit);
+    let first_clocks = clocks::first(plan, counted.as_ref(), &costs.units);
+    if let Some((Clocks::OfCpus, _)) = first_clocks {
+        clocks::raise_reset(plan, &costs.units);
+    }
+    if let Ok(code) = code.join() {
+        session.set_kernel_code(&KernelCode {
+            marks: own_breakpoints(plan),
+            ..code
+        })?;
+    }
+    let session_plan = priced_session_plan(plan, &costs);
+    if let Some((which, _)) = &first_clocks {
+        session.set_clocks(&session_plan, *which)?;
+    }
+    session.open_events(&session_plan)?;
+    // Their children may have ended.
+    if let Some(gone) = named.iter().find(|pid| !process::exists(**pid)) {
+        return Err(Failure::new(
+            format!("process {} ended before it could be traced", gone.0),
+            "'pgrep NAME' finds the pids of those that run".to_owned(),
+        ));
+    }
+    Ok(Prepared {
+        session,
+        rings,
+        held,
+        targets,
+        named,
+        costs,
+        first_clocks,
+        counting,
+        behind,
+    })
+}
+
+/// First content of `trace.json`, and mappings as the kernel reports them, where it does.
+fn describe(
+    plan: &Plan,
+    costs: &KnownCosts,
+    session: &Session,
+    origin: KtimeNs,
+    emit: &mut Emit<'_>,
+) -> (RunInfo, Option<Sideband>, Option<SidebandOpener>) {
+    let mut info = finish::run_info(plan, origin);
+    info.unit_costs = Some(costs.source());
+    let mut notes = notes(plan, costs, session);
+    let (sideband, opener) = match Sideband::open(&plan.host.online) {
+        Ok((sideband, opener)) => (Some(sideband), Some(opener)),
+        Err(error) => {
+            notes.push(format!(
+                "mappings are read from /proc only, as {error}: functions of short-lived processes may stay unnamed"
+            ));
+            (None, None)
+        }
+    };
+    for note in notes {
+        emit(Event::Note(note.clone()));
+        info.notes.push(note);
+    }
+    (info, sideband, opener)
+}
+
+/// Attaches probes and events, unless the recording waits for something first.
+fn start(
+    session: &mut Session,
+    session_plan: &SessionPlan<'_>,
+    plan: &Plan,
+    named: &[Pid],
+    signals: &Signals,
+) -> Result<Option<Warning>> {
+    if !plan.starts_at_once() {
+        return Ok(None);
+    }
+    let _ = signals.count_from.set(session.start_counting()?);
+    session.start(session_plan)?;
+    plan.files.check()?;
+    placement::check(plan, named)
+}
+
+/// The line on the budget for overhead, if it is kept.
+fn first_budget(plan: &Plan, costs: &UnitCosts, governor: Option<&Governor>) -> Option<String> {
+    let bounds = plan.overhead.filter(|_| governor.is_some())?;
+    let governed = budget::governed(&plan.events, costs);
+    let events = governed.iter().map(|it| &plan.events[usize::from(it.0)]);
+    Some(budget::first_line(&bounds, &events.collect::<Vec<_>>()))
 }
 
 /// Remarks on the costs and on what this machine can't do, for the first lines and for the trace.
@@ -387,6 +392,14 @@ fn check_not_ended(runtime: &Runtime, remote: &Remote) -> Result<()> {
             "ended before it began ({why}): nothing was recorded"
         ))),
         None => Ok(()),
+    }
+}
+
+/// The plan of a session for which it is known what samples cost.
+fn priced_session_plan<'a>(plan: &'a Plan, costs: &KnownCosts) -> SessionPlan<'a> {
+    SessionPlan {
+        sample_ns: costs.units.sample_ns,
+        ..session_plan(plan)
     }
 }
 
@@ -471,106 +484,9 @@ fn own_breakpoints(plan: &Plan) -> OwnBreakpoints {
     }
 }
 
-/// The draining thread and the pipeline thread.
-struct Workers {
-    stop: Arc<AtomicBool>,
-    signals: Arc<Signals>,
-    progress: Arc<Progress>,
-    /// Sends rings that are created later to the draining thread.
-    more_bulk: Sender<BulkRing>,
-    /// Closed once symbols are loaded.
-    is_ready: Receiver<()>,
-    drain: JoinHandle<()>,
-    pipeline: JoinHandle<Outcome>,
-}
-
-impl Workers {
-    fn start(
-        plan: &Plan,
-        rings: Rings,
-        bulk: Vec<BulkRing>,
-        sideband: Option<Sideband>,
-        writer: TraceWriter,
-        origin: KtimeNs,
-    ) -> Self {
-        // Bounded in bytes by the draining thread.
-        let (full, waiting) = unbounded();
-        let (back, empty) = bounded(SPARE_CYCLES);
-        let (ready, is_ready) = bounded::<()>(0);
-        let (more_bulk, new_bulk) = unbounded();
-        let waiting_bytes = Arc::new(AtomicUsize::new(0));
-        let stop = Arc::new(AtomicBool::new(false));
-        let signals = Arc::new(Signals::default());
-        let progress = Arc::new(Progress::default());
-        let Rings {
-            rings,
-            counters,
-            lag_ns,
-        } = rings;
-        let drain = Drain {
-            rings,
-            bulk,
-            more_bulk: new_bulk,
-            counters,
-            sideband,
-            lag_ns,
-            full,
-            empty,
-            waiting_bytes: Arc::clone(&waiting_bytes),
-            max_waiting_bytes: plan.max_waiting_bytes,
-            patient: plan.patient,
-            stop: Arc::clone(&stop),
-        };
-        let options = PipelineOptions {
-            origin,
-            kinds: plan.kinds,
-            counted: plan.counted_from(),
-            count_interval: plan.count_interval,
-            event_times: plan.event_times(),
-            costly_events: plan.costly_events(),
-            resets: plan.events.iter().map(|it| it.reset.0.get()).collect(),
-            watches: plan.events.iter().map(|it| Watch::of(&it.attr)).collect(),
-            max_samples: plan.max_samples,
-            max_stack_bytes: plan.max_stack_bytes,
-            symbolize: plan.symbolize.clone(),
-            keep: plan.keep,
-            bulk: plan.bulk_options(),
-            interval: plan.segment,
-        };
-        let (probes, pids) = (plan.probes.clone(), plan.pids.clone());
-        let patient = plan.patient;
-        let needs_clock = plan.events.iter().any(|event| event.perf_clock);
-        let (theirs, their_progress) = (Arc::clone(&signals), Arc::clone(&progress));
-        let pipeline = thread::spawn(move || {
-            // The symbolizer stays on the thread that makes it.
-            let mut pipeline = Pipeline::new(&probes, &options, writer, their_progress);
-            if needs_clock {
-                pipeline.wait_for_clock();
-            }
-            if !pids.is_empty() {
-                pipeline.follow(&pids);
-            }
-            pipeline.warm_up(&pids);
-            drop(ready);
-            let lanes = Lanes {
-                waiting,
-                back,
-                waiting_bytes,
-                patient,
-            };
-            pump(pipeline, &lanes, &theirs)
-        });
-        let drain = thread::spawn(move || drain.run());
-        Self {
-            stop,
-            signals,
-            progress,
-            more_bulk,
-            is_ready,
-            drain,
-            pipeline,
-        }
-    }
+/// Locks a mutex even if it is poisoned.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// CPU time of the target, ns: by its counters if they count nothing else, else by its processes' clocks.
@@ -586,105 +502,6 @@ fn target_cpu_ns(
         return times.first().copied().flatten().map(|it| it.value as f64);
     }
     (processes > 0).then_some(processes as f64)
-}
-
-/// Channels between the two threads.
-struct Lanes {
-    waiting: Receiver<Cycle>,
-    back: Sender<Cycle>,
-    waiting_bytes: Arc<AtomicUsize>,
-    patient: bool,
-}
-
-/// Locks a mutex even if it is poisoned.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Runs the pipeline until the draining thread is done.
-fn pump(mut pipeline: Pipeline, lanes: &Lanes, signals: &Signals) -> Outcome {
-    let mut has_costs = false;
-    for mut cycle in &lanes.waiting {
-        if !has_costs && let Some(costs) = signals.own.get() {
-            pipeline.own_costs(costs);
-            has_costs = true;
-        }
-        if let Some(&pause) = signals.pause.get() {
-            pipeline.pause(pause);
-        }
-        if let Some(ns) = locked(&signals.switch_ns).take() {
-            pipeline.switch_cost(ns);
-        }
-        for (begin, end) in locked(&signals.pauses).drain(..) {
-            pipeline.paused(begin, end);
-        }
-        if let Some(from) = locked(&signals.waits_from).take() {
-            pipeline.waits_from(from);
-        }
-        if let Some(&begin) = signals.count_from.get() {
-            pipeline.count_from(begin);
-        }
-        for (time, event, reset) in locked(&signals.resets).drain(..) {
-            pipeline.reset_changed(time, event, reset.0.get());
-        }
-        let frequencies = std::mem::take(&mut *locked(&signals.frequencies));
-        frequencies.iter().for_each(|it| pipeline.frequency(it));
-        for (begin, end, cpu) in locked(&signals.cpus).drain(..) {
-            pipeline.cpu_came_online(begin, end, cpu);
-        }
-        let end = signals.end.load(Ordering::Acquire);
-        if end > 0 {
-            pipeline.stopping(KtimeNs(end));
-        }
-        let bytes = cycle.bytes();
-        pipeline.cycle(&mut cycle);
-        lanes.waiting_bytes.fetch_sub(bytes, Ordering::AcqRel);
-        if let Some(order) = locked(&signals.snapshot).take() {
-            pipeline.flush();
-            let written = snapshot::write(&order.from, &order.to, &order.info, order.length);
-            // Nobody waits any more if it took too long.
-            let _ = order.done.send(written);
-        }
-        if lanes.patient {
-            pipeline.rest();
-        }
-        if pipeline.has_failed() {
-            signals.failed.store(true, Ordering::Relaxed);
-        }
-        // Fails at the end, when the receiver is gone.
-        let _ = lanes.back.try_send(cycle);
-    }
-    pipeline.finish(KtimeNs(signals.end.load(Ordering::Acquire)))
-}
-
-impl Workers {
-    /// Waits until symbols are loaded, so that no record has to wait for them later.
-    fn wait_until_ready(&self, emit: &mut Emit<'_>) {
-        let waited = self.is_ready.recv_timeout(LONG);
-        if waited == Err(RecvTimeoutError::Timeout) {
-            emit(Event::ReadingSymbols);
-            let _ = self.is_ready.recv();
-        }
-    }
-
-    /// Ends both threads after the rest of the rings was processed.
-    fn stop(self, end: KtimeNs) -> Result<Outcome> {
-        self.signals.end.store(end.0, Ordering::Release);
-        self.stop.store(true, Ordering::Release);
-        self.drain.thread().unpark();
-        let panicked =
-            |what| move |_| Failure::bare(format!("the {what} thread panicked: this is a bug"));
-        self.drain.join().map_err(panicked("draining"))?;
-        self.pipeline.join().map_err(panicked("pipeline"))
-    }
-
-    /// Ends both threads and removes the trace, which is still empty.
-    fn abandon(self, plan: &Plan) {
-        if self.stop(now()).is_ok() {
-            // This run has just made it, so it contains no files of others.
-            let _ = std::fs::remove_dir_all(&plan.output);
-        }
-    }
 }
 
 /// State of the waiting loop.
@@ -792,21 +609,12 @@ impl Control<'_, '_> {
                     if self.is_idle() {
                         report.reset_after(IDLE);
                     }
-                    self.look_at_cpu();
-                    self.note_copies();
-                    self.note_keeper();
-                    self.report();
-                    self.session.flush_log();
+                    self.take_stock();
                     if self.signals.failed.load(Ordering::Relaxed) {
                         return Ok(("writing failed", None));
                     }
                     if waits_for_targets && self.targets.have_ended() {
-                        let what = match self.plan.threads {
-                            [] => "the target ended",
-                            [_] => "the thread ended",
-                            _ => "the threads ended",
-                        };
-                        return Ok((what, None));
+                        return Ok((Targets::ended(self.plan.threads), None));
                     }
                 }
                 _ = look.tick() => {
@@ -846,6 +654,32 @@ impl Control<'_, '_> {
                 }
             }
         }
+    }
+
+    /// Adds what is known at the end to the content of `trace.json`; returns the CPU time of the traced processes and the
+    /// clocks that sampled them.
+    fn finish(mut self) -> (u64, ClockSpans) {
+        self.end_pause();
+        self.note_changes();
+        let together = self.session.clocks(self.plan) as u64;
+        self.info.jitter = self.session.drawn().map(|drawn| JitterInfo {
+            percent: self.whole.jitter,
+            clocks: together,
+            changes: drawn.changes,
+            every_ns: drawn.every_ns,
+        });
+        self.note_copies();
+        self.note_keeper();
+        (self.cpu.sum(), self.clocks)
+    }
+
+    /// Reports progress, and what else is new.
+    fn take_stock(&mut self) {
+        self.look_at_cpu();
+        self.note_copies();
+        self.note_keeper();
+        self.report();
+        self.session.flush_log();
     }
 
     /// Reports which processes copied probed code.
@@ -1110,45 +944,5 @@ impl Control<'_, '_> {
         let last = changes.find(|it| it.event == event);
         let first = || self.plan.events[usize::from(event.0)].reset.0.get();
         last.map_or_else(first, |it| it.new)
-    }
-}
-
-/// The end that is waited for.
-enum Targets {
-    /// Processes. Those that could not be opened have ended already.
-    Processes(Vec<OwnedFd>),
-    /// Threads, each with its process.
-    Threads(Vec<(Pid, Tid)>),
-}
-
-impl Targets {
-    fn open(pids: &[Pid], threads: &[Tid]) -> Self {
-        if !threads.is_empty() {
-            let with_process = |tid: &Tid| Some((process::process_of(*tid)?, *tid));
-            return Self::Threads(threads.iter().filter_map(with_process).collect());
-        }
-        let open = |pid: &Pid| {
-            let pid = rustix::process::Pid::from_raw(pid.0.cast_signed())?;
-            rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok()
-        };
-        Self::Processes(pids.iter().filter_map(open).collect())
-    }
-
-    /// Whether all have ended: a pidfd becomes readable then.
-    fn have_ended(&mut self) -> bool {
-        match self {
-            Self::Processes(processes) => {
-                processes.retain(|target| {
-                    let mut look = [PollFd::new(target, PollFlags::IN)];
-                    let ended = rustix::event::poll(&mut look, Some(&Timespec::default()));
-                    !matches!(ended, Ok(n) if n > 0)
-                });
-                processes.is_empty()
-            }
-            Self::Threads(threads) => {
-                threads.retain(|(pid, tid)| process::has_thread(*pid, *tid));
-                threads.is_empty()
-            }
-        }
     }
 }

@@ -25,25 +25,7 @@ pub(super) fn read<R: BufRead>(lines: &mut Lines<'_, R>) -> Result<Table, CsvErr
         })
         .filter(|&it| header.contains(it))
         .ok_or_else(neither)?;
-    let mut seen: HashMap<String, usize> = HashMap::new();
-    let names: Vec<String> = split(&header, separator)
-        .into_iter()
-        .enumerate()
-        .map(|(at, name)| {
-            let name = if name.is_empty() {
-                format!("column {}", at + 1)
-            } else {
-                name.to_owned()
-            };
-            let count = seen.entry(name.clone()).or_insert(0);
-            *count += 1;
-            if *count > 1 {
-                format!("{name} #{count}")
-            } else {
-                name
-            }
-        })
-        .collect();
+    let names = column_names(&split(&header, separator));
     if names.iter().all(|it| number(it, separator).is_some()) {
         return Err(neither());
     }
@@ -59,19 +41,7 @@ pub(super) fn read<R: BufRead>(lines: &mut Lines<'_, R>) -> Result<Table, CsvErr
     while let Some(line) = lines.next_line()? {
         let fields = split(&line, separator);
         if fields.len() != names.len() {
-            let hint = if separator == ',' {
-                "a decimal comma needs another separator, such as ';'"
-            } else {
-                "every line needs a field for each name of the first line"
-            };
-            return Err(lines.error(
-                format!(
-                    "{} fields, the line of names has {}",
-                    fields.len(),
-                    names.len()
-                ),
-                hint,
-            ));
+            return Err(other_fields(lines, fields.len(), names.len(), separator));
         }
         for (at, field) in fields.iter().enumerate() {
             if Some(at) == label {
@@ -131,4 +101,39 @@ pub(super) fn read<R: BufRead>(lines: &mut Lines<'_, R>) -> Result<Table, CsvErr
         words: of_words,
         notes: Vec::new(),
     })
+}
+
+/// Names of columns: numbered where they have none, or one that was there before.
+fn column_names(fields: &[&str]) -> Vec<String> {
+    let mut seen: HashMap<String, usize> = HashMap::new();
+    let name = |(at, field): (usize, &&str)| {
+        let name = match *field {
+            "" => format!("column {}", at + 1),
+            field => field.to_owned(),
+        };
+        let count = seen.entry(name.clone()).or_insert(0);
+        *count += 1;
+        match *count {
+            1 => name,
+            count => format!("{name} #{count}"),
+        }
+    };
+    fields.iter().enumerate().map(name).collect()
+}
+
+/// The error of a line with more or fewer fields than there are columns.
+fn other_fields<R: BufRead>(
+    lines: &Lines<'_, R>,
+    fields: usize,
+    columns: usize,
+    separator: char,
+) -> CsvError {
+    let hint = match separator {
+        ',' => "a decimal comma needs another separator, such as ';'",
+        _ => "every line needs a field for each name of the first line",
+    };
+    lines.error(
+        format!("{fields} fields, the line of names has {columns}"),
+        hint,
+    )
 }

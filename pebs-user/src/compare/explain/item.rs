@@ -20,7 +20,7 @@ use crate::compare::counts::Counts;
 use crate::compare::explain::item_model::{ItemAccount, ItemReport, Moment, MomentType};
 use crate::compare::explain::paths::no_paths;
 use crate::compare::explain::request::{ExplainError, ExplainOptions, ItemChoice, NoItem, Unit};
-use crate::compare::explain::sums::{names, sum};
+use crate::compare::explain::sums::{ClassSums, names, sum};
 use crate::compare::explain::timing::Timing;
 use crate::compare::names::{FunctionName, Names};
 use crate::compare::pool::MIN_SAMPLES;
@@ -70,13 +70,7 @@ pub(super) fn report(
         .iter()
         .filter(|it| rank_of(items, **it) < item.net_ns());
     let percentile = shorter.count() as f64 / section.members.len() as f64;
-    for (member, class) in section.members.iter().zip(&mut section.classes) {
-        *class = match *class {
-            _ if *member == index => Class::Slow,
-            Class::Slow => Class::Between,
-            other => other,
-        };
-    }
+    make_only_slow(&mut section, index);
     let sections = [section];
     let mut summing = sum(trace, items, &sections, (&timing, &[]))?;
     if trace.info.keep.is_some() {
@@ -124,20 +118,7 @@ pub(super) fn report(
         rank,
         percentile,
         duration: section.summary.quantiles,
-        typical: (count > 0.0).then(|| Typical {
-            rule: if trace.info.keep.is_some() {
-                TypicalRule::NotKept
-            } else {
-                TypicalRule::MiddleHalf
-            },
-            items: count as u64,
-            from_ns: typical.range_ns.map_or(0, |it| it.0),
-            to_ns: typical
-                .range_ns
-                .map_or(section.summary.quantiles.p50_ns, |it| it.1),
-            mean_ns: typical.latency.total() / count,
-            samples: typical.samples,
-        }),
+        typical: typical_items(trace, typical, section.summary.quantiles.p50_ns),
         further: match &gap {
             Some(_) => contrast::further((&sums.slow, &sums.typical), &timing.further),
             None => Vec::new(),
@@ -187,6 +168,33 @@ pub(super) fn report(
             .chain(no_paths(&trace.info))
             .chain(trace.info.waits_from_ns().map(Note::WaitsFrom))
             .collect(),
+    })
+}
+
+/// Makes this item the only slow one of a section.
+fn make_only_slow(section: &mut Section, index: u32) {
+    for (member, class) in section.members.iter().zip(&mut section.classes) {
+        *class = match *class {
+            _ if *member == index => Class::Slow,
+            Class::Slow => Class::Between,
+            other => other,
+        };
+    }
+}
+
+/// The typical items that an item is compared with, if there are any; `median_ns` is that of all.
+fn typical_items(trace: &Trace, typical: &ClassSums, median_ns: i64) -> Option<Typical> {
+    let count = typical.items.total();
+    (count > 0.0).then(|| Typical {
+        rule: match trace.info.keep {
+            Some(_) => TypicalRule::NotKept,
+            None => TypicalRule::MiddleHalf,
+        },
+        items: count as u64,
+        from_ns: typical.range_ns.map_or(0, |it| it.0),
+        to_ns: typical.range_ns.map_or(median_ns, |it| it.1),
+        mean_ns: typical.latency.total() / count,
+        samples: typical.samples,
     })
 }
 

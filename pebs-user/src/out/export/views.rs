@@ -13,6 +13,7 @@ use super::Input;
 use crate::compare::classes::NetOnCpu;
 use crate::compare::event::report_event;
 use crate::compare::losses::LossVisits;
+use crate::compare::select::Chosen;
 use crate::compare::select::error::ExportError;
 use crate::store::run::CountedInfo;
 use crate::store::schema::visit_flag;
@@ -28,44 +29,8 @@ pub(super) fn write(input: &Input<'_>, out: &mut dyn Write) -> Result<(), Export
         LossVisits::Include => visit_flag::END_MISSING,
     };
     head(input, out)?;
-    let classes: Vec<String> = input
-        .chosen
-        .classes
-        .iter()
-        .flat_map(|(probe, classes)| {
-            let mut bounds: Vec<_> = classes.by_samples().collect();
-            // Alike from some number of samples on, nearly always from 0.
-            while let [.., before, last] = &bounds[..]
-                && (before.1, before.2) == (last.1, last.2)
-            {
-                bounds.pop();
-            }
-            let last = bounds.len() - 1;
-            bounds.into_iter().map(move |(samples, slow, (low, high))| {
-                let op = if samples == last { ">=" } else { "=" };
-                let of = format!("when probe_id = {probe} and samples {op} {samples} and rank_ns");
-                let mut lines = String::new();
-                // For some numbers of samples no item may be slow, or typical.
-                if slow < i64::MAX {
-                    lines += &format!("        {of} >= {slow} then 'slow'\n");
-                }
-                if low <= high {
-                    lines += &format!("        {of} between {low} and {high} then 'typical'\n");
-                }
-                lines
-            })
-        })
-        .collect();
     let net = NetOnCpu::of(info);
-    let marks: String = net
-        .marks_ns
-        .iter()
-        .map(|(probe, ns)| format!(" when probe_id = {} then {ns:?}", probe.0))
-        .collect();
-    let marks = match marks.is_empty() {
-        true => "0".to_owned(),
-        false => format!("case{marks} else 0 end"),
-    };
+    let marks = marks_case(&net);
     let (overlapped, sample) = (visit_flag::OVERLAPPED, net.sample_ns);
     // Without switches the thread is taken to have run all the time.
     let active = if info.switches {
@@ -150,10 +115,54 @@ from (
     where w.woken_by_tid is not null) ended
 where nth = 1;
 ",
-        classes.concat()
+        class_cases(input.chosen)
     )?;
     counts(&info.counted, out)?;
     Ok(())
+}
+
+/// Cases of SQL that tell the class of a visit.
+fn class_cases(chosen: &Chosen) -> String {
+    chosen
+        .classes
+        .iter()
+        .flat_map(|(probe, classes)| {
+            let mut bounds: Vec<_> = classes.by_samples().collect();
+            // Alike from some number of samples on, nearly always from 0.
+            while let [.., before, last] = &bounds[..]
+                && (before.1, before.2) == (last.1, last.2)
+            {
+                bounds.pop();
+            }
+            let last = bounds.len() - 1;
+            bounds.into_iter().map(move |(samples, slow, (low, high))| {
+                let op = if samples == last { ">=" } else { "=" };
+                let of = format!("when probe_id = {probe} and samples {op} {samples} and rank_ns");
+                let mut lines = String::new();
+                // For some numbers of samples no item may be slow, or typical.
+                if slow < i64::MAX {
+                    lines += &format!("        {of} >= {slow} then 'slow'\n");
+                }
+                if low <= high {
+                    lines += &format!("        {of} between {low} and {high} then 'typical'\n");
+                }
+                lines
+            })
+        })
+        .collect()
+}
+
+/// Time on the CPU of a visit's marks, ns, in SQL.
+fn marks_case(net: &NetOnCpu) -> String {
+    let marks: String = net
+        .marks_ns
+        .iter()
+        .map(|(probe, ns)| format!(" when probe_id = {} then {ns:?}", probe.0))
+        .collect();
+    match marks.is_empty() {
+        true => "0".to_owned(),
+        false => format!("case{marks} else 0 end"),
+    }
 }
 
 /// Views over the counts of visits, if anything was counted.

@@ -1,5 +1,7 @@
 //! Distributions over the visits of an interval.
 
+use std::ops::AddAssign;
+
 use crate::estimate::baseline::Running;
 use crate::estimate::sketch::Sketch;
 use crate::units::{EventId, FunctionId};
@@ -13,18 +15,22 @@ pub(super) struct Key {
     pub(super) function: Option<FunctionId>,
 }
 
-/// A distribution over the visits of an interval.
+/// A distribution over the visits of an interval. What every visit changes comes first: two cache lines.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub(super) struct Distribution {
     pub(super) visits_with: u64,
     /// Visit counted last.
     pub(super) last: u64,
     pub(super) samples: u64,
+    /// Events that each sample stands for which is not in `weighed`; 0: unknown.
+    weight: u64,
     pub(super) by_samples: Products,
-    /// Events that the samples stand for.
-    pub(super) events: u64,
-    pub(super) by_events: Products,
     pub(super) values: Values,
+    /// The samples, and their sums, whose events are in `events` and `by_events`.
+    weighed: (u64, Products),
+    events: u64,
+    by_events: Products,
 }
 
 /// Sums over visits of a function's number of samples, or of events, times others.
@@ -45,6 +51,23 @@ impl Products {
         self.squared += number * number;
         self.product += number * all;
         self.active += number * active;
+    }
+
+    /// These sums less those before, as if each sample had been as many events as `weight`.
+    fn weighed(&self, before: &Self, weight: f64) -> Self {
+        Self {
+            squared: (self.squared - before.squared) * weight * weight,
+            product: (self.product - before.product) * weight * weight,
+            active: (self.active - before.active) * weight,
+        }
+    }
+}
+
+impl AddAssign for Products {
+    fn add_assign(&mut self, other: Self) {
+        self.squared += other.squared;
+        self.product += other.product;
+        self.active += other.active;
     }
 }
 
@@ -95,6 +118,44 @@ impl Distribution {
         self.last = visit_id;
     }
 
+    /// Adds a visit with these samples of the function and of all functions, each of which stands for `weight` events, and
+    /// this active time.
+    #[inline]
+    pub(super) fn add(&mut self, samples: u32, all: u64, weight: u64, active: f64) {
+        if weight != self.weight {
+            self.weigh(weight);
+        }
+        self.samples += u64::from(samples);
+        let (samples, all) = (f64::from(samples), all as i64 as f64);
+        self.by_samples.add(samples, all, active);
+    }
+
+    /// Adds a visit whose samples do not stand for equal numbers of events: the numbers of samples and of events, each with
+    /// that of all functions.
+    pub(super) fn add_weighed(&mut self, samples: (u32, u64), events: (u64, u64), active: f64) {
+        self.add(samples.0, samples.1, 0, active);
+        self.weigh(0);
+        self.events += events.0;
+        let (events, all) = (events.0 as i64 as f64, events.1 as i64 as f64);
+        self.by_events.add(events, all, active);
+    }
+
+    /// Takes the events of the samples so far in; later samples stand for `weight` each.
+    #[cold]
+    fn weigh(&mut self, weight: u64) {
+        let (samples, sums) = &self.weighed;
+        self.events += (self.samples - samples) * self.weight;
+        self.by_events += self.by_samples.weighed(sums, self.weight as f64);
+        self.weighed = (self.samples, self.by_samples);
+        self.weight = weight;
+    }
+
+    /// Number of events that the samples stand for, and their sums.
+    pub(super) fn events(&mut self) -> (u64, Products) {
+        self.weigh(self.weight);
+        (self.events, self.by_events)
+    }
+
     pub(super) fn clear(&mut self) {
         let mut sketch = std::mem::take(&mut self.values.sketch);
         sketch.clear();
@@ -105,13 +166,14 @@ impl Distribution {
 
 /// State of a function in the visits of a group.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub(super) struct OfFunction {
-    pub(super) event: EventId,
-    pub(super) function: FunctionId,
     /// Its times in the visits of the interval.
     pub(super) distribution: Distribution,
     /// Its usual time.
     pub(super) running: Running,
+    pub(super) event: EventId,
+    pub(super) function: FunctionId,
 }
 
 /// The functions of a group's visits. Each is looked up for every visit, so by index instead of a hash: ids count from
@@ -166,6 +228,41 @@ impl Functions {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What every visit changes is in two cache lines.
+    #[test]
+    fn two_cache_lines() {
+        assert_eq!(std::mem::offset_of!(Distribution, weighed), 128);
+        assert_eq!(std::mem::offset_of!(OfFunction, distribution), 0);
+    }
+
+    /// Events are those that the samples of each visit stood for, whatever came before and after.
+    #[test]
+    fn weights_that_change() {
+        let mut distribution = Distribution::default();
+        let mut expected = (0, Products::default());
+        let visits = [
+            (3, 10, 500),
+            (2, 4, 500),
+            (1, 7, 800),
+            (5, 5, 0),
+            (2, 9, 500),
+        ];
+        for (n, (samples, all, weight)) in visits.into_iter().enumerate() {
+            let active = 1e3 * (n + 1) as f64;
+            distribution.add(samples, all, weight, active);
+            let events = u64::from(samples) * weight;
+            expected.0 += events;
+            expected.1.add(events as f64, (all * weight) as f64, active);
+            if n % 2 == 0 {
+                distribution.add_weighed((4, 8), (900, 1300), active);
+                expected.0 += 900;
+                expected.1.add(900.0, 1300.0, active);
+            }
+            assert_eq!(distribution.events(), expected, "{n}");
+        }
+        assert_eq!(distribution.samples, 13 + 12);
+    }
 
     /// Each pair of event and function has its own entry, whatever their order.
     #[test]

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::bounded;
 
-use super::{Control, SnapshotOrder, locked};
+use super::workers::SnapshotOrder;
+use super::{Control, locked};
 use crate::collect::clock::now;
 use crate::collect::session::MarkCount;
 use crate::failure::{Failure, Result, Warning};
