@@ -176,8 +176,9 @@ struct Work {
     settings: Option<Settings>,
     lake: Option<Lake>,
     waiting: BTreeMap<PathBuf, String>,
-    /// Those that can't be brought as things are.
-    refused: Vec<PathBuf>,
+    /// Those that are in the lake, and those that can't be brought as things are: an order made before that was known may
+    /// name them again.
+    settled: Vec<PathBuf>,
     failures: u32,
     after: Instant,
     rng: SplitMix64,
@@ -190,7 +191,7 @@ impl Work {
             settings,
             lake: None,
             waiting: BTreeMap::new(),
-            refused: Vec::new(),
+            settled: Vec::new(),
             failures: 0,
             after: Instant::now(),
             rng: SplitMix64::new(seed()),
@@ -224,15 +225,15 @@ impl Work {
         match order {
             Order::Bring(waiting) => {
                 self.waiting = waiting.into_iter().collect();
-                self.refused.retain(|it| self.waiting.contains_key(it));
-                for path in &self.refused {
+                self.settled.retain(|it| self.waiting.contains_key(it));
+                for path in &self.settled {
                     self.waiting.remove(path);
                 }
             }
             Order::Set(settings) => {
                 self.settings = settings;
                 self.lake = None;
-                self.refused.clear();
+                self.settled.clear();
                 self.failures = 0;
                 self.after = Instant::now();
             }
@@ -257,13 +258,14 @@ impl Work {
         let again_in = match &result {
             Ok(_) => {
                 self.waiting.remove(&waiting.0);
+                self.settled.push(waiting.0.clone());
                 self.failures = 0;
                 self.after = Instant::now();
                 None
             }
             Err(error) if error.is_final() => {
                 self.waiting.remove(&waiting.0);
-                self.refused.push(waiting.0.clone());
+                self.settled.push(waiting.0.clone());
                 None
             }
             Err(_) => {
@@ -326,6 +328,26 @@ fn seed() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// An order made before a trace was brought may name it still; later ones do not, and after other settings it counts again.
+    #[test]
+    fn brought_once() {
+        let mut work = Work::new(None);
+        let order = |names: &[&str]| {
+            let waiting = names.iter().map(|it| (PathBuf::from(it), String::new()));
+            Order::Bring(waiting.collect())
+        };
+        let names = |work: &Work| work.waiting.keys().cloned().collect::<Vec<_>>();
+        work.settled.push(PathBuf::from("a"));
+        work.heed(order(&["a", "b"]));
+        assert_eq!(names(&work), [PathBuf::from("b")]);
+        work.heed(order(&["b"]));
+        assert!(work.settled.is_empty());
+        work.settled.push(PathBuf::from("b"));
+        work.heed(Order::Set(None));
+        work.heed(order(&["b"]));
+        assert_eq!(names(&work), [PathBuf::from("b")]);
+    }
 
     /// Waits double up to ten minutes, and are never the same for all.
     #[test]
