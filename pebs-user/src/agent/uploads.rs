@@ -257,15 +257,13 @@ impl Work {
         }
         let again_in = match &result {
             Ok(_) => {
-                self.waiting.remove(&waiting.0);
-                self.settled.push(waiting.0.clone());
+                self.settle(&waiting.0);
                 self.failures = 0;
                 self.after = Instant::now();
                 None
             }
             Err(error) if error.is_final() => {
-                self.waiting.remove(&waiting.0);
-                self.settled.push(waiting.0.clone());
+                self.settle(&waiting.0);
                 None
             }
             Err(_) => {
@@ -281,6 +279,12 @@ impl Work {
             result,
             again_in,
         })
+    }
+
+    /// Does not bring it from now on, whatever an earlier order says.
+    fn settle(&mut self, trace: &Path) {
+        self.waiting.remove(trace);
+        self.settled.push(trace.to_owned());
     }
 
     fn bring(
@@ -338,12 +342,13 @@ mod tests {
             Order::Bring(waiting.collect())
         };
         let names = |work: &Work| work.waiting.keys().cloned().collect::<Vec<_>>();
-        work.settled.push(PathBuf::from("a"));
+        work.heed(order(&["a", "b"]));
+        work.settle(Path::new("a"));
         work.heed(order(&["a", "b"]));
         assert_eq!(names(&work), [PathBuf::from("b")]);
         work.heed(order(&["b"]));
         assert!(work.settled.is_empty());
-        work.settled.push(PathBuf::from("b"));
+        work.settle(Path::new("b"));
         work.heed(Order::Set(None));
         work.heed(order(&["b"]));
         assert_eq!(names(&work), [PathBuf::from("b")]);
