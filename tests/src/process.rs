@@ -91,9 +91,10 @@ impl Running {
             .chain(command.get_args())
             .map(OsString::from)
             .collect();
-        // A calibration of the user must not affect a test, nor may a test write one.
+        // A calibration of the user must not affect a test, nor may a test write one. Costs that recordings measure are
+        // saved and reused as a user's are.
         if command.get_envs().all(|(name, _)| name != CACHE_HOME) {
-            command.env(CACHE_HOME, "/nonexistent");
+            command.env(CACHE_HOME, crate::machine::profile_dir().join("costs"));
         }
         let mut child = command
             .stdin(Stdio::piped())

@@ -147,10 +147,15 @@ fn explanation_names_them(trace: &Path, typical: &str) {
     let frees = |it: &Cause<'_>| FREEING.iter().any(|part| names(it).contains(part));
     let first = group.first_of_program();
     assert!(frees(&first), "{:#}", group.0["gap"]);
+    // Without jitter the samples of a run may beat with its items: then one line says so, and there are no intervals.
+    let notes = explanation["notes"].as_array().unwrap();
+    let beats = notes
+        .iter()
+        .any(|it| it.to_string().contains("samples beat"));
+    let least = first.0[if beats { "share" } else { "share_low" }].as_f64();
     assert!(
-        first.0["share_low"].as_f64().unwrap() > 0.05 * group.of_program(),
-        "{:#}",
-        first.0
+        least.is_some_and(|it| it > 0.05 * group.of_program()),
+        "{explanation:#}"
     );
 }
 

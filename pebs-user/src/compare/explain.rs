@@ -535,6 +535,13 @@ fn notes(info: &RunInfo, items: &Items) -> Vec<Note> {
         notes.push(Note::NoSwitches);
     }
     notes.extend(info.waits_from_ns().map(Note::WaitsFrom));
+    notes.extend(info.beating().map(|it| {
+        let probe = info.probes.iter().find(|probe| probe.id == it.probe_id);
+        Note::Beats {
+            spec: probe.map_or_else(String::new, |probe| probe.spec.to_string()),
+            percent: (it.off * 100.0).round() as u32,
+        }
+    }));
     if items.unit == Unit::Item && items.probes.iter().any(|it| it.probe_ids.len() > 1) {
         notes.push(Note::Stages);
     }

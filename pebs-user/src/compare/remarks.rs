@@ -71,6 +71,11 @@ pub(crate) enum Note {
     NoSwitches,
     /// Threads that ended waits are known from this time on, ns.
     WaitsFrom(i64),
+    /// Samples beat with the items of a probe: functions' times have no intervals, and may be off by this part.
+    Beats {
+        spec: String,
+        percent: u32,
+    },
     /// An item is all visits with its id.
     Stages,
     NoFunctionTimes(NoFunctionTimes),

@@ -141,6 +141,17 @@ impl SwitchCosts {
         }
     }
 
+    /// The costs as they were measured: more clocks cost no less, though measured times may differ the other way.
+    pub(crate) fn ordered(none_ns: f64, one_ns: f64, several_ns: f64) -> Self {
+        let none_ns = none_ns.max(0.0);
+        let one_ns = one_ns.max(none_ns);
+        Self {
+            several_ns: several_ns.max(one_ns),
+            one_ns,
+            none_ns,
+        }
+    }
+
     /// The costs as `of` changes them.
     pub(crate) fn map(self, of: impl Fn(f64) -> f64) -> Self {
         Self {

@@ -135,6 +135,12 @@ impl Display for Note {
                     "who ended waits is known from {from} of the recording on; of waits before it is not (--with waits: of all)"
                 );
             }
+            Self::Beats { spec, percent } => {
+                return write!(
+                    f,
+                    "functions have no intervals: samples beat with the items of {spec}, and functions may be off by {percent} %"
+                );
+            }
             Self::Stages => {
                 "all probes read ids, so they are stages: an item is all visits with its id, from a begin of the first \
                  probe to the next (--per visit takes each visit by itself)"

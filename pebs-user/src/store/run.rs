@@ -45,10 +45,9 @@ impl RunInfo {
     ///
     /// Several clocks that sample together shift each other: what one of them misses in one draw others find in the next,
     /// so that how draws differ tells the error (tests/measurements.md, "Coverage").
-    pub fn beating(&self) -> impl Iterator<Item = ProbeId> + '_ {
+    pub fn beating(&self) -> impl Iterator<Item = &PositionsInfo> + '_ {
         let is_alone = self.jitter.is_none_or(|it| it.clocks <= 1);
-        let beating = self.positions.iter().filter(move |it| it.beats && is_alone);
-        beating.map(|it| it.probe_id)
+        self.positions.iter().filter(move |it| it.beats && is_alone)
     }
 
     /// Time whose samples are one draw of their distances, so that errors can't be told from less, ns; `None` if all
@@ -910,7 +909,7 @@ mod tests {
             }),
             ..RunInfo::default()
         };
-        let found = |beats, clocks| info(beats, clocks).beating().next();
+        let found = |beats, clocks| info(beats, clocks).beating().next().map(|it| it.probe_id);
         assert_eq!(found(true, None), Some(ProbeId(3)));
         assert_eq!(found(true, Some(1)), Some(ProbeId(3)));
         assert_eq!(found(true, Some(8)), None);

@@ -326,7 +326,7 @@ fn marks_inside_of_batches() {
     let named = dear
         .iter()
         .find(|it| it["item_id"] == truth.notes["dear_batch"]);
-    let named = named.unwrap_or_else(|| panic!("{mix:#}"));
+    let named = named.unwrap_or_else(|| panic!("{:?}: {mix:#}", truth.notes));
     assert_eq!(
         named["item"]["item_id"], truth.notes["dear_item"],
         "{mix:#}"

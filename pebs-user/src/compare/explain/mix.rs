@@ -276,9 +276,17 @@ fn of_probe(
         unknown: None,
         inside: inside.collect(),
         dear_batches: dear.len() as u64,
-        dear: dear.into_iter().take(MOST_DEAR).collect(),
+        dear: listed(dear),
         waited,
     })
+}
+
+/// The dearest batches, the dearest first; of these, batches that lost the CPU come last, as their caches were cold.
+fn listed(mut dear: Vec<DearBatch>) -> Vec<DearBatch> {
+    dear.sort_by(|a, b| b.beyond_ns.total_cmp(&a.beyond_ns));
+    dear.truncate(MOST_DEAR);
+    dear.sort_by_key(|it| it.waited_ns > 0);
+    dear
 }
 
 /// Standard errors of what is known of pebs-trace's own time: of the marks of a batch, and of those within it, by item, ns.
@@ -478,8 +486,8 @@ impl<'a> Costing<'a> {
         Some(found)
     }
 
-    /// The batches that take longer than what they hold, the dearest first; batches that lost the CPU come last, as
-    /// their caches were cold. Also the number of those that only waited for a CPU. Where it is known what each item took, those with an item that took longer than its kind.
+    /// The batches that take longer than what they hold, and the number of those that only waited for a CPU. Where it is
+    /// known what each item took, those with an item that took longer than its kind.
     fn dear(
         &self,
         trace: &Trace,
@@ -537,10 +545,6 @@ impl<'a> Costing<'a> {
                     .map(|(item_id, (net_ns, _))| DearItem { item_id, net_ns }),
             });
         }
-        dear.sort_by(|a, b| {
-            let has_waited = (a.waited_ns > 0).cmp(&(b.waited_ns > 0));
-            has_waited.then(b.beyond_ns.total_cmp(&a.beyond_ns))
-        });
         let waited = (apart.len() - dear.len()) as u64;
         Ok((dear, waited))
     }

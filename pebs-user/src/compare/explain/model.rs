@@ -178,7 +178,7 @@ pub(crate) enum NoCosts {
 }
 
 /// A batch that takes longer than what it holds.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct DearBatch {
     pub visit_id: u64,
     /// Number of the batch.

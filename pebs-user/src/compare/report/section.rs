@@ -132,7 +132,7 @@ impl<'a> Runs<'a> {
     pub(super) fn of(trace: &'a Trace) -> Result<Self, ReadError> {
         Ok(Self {
             visits: trace.visits_in_stretch()?,
-            beating: trace.info.beating().collect(),
+            beating: trace.info.beating().map(|it| it.probe_id).collect(),
             info: &trace.info,
             further: trace.info.events.len().saturating_sub(1),
         })

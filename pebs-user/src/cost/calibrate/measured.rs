@@ -20,7 +20,7 @@ use crate::estimate::Pause;
 use crate::pmu::host::Host;
 
 /// Version of the figures' meaning and of the way they are measured.
-const VERSION: u32 = 12;
+const VERSION: u32 = 13;
 
 /// Build profile: the loops run at another speed when not optimized.
 const BUILD: &str = if cfg!(debug_assertions) {
@@ -187,7 +187,11 @@ impl Measured {
         let all: Vec<_> = self.taken.iter().filter_map(|it| it.at(speed)).collect();
         let agreed = |field: fn(&UnitCosts) -> Option<f64>| agreed(all.iter().filter_map(field));
         let whole = |it: &Pause| (it.before + it.after) as f64;
-        let switches = all.iter().filter_map(|it| it.switch);
+        // Each by itself, as one of them may be too long where another is not.
+        let none_ns = agreed(|it| Some(it.switch?.none_ns));
+        let one_ns = agreed(|it| Some(it.switch?.one_ns));
+        let several_ns = agreed(|it| Some(it.switch?.several_ns));
+        let switch = none_ns.zip(one_ns).zip(several_ns);
         let pauses = all.iter().filter_map(|it| it.pause);
         let pause = agreed_of(pauses, whole);
         UnitCosts {
@@ -196,7 +200,7 @@ impl Measured {
             uretprobe_ns: agreed(|it| it.uretprobe_ns),
             page_fault_ns: agreed(|it| it.page_fault_ns),
             sample_ns: agreed(|it| it.sample_ns),
-            switch: agreed_of(switches, |it| it.several_ns),
+            switch: switch.map(|((none, one), several)| SwitchCosts::ordered(none, one, several)),
             single_step_ran_ns: agreed(|it| it.single_step_ran_ns),
             apart: agreed_of(all.iter().filter_map(|it| it.apart), Apart::extra_ns),
             pause,
@@ -304,6 +308,26 @@ mod tests {
         }
         assert_eq!(measured.taken.len(), KEPT);
         assert_eq!(measured.agreed_at(&THEN), UnitCosts::default());
+    }
+
+    /// A switch that was disturbed with one kind of clocks tells nothing of this kind, and the others' costs stay.
+    #[test]
+    fn disturbed_switch() {
+        let mut measured = Measured::new(&fixtures::skylake(), "cpu-clock");
+        for (none, one, several) in [
+            (7_200.0, 7_200.0, 7_200.0),
+            (900.0, 4_600.0, 7_800.0),
+            (950.0, 4_500.0, 5_000.0),
+        ] {
+            let switch = Some(SwitchCosts::ordered(none, one, several));
+            let costs = UnitCosts {
+                switch,
+                ..UnitCosts::default()
+            };
+            measured.add(Taken::new(THEN, &costs));
+        }
+        let agreed = measured.agreed_at(&THEN).switch;
+        assert_eq!(agreed, Some(SwitchCosts::ordered(900.0, 4_500.0, 7_200.0)));
     }
 
     /// Costs measured on a slower machine are scaled down, interrupts otherwise than code; not if it is much slower.

@@ -35,9 +35,7 @@ const ROUNDS: u32 = 4;
 /// Number of times that a thread sleeps for the cost of a switch: the ring holds the records of both threads.
 const SLEEPS: u32 = 250;
 /// Rounds of these: their times vary.
-const SWITCH_ROUNDS: u32 = 9;
-/// Time until clocks that begin together have come apart.
-const SPREAD: Duration = Duration::from_millis(30);
+const SWITCH_ROUNDS: u32 = 7;
 /// A reset value so large that no sample is taken.
 const SELDOM: ResetValue = ResetValue(NonZeroU64::new(1 << 40).expect("not zero"));
 /// A reset value of clocks as in a recording, ns.
@@ -117,59 +115,72 @@ impl Bench {
     /// counters and sets the timers of clocks, which takes far longer than the record. A timer costs most if it is the
     /// CPU's next one, so clocks have distances as in a recording. This is what a thread's CPU time grows by: the kernel
     /// counts the work of a switch as time of the thread that comes, so that of a switch out before a pause is nobody's.
+    ///
+    /// All are measured in turn, and only differences within a round count: what a wake-up takes drifts.
     pub(super) fn switch(&mut self, event: Option<&ResolvedEvent>) -> Option<SwitchCosts> {
         let event = event?;
         let here = OnOneCpu::stay();
-        let usually = |bench: &Self| {
-            let rounds = (0..SWITCH_ROUNDS)
-                .map(|_| {
-                    // Reading records is no part of it.
-                    bench.empty();
-                    timed(|| Self::wakes(Some(&here.other), SLEEPS, || {}))
-                })
-                .collect();
-            upper_median(rounds).unwrap_or_default()
-        };
-        let plain = usually(self);
         let usual = match event.class {
             EventClass::Clock => USUAL,
             _ => SELDOM,
         };
-        let open = |bench: &Self, attr: &sys::perf_event_attr, name: &str| {
-            let counter = bench.kept(PerfEvent::open(attr, own_thread(), name))?;
-            bench.kept(counter.enable())?;
+        let clocks = [
+            &[][..],
+            jitter::together(event, usual, 0.0, None),
+            jitter::together(event, usual, DEFAULT_PERCENT, None),
+        ];
+        let mut more = [const { Vec::new() }; 3];
+        for _ in 0..SWITCH_ROUNDS {
+            let plain = self.switches(&here.other);
+            let attached = self.programs.attach_switches();
+            self.kept(attached)?;
+            for (more, clocks) in more.iter_mut().zip(clocks) {
+                let _counters = self.clocks(event, usual, clocks)?;
+                more.push(self.switches(&here.other) - plain);
+            }
+            self.programs.detach_tracepoints();
+        }
+        // Each wake switches this thread out and in again.
+        let [none, one, several] = more.map(|it| {
+            let more = upper_median(it).unwrap_or_default();
+            more as f64 / f64::from(2 * SLEEPS)
+        });
+        Some(SwitchCosts::ordered(none, one, several))
+    }
+
+    /// CPU time of a round of sleeps, ns.
+    fn switches(&self, other: &CpuSet) -> i64 {
+        // Reading records is no part of it.
+        self.empty();
+        timed(|| Self::wakes(Some(other), SLEEPS, || {})).as_nanos() as i64
+    }
+
+    /// Opens the counters that a thread has in a recording with these clocks, begun one after the other so that they stay
+    /// apart.
+    fn clocks(
+        &self,
+        event: &ResolvedEvent,
+        usual: ResetValue,
+        clocks: &[f64],
+    ) -> Option<Vec<PerfEvent>> {
+        let open = |attr: &sys::perf_event_attr, name: &str| {
+            let counter = self.kept(PerfEvent::open(attr, own_thread(), name))?;
+            self.kept(counter.enable())?;
             Some(counter)
         };
-        let attached = self.programs.attach_switches();
-        self.kept(attached)?;
-        let with = |clocks: &[f64]| {
-            let counters = clocks.iter().map(|times| {
-                let mut sampled = event.attr_for(own_thread());
-                sampled.__bindgen_anon_1.sample_period = usual.times(*times).0.get();
-                open(self, &sampled, &event.name)
-            });
-            let _counters: Vec<PerfEvent> = counters.collect::<Option<_>>()?;
-            // Clocks that begin together come apart.
-            spin(work_for(SPREAD, &TABLE), &TABLE);
-            let more = usually(self).saturating_sub(plain).as_nanos() as f64;
-            // Each wake switches this thread out and in again.
-            Some(more / f64::from(2 * SLEEPS))
-        };
-        let several = jitter::together(event, usual, DEFAULT_PERCENT, None);
-        let one = jitter::together(event, usual, 0.0, None);
-        let none_ns = with(&[]);
+        if clocks.is_empty() {
+            return Some(Vec::new());
+        }
         // Page faults are counted on what the clocks are: CPUs, or threads.
-        let faults = open(self, &page_faults(Faults::All, own_thread()), "page-faults");
-        let costs = faults.and_then(|_faults| with(one).zip(with(several)));
-        self.programs.detach_tracepoints();
-        let (none_ns, (one_ns, several_ns)) = none_ns.zip(costs)?;
-        // More clocks cost no less, though measured times may differ the other way.
-        let one_ns = one_ns.max(none_ns);
-        Some(SwitchCosts {
-            several_ns: several_ns.max(one_ns),
-            one_ns,
-            none_ns,
-        })
+        let faults = open(&page_faults(Faults::All, own_thread()), "page-faults");
+        let apart = Duration::from_nanos(USUAL.0.get()) / clocks.len() as u32;
+        let counters = clocks.iter().map(|times| {
+            let mut sampled = event.attr_for(own_thread());
+            sampled.__bindgen_anon_1.sample_period = usual.times(*times).0.get();
+            spin(work_for(apart, &TABLE), &TABLE);
+            open(&sampled, &event.name)
+        });
+        std::iter::once(faults).chain(counters).collect()
     }
 
     /// Some work that a clock interrupts.

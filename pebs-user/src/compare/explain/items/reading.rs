@@ -157,7 +157,7 @@ impl Reading<'_> {
         let error = OwnError::of(self.info, probe_id);
         probes[last].own_error.sample = error.sample;
         probes[last].own_error.marks += error.marks;
-        probes[last].beats |= self.info.beating().any(|it| it.0 == probe_id);
+        probes[last].beats |= self.info.beating().any(|it| it.probe_id.0 == probe_id);
         Some(last as u16)
     }
 

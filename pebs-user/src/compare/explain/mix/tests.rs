@@ -368,3 +368,18 @@ fn ranges_and_equal_sizes() {
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(text.contains("as all hold equally many"), "{text}");
 }
+
+/// The dearest are listed, whether they lost the CPU or not; those that did come last.
+#[test]
+fn dearest_are_listed() {
+    let all = (0..300).map(|at: u64| DearBatch {
+        item_id: at,
+        beyond_ns: at as f64,
+        waited_ns: i64::from(at % 50 == 0),
+        ..DearBatch::default()
+    });
+    let ids: Vec<u64> = listed(all.collect()).iter().map(|it| it.item_id).collect();
+    assert_eq!(ids.len(), MOST_DEAR);
+    assert_eq!((ids[0], ids[97]), (299, 201));
+    assert_eq!(ids[98..], [250, 200]);
+}
