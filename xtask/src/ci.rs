@@ -49,10 +49,8 @@ impl Step {
     }
 }
 
-/// The steps. Tests that record wait for their turn and for what they record: half of the CPUs' time is unused then. The
-/// guest of the older kernel keeps one CPU busy for minutes: steps that compile run beside it, first one with a folder of its
-/// own, so that the guest's programs, which come first, need not wait for cargo.
-const STEPS: [Step; 13] = [
+/// The steps. Tests that record wait for their turn and for what they record: half of the CPUs' time is unused then.
+const STEPS: [Step; 12] = [
     Step::new("setup", setup::ensure),
     Step::new("dependencies", dependencies).at(Place::Beside),
     Step::new("format", format),
@@ -61,15 +59,15 @@ const STEPS: [Step; 13] = [
     Step::new("other tests", other_tests).at(Place::Idle),
     Step::new("clippy", clippy).at(Place::Idle),
     Step::new("docs", docs).at(Place::Idle),
+    Step::new("fuzzing", fuzz::bounded).at(Place::Idle),
     Step::new("demo", demo::small),
     Step::new("mysteries", mysteries::small),
     Step::new("eBPF lints", ebpf_lints),
-    Step::new("older kernel", kernels::small).at(Place::Beside),
-    Step::new("fuzzing", fuzz::bounded),
 ];
 
 /// Steps that run only if they are named: they take long, and test more than each change needs.
-const MORE_STEPS: [Step; 2] = [
+const MORE_STEPS: [Step; 3] = [
+    Step::new("older kernel", kernels::small),
     Step::new("software PMU", kernels::pmus),
     Step::new("advisories", advisories),
 ];

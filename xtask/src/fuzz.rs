@@ -17,8 +17,8 @@ use crate::shell;
 /// The crate of the targets.
 const CRATE: &str = "pebs-user/fuzz";
 
-/// Seconds a target in `cargo xtask ci` at most.
-const CI_SECONDS: u64 = 60;
+/// Seconds a target in `cargo xtask ci` at most: there it has the time that others leave unused.
+const CI_SECONDS: u64 = 600;
 
 /// Number of inputs of a target in `cargo xtask ci`: some seconds. They depend on the code alone, so that the
 /// result for a change is reproducible; `cargo xtask fuzz` searches further.
@@ -27,6 +27,7 @@ fn ci_inputs(target: &str) -> u64 {
         "recover" | "perf_data" => 1000,
         "trace_reader" => 4000,
         "binary" | "symbols" | "process_files" | "trace_info" => 12_000,
+        "unwind" => 40_000,
         _ => 100_000,
     }
 }
@@ -42,9 +43,17 @@ const FLAGS: [&str; 7] = [
     "-Cllvm-args=-sanitizer-coverage-trace-compares",
 ];
 
-/// Limits of an input: seconds, memory of the whole process, length. The targets themselves limit the memory for
-/// one input.
-const LIMITS: [&str; 3] = ["-timeout=20", "-rss_limit_mb=2048", "-max_len=65536"];
+/// Limits of an input: memory of the whole process, length. The targets themselves limit the memory for one input.
+const LIMITS: [&str; 2] = ["-rss_limit_mb=2048", "-max_len=65536"];
+
+/// Seconds an input may take; in a bounded run it may have to wait for a CPU.
+const fn timeout(bounded: bool) -> &'static str {
+    if bounded {
+        "-timeout=200"
+    } else {
+        "-timeout=20"
+    }
+}
 
 /// Additional time of a target, for its last input and the first reading of the corpus.
 const GRACE: Duration = Duration::from_secs(60);
@@ -231,11 +240,12 @@ fn build(places: &Places, targets: &[String], bounded: bool) -> Result<()> {
     shell::run(&mut command)
 }
 
-/// A wrapper of the compiler that adds the flags to our crates, except build scripts.
+/// A wrapper of the compiler that adds the flags to our crates, except build scripts. They are not optimised: that takes
+/// longer than it saves.
 fn wrapper(places: &Places) -> Result<PathBuf> {
     let path = places.target.join("rustc");
     let script = format!(
-        "#!/bin/sh\ncase \" $* \" in *' build_script_build '*) exec \"$@\" ;; esac\nexec \"$@\" -Copt-level=1 {}\n",
+        "#!/bin/sh\ncase \" $* \" in *' build_script_build '*) exec \"$@\" ;; esac\nexec \"$@\" {}\n",
         FLAGS.join(" ")
     );
     fs::write(&path, script)?;
@@ -264,6 +274,7 @@ impl Run {
         let mut command = Command::new(places.programs.join(name));
         command
             .args(LIMITS)
+            .arg(timeout(args.bounded))
             .arg(format!("-max_total_time={}", args.seconds))
             .args(["-print_final_stats=1", "-reload=0"])
             .arg(format!("-artifact_prefix={}/", found.display()));

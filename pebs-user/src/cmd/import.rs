@@ -596,7 +596,7 @@ fn no_items(
             ),
         ),
         (None, Some(begin), 0) => (
-            format!("no item was seen: event '{begin}' never occurred"),
+            format!("no item begins: event '{begin}' never occurred"),
             "the probe must be hit while perf records".to_owned(),
         ),
         _ => {

@@ -46,7 +46,7 @@ pub(crate) const NEEDED: [Needed; 9] = [
     Needed {
         set: CapabilitySet::SYS_ADMIN,
         name: "cap_sys_admin",
-        purpose: "uprobes, where the kernel asks for it (6.18 does); not for --item-reg",
+        purpose: "uprobes, where the kernel requires it (6.18 does); not for --item-reg",
         kept_by: Keeper::Nobody,
     },
     Needed {

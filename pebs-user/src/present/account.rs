@@ -123,9 +123,7 @@ fn write_ledger(out: &mut Page, ledger: &Ledger) {
     }
     if ledger.stacks_refused > 0 {
         let n = plural(ledger.stacks_refused, "sample");
-        others.push(format!(
-            "{n} without their call stack: give more --max-memory"
-        ));
+        others.push(format!("{n} without their call stack: raise --max-memory"));
     }
     match ledger.throttled {
         Some(0) => {}

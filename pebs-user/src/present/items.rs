@@ -65,7 +65,7 @@ pub(crate) fn with_unexplained(named: String, largest: f64, unexplained: f64) ->
 pub(crate) fn slow_because(named: &str, longer_ns: f64, noun: &str) -> String {
     let named = if named.is_empty() { UNKNOWN } else { named };
     let longer = time(longer_ns);
-    format!("{named} (of the {longer} that a slow {noun} takes longer)")
+    format!("{named} (shares of the {longer} by which slow {noun}s exceed typical ones)")
 }
 
 /// Name of what ranks the items.
@@ -140,13 +140,8 @@ pub(crate) fn own_times(own: &OwnTimes, noun: &str) -> String {
         true => String::new(),
         false => format!(" ({})", classes.join(", ")),
     };
-    let article = if noun.starts_with(['a', 'e', 'i', 'o', 'u']) {
-        "an"
-    } else {
-        "a"
-    };
     format!(
-        "pebs-trace's own marks and samples: {} {article} {noun}{classes}, left out of all times here",
+        "pebs-trace's own marks and samples: {} per {noun}{classes}, excluded from all times shown",
         time(own.all_ns)
     )
 }

@@ -487,7 +487,10 @@ pub(super) fn finish(plan: &Plan, stopped: Stopped) -> Recorded {
     let mut warnings = Vec::new();
     warnings.extend(crashed(plan, &closed.info.crashes));
     if closed.visits == 0 {
-        warnings.push(warning("no item was seen".to_owned(), &no_item_hint(plan)));
+        warnings.push(warning(
+            "no item was recorded".to_owned(),
+            &no_item_hint(plan),
+        ));
     }
     let replaced = closed.replaced.into_iter();
     warnings.extend(replaced.map(|text| warning(text, "record again, to trace the new file")));

@@ -138,7 +138,7 @@ fn refused_or_ended(done: &process::Finished, pid: u32) {
             done.stderr.contains("recording ended: the target ended"),
             "{done}"
         );
-        assert!(done.stderr.contains("no item was seen"), "{done}");
+        assert!(done.stderr.contains("no item was recorded"), "{done}");
     }
 }
 

@@ -256,6 +256,27 @@ fn report_of_database() {
     assert_eq!(top.slow.per_visit, Some(1_800_000.0 * 4.0 / 3.0));
 }
 
+/// An argument that is the same in all of the slowest is said once, in the title.
+#[test]
+fn shared_argument_is_said_once() {
+    fn same() -> TestTrace {
+        let key = "a key that is so long that no row has room for anything else beside it";
+        let mut maker = maker(run_info("app:handle(key=str(arg1))", "key", ArgType::Str));
+        for i in 0..1_000 {
+            maker.visit(&made(key, &[Ran(1, 6_000 + 30_000 * (i / 990))]));
+        }
+        maker.finish(&[(1, "handle", "/usr/bin/app")])
+    }
+    let report = report(same, &ReportOptions::default());
+    let text = text::page(&report, 80).plain();
+    let list = text.split("the slowest items,").nth(1).unwrap();
+    let words: Vec<&str> = list.split_whitespace().take(5).collect();
+    assert_eq!(words[..4], ["all", "with", "key=a", "key"], "{text}");
+    assert_eq!(list.matches("key=").count(), 1, "{text}");
+    let wide = text.lines().find(|line| human::columns(line) > 80);
+    assert_eq!(wide, None, "{text}");
+}
+
 /// Unobserved values are not printed, and no text of the target reaches the terminal unescaped.
 #[test]
 fn report_of_ragged_trace() {

@@ -293,12 +293,12 @@ fn entries_to_the_kernel() {
         let words = verdict.iter().flat_map(|it| it.split_whitespace());
         words.collect::<Vec<_>>().join(" ")
     };
-    let faults = "slow because: page faults 80 % (1,605 more each): clear 60 %, charge 20 %; in read 20 % (of the 1.00 ms that";
+    let faults = "slow because: page faults 80 % (1,605 more each): clear 60 %, charge 20 %; in read 20 % (shares of the 1.00 ms";
     let line = cause_of("page fault");
     assert!(line.starts_with(faults), "{line}");
     assert!(!line.contains("page faults more"), "{line}");
     let line = cause_of("interrupt");
-    let interrupts = "slow because: interrupts 80 %: clear 60 %, charge 20 %; in read 20 % (of";
+    let interrupts = "slow because: interrupts 80 %: clear 60 %, charge 20 %; in read 20 % (shares";
     assert!(line.starts_with(interrupts), "{line}");
     assert!(line.ends_with("; 1,605 page faults more each"), "{line}");
     let line = cause_of("breakpoint");

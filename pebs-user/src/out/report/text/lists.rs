@@ -157,6 +157,7 @@ pub(super) fn slowest(out: &mut Page, (probe, run): (&ProbeReport, &RunInfo), no
         Column::names("most of it", 24),
     ]);
     let typical = probe.typical.map_or_else(Default::default, |it| it.counts);
+    let shared = shared_arguments(&probe.slowest);
     for visit in &probe.slowest {
         let oncpu = visit.took_on_cpu_ns().filter(|_| visit.took_ns() > 0);
         let oncpu = oncpu.map(|ns| percent(ns as f64 / visit.took_ns() as f64));
@@ -168,12 +169,16 @@ pub(super) fn slowest(out: &mut Page, (probe, run): (&ProbeReport, &RunInfo), no
             time(visit.took_ns() as f64).into(),
             oncpu.unwrap_or_else(|| UNKNOWN.to_owned()).into(),
             visit.item_id.to_string().into(),
-            marks(visit, &typical, &probe.interference).into(),
+            marks(visit, &shared, &typical, &probe.interference).into(),
             count(u64::from(visit.samples)).into(),
             Cell::fitted(move |width| parts(&of_visit, width)),
         ]);
     }
-    let title = format!("the slowest {noun}s{}", on_the_cpu(probe.by));
+    let all_with = match shared.is_empty() {
+        true => String::new(),
+        false => format!(", all with {}", shared.join(" ")),
+    };
+    let title = format!("the slowest {noun}s{}{all_with}", on_the_cpu(probe.by));
     out.table(&title, &table);
 }
 
@@ -209,9 +214,30 @@ fn module(row: &Row) -> String {
     module.map_or_else(String::new, |module| safe(file_name(module), NAME_WIDTH))
 }
 
-/// Arguments and flags of a visit, and counts of its thread above the typical ones.
-fn marks(visit: &SlowVisit, typical: &TypicalCounts, between: &[InterferenceRow]) -> String {
+/// The arguments that are the same in all of several visits.
+fn shared_arguments(visits: &[SlowVisit]) -> Vec<String> {
+    let [first, others @ ..] = visits else {
+        return Vec::new();
+    };
+    let is_shared =
+        |it: &&_| !others.is_empty() && others.iter().all(|other| other.args.contains(it));
+    first
+        .args
+        .iter()
+        .filter(is_shared)
+        .filter_map(argument)
+        .collect()
+}
+
+/// Arguments of a visit but the shared ones, its flags, and counts of its thread above the typical ones.
+fn marks(
+    visit: &SlowVisit,
+    shared: &[String],
+    typical: &TypicalCounts,
+    between: &[InterferenceRow],
+) -> String {
     let args = visit.args.iter().filter_map(argument);
+    let args = args.filter(|it| !shared.contains(it));
     let names = visit.flag_names();
     let flags = names.iter().filter(|flag| is_own_flag(flag));
     let flags = flags.map(|flag| format!("[{flag}]"));
