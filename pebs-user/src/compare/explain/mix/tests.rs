@@ -375,7 +375,7 @@ fn dearest_are_listed() {
     let all = (0..300).map(|at: u64| DearBatch {
         item_id: at,
         beyond_ns: at as f64,
-        waited_ns: i64::from(at % 50 == 0),
+        waited_ns: i64::from(at.is_multiple_of(50)),
         ..DearBatch::default()
     });
     let ids: Vec<u64> = listed(all.collect()).iter().map(|it| it.item_id).collect();
