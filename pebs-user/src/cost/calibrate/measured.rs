@@ -310,7 +310,7 @@ mod tests {
         assert_eq!(measured.agreed_at(&THEN), UnitCosts::default());
     }
 
-    /// A switch that was disturbed with one kind of clocks tells nothing of this kind, and the others' costs stay.
+    /// Each kind of clocks has the lowest cost that is confirmed for it, whatever the same measurements say of the others.
     #[test]
     fn disturbed_switch() {
         let mut measured = Measured::new(&fixtures::skylake(), "cpu-clock");

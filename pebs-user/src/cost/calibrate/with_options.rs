@@ -134,11 +134,15 @@ impl Bench {
             let plain = self.switches(&here.other);
             let attached = self.programs.attach_switches();
             self.kept(attached)?;
-            for (more, clocks) in more.iter_mut().zip(clocks) {
+            let with = |clocks| {
                 let _counters = self.clocks(event, usual, clocks)?;
-                more.push(self.switches(&here.other) - plain);
-            }
+                Some(self.switches(&here.other) - plain)
+            };
+            let round = clocks.map(with);
             self.programs.detach_tracepoints();
+            for (more, ns) in more.iter_mut().zip(round) {
+                more.push(ns?);
+            }
         }
         // Each wake switches this thread out and in again.
         let [none, one, several] = more.map(|it| {
