@@ -86,6 +86,16 @@ impl Rule {
         }
     }
 
+    /// The limit for values like these, of which `allowed` says how many of a number are beyond it; their median where the
+    /// limit is a multiple of it.
+    fn level(self, all: &Sketch, allowed: impl FnOnce(f64) -> f64) -> u64 {
+        match self {
+            Self::Quantile(_) => all.tail(allowed(all.len() as f64)),
+            Self::Multiple(_) => all.quantile(0.5).unwrap_or(0),
+            Self::Absolute(limit) => limit,
+        }
+    }
+
     /// Share of equal visits that are beyond a limit by chance, shared by the functions.
     fn chance(self) -> f64 {
         match self {
@@ -146,17 +156,17 @@ impl FromStr for Rule {
     }
 }
 
-/// Distribution of recent values, and the limit last computed from it.
+/// Distribution of recent values, and the level last computed from it.
 ///
 /// Memory: two sketches.
 #[derive(Clone, Debug, Default)]
 pub struct Running {
     current: Sketch,
     previous: Sketch,
-    /// Length of the current sketch at which the limit is recomputed.
+    /// Length of the current sketch at which the level is recomputed.
     refresh_at: u64,
-    limit: u64,
-    median: u64,
+    /// The limit, or the median where that follows from it.
+    level: u64,
 }
 
 impl Running {
@@ -164,24 +174,29 @@ impl Running {
         self.current.len() + self.previous.len()
     }
 
-    /// Adds a value. Recomputes the limit when due; `allowed` returns the number of values beyond
-    /// it, of a total.
-    fn add(&mut self, value: u64, allowed: impl FnOnce(f64) -> f64) {
+    /// Adds a value. When the level is due, `level` computes it from all values, and true is returned.
+    #[inline]
+    fn add(&mut self, value: u64, level: impl FnOnce(&Sketch) -> u64) -> bool {
         self.current.add(value);
+        let is_due = self.current.len() >= self.refresh_at.min(GENERATION);
+        if is_due {
+            self.level = level(&self.refresh());
+        }
+        is_due
+    }
+
+    /// Begins a generation if the current one is complete, and returns all values.
+    #[cold]
+    fn refresh(&mut self) -> Sketch {
         if self.current.len() >= GENERATION {
             std::mem::swap(&mut self.current, &mut self.previous);
             self.current.clear();
-            self.refresh_at = 0;
         }
-        if self.current.len() >= self.refresh_at {
-            let len = self.len();
-            self.refresh_at = self.current.len() + (len / 64).clamp(REFRESH.0, REFRESH.1);
-            // Rare, and at most one sketch of a generation to merge: the sum is not kept.
-            let mut all = self.current.clone();
-            all.merge(&self.previous);
-            self.median = all.quantile(0.5).unwrap_or(0);
-            self.limit = all.tail(allowed(len as f64));
-        }
+        self.refresh_at = self.current.len() + (self.len() / 64).clamp(REFRESH.0, REFRESH.1);
+        // Rare, and at most one sketch of a generation to merge: the sum is not kept.
+        let mut all = self.current.clone();
+        all.merge(&self.previous);
+        all
     }
 }
 
@@ -205,6 +220,9 @@ pub struct GroupBaseline {
     visits: u64,
     /// Total number of functions of all visits.
     functions: u64,
+    /// Chance of a function of an equal visit to be beyond its limit, and the fewest values from which that is known: as of
+    /// the last time that the limit of durations was computed.
+    of_function: (f64, u64),
 }
 
 impl GroupBaseline {
@@ -216,6 +234,7 @@ impl GroupBaseline {
             durations: Running::default(),
             visits: 0,
             functions: 0,
+            of_function: (rule.chance(), FEWEST),
         }
     }
 
@@ -225,8 +244,8 @@ impl GroupBaseline {
         let slow = match self.rule {
             Rule::Absolute(limit) => duration >= limit,
             _ if self.visits < self.rule.warm_up() => return Verdict::WarmingUp,
-            Rule::Quantile(_) => duration >= self.durations.limit,
-            Rule::Multiple(times) => is_beyond(duration as f64, times, self.durations.median),
+            Rule::Quantile(_) => duration >= self.durations.level,
+            Rule::Multiple(times) => is_beyond(duration as f64, times, self.durations.level),
         };
         if slow { Verdict::Slow } else { Verdict::Usual }
     }
@@ -238,19 +257,19 @@ impl GroupBaseline {
     }
 
     /// Whether the time of a function in a visit of the group, ns, is beyond the function's limit.
+    #[inline]
     #[must_use]
     pub fn diverges(&self, function: &Running, self_ns: f64, stderr_ns: f64) -> bool {
         match self.rule {
             Rule::Absolute(_) => false,
             Rule::Quantile(_) => {
-                function.len() >= resolution(self.chance_of_function())
-                    && self_ns as u64 >= function.limit
+                self_ns as u64 >= function.level && function.len() >= self.of_function.1
             }
             Rule::Multiple(times) => {
-                let beyond = self_ns - function.median as f64;
+                let beyond = self_ns - function.level as f64;
                 function.len() >= FEWEST
-                    && is_beyond(self_ns - ERRORS * stderr_ns, times, function.median)
-                    && beyond >= MATERIAL * self.durations.median as f64
+                    && is_beyond(self_ns - ERRORS * stderr_ns, times, function.level)
+                    && beyond >= MATERIAL * self.durations.level as f64
             }
         }
     }
@@ -260,20 +279,21 @@ impl GroupBaseline {
         self.visits += 1;
         self.functions += functions as u64;
         let chance = self.rule.chance();
-        self.durations.add(duration, |n| {
-            n * chance + DOUBT * (n * chance * (1.0 - chance)).sqrt()
-        });
+        let allowed = |n: f64| n * chance + DOUBT * (n * chance * (1.0 - chance)).sqrt();
+        let rule = self.rule;
+        let is_new = self.durations.add(duration, |all| rule.level(all, allowed));
+        if is_new {
+            let mean = self.functions as f64 / self.visits as f64;
+            let chance = chance / mean.max(1.0);
+            self.of_function = (chance, resolution(chance));
+        }
     }
 
     /// Adds the time of a function of that visit, ns, to the function's distribution.
+    #[inline]
     pub fn add_function(&self, function: &mut Running, self_ns: f64) {
-        let chance = self.chance_of_function();
-        function.add(self_ns as u64, |n| n * chance);
-    }
-
-    fn chance_of_function(&self) -> f64 {
-        let mean = self.functions as f64 / self.visits.max(1) as f64;
-        self.rule.chance() / mean.max(1.0)
+        let (rule, (chance, _)) = (self.rule, self.of_function);
+        function.add(self_ns as u64, |all| rule.level(all, |n| n * chance));
     }
 }
 
