@@ -19,7 +19,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use pebs_mine::rng::Rng;
+use pebs_stats::rng::Rng;
 use pebs_user::estimate::sketch::{Sketch, bucket, lowest, middle};
 use pebs_user::failure::{Context as _, Failure, Result};
 use pebs_user::lake::{Address, Host, Lake, Tags, Window, push};

@@ -79,7 +79,7 @@
 //! | a remark, or why something is not shown | `compare/remarks.rs`, its words in `present/remarks.rs` |
 //! | why a trace has no answer (an error, its hint) | the enum in `compare`, its words in `present/errors.rs` |
 //! | a table of text | [`present::table`] |
-//! | means, quantiles, distributions | [`pebs_mine::stats`] |
+//! | means, quantiles, distributions; the bootstrap, gaps between clusters, costs of batches | the crate [`pebs_stats`]: what knows no trace |
 //! | what is slow, why, and what the report says about it | `compare/classes.rs`, [`compare::explain`], [`compare::report`]; [`out::report`] |
 //! | what two renderers say in the same words | [`present`]: `items.rs`, `causes.rs`, `functions.rs`, `account.rs` |
 //!

@@ -1,7 +1,7 @@
 //! A small deterministic random generator for resampling.
 
-use pebs_mine::rng::Rng;
-pub(crate) use pebs_mine::rng::mix;
+use pebs_stats::rng::Rng;
+pub(crate) use pebs_stats::rng::mix;
 
 /// SplitMix64. The same seed gives the same numbers on every machine, so that a report of the same trace is the same
 /// text.

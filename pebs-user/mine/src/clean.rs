@@ -5,7 +5,7 @@ use std::ops::{Range, RangeInclusive};
 use crate::joint::{self, CountedValue};
 use crate::series::{Event, Segment, Series, WHOLE};
 use crate::shape::{self, Fit, Shape};
-use crate::stats::{median, weighted_moments};
+use pebs_stats::summary::{median, weighted_moments};
 
 /// Options of [`clean()`].
 #[derive(Clone, Copy, Debug)]
@@ -357,7 +357,7 @@ fn deviations(known: &[f64], shape: Shape, mean: f64, std: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::Rng;
+    use pebs_stats::rng::Rng;
 
     const OPTIONS: Options = Options {
         neighbours: Some(5),

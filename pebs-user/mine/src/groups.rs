@@ -1,7 +1,7 @@
 //! Groups of equivalent events.
 
 use crate::series::Series;
-use crate::stats::{correlation, ranks};
+use pebs_stats::summary::{correlation, ranks};
 
 /// Events that rank the rows in nearly the same order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,8 +63,8 @@ pub fn alike(series: &Series, events: &[usize], rows: &[usize]) -> Vec<Alike> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::Rng;
     use crate::series::Event;
+    use pebs_stats::rng::Rng;
 
     /// A function of another event is grouped with it, also a decreasing one; an event that is merely correlated is
     /// not.

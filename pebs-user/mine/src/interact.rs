@@ -4,9 +4,9 @@ use rayon::prelude::*;
 
 use crate::model::{COARSE, Frame, Model, ModelError, Params};
 use crate::rank::{Ranking, Scale};
-use crate::rng::Rng;
 use crate::series::Series;
-use crate::stats::{mean, moments, quantile};
+use pebs_stats::rng::Rng;
+use pebs_stats::summary::{mean, moments, quantile};
 
 /// Options of [`interact()`].
 #[derive(Clone, Copy, Debug)]

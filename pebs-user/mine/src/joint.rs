@@ -12,8 +12,8 @@ mod matrix;
 use std::ops::Range;
 
 use crate::series::{Segment, WHOLE};
-use crate::stats::weighted_moments;
 use matrix::Matrix;
+use pebs_stats::summary::weighted_moments;
 
 /// Number of events for which this is done: one has nothing to predict it, and for more the covariances can't be
 /// estimated.
@@ -291,7 +291,7 @@ impl Sums {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::Rng;
+    use pebs_stats::rng::Rng;
 
     /// Makes events that follow two hidden random walks, and take turns on half as many counters.
     fn wandering(events: usize, rows: usize) -> (Vec<Vec<f64>>, Vec<Vec<CountedValue>>) {

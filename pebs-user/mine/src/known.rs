@@ -1,9 +1,9 @@
 //! Synthetic counts with a known influence on the outcome, to test a ranking.
 
-use crate::rng::Rng;
 use crate::runs::{AcrossRuns, Cause, Run};
 use crate::series::{Event, Series};
-use crate::stats::moments;
+use pebs_stats::rng::Rng;
+use pebs_stats::summary::moments;
 
 /// Weights of the events that matter, in units of their standard deviation.
 pub const WEIGHTS: [f64; 8] = [12.0, 9.0, 7.0, 5.0, 4.0, 3.0, 2.2, 1.6];

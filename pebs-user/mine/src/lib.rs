@@ -23,8 +23,6 @@ pub mod model;
 pub mod multiplex;
 pub mod outcome;
 pub mod rank;
-pub mod rng;
 pub mod runs;
 pub mod series;
 pub mod shape;
-pub mod stats;

@@ -177,8 +177,8 @@ impl Model {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::Rng;
-    use crate::stats::{mean, moments};
+    use pebs_stats::rng::Rng;
+    use pebs_stats::summary::{mean, moments};
 
     fn friedman(rows: usize, seed: u64) -> (Vec<Vec<f64>>, Vec<f64>) {
         let mut rng = Rng::new(seed);

@@ -4,8 +4,8 @@
 //! first one moves to the end (`rotate_ctx` in kernel/events/core.c). A tool that reads at intervals scales a count by
 //! the share of the interval in which the event had a counter.
 
-use crate::rng::Rng;
 use crate::series::{Event, Series};
+use pebs_stats::rng::Rng;
 
 /// True counts in short slices.
 #[derive(Clone, Debug)]

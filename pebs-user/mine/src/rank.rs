@@ -4,9 +4,9 @@ use rayon::prelude::*;
 
 use crate::groups::{Alike, alike};
 use crate::model::{COARSE, Frame, Model, ModelError, Params};
-use crate::rng::Rng;
 use crate::series::Series;
-use crate::stats::{correlation, mean, moments, quantile};
+use pebs_stats::rng::Rng;
+use pebs_stats::summary::{correlation, mean, moments, quantile};
 
 /// Options of [`rank()`].
 #[derive(Clone, Copy, Debug)]

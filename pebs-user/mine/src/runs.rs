@@ -25,7 +25,7 @@ use crate::interact::{self, interact_events};
 use crate::model::ModelError;
 use crate::rank::{Interval, Options, Scale, scale_of};
 use crate::series::Series;
-use crate::stats::{chi_squared_tail, mean, moments};
+use pebs_stats::summary::{chi_squared_tail, mean, moments};
 
 /// Rows of one recording in which the same events were counted.
 #[derive(Clone, Debug, Default)]

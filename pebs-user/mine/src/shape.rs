@@ -3,7 +3,7 @@
 use statrs::function::erf::erfc;
 use statrs::function::gamma::gamma;
 
-use crate::stats::moments;
+use pebs_stats::summary::moments;
 
 /// A distribution that fits the values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,7 +165,7 @@ impl Gev {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::Rng;
+    use pebs_stats::rng::Rng;
 
     /// Values of known distributions are recognised in nearly every sample.
     #[test]

@@ -5,9 +5,9 @@ use pebs_mine::interact::{self, interact};
 use pebs_mine::known::{PAIRS, WEIGHTS, known, truth};
 use pebs_mine::model::{COARSE, Params};
 use pebs_mine::rank::{Options, Ranking, rank};
-use pebs_mine::rng::Rng;
 use pebs_mine::series::{Event, Series};
-use pebs_mine::stats::spearman;
+use pebs_stats::rng::Rng;
+use pebs_stats::summary::spearman;
 
 /// Number of events; those without a weight are noise.
 const EVENTS: usize = 20;

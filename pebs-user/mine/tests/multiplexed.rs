@@ -3,9 +3,9 @@
 use pebs_mine::clean::{Options, clean};
 use pebs_mine::dtw;
 use pebs_mine::multiplex::{Exact, Rotation};
-use pebs_mine::rng::Rng;
 use pebs_mine::series::Series;
-use pebs_mine::stats::mean;
+use pebs_stats::rng::Rng;
+use pebs_stats::summary::mean;
 
 const EVENTS: usize = 16;
 

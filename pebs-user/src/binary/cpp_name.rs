@@ -196,6 +196,35 @@ impl Component {
     }
 }
 
+/// Whether a word is a part of types and declarations, which names nothing.
+fn is_of_type(word: &str) -> bool {
+    matches!(
+        word,
+        "unsigned"
+            | "signed"
+            | "long"
+            | "short"
+            | "int"
+            | "char"
+            | "double"
+            | "float"
+            | "void"
+            | "bool"
+            | "wchar_t"
+            | "char8_t"
+            | "char16_t"
+            | "char32_t"
+            | "__int128"
+            | "const"
+            | "volatile"
+            | "noexcept"
+            | "static"
+            | "virtual"
+            | "inline"
+            | "extern"
+    )
+}
+
 struct Parser<'a> {
     text: &'a str,
     tokens: Vec<(usize, Token<'a>)>,
@@ -359,7 +388,9 @@ impl<'a> Parser<'a> {
                 self.at += 1;
                 found.name = format!("decltype{}", self.balanced()?);
             }
-            Token::Word(word) if !word.starts_with(|c: char| c.is_ascii_digit()) => {
+            Token::Word(word)
+                if !word.starts_with(|c: char| c.is_ascii_digit()) && !is_of_type(word) =>
+            {
                 self.at += 1;
                 found.name = word.to_owned();
                 found.arguments = self.arguments()?;

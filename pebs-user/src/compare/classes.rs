@@ -18,12 +18,10 @@
 //! Time of a function per item of a class is [`per_item`](super::pool::Pooled::per_item). Where only slow items were kept
 //! (`--keep`), those that were not kept take the place of the typical ones.
 
-mod gap;
 mod matching;
 #[cfg(test)]
 mod tests;
 
-use self::gap::Gap;
 use self::matching::{MATCHED, Stratum};
 use super::pool::Quantity;
 use super::remarks::NeverEnded;
@@ -34,6 +32,7 @@ use crate::estimate::baseline::{MATERIAL, Rule};
 use crate::store::run::{RecordedSpec, RunInfo};
 use crate::store::schema::visit_flag;
 use crate::units::ProbeId;
+use pebs_stats::gap::{self, Gap};
 
 pub(crate) use crate::estimate::slow_by::{GAP, RankBy, SlowBy};
 
@@ -460,7 +459,8 @@ pub(crate) fn gap_from(sorted: &[i64]) -> Option<i64> {
 fn gap_in(sorted: &[i64]) -> Option<Gap> {
     let descending = sorted.chunk_by(|a, b| a == b).rev();
     let steps = descending.map(|same| (same[0].max(0) as u64, same.len() as u64));
-    gap::find(steps, sorted.len() as u64)
+    let steps: Vec<(u64, u64)> = steps.collect();
+    gap::find(&steps, sorted.len() as u64)
 }
 
 #[cfg(test)]

@@ -2,17 +2,17 @@
 //!
 //! A rate is pooled: all events of a class over all of its time on the CPU. Items without a known count of an event are
 //! left out of its figures; the number of visits counted throughout is shown beside them. Intervals come from a
-//! bootstrap over items ([`blocks`](crate::compare::blocks)).
+//! bootstrap over items ([`blocks`](pebs_stats::blocks)).
 
 use serde::Serialize;
 
 use super::classes::Class;
-use crate::compare::blocks::{Blocks, Draw, Draws, block_of, interval};
 use crate::store::reader::{ReadError, Trace};
 use crate::store::run::CountedInfo;
 use crate::store::schema::count_state;
 use crate::store::view::{Select as _, View as _, columns};
 use crate::units::CountUnit;
+use pebs_stats::blocks::{Blocks, Draw, Draws, block_of, interval};
 
 /// Counts of one event in the items of a probe.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -31,7 +31,7 @@ mod tests;
 
 use std::path::Path;
 
-use pebs_mine::stats::normal_quantile;
+use pebs_stats::summary::normal_quantile;
 use rustc_hash::{FxHashMap, FxHashSet};
 use thiserror::Error;
 

@@ -53,7 +53,6 @@ use self::model::{
 use self::nameless::Nameless;
 use self::sums::{ClassSums, GroupSums};
 use super::classes::{Class, RankBy, never_ended};
-use crate::compare::blocks::{MIN_ITEMS, REPLICATES};
 use crate::compare::explain::item_model::ItemReport;
 use crate::compare::explain::paths::no_paths;
 use crate::compare::explain::sums::{Rows, names, sum};
@@ -65,6 +64,7 @@ use crate::compare::rows;
 use crate::store::reader::{ReadError, Trace};
 use crate::store::run::{ResetChange, RunInfo};
 use crate::store::schema::visit_flag;
+use pebs_stats::blocks::{MIN_ITEMS, REPLICATES};
 
 pub(crate) use self::request::{ExplainError, ExplainOptions, ItemChoice, NoItem, NoItems, Unit};
 

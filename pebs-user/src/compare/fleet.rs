@@ -21,7 +21,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use pebs_mine::stats::median;
+use pebs_stats::summary::median;
 use thiserror::Error;
 
 use self::contrast::{began, contrast, quantile, with_samples};

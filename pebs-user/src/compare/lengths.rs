@@ -1,6 +1,6 @@
 //! Exact distribution of lengths of time.
 
-use pebs_mine::stats::exact_quantile;
+use pebs_stats::summary::exact_quantile;
 use serde::Serialize;
 
 /// Lengths of time, exact. Memory: 8 bytes each.

@@ -16,7 +16,6 @@
 
 pub(crate) mod arguments;
 pub(crate) mod batches;
-pub(crate) mod blocks;
 pub(crate) mod called_from;
 pub(crate) mod chance;
 pub(crate) mod classes;

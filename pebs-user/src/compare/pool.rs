@@ -49,11 +49,12 @@
 
 use std::num::NonZeroU64;
 
+use pebs_stats::blocks::interval;
+use pebs_stats::resample::{BLOCKS, Weights, drawn, weighted};
+use pebs_stats::rng::{Rng, mix};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use crate::compare::blocks::interval;
-use crate::rng::{SplitMix64, mix};
 use crate::store::run::RunInfo;
 use crate::units::FunctionId;
 
@@ -62,10 +63,6 @@ pub(crate) const MIN_SAMPLES: u64 = 10;
 
 /// Least number of samples of a function within one visit for its time there: with 3 it is known to about a third.
 pub(crate) const MIN_VISIT_SAMPLES: u32 = 3;
-
-/// Groups of items that the bootstrap draws from. The width of an interval is then itself known
-/// to 1/sqrt(2 x 512) = 3 %.
-pub(crate) const BLOCKS: usize = 512;
 
 /// Resamples of the bootstrap.
 pub(crate) const RESAMPLES: usize = 200;
@@ -291,7 +288,7 @@ impl Pool {
             active_ns: *self.active_ns,
             events: in_floats(&self.events),
         };
-        let mut rng = SplitMix64::new(SEED);
+        let mut rng = Rng::new(SEED);
         let resamples = if groups.len() < MIN_GROUPS || !self.draws {
             Vec::new()
         } else {
@@ -316,35 +313,8 @@ impl Pool {
     }
 }
 
-/// Number of times that each block is drawn.
-type Weights = Box<[u16; BLOCKS]>;
-
-/// As many groups as there are, drawn with replacement.
-fn drawn(groups: &[usize], rng: &mut SplitMix64) -> Weights {
-    let mut weights = Box::new([0; BLOCKS]);
-    for _ in groups {
-        // There are at most BLOCKS groups.
-        weights[groups[rng.below(groups.len() as u32) as usize]] += 1;
-    }
-    weights
-}
-
 fn in_floats(events: &[u64; BLOCKS]) -> [f64; BLOCKS] {
     events.map(|events| events as f64)
-}
-
-/// Sum over the blocks, in as many parts as are computed at a time.
-fn weighted(weights: &Weights, values: &[f64; BLOCKS]) -> f64 {
-    const PARTS: usize = 8;
-    let mut sums = [0.0; PARTS];
-    let (weights, _) = weights.as_chunks::<PARTS>();
-    let (values, _) = values.as_chunks::<PARTS>();
-    for (weights, values) in weights.iter().zip(values) {
-        for ((sum, weight), value) in sums.iter_mut().zip(weights).zip(values) {
-            *sum += f64::from(*weight) * value;
-        }
-    }
-    sums.iter().sum()
 }
 
 /// Sums over all functions, by block.
@@ -641,7 +611,7 @@ mod tests {
         let interval = |run: u64| {
             let run = NonZeroU64::new(run);
             let mut pool = run.map_or_else(Pool::without_intervals, Pool::of_runs);
-            let mut rng = SplitMix64::new(1);
+            let mut rng = Rng::new(1);
             let mut function = F;
             for key in 0..40 * RUN {
                 if key % RUN == 0 {

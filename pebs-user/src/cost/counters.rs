@@ -17,8 +17,8 @@ mod spread;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use pebs_mine::stats::upper_median;
 use pebs_selfcount::{Error, Event, Group, Mapping, Options, ReadPath};
+use pebs_stats::summary::upper_median;
 use rustix::fd::AsFd as _;
 use serde::Serialize;
 

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use pebs_mine::stats::exact_quantile;
+use pebs_stats::summary::exact_quantile;
 
 use crate::collect::clock::now;
 use crate::estimate::Pause;

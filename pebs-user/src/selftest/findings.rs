@@ -1,6 +1,6 @@
 //! Results of a comparison with the truth, and the targets they have to meet.
 
-use pebs_mine::stats::normal_quantile;
+use pebs_stats::summary::normal_quantile;
 use serde::Serialize;
 
 /// Functions of at least this many sample intervals in a visit are compared visit by visit.

@@ -18,7 +18,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use pebs_mine::stats::upper_median;
+use pebs_stats::summary::upper_median;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::calls::{FUNCTIONS, Stay, Tsc, now, selftest_item};

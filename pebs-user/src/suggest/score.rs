@@ -2,7 +2,7 @@
 //!
 //! Each term is a function of the facts: points, and the reason in words where it is one that people want to know.
 
-use pebs_mine::stats::exact_quantile;
+use pebs_stats::summary::exact_quantile;
 
 use super::calls::Channel;
 use super::entries::{Argument, Calls, is_pointer};

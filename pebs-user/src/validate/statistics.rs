@@ -1,6 +1,6 @@
 //! Means, standard deviations and the chi-square test.
 
-use pebs_mine::stats::{self, chi_squared_tail};
+use pebs_stats::summary::{self, chi_squared_tail};
 
 /// Mean of some values, their number and their standard deviation (of a sample: divided by n - 1; of one value: 0).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -29,7 +29,7 @@ impl Summary {
 
 /// The median; `None` if there are no values.
 pub(crate) fn median(values: &[f64]) -> Option<f64> {
-    (!values.is_empty()).then(|| stats::median(values.to_vec()))
+    (!values.is_empty()).then(|| summary::median(values.to_vec()))
 }
 
 /// Distance of counts from equal shares.

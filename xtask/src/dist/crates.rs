@@ -10,7 +10,13 @@ use super::{Arch, VERSION, copy};
 use crate::shell;
 
 /// The crates that the program is made of; the last one is the program.
-pub const CRATES: [&str; 4] = ["pebs-common", "pebs-selfcount", "pebs-mine", "pebs-trace"];
+pub const CRATES: [&str; 5] = [
+    "pebs-common",
+    "pebs-selfcount",
+    "pebs-stats",
+    "pebs-mine",
+    "pebs-trace",
+];
 
 /// Folder of the objects in a package, for `pebs-user/build.rs`.
 const OBJECTS: &str = "pebs-user/ebpf";

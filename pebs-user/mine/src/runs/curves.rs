@@ -4,7 +4,7 @@ use super::Studied;
 use super::effects::Counted;
 use super::linear::{Basis, slope};
 use crate::rank::scaled;
-use crate::stats::{moments, quantile};
+use pebs_stats::summary::{moments, quantile};
 
 /// In one run: slope of the outcome over the event's curve, 1 on the mean.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -6,9 +6,9 @@ use super::{Run, RunsError};
 use crate::groups::{Alike, alike};
 use crate::model::Params;
 use crate::rank::{Options, Scale, resampled, scaled, usable};
-use crate::rng::Rng;
 use crate::series::Event;
-use crate::stats::{mean, median, moments, quantile};
+use pebs_stats::rng::Rng;
+use pebs_stats::summary::{mean, median, moments, quantile};
 
 /// Events of a run that belong to one group of all runs.
 pub(super) struct Counted {

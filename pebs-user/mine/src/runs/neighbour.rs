@@ -3,7 +3,7 @@
 use super::effects::{Effects, Noise, OfGroup, of_group};
 use super::{LEVEL, Run, RunsError};
 use crate::rank::Scale;
-use crate::stats::{discovery_rates, f_tail, mean, median, moments};
+use pebs_stats::summary::{discovery_rates, f_tail, mean, median, moments};
 
 /// An event without and with the neighbour.
 #[derive(Clone, Debug, PartialEq)]

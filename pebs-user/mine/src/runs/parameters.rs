@@ -7,7 +7,7 @@ use super::effects::Effects;
 use super::linear::Basis;
 use super::{Cause, FoundPair, LEVEL, RankedCause, Run, RunsError};
 use crate::rank::Interval;
-use crate::stats::{correlation, f_tail, moments, ranks};
+use pebs_stats::summary::{correlation, f_tail, moments, ranks};
 
 /// Fewest recordings beyond those that the values of the parameters take up.
 pub const LEAST_REST: usize = 3;

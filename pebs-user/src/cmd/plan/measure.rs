@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
-use pebs_mine::stats::upper_median;
+use pebs_stats::summary::upper_median;
 use serde::Serialize;
 
 use super::PlanArgs;

@@ -1,9 +1,9 @@
 use super::*;
-use crate::compare::blocks::block_of;
 use crate::present::Page;
 use crate::present::counted::table;
 use crate::rng::SplitMix64;
 use crate::units::CountUnit;
+use pebs_stats::blocks::block_of;
 
 fn info(name: &str) -> CountedInfo {
     CountedInfo {

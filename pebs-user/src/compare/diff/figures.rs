@@ -8,7 +8,6 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::DiffRows;
-use crate::compare::blocks::Blocks;
 use crate::compare::counted::CountedSums;
 use crate::compare::explain::contrast::Naming;
 use crate::compare::explain::items::Items;
@@ -17,6 +16,7 @@ use crate::compare::explain::sums::ClassSums;
 use crate::compare::names::{FunctionName, file_name, is_address};
 use crate::rng::SplitMix64;
 use crate::store::run::CountedInfo;
+use pebs_stats::blocks::Blocks;
 
 /// Periods of a run: enough to know an error to 9 %, and each long enough to hold lasting disturbances.
 pub(super) const PERIODS: usize = 64;

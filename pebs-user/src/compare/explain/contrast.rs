@@ -37,7 +37,6 @@ use super::model::{
     WithEvents,
 };
 use super::sums::{ClassSums, EventSums, GroupSums, type_of_wait};
-use crate::compare::blocks::{Blocks, Draw, Draws, interval};
 use crate::compare::classes::Class;
 use crate::compare::explain::keys::Key;
 use crate::compare::further::FurtherEvent;
@@ -47,6 +46,7 @@ use crate::compare::waits::{IDLE, OTHER_ITEMS, States};
 use crate::rng::SplitMix64;
 use crate::store::run::{ProbeInfo, SiteInfo};
 use crate::units::FunctionId;
+use pebs_stats::blocks::{Blocks, Draw, Draws, interval};
 
 /// Least part of its module's excess that makes a function a cause of its own.
 const ALONE: f64 = 0.5;

@@ -18,13 +18,13 @@ use super::columns::ArgumentColumns;
 use super::interrupts_and_faults::Times;
 use super::model::LeftOut;
 use crate::compare::batches::Share;
-use crate::compare::blocks::block_of;
 use crate::compare::classes::{Rank, RankBy, Ranks};
 use crate::compare::explain::keys::Key;
 use crate::compare::explain::request::Unit;
 use crate::compare::pool::OwnError;
 use crate::store::run::RecordedSpec;
 use crate::store::schema::visit_flag;
+use pebs_stats::blocks::block_of;
 
 /// No item, where the index of one is expected.
 pub(crate) const NONE: u32 = u32::MAX;

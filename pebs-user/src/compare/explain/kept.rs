@@ -3,7 +3,6 @@
 use rustc_hash::FxHashMap;
 
 use super::sums::{ClassSums, EventSums, Summing};
-use crate::compare::blocks::Blocks;
 use crate::compare::classes::RankBy;
 use crate::compare::condensed::Condensed;
 use crate::compare::explain::keys::Key;
@@ -17,6 +16,7 @@ use crate::store::reader::{ReadError, Trace};
 use crate::store::schema::visit_flag;
 use crate::store::view::Select as _;
 use crate::units::FunctionId;
+use pebs_stats::blocks::Blocks;
 
 /// Replaces the typical items of each probe by the items that were not kept: the sum over all visits
 /// less the kept ones.

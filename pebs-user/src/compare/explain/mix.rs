@@ -13,14 +13,12 @@
 //!
 //! Memory: as [`Items`], and about 80 bytes a batch and 8 for each of its items.
 
-mod fit;
 #[cfg(test)]
 mod tests;
 
-use pebs_mine::stats::ranks;
+use pebs_stats::summary::ranks;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use self::fit::{Fit, NoFit};
 use super::columns::Column;
 use super::items::{Items, NONE};
 use super::model::{Cost, Costs, DearBatch, DearItem, ItemCost, Label, Mix, NoCosts, SplitTest};
@@ -37,6 +35,7 @@ use crate::store::run::ProbeInfo;
 use crate::store::schema::visit_flag;
 use crate::store::view::{Select as _, View as _, columns};
 use crate::units::ProbeId;
+use pebs_stats::batches::{self as fit, Fit, NoFit};
 
 columns! {
     struct Visits of visits {

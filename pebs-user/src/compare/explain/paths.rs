@@ -11,7 +11,6 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::contrast::{Contrast, Part, enough};
 use super::model::{CallPath, Cause, CauseType, Gap};
 use super::sums::Summing;
-use crate::compare::blocks::Blocks;
 use crate::compare::classes::Class;
 use crate::compare::explain::keys::Key;
 use crate::compare::explain::timing::Timing;
@@ -22,6 +21,7 @@ use crate::compare::rows::samples;
 use crate::store::reader::{ReadError, Trace};
 use crate::store::run::RunInfo;
 use crate::units::FunctionId;
+use pebs_stats::blocks::Blocks;
 
 /// Call paths listed for one function.
 const MOST_PATHS: usize = 5;

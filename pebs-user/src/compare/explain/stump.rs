@@ -26,7 +26,7 @@
 //! Source: Fisher, "Statistical Methods for Research Workers", 21.02; Youden, Cancer 3 (1950);
 //! Kruskal and Wallis, JASA 47 (1952); Tomczak, Trends in Sport Sciences 1 (2014) for the effect size.
 
-use pebs_mine::stats::chi_squared_tail;
+use pebs_stats::summary::chi_squared_tail;
 use rustc_hash::FxHashMap;
 
 use super::columns::{Column, NULL, Values, show_number};

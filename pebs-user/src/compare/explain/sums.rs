@@ -8,7 +8,6 @@ use super::items::{Item, Items};
 use super::keys::Key;
 use super::model::CauseType;
 use crate::compare::batches::Share;
-use crate::compare::blocks::Blocks;
 use crate::compare::classes::{Class, RankBy};
 use crate::compare::explain::timing::Timing;
 use crate::compare::further::FurtherEvent;
@@ -20,6 +19,7 @@ use crate::store::reader::{ReadError, Trace};
 use crate::store::run::EventInfo;
 use crate::store::view::{Select as _, View as _, columns};
 use crate::units::FunctionId;
+use pebs_stats::blocks::Blocks;
 
 columns! {
     struct Waits of waits {

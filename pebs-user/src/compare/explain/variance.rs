@@ -19,9 +19,9 @@
 use super::contrast::Naming;
 use super::model::{Variance, VariancePart};
 use super::sums::AllSums;
-use crate::compare::blocks::{Blocks, Draw, Draws, interval};
 use crate::compare::explain::keys::Key;
 use crate::compare::pool::MIN_SAMPLES;
+use pebs_stats::blocks::{Blocks, Draw, Draws, interval};
 
 /// Least share of a listed part.
 const LEAST_SHARE: f64 = 0.005;

@@ -11,7 +11,7 @@ use pebs_mine::interact::{self, interact};
 use pebs_mine::outcome::{Outcome, OutcomeError, take};
 use pebs_mine::rank::{self, RankError, Ranking, Scale, Unusable, rank};
 use pebs_mine::series::Series;
-use pebs_mine::stats::quantile;
+use pebs_stats::summary::quantile;
 use serde::Serialize;
 
 use self::across::{Across, AcrossError};

@@ -11,7 +11,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use pebs_common::counter::Counter;
-use pebs_mine::stats::median;
+use pebs_stats::summary::median;
 use perf_event_open_sys::bindings::{PERF_RECORD_LOST, PERF_RECORD_SAMPLE};
 
 use super::with_options::Extras;

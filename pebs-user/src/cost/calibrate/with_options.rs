@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use aya::sys::{Stats, enable_stats};
 use pebs_common::config::Waits;
-use pebs_mine::stats::upper_median;
+use pebs_stats::summary::upper_median;
 use perf_event_open_sys::bindings as sys;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 

@@ -1,6 +1,6 @@
 //! Distribution of costs, as shown by a box plot.
 
-use pebs_mine::stats::{moments, quantile};
+use pebs_stats::summary::{moments, quantile};
 use serde::Serialize;
 
 /// Distance from the box, in box heights, beyond which a cost is an outlier.

@@ -445,8 +445,8 @@ fn cleaning(out: &mut Page, mined: &Mined) {
 mod tests {
     use pebs_mine::csv::Table;
     use pebs_mine::known::known;
-    use pebs_mine::rng::Rng;
     use pebs_mine::series::{Event, Series};
+    use pebs_stats::rng::Rng;
 
     use super::*;
     use crate::compare::mine::{MineOptions, Until, mine};

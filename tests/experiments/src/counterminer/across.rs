@@ -7,7 +7,7 @@ use anyhow::Result;
 use pebs_mine::known::{Found, PlantedRuns, known_runs};
 use pebs_mine::rank::Options;
 use pebs_mine::runs::{RESAMPLES, rank_runs};
-use pebs_mine::stats::{mean, spearman};
+use pebs_stats::summary::{mean, spearman};
 
 use super::Musts;
 

@@ -6,7 +6,7 @@ use pebs_mine::dtw;
 use pebs_mine::joint::{self, CountedValue};
 use pebs_mine::multiplex::Rotation;
 use pebs_mine::series::{Event, Series};
-use pebs_mine::stats::mean;
+use pebs_stats::summary::mean;
 
 use super::events::Counts;
 

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use pebs_mine::multiplex::Exact;
-use pebs_mine::rng::Rng;
 use pebs_mine::series::{Event, Series};
+use pebs_stats::rng::Rng;
 
 /// Events in the order in which they are used: those of Valgrind first, then those of a CPU.
 const EVENTS: [(&str, &[&str], &[&str]); 36] = [
@@ -113,7 +113,7 @@ impl Counts {
     pub fn exact(&self, events: usize, unrest: f64, seed: u64) -> Exact {
         /// Part of a deviation that remains after a slice: half of it after 14.
         const STAYS: f64 = 0.95;
-        let mean = pebs_mine::stats::mean(&self.cycles);
+        let mean = pebs_stats::summary::mean(&self.cycles);
         let mut rng = Rng::new(seed);
         let mut deviation = rng.normal();
         let lengths: Vec<f64> = self

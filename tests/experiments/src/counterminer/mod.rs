@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 use pebs_mine::rank::{Options, rank};
-use pebs_mine::stats::mean;
+use pebs_stats::summary::mean;
 
 use self::cleaning::{Errors, Measure, Measured};
 use self::events::Counts;

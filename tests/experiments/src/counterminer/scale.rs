@@ -12,9 +12,9 @@ use pebs_mine::interact::{self, interact};
 use pebs_mine::known::known;
 use pebs_mine::model::{Frame, Model, Params};
 use pebs_mine::rank::{Options, rank};
-use pebs_mine::rng::Rng;
-use pebs_mine::stats::mean;
 use pebs_mine::{csv, outcome};
+use pebs_stats::rng::Rng;
+use pebs_stats::summary::mean;
 
 use crate::frame::shell;
 

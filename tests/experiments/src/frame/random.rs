@@ -1,6 +1,6 @@
 //! Numbers from a seed: the same on every machine.
 
-use pebs_mine::rng::Rng;
+use pebs_stats::rng::Rng;
 
 /// Random numbers of several distributions.
 pub struct Random(Rng);

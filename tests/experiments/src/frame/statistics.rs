@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use pebs_mine::stats::{correlation, moments, quantile};
-pub use pebs_mine::stats::{mean, median};
+use pebs_stats::summary::{correlation, moments, quantile};
+pub use pebs_stats::summary::{mean, median};
 
 /// Standard errors on each side of an interval of 95 %.
 pub const Z_95: f64 = 1.96;

@@ -1,4 +1,4 @@
-use pebs_mine::rng::Rng;
+use pebs_stats::rng::Rng;
 
 use super::fit::{self, Fit};
 use super::*;

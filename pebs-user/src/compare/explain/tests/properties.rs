@@ -3,7 +3,6 @@
 use proptest::prelude::*;
 
 use super::{FUNCTIONS, holds, sum};
-use crate::compare::blocks::{Blocks, block_of};
 use crate::compare::explain::contrast::{Naming, gap, on_and_off};
 use crate::compare::explain::keys::Key;
 use crate::compare::explain::model::CauseType;
@@ -15,6 +14,7 @@ use crate::compare::waits::{States, WaitKey};
 use crate::rng::SplitMix64;
 use crate::store::fixtures::{Maker, info};
 use crate::units::FunctionId;
+use pebs_stats::blocks::{Blocks, block_of};
 
 /// A class of items, each with samples of three functions and a wait, all known.
 fn class(items: &[([u16; 3], u32, u32)], first: u32) -> ClassSums {

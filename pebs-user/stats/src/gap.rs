@@ -72,7 +72,7 @@ const CROWDED: f64 = 3.0;
 
 /// A gap below the slow items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Gap {
+pub struct Gap {
     /// The shortest duration above it.
     pub from: u64,
     /// Items that lie in it.
@@ -92,10 +92,10 @@ struct Step {
 ///
 /// `descending` are durations, longest first, each with the number of items that have it (at the resolution of the
 /// counts); `items` is the total number. Cost: O(n log n) for n different durations, 40 bytes for each.
-pub(super) fn find(descending: impl Iterator<Item = (u64, u64)>, items: u64) -> Option<Gap> {
-    let all: Vec<(u64, u64)> = descending.collect();
-    let Some(mut found) = most_significant(&all, items, MIN_RATIO) else {
-        return most_significant(&all, items, NARROW).filter(|it| is_clear(&all, *it, items));
+pub fn find(descending: &[(u64, u64)], items: u64) -> Option<Gap> {
+    let all = descending;
+    let Some(mut found) = most_significant(all, items, MIN_RATIO) else {
+        return most_significant(all, items, NARROW).filter(|it| is_clear(all, *it, items));
     };
     let mut passed = 0;
     let median = all.iter().find(|(_, count)| {
@@ -137,7 +137,7 @@ const fn most_slow(items: u64) -> u64 {
 
 /// Whether items in a gap are far rarer than on either side of it.
 fn is_clear(descending: &[(u64, u64)], gap: Gap, items: u64) -> bool {
-    let steps = upper_half(descending.iter().copied(), items);
+    let steps = upper_half(descending, items);
     let above = steps.partition_point(|it| it.duration > gap.from);
     let Some(from) = steps.get(above).filter(|it| it.upto >= ENOUGH) else {
         return false;
@@ -162,7 +162,7 @@ fn is_clear(descending: &[(u64, u64)], gap: Gap, items: u64) -> bool {
 
 /// Finds the most significant gap in the tail, of at least this ratio, which may be below any of several clusters.
 fn most_significant(descending: &[(u64, u64)], items: u64, ratio: f64) -> Option<Gap> {
-    let steps = upper_half(descending.iter().copied(), items);
+    let steps = upper_half(descending, items);
     let last = steps.last()?;
     let (mut candidates, mut best) = (0_u32, None::<(f64, Gap)>);
     for (above, from) in steps.iter().enumerate() {
@@ -203,9 +203,9 @@ fn most_significant(descending: &[(u64, u64)], items: u64, ratio: f64) -> Option
 }
 
 /// The steps down to the median.
-fn upper_half(descending: impl Iterator<Item = (u64, u64)>, items: u64) -> Vec<Step> {
+fn upper_half(descending: &[(u64, u64)], items: u64) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
-    for (duration, count) in descending {
+    for &(duration, count) in descending {
         let mut step = Step {
             duration,
             upto: count,
@@ -314,7 +314,7 @@ fn mean_spacing(from: &Step, to: &Step) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::SplitMix64;
+    use crate::rng::Rng;
 
     /// Number of items above the gap, and the shortest of these.
     fn search(mut durations: Vec<u64>) -> Option<(usize, u64)> {
@@ -325,15 +325,16 @@ mod tests {
     }
 
     fn gap(descending: &[u64], items: u64) -> Option<Gap> {
-        find(descending.iter().map(|&duration| (duration, 1)), items)
+        let each: Vec<(u64, u64)> = descending.iter().map(|it| (*it, 1)).collect();
+        find(&each, items)
     }
 
-    fn unit(rng: &mut SplitMix64) -> f64 {
-        ((rng.next_u64() >> 11) as f64 + 1.0) / (1_u64 << 53) as f64
+    fn unit(rng: &mut Rng) -> f64 {
+        ((rng.bits() >> 11) as f64 + 1.0) / (1_u64 << 53) as f64
     }
 
     /// 5 us and longer with a tail that falls by the cube.
-    fn tail(n: usize, rng: &mut SplitMix64) -> Vec<u64> {
+    fn tail(n: usize, rng: &mut Rng) -> Vec<u64> {
         (0..n)
             .map(|_| (5_000.0 * unit(rng).powf(-1.0 / 3.0)) as u64)
             .collect()
@@ -342,7 +343,7 @@ mod tests {
     /// Forty slow items above a long tail are found, and no others.
     #[test]
     fn second_population() {
-        let mut rng = SplitMix64::new(5);
+        let mut rng = Rng::new(5);
         let mut durations = tail(20_000, &mut rng);
         let longest = *durations.iter().max().unwrap();
         durations.extend((0..40).map(|i| longest * 3 + i * 20_000));
@@ -352,7 +353,7 @@ mod tests {
     /// One preempted item above the slow ones doesn't hide them.
     #[test]
     fn outlier_over_second_population() {
-        let mut rng = SplitMix64::new(6);
+        let mut rng = Rng::new(6);
         let mut durations = tail(4_000, &mut rng);
         let longest = *durations.iter().max().unwrap();
         durations.extend((0..14).map(|i| longest * 4 + i * 100_000));
@@ -363,7 +364,7 @@ mod tests {
     /// Chance alone makes no gap: at most one of a thousand smooth tails may have one.
     #[test]
     fn smooth_tail_has_none() {
-        let mut rng = SplitMix64::new(7);
+        let mut rng = Rng::new(7);
         let found = (0..300).filter(|_| search(tail(1_000, &mut rng)).is_some());
         assert!(found.count() <= 1);
     }
@@ -415,7 +416,7 @@ mod tests {
     #[test]
     fn long_thin_tail_has_no_gap() {
         let found = (0..40).filter(|&seed| {
-            let mut rng = SplitMix64::new(seed);
+            let mut rng = Rng::new(seed);
             let mut all = tail(20_000, &mut rng);
             all.extend((0..400).map(|_| (10_000.0 * 10_000_f64.powf(unit(&mut rng))) as u64));
             all.sort_unstable_by(|a, b| b.cmp(a));
@@ -425,7 +426,7 @@ mod tests {
     }
 
     /// Items of about 100 us: these parts of them wait for 30 us to 2 ms, and this many others take 2 to 4 ms.
-    fn waits_below(items: usize, slow: u64, waiting: f64, rng: &mut SplitMix64) -> Vec<u64> {
+    fn waits_below(items: usize, slow: u64, waiting: f64, rng: &mut Rng) -> Vec<u64> {
         let mut all: Vec<u64> = (0..items)
             .map(|_| {
                 let wait = if unit(rng) < waiting {
@@ -441,7 +442,7 @@ mod tests {
     }
 
     /// A log-normal duration.
-    fn normal(median: f64, sigma: f64, rng: &mut SplitMix64) -> f64 {
+    fn normal(median: f64, sigma: f64, rng: &mut Rng) -> f64 {
         let radius = (-2.0 * unit(rng).ln()).sqrt();
         median * (sigma * radius * (std::f64::consts::TAU * unit(rng)).cos()).exp()
     }
@@ -450,7 +451,7 @@ mod tests {
     /// is, in nearly every draw.
     #[test]
     fn cluster_above_waits() {
-        let mut rng = SplitMix64::new(1);
+        let mut rng = Rng::new(1);
         let mut found = 0;
         for _ in 0..50 {
             let all = waits_below(20_000, 76, 0.003, &mut rng);
@@ -463,7 +464,7 @@ mod tests {
     /// Of two clusters of slow items both are slow, also where the longer ones are set apart by far more.
     #[test]
     fn several_clusters() {
-        let mut rng = SplitMix64::new(2);
+        let mut rng = Rng::new(2);
         for (near, far, times) in [(100, 20, 100.0), (30, 30, 50.0), (40, 5, 1000.0)] {
             let mut all: Vec<u64> = (0..10_000)
                 .map(|_| normal(100_000.0, 0.2, &mut rng) as u64)
@@ -481,7 +482,7 @@ mod tests {
     /// A second population that takes little more than the others is not slow beside one that takes far more.
     #[test]
     fn little_longer() {
-        let mut rng = SplitMix64::new(3);
+        let mut rng = Rng::new(3);
         let mut all: Vec<u64> = (0..20_000)
             .map(|_| normal(100_000.0, 0.05, &mut rng) as u64)
             .collect();
@@ -493,7 +494,7 @@ mod tests {
     /// Distributions with one mode have no gap, whatever their tail: at most one of a thousand.
     #[test]
     fn one_mode_has_none() {
-        let mut rng = SplitMix64::new(4);
+        let mut rng = Rng::new(4);
         let found = (0..1_000).filter(|draw| {
             let all = (0..1_000).map(|_| match draw % 4 {
                 0 => normal(100_000.0, 0.2, &mut rng),
@@ -510,7 +511,7 @@ mod tests {
     /// Two narrow clusters are apart though the edges are closer than 1.5 times, with a few items between them too.
     #[test]
     fn narrow_clusters() {
-        let mut rng = SplitMix64::new(8);
+        let mut rng = Rng::new(8);
         for (items, part, strays) in [
             (1_000_u32, 0.05, 0),
             (5_000, 0.05, 8),
@@ -535,7 +536,7 @@ mod tests {
     /// Of distributions with one mode at most 5 % have slow items of their own, and hardly any by being narrow.
     #[test]
     fn one_mode_is_not_apart() {
-        let mut rng = SplitMix64::new(9);
+        let mut rng = Rng::new(9);
         let (mut found, mut narrow) = (0, 0);
         for draw in 0..1_000_u32 {
             let items = (100.0 * 300_f64.powf(unit(&mut rng))) as u64;
@@ -560,9 +561,9 @@ mod tests {
                 .chunk_by(|a, b| a == b)
                 .map(|same| (same[0], same.len() as u64))
                 .collect();
-            found += u32::from(find(steps.iter().copied(), items).is_some());
+            found += u32::from(find(&steps, items).is_some());
             let wide = most_significant(&steps, items, MIN_RATIO).is_some();
-            narrow += u32::from(!wide && find(steps.iter().copied(), items).is_some());
+            narrow += u32::from(!wide && find(&steps, items).is_some());
         }
         assert!(found <= 50 && narrow <= 5, "{found} {narrow}");
     }

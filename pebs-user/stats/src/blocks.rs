@@ -6,21 +6,21 @@
 //! items. The seed is fixed, so the same trace gives the same intervals. Source: Efron and
 //! Tibshirani, "An Introduction to the Bootstrap", chapters 6 and 13.
 
-use crate::rng::{SplitMix64, mix};
+use crate::rng::{Rng, mix};
 
 /// Blocks of items. The width of an interval is then itself known to 1/sqrt(2 x 256) = 4 %.
-pub(crate) const BLOCKS: usize = 256;
+pub const BLOCKS: usize = 256;
 
 /// Replicates: the ends of a 95 % interval are the 26th values from either end.
-pub(crate) const REPLICATES: usize = 1000;
+pub const REPLICATES: usize = 1000;
 
 /// Least number of non-empty blocks for an interval.
-pub(crate) const MIN_ITEMS: usize = 8;
+pub const MIN_ITEMS: usize = 8;
 
 /// Seed of the resampling.
 const SEED: u64 = 0x6578_706c;
 
-pub(crate) const fn block_of(item: u32) -> usize {
+pub const fn block_of(item: u32) -> usize {
     (mix(item as u64) % BLOCKS as u64) as usize
 }
 
@@ -28,22 +28,22 @@ pub(crate) const fn block_of(item: u32) -> usize {
 ///
 /// Memory: 2 KiB once something was added.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Blocks(Option<Box<[f64; BLOCKS]>>);
+pub struct Blocks(Option<Box<[f64; BLOCKS]>>);
 
 impl Blocks {
     /// Puts the whole sum into one block; it has no replicates.
-    pub(crate) fn fixed(sum: f64) -> Self {
+    pub fn fixed(sum: f64) -> Self {
         let mut blocks = Self::default();
         blocks.add(0, sum);
         blocks
     }
 
-    pub(crate) fn add(&mut self, block: usize, value: f64) {
+    pub fn add(&mut self, block: usize, value: f64) {
         self.0.get_or_insert_with(|| Box::new([0.0; BLOCKS]))[block] += value;
     }
 
     /// Adds other sums, block by block.
-    pub(crate) fn merge(&mut self, other: &Self) {
+    pub fn merge(&mut self, other: &Self) {
         if let Some(other) = &other.0 {
             let own = self.0.get_or_insert_with(|| Box::new([0.0; BLOCKS]));
             own.iter_mut()
@@ -53,7 +53,7 @@ impl Blocks {
     }
 
     /// Takes other sums away, block by block.
-    pub(crate) fn take_away(&mut self, other: &Self) {
+    pub fn take_away(&mut self, other: &Self) {
         if let Some(other) = &other.0 {
             let own = self.0.get_or_insert_with(|| Box::new([0.0; BLOCKS]));
             (own.iter_mut().zip(other.iter())).for_each(|(own, less)| *own -= less);
@@ -61,17 +61,17 @@ impl Blocks {
     }
 
     /// The sum of a block.
-    pub(crate) fn get(&self, block: usize) -> f64 {
+    pub fn get(&self, block: usize) -> f64 {
         self.0.as_ref().map_or(0.0, |blocks| blocks[block])
     }
 
     /// The sum over all blocks.
-    pub(crate) fn total(&self) -> f64 {
+    pub fn total(&self) -> f64 {
         self.0.as_ref().map_or(0.0, |blocks| blocks.iter().sum())
     }
 
     /// The sum with each block taken as often as a replicate drew it.
-    pub(crate) fn weighted(&self, draw: &Draw) -> f64 {
+    pub fn weighted(&self, draw: &Draw) -> f64 {
         let Some(blocks) = &self.0 else { return 0.0 };
         draw.0
             .iter()
@@ -90,26 +90,25 @@ impl Blocks {
 
 /// Number of times that a replicate drew each block.
 #[derive(Clone, Debug)]
-pub(crate) struct Draw(Vec<(usize, f64)>);
+pub struct Draw(Vec<(usize, f64)>);
 
 /// Replicates of the items of a class; empty if it has too few.
 #[derive(Clone, Debug)]
-pub(crate) struct Draws(pub Vec<Draw>);
+pub struct Draws(pub Vec<Draw>);
 
 impl Draws {
     /// Draws from the non-empty blocks. A class of a fixed sum is the same in every replicate.
-    pub(crate) fn of(items: &Blocks, stream: u64) -> Self {
+    pub fn of(items: &Blocks, stream: u64) -> Self {
         let filled = items.filled();
         let fixed = filled.len() == 1 && items.total() >= MIN_ITEMS as f64;
         if filled.len() < MIN_ITEMS && !fixed {
             return Self(Vec::new());
         }
-        let mut rng = SplitMix64::new(SEED ^ mix(stream));
+        let mut rng = Rng::new(SEED ^ mix(stream));
         let mut draw = || {
             let mut weights = vec![0.0; filled.len()];
             for _ in &filled {
-                // There are at most BLOCKS.
-                weights[rng.below(filled.len() as u32) as usize] += 1.0;
+                weights[rng.below(filled.len())] += 1.0;
             }
             let drawn = filled.iter().copied().zip(weights).filter(|it| it.1 > 0.0);
             Draw(drawn.collect())
@@ -119,7 +118,7 @@ impl Draws {
 }
 
 /// The middle 95 % of replicates; `None` if there are none, or more than one in forty is not finite.
-pub(crate) fn interval(mut values: Vec<f64>) -> Option<(f64, f64)> {
+pub fn interval(mut values: Vec<f64>) -> Option<(f64, f64)> {
     let all = values.len();
     values.retain(|value| value.is_finite());
     if values.is_empty() || (all - values.len()) * 40 > all {
@@ -138,10 +137,10 @@ mod tests {
     #[test]
     fn width_of_a_mean() {
         let (mut items, mut sum) = (Blocks::default(), Blocks::default());
-        let mut rng = SplitMix64::new(3);
+        let mut rng = Rng::new(3);
         for item in 0..4000 {
             items.add(block_of(item), 1.0);
-            sum.add(block_of(item), f64::from(rng.below(1000)));
+            sum.add(block_of(item), rng.below(1000) as f64);
         }
         let draws = Draws::of(&items, 0);
         let means = draws

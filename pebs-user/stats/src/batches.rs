@@ -28,8 +28,7 @@
 //! Source: Huber and Ronchetti, "Robust Statistics", 7; Beaton and Tukey, Technometrics 16 (1974); Zeger and Liang,
 //! Biometrics 42 (1986), for the sandwich over blocks.
 
-use pebs_mine::stats::{median, quantile};
-use statrs::function::beta::beta_reg;
+use crate::summary::{f_tail, median, quantile};
 
 /// Blocks of consecutive batches, at most.
 const BLOCKS: usize = 16;
@@ -72,7 +71,7 @@ const LEAST_OWN: f64 = 1e-6;
 
 /// Batches in order of time.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Batches {
+pub struct Batches {
     /// Duration of each, ns.
     pub ns: Vec<f64>,
     /// Standard errors of that, ns.
@@ -165,14 +164,14 @@ impl Batches {
 
 /// An estimate with its standard error.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Estimate {
+pub struct Estimate {
     pub value: f64,
     pub error: f64,
 }
 
 /// Costs of the kinds of items of batches.
 #[derive(Clone, Debug)]
-pub(super) struct Fit {
+pub struct Fit {
     /// The fixed part, if there is one, then by kind, ns.
     costs: Vec<f64>,
     /// Place of the first kind.
@@ -187,7 +186,7 @@ pub(super) struct Fit {
 
 /// Why there are no costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NoFit {
+pub enum NoFit {
     TooFew,
     /// Batches hold the kinds in the same proportions.
     Alike,
@@ -197,7 +196,7 @@ impl Fit {
     /// Fits the costs.
     ///
     /// Cost: O(n k² + n log n), some fifty times.
-    pub(super) fn of(batches: &Batches) -> Result<Self, NoFit> {
+    pub fn of(batches: &Batches) -> Result<Self, NoFit> {
         let (number, side) = (batches.ns.len(), batches.side());
         if number < FEWEST.max(side * FEWEST_EACH) {
             return Err(NoFit::TooFew);
@@ -263,12 +262,12 @@ impl Fit {
     }
 
     /// The fixed part of a batch, ns; `None`: not fitted.
-    pub(super) fn fixed(&self) -> Option<Estimate> {
+    pub fn fixed(&self) -> Option<Estimate> {
         (self.first > 0).then(|| self.estimate(0))
     }
 
     /// The cost of an item of a kind, ns.
-    pub(super) fn kind(&self, kind: usize) -> Estimate {
+    pub fn kind(&self, kind: usize) -> Estimate {
         self.estimate(self.first + kind)
     }
 
@@ -280,12 +279,12 @@ impl Fit {
     }
 
     /// Half the width of a 95 % interval, in standard errors.
-    pub(super) fn width(&self) -> f64 {
+    pub fn width(&self) -> f64 {
         t_quantile(self.blocks as f64 - 1.0)
     }
 
     /// Chance that the costs of all kinds are equal and differ as much; 1 of a single kind.
-    pub(super) fn equal(&self) -> f64 {
+    pub fn equal(&self) -> f64 {
         let first = self.first;
         let contrasts = self.costs.len().saturating_sub(first + 1);
         let freedom = self.blocks as f64 - contrasts as f64;
@@ -319,7 +318,7 @@ impl Fit {
 
     /// The Bayesian information criterion per batch, from the mean loss of the biweight at these scales: the lower, the
     /// better the costs explain the times for their number.
-    pub(super) fn criterion(&self, scales: &[f64]) -> f64 {
+    pub fn criterion(&self, scales: &[f64]) -> f64 {
         let each = self.residuals.iter().zip(scales);
         let loss = each.map(|(r, s)| {
             let rest = 1.0 - (r / s / BIWEIGHT).powi(2).min(1.0);
@@ -331,7 +330,7 @@ impl Fit {
     }
 
     /// The tail of residuals over their scale.
-    pub(super) fn tail(&self) -> Tail {
+    pub fn tail(&self) -> Tail {
         let each = self.residuals.iter().zip(&self.scales);
         let mut sorted: Vec<f64> = each.map(|(r, s)| r / s).collect();
         sorted.sort_unstable_by(f64::total_cmp);
@@ -347,7 +346,7 @@ impl Fit {
 
 /// Exponential tail of residuals over their scale.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Tail {
+pub struct Tail {
     from: f64,
     mean: f64,
     batches: f64,
@@ -355,7 +354,7 @@ pub(super) struct Tail {
 
 impl Tail {
     /// Chance that any batch has a residual of this many scales.
-    pub(super) fn chance(&self, scales: f64) -> f64 {
+    pub fn chance(&self, scales: f64) -> f64 {
         let one = TAIL * ((self.from - scales) / self.mean).exp();
         (one * self.batches).min(1.0)
     }
@@ -379,14 +378,6 @@ fn biweight(scales: f64) -> Biweight {
         weight: rest * rest,
         slope: rest * (1.0 - 5.0 * square),
     }
-}
-
-/// Upper tail of the F distribution.
-fn f_tail(f: f64, upper: f64, lower: f64) -> f64 {
-    if f.is_nan() || f <= 0.0 {
-        return 1.0;
-    }
-    beta_reg(lower / 2.0, upper / 2.0, lower / (lower + upper * f))
 }
 
 /// The 97.5th percentile of Student's t distribution.
