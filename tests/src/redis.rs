@@ -24,7 +24,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts the server and waits until it accepts connections.
+    /// Starts the server and waits until it answers.
     ///
     /// # Panics
     /// If it does not.
@@ -44,12 +44,24 @@ impl Server {
             _dir: dir,
         };
         let deadline = Instant::now() + PATIENCE;
-        while TcpStream::connect(("127.0.0.1", server.port)).is_err() {
+        while !server.answers() {
             let alive = server.process.is_running() && Instant::now() < deadline;
-            assert!(alive, "redis-server does not accept connections");
+            assert!(alive, "redis-server does not answer");
             std::thread::sleep(Duration::from_millis(20));
         }
         server
+    }
+
+    /// Whether it answers. A connection alone says little: a port without server may connect to itself.
+    fn answers(&self) -> bool {
+        let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.port)) else {
+            return false;
+        };
+        let mut reply = [0; 7];
+        stream.set_read_timeout(Some(PATIENCE)).is_ok()
+            && stream.write_all(b"PING\r\n").is_ok()
+            && stream.read_exact(&mut reply).is_ok()
+            && reply == *b"+PONG\r\n"
     }
 
     /// Its process id.

@@ -79,8 +79,12 @@ pub(crate) enum GoFrame {
 /// Functions without caller on their stack.
 const OUTERMOST: [&str; 3] = ["runtime.goexit", "runtime.mstart", "runtime.rt0_go"];
 
-/// Functions that run others on the thread's own stack, or on that of signals.
-const SWITCHES: [&str; 7] = [
+/// Functions that change the stack, to run others on the thread's own, on that of signals, or of a goroutine.
+const SWITCHES: [&str; 10] = [
+    // They go on with another goroutine, or in another function's frame.
+    "runtime.gogo",
+    "gogo",
+    "runtime.cgocallback",
     "runtime.mcall",
     "runtime.systemstack",
     "runtime.morestack",

@@ -4,20 +4,21 @@ use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use super::moment::PeriodArgs;
 use super::progress::Progress;
 use super::result_file::{OnTerminal, ResultFile};
+use super::source::open;
 use crate::compare::classes::SlowBy;
 use crate::compare::losses::LossVisits;
 use crate::compare::select::Selection;
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::out::export::{Format, export};
-use crate::store::reader::Trace;
 use crate::terminal::say;
 
 /// Options of `pebs-trace export`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ExportArgs {
-    /// Directory of the trace
+    /// Directory of the trace, or its address in a lake
     ///
     /// As printed at the end of the recording.
     #[arg(value_name = "TRACE")]
@@ -38,6 +39,9 @@ pub struct ExportArgs {
     /// these, else cpu:p99.
     #[arg(long, value_name = "RULE")]
     pub slow: Option<SlowBy>,
+
+    #[command(flatten)]
+    pub period: PeriodArgs,
 
     /// Include visits that overlap a loss
     ///
@@ -66,7 +70,20 @@ pub fn run(args: &ExportArgs) -> Result<ExitCode> {
     } else {
         LossVisits::LeaveOut
     };
-    let mut trace = Trace::open(&args.trace)?;
+    let mut trace = open(&args.trace)?;
+    if args.to == Format::Views {
+        let unfit = match trace.is_remote() {
+            true => Some(("a trace in a lake", "the lake has its own, lake.sql")),
+            false if args.period.is_given() => {
+                Some(("a part of a trace", "leave --since and --until out"))
+            }
+            false => None,
+        };
+        if let Some((what, hint)) = unfit {
+            return Err(Failure::new(format!("there are no views of {what}"), hint));
+        }
+    }
+    args.period.apply(&mut trace)?;
     if let Some((remark, hint)) = trace.remark() {
         say!("{remark}\nhint: {hint}");
     }
@@ -95,6 +112,8 @@ mod tests {
     use clap::Parser;
 
     use super::*;
+    use crate::store::fixtures::Did::Ran;
+    use crate::store::fixtures::{Maker, VisitFixture, info};
 
     #[derive(Parser)]
     struct Line {
@@ -116,5 +135,33 @@ mod tests {
         assert!(parse("export t --to csv --slow 3x --item 4").is_err());
         assert!(parse("export t --to xml").is_err());
         assert!(parse("export t").is_err());
+    }
+
+    /// Only the items of a period are exported; there are no views of it.
+    #[test]
+    fn period() {
+        let mut maker = Maker::new(info(&["app:f"]));
+        for second in 0..20 {
+            let made = VisitFixture::new(second, "k", &[Ran(0, 1_000)]);
+            maker.at(second as i64 * 1_000_000_000, &made);
+        }
+        let made = maker.finish(&[]);
+        let to = made.dir.with_extension("out");
+        let lines = |format: &str, more: &str| {
+            let paths = (made.dir.display(), to.display());
+            let line = format!(
+                "export {} --to {format} -o {} --force {more}",
+                paths.0, paths.1
+            );
+            let args = Line::try_parse_from(line.split_whitespace()).unwrap().args;
+            run(&args).map(|_| std::fs::read_to_string(&to).unwrap().lines().count())
+        };
+        let head = lines("csv", "").unwrap() - 20;
+        assert_eq!(lines("csv", "--since +5 --until +8").unwrap(), head + 3);
+        assert_eq!(lines("csv", "--since +15").unwrap(), head + 5);
+        assert!(lines("csv", "--since +30").is_err());
+        let error = lines("views.sql", "--since +5").unwrap_err();
+        assert!(error.to_string().contains("part of a trace"), "{error}");
+        std::fs::remove_file(&to).unwrap();
     }
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use super::moment::PeriodArgs;
 use super::progress::Progress;
 use super::result_file::{OnTerminal, ResultFile};
 use super::source::open;
@@ -31,6 +32,9 @@ pub struct HtmlArgs {
     #[arg(long, value_name = "RULE")]
     pub slow: Option<SlowBy>,
 
+    #[command(flatten)]
+    pub period: PeriodArgs,
+
     /// Count visits that overlap a loss, too
     ///
     /// Default: shown, but not counted, as some of their records may be missing.
@@ -53,6 +57,7 @@ pub fn run(args: &HtmlArgs) -> Result<ExitCode> {
         LossVisits::LeaveOut
     };
     let mut trace = open(&args.trace)?;
+    args.period.apply(&mut trace)?;
     if let Some((remark, hint)) = trace.remark() {
         say!("{remark}\nhint: {hint}");
     }

@@ -106,12 +106,17 @@ pub struct PeriodArgs {
 }
 
 impl PeriodArgs {
+    /// Whether it is a part of the recording.
+    pub(super) const fn is_given(&self) -> bool {
+        self.since.is_some() || self.until.is_some()
+    }
+
     /// Has only the items of the period read.
     ///
     /// # Errors
     /// A time can't be read, or no item is left.
     pub(super) fn apply(&self, trace: &mut Trace) -> Result<()> {
-        if self.since.is_none() && self.until.is_none() {
+        if !self.is_given() {
             return Ok(());
         }
         if trace.info.keep.is_some() {

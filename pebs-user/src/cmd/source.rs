@@ -33,6 +33,13 @@ pub(super) fn open(path: &Path) -> Result<Opened> {
     Ok(Opened { trace, remote })
 }
 
+impl Opened {
+    /// Whether it is in a lake.
+    pub(super) const fn is_remote(&self) -> bool {
+        self.remote.is_some()
+    }
+}
+
 impl Deref for Opened {
     type Target = Trace;
 

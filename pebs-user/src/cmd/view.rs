@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use super::moment::PeriodArgs;
 use super::progress::Progress;
 use super::source::open;
 use crate::compare::classes::SlowBy;
@@ -39,6 +40,9 @@ pub struct ViewArgs {
     #[arg(long, value_name = "RULE")]
     pub slow: Option<SlowBy>,
 
+    #[command(flatten)]
+    pub period: PeriodArgs,
+
     /// Include visits that overlap a loss
     ///
     /// Default: left out, as some of their records may be missing.
@@ -50,7 +54,7 @@ pub struct ViewArgs {
     /// Reads it again about every second, or less often if that takes more than a fifth of the time; keeps the
     /// selection. Items appear a second or two after they end. A trace that is not being written is shown as without
     /// --live.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["since", "until"])]
     pub live: bool,
 }
 
@@ -82,6 +86,7 @@ pub fn run(args: &ViewArgs) -> Result<ExitCode> {
             slow: args.slow,
         });
     }
+    args.period.apply(&mut trace)?;
     let progress = Progress::new();
     trace.watch = progress.watch();
     let data = Data::read(&trace, (args.slowest, args.slow), losses)?;

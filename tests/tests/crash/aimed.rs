@@ -16,7 +16,7 @@ use super::keeper;
 use super::random::{leaks, probes_gone};
 
 /// Kills while probes are inserted, and as many while they are removed.
-const KILLS: usize = 6;
+const KILLS: usize = 4;
 /// Least number of kills within the moment: on a busy machine it may be over before it is seen.
 const LEAST: usize = KILLS / 2;
 /// Longest wait for the moment.

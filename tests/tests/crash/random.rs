@@ -21,7 +21,7 @@ use pebs_tests::{machine, need, say_skip};
 use rustix::process::Signal;
 
 /// Recordings.
-const RUNS: usize = 200;
+const RUNS: usize = 128;
 const AT_A_TIME: usize = 8;
 /// Setting up takes about that long on an idle machine.
 const SETUP: Duration = Duration::from_millis(800);

@@ -131,13 +131,13 @@ fn are_named_first(keep: &[&str]) -> bool {
     let workload = Workload::build("kinds");
     let spec = workload.spec("query(id=*(arg1):u64, n=*(arg1+12):u32)");
     let recorder = Recorder::new(&spec).own_pace().args(keep);
-    let (recording, truth) = recorder.workload(&workload, &["180000"]);
+    let (recording, truth) = recorder.workload(&workload, &["120000"]);
     let trace = recording.trace();
     let visits = trace.visits();
     check::same_items(&trace, &visits, &truth.ids());
     let cold = truth.calls.iter().filter(|call| call.name == "load");
     let cold: HashSet<u64> = cold.map(|call| call.item).collect();
-    assert_eq!(cold.len(), 360);
+    assert_eq!(cold.len(), 240);
     let kept = visits.iter().filter(|visit| !visit.has(flag::CONDENSED));
     let kept: HashSet<u64> = kept.map(|visit| visit.item_id).collect();
     if !keep.is_empty() {
@@ -157,7 +157,7 @@ fn are_named_first(keep: &[&str]) -> bool {
     let named = ["(load ", " load"].iter().any(|it| sentence.contains(it));
     cold.is_subset(&kept)
         && first["labels"][0]["value"] == "1"
-        && (350..=540).contains(&slow)
+        && (233..=360).contains(&slow)
         && sentence.contains("\nslow for n=1: ")
         && named
 }

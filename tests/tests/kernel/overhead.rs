@@ -495,7 +495,7 @@ fn clock_and_breakpoint() {
 #[test]
 fn swings_in_bulk() {
     need!(machine::root());
-    for more in [&[][..], &["--keep", "slow"], &["--max-overhead", "8%"]] {
+    for more in [&[][..], &["--keep", "slow", "--max-overhead", "8%"]] {
         let args = [&["--event", "cpu-clock", "--transport", "bulk"], more].concat();
         let (recording, trace, truth) = swinging(&args, "0");
         let changes = changes(&trace);

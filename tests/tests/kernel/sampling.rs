@@ -489,7 +489,7 @@ fn breakpoints_of_another_tool() {
                 .args(&["--event", "cpu-clock", "--reset", "250000", "--force"])
                 .args(&["--max-loss", "100"])
                 .args(further)
-                .workload(&workload, &["150000"]);
+                .workload(&workload, &["100000"]);
             let trace = recording.trace();
             let (entries, names) = (trace.kernel_entries(), trace.function_names());
             let own = trace.own_function().expect("marks have samples");
