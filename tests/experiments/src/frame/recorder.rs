@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -18,11 +19,17 @@ const START_TIMEOUT: Duration = Duration::from_secs(180);
 /// Begin of the line on stderr when every probe and event is attached.
 const RECORDING: &str = "recording";
 
-/// Builds `pebs-trace` with a cargo profile and returns its path.
+/// Builds `pebs-trace` with a cargo profile and returns its path; once, as cargo would wait here for whatever else it compiles.
 ///
 /// The debug build is made together with the tests, and the examples that they run: alone it would be built with other features of the common
 /// libraries, and so would these.
 pub fn build(release: bool) -> Result<PathBuf> {
+    static BUILT: Mutex<[Option<PathBuf>; 2]> = Mutex::new([None, None]);
+    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+    let built = &mut built[usize::from(release)];
+    if let Some(path) = built {
+        return Ok(path.clone());
+    }
     let mut command = shell::cargo(&["build", "--bin", "pebs-trace"]);
     let profile = if release {
         command.args(["--release", "--package", "pebs-trace"]);
@@ -32,7 +39,8 @@ pub fn build(release: bool) -> Result<PathBuf> {
         "debug"
     };
     shell::run(&mut command)?;
-    Ok(shell::target_dir()?.join(profile).join("pebs-trace"))
+    let path = shell::target_dir()?.join(profile).join("pebs-trace");
+    Ok(built.insert(path).clone())
 }
 
 /// The `pebs-trace` that is asked for, or else a release build of the workspace.
