@@ -130,7 +130,6 @@ const ROOMS: [Room; 9] = [
         directions: "
         arguments:
         batches:
-        blocks:
         chance:
         counts:
         frequencies:
@@ -141,14 +140,14 @@ const ROOMS: [Room; 9] = [
         info: losses
         names:
         called_from: names
-        pool: blocks
+        pool:
         probe:
         condensed: pool
         event: pool
         remarks:
         further: pool remarks
         classes: lengths losses pool event remarks
-        counted: blocks classes
+        counted: classes
         mine: counted
         rows:
         paths: rows
@@ -158,8 +157,8 @@ const ROOMS: [Room; 9] = [
         stages: batches losses classes
         waits:
         stats: losses condensed slots waits
-        explain: arguments batches blocks called_from chance counts frequencies lengths losses names pool probe condensed event further remarks classes counted rows paths slots stages waits stats
-        diff: blocks losses names pool remarks classes counted explain
+        explain: arguments batches called_from chance counts frequencies lengths losses names pool probe condensed event further remarks classes counted rows paths slots stages waits stats
+        diff: losses names pool remarks classes counted explain
         fleet: chance losses names condensed select slots waits stats explain diff
         report: arguments batches called_from chance counts interrupts_and_faults lengths losses names pool probe condensed event further remarks classes counted rows paths slots stages waits stats explain
         wait_reason: names waits
@@ -290,9 +289,9 @@ const ROOMS: [Room; 9] = [
         push: progress
         recover: progress
         report: moment progress source
-        view: progress source
-        export: progress result_file
-        html: progress result_file source
+        view: moment progress source
+        export: moment progress result_file source
+        html: moment progress result_file source
         agent: values
         traces: values
         calibrate: values

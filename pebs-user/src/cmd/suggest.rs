@@ -200,17 +200,25 @@ fn figures(it: &Suggestion) -> String {
         Some(per_s) => format!("{per_s:.1} calls/s"),
         None => format!("{UNKNOWN} calls/s"),
     }];
-    parts.push(format!(
-        "p50 {}, p99 {} (of {})",
-        maybe_time(it.p50_ns.map(|ns| ns as f64)),
-        maybe_time(it.p99_ns.map(|ns| ns as f64)),
-        plural(it.calls_seen as u64, "call")
-    ));
+    if it.calls_seen > 0 {
+        parts.push(format!(
+            "p50 {}, p99 {} (of {})",
+            match it.p50_ns {
+                Some(0) => "too short to measure".to_owned(),
+                ns => maybe_time(ns.map(|ns| ns as f64)),
+            },
+            maybe_time(it.p99_ns.map(|ns| ns as f64)),
+            plural(it.calls_seen as u64, "call")
+        ));
+    }
     parts.extend(
         it.slow_down
             .map(|part| format!("marks add {}", percent(part))),
     );
-    parts.push(format!("{} of the CPU time", percent(it.cpu)));
+    parts.extend(
+        it.cpu
+            .map(|part| format!("{} of the CPU time", percent(part))),
+    );
     parts.extend(
         it.at_once
             .filter(|n| *n > 1)

@@ -122,6 +122,12 @@ pub(super) fn filter(threads: &[Tid]) -> String {
 pub(super) fn call(number: u64, channel: impl FnOnce() -> Channel) -> Option<Call> {
     let name = Sysno::new(usize::try_from(number).ok()?)?.name();
     let (_, purpose) = CALLS.iter().find(|(it, _)| *it == name)?;
+    // Short connections may be closed before their descriptor is looked at.
+    let is_of_sockets = name.starts_with("recv") || name.starts_with("send") && name != "sendfile";
+    let channel = || match is_of_sockets {
+        true => Channel::Socket,
+        false => channel(),
+    };
     Some(match purpose {
         Purpose::Input => Call::Input(channel()),
         Purpose::Output => Call::Output(channel()),
@@ -153,6 +159,7 @@ mod tests {
             of(Sysno::epoll_pwait, "anon_inode:[eventpoll]"),
             Some(Call::Wait)
         );
+        assert_eq!(of(Sysno::recvfrom, ""), Some(Call::Input(Channel::Socket)));
         assert_eq!(of(Sysno::getpid, "pipe:[7]"), None);
         assert!(filter(&[]).starts_with("id == 0 || id == 17 || "));
         let filter = filter(&[Tid(7), Tid(8)]);

@@ -11,6 +11,7 @@ mod calls;
 mod entries;
 mod profile;
 mod score;
+mod sockets;
 mod stacks;
 mod thread;
 mod tracepoint;
@@ -25,6 +26,7 @@ use serde::Serialize;
 use self::entries::{Calls, Limit, SLOTS, Watched};
 use self::profile::{Profile, Rates, Seen};
 use self::score::{Facts, SENSIBLE, Term, quantiles};
+use self::sockets::{Exchange, exchange};
 use self::thread::Thread;
 use crate::arch::Register;
 use crate::binary::build::SHOWN_DIGITS;
@@ -92,6 +94,28 @@ const LIBRARIES: [&str; 26] = [
     "libresolv",
 ];
 
+/// Beginnings of names of Go functions of which the same holds.
+const GO_PACKAGES: [&str; 18] = [
+    "bufio.",
+    "bytes.",
+    "crypto/",
+    "encoding/",
+    "fmt.",
+    "internal/",
+    "io.",
+    "net.",
+    "os.",
+    "reflect.",
+    "runtime.",
+    "runtime/",
+    "sort.",
+    "strconv.",
+    "strings.",
+    "sync.",
+    "syscall.",
+    "time.",
+];
+
 /// Functions that run once.
 const ONCE: [&str; 5] = [
     "main",
@@ -138,15 +162,16 @@ pub(crate) struct Suggestion {
     pub per_s: Option<f64>,
     /// Calls whose durations were seen.
     pub calls_seen: usize,
-    /// Durations: the median, and the one that 99 of 100 do not exceed; null: no call ended while it was watched.
+    /// Durations: the median, and the one that 99 of 100 do not exceed; null: no call ended while it was watched. 0: shorter
+    /// than what watching takes.
     pub p50_ns: Option<u64>,
     pub p99_ns: Option<u64>,
     /// Most calls at a time on different threads.
     pub at_once: Option<usize>,
-    /// Predicted growth of a median call by its two marks, a share.
+    /// Predicted growth of a median call by its two marks, a share; null: too short to tell.
     pub slow_down: Option<f64>,
-    /// Share of the process's CPU time.
-    pub cpu: f64,
+    /// Share of the process's CPU time; null: not known of what is no function.
+    pub cpu: Option<f64>,
     /// Argument that looks like an item's number.
     pub id: Option<usize>,
     pub text: Option<TextSeen>,
@@ -264,6 +289,13 @@ pub(crate) fn suggest(pid: Pid, length: Duration) -> Result<Suggested> {
             Err(why) => refused.push((name(&candidate.row).to_owned(), why)),
         }
     }
+    if let Some(exchange) = exchange(&look, &profile.rates) {
+        match resolve_each(std::slice::from_ref(&exchange.spec), &options(pid)).pop() {
+            Some(Ok(_)) => found.push(between(exchange)),
+            Some(Err(why)) => tracing::debug!("{}: {why}", exchange.spec),
+            None => {}
+        }
+    }
     found.sort_by(|a, b| b.score.total_cmp(&a.score));
     found.truncate(SUGGESTED);
     add_shapes(&mut found);
@@ -379,7 +411,8 @@ fn may_be_item(row: &FunctionRow) -> bool {
         return false;
     };
     let file = module.rsplit('/').next().unwrap_or(module);
-    let is_known = LIBRARIES.iter().any(|it| file.starts_with(it));
+    let is_known = LIBRARIES.iter().any(|it| file.starts_with(it))
+        || GO_PACKAGES.iter().any(|it| name(row).starts_with(it));
     !row.kernel
         && row.offset.is_some()
         && row.name.is_some()
@@ -517,13 +550,17 @@ fn watch_groups(
     Ok(())
 }
 
-/// The SPEC of each candidate with its probe, or why it can't be probed.
-fn resolved(pid: Pid, candidates: &[Candidate]) -> Vec<Result<(String, Probe), String>> {
-    let options = ResolveOptions {
+fn options(pid: Pid) -> ResolveOptions {
+    ResolveOptions {
         pid: Some(pid),
         steps: stepping::works(),
         ..ResolveOptions::default()
-    };
+    }
+}
+
+/// The SPEC of each candidate with its probe, or why it can't be probed.
+fn resolved(pid: Pid, candidates: &[Candidate]) -> Vec<Result<(String, Probe), String>> {
+    let options = options(pid);
     let by_name: Vec<String> = candidates.iter().map(|it| spec(&it.row, true)).collect();
     let by_address: Vec<String> = candidates.iter().map(|it| spec(&it.row, false)).collect();
     let named = resolve_each(&by_name, &options);
@@ -655,6 +692,31 @@ fn judge(
     (score, reasons.collect())
 }
 
+/// Items between reads and writes of sockets.
+fn between(exchange: Exchange) -> Suggestion {
+    Suggestion {
+        reasons: vec![format!(
+            "from a read of a socket to the next write: {:.0} and {:.0} a second",
+            exchange.reads_per_s, exchange.writes_per_s
+        )],
+        spec: exchange.spec,
+        function: exchange.functions,
+        binary: exchange.library,
+        build_id: None,
+        offset: None,
+        per_s: Some(exchange.per_s),
+        calls_seen: 0,
+        p50_ns: None,
+        p99_ns: None,
+        at_once: None,
+        slow_down: None,
+        cpu: None,
+        id: None,
+        text: None,
+        score: score::of_exchange(exchange.reads_per_s / exchange.writes_per_s),
+    }
+}
+
 fn suggestion(
     candidate: &Candidate,
     spec: String,
@@ -687,8 +749,10 @@ fn suggestion(
         p50_ns: durations.map(|it| it[0]),
         p99_ns: durations.map(|it| it[1]),
         at_once: calls.map(|it| it.at_once),
-        slow_down: durations.map(|[median, _]| marks_ns / median.max(1) as f64),
-        cpu: candidate.seen.cpu,
+        slow_down: durations
+            .filter(|[median, _]| *median > 0)
+            .map(|[median, _]| marks_ns / median as f64),
+        cpu: Some(candidate.seen.cpu),
         id: calls.and_then(score::id),
         text,
         score,

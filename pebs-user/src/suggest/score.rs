@@ -11,6 +11,12 @@ use super::profile::{Rates, Seen};
 /// Points from which a function is suggested.
 pub(crate) const SENSIBLE: f64 = 4.0;
 
+/// Points of what lies between reads and writes of sockets: fewer than a function has that is called as often, with most of
+/// the CPU time. `ratio`: reads for each write.
+pub(crate) fn of_exchange(ratio: f64) -> f64 {
+    6.0 + rate_points(ratio)
+}
+
 /// Words in names of functions that handle items.
 const WORDS: [&str; 17] = [
     "request",
@@ -119,6 +125,12 @@ fn nearest(rate: f64, rates: &Rates) -> Option<(f64, String)> {
         .min_by(|a, b| a.0.ln().abs().total_cmp(&b.0.ln().abs()))
 }
 
+/// Points for a ratio of two rates: full within a quarter, none from a factor of 5 on.
+fn rate_points(ratio: f64) -> f64 {
+    let beyond = (ratio.ln().abs() - 1.25_f64.ln()).max(0.0);
+    3.0 * (1.0 - beyond / (5.0_f64.ln() - 1.25_f64.ln())).max(0.0)
+}
+
 /// Called about as often as something is read or written: an item comes in and goes out.
 fn at_the_rate_of_work(facts: &Facts<'_>) -> Term {
     let Some(rate) = facts.rate.filter(|it| *it > 0.0) else {
@@ -128,11 +140,8 @@ fn at_the_rate_of_work(facts: &Facts<'_>) -> Term {
         // It neither reads nor writes: all rates are alike.
         return Term::silent(1.5);
     };
-    let off = ratio.ln().abs();
-    // Full within a quarter, none from a factor of 5 on.
-    let points =
-        3.0 * (1.0 - (off - 1.25_f64.ln()).max(0.0) / (5.0_f64.ln() - 1.25_f64.ln())).max(0.0);
-    match off <= 1.6_f64.ln() {
+    let points = rate_points(ratio);
+    match ratio.ln().abs() <= 1.6_f64.ln() {
         true => Term::new(points, format!("called about once per {what}")),
         false => Term::silent(points),
     }

@@ -14,7 +14,7 @@
 //! # Intervals
 //!
 //! Batches near in time are slower or faster together. So the variance of the costs is a sandwich over blocks of
-//! consecutive batches, at most [`BLOCKS`] of them, and the quantiles are Student's t, with one degree of freedom less.
+//! consecutive batches, at most `BLOCKS` of them, and the quantiles are Student's t, with one degree of freedom less.
 //! Whether several costs are equal is tested by Hotelling's T² with the same variance.
 //!
 //! # Dearer than the mix

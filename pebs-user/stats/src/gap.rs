@@ -5,24 +5,24 @@
 //! tail). A second population shows as one spacing much larger than that mean: 40 items of
 //! 0.8 ms over 20,000 of up to 140 us make 40 ln(5.7) = 70, where others are about 0.3. With K
 //! candidates chance makes one of s times the mean with a probability of K exp(-s) at most;
-//! a gap counts if that is below [`CHANCE`], and if it is wide enough to matter, [`MIN_RATIO`].
+//! a gap counts if that is below `CHANCE`, and if it is wide enough to matter, `MIN_RATIO`.
 //! One outlier above a long tail is no gap: its weight k is 1.
 //!
 //! Between two clusters of durations there are few items, not always none: a gap may have strays, at most one for each
-//! [`SLOW_A_STRAY`] items above it. With m of them it is m + 1 spacings, whose sum has a gamma distribution. They must
-//! be sparser than the items above them ([`THINNER`]) and than the items below: a uniformly thin tail far above all
+//! `SLOW_A_STRAY` items above it. With m of them it is m + 1 spacings, whose sum has a gamma distribution. They must
+//! be sparser than the items above them (`THINNER`) and than the items below: a uniformly thin tail far above all
 //! others has no gap, and a gap does not end within a thin tail. Where the clusters end and the gap begins is what makes
-//! the distances in them most likely ([`most_likely`]); a gap whose strays crowd below the slow items is the lower end of
+//! the distances in them most likely (`most_likely`); a gap whose strays crowd below the slow items is the lower end of
 //! their own distribution, and none.
 //!
 //! Slow items may be several clusters, and the most significant gap may be the one below a few very long ones. So the
-//! rest is searched again without them. A cluster there is slow as well if it begins at [`AS_LONG`] times the median of
-//! all or above, and matters beside those above it: it is at least as many items, or at least [`AS_MUCH`] of their time
+//! rest is searched again without them. A cluster there is slow as well if it begins at `AS_LONG` times the median of
+//! all or above, and matters beside those above it: it is at least as many items, or at least `AS_MUCH` of their time
 //! beyond the median. So six preempted items of 0.1 ms are not added to forty of 1 ms.
 //!
 //! Where nothing is set apart so, two narrow clusters may lie closer to each other: 5 % of the items take 130 +- 2 us, the
-//! others 100 +- 2. Such a gap counts from [`NARROW`] on if it is *clear* ([`is_clear`]): beside being beyond chance, it has
-//! at least [`ENOUGH`] items above it, and items in it are rarer by [`CLEAR`] than in the lower half of those above and than
+//! others 100 +- 2. Such a gap counts from `NARROW` on if it is *clear* (`is_clear`): beside being beyond chance, it has
+//! at least `ENOUGH` items above it, and items in it are rarer by `CLEAR` than in the lower half of those above and than
 //! in as many below.
 //!
 //! *Assumption*: durations are independent. They need not be Pareto: the mean is taken from the

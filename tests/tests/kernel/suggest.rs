@@ -1,7 +1,10 @@
 //! `pebs-trace suggest`: which functions look like items.
 
+use std::time::Duration;
+
+use pebs_tests::check;
 use pebs_tests::process::{Finished, Running, Signal};
-use pebs_tests::recording::pebs_trace;
+use pebs_tests::recording::{Recorder, pebs_trace};
 use pebs_tests::workload::Workload;
 use pebs_tests::{machine, need};
 use serde_json::Value;
@@ -69,6 +72,49 @@ fn of_a_stripped_server() {
         first["build_id"].is_string() && first["offset"].is_u64(),
         "{done}"
     );
+}
+
+/// A server whose requests are no function of its program: an interpreter.
+const SCRIPT: &str = "
+import socket, sys
+here, there = socket.socketpair()
+if __import__('os').fork():
+    while True:
+        request = here.recv(4096)
+        total = sum(i * i for i in range(2000))
+        here.send(b'answer %d' % total)
+number = 0
+while True:
+    number += 1
+    there.send(b'request %d' % number)
+    there.recv(4096)
+";
+
+/// Items lie between a read and the next write there, which is suggested and can be recorded.
+#[test]
+fn of_an_interpreter() {
+    need!(machine::root());
+    let python = need!(machine::program("python3"));
+    let mut command = std::process::Command::new(python);
+    let server = Running::start(command.args(["-c", SCRIPT]));
+    let pid = server.pid().to_string();
+    let done = pebs_trace(["suggest", "--format", "json", "-p", &pid]);
+    let found = json(&done);
+    let list = found["suggestions"].as_array().unwrap();
+    let is_exchange = |it: &&Value| it["function"] == "recv..send";
+    let place = list.iter().position(|it| is_exchange(&it));
+    assert!(place.is_some_and(|place| place < 5), "{done}");
+    let spec = list.iter().find(is_exchange).unwrap()["spec"].as_str();
+    let live = Recorder::new(spec.unwrap()).attach(server.pid());
+    std::thread::sleep(Duration::from_millis(500));
+    let recording = live.stop();
+    server.signal(Signal::KILL);
+    let _ = server.finish();
+    let trace = recording.trace();
+    check::ledger(&trace);
+    let texts = trace.text_argument("text").into_values().flatten();
+    let requests = texts.filter(|text| text.starts_with("request ")).count();
+    assert!(requests > 50, "{requests}");
 }
 
 /// A program that waits for ever has no items, which is said in one line with a hint.

@@ -171,6 +171,10 @@ const SENSIBLE: [(&str, &[&str]); 14] = [
     ),
 ];
 
+/// Servers of which what lies between a read and the next write of a socket is known to be a request, from the clients' logs
+/// (`cargo xtask presets`): the interpreter, and others.
+const BY_EXCHANGE: [&str; 5] = ["gunicorn", "HAProxy", "nginx", "unbound", "Varnish"];
+
 /// Runs the task.
 pub fn main(args: &Args) -> Result<ExitCode> {
     let is_known =
@@ -296,5 +300,8 @@ fn is_sensible(server: &str, suggestion: &Value, requests_per_s: f64) -> bool {
         .as_f64()
         .is_some_and(|it| ONCE.contains(&(it / requests_per_s)));
     let most = suggestion["cpu"].as_f64().is_some_and(|it| it >= MOST);
-    known.contains(&plain) || (once && most && (name.contains("fn@0x") || known.is_empty()))
+    let is_exchange = name.contains("..") && BY_EXCHANGE.contains(&server);
+    known.contains(&plain)
+        || is_exchange
+        || (once && most && (name.contains("fn@0x") || known.is_empty()))
 }
