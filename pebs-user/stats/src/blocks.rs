@@ -1,4 +1,4 @@
-//! Sums over items by block, for bootstrap replicates.
+//! Sums over items by block, for replicates of a bootstrap.
 //!
 //! A bootstrap over items draws as many items as there are, with replacement. To bound cost and
 //! memory for any number of items, they are put into [`BLOCKS`] blocks by a hash of their index, and
