@@ -16,14 +16,14 @@ use crate::store::schema::FunctionRow;
 const READS: [&str; 3] = ["read", "recv", "recvfrom"];
 const WRITES: [&str; 6] = ["write", "writev", "send", "sendto", "sendmsg", "sendfile"];
 
-/// Frames in which the function is looked for: what makes the system call may be called by it.
+/// Innermost frames in which the function is looked for: it may call another one that makes the system call.
 const INNERMOST: usize = 3;
 
 /// Least share of the calls that are made by such functions, and of each that is named.
 const MOST: f64 = 0.8;
 const LEAST: f64 = 0.05;
 
-/// Reads for each write.
+/// Reads for each write, with those that find nothing.
 const LIKE: std::ops::RangeInclusive<f64> = 0.4..=2.5;
 
 /// Where such items begin and end.

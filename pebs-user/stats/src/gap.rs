@@ -93,27 +93,27 @@ struct Step {
 /// `descending` are durations, longest first, each with the number of items that have it (at the resolution of the
 /// counts); `items` is the total number. Cost: O(n log n) for n different durations, 40 bytes for each.
 pub fn find(descending: &[(u64, u64)], items: u64) -> Option<Gap> {
-    let all = descending;
-    let Some(mut found) = most_significant(all, items, MIN_RATIO) else {
-        return most_significant(all, items, NARROW).filter(|it| is_clear(all, *it, items));
+    let Some(mut found) = most_significant(descending, items, MIN_RATIO) else {
+        return most_significant(descending, items, NARROW)
+            .filter(|it| is_clear(descending, *it, items));
     };
     let mut passed = 0;
-    let median = all.iter().find(|(_, count)| {
+    let median = descending.iter().find(|(_, count)| {
         passed += count;
         passed > items / 2
     })?;
     let median = median.0 as f64;
     // Number of steps and of items above a limit, and their time beyond the median.
     let above = |from: u64| {
-        let steps = all.partition_point(|it| it.0 >= from);
-        let slow = &all[..steps];
+        let steps = descending.partition_point(|it| it.0 >= from);
+        let slow = &descending[..steps];
         let beyond = slow.iter().map(|it| (it.0 as f64 - median) * it.1 as f64);
         let items: u64 = slow.iter().map(|it| it.1).sum();
         (steps, items, beyond.sum::<f64>())
     };
     loop {
         let (steps, slow, beyond) = above(found.from);
-        let Some(next) = most_significant(&all[steps..], items - slow, MIN_RATIO) else {
+        let Some(next) = most_significant(&descending[steps..], items - slow, MIN_RATIO) else {
             return Some(found);
         };
         let (_, with, beyond_with) = above(next.from);

@@ -1,4 +1,4 @@
-//! Statistics of a comparison that know no trace.
+//! Statistics for comparisons. Nothing here knows what a trace is.
 //!
 //! [`summary`] has means, quantiles and distributions, [`blocks`] and [`resample`] the bootstrap over items, [`gap`] finds
 //! what sets slow items apart, [`batches`] what each kind of item costs.

@@ -74,11 +74,11 @@ fn of_a_stripped_server() {
     );
 }
 
-/// A server whose requests are no function of its program: an interpreter.
+/// A server in Python, and its client.
 const SCRIPT: &str = "
-import socket, sys
+import os, socket
 here, there = socket.socketpair()
-if __import__('os').fork():
+if os.fork():
     while True:
         request = here.recv(4096)
         total = sum(i * i for i in range(2000))
