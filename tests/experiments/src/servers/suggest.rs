@@ -172,7 +172,7 @@ const SENSIBLE: [(&str, &[&str]); 14] = [
 ];
 
 /// Servers of which what lies between a read and the next write of a socket is known to be a request, from the clients' logs
-/// (`cargo xtask presets`).
+/// (tests/measurements.md).
 const BY_EXCHANGE: [&str; 5] = ["gunicorn", "HAProxy", "nginx", "unbound", "Varnish"];
 
 /// Runs the task.
